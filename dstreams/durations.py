@@ -1,0 +1,76 @@
+"""Durations: seconds at the public edge, integer milliseconds everywhere below it.
+
+Seconds are converted by rounding, once: ``int(2.01 * 1000)`` is 2009, ``round`` gives 2010.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import timedelta
+from numbers import Real
+
+from dstreams.errors import InvalidStreamError
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_TEXT = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+def require_duration_ms(seconds: object, name: str) -> int:
+    """Convert the duration parameter *name* from seconds to milliseconds.
+
+    Args:
+        seconds: a positive, finite number of seconds, or a :class:`datetime.timedelta`.
+        name: the parameter as the caller wrote it, for the message.
+
+    Raises:
+        InvalidStreamError: not a number, not positive, not finite, or less than 1 ms.
+    """
+    if isinstance(seconds, timedelta):
+        seconds = seconds.total_seconds()
+    if isinstance(seconds, bool) or not isinstance(seconds, Real):
+        raise InvalidStreamError(
+            f"{name} must be a number of seconds, got {seconds!r} ({type(seconds).__name__})"
+        )
+    value = float(seconds)
+    if not math.isfinite(value) or round(value * 1000) < 1:
+        raise InvalidStreamError(
+            f"{name} must be a positive number of seconds, at least 0.001, got {seconds!r}"
+        )
+    return round(value * 1000)
+
+
+def require_multiple(duration_ms: int, of_ms: int, name: str, of_name: str) -> int:
+    """Return *duration_ms* if it is a multiple of *of_ms*, else say which values would do.
+
+    Raises:
+        InvalidStreamError: it is not a multiple.
+    """
+    if duration_ms % of_ms == 0:
+        return duration_ms
+    below, above = duration_ms // of_ms * of_ms, -(-duration_ms // of_ms) * of_ms
+    choice = f"{below} or {above} ms" if below else f"{above} ms"
+    raise InvalidStreamError(
+        f"{name} of {duration_ms} ms must be a multiple of {of_name} of {of_ms} ms; use {choice}"
+    )
+
+
+def parse_duration_ms(text: str, name: str, default_unit: str = "ms") -> int:
+    """Parse a duration as Spark's configuration writes it: ``60s``, ``200ms``, ``2min``, ``500``.
+
+    Args:
+        text: digits and an optional unit.
+        name: the configuration key, for the message.
+        default_unit: unit of a bare number.
+
+    Raises:
+        InvalidStreamError: the text is no duration.
+    """
+    match = _TEXT.fullmatch(text)
+    unit = (match.group(2).lower() or default_unit) if match else ""
+    if match is None or unit not in _UNITS_MS:
+        raise InvalidStreamError(
+            f"{name} is {text!r}, which is no duration; write digits and one of "
+            f"{', '.join(_UNITS_MS)}, for example '10s'"
+        )
+    return int(match.group(1)) * _UNITS_MS[unit]

@@ -1,0 +1,55 @@
+"""The kinds of error that dstreams raises, chosen by what the reader has to do next.
+
+======================== ==============================================================
+InvalidStreamError       change the program: a parameter, a function, a stream graph
+StreamLifecycleError     change the order of calls: after start, after stop, two contexts
+EnvironmentNotReadyError change the machine: Java or Spark is missing or too old
+BatchFailedError         look at the batch: the cause is the exception of the user's code
+DurabilityError          look at the storage: state could not be made durable; the stream stopped
+SourceError              look at the source: a directory, a socket, a line that is too long
+======================== ==============================================================
+
+The second bases keep programs alive that catch the builtin exceptions PySpark raises.
+"""
+
+from __future__ import annotations
+
+
+class StreamError(Exception):
+    """Base of every error that dstreams raises on purpose."""
+
+
+class InvalidStreamError(StreamError, ValueError):
+    """A stream was defined in a way that can never run."""
+
+
+class StreamLifecycleError(StreamError, RuntimeError):
+    """A call came at a time in the life of the context when it cannot be obeyed."""
+
+
+class EnvironmentNotReadyError(StreamError, RuntimeError):
+    """Java, Spark or Python on this machine cannot run dstreams."""
+
+
+class SourceError(StreamError, RuntimeError):
+    """A source could not deliver its records."""
+
+
+class BatchFailedError(StreamError, RuntimeError):
+    """A batch failed; ``__cause__`` is what was raised.
+
+    Args:
+        message: what failed, where, and what to do.
+        batch_time_ms: time of the batch in milliseconds, as in ``Time: ...`` of its output.
+    """
+
+    def __init__(self, message: str, batch_time_ms: int) -> None:
+        super().__init__(message)
+        self.batch_time_ms = batch_time_ms
+
+    def __reduce__(self) -> tuple[type[BatchFailedError], tuple[str, int]]:
+        return (type(self), (str(self), self.batch_time_ms))
+
+
+class DurabilityError(BatchFailedError):
+    """The state of a batch could not be made durable, so the stream stopped."""

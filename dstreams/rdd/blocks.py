@@ -1,0 +1,159 @@
+"""Columnar blocks: pairs in bytes, the keys in one column and the values in another.
+
+Two pickled columns cost less than half of what the same pairs cost one by one, and a block whose
+values change can keep the bytes of its keys. Between batches state lives in such blocks, and
+records are shuffled in them; pairs are made only where somebody asks for pairs.
+
+>>> from dstreams.rdd.blocks import Side, decode_block, encode_block
+>>> block = encode_block(Side.BATCH, ["a", "b"], [1, 2])
+>>> decode_block(block).keys(), decode_block(block).values()
+(['a', 'b'], [1, 2])
+
+Layout: side (1 byte), form (1 byte), rows and length of the key column (4 bytes each, unsigned,
+little endian), key column, value column. A column is a pickled list. In form ``SEPARATE`` the value
+column is a list of pickles instead, one for each row: a block has this form when one mutable object
+is the value of several rows, which a common pickle would hand out as one object again, so that
+changing one key's state in place would change the other's.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from typing import Any, Final
+
+_HEADER: Final = struct.Struct("<BBII")
+_COMMON, _SEPARATE = 0, 1
+_PROTOCOL: Final = 5
+_ATOMIC: Final = frozenset({int, float, str, bytes, bool, complex, type(None)})
+
+TARGET_BYTES: Final = 1 << 20
+"""Size that a block should have."""
+
+MAX_ROWS: Final = 10_000
+"""Rows a block has at most: enough to make the cost of a block vanish behind that of its rows."""
+
+
+class Side(IntEnum):
+    """What the values of a block are: new values of the batch, or states."""
+
+    BATCH = 0
+    STATE = 1
+
+
+class Block:
+    """A decoded view of one block; the columns are unpickled when they are asked for."""
+
+    __slots__ = ("_data", "_form", "_keys_end", "rows", "side")
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        side, self._form, self.rows, key_bytes = _HEADER.unpack_from(data)
+        self.side = Side(side)
+        self._data = memoryview(data)
+        self._keys_end = _HEADER.size + key_bytes
+
+    @property
+    def key_column(self) -> memoryview:
+        """The pickled keys, to be reused as they are."""
+        return self._data[_HEADER.size : self._keys_end]
+
+    def keys(self) -> list[Any]:
+        """Unpickle the keys."""
+        return pickle.loads(self.key_column)  # type: ignore[no-any-return]
+
+    def values(self) -> list[Any]:
+        """Unpickle the values, each a private copy."""
+        values = pickle.loads(self._data[self._keys_end :])
+        return values if self._form == _COMMON else list(map(pickle.loads, values))
+
+
+def decode_block(data: bytes | memoryview) -> Block:
+    """Look into the bytes of one block."""
+    return Block(data)
+
+
+def encode_block(
+    side: Side, keys: list[Any], values: list[Any], key_column: memoryview | None = None
+) -> bytes:
+    """Encode two columns of the same length.
+
+    Args:
+        side: what the values are.
+        keys: the keys; not looked at when *key_column* is given.
+        values: one value for each key.
+        key_column: the pickled keys of an earlier block with the same keys.
+    """
+    form = _COMMON
+    column: list[Any] = values
+    if _shares_a_mutable(values):
+        form, column = _SEPARATE, [pickle.dumps(value, _PROTOCOL) for value in values]
+    key_bytes = pickle.dumps(keys, _PROTOCOL) if key_column is None else key_column
+    header = _HEADER.pack(side, form, len(values), len(key_bytes))
+    return b"".join((header, key_bytes, pickle.dumps(column, _PROTOCOL)))
+
+
+def _shares_a_mutable(values: list[Any]) -> bool:
+    if _ATOMIC.issuperset(set(map(type, values))):
+        return False
+    return len(set(map(id, values))) < len(values) and _repeats_a_mutable(values)
+
+
+def _repeats_a_mutable(values: list[Any]) -> bool:
+    seen = set()
+    for value in values:
+        if type(value) not in _ATOMIC:
+            if id(value) in seen:
+                return True
+            seen.add(id(value))
+    return False
+
+
+class BlockBuilder:
+    """Collects pairs and says when they make a block of about :data:`TARGET_BYTES`.
+
+    The size of a row is learned from the blocks made so far, so rows of a megabyte each end up in
+    blocks of one, and rows of ten bytes in blocks of :data:`MAX_ROWS`.
+    """
+
+    def __init__(self, side: Side) -> None:
+        self._side = side
+        self._keys: list[Any] = []
+        self._values: list[Any] = []
+        self._limit = 64
+
+    def add(self, key: Any, value: Any) -> bytes | None:
+        """Add one pair; returns a block when one is full."""
+        self._keys.append(key)
+        self._values.append(value)
+        return self._encode() if len(self._keys) >= self._limit else None
+
+    def extend(self, keys: Iterable[Any], values: Iterable[Any]) -> Iterator[bytes]:
+        """Add two columns of the same length; yields each block that gets full."""
+        self._keys.extend(keys)
+        self._values.extend(values)
+        while len(self._keys) >= self._limit:
+            yield self._encode()
+
+    def flush(self) -> Iterator[bytes]:
+        """Yield what is left."""
+        while self._keys:
+            yield self._encode()
+
+    def _encode(self) -> bytes:
+        rows = min(self._limit, len(self._keys))
+        keys, values = self._keys[:rows], self._values[:rows]
+        del self._keys[:rows], self._values[:rows]
+        block = encode_block(self._side, keys, values)
+        fitting = TARGET_BYTES * rows // len(block)
+        # Grow by steps: the first rows may be much smaller than those to come.
+        self._limit = max(1, min(MAX_ROWS, fitting, self._limit * 16))
+        return block
+
+
+def split_block(side: Side, keys: list[Any], values: list[Any]) -> Iterator[bytes]:
+    """Encode two columns as blocks of about the target size."""
+    builder = BlockBuilder(side)
+    yield from builder.extend(keys, values)
+    yield from builder.flush()

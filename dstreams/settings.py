@@ -1,0 +1,129 @@
+"""Settings: values that a user tunes, read once from the SparkConf and frozen.
+
+Keys that Spark Streaming has keep their name, unit and default (``spark.streaming.*``); keys of
+our own begin with ``spark.dstreams.``, because Spark drops keys that do not begin with ``spark.``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dstreams.durations import parse_duration_ms
+from dstreams.errors import InvalidStreamError
+
+OnFailure = Literal["continue", "stop"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of one streaming context.
+
+    Args:
+        on_failure: what follows a batch that failed (``spark.dstreams.onFailure``). ``continue``
+            reports the error and goes on with the next batch, as Spark Streaming does; ``stop``
+            stops the context. A failure to persist state stops it in any case.
+        unpersist: unpersist RDDs that are no longer remembered (``spark.streaming.unpersist``).
+        graceful_stop_timeout_ms: how long a graceful stop may take, None for ten batch durations
+            (``spark.streaming.gracefulStopTimeout``).
+        stop_gracefully_on_shutdown: stop gracefully on SIGTERM and SIGINT
+            (``spark.streaming.stopGracefullyOnShutdown``).
+        checkpoint_directory: called with ``StreamingContext.checkpoint`` at construction
+            (``spark.streaming.checkpoint.directory``).
+        max_queued_batches: batches that may wait while an earlier one runs; after that the
+            generator waits too (``spark.dstreams.maxQueuedBatches``).
+        file_remember_ms: how far back a file stream looks at modification times
+            (``spark.streaming.fileStream.minRememberDuration``).
+        receiver_restart_delay_ms: pause before a receiver connects again
+            (``spark.streaming.receiverRestartDelay``).
+        socket_max_line_bytes: longest line a socket source takes
+            (``spark.dstreams.socket.maxLineBytes``).
+        socket_max_buffer_bytes: bytes a socket source holds for batches to come; when it is full
+            it stops reading, so the sender waits (``spark.dstreams.socket.maxBufferBytes``).
+    """
+
+    on_failure: OnFailure = "continue"
+    unpersist: bool = True
+    graceful_stop_timeout_ms: int | None = None
+    stop_gracefully_on_shutdown: bool = False
+    checkpoint_directory: str | None = None
+    max_queued_batches: int = 1000
+    file_remember_ms: int = 60_000
+    receiver_restart_delay_ms: int = 2000
+    socket_max_line_bytes: int = 1 << 20
+    socket_max_buffer_bytes: int = 64 << 20
+
+    @classmethod
+    def from_conf(cls, conf: Mapping[str, str]) -> Settings:
+        """Read the settings from the pairs of a SparkConf.
+
+        Raises:
+            InvalidStreamError: a value cannot be read, or asks for what dstreams does not do.
+        """
+        _require_one_job(conf.get("spark.streaming.concurrentJobs", "1"))
+        return cls(
+            **{
+                field: parse(conf[key], key)
+                for field, (key, parse) in _KEYS.items()
+                if conf.get(key) is not None
+            }
+        )
+
+    def replace(self, **changes: Any) -> Settings:
+        """Return these settings with *changes*, by field name."""
+        return dataclasses.replace(self, **changes)
+
+
+def _require_one_job(value: str) -> None:
+    if value.strip() != "1":
+        raise InvalidStreamError(
+            f"spark.streaming.concurrentJobs is {value!r}, but batches run strictly one after "
+            "another here, because state would otherwise depend on their order; remove the setting"
+        )
+
+
+def _choice(*allowed: str) -> Callable[[str, str], str]:
+    def parse(text: str, key: str) -> str:
+        if text not in allowed:
+            raise InvalidStreamError(f"{key} is {text!r}; use one of {', '.join(allowed)}")
+        return text
+
+    return parse
+
+
+def _flag(text: str, key: str) -> bool:
+    return _choice("true", "false")(text.strip().lower(), key) == "true"
+
+
+def _positive(text: str, key: str) -> int:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise InvalidStreamError(f"{key} is {text!r}; use a whole number of at least 1")
+    return int(text)
+
+
+def _milliseconds(text: str, key: str) -> int:
+    return parse_duration_ms(text, key)
+
+
+def _seconds(text: str, key: str) -> int:
+    return parse_duration_ms(text, key, default_unit="s")
+
+
+def _text(text: str, key: str) -> str:
+    return text
+
+
+_KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "on_failure": ("spark.dstreams.onFailure", _choice("continue", "stop")),
+    "unpersist": ("spark.streaming.unpersist", _flag),
+    "graceful_stop_timeout_ms": ("spark.streaming.gracefulStopTimeout", _milliseconds),
+    "stop_gracefully_on_shutdown": ("spark.streaming.stopGracefullyOnShutdown", _flag),
+    "checkpoint_directory": ("spark.streaming.checkpoint.directory", _text),
+    "max_queued_batches": ("spark.dstreams.maxQueuedBatches", _positive),
+    "file_remember_ms": ("spark.streaming.fileStream.minRememberDuration", _seconds),
+    "receiver_restart_delay_ms": ("spark.streaming.receiverRestartDelay", _milliseconds),
+    "socket_max_line_bytes": ("spark.dstreams.socket.maxLineBytes", _positive),
+    "socket_max_buffer_bytes": ("spark.dstreams.socket.maxBufferBytes", _positive),
+}

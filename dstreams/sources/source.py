@@ -1,0 +1,90 @@
+"""What a source is: a value in the graph, and the reader that is opened from it when streams start.
+
+The calls come in this order, all but ``start``'s own threads from the driver's scheduler:
+
+1. ``source.open(environment)`` once, when the context starts: a reader that does nothing yet.
+2. ``reader.start()``: begins to receive; refuses here what can never work.
+3. For each batch: ``reader.plan(batch_time_ms)`` decides what the batch reads, before anything
+   runs, and ``reader.rdd(planned)`` turns that decision into an RDD. Times only grow from plan to
+   plan; making the RDD of one plan twice gives the same records.
+4. ``reader.release(batch_time_ms)``: batches up to and with this time are not read again.
+5. ``reader.stop_receiving()``, then batches as long as ``reader.has_pending()``, then
+   ``reader.close()``. Both may come twice, and ``close`` may come at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pyspark import RDD, SparkContext
+
+from dstreams.clock import Clock
+from dstreams.settings import Settings
+
+
+@dataclass(frozen=True)
+class SourceEnvironment:
+    """What a reader may use of the running context.
+
+    Args:
+        spark: context that makes the RDDs.
+        clock: the driver's clock.
+        settings: settings of the streaming context.
+        batch_ms: batch duration in milliseconds.
+        report_error: tells the context of a failure that no batch will meet; it surfaces in
+            ``awaitTermination``.
+    """
+
+    spark: SparkContext
+    clock: Clock
+    settings: Settings
+    batch_ms: int
+    report_error: Callable[[Exception], None]
+
+
+@dataclass(frozen=True)
+class PlannedInput:
+    """What one batch reads from one source.
+
+    Args:
+        batch_time_ms: the batch.
+        content: what the reader needs to make the RDD; None means that there is no RDD at all.
+        records: how many records that is, None where counting would cost a job.
+        description: the same for people, one line.
+    """
+
+    batch_time_ms: int
+    content: Any
+    records: int | None
+    description: str
+
+
+class SourceReader(Protocol):
+    """A source at work; see the order of calls in the module."""
+
+    def start(self) -> None: ...
+
+    def plan(self, batch_time_ms: int) -> PlannedInput: ...
+
+    def rdd(self, planned: PlannedInput) -> RDD[Any] | None: ...
+
+    def release(self, batch_time_ms: int) -> None: ...
+
+    def stop_receiving(self) -> None: ...
+
+    def has_pending(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+class Source(Protocol):
+    """Where an input stream's records come from: parameters only, no connection."""
+
+    @property
+    def name(self) -> str:
+        """Operation and place, for example ``socketTextStream(localhost:9999)``."""
+        ...
+
+    def open(self, environment: SourceEnvironment) -> SourceReader: ...
