@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from numbers import Real
 
 from dstreams.errors import InvalidStreamError
@@ -74,3 +74,32 @@ def parse_duration_ms(text: str, name: str, default_unit: str = "ms") -> int:
             f"{', '.join(_UNITS_MS)}, for example '10s'"
         )
     return int(match.group(1)) * _UNITS_MS[unit]
+
+
+def batch_datetime(time_ms: int) -> datetime:
+    """Return a batch time as user functions get it: naive, in the driver's local time zone.
+
+    Args:
+        time_ms: batch time in milliseconds since the epoch.
+    """
+    return datetime.fromtimestamp(time_ms / 1000)  # noqa: DTZ006 - as pyspark.streaming passes it
+
+
+def batch_time_ms(moment: object, name: str) -> int:
+    """Return the batch time that *moment* stands for, in milliseconds since the epoch.
+
+    Args:
+        moment: a datetime (naive: local time) or a number of seconds since the epoch.
+        name: the parameter as the caller wrote it, for the message.
+
+    Raises:
+        InvalidStreamError: it is neither.
+    """
+    if isinstance(moment, datetime):
+        return round(moment.timestamp() * 1000)
+    if isinstance(moment, bool) or not isinstance(moment, Real):
+        raise InvalidStreamError(
+            f"{name} must be a datetime or a number of seconds, got {moment!r} "
+            f"({type(moment).__name__})"
+        )
+    return round(float(moment) * 1000)

@@ -55,6 +55,11 @@ class Block:
         self._keys_end = _HEADER.size + key_bytes
 
     @property
+    def size(self) -> int:
+        """Bytes of the encoded block."""
+        return len(self._data)
+
+    @property
     def key_column(self) -> memoryview:
         """The pickled keys, to be reused as they are."""
         return self._data[_HEADER.size : self._keys_end]
@@ -87,27 +92,51 @@ def encode_block(
     """
     form = _COMMON
     column: list[Any] = values
-    if _shares_a_mutable(values):
-        form, column = _SEPARATE, [pickle.dumps(value, _PROTOCOL) for value in values]
-    key_bytes = pickle.dumps(keys, _PROTOCOL) if key_column is None else key_column
+    try:
+        if not _ATOMIC.issuperset(map(type, values)) and _repeats_a_mutable(values):
+            form, column = _SEPARATE, [pickle.dumps(value, _PROTOCOL) for value in values]
+        value_bytes = pickle.dumps(column, _PROTOCOL)
+        key_bytes = pickle.dumps(keys, _PROTOCOL) if key_column is None else key_column
+    except Exception as error:
+        raise _explain_unpicklable(
+            keys if key_column is None else pickle.loads(key_column), values
+        ) from error
     header = _HEADER.pack(side, form, len(values), len(key_bytes))
-    return b"".join((header, key_bytes, pickle.dumps(column, _PROTOCOL)))
+    return b"".join((header, key_bytes, value_bytes))
 
 
-def _shares_a_mutable(values: list[Any]) -> bool:
-    if _ATOMIC.issuperset(set(map(type, values))):
-        return False
-    return len(set(map(id, values))) < len(values) and _repeats_a_mutable(values)
+class UnpicklableError(TypeError):
+    """A key or value that cannot travel."""
+
+
+def _explain_unpicklable(keys: list[Any], values: list[Any]) -> UnpicklableError:
+    for key, value in zip(keys, values, strict=True):
+        for name, part in (("value", value), ("key", key)):
+            try:
+                pickle.dumps(part, _PROTOCOL)
+            except Exception as error:
+                return UnpicklableError(
+                    f"the {name} of type {type(part).__name__} of key {shorten(key)} cannot be "
+                    f"pickled ({error}); use plain data"
+                )
+    return UnpicklableError("the values of a block cannot be pickled together")
 
 
 def _repeats_a_mutable(values: list[Any]) -> bool:
+    if len(set(map(id, values))) == len(values):
+        return False
     seen = set()
     for value in values:
-        if type(value) not in _ATOMIC:
-            if id(value) in seen:
-                return True
-            seen.add(id(value))
+        if id(value) in seen and not _is_immutable(value):
+            return True
+        seen.add(id(value))
     return False
+
+
+def _is_immutable(value: Any) -> bool:
+    return type(value) in _ATOMIC or (
+        type(value) in (tuple, frozenset) and all(map(_is_immutable, value))
+    )
 
 
 class BlockBuilder:
@@ -152,8 +181,10 @@ class BlockBuilder:
         return block
 
 
-def split_block(side: Side, keys: list[Any], values: list[Any]) -> Iterator[bytes]:
-    """Encode two columns as blocks of about the target size."""
-    builder = BlockBuilder(side)
-    yield from builder.extend(keys, values)
-    yield from builder.flush()
+def shorten(value: Any, limit: int = 80) -> str:
+    """Return the repr of a user's object, short enough for a message, and never fail."""
+    try:
+        text = repr(value)
+    except Exception as error:
+        text = f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
+    return text if len(text) <= limit else text[: limit - 3] + "..."

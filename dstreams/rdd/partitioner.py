@@ -1,8 +1,8 @@
-"""Which partition a key belongs to: the same on every worker, after a restart, on another Python.
+"""Which partition a key belongs to: one answer in every process, after restarts and upgrades.
 
-Python's own ``hash`` of a string depends on ``PYTHONHASHSEED`` and differs between 3.10 and 3.11, and
-PySpark identifies a partitioner by the ``id`` of a function, which no other process shares. Here the
-hash is computed from the key's value, and a partitioner's identity from its name:
+Python's own ``hash`` of a string depends on ``PYTHONHASHSEED`` and differs between 3.10 and 3.11,
+and PySpark identifies a partitioner by the ``id`` of a function, which no other process shares.
+Here the hash is computed from the key's value, and a partitioner's identity from its name:
 
 >>> from dstreams.rdd.partitioner import StablePartitioner
 >>> StablePartitioner(4)("spark"), StablePartitioner(4)(17), StablePartitioner(4)(17.0)
@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
@@ -42,7 +42,7 @@ _MASK = (1 << 61) - 1
 _MIX = 1_000_003
 
 
-def stable_hash(key: Hashable) -> int:
+def stable_hash(key: Any) -> int:
     """Return a hash of *key* that depends on nothing but its value.
 
     Args:
@@ -57,11 +57,11 @@ def stable_hash(key: Hashable) -> int:
     """
     kind = key.__class__
     if kind is str:
-        return crc32(key.encode("utf-8", "surrogatepass"))  # type: ignore[attr-defined]
+        return crc32(key.encode("utf-8", "surrogatepass"))
     if kind is int:
         return hash(key)  # value modulo 2**61 - 1: part of the language's definition of numbers
     if kind is tuple:
-        return _combine(key, 0x345678)  # type: ignore[arg-type]
+        return _combine(key, 0x345678)
     return _hash_other(key)
 
 
@@ -128,7 +128,7 @@ def _hash_object(key: Any) -> int:
             f"a key of type {kind.__name__} is unhashable; use an immutable value, for example "
             "tuple(key) for a list or frozenset(key) for a set"
         )
-    if kind.__hash__ is object.__hash__:
+    if vars(object)["__hash__"] is kind.__hash__:
         raise TypeError(
             f"a key of type {kind.__module__}.{kind.__qualname__} is hashed by its address, which "
             "differs in every process; use a value, or make the class a frozen dataclass"
@@ -140,7 +140,7 @@ def _hash_object(key: Any) -> int:
     return hash(key)
 
 
-class StablePartitioner(PySparkPartitioner):
+class StablePartitioner(PySparkPartitioner):  # type: ignore[misc]
     """A partitioner whose identity is its number of partitions and the name of its function.
 
     Equal partitioners send equal keys to equal places, in this process and in every other one, so
@@ -180,7 +180,8 @@ class StablePartitioner(PySparkPartitioner):
         return int.from_bytes(digest, "big") >> 1
 
     def __call__(self, key: Any) -> int:
-        return self.partitionFunc(key) % self.numPartitions
+        place: int = self.partitionFunc(key)
+        return place % self.numPartitions
 
     def __eq__(self, other: object) -> bool:
         return (

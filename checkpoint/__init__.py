@@ -1,0 +1,73 @@
+"""Durable state without Spark: files created once, framed and checksummed, and a commit log.
+
+Tasks write one state file for each partition, each under a name of its own, and return references;
+the driver commits a record that names the files that count; whoever reads follows the newest
+record, so what a dead task or a dead driver left behind is never seen. Everything here is plain
+Python on :class:`Files` (a local directory, or an object store through fsspec), never unpickles
+what it reads, and runs the same on the driver, in a worker, and in a test without a JVM:
+
+>>> files = open_files("memory://demo")
+>>> def file_id(partition):
+...     return StateFileId("stream-1", "counts", 2000, partition, 2, "stable", 1, new_attempt())
+>>> refs = [write_state_file(files, file_id(p), [(b"some records", 3)]) for p in range(2)]
+>>> log = CommitLog(files)
+>>> counts = OperatorCommit("stable", tuple(refs))
+>>> log.commit(CommitRecord("stream-1", 1, 2000, 1, {"counts": counts}, {"python": "3.11"}))
+>>> record = log.latest()
+>>> record.batch_time_ms, sum(ref.records for ref in record.operators["counts"].files)
+(2000, 6)
+>>> wanted = StatePartition("stream-1", "counts", 2000, 0, 2, "stable")
+>>> list(read_state_file(files, record.operators["counts"].files[0], wanted))
+[b'some records']
+"""
+
+from checkpoint.commit_log import CommitLog, CommitRecord, OperatorCommit
+from checkpoint.errors import (
+    AlreadyExistsError,
+    CheckpointError,
+    ConcurrentWriterError,
+    CorruptCheckpointError,
+    NotDurableError,
+    StorageRefusedError,
+    StorageUncertainError,
+)
+from checkpoint.files import Files, open_files
+from checkpoint.framing import MAX_BLOCK_BYTES
+from checkpoint.fsspec_files import FsspecFiles
+from checkpoint.local_files import LocalFiles
+from checkpoint.retention import RetentionPlan, apply_retention, plan_retention
+from checkpoint.state_files import (
+    StateFileId,
+    StateFileRef,
+    StatePartition,
+    new_attempt,
+    read_state_file,
+    write_state_file,
+)
+
+__all__ = [
+    "MAX_BLOCK_BYTES",
+    "AlreadyExistsError",
+    "CheckpointError",
+    "CommitLog",
+    "CommitRecord",
+    "ConcurrentWriterError",
+    "CorruptCheckpointError",
+    "Files",
+    "FsspecFiles",
+    "LocalFiles",
+    "NotDurableError",
+    "OperatorCommit",
+    "RetentionPlan",
+    "StateFileId",
+    "StateFileRef",
+    "StatePartition",
+    "StorageRefusedError",
+    "StorageUncertainError",
+    "apply_retention",
+    "new_attempt",
+    "open_files",
+    "plan_retention",
+    "read_state_file",
+    "write_state_file",
+]

@@ -1,0 +1,130 @@
+"""Files: the few things that checkpoints ask of a file system.
+
+Everything durable is a file that is created once, whole, and never changed; so five operations are
+enough, and whatever does them right (:func:`checkpoint.testing.check_files`) can hold a checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from checkpoint.fsspec_files import FsspecFiles
+from checkpoint.local_files import LocalFiles
+from checkpoint.names import Names
+
+READ_CHUNK_BYTES = 1 << 20
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+class Files(Protocol):
+    """Named files, created once, whole, and durable when that returns.
+
+    Values of this type are small and can be pickled: the driver opens them and hands them to tasks.
+    Names are relative posix paths (:mod:`checkpoint.names`); any other is a ``ValueError``.
+    Every method may raise :class:`StorageRefusedError`.
+    """
+
+    @property
+    def url(self) -> str:
+        """Where these files are, for people to read; without passwords."""
+        ...
+
+    def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
+        """Create a file from *chunks* and return its size in bytes.
+
+        Either the whole file is there, or nothing is, whatever happens on the way; an error that
+        *chunks* itself raises is passed on, and nothing is there. Chunks of 16 kB and more are
+        written best.
+
+        Raises:
+            AlreadyExistsError: the name is taken, by a file that is whole and durable.
+            StorageRefusedError: the file was not created; another try may succeed.
+            StorageUncertainError: the file may have been created, or may still be.
+            NotDurableError: the file was created and may not survive a power loss.
+        """
+        ...
+
+    def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
+        """Read a file from its beginning, in chunks of at most *chunk_bytes*, none of them empty.
+
+        Raises (at the first chunk):
+            FileNotFoundError: there is no file of that name.
+        """
+        ...
+
+    def read(self, name: str) -> bytes:
+        """Read a whole file.
+
+        Raises:
+            FileNotFoundError: there is no file of that name.
+        """
+        ...
+
+    def exists(self, name: str) -> bool:
+        """Whether a file of that name can be seen now."""
+        ...
+
+    def list(self, prefix: str) -> Names:
+        """Return the names that begin with *prefix*, sorted; ``""`` lists them all.
+
+        Temporary files, and files that :meth:`create` could not have made, are not listed.
+        """
+        ...
+
+    def delete(self, name: str) -> None:
+        """Delete a file; that there is none is fine.
+
+        A power loss may bring the file back.
+        """
+        ...
+
+
+def open_files(url: str | os.PathLike[str], **options: Any) -> Files:
+    """Open the files at *url*, on the driver, before any task touches them.
+
+    What can be wrong is found here: a local directory is made if it is missing (0700), an object
+    store is asked to prove that it can create exclusively.
+
+    Args:
+        url: a path, ``file:/path``, ``file:///path``, or the URL of an fsspec file system.
+        options: storage options of the fsspec file system; none for a path.
+
+    Raises:
+        ValueError: the URL names another host, or a path was given options.
+        StorageRefusedError: the place cannot hold a checkpoint; the message says why.
+    """
+    text = os.fspath(url)
+    if not text:
+        raise ValueError("the location of a checkpoint is empty; give a path or a URL")
+    if _URL.match(text) and not text.startswith("file:"):
+        if "://" not in text:
+            raise ValueError(f"{text!r} is no path and no URL; write protocol://host/path")
+        remote = FsspecFiles(text, **options)
+        remote.require_exclusive_create()
+        return remote
+    if options:
+        raise ValueError(f"{text} is a path and takes no storage options, got {sorted(options)}")
+    local = LocalFiles(_local_path(text))
+    local.make_root()
+    return local
+
+
+def location(files: Files, name: str) -> str:
+    """Where the file *name* is, for messages."""
+    return f"{files.url}/{name}"
+
+
+def _local_path(text: str) -> str:
+    if not text.startswith("file:"):
+        return text
+    parts = urlsplit(text)
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise ValueError(
+            f"{text!r} names the host {parts.netloc!r} or no absolute path; write file:///path"
+        )
+    return text[len("file:") :].removeprefix(f"//{parts.netloc}")

@@ -1,0 +1,201 @@
+"""Files in an object store, or in memory, through fsspec.
+
+fsspec itself is imported when the first file is touched, not before: checkpoints on local disks
+do not pay its 60 ms and 18 MB in every worker process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from checkpoint.errors import AlreadyExistsError, StorageRefusedError, StorageUncertainError
+from checkpoint.names import Names, is_name, require_name, require_prefix
+
+EXCLUSIVE_PROTOCOLS = frozenset({"abfs", "abfss", "az", "gcs", "gs", "memory", "s3", "s3a"})
+"""Protocols whose fsspec file system creates a file whole, and only if it is absent.
+
+Read in the sources of s3fs, gcsfs and adlfs (2026.8 to 2026.10): one conditional request
+(``If-None-Match``, ``ifGenerationMatch``, ``overwrite=False``). The others inherit a check that
+is followed by a write, or show a file while it is still being written.
+"""
+
+_NOT_DONE = (FileNotFoundError, PermissionError, NotImplementedError, TypeError, ValueError)
+
+# fsspec's memory file system checks and then stores, in two steps.
+_memory_lock = threading.Lock()
+
+
+class FsspecFiles:
+    """Files below *url* of an fsspec file system that can create exclusively.
+
+    A file is collected in memory and sent in one conditional request: so it is there whole or not
+    at all, also when the sender dies, and a failure before the request has changed nothing. Where
+    the protocol is right but the server ignores the condition (some S3 look-alikes), a probe that
+    is made before the first create finds out.
+
+    Args:
+        url: ``protocol://...``; the protocol one of :data:`EXCLUSIVE_PROTOCOLS`.
+        options: storage options of that file system, such as credentials. They travel with the
+            value to workers, and are never written or shown.
+    """
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self._url = url.rstrip("/")
+        self._options = options
+        self._is_proved = False
+
+    @property
+    def url(self) -> str:
+        """The location, with a password in it made unreadable."""
+        return re.sub(r"//([^/:@]*):[^/@]*@", r"//\1:***@", self._url)
+
+    def __repr__(self) -> str:
+        return f"FsspecFiles({self.url!r})"
+
+    def require_exclusive_create(self) -> None:
+        """Prove on the storage itself that a second create of one name fails.
+
+        Raises:
+            StorageRefusedError: it does not, or the storage cannot be written at all.
+        """
+        fs, root = self._connect()
+        probe = f"{root}/.probe-{secrets.token_hex(8)}"
+        with self._refusing("create a file in", ""):
+            fs.pipe_file(probe, b"probe", mode="create")
+        try:
+            with self._refusing("create a file in", ""):
+                fs.pipe_file(probe, b"second", mode="create")
+        except AlreadyExistsError:
+            self._is_proved = True
+        finally:
+            with contextlib.suppress(Exception):
+                fs.rm_file(probe)
+        if not self._is_proved:
+            raise StorageRefusedError(
+                f"{self.url} replaces an existing file where it was asked to create a new one, so "
+                "two drivers could commit the same batch; upgrade that storage or its fsspec "
+                "package, or use another one"
+            )
+
+    def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
+        require_name(name)
+        data = b"".join(chunks)
+        if not self._is_proved:
+            self.require_exclusive_create()
+        fs, root = self._connect()
+        try:
+            with _memory_lock if fs.protocol == "memory" else contextlib.nullcontext():
+                fs.pipe_file(f"{root}/{name}", data, mode="create")
+        except FileExistsError as error:
+            raise AlreadyExistsError(
+                f"{self.url}/{name} exists already, and files are created only once"
+            ) from error
+        except _NOT_DONE as error:
+            raise StorageRefusedError(self._message("create", name, error)) from error
+        except Exception as error:
+            raise StorageUncertainError(self._message("create", name, error)) from error
+        return len(data)
+
+    def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
+        require_name(name)
+        fs, root = self._connect()
+        path = f"{root}/{name}"
+        with self._refusing("read", name):
+            size_bytes = int(fs.info(path)["size"])
+        for start in range(0, size_bytes, chunk_bytes):
+            with self._refusing("read", name):
+                chunk = bytes(fs.cat_file(path, start, min(start + chunk_bytes, size_bytes)))
+            yield chunk
+
+    def read(self, name: str) -> bytes:
+        fs, root = self._connect()
+        with self._refusing("read", require_name(name)):
+            return bytes(fs.cat_file(f"{root}/{name}"))
+
+    def exists(self, name: str) -> bool:
+        fs, root = self._connect()
+        try:
+            with self._refusing("look at", require_name(name)):
+                return bool(fs.info(f"{root}/{name}")["type"] == "file")
+        except FileNotFoundError:
+            return False
+
+    def list(self, prefix: str) -> Names:
+        directory = require_prefix(prefix).rpartition("/")[0]
+        fs, root = self._connect()
+        with self._refusing("list", directory):
+            paths = list(_walk(fs, f"{root}/{directory}".rstrip("/")))
+        names = (path.removeprefix(f"{root}/") for path in paths)
+        return sorted(name for name in names if name.startswith(prefix) and is_name(name))
+
+    def delete(self, name: str) -> None:
+        fs, root = self._connect()
+        with contextlib.suppress(FileNotFoundError), self._refusing("delete", require_name(name)):
+            fs.rm_file(f"{root}/{name}")
+
+    def _connect(self) -> tuple[Any, str]:
+        """The file system and the path of the root in it.
+
+        fsspec keeps one connection for each process and set of options, so this is cheap, and
+        right also in a worker that was forked from a process that had a connection.
+        """
+        protocol = self._url.partition(":")[0]
+        if protocol not in EXCLUSIVE_PROTOCOLS:
+            raise StorageRefusedError(
+                f"{self.url} cannot hold a checkpoint: {protocol} is not known to create a file "
+                "whole and only if it is absent; use a path of a local or mounted file system, or "
+                f"one of {', '.join(sorted(EXCLUSIVE_PROTOCOLS))}"
+            )
+        # Here and not above: see the head of this module.
+        import fsspec.core  # noqa: PLC0415
+
+        try:
+            fs, root = fsspec.core.url_to_fs(self._url, **self._options)
+        except Exception as error:
+            raise StorageRefusedError(
+                f"cannot open {self.url}: {error}; look at the URL, its storage options, and that "
+                "the fsspec package of that protocol is installed"
+            ) from error
+        fs.invalidate_cache()  # a listing from before knows nothing of what others created since
+        return fs, str(root).rstrip("/")
+
+    @contextlib.contextmanager
+    def _refusing(self, action: str, name: str) -> Iterator[None]:
+        try:
+            yield
+        except FileExistsError as error:
+            raise AlreadyExistsError(self._message(action, name, error)) from error
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            raise StorageRefusedError(self._message(action, name, error)) from error
+
+    def _message(self, action: str, name: str, error: Exception) -> str:
+        reason = str(error) or type(error).__name__
+        return (
+            f"cannot {action} {self.url}/{name}: {reason}; "
+            "look at that storage, its credentials and the network"
+        )
+
+
+def _walk(fs: Any, directory: str) -> Iterator[str]:
+    """Paths of all files below *directory*.
+
+    Not ``fs.find`` and not ``fs.isfile``: they take an error of the network for "nothing there",
+    and a checkpoint that seems to have no commits would start again from nothing.
+    """
+    try:
+        entries = fs.ls(directory, detail=True)
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        path = entry["name"].rstrip("/")
+        if entry["type"] != "directory":
+            yield path
+        elif path != directory:  # some stores list a directory in itself
+            yield from _walk(fs, path)

@@ -1,0 +1,245 @@
+"""State files: one partition of a materialized state, as one attempt of a task wrote it.
+
+Attempts that were cancelled, lost a race or belong to a dead driver keep writing for seconds. So
+every attempt writes under a name of its own, and a file counts only if a commit record names it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from checkpoint.errors import CorruptCheckpointError
+from checkpoint.files import READ_CHUNK_BYTES, Files, location
+from checkpoint.framing import RESTORE, FileKind, Frames, FrameTotals, read_frames, write_frames
+from checkpoint.json_fields import int_field, text_field
+from checkpoint.names import require_name, uid_part
+
+STATE_PREFIX = "state/"
+
+_ATTEMPT = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_DIGEST = re.compile(r"[0-9a-f]{32}")
+
+
+def new_attempt() -> str:
+    """Return a name for one attempt of a task: 64 random bits, never seen before."""
+    return secrets.token_hex(8)
+
+
+@dataclass(frozen=True)
+class StatePartition:
+    """Which state a file holds: what a reader knows before it opens one.
+
+    Args:
+        stream_id: id of the stream, the same over all its restarts.
+        operator_uid: uid of the stateful operator.
+        batch_time_ms: the batch after which the state was so.
+        partition: number of the partition, from 0.
+        partition_count: partitions of that state.
+        partitioner: name of the function that chose the partition of each key.
+    """
+
+    stream_id: str
+    operator_uid: str
+    batch_time_ms: int
+    partition: int
+    partition_count: int
+    partitioner: str
+
+    def __post_init__(self) -> None:
+        for field in ("stream_id", "operator_uid", "partitioner"):
+            if not getattr(self, field):
+                raise ValueError(f"{field} of a state file is empty; give it a name")
+        if self.batch_time_ms < 0:
+            raise ValueError(f"batch time of {self.batch_time_ms} ms must not be negative")
+        if not 0 <= self.partition < self.partition_count:
+            raise ValueError(
+                f"partition {self.partition} of {self.operator_uid!r} must be 0 to "
+                f"{self.partition_count - 1}, as it has {self.partition_count}"
+            )
+
+
+@dataclass(frozen=True)
+class StateFileId(StatePartition):
+    """Which state a file holds, and which attempt wrote it.
+
+    Args:
+        epoch: epoch of the driver that the attempt worked for.
+        attempt: name of the attempt, unique for ever (:func:`new_attempt`).
+    """
+
+    epoch: int
+    attempt: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.epoch < 0:
+            raise ValueError(f"epoch {self.epoch} of a state file must not be negative")
+        if not _ATTEMPT.fullmatch(self.attempt):
+            raise ValueError(
+                f"attempt {self.attempt!r} must be 1 to 64 of A-Z a-z 0-9 _ -; use new_attempt()"
+            )
+
+    @property
+    def name(self) -> str:
+        """Name of the file, ``state/<operator>/<time>-p<partition>-e<epoch>-<attempt>.state``.
+
+        One directory for each operator, not for each batch: a new directory would have to be
+        synced too, and be removed later.
+        """
+        return (
+            f"{STATE_PREFIX}{uid_part(self.operator_uid)}/{self.batch_time_ms:016d}"
+            f"-p{self.partition:05d}-e{self.epoch}-{self.attempt}.state"
+        )
+
+
+@dataclass(frozen=True)
+class StateFileRef:
+    """A complete state file: what a task returns, and what a commit record names.
+
+    Args:
+        name: name of the file.
+        partition: the partition it holds.
+        size_bytes: its size.
+        digest: its digest (:class:`checkpoint.framing.FrameTotals`).
+        records: records in it.
+        blocks: blocks in it.
+    """
+
+    name: str
+    partition: int
+    size_bytes: int
+    digest: str
+    records: int
+    blocks: int
+
+    def __post_init__(self) -> None:
+        require_name(self.name)
+        if min(self.partition, self.size_bytes, self.records, self.blocks) < 0:
+            raise ValueError(f"{self.name} has a negative number: {self}")
+        if not _DIGEST.fullmatch(self.digest):
+            raise ValueError(f"digest {self.digest!r} of {self.name} must be 32 hexadecimal digits")
+
+    def to_json(self) -> dict[str, object]:
+        """Return these facts as a JSON object."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object]) -> StateFileRef:
+        """Read what :meth:`to_json` returned.
+
+        Raises:
+            ValueError: a field is missing, of another type, or impossible.
+        """
+        return cls(
+            name=text_field(data, "name"),
+            partition=int_field(data, "partition"),
+            size_bytes=int_field(data, "size_bytes"),
+            digest=text_field(data, "digest"),
+            records=int_field(data, "records"),
+            blocks=int_field(data, "blocks"),
+        )
+
+
+def write_state_file(
+    files: Files, file_id: StateFileId, blocks: Iterable[tuple[bytes | memoryview, int]]
+) -> StateFileRef:
+    """Write one partition of a state, durably, and say what was written.
+
+    Args:
+        files: where to.
+        file_id: what the file holds, and the attempt that writes it.
+        blocks: pairs (payload, number of records in it), pulled one at a time.
+
+    Raises:
+        CheckpointError: as in :meth:`Files.create`; whatever happened, try again only under the
+            id of a new attempt.
+    """
+    totals = FrameTotals()
+    frames = write_frames(FileKind.STATE, dataclasses.asdict(file_id), blocks, totals)
+    size_bytes = files.create(file_id.name, frames)
+    return StateFileRef(
+        name=file_id.name,
+        partition=file_id.partition,
+        size_bytes=size_bytes,
+        digest=totals.digest,
+        records=totals.records,
+        blocks=totals.blocks,
+    )
+
+
+def read_state_file(files: Files, ref: StateFileRef, expected: StatePartition) -> Iterator[bytes]:
+    """Open a state file and return an iterator of its payloads.
+
+    The header is checked at once. Each payload is checked, and known to be this one of this file,
+    before it is handed out; size and digest when the iterator ends. So read to the end before
+    anything that follows from the state is made durable.
+
+    Args:
+        files: where from.
+        ref: the file, as a commit record names it.
+        expected: the state that it must hold.
+
+    Raises:
+        CorruptCheckpointError: the file is missing, damaged, or another one; also raised while
+            pulling payloads.
+        StorageRefusedError: the storage cannot be read.
+    """
+    file = location(files, ref.name)
+    try:
+        chunks = files.read_chunks(ref.name, READ_CHUNK_BYTES)
+        frames = read_frames(chunks, FileKind.STATE, file)
+    except FileNotFoundError as error:
+        wanted = f"a state file of {ref.size_bytes} bytes and {ref.records} records"
+        raise CorruptCheckpointError(file, "is missing", wanted, RESTORE) from error
+    _require_identity(frames.header, ref, expected, file)
+    return _payloads(frames, ref, file)
+
+
+def _payloads(frames: Frames, ref: StateFileRef, file: str) -> Iterator[bytes]:
+    for payload, _ in frames.blocks:
+        yield payload
+    totals = frames.totals
+    for what, found, wanted in (
+        ("bytes", totals.size_bytes, ref.size_bytes),
+        ("blocks", totals.blocks, ref.blocks),
+        ("records", totals.records, ref.records),
+        ("as its digest", totals.digest, ref.digest),
+    ):
+        if found != wanted:
+            expected = f"{wanted}, as the commit record says"
+            raise CorruptCheckpointError(file, f"has {found} {what}", expected, RESTORE)
+
+
+def _require_identity(
+    header: Mapping[str, object], ref: StateFileRef, expected: StatePartition, file: str
+) -> None:
+    """Raise unless the file says of itself that it is the one that was asked for."""
+    for field in dataclasses.fields(StatePartition):
+        found, wanted = header.get(field.name), getattr(expected, field.name)
+        if found != wanted:
+            raise CorruptCheckpointError(
+                file, f"is of {field.name} {found!r}", f"{field.name} {wanted!r}", RESTORE
+            )
+    name = _name_in(header)
+    if name != ref.name:
+        raise CorruptCheckpointError(file, f"was written as {name}", ref.name, RESTORE)
+
+
+def _name_in(header: Mapping[str, object]) -> str:
+    try:
+        return StateFileId(
+            stream_id=text_field(header, "stream_id"),
+            operator_uid=text_field(header, "operator_uid"),
+            batch_time_ms=int_field(header, "batch_time_ms"),
+            partition=int_field(header, "partition"),
+            partition_count=int_field(header, "partition_count"),
+            partitioner=text_field(header, "partitioner"),
+            epoch=int_field(header, "epoch"),
+            attempt=text_field(header, "attempt"),
+        ).name
+    except ValueError as error:
+        return f"no state file ({error})"

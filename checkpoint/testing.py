@@ -1,0 +1,276 @@
+"""Public test tools: conformance of :class:`Files`, and faults on demand.
+
+They raise plain ``AssertionError`` and need no test framework::
+
+    def test_my_files(tmp_path):
+        numbers = itertools.count()
+        check_files(lambda: MyFiles(tmp_path / str(next(numbers))))
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, TypeVar
+
+from checkpoint.errors import AlreadyExistsError, StorageRefusedError
+from checkpoint.files import Files
+from checkpoint.names import Names
+
+_T = TypeVar("_T")
+
+Effect = Literal["before", "during", "after"]
+
+_BAD_NAMES = (
+    "",
+    "/a",
+    "a/",
+    "a//b",
+    "..",
+    "a/../b",
+    "./a",
+    ".hidden",
+    "a b",
+    "a\n",
+    "\u00e9",
+    "a\\b",
+)
+
+
+class SimulatedCrash(BaseException):
+    """The process died here. Not an ``Exception``: nothing may catch it and go on."""
+
+
+class FaultyFiles:
+    """Files that fail once, at operation number *at* (from 1).
+
+    Make *at* larger until ``fired`` stays False: then the code was hit at every operation.
+    Four cases matter: refused (before), uncertain and not done (before), uncertain and done
+    (after), and a crash (all three). After a crash every operation raises it again: dead processes
+    do nothing.
+
+    Args:
+        inner: the files that do the work.
+        at: number of the operation that fails, counted over all methods.
+        effect: fail before the operation had its effect, after it, or in the middle of the chunks
+            of a create (any other operation then fails before).
+        error: what is raised: an exception class that takes a message.
+
+    Raises:
+        ValueError: a refusal after the effect would be a lie.
+    """
+
+    def __init__(
+        self,
+        inner: Files,
+        at: int,
+        effect: Effect = "before",
+        error: Callable[[str], BaseException] = SimulatedCrash,
+    ) -> None:
+        if effect == "after" and error in (StorageRefusedError, AlreadyExistsError):
+            raise ValueError(f"{error} says that nothing happened; use effect 'before' with it")
+        self.calls: list[str] = []
+        self.fired = False
+        self._inner = inner
+        self._at = at
+        self._effect = effect
+        self._error = error
+        self._dead: SimulatedCrash | None = None
+
+    @property
+    def url(self) -> str:
+        return self._inner.url
+
+    def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
+        return self._call(f"create {name}", lambda: self._inner.create(name, self._torn(chunks)))
+
+    def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
+        return self._call(f"read {name}", lambda: self._inner.read_chunks(name, chunk_bytes))
+
+    def read(self, name: str) -> bytes:
+        return self._call(f"read {name}", lambda: self._inner.read(name))
+
+    def exists(self, name: str) -> bool:
+        return self._call(f"exists {name}", lambda: self._inner.exists(name))
+
+    def list(self, prefix: str) -> Names:
+        return self._call(f"list {prefix}", lambda: self._inner.list(prefix))
+
+    def delete(self, name: str) -> None:
+        return self._call(f"delete {name}", lambda: self._inner.delete(name))
+
+    def _call(self, operation: str, run: Callable[[], _T]) -> _T:
+        if self._dead is not None:
+            raise self._dead
+        self.calls.append(operation)
+        if len(self.calls) != self._at:
+            return run()
+        if self._effect == "during" and operation.startswith("create"):
+            return run()  # its chunks raise
+        if self._effect == "after":
+            run()
+        raise self._fault()
+
+    def _torn(self, chunks: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+        is_torn = self._effect == "during" and len(self.calls) == self._at
+        for chunk in chunks:
+            yield chunk
+            if is_torn:
+                raise self._fault()
+
+    def _fault(self) -> BaseException:
+        self.fired = True
+        error = self._error(f"injected fault {self._effect} operation {self._at}: {self.calls[-1]}")
+        if isinstance(error, SimulatedCrash):
+            self._dead = error
+        return error
+
+
+def check_files(factory: Callable[[], Files]) -> None:
+    """Check that files do what :class:`Files` promises.
+
+    Args:
+        factory: returns new, empty, writable files at each call.
+
+    Raises:
+        AssertionError: a promise is broken; the message says which.
+    """
+    for check in _CHECKS:
+        check(factory())
+
+
+def _check_round_trip(files: Files) -> None:
+    big = bytes(range(256)) * 4096
+    cases: list[tuple[str, list[bytes | memoryview]]] = [
+        ("empty", []),
+        ("one", [b"abc"]),
+        ("a/b/c.d-e_f=1", [b"ab", b"", memoryview(b"cd")]),
+        ("big", [big, memoryview(big)[7:]]),
+    ]
+    for name, chunks in cases:
+        data = b"".join(chunks)
+        _require(not files.exists(name), f"{name} exists before it is created")
+        _require(files.create(name, iter(chunks)) == len(data), f"create({name}) must return size")
+        _require(files.exists(name), f"{name} does not exist after create")
+        _require(files.read(name) == data, f"read({name}) is not what was created")
+        for chunk_bytes in (1000, 1 << 22):
+            parts = list(files.read_chunks(name, chunk_bytes))
+            _require(b"".join(parts) == data, f"read_chunks({name}) is not what was created")
+            lengths_ok = all(0 < len(part) <= chunk_bytes for part in parts)
+            _require(lengths_ok, f"read_chunks({name}) has a chunk that is empty or too long")
+
+
+def _check_create_once(files: Files) -> None:
+    files.create("a/once", [b"first"])
+    for content in (b"second", b"first", b""):
+        again = functools.partial(files.create, "a/once", [content])
+        _require_raises(AlreadyExistsError, again)
+        _require(files.read("a/once") == b"first", "a second create has changed the file")
+
+
+def _check_failed_create_leaves_nothing(files: Files) -> None:
+    def chunks(error: BaseException) -> Iterator[bytes]:
+        yield b"x" * 100_000
+        raise error
+
+    for error in (LookupError("user code"), OSError("user code"), SimulatedCrash()):
+        try:
+            files.create("a/torn", chunks(error))
+        except BaseException as raised:
+            _require(raised is error, f"create must pass on {error!r}, got {raised!r}")
+        else:
+            _require(False, f"create must pass on {error!r}")
+        _require(not files.exists("a/torn"), "a create that failed has left a file")
+        _require(files.list("") == [], "a create that failed is listed")
+    files.create("a/torn", [b"whole"])
+    _require(files.read("a/torn") == b"whole", "the name is spoilt after a create that failed")
+
+
+def _check_one_creator_wins(files: Files) -> None:
+    def create(number: int) -> bool:
+        try:
+            files.create("race", [bytes([number]) * 50_000] * 3)
+        except AlreadyExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        won = list(threads.map(create, range(8)))
+    _require(sum(won) == 1, f"{sum(won)} of 8 racing creates of one name succeeded, 1 must")
+    winner = bytes([won.index(True)]) * 150_000
+    _require(files.read("race") == winner, "the file is not that of the creator who won")
+
+
+def _check_list(files: Files) -> None:
+    _require(files.list("") == [], "new files must list nothing")
+    names = ["a/b/1", "a/b/10", "a/b/2", "a/bc", "a0", "b"]
+    for name in reversed(names):
+        files.create(name, [b"."])
+    for prefix in ("", "a", "a/", "a/b", "a/b/", "a/b/1", "b", "c", "c/d/", "b/"):
+        expected = sorted(name for name in names if name.startswith(prefix))
+        found = files.list(prefix)
+        _require(found == expected, f"list({prefix!r}) must be {expected}, got {found}")
+
+
+def _check_delete(files: Files) -> None:
+    files.create("a/gone", [b"1"])
+    files.create("a/kept", [b"2"])
+    files.delete("a/gone")
+    files.delete("a/gone")
+    files.delete("never/there")
+    _require(not files.exists("a/gone"), "a deleted file exists")
+    _require(files.list("") == ["a/kept"], "delete must delete one file and no other")
+    files.create("a/gone", [b"new"])
+    _require(files.read("a/gone") == b"new", "a deleted name must be free again")
+
+
+def _check_missing(files: Files) -> None:
+    for name in ("missing", "no/such/file"):
+        _require_raises(FileNotFoundError, functools.partial(files.read, name))
+        _require_raises(FileNotFoundError, functools.partial(_read_in_chunks, files, name))
+        _require(not files.exists(name), f"{name} exists and was never created")
+
+
+def _check_names(files: Files) -> None:
+    for name in _BAD_NAMES:
+        calls: list[Callable[[], object]] = [
+            functools.partial(files.create, name, [b"x"]),
+            functools.partial(files.read, name),
+            functools.partial(files.exists, name),
+            functools.partial(files.delete, name),
+        ]
+        for call in calls:
+            _require_raises(ValueError, call)
+    for prefix in ("/", "../", "a//", "."):
+        _require_raises(ValueError, functools.partial(files.list, prefix))
+    _require(files.list("") == [], "a refused name has left a file")
+
+
+_CHECKS: tuple[Callable[[Files], None], ...] = (
+    _check_round_trip,
+    _check_create_once,
+    _check_failed_create_leaves_nothing,
+    _check_one_creator_wins,
+    _check_list,
+    _check_delete,
+    _check_missing,
+    _check_names,
+)
+
+
+def _read_in_chunks(files: Files, name: str) -> bytes:
+    return b"".join(files.read_chunks(name, 10))
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise AssertionError(message)
+
+
+def _require_raises(error: type[Exception], call: Callable[[], object]) -> None:
+    try:
+        call()
+    except error:
+        return
+    raise AssertionError(f"{error.__name__} must be raised by {call}")

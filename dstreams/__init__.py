@@ -1,0 +1,46 @@
+"""Stateful stream processing in Python on Apache Spark RDDs.
+
+>>> from dstreams import StreamingContext, tuned_context
+>>> sc = tuned_context("word count")
+>>> ssc = StreamingContext(sc, 1)
+
+Names, signatures and behaviour follow ``pyspark.streaming``; the README lists what differs and why.
+"""
+
+from __future__ import annotations
+
+from dstreams.api.dstream import DStream
+from dstreams.api.streaming_context import StreamingContext, StreamingContextState
+from dstreams.errors import (
+    BatchFailedError,
+    DurabilityError,
+    EnvironmentNotReadyError,
+    InvalidStreamError,
+    SourceError,
+    StreamError,
+    StreamLifecycleError,
+)
+from dstreams.events import BatchInfo, OutputOperationInfo
+from dstreams.rdd.context import tuned_conf, tuned_context
+from dstreams.rdd.partitioner import StablePartitioner, stable_hash
+from dstreams.settings import Settings
+
+__all__ = [
+    "BatchFailedError",
+    "BatchInfo",
+    "DStream",
+    "DurabilityError",
+    "EnvironmentNotReadyError",
+    "InvalidStreamError",
+    "OutputOperationInfo",
+    "Settings",
+    "SourceError",
+    "StablePartitioner",
+    "StreamError",
+    "StreamLifecycleError",
+    "StreamingContext",
+    "StreamingContextState",
+    "stable_hash",
+    "tuned_conf",
+    "tuned_context",
+]

@@ -1,0 +1,1 @@
+"""The public surface: names, signatures and behaviour of pyspark.streaming."""

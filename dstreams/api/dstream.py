@@ -1,0 +1,19 @@
+"""DStream: the public face of a stream."""
+
+from __future__ import annotations
+
+from dstreams.api.outputs import OutputOperations
+from dstreams.api.pairs import PairOperations
+
+
+class DStream(PairOperations, OutputOperations):
+    """A sequence of RDDs, one for each batch, defined by what it is made from.
+
+    A DStream is made by a :class:`~dstreams.StreamingContext` or from other streams, and does
+    nothing before the context starts. Its methods check what they are given, add a node to the
+    graph and return its stream. Functions are sent to the workers; a function must not use streams
+    or contexts.
+    """
+
+    def __repr__(self) -> str:
+        return f"DStream({self._node.operation})"

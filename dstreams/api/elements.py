@@ -1,0 +1,181 @@
+"""Operations on the elements of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import add
+from typing import Any, TypeVar
+
+from pyspark import RDD
+
+from dstreams.api.stream import Stream
+from dstreams.callables import require_arity, require_picklable
+from dstreams.durations import batch_datetime
+from dstreams.errors import InvalidStreamError
+
+E = TypeVar("E", bound="ElementOperations")
+
+
+class ElementOperations(Stream):
+    """Operations that need no pairs. Each RDD of the result is made of the parent's RDD.
+
+    A batch in which the parent has no RDD has none here either.
+    Semantics: pyspark.streaming.DStream (4.3).
+    """
+
+    def map(self: E, f: Callable[[Any], Any], preservesPartitioning: bool = False) -> E:
+        """Return the stream of ``f(x)`` for each element x."""
+        self._require_function(f, "map", "f(x) -> y")
+        return self._transformed("map", lambda rdd: rdd.map(f, preservesPartitioning))
+
+    def flatMap(
+        self: E, f: Callable[[Any], Iterable[Any]], preservesPartitioning: bool = False
+    ) -> E:
+        """Return the stream of all elements of ``f(x)``, for each element x."""
+        self._require_function(f, "flatMap", "f(x) -> iterable of y")
+        return self._transformed("flatMap", lambda rdd: rdd.flatMap(f, preservesPartitioning))
+
+    def filter(self: E, f: Callable[[Any], bool]) -> E:
+        """Return the stream of the elements x for which ``f(x)`` is true."""
+        self._require_function(f, "filter", "f(x) -> bool")
+        return self._transformed("filter", lambda rdd: rdd.filter(f))
+
+    def mapPartitions(
+        self: E, f: Callable[[Iterable[Any]], Iterable[Any]], preservesPartitioning: bool = False
+    ) -> E:
+        """Return the stream of ``f(iterator over a partition)``, for each partition."""
+        self._require_function(f, "mapPartitions", "f(iterator) -> iterator")
+        return self._transformed(
+            "mapPartitions", lambda rdd: rdd.mapPartitions(f, preservesPartitioning)
+        )
+
+    def mapPartitionsWithIndex(
+        self: E,
+        f: Callable[[int, Iterable[Any]], Iterable[Any]],
+        preservesPartitioning: bool = False,
+    ) -> E:
+        """Return the stream of ``f(number of the partition, iterator over it)``."""
+        name = "mapPartitionsWithIndex"
+        self._require_function(f, name, "f(index, iterator) -> iterator", count=2)
+        return self._transformed(
+            name, lambda rdd: rdd.mapPartitionsWithIndex(f, preservesPartitioning)
+        )
+
+    def glom(self: E) -> E:
+        """Return the stream of lists, one for each partition."""
+        return self._transformed("glom", lambda rdd: rdd.glom())
+
+    def repartition(self: E, numPartitions: int) -> E:
+        """Return the stream with *numPartitions* partitions in each RDD."""
+        return self._transformed("repartition", lambda rdd: rdd.repartition(numPartitions))
+
+    def reduce(self: E, func: Callable[[Any, Any], Any]) -> E:
+        """Return the stream of one element for each batch, none for an empty one.
+
+        Args:
+            func: ``(x, y) -> z``, associative and commutative.
+        """
+        self._require_function(func, "reduce", "f(x, y) -> z", count=2)
+        return self._transformed("reduce", lambda rdd: _reduced(rdd, func))
+
+    def count(self: E) -> E:
+        """Return the stream of the number of elements of each batch, 0 for an empty one."""
+        return self._transformed("count", _counted)
+
+    def countByValue(self: E) -> E:
+        """Return the stream of (value, how often it comes in the batch)."""
+        return self._transformed("countByValue", lambda rdd: rdd.map(_with_one).reduceByKey(add))
+
+    def union(self: E, other: Stream) -> E:
+        """Return the stream of the elements of this stream and then of *other*.
+
+        Raises:
+            InvalidStreamError: *other* has another context or slide duration.
+        """
+        return self._transformed("union", lambda a, b: a.union(b), other)
+
+    def transform(self: E, func: Callable[..., RDD[Any] | None]) -> E:
+        """Return the stream of ``func(rdd)``, called on the driver for each batch.
+
+        Args:
+            func: ``f(rdd)`` or ``f(time, rdd)`` with the batch time as a datetime; None for a batch
+                without an RDD.
+        """
+        shape = "f(rdd) -> RDD or f(time, rdd) -> RDD"
+        count = require_arity(func, (1, 2), self._operation("transform"), shape)
+        return self._ssc._combine(  # type: ignore[return-value]
+            (self,),  # type: ignore[arg-type]
+            lambda time_ms, rdds: func(*_timed(count == 2, time_ms), *rdds),
+            "transform",
+        )
+
+    def transformWith(
+        self: E,
+        func: Callable[..., RDD[Any] | None],
+        other: Stream,
+        keepSerializer: bool = False,
+    ) -> E:
+        """Return the stream of ``func(rdd of this, rdd of other)``, called on the driver.
+
+        Args:
+            func: ``f(a, b)`` or ``f(time, a, b)`` with the batch time as a datetime. Where a parent
+                has no RDD, it gets an empty one.
+            other: stream of the same slide duration.
+            keepSerializer: taken for compatibility; RDDs know their serializer.
+        """
+        shape = "f(rdd, rdd) -> RDD or f(time, rdd, rdd) -> RDD"
+        count = require_arity(func, (2, 3), self._operation("transformWith"), shape)
+        return self._ssc._combine(  # type: ignore[return-value]
+            (self, other),  # type: ignore[arg-type]
+            lambda time_ms, rdds: func(*_timed(count == 3, time_ms), *rdds),
+            "transformWith",
+        )
+
+    def _require_function(self, f: Any, name: str, shape: str, count: int = 1) -> None:
+        """Check at definition what would otherwise fail in every batch."""
+        operation = self._operation(name)
+        require_arity(f, (count,), operation, shape)
+        require_picklable(f, operation)
+
+    def _require_partitions(self, numPartitions: int | None, name: str) -> int:
+        if numPartitions is None:
+            return self._ssc.sparkContext.defaultParallelism
+        if isinstance(numPartitions, bool) or not isinstance(numPartitions, int):
+            raise InvalidStreamError(
+                f"numPartitions of {name} must be an integer, got {numPartitions!r}"
+            )
+        if numPartitions < 1:
+            raise InvalidStreamError(
+                f"numPartitions of {name} must be at least 1, got {numPartitions}"
+            )
+        return numPartitions
+
+
+def _timed(wanted: bool, time_ms: int) -> tuple[Any, ...]:
+    return (batch_datetime(time_ms),) if wanted else ()
+
+
+def _with_one(value: Any) -> tuple[Any, int]:
+    return value, 1
+
+
+def _keyless(value: Any) -> tuple[None, Any]:
+    return None, value
+
+
+def _second(pair: tuple[Any, Any]) -> Any:
+    return pair[1]
+
+
+def _size(items: Iterable[Any]) -> list[int]:
+    return [sum(1 for _ in items)]
+
+
+def _reduced(rdd: RDD[Any], func: Callable[[Any, Any], Any]) -> RDD[Any]:
+    return rdd.map(_keyless).reduceByKey(func, 1).map(_second)
+
+
+def _counted(rdd: RDD[Any]) -> RDD[int]:
+    # The zero makes an RDD without partitions count as 0 and not as nothing.
+    zero = rdd.context.parallelize([0], 1)
+    return _reduced(rdd.mapPartitions(_size).union(zero), add)

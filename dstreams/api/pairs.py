@@ -1,0 +1,191 @@
+"""Operations on streams of (key, value) pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from pyspark import RDD
+from pyspark.rdd import portable_hash
+
+from dstreams.api.elements import ElementOperations
+from dstreams.api.stream import Stream
+from dstreams.callables import require_picklable
+from dstreams.errors import InvalidStreamError
+from dstreams.graph.state import StateDStream
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.state.update_function import UpdateFunction
+
+P = TypeVar("P", bound="PairOperations")
+
+
+class PairOperations(ElementOperations):
+    """Operations of streams whose elements are pairs.
+
+    Everywhere *numPartitions* None means the default parallelism of the SparkContext.
+    Semantics: pyspark.streaming.DStream (4.3).
+    """
+
+    def mapValues(self: P, f: Callable[[Any], Any]) -> P:
+        """Return the stream of ``(k, f(v))``; partitioning is kept."""
+        self._require_function(f, "mapValues", "f(v) -> w")
+        return self._transformed("mapValues", lambda rdd: rdd.mapValues(f))
+
+    def flatMapValues(self: P, f: Callable[[Any], Iterable[Any]]) -> P:
+        """Return the stream of ``(k, w)`` for each w of ``f(v)``; partitioning is kept."""
+        self._require_function(f, "flatMapValues", "f(v) -> iterable of w")
+        return self._transformed("flatMapValues", lambda rdd: rdd.flatMapValues(f))
+
+    def reduceByKey(
+        self: P, func: Callable[[Any, Any], Any], numPartitions: int | None = None
+    ) -> P:
+        """Return the stream of (key, its values of the batch reduced by *func*)."""
+        self._require_function(func, "reduceByKey", "f(v, w) -> x", count=2)
+        count = self._require_partitions(numPartitions, "reduceByKey")
+        return self._transformed("reduceByKey", lambda rdd: rdd.reduceByKey(func, count))
+
+    def combineByKey(
+        self: P,
+        createCombiner: Callable[[Any], Any],
+        mergeValue: Callable[[Any, Any], Any],
+        mergeCombiners: Callable[[Any, Any], Any],
+        numPartitions: int | None = None,
+    ) -> P:
+        """Return the stream of (key, its values of the batch combined)."""
+        name = "combineByKey"
+        self._require_function(createCombiner, name, "createCombiner(v) -> c")
+        self._require_function(mergeValue, name, "mergeValue(c, v) -> c", count=2)
+        self._require_function(mergeCombiners, name, "mergeCombiners(c, d) -> c", count=2)
+        count = self._require_partitions(numPartitions, name)
+        return self._transformed(
+            name, lambda rdd: rdd.combineByKey(createCombiner, mergeValue, mergeCombiners, count)
+        )
+
+    def groupByKey(self: P, numPartitions: int | None = None) -> P:
+        """Return the stream of (key, iterable of its values of the batch)."""
+        count = self._require_partitions(numPartitions, "groupByKey")
+        return self._transformed("groupByKey", lambda rdd: rdd.groupByKey(count))
+
+    def partitionBy(
+        self: P, numPartitions: int, partitionFunc: Callable[[Any], int] = portable_hash
+    ) -> P:
+        """Return the stream with each pair in the partition of its key."""
+        count = self._require_partitions(numPartitions, "partitionBy")
+        self._require_function(partitionFunc, "partitionBy", "f(key) -> int")
+        return self._transformed("partitionBy", lambda rdd: rdd.partitionBy(count, partitionFunc))
+
+    def cogroup(self: P, other: Stream, numPartitions: int | None = None) -> P:
+        """Return the stream of (key, (values here, values in *other*))."""
+        return self._joined("cogroup", other, numPartitions)
+
+    def join(self: P, other: Stream, numPartitions: int | None = None) -> P:
+        """Return the stream of (key, (v, w)) for each pair of values that meet."""
+        return self._joined("join", other, numPartitions)
+
+    def leftOuterJoin(self: P, other: Stream, numPartitions: int | None = None) -> P:
+        """Return the join, with (key, (v, None)) where *other* has no such key."""
+        return self._joined("leftOuterJoin", other, numPartitions)
+
+    def rightOuterJoin(self: P, other: Stream, numPartitions: int | None = None) -> P:
+        """Return the join, with (key, (None, w)) where this stream has no such key."""
+        return self._joined("rightOuterJoin", other, numPartitions)
+
+    def fullOuterJoin(self: P, other: Stream, numPartitions: int | None = None) -> P:
+        """Return the join, with None for the side that has no such key."""
+        return self._joined("fullOuterJoin", other, numPartitions)
+
+    def updateStateByKey(
+        self: P,
+        updateFunc: Callable[..., Any],
+        numPartitions: int | None = None,
+        initialRDD: RDD[Any] | Iterable[tuple[Any, Any]] | None = None,
+        *,
+        partitionFunc: Callable[[Any], int] | StablePartitioner | None = None,
+        preservePartitioning: bool = True,
+        form: str = "values",
+    ) -> P:
+        """Return the stream of the state of every key, updated by each batch.
+
+        The function is called for *every* key that has a state or new values, in every batch: also
+        for keys without new values, and in batches without an RDD. 0, "", [] and False are states.
+
+        Args:
+            updateFunc: by *form*:
+                ``"values"``: ``f(values, state) -> state``, None drops the key;
+                ``"keyed"``: ``f(time, key, values, state) -> state``, None drops the key, the time
+                being the batch time as a datetime;
+                ``"iterator"``: ``f(iterator of (key, values, state)) -> iterator of (key, state)``.
+                *values* is a new list, in no defined order, empty without new values; *state* is
+                None when there is none. Both may be changed in place.
+            numPartitions: partitions of the state. None: the default parallelism.
+            initialRDD: pairs of key and state to begin with, each key once; an RDD or a collection.
+                It waits for the first batch with an RDD.
+            partitionFunc: ``key -> int``, or a :class:`~dstreams.StablePartitioner`. None:
+                :func:`~dstreams.stable_hash`.
+            preservePartitioning: whether the state claims to be partitioned as its input. False
+                lets ``"iterator"`` functions change keys, and costs a shuffle of the whole state in
+                every batch.
+            form: how *updateFunc* is called.
+
+        Returns:
+            Stream of ``(key, state)``, one RDD for each batch once there is a state. It is
+            persisted, serialized in memory, and needs a checkpoint directory.
+
+        Raises:
+            InvalidStreamError: the function does not fit *form* or cannot be sent to workers, or
+                *numPartitions*, *partitionFunc* or *initialRDD* is not what it should be.
+
+        State: one entry for each key until the function drops it; each batch costs all of them.
+        Semantics: org.apache.spark.streaming.dstream.StateDStream (4.3).
+        """
+        operation = self._operation("updateStateByKey")
+        update = UpdateFunction.checked(updateFunc, form, operation)
+        require_picklable(updateFunc, operation)
+        node = StateDStream(
+            parent=self._node,
+            update=update,
+            partitioner=self._partitioner(numPartitions, partitionFunc, operation),
+            preserves_partitioning=bool(preservePartitioning),
+            initial=self._initial(initialRDD, operation),
+            operation=operation,
+        )
+        return self._registered(node)
+
+    def _registered(self: P, node: StateDStream) -> P:
+        self._ssc._require_initialized("transformations cannot be added")
+        return self._derived(node)
+
+    def _joined(self: P, name: str, other: Stream, numPartitions: int | None) -> P:
+        count = self._require_partitions(numPartitions, name)
+        return self._transformed(name, lambda a, b: getattr(a, name)(b, count), other)
+
+    def _partitioner(
+        self,
+        numPartitions: int | None,
+        partitionFunc: Callable[[Any], int] | StablePartitioner | None,
+        operation: str,
+    ) -> StablePartitioner:
+        if isinstance(partitionFunc, StablePartitioner):
+            if numPartitions not in (None, partitionFunc.numPartitions):
+                raise InvalidStreamError(
+                    f"{operation} has numPartitions {numPartitions}, but its partitioner has "
+                    f"{partitionFunc.numPartitions}; give one of the two"
+                )
+            return partitionFunc
+        if partitionFunc is not None:
+            self._require_function(partitionFunc, "partitionFunc", "f(key) -> int")
+        count = self._require_partitions(numPartitions, operation)
+        return StablePartitioner(count, partitionFunc)
+
+    def _initial(
+        self, initial: RDD[Any] | Iterable[tuple[Any, Any]] | None, operation: str
+    ) -> RDD[Any] | None:
+        if initial is None or isinstance(initial, RDD):
+            return initial
+        if isinstance(initial, (str, bytes)) or not isinstance(initial, Iterable):
+            raise InvalidStreamError(
+                f"initialRDD of {operation} must be an RDD or a collection of (key, state) pairs, "
+                f"got {type(initial).__name__}"
+            )
+        pairs = list(initial.items()) if isinstance(initial, dict) else list(initial)
+        return self._ssc.sparkContext.parallelize(pairs)

@@ -1,0 +1,110 @@
+"""What every stream facade can do: know its context, be persisted, and become another stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from pyspark import RDD, StorageLevel
+
+from dstreams.callables import call_site
+from dstreams.durations import batch_time_ms, require_duration_ms
+from dstreams.errors import InvalidStreamError
+from dstreams.graph.node import Node
+
+if TYPE_CHECKING:
+    from dstreams.api.streaming_context import StreamingContext
+
+S = TypeVar("S", bound="Stream")
+
+
+class Stream:
+    """A node of the graph and the context it belongs to.
+
+    Args:
+        node: the node.
+        ssc: its context.
+    """
+
+    _dstreams_driver_only: ClassVar[bool] = True
+
+    def __init__(self, node: Node, ssc: StreamingContext) -> None:
+        self._node = node
+        self._ssc = ssc
+
+    def context(self) -> StreamingContext:
+        """Return the StreamingContext of this stream."""
+        return self._ssc
+
+    def cache(self: S) -> S:
+        """Persist the RDDs of this stream, serialized in memory."""
+        return self.persist(StorageLevel.MEMORY_ONLY)
+
+    def persist(self: S, storageLevel: StorageLevel = StorageLevel.MEMORY_ONLY) -> S:
+        """Persist the RDDs of this stream at a storage level.
+
+        Raises:
+            InvalidStreamError: *storageLevel* is none.
+            StreamLifecycleError: the context has started.
+        """
+        self._ssc._require_initialized("the storage level of a stream cannot be changed")
+        if not isinstance(storageLevel, StorageLevel):
+            raise InvalidStreamError(
+                f"storageLevel must be a StorageLevel, got {type(storageLevel).__name__}"
+            )
+        self._ssc._graph.options_of(self._node).storage_level = storageLevel
+        return self
+
+    def checkpoint(self: S, interval: float) -> S:
+        """Make the RDDs of this stream durable every *interval* seconds.
+
+        Args:
+            interval: seconds, a multiple of this stream's slide. Stateful streams have a default:
+                the first multiple of the slide that is 10 seconds or more.
+
+        Raises:
+            InvalidStreamError: *interval* is no positive duration; that it is a multiple of the
+                slide is checked at start.
+            StreamLifecycleError: the context has started.
+
+        A storage level that was chosen before stays as it is.
+        """
+        self._ssc._require_initialized("the checkpoint interval of a stream cannot be changed")
+        interval_ms = require_duration_ms(interval, "interval")
+        options = self._ssc._graph.options_of(self._node)
+        options.checkpoint_ms = interval_ms
+        if options.storage_level is None and self._node.default_storage is None:
+            options.storage_level = StorageLevel.MEMORY_ONLY
+        return self
+
+    def slice(self, begin: datetime | float, end: datetime | float) -> list[RDD[Any]]:
+        """Return the RDDs of this stream from *begin* to *end*, both included.
+
+        Args:
+            begin: batch time as a datetime (naive: local time) or in seconds since the epoch; a
+                time between two batches is floored.
+            end: likewise.
+
+        Raises:
+            StreamLifecycleError: the context does not run, or no output uses this stream.
+        """
+        begin_ms, end_ms = batch_time_ms(begin, "begin"), batch_time_ms(end, "end")
+        return self._ssc._remembered(self._node, begin_ms, end_ms)
+
+    def _transformed(
+        self: S, name: str, func: Callable[..., RDD[Any] | None], *others: Stream
+    ) -> S:
+        """Return the stream of ``func(rdd of this, rdds of the others...)``."""
+        streams = (self, *others)
+        return self._ssc._combine(  # type: ignore[return-value]
+            streams,  # type: ignore[arg-type]
+            lambda _, rdds: func(*rdds),
+            name,
+        )
+
+    def _derived(self: S, node: Node) -> S:
+        return type(self)(node, self._ssc)
+
+    def _operation(self, name: str) -> str:
+        return f"{name} at {call_site()}"

@@ -1,0 +1,512 @@
+"""StreamingContext: where a streaming program begins and ends."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from secrets import token_hex
+from typing import Any, ClassVar
+
+from pyspark import RDD, SparkContext, StorageLevel
+
+from checkpoint import open_files
+from dstreams.api.dstream import DStream
+from dstreams.callables import call_site, require_arity
+from dstreams.clock import Clock, SystemClock
+from dstreams.durations import batch_datetime, require_duration_ms
+from dstreams.errors import InvalidStreamError, StreamLifecycleError
+from dstreams.events import BatchInfo
+from dstreams.graph.history import History
+from dstreams.graph.input import InputDStream
+from dstreams.graph.node import Node
+from dstreams.graph.plan import Plan, StreamGraph
+from dstreams.graph.transformed import TransformedDStream
+from dstreams.rdd.context import require_spark, warn_if_untuned
+from dstreams.runtime.durability import StateDurability
+from dstreams.runtime.engine import Engine
+from dstreams.runtime.scheduler import Scheduler
+from dstreams.runtime.signals import SignalStop
+from dstreams.settings import Settings
+from dstreams.sources.queue import QueueSource
+from dstreams.sources.socket import SocketTextSource
+from dstreams.sources.source import Source, SourceEnvironment, SourceReader
+from dstreams.sources.text_files import TextFileSource
+
+logger = logging.getLogger(__name__)
+
+
+class StreamingContextState(str, Enum):
+    """Where a context is in its life; it never goes back."""
+
+    INITIALIZED = "INITIALIZED"
+    ACTIVE = "ACTIVE"
+    STOPPED = "STOPPED"
+
+
+class StreamingContext:
+    """Defines streams on a SparkContext, and runs them batch by batch.
+
+    >>> ssc = StreamingContext(sc, 1)
+    >>> ssc.checkpoint("/tmp/wordcount")
+    >>> words = ssc.socketTextStream("localhost", 9999).flatMap(str.split)
+    >>> counts = words.map(lambda w: (w, 1)).updateStateByKey(lambda vs, s: sum(vs) + (s or 0))
+    >>> counts.pprint()
+    >>> ssc.start()
+    >>> ssc.awaitTermination()
+
+    Args:
+        sparkContext: the context that runs the jobs; :func:`dstreams.tuned_context` makes a fast
+            one.
+        batchDuration: seconds from one batch to the next, also fractions.
+        clock: the driver's clock; a :class:`dstreams.testing.ManualClock` drives the stream by
+            hand. None: the machine's clock.
+        settings: settings to use instead of those that the SparkConf says.
+
+    Raises:
+        InvalidStreamError: *sparkContext* is none, or *batchDuration* is no positive duration.
+        EnvironmentNotReadyError: Spark is too old.
+
+    Semantics: pyspark.streaming.StreamingContext (4.3).
+    """
+
+    _dstreams_driver_only: ClassVar[bool] = True
+    _active: ClassVar[StreamingContext | None] = None
+    _active_lock: ClassVar[threading.RLock] = threading.RLock()
+
+    def __init__(
+        self,
+        sparkContext: SparkContext,
+        batchDuration: float | None = None,
+        *,
+        clock: Clock | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        require_spark()
+        if not isinstance(sparkContext, SparkContext):
+            raise InvalidStreamError(
+                f"sparkContext must be a SparkContext, got {type(sparkContext).__name__}"
+            )
+        if batchDuration is None:
+            raise InvalidStreamError(
+                "batchDuration is missing; give the seconds from one batch to the next"
+            )
+        self._sc = sparkContext
+        self._graph = StreamGraph(require_duration_ms(batchDuration, "batchDuration"))
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._settings = settings or Settings.from_conf(dict(sparkContext.getConf().getAll()))
+        self._checkpoint_directory: str | None = None
+        self._state = StreamingContextState.INITIALIZED
+        self._started_at: str | None = None
+        self._engine: Engine | None = None
+        self._scheduler: Scheduler | None = None
+        self._signals = SignalStop(self._stop_on_signal)
+        self._ended = threading.Condition()
+        self._error: BaseException | None = None
+        self._waiting = 0
+        self._stop_spark = False
+        warn_if_untuned(sparkContext)
+        if self._settings.checkpoint_directory is not None:
+            self.checkpoint(self._settings.checkpoint_directory)
+
+    # Definition ------------------------------------------------------------------------------
+
+    @property
+    def sparkContext(self) -> SparkContext:
+        """The SparkContext that runs the jobs."""
+        return self._sc
+
+    def checkpoint(self, directory: str) -> None:
+        """Set the directory where state is made durable; needed by every stateful stream.
+
+        Args:
+            directory: path or URL that the driver and every executor reach, on a file system that
+                can create a file only if it is absent.
+
+        Raises:
+            InvalidStreamError: *directory* is no path, or cannot be written to.
+            StreamLifecycleError: the context has started.
+        """
+        self._require_initialized("the checkpoint directory cannot be set")
+        if not isinstance(directory, str) or not directory:
+            raise InvalidStreamError(f"directory must be a path or URL, got {directory!r}")
+        try:
+            open_files(directory)
+            self._sc.setCheckpointDir(directory)
+        except Exception as error:
+            raise InvalidStreamError(
+                f"the checkpoint directory {directory!r} cannot be used: {error}"
+            ) from error
+        self._checkpoint_directory = directory
+
+    def remember(self, duration: float) -> None:
+        """Keep the RDDs of output streams for at least *duration* seconds, for queries and slices.
+
+        Raises:
+            InvalidStreamError: *duration* is no positive duration.
+            StreamLifecycleError: it was set before, or the context has started.
+        """
+        self._require_initialized("the remember duration cannot be set")
+        if self._graph.remember_ms is not None:
+            raise StreamLifecycleError(
+                f"the remember duration is already set, as {self._graph.remember_ms} ms"
+            )
+        self._graph.remember_ms = require_duration_ms(duration, "duration")
+
+    def queueStream(
+        self,
+        rdds: Iterable[RDD[Any] | Iterable[Any] | None],
+        oneAtATime: bool = True,
+        default: RDD[Any] | Iterable[Any] | None = None,
+    ) -> DStream:
+        """Create a stream from a queue of RDDs or lists, for tests and experiments.
+
+        Items appended to a list that was given here are seen by later batches.
+
+        Args:
+            rdds: RDDs, or collections of records; None stands for a batch without an RDD.
+            oneAtATime: one item for each batch; False: all that are there.
+            default: RDD or records for batches when the queue is empty. None: an empty RDD.
+        """
+        return self._input(QueueSource(rdds, oneAtATime, default), "queueStream")
+
+    def socketTextStream(
+        self,
+        hostname: str,
+        port: int,
+        storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+    ) -> DStream:
+        """Create a stream of the lines of UTF-8 text that a TCP server sends.
+
+        The driver connects, and connects again when the connection ends.
+
+        Args:
+            hostname: host to connect to.
+            port: port to connect to.
+            storageLevel: taken for compatibility; lines wait in the driver until they are in a
+                batch.
+
+        Raises:
+            InvalidStreamError: *hostname* or *port* cannot be an address.
+        """
+        return self._input(SocketTextSource(hostname, port), "socketTextStream")
+
+    def textFileStream(self, directory: str) -> DStream:
+        """Create a stream of the lines of UTF-8 text files that appear in *directory*.
+
+        Files must be moved there, complete, from elsewhere on the file system. Names that begin
+        with ``.`` or ``_`` are skipped.
+        """
+        return self._input(TextFileSource(directory), "textFileStream")
+
+    def union(self, *dstreams: DStream) -> DStream:
+        """Unite streams of one element type and one slide duration.
+
+        Raises:
+            InvalidStreamError: there is none, or contexts or slides differ.
+        """
+        if not dstreams:
+            raise InvalidStreamError("union needs at least one DStream, got none")
+        if len(dstreams) == 1:
+            return dstreams[0]
+        return self._combine(dstreams, lambda _, rdds: self._sc.union(list(rdds)), "union")
+
+    def transform(
+        self, dstreams: Sequence[DStream], transformFunc: Callable[..., RDD[Any] | None]
+    ) -> DStream:
+        """Create a stream by a function of the RDDs of several streams.
+
+        Args:
+            dstreams: streams of one slide duration.
+            transformFunc: ``f(list of RDDs) -> RDD``, called on the driver for each batch.
+        """
+        if not dstreams:
+            raise InvalidStreamError("transform needs at least one DStream, got none")
+        shape = "f(list of RDDs) -> RDD"
+        require_arity(transformFunc, (1,), "transform", shape)
+        return self._combine(dstreams, lambda _, rdds: transformFunc(list(rdds)), "transform")
+
+    # Life ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the streams; returns at once.
+
+        Raises:
+            InvalidStreamError: there is no output, or a stream cannot run as it is defined. The
+                context is stopped then.
+            StreamLifecycleError: the context was stopped, or another one is active.
+        """
+        if self._state is StreamingContextState.ACTIVE:
+            if self._scheduler is None:
+                raise StreamLifecycleError("a context that is stepped by hand cannot be started")
+            logger.warning("StreamingContext has already been started")
+            return
+        engine = self._activate()
+        self._scheduler = Scheduler(
+            engine,
+            self._sc,
+            self._clock,
+            self._settings,
+            report=self._report,
+            finished=self._finish,
+        )
+        self._signals.install()
+        atexit.register(self._stop_at_exit)
+        self._scheduler.start()
+
+    def step(self, n: int = 1) -> list[BatchInfo]:
+        """Run the next *n* batches on the calling thread, without waiting for their times.
+
+        For notebooks, tests and drills, on a context that was not started: the first step freezes
+        the graph. Batch times are consecutive multiples of the batch duration.
+
+        Args:
+            n: how many batches.
+
+        Returns:
+            What is known of each batch, in order.
+
+        Raises:
+            BatchFailedError: a batch failed; the batches before it stand, and a further step runs
+                the batch after it.
+            InvalidStreamError: as in :meth:`start`.
+            StreamLifecycleError: the context was started or stopped, or another one is active.
+        """
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise InvalidStreamError(f"n must be a positive number of batches, got {n!r}")
+        if self._scheduler is not None:
+            raise StreamLifecycleError("a context that was started cannot be stepped by hand")
+        if self._engine is None:
+            self._activate()
+        infos: list[BatchInfo] = []
+        for _ in range(n):
+            engine = self._engine
+            if engine is None:
+                raise StreamLifecycleError("the StreamingContext was stopped while it was stepped")
+            result = engine.run_batch(engine.plan_batch())
+            if result.error is not None:
+                raise result.error
+            infos.append(result.info)
+        return infos
+
+    def stop(self, stopSparkContext: bool = True, stopGraceFully: bool = False) -> None:
+        """Stop the streams.
+
+        Args:
+            stopSparkContext: stop the SparkContext too, also when the streams were stopped before.
+            stopGraceFully: run what was received to its end first, within
+                ``spark.streaming.gracefulStopTimeout`` (ten batch durations). False: let the
+                running batch finish within two seconds, else cancel it.
+
+        Called inside a batch, it returns at once, and the context stops after that batch.
+        """
+        scheduler = self._scheduler
+        if scheduler is None or self._state is StreamingContextState.STOPPED:
+            if self._state is not StreamingContextState.ACTIVE:
+                logger.warning("StreamingContext is not running, there is nothing to stop")
+            self._finish()
+        elif scheduler.is_own_thread():
+            self._stop_spark = stopSparkContext
+            scheduler.request_stop(abandon=not stopGraceFully)
+            return
+        else:
+            scheduler.request_stop(abandon=not stopGraceFully)
+            if not scheduler.join(self._graceful_timeout_s()):
+                logger.warning("the running batch did not end in time and was cancelled")
+            self._finish()
+        if stopSparkContext:
+            self._sc.stop()
+
+    def awaitTermination(self, timeout: float | None = None) -> None:
+        """Wait until the streams are stopped.
+
+        Args:
+            timeout: seconds to wait at most. None: no limit.
+
+        Raises:
+            BatchFailedError: a batch failed, now or before; with several, the first.
+        """
+        self.awaitTerminationOrTimeout(timeout)
+
+    def awaitTerminationOrTimeout(self, timeout: float | None = None) -> bool:
+        """Wait until the streams are stopped, and say whether they are.
+
+        Args:
+            timeout: seconds to wait at most. None: no limit.
+
+        Raises:
+            BatchFailedError: a batch failed, now or before; with several, the first.
+        """
+        with self._ended:
+            self._waiting += 1
+            try:
+                self._ended.wait_for(
+                    lambda: self._error is not None or self._state is StreamingContextState.STOPPED,
+                    timeout,
+                )
+            finally:
+                self._waiting -= 1
+        if self._error is not None:
+            raise self._error
+        return self._state is StreamingContextState.STOPPED
+
+    def getState(self) -> StreamingContextState:
+        """Return where the context is in its life."""
+        return self._state
+
+    @classmethod
+    def getActive(cls) -> StreamingContext | None:
+        """Return the context of this process that is started and not stopped, if there is one."""
+        return cls._active
+
+    # Below the surface -----------------------------------------------------------------------
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a StreamingContext was captured by a function that runs on the workers; use it only "
+            "to define the streams, and pass plain values to functions"
+        )
+
+    def _require_initialized(self, what: str) -> None:
+        if self._state is not StreamingContextState.INITIALIZED:
+            when = "started" if self._state is StreamingContextState.ACTIVE else "stopped"
+            raise StreamLifecycleError(
+                f"{what} after the StreamingContext has been {when}; define everything before "
+                "start(), or create a new StreamingContext"
+            )
+
+    def _input(self, source: Source, operation: str) -> DStream:
+        self._require_initialized("inputs cannot be added")
+        node = InputDStream(
+            len(self._graph.inputs), source, self._graph.batch_ms, f"{operation} at {call_site()}"
+        )
+        self._graph.inputs.append(node)
+        return DStream(node, self)
+
+    def _combine(
+        self,
+        dstreams: Sequence[DStream],
+        func: Callable[[int, tuple[RDD[Any], ...]], RDD[Any] | None],
+        name: str,
+    ) -> DStream:
+        self._require_initialized("transformations cannot be added")
+        operation = f"{name} at {call_site()}"
+        for stream in dstreams:
+            if not isinstance(stream, DStream):
+                raise InvalidStreamError(f"{operation} needs DStreams, got {type(stream).__name__}")
+            if stream.context() is not self:
+                raise InvalidStreamError(
+                    f"{operation} needs streams of one StreamingContext, got streams of two"
+                )
+        nodes = tuple(stream._node for stream in dstreams)
+        return DStream(TransformedDStream(nodes, func, operation), self)
+
+    def _activate(self) -> Engine:
+        """Freeze the graph and open the sources; on failure the context is stopped."""
+        if self._state is StreamingContextState.STOPPED:
+            raise StreamLifecycleError(
+                "the StreamingContext has already been stopped and cannot run again; create a "
+                "new one"
+            )
+        with StreamingContext._active_lock:
+            active = StreamingContext._active
+            if active is not None:
+                raise StreamLifecycleError(
+                    "only one StreamingContext may be active in a process; the active one was "
+                    f"started at {active._started_at}"
+                )
+            self._started_at = call_site()
+            try:
+                engine = self._open()
+            except BaseException:
+                self._finish()
+                raise
+            StreamingContext._active = self
+            self._engine = engine
+            self._state = StreamingContextState.ACTIVE
+            return engine
+
+    def _open(self) -> Engine:
+        zero_ms = self._clock.now_ms() // self._graph.batch_ms * self._graph.batch_ms
+        base = self._checkpoint_directory or self._sc.getCheckpointDir()
+        plan = self._graph.freeze(zero_ms, has_checkpoint_directory=base is not None)
+        readers: dict[InputDStream, SourceReader] = {}
+        environment = SourceEnvironment(
+            self._sc, self._clock, self._settings, self._graph.batch_ms, self._report
+        )
+        try:
+            for stream in plan.inputs:
+                readers[stream] = stream.source.open(environment)
+                readers[stream].start()
+        except BaseException:
+            for reader in readers.values():
+                reader.close()
+            raise
+        history = History(plan, self._sc, unpersist=self._settings.unpersist)
+        return Engine(plan, history, readers, self._durability(plan, base), self._clock)
+
+    def _durability(self, plan: Plan, base: str | None) -> StateDurability | None:
+        if base is None or not plan.checkpointed():
+            return None
+        # A run of its own: nothing of an earlier run on this directory is read or overwritten.
+        stream_id = f"stream-{plan.zero_ms}-{token_hex(4)}"
+        files = open_files(f"{base.rstrip('/')}/{stream_id}")
+        return StateDurability(files, stream_id, plan, self._sc)
+
+    def _graceful_timeout_s(self) -> float:
+        timeout_ms = self._settings.graceful_stop_timeout_ms
+        return (10 * self._graph.batch_ms if timeout_ms is None else timeout_ms) / 1000
+
+    def _report(self, error: BaseException) -> None:
+        """Let ``awaitTermination`` raise *error*, unless an earlier one stands."""
+        with self._ended:
+            if self._error is None:
+                self._error = error
+            self._ended.notify_all()
+
+    def _finish(self) -> None:
+        """End the life of the context; called by whoever comes first, and harmless after."""
+        with StreamingContext._active_lock:
+            engine, self._engine = self._engine, None
+            if engine is not None:
+                for reader in engine.readers.values():
+                    reader.close()
+                engine.history.clear()
+            if StreamingContext._active is self:
+                StreamingContext._active = None
+        self._signals.remove()
+        atexit.unregister(self._stop_at_exit)
+        with self._ended:
+            self._state = StreamingContextState.STOPPED
+            self._ended.notify_all()
+        if self._stop_spark:
+            self._sc.stop()
+
+    def _stop_on_signal(self) -> bool:
+        waited = self._waiting > 0
+        logger.info("asked to end by a signal, stopping the streams")
+        self.stop(stopSparkContext=False, stopGraceFully=self._settings.stop_gracefully_on_shutdown)
+        return waited
+
+    def _stop_at_exit(self) -> None:
+        self._stop_on_signal()
+
+    def _remembered(self, node: Node, begin_ms: int, end_ms: int) -> list[RDD[Any]]:
+        """The RDDs of *node* from the batch at *begin_ms* to the one at *end_ms*, both included."""
+        if self._engine is None or node not in self._engine.plan.nodes:
+            raise StreamLifecycleError(
+                f"{node.operation} has not been initialized: slice() needs a context that runs "
+                "and a stream that an output uses"
+            )
+        slide, zero = node.slide_ms, self._engine.plan.zero_ms
+        begin, end = (time_ms - (time_ms - zero) % slide for time_ms in (begin_ms, end_ms))
+        if (begin, end) != (begin_ms, end_ms):
+            logger.warning(
+                "slice of %s: times that are no batch times are floored, to %s and %s",
+                node.operation,
+                batch_datetime(begin),
+                batch_datetime(end),
+            )
+        return list(self._engine.history.between(node, begin - slide, end))

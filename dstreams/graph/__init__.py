@@ -1,0 +1,1 @@
+"""The stream graph: nodes, the frozen plan, and the history of RDDs."""

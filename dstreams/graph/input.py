@@ -1,0 +1,42 @@
+"""Streams that come from a source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import RDD
+
+from dstreams.graph.node import Node, Rdds
+from dstreams.sources.source import Source
+
+
+@dataclass(frozen=True, eq=False)
+class InputDStream(Node):
+    """A stream of what a source delivers.
+
+    Parents: none. Slide: the batch duration. RDD at time t: what the runtime planned for the batch
+    at t before it began; none for a time that was never planned.
+
+    Args:
+        stream_id: 0, 1, 2, ... in order of definition.
+        source: where the records come from.
+        batch_ms: batch duration in milliseconds.
+        operation: operation and call site.
+    """
+
+    stream_id: int
+    source: Source
+    batch_ms: int
+    operation: str
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return ()
+
+    @property
+    def slide_ms(self) -> int:
+        return self.batch_ms
+
+    def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+        return None

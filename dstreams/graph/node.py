@@ -1,0 +1,67 @@
+"""What a node of a stream graph is: three facts, and nothing that changes.
+
+A node says which streams it depends on (``parents``), how often it fires (``slide_ms``) and how to
+make the RDD for a batch time (``compute``). It holds no context, no clock and no RDD of an earlier
+batch: RDDs that were made stand in the history (:mod:`dstreams.graph.history`), and what follows
+from the whole graph is computed once, when it is frozen into a plan (:mod:`dstreams.graph.plan`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Protocol
+
+from pyspark import RDD, SparkContext, StorageLevel
+
+
+class Rdds(Protocol):
+    """What a node may ask while it makes an RDD."""
+
+    @property
+    def spark(self) -> SparkContext:
+        """The context RDDs are made in."""
+        ...
+
+    def at(self, node: Node, time_ms: int) -> RDD[Any] | None:
+        """The RDD of *node* at a batch time, made now if it was not; None when there is none."""
+        ...
+
+
+class Node(ABC):
+    """One stream of the graph.
+
+    Nodes are compared by identity: two ``map(f)`` of one stream are two streams.
+    """
+
+    must_checkpoint: ClassVar[bool] = False
+    """Whether the stream grows a lineage without end and so needs durable copies of its RDDs."""
+
+    default_storage: ClassVar[StorageLevel | None] = None
+    """Storage level of the stream's RDDs when the user chooses none; None: not persisted."""
+
+    operation: str
+    """Operation and call site, for example ``map at app.py:12``."""
+
+    @property
+    @abstractmethod
+    def parents(self) -> tuple[Node, ...]:
+        """The streams this one is made from, itself not counted."""
+
+    @property
+    @abstractmethod
+    def slide_ms(self) -> int:
+        """Milliseconds from one RDD to the next."""
+
+    @abstractmethod
+    def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+        """Make the RDD for *time_ms*, a time at which the node fires; None for no RDD."""
+
+    def parents_remember_ms(self, remember_ms: int) -> int:
+        """How long parents must be remembered for this node to be remembered *remember_ms*."""
+        return remember_ms
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"the stream {self.operation} was captured by a function that runs on the workers; "
+            "use streams only to define the graph, and pass plain values to functions"
+        )

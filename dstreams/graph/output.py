@@ -1,0 +1,26 @@
+"""Outputs: the ends of the graph, which are what makes a batch run at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import RDD
+
+from dstreams.graph.node import Node
+
+
+@dataclass(frozen=True, eq=False)
+class OutputOperation:
+    """A function that is called with each RDD of a stream.
+
+    Args:
+        parent: the stream.
+        func: ``(time_ms, rdd)``, run on the driver; it should run one Spark job.
+        operation: operation and call site.
+    """
+
+    parent: Node
+    func: Callable[[int, RDD[Any]], None]
+    operation: str

@@ -1,0 +1,200 @@
+"""The plan: a graph frozen at start, with everything that follows from the whole of it.
+
+While a program defines streams, a :class:`StreamGraph` collects them. Starting freezes it: zero
+time, storage levels, checkpoint intervals and remember durations are computed once, checked, and
+never change again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark import StorageLevel
+
+from dstreams.errors import InvalidStreamError
+from dstreams.graph.input import InputDStream
+from dstreams.graph.node import Node
+from dstreams.graph.output import OutputOperation
+
+NO_STORAGE = StorageLevel(False, False, False, False, 1)
+_DEFAULT_CHECKPOINT_MS = 10_000
+
+
+@dataclass
+class StreamOptions:
+    """What a user chose for one stream before the start; None: not chosen."""
+
+    storage_level: StorageLevel | None = None
+    checkpoint_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """What the whole graph means for one node.
+
+    Args:
+        uid: name of the node in durable files: kind and position, stable while the program is.
+        storage_level: level its RDDs are persisted at, None for not at all.
+        checkpoint_ms: interval at which its RDDs are made durable, None for never.
+        remember_ms: how long its RDDs are kept.
+    """
+
+    uid: str
+    storage_level: StorageLevel | None
+    checkpoint_ms: int | None
+    remember_ms: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A graph that runs.
+
+    Args:
+        batch_ms: batch duration in milliseconds.
+        zero_ms: batch time of the batch that never was: the first runs one batch duration later.
+        inputs: every input stream, used or not.
+        outputs: output operations in order of registration.
+        nodes: plan of each node that an output needs, parents first.
+    """
+
+    batch_ms: int
+    zero_ms: int
+    inputs: tuple[InputDStream, ...]
+    outputs: tuple[OutputOperation, ...]
+    nodes: Mapping[Node, NodePlan]
+
+    def fires(self, node: Node, time_ms: int) -> bool:
+        """Whether *node* has a turn at *time_ms*; never at zero time or before."""
+        since = time_ms - self.zero_ms
+        return since > 0 and since % node.slide_ms == 0
+
+    def checkpoint_due(self, node: Node, time_ms: int) -> bool:
+        """Whether the RDD of *node* at *time_ms* is one that is made durable."""
+        interval = self.nodes[node].checkpoint_ms
+        return interval is not None and (time_ms - self.zero_ms) % interval == 0
+
+    def checkpointed(self) -> tuple[Node, ...]:
+        """Nodes whose RDDs are made durable, parents first."""
+        return tuple(node for node, plan in self.nodes.items() if plan.checkpoint_ms is not None)
+
+
+@dataclass
+class StreamGraph:
+    """The streams a program has defined so far.
+
+    Args:
+        batch_ms: batch duration in milliseconds.
+    """
+
+    batch_ms: int
+    remember_ms: int | None = None
+    inputs: list[InputDStream] = field(default_factory=list)
+    outputs: list[OutputOperation] = field(default_factory=list)
+    options: dict[Node, StreamOptions] = field(default_factory=dict)
+
+    def options_of(self, node: Node) -> StreamOptions:
+        """The options of *node*, to be read or changed."""
+        return self.options.setdefault(node, StreamOptions())
+
+    def freeze(self, zero_ms: int, *, has_checkpoint_directory: bool) -> Plan:
+        """Check the graph and compute what follows from the whole of it.
+
+        Args:
+            zero_ms: zero time in milliseconds since the epoch.
+            has_checkpoint_directory: whether there is a place for durable files.
+
+        Raises:
+            InvalidStreamError: there is no output, or a checkpoint interval, a storage level or a
+                missing directory makes a stream impossible.
+        """
+        if not self.outputs:
+            raise InvalidStreamError(
+                "no output operations registered, so nothing to execute; end a stream with an "
+                "output such as pprint(), foreachRDD(f) or saveAsTextFiles(prefix)"
+            )
+        order = self._parents_first()
+        intervals = {node: self._checkpoint_ms(node) for node in order}
+        for node, interval in intervals.items():
+            if interval is not None:
+                self._require_checkpoint(node, interval, has_checkpoint_directory)
+        remember = self._remember_ms(order, intervals)
+        nodes = {
+            node: NodePlan(
+                uid=f"{_kind(node)}-{index}",
+                storage_level=self._storage_level(node),
+                checkpoint_ms=intervals[node],
+                remember_ms=remember[node],
+            )
+            for index, node in enumerate(order)
+        }
+        return Plan(self.batch_ms, zero_ms, tuple(self.inputs), tuple(self.outputs), nodes)
+
+    def _parents_first(self) -> list[Node]:
+        order: dict[Node, None] = {}
+
+        def visit(node: Node) -> None:
+            if node not in order:
+                for parent in node.parents:
+                    visit(parent)
+                order[node] = None
+
+        for output in self.outputs:
+            visit(output.parent)
+        return list(order)
+
+    def _storage_level(self, node: Node) -> StorageLevel | None:
+        chosen = self.options_of(node).storage_level
+        level = node.default_storage if chosen is None else chosen
+        return None if level is None or level == NO_STORAGE else level
+
+    def _checkpoint_ms(self, node: Node) -> int | None:
+        chosen = self.options_of(node).checkpoint_ms
+        if chosen is None and node.must_checkpoint:
+            return -(-_DEFAULT_CHECKPOINT_MS // node.slide_ms) * node.slide_ms
+        return chosen
+
+    def _require_checkpoint(self, node: Node, interval_ms: int, has_directory: bool) -> None:
+        if not has_directory:
+            raise InvalidStreamError(
+                f"{node.operation} makes its state durable, but the checkpoint directory has not "
+                "been set; set it with StreamingContext.checkpoint(directory)"
+            )
+        if interval_ms < node.slide_ms:
+            raise InvalidStreamError(
+                f"the checkpoint interval of {node.operation} is {interval_ms} ms, lower than its "
+                f"slide of {node.slide_ms} ms; set it to at least {node.slide_ms} ms"
+            )
+        if interval_ms % node.slide_ms:
+            above = -(-interval_ms // node.slide_ms) * node.slide_ms
+            raise InvalidStreamError(
+                f"the checkpoint interval of {node.operation} is {interval_ms} ms, which is not a "
+                f"multiple of its slide of {node.slide_ms} ms; set it to {above} ms"
+            )
+        if self._storage_level(node) is None and node.must_checkpoint:
+            raise InvalidStreamError(
+                f"{node.operation} is checkpointed, but its storage level keeps nothing; "
+                "choose one with persist(level) that does"
+            )
+
+    def _remember_ms(
+        self, order: list[Node], intervals: Mapping[Node, int | None]
+    ) -> dict[Node, int]:
+        """How long each node is remembered: for itself, and as long as its children need it."""
+        remember = {node: _least_remember_ms(node, intervals[node]) for node in order}
+        for output in self.outputs:
+            asked = self.remember_ms or 0
+            remember[output.parent] = max(remember[output.parent], asked)
+        for node in reversed(order):
+            needed = node.parents_remember_ms(remember[node])
+            for parent in node.parents:
+                remember[parent] = max(remember[parent], needed)
+        return remember
+
+
+def _least_remember_ms(node: Node, interval_ms: int | None) -> int:
+    return node.slide_ms if interval_ms is None else max(node.slide_ms, 2 * interval_ms)
+
+
+def _kind(node: Node) -> str:
+    return node.operation.split(" ", 1)[0]

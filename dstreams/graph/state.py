@@ -1,0 +1,95 @@
+"""StateDStream: the state of every key, updated by each batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pyspark import RDD, StorageLevel
+
+from dstreams.graph.node import Node, Rdds
+from dstreams.rdd.blocks import Side
+from dstreams.rdd.cogroup import cogroup_with_state
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
+from dstreams.state.update_function import UpdateFunction
+
+MEMORY_ONLY_SER = StorageLevel(False, True, False, False, 1)
+"""Serialized, in memory: Spark's level for state, which PySpark calls MEMORY_ONLY."""
+
+
+@dataclass(frozen=True, eq=False)
+class StateDStream(Node):
+    """The state RDD of each batch, a cogroup of the parent's RDD with the previous state RDD.
+
+    Parents: the parent, nothing else. Slide: the parent's. RDD at time t, ``previous`` being this
+    stream's own RDD at t - slide:
+
+    ============ ============= =========================================================
+    previous     parent's RDD  state RDD
+    ============ ============= =========================================================
+    an RDD       an RDD        cogroup of both, then the update function
+    an RDD       none          update function over previous, each key with no new values
+    none         an RDD        the same as the first, with the initial RDD as previous;
+                               without an initial RDD every key's state is None
+    none         none          none; an initial RDD goes on waiting
+    ============ ============= =========================================================
+
+    The update function is called for *every* key of the state in *every* batch. Only the parent's
+    records are shuffled; the state stays where it is, in serialized columnar blocks. With
+    *preserves_partitioning* false the state RDD claims no partitioner, and the next batch has to
+    shuffle the state: that is what the flag means.
+
+    State: one entry for each key until the update function drops it.
+    Semantics: org.apache.spark.streaming.dstream.StateDStream (4.3), the Scala rule where the
+    parent has no RDD.
+
+    Args:
+        parent: stream of pairs.
+        update: the user's function in one of its forms.
+        partitioner: where keys belong.
+        preserves_partitioning: whether the state RDD claims *partitioner*.
+        initial: pairs of key and state to begin with, or None.
+        operation: operation and call site.
+    """
+
+    must_checkpoint: ClassVar[bool] = True
+    default_storage: ClassVar[StorageLevel | None] = MEMORY_ONLY_SER
+
+    parent: Node
+    update: UpdateFunction
+    partitioner: StablePartitioner
+    preserves_partitioning: bool
+    initial: RDD[Any] | None
+    operation: str
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return (self.parent,)
+
+    @property
+    def slide_ms(self) -> int:
+        return self.parent.slide_ms
+
+    def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+        own = rdds.at(self, time_ms - self.slide_ms)
+        batch = rdds.at(self.parent, time_ms)
+        if own is None and batch is None:
+            return None
+        previous = self.initial if own is None else own
+        # Only a state that this stream left in place is known to hold each key once.
+        unique = own is not None and own.partitioner == self.partitioner
+        blocks = cogroup_with_state(
+            None if batch is None else self._blocks(batch, Side.BATCH),
+            None if previous is None else self._blocks(previous, Side.STATE),
+            self.update.task(time_ms, unique, self._claimed),
+            preserves_partitioning=self.preserves_partitioning,
+        )
+        return pairs_of_blocks(blocks, Side.STATE)
+
+    @property
+    def _claimed(self) -> StablePartitioner | None:
+        return self.partitioner if self.preserves_partitioning else None
+
+    def _blocks(self, pairs: RDD[Any], side: Side) -> RDD[bytes]:
+        return shuffle_pairs(pairs, self.partitioner, side, self.operation)

@@ -1,0 +1,12 @@
+"""What dstreams asks of Spark: small modules, each of use by itself in a notebook.
+
+=============== ===============================================================================
+context         a tuned SparkContext
+partitioner     a partitioner that is equal across processes and restarts
+blocks          pairs in columns, as bytes
+shuffle         moving blocks to their partitions, and back to pairs
+cogroup         a batch meets the state, partition by partition, without a shuffle of the state
+durable         durable copies of RDDs
+failures        what went wrong in a job, in a line
+=============== ===============================================================================
+"""

@@ -1,0 +1,320 @@
+"""The narrow cogroup: a batch meets the state, partition by partition, and the state stays put.
+
+``cogroup_with_state`` unites the blocks of a batch with the blocks of the state. Both are placed by
+the same partitioner, so the union is narrow: only the new records were shuffled. One pass over a
+partition sees the new values first, then each key of the state once.
+
+>>> from dstreams.rdd.cogroup import ColumnStep, cogroup_with_state
+>>> from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
+>>> class Sum:
+...     where = "running sum"
+...     needs_keys = False
+...     def __call__(self, keys, values, states, into):
+...         into.extend(sum(v) + (s or 0) for v, s in zip(values, states))
+>>> batch = shuffle_pairs(words, partitioner)
+>>> state = cogroup_with_state(batch, None, ColumnStep(Sum()))
+>>> state = cogroup_with_state(batch, state, ColumnStep(Sum()))
+>>> dict(pairs_of_blocks(state).collect())
+{'a': 8, 'b': 4}
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, repeat, starmap
+from typing import Any, Protocol
+
+from pyspark import RDD
+from pyspark.rdd import PipelinedRDD
+
+from dstreams.rdd import jvm
+from dstreams.rdd.blocks import (
+    MAX_ROWS,
+    TARGET_BYTES,
+    Block,
+    BlockBuilder,
+    Side,
+    UnpicklableError,
+    decode_block,
+    encode_block,
+    shorten,
+)
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.shuffle import NotAPairError, require_pair
+from dstreams.rdd.worker import settle_worker
+
+NewValues = dict[Any, list[Any]]
+StateTask = Callable[[int, Iterable[bytes]], Iterator[bytes]]
+
+
+def cogroup_with_state(
+    batch: RDD[bytes] | None,
+    state: RDD[bytes] | None,
+    task: StateTask,
+    *,
+    preserves_partitioning: bool = True,
+) -> RDD[bytes]:
+    """Compute the next state from a batch and the state before it.
+
+    Args:
+        batch: blocks of new values, None when there are none.
+        state: blocks of the previous state, None when there is none; not both None. Both given,
+            their partitioners must be equal.
+        task: :class:`ColumnStep` or :class:`IteratorStep`.
+        preserves_partitioning: whether the result claims the partitioner of its input.
+
+    Returns:
+        RDD of blocks of the next state, each key once if *task* keeps that promise.
+    """
+    if batch is not None and state is not None:
+        inputs = jvm.unite_frames(batch, state)
+    else:
+        only = state if batch is None else batch
+        if only is None:
+            raise ValueError("cogroup_with_state needs a batch or a state, got neither")
+        inputs = only
+    computed = PipelinedRDD(inputs, task, preserves_partitioning)
+    return jvm.as_frames(computed, jvm.partitioner_of(inputs) if preserves_partitioning else None)
+
+
+class ColumnUpdate(Protocol):
+    """An update function over columns: one call for a block of keys."""
+
+    @property
+    def where(self) -> str:
+        """Operation and user function, for error messages."""
+        ...
+
+    @property
+    def needs_keys(self) -> bool:
+        """Whether the keys are looked at; they stay packed where nobody does."""
+        ...
+
+    def __call__(
+        self,
+        keys: Iterable[Any],
+        values: Iterable[list[Any]],
+        states: Iterable[Any],
+        into: list[Any],
+    ) -> None:
+        """Append to *into* the new state of each key, None to drop the key."""
+        ...
+
+
+class IteratorUpdate(Protocol):
+    """An update function over an iterator of (key, new values, previous state or None)."""
+
+    @property
+    def where(self) -> str:
+        """Operation and user function, for error messages."""
+        ...
+
+    def __call__(self, entries: Iterator[tuple[Any, list[Any], Any]]) -> Iterable[tuple[Any, Any]]:
+        """Return pairs of key and state."""
+        ...
+
+
+class UpdateError(RuntimeError):
+    """The user's update function failed, or gave what is no state; the message names the key."""
+
+
+class DuplicateKeyError(ValueError):
+    """One key stands twice in a state."""
+
+
+def _no_values() -> Iterator[list[Any]]:
+    """Endless new empty lists: a user's function may keep or change the one it is given."""
+    return starmap(list, repeat(()))
+
+
+class ColumnStep:
+    """Task: new values and state -> state, a block of keys at a time.
+
+    A block whose keys all stay keeps the bytes of its key column. Small blocks, and keys that are
+    new, are gathered into common blocks, so that a long run does not fragment the state.
+
+    Args:
+        update: the update function.
+        unique: False when the previous state may hold a key twice, because a user gave it or a
+            shuffle brought it together; a key that stands twice is then an error.
+    """
+
+    def __init__(self, update: ColumnUpdate, *, unique: bool = True) -> None:
+        self.update = update
+        self.unique = unique
+
+    def __call__(self, _: int, frames: Iterable[bytes]) -> Iterator[bytes]:
+        settle_worker()
+        try:
+            yield from self._steps(frames)
+        except UnpicklableError as error:
+            raise UpdateError(f"{self.update.where}: {error}") from error
+
+    def _steps(self, frames: Iterable[bytes]) -> Iterator[bytes]:
+        fresh, state = _split_sides(frames)
+        seen = None if self.unique else _SeenKeys(self.update.where)
+        gathered = BlockBuilder(Side.STATE)
+        for block in state:
+            if seen is not None:
+                seen.add(block.keys())
+            if block.rows >= MAX_ROWS // 8 or block.size >= TARGET_BYTES // 8:
+                yield from self._rewrite(block, fresh)
+            else:
+                keys, states = self._step(block, fresh)
+                yield from gathered.extend(*_live(keys, states))
+        keys = list(fresh)
+        states = self._call(lambda: keys, keys, fresh.values(), repeat(None))
+        yield from gathered.extend(*_live(keys, states))
+        yield from gathered.flush()
+
+    def _rewrite(self, block: Block, fresh: NewValues) -> Iterator[bytes]:
+        """Yield a large block with its new states, in place where it can be."""
+        if fresh or self.update.needs_keys:
+            keys, states = self._step(block, fresh)
+        else:
+            keys, states = None, self._call(block.keys, (), _no_values(), block.values())
+        if not _has_none(states):
+            rewritten = encode_block(Side.STATE, [], states, block.key_column)
+            if len(rewritten) <= 4 * TARGET_BYTES or block.rows == 1:
+                yield rewritten
+                return
+        builder = BlockBuilder(Side.STATE)
+        yield from builder.extend(*_live(block.keys() if keys is None else keys, states))
+        yield from builder.flush()
+
+    def _step(self, block: Block, fresh: NewValues) -> tuple[list[Any], list[Any]]:
+        keys = block.keys()
+        values = map(fresh.pop, keys, _no_values()) if fresh else _no_values()
+        return keys, self._call(lambda: keys, keys, values, block.values())
+
+    def _call(
+        self,
+        names: Callable[[], list[Any]],
+        keys: Iterable[Any],
+        values: Iterable[list[Any]],
+        states: Iterable[Any],
+    ) -> list[Any]:
+        results: list[Any] = []
+        try:
+            self.update(keys, values, states, results)
+        except Exception as error:
+            key = shorten(names()[len(results)])
+            raise UpdateError(
+                f"{self.update.where} failed for key {key}: {type(error).__name__}: {error}"
+            ) from error
+        return results
+
+
+class IteratorStep:
+    """Task: new values and state -> state, by a function that sees all keys of a partition.
+
+    Args:
+        update: the update function.
+        unique: as in :class:`ColumnStep`.
+        partitioner: what the result claims to be partitioned by, None when it claims nothing. With
+            it, a key that the function moved to another partition is an error: the next batch would
+            not find it.
+    """
+
+    def __init__(
+        self,
+        update: IteratorUpdate,
+        *,
+        unique: bool = True,
+        partitioner: StablePartitioner | None = None,
+    ) -> None:
+        self.update = update
+        self.unique = unique
+        self.partitioner = partitioner
+
+    def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[bytes]:
+        settle_worker()
+        entries = self._entries(frames)
+        builder = BlockBuilder(Side.STATE)
+        seen = _SeenKeys(self.update.where)
+        where = self.update.where
+        try:
+            for pair in self.update(entries):
+                key, state = require_pair(pair, where)
+                if self.partitioner is not None and self.partitioner(key) != split:
+                    raise self._moved(key, split)
+                seen.add([key])
+                block = builder.add(key, state)
+                if block is not None:
+                    yield block
+        except (NotAPairError, UnpicklableError, UpdateError, DuplicateKeyError):
+            raise
+        except Exception as error:
+            raise UpdateError(f"{where} failed: {type(error).__name__}: {error}") from error
+        for _ in entries:  # a worker whose input is left unread is not used again
+            pass
+        yield from builder.flush()
+
+    def _entries(self, frames: Iterable[bytes]) -> Iterator[tuple[Any, list[Any], Any]]:
+        fresh, state = _split_sides(frames)
+        seen = None if self.unique else _SeenKeys(self.update.where)
+        for block in state:
+            keys = block.keys()
+            if seen is not None:
+                seen.add(keys)
+            yield from zip(keys, map(fresh.pop, keys, _no_values()), block.values(), strict=False)
+        yield from ((key, values, None) for key, values in fresh.items())
+
+    def _moved(self, key: Any, split: int) -> UpdateError:
+        return UpdateError(
+            f"{self.update.where} returned the key {shorten(key)} in partition {split}, but it "
+            f"belongs in partition {self.partitioner(key) if self.partitioner else None}; pass "
+            "preservePartitioning=False to let the function change keys"
+        )
+
+
+class _SeenKeys:
+    """Refuses a key that comes twice."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._seen: set[Any] = set()
+
+    def add(self, keys: list[Any]) -> None:
+        count = len(self._seen) + len(keys)
+        duplicates = self._seen.intersection(keys)
+        self._seen.update(keys)
+        if len(self._seen) != count:
+            key = next(iter(duplicates), None) if duplicates else _first_duplicate(keys)
+            raise DuplicateKeyError(
+                f"{self._where}: the key {shorten(key)} stands twice in the state; a key has one "
+                "state, so reduce the pairs by key first, for example with reduceByKey"
+            )
+
+
+def _first_duplicate(keys: list[Any]) -> Any:
+    seen: set[Any] = set()
+    for key in keys:
+        if key in seen:
+            break
+        seen.add(key)
+    return key
+
+
+def _split_sides(frames: Iterable[bytes]) -> tuple[NewValues, Iterator[Block]]:
+    """Return the new values by key, and the blocks of the state, which come after them."""
+    fresh: NewValues = defaultdict(list)
+    blocks = map(decode_block, frames)
+    for block in blocks:
+        if block.side is Side.STATE:
+            return fresh, chain((block,), blocks)
+        for key, value in zip(block.keys(), block.values(), strict=True):
+            fresh[key].append(value)
+    return fresh, iter(())
+
+
+def _has_none(states: list[Any]) -> bool:
+    return type(None) in set(map(type, states))
+
+
+def _live(keys: list[Any], states: list[Any]) -> tuple[list[Any], list[Any]]:
+    if not _has_none(states):
+        return keys, states
+    live = [index for index, state in enumerate(states) if state is not None]
+    return [keys[index] for index in live], [states[index] for index in live]

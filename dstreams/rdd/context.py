@@ -1,0 +1,279 @@
+"""A SparkContext set up for many small jobs by Python workers, on one machine or on a cluster.
+
+In a notebook:
+
+    from dstreams.rdd.context import tuned_context
+
+    sc = tuned_context("experiment", "local[2,4]")
+    sc.parallelize(range(10), 2).map(lambda x: x * x).sum()
+    sc.stop()
+
+What is tuned, and how to have it otherwise, is said at :func:`tuned_conf`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+
+from dstreams.errors import EnvironmentNotReadyError
+
+UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
+"""Workers talk to the JVM over Unix sockets: without it a job waits about 40 ms a task, idle."""
+
+_OLDEST_SPARK, _NEXT_SPARK, _SPARK_WITH_UNIX_SOCKETS = (3, 5), (5, 0), (4, 1)
+_JAVA_ANSWER_S = 10
+_DEFAULT_MASTER = "local[*,4]"  # four attempts for a task: local[*] gives it one
+_QUIET_LOGGING = Path(__file__).with_name("log4j2.properties")
+# Printed by Java itself before logging exists, because Spark 4 loads this module; no flag stops it.
+_NOISE = b"WARNING: Using incubator modules: jdk.incubator.vector"
+
+_log = logging.getLogger(__name__)
+_warned: weakref.WeakSet[SparkContext] = weakref.WeakSet()
+
+
+def tuned_context(
+    app_name: str, master: str | None = None, conf: Mapping[str, str] | SparkConf | None = None
+) -> SparkContext:
+    """Start a SparkContext with :func:`tuned_conf`.
+
+    ``PYSPARK_PYTHON`` and ``PYSPARK_DRIVER_PYTHON`` become the running interpreter where the
+    environment (or ``spark.pyspark.python`` in *conf*) does not say otherwise, so that workers run
+    what the driver runs.
+
+    Args:
+        app_name: name of the application.
+        master: Spark master. None: that of *conf* or spark-submit, else ``local[*,4]``.
+        conf: settings that win over the tuned ones.
+
+    Raises:
+        EnvironmentNotReadyError: Java or PySpark is missing or too old.
+
+    >>> sc = tuned_context("doctest", "local[1]")  # doctest: +SKIP
+    >>> sc.parallelize([1, 2, 3]).sum()  # doctest: +SKIP
+    6
+    """
+    require_spark()
+    tuned = tuned_conf(app_name, master, conf)
+    python = tuned.get("spark.pyspark.python", None) or sys.executable
+    os.environ.setdefault("PYSPARK_PYTHON", python)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if _has_jvm():
+        return SparkContext(conf=tuned)
+    require_java()
+    return SparkContext(conf=tuned, gateway=_launch_quietly(tuned))
+
+
+def tuned_conf(
+    app_name: str, master: str | None = None, conf: Mapping[str, str] | SparkConf | None = None
+) -> SparkConf:
+    """Return a SparkConf for many small jobs by Python workers.
+
+    ======================================== =================================================
+    ``spark.master``                         ``local[*,4]``: failed tasks are tried again
+    ``spark.python.unix.domain.socket.``     ``true`` where PySpark has it (4.1): about 40 ms
+    ``enabled``                              less a task
+    ``spark.python.task.killTimeout``        ``200ms``: a cancelled task stops in half a second
+    ``spark.ui.enabled``,                    ``false``
+    ``spark.ui.showConsoleProgress``
+    ``spark.driver.defaultJavaOptions``      the JVM logs errors only
+    ``spark.driver.bindAddress``, ``.host``  ``127.0.0.1`` with a local master
+    ======================================== =================================================
+
+    Args:
+        app_name: name of the application.
+        master: Spark master. None: that of *conf* or spark-submit, else ``local[*,4]``.
+        conf: settings that win over these; what was given to spark-submit does too. The name and
+            master given as arguments win over both, as in :class:`pyspark.SparkContext`. Options
+            for the JVM are best given in ``spark.driver.extraJavaOptions``, which adds to ours.
+    """
+    given = dict(conf.getAll() if isinstance(conf, SparkConf) else conf or {})
+    given = {**_submitted(), **given, "spark.app.name": app_name}
+    given["spark.master"] = master or given.get("spark.master") or _DEFAULT_MASTER
+    tuned = {**_defaults(local=given["spark.master"].startswith("local")), **given}
+    return SparkConf().setAll(list(tuned.items()))
+
+
+def warn_if_untuned(sc: SparkContext) -> None:
+    """Log, once for each context, that it talks to its workers over TCP though it need not."""
+    if sc in _warned or not _has_unix_sockets():
+        return
+    # PySpark reads this variable where the setting is absent.
+    default = os.environ.get("PYSPARK_UDS_MODE", "false")
+    if str(sc.getConf().get(UNIX_SOCKETS, default)).lower() == "true":
+        return
+    _warned.add(sc)
+    _log.warning(
+        "this SparkContext talks to its Python workers over TCP, which costs about 40 ms a task; "
+        "set %s=true, or use dstreams.rdd.context.tuned_context",
+        UNIX_SOCKETS,
+    )
+
+
+def require_spark() -> None:
+    """Refuse a PySpark that dstreams cannot work with.
+
+    Raises:
+        EnvironmentNotReadyError: it is older than 3.5, or 5 or newer.
+    """
+    if not _OLDEST_SPARK <= _spark_version() < _NEXT_SPARK:
+        raise EnvironmentNotReadyError(
+            f"pyspark {pyspark.__version__} is installed, but dstreams needs 3.5 or newer and "
+            "older than 5; run: python -m pip install 'pyspark>=3.5,<5'"
+        )
+
+
+def require_java() -> None:
+    """Refuse a machine whose Java cannot run the installed PySpark.
+
+    Looks where Spark looks: ``JAVA_HOME``, else ``PATH``. A Java that was found good is not asked
+    again in this process. A ``spark-env.sh`` may say otherwise, so then nothing is checked.
+
+    Raises:
+        EnvironmentNotReadyError: there is no Java, it does not answer within 10 s, or it is older
+            than what the installed PySpark needs (17 for PySpark 4, 8 for 3.5).
+    """
+    if _spark_env_script().exists():
+        return
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if java is None:
+        raise _java_error("JAVA_HOME is not set and PATH has no java")
+    if home and not os.access(java, os.X_OK):
+        raise _java_error(f"JAVA_HOME is {home!r} and {java} is no program")
+    _require_java_at(java, "JAVA_HOME" if home else "PATH")
+
+
+@functools.cache  # of success only: what raises is asked again
+def _require_java_at(java: str, found_in: str) -> None:
+    try:
+        answer = subprocess.run(
+            [java, "-version"],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            timeout=_JAVA_ANSWER_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise _java_error(
+            f"{java} (from {found_in}) did not answer -version within {_JAVA_ANSWER_S} s"
+        ) from None
+    except OSError as error:
+        raise _java_error(f"{java} (from {found_in}) cannot be run: {error}") from error
+    text = answer.stderr + answer.stdout
+    major = _java_major(text) if answer.returncode == 0 else None
+    if major is None:
+        line = (text.strip().splitlines() or ["nothing"])[-1]
+        raise _java_error(
+            f"{java} (from {found_in}) exited with {answer.returncode} and said {line!r}"
+        )
+    if major < _java_needed():
+        raise _java_error(f"{java} (from {found_in}) is Java {major}")
+
+
+def _java_major(text: str) -> int | None:
+    """Read the major version out of ``java -version``: 17 of ``17.0.15``, 8 of ``1.8.0_292``."""
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(match.group(1)) if match else None
+
+
+def _java_needed() -> int:
+    return 17 if _spark_version() >= (4, 0) else 8
+
+
+def _java_error(found: str) -> EnvironmentNotReadyError:
+    return EnvironmentNotReadyError(
+        f"PySpark {pyspark.__version__} needs Java {_java_needed()} or newer, but {found}; "
+        "install one (Debian, Ubuntu: sudo apt-get install openjdk-17-jre-headless; "
+        "macOS: brew install openjdk@17) or set JAVA_HOME to the directory of one"
+    )
+
+
+def _spark_env_script() -> Path:
+    home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
+    return Path(os.environ.get("SPARK_CONF_DIR") or Path(home, "conf"), "spark-env.sh")
+
+
+def _spark_version() -> tuple[int, int]:
+    major, minor = pyspark.__version__.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _has_unix_sockets() -> bool:
+    return hasattr(socket, "AF_UNIX") and _spark_version() >= _SPARK_WITH_UNIX_SOCKETS
+
+
+def _defaults(local: bool) -> dict[str, str]:
+    defaults = {
+        "spark.python.task.killTimeout": "200ms",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # Not extraJavaOptions, which would be lost where the caller sets his own.
+        "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_QUIET_LOGGING.as_uri()}",
+    }
+    if _has_unix_sockets():
+        defaults[UNIX_SOCKETS] = "true"
+    if local:
+        defaults |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    return defaults
+
+
+def _submitted() -> dict[str, str]:
+    """Return the settings of spark-submit, when it is what started this process."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
+def _has_jvm() -> bool:
+    return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _launch_quietly(conf: SparkConf) -> Any:
+    """Launch the JVM, its standard error going through us to our own."""
+    read_fd, write_fd = os.pipe()
+    forwarder = threading.Thread(
+        target=_forward_errors, args=(read_fd,), name="dstreams-jvm-stderr", daemon=True
+    )
+    forwarder.start()
+    try:
+        return launch_gateway(conf, {"stderr": write_fd})
+    finally:
+        os.close(write_fd)
+
+
+def _forward_errors(read_fd: int) -> None:
+    """Copy lines from *read_fd* to standard error until its end, without the one known as noise."""
+    rest = b""
+    # os.read, not a buffered file, whose lock a daemon thread may hold when the interpreter ends.
+    while chunk := os.read(read_fd, 1 << 16):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if not line.startswith(_NOISE):
+                _write_error(line + b"\n")
+    _write_error(rest)
+    os.close(read_fd)
+
+
+def _write_error(text: bytes) -> None:
+    with contextlib.suppress(OSError):  # standard error is closed: nobody is there to read it
+        os.write(2, text)

@@ -1,0 +1,143 @@
+"""Durable copies of RDDs: one synced, checksummed file for each partition, named by its attempt.
+
+``write_rdd`` computes an RDD and writes it, in one job and in the tasks that compute it;
+``read_rdd`` makes an RDD of the files, with the partitioner they were written under, so that the
+next narrow union needs no shuffle. Between the two the caller decides, by a commit record, whether
+the files count (:mod:`checkpoint`).
+
+>>> files = open_files("/tmp/ckpt")
+>>> first = StatePartition("my-run", "counts", 10_000, 0, state.getNumPartitions(), "stable-hash-1")
+>>> written = write_rdd(state, files, first, epoch=1)
+>>> restored = read_rdd(spark, files, written, like=state)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pyspark import RDD, SparkContext
+from pyspark.rdd import PipelinedRDD
+
+from checkpoint import (
+    Files,
+    StateFileId,
+    StateFileRef,
+    StatePartition,
+    new_attempt,
+    read_state_file,
+    write_state_file,
+)
+from dstreams.rdd import jvm
+from dstreams.rdd.blocks import Side, decode_block
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks
+from dstreams.rdd.worker import settle_worker
+
+
+@dataclass(frozen=True)
+class WrittenRdd:
+    """The files of one RDD.
+
+    Args:
+        first: what the file of partition 0 says of itself.
+        files: one file for each partition, in order.
+    """
+
+    first: StatePartition
+    files: tuple[StateFileRef, ...]
+
+
+def write_rdd(rdd: RDD[Any], files: Files, first: StatePartition, epoch: int) -> WrittenRdd:
+    """Compute *rdd* and write each partition to a file of its own, durably; one Spark job.
+
+    Args:
+        rdd: any RDD with at least one partition; blocks of pairs are written as they are.
+        files: where to write; must be reachable from the executors.
+        first: what the file of partition 0 is to say of itself; the others follow from it.
+        epoch: epoch of this driver.
+
+    Raises:
+        Py4JJavaError: a task failed, in the user's functions or in writing.
+    """
+    counted = isinstance(rdd, BlockPairsRDD)
+    frames = rdd.blocks if isinstance(rdd, BlockPairsRDD) else jvm.frames_of(rdd)
+    written = PipelinedRDD(frames, _Write(files, first, epoch, counted)).collect()
+    return WrittenRdd(first, tuple(sorted(written, key=lambda ref: ref.partition)))
+
+
+def read_rdd(spark: SparkContext, files: Files, written: WrittenRdd, like: RDD[Any]) -> RDD[Any]:
+    """Return the RDD that was written, reading the files when it is computed.
+
+    Args:
+        spark: the context.
+        files: as given to :func:`write_rdd`.
+        written: its result.
+        like: an RDD with the partitioner and the serializer of the one that was written.
+    """
+    partitioner = like.partitioner
+    task = _Read(files, written)
+    if isinstance(partitioner, StablePartitioner):
+        frames = jvm.as_frames(PipelinedRDD(_slots(spark, partitioner), task, True), partitioner)
+    else:
+        count = len(written.files)
+        frames = jvm.as_frames(PipelinedRDD(spark.parallelize(range(count), count), task), None)
+    if isinstance(like, BlockPairsRDD):
+        return pairs_of_blocks(frames, Side.STATE)
+    return jvm.from_frames(frames, like)
+
+
+_slots_of_context: WeakKeyDictionary[SparkContext, dict[StablePartitioner, RDD[bytes]]] = (
+    WeakKeyDictionary()
+)
+
+
+def _slots(spark: SparkContext, partitioner: StablePartitioner) -> RDD[bytes]:
+    """Return an RDD with one empty frame in each partition that claims *partitioner*.
+
+    Only a shuffle makes an RDD claim a partitioner, so a tiny one is run, once a context.
+    """
+    known = _slots_of_context.setdefault(spark, {})
+    if partitioner not in known:
+        numbers = spark.parallelize(range(partitioner.numPartitions), 1)
+        known[partitioner] = jvm.shuffle_frames(PipelinedRDD(numbers, _deal), partitioner)
+    return known[partitioner]
+
+
+def _deal(_: int, numbers: Iterable[int]) -> Iterator[bytes]:
+    settle_worker()
+    for number in numbers:
+        yield from jvm.addressed(number, b"")
+
+
+@dataclass(frozen=True)
+class _Write:
+    files: Files
+    first: StatePartition
+    epoch: int
+    counted: bool
+
+    def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[StateFileRef]:
+        settle_worker()
+        partition = asdict(replace(self.first, partition=split))
+        # A new name for each attempt: one that is retried or given up may write on for seconds.
+        identity = StateFileId(**partition, epoch=self.epoch, attempt=new_attempt())
+        yield write_state_file(self.files, identity, self._blocks(frames))
+
+    def _blocks(self, frames: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
+        return ((frame, decode_block(frame).rows if self.counted else 0) for frame in frames)
+
+
+@dataclass(frozen=True)
+class _Read:
+    files: Files
+    written: WrittenRdd
+
+    def __call__(self, split: int, slots: Iterable[Any]) -> Iterator[bytes]:
+        settle_worker()
+        for _ in slots:  # a worker whose input is left unread is not used again
+            pass
+        expected = replace(self.written.first, partition=split)
+        yield from read_state_file(self.files, self.written.files[split], expected)

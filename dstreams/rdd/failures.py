@@ -1,0 +1,44 @@
+"""What went wrong in a Spark job, in a line: the worker's own words instead of a page of Java."""
+
+from __future__ import annotations
+
+import re
+
+from checkpoint import CheckpointError
+
+_TRACEBACK = "Traceback (most recent call last):"
+_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::|$)")
+
+
+def summarize(error: BaseException) -> str:
+    """Return what *error* says: for a failed Spark job, the exception of the Python worker."""
+    text = str(error)
+    if not hasattr(error, "java_exception"):
+        return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return _worker_exception(text) or _first_line(text)
+
+
+def is_storage_failure(error: BaseException) -> bool:
+    """Whether *error*, or the worker exception inside it, comes from the storage of checkpoints."""
+    if isinstance(error, (CheckpointError, OSError)):
+        return True
+    return hasattr(error, "java_exception") and summarize(error).startswith("checkpoint.")
+
+
+def _worker_exception(text: str) -> str | None:
+    """Return the last line that names an exception in the last traceback before the Java frames."""
+    start = text.find(_TRACEBACK)
+    if start < 0:
+        return None
+    message: list[str] = []
+    for line in text[start:].split("\n\tat ", 1)[0].splitlines():
+        if _EXCEPTION.match(line) and line != _TRACEBACK:
+            message = [line]
+        elif message and line.strip() and not line.startswith((" ", _TRACEBACK[:9])):
+            message.append(line)
+    return " ".join(message).strip() or None
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[min(1, len(lines) - 1)] if lines else "unknown failure"

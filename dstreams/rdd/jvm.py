@@ -1,0 +1,97 @@
+"""The few things that PySpark's public API cannot say, said to the JVM in one place.
+
+All of it has been stable from PySpark 3.5 to 4.3: an RDD of raw frames (one ``byte[]`` for each
+element, no pickling), a shuffle of frames that were routed beforehand, and a union that keeps the
+partitioner. Nothing else in dstreams touches ``_jrdd`` or ``_jvm``.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any
+
+from pyspark import RDD, SparkContext
+from pyspark.serializers import NoOpSerializer
+
+from dstreams.rdd.partitioner import StablePartitioner
+
+_LONG = Struct("!q")
+
+
+def addressed(partition: int, frame: bytes) -> tuple[bytes, bytes]:
+    """Return the two frames that send *frame* to a partition in :func:`shuffle_frames`."""
+    return _LONG.pack(partition), frame
+
+
+def as_frames(frames: RDD[bytes], partitioner: StablePartitioner | None) -> RDD[bytes]:
+    """Fix an RDD whose elements are bytes as an RDD of raw frames.
+
+    What is built on the result runs in a Python worker of its own; between the two stand the bytes
+    as they are, which is the form to persist.
+
+    Args:
+        frames: the result of a ``mapPartitions`` that yields bytes.
+        partitioner: what the frames are partitioned by, None when by nothing.
+    """
+    frames._bypass_serializer = True  # type: ignore[attr-defined]
+    return _of_frames(frames.context, frames._jrdd, partitioner)
+
+
+def frames_of(rdd: RDD[Any]) -> RDD[bytes]:
+    """Return the serialized form of any RDD: what :func:`from_frames` makes an RDD of again."""
+    return _of_frames(rdd.context, rdd._jrdd, None)
+
+
+def from_frames(frames: RDD[bytes], like: RDD[Any]) -> RDD[Any]:
+    """Return *frames* as the RDD they were taken from, with the serializer of *like*."""
+    rdd: RDD[Any] = RDD(frames._jrdd, frames.context, like._jrdd_deserializer)
+    rdd.partitioner = like.partitioner
+    return rdd
+
+
+def shuffle_frames(routed: RDD[bytes], partitioner: StablePartitioner) -> RDD[bytes]:
+    """Move frames to their partitions.
+
+    Args:
+        routed: frames, each after its address (:func:`addressed`).
+        partitioner: claimed by the result.
+    """
+    spark = routed.context
+    routed._bypass_serializer = True  # type: ignore[attr-defined]
+    jvm: Any = spark._jvm
+    pairs = jvm.PairwiseRDD(routed._jrdd.rdd()).asJavaPairRDD()
+    jvm_partitioner = jvm.PythonPartitioner(partitioner.numPartitions, partitioner.jvm_id)
+    moved = jvm.PythonRDD.valueOfPair(pairs.partitionBy(jvm_partitioner))
+    return _of_frames(spark, moved, partitioner)
+
+
+def partitioner_of(frames: RDD[bytes]) -> StablePartitioner | None:
+    """Return what *frames* claim to be partitioned by."""
+    partitioner = frames.partitioner
+    return partitioner if isinstance(partitioner, StablePartitioner) else None
+
+
+def unite_frames(first: RDD[bytes], second: RDD[bytes]) -> RDD[bytes]:
+    """Unite two equally partitioned RDDs of frames, partition by partition, without a shuffle.
+
+    In each partition of the result come the frames of *first*, then those of *second*.
+
+    Raises:
+        ValueError: the partitioners differ, here or on the JVM, so that the union is not narrow.
+    """
+    partitioner = partitioner_of(first)
+    if partitioner is None or partitioner != second.partitioner:
+        raise ValueError(
+            f"a narrow union needs equal partitioners, got {partitioner!r} "
+            f"and {second.partitioner!r}"
+        )
+    united = _of_frames(first.context, first._jrdd.union(second._jrdd), partitioner)
+    if united.getNumPartitions() != partitioner.numPartitions:
+        raise ValueError(f"an RDD that claims {partitioner!r} is not partitioned by it")
+    return united
+
+
+def _of_frames(spark: SparkContext, jrdd: Any, partitioner: StablePartitioner | None) -> RDD[bytes]:
+    frames: RDD[bytes] = RDD(jrdd, spark, NoOpSerializer())
+    frames.partitioner = partitioner
+    return frames

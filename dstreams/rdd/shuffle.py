@@ -1,0 +1,183 @@
+"""A shuffle that moves columnar blocks, and the way from blocks back to pairs.
+
+>>> from dstreams.rdd.partitioner import StablePartitioner
+>>> from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
+>>> words = spark.parallelize([("a", 1), ("b", 2), ("a", 3)])
+>>> blocks = shuffle_pairs(words, StablePartitioner(2))
+>>> sorted(pairs_of_blocks(blocks).collect())
+[('a', 1), ('a', 3), ('b', 2)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+from pyspark import RDD, StorageLevel
+from pyspark.rdd import PipelinedRDD
+
+from dstreams.rdd import jvm
+from dstreams.rdd.blocks import BlockBuilder, Side, decode_block, shorten
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.worker import settle_worker
+
+_CHUNK_ROWS = 10_000
+
+
+def shuffle_pairs(
+    rdd: RDD[tuple[Any, Any]],
+    partitioner: StablePartitioner,
+    side: Side = Side.BATCH,
+    operation: str = "shuffle_pairs",
+) -> RDD[bytes]:
+    """Bring each pair to the partition of its key, in columnar blocks.
+
+    Args:
+        rdd: pairs. When it is partitioned by an equal partitioner, nothing is moved.
+        partitioner: says where a key belongs.
+        side: what the values are.
+        operation: who asks, for error messages.
+
+    Returns:
+        RDD of encoded blocks with *partitioner*.
+
+    Raises:
+        TypeError: in the task, for a record that is no pair or a key that cannot be placed.
+    """
+    if isinstance(rdd, BlockPairsRDD) and rdd.partitioner == partitioner and side is rdd.side:
+        return rdd.blocks
+    if rdd.partitioner == partitioner:
+        packed = PipelinedRDD(rdd, _Pack(side, operation), True)
+        return jvm.as_frames(packed, partitioner)
+    return jvm.shuffle_frames(PipelinedRDD(rdd, _Route(partitioner, side, operation)), partitioner)
+
+
+def pairs_of_blocks(blocks: RDD[bytes], side: Side = Side.BATCH) -> BlockPairsRDD:
+    """Return the pairs of an RDD of blocks, partitioned as it is."""
+    return BlockPairsRDD(blocks, side)
+
+
+class BlockPairsRDD(PipelinedRDD):  # type: ignore[misc]
+    """Pairs whose data are the blocks of another RDD.
+
+    Persisting it persists the blocks, and counting it reads no more than their headers.
+
+    Args:
+        blocks: encoded blocks.
+        side: what their values are.
+    """
+
+    def __init__(self, blocks: RDD[bytes], side: Side) -> None:
+        super().__init__(blocks, _unfold, preservesPartitioning=True)
+        self.blocks = blocks
+        self.side = side
+
+    def persist(self, storageLevel: StorageLevel = StorageLevel.MEMORY_ONLY) -> BlockPairsRDD:  # noqa: N803
+        self.blocks.persist(storageLevel)
+        return self
+
+    def cache(self) -> BlockPairsRDD:
+        return self.persist()
+
+    def unpersist(self, blocking: bool = False) -> BlockPairsRDD:
+        self.blocks.unpersist(blocking)
+        return self
+
+    def getStorageLevel(self) -> StorageLevel:  # noqa: N802
+        return self.blocks.getStorageLevel()
+
+    def count(self) -> int:
+        return sum(self.context.runJob(self.blocks, _count_rows))
+
+
+def _unfold(_: int, frames: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
+    settle_worker()
+    blocks = map(decode_block, frames)
+    return chain.from_iterable(zip(block.keys(), block.values(), strict=True) for block in blocks)
+
+
+def _count_rows(frames: Iterable[bytes]) -> list[int]:
+    settle_worker()
+    return [sum(decode_block(frame).rows for frame in frames)]
+
+
+@dataclass(frozen=True)
+class _Pack:
+    """Task: pairs that are in their partition already -> blocks."""
+
+    side: Side
+    operation: str
+
+    def __call__(self, _: int, records: Iterable[tuple[Any, Any]]) -> Iterator[bytes]:
+        settle_worker()
+        builder = BlockBuilder(self.side)
+        for record in records:
+            key, value = require_pair(record, self.operation)
+            block = builder.add(key, value)
+            if block is not None:
+                yield block
+        yield from builder.flush()
+
+
+@dataclass(frozen=True)
+class _Route:
+    """Task: pairs -> alternately a partition number and a block that belongs there."""
+
+    partitioner: StablePartitioner
+    side: Side
+    operation: str
+
+    def __call__(self, _: int, records: Iterable[tuple[Any, Any]]) -> Iterator[bytes]:
+        settle_worker()
+        builders = [BlockBuilder(self.side) for _ in range(self.partitioner.numPartitions)]
+        remaining = iter(records)
+        while chunk := list(islice(remaining, _CHUNK_ROWS)):
+            columns = self._split(chunk)
+            for target, (keys, values) in enumerate(columns):
+                for block in builders[target].extend(keys, values):
+                    yield from jvm.addressed(target, block)
+        for target, builder in enumerate(builders):
+            for block in builder.flush():
+                yield from jvm.addressed(target, block)
+
+    def _split(self, records: list[tuple[Any, Any]]) -> list[tuple[list[Any], list[Any]]]:
+        place: Callable[[Any], int] = self.partitioner.partitionFunc
+        count = self.partitioner.numPartitions
+        columns: list[tuple[list[Any], list[Any]]] = [([], []) for _ in range(count)]
+        key: Any = None
+        try:
+            for record in records:
+                if record.__class__ is not tuple or len(record) != 2:
+                    require_pair(record, self.operation)
+                key, value = record
+                keys, values = columns[place(key) % count]
+                keys.append(key)
+                values.append(value)
+        except NotAPairError:
+            raise
+        except Exception as error:
+            raise TypeError(
+                f"{self.operation}: the key {shorten(key)} cannot be placed: {error}"
+            ) from error
+        return columns
+
+
+class NotAPairError(TypeError):
+    """A record that should be a pair is something else."""
+
+
+def require_pair(record: Any, operation: str) -> tuple[Any, Any]:
+    """Return *record* if it is a tuple or list of two.
+
+    Raises:
+        NotAPairError: it is not; the message names the record.
+    """
+    if isinstance(record, (tuple, list)) and len(record) == 2:
+        return record[0], record[1]
+    raise NotAPairError(
+        f"{operation}: expected (key, value) pairs, got {shorten(record)} "
+        f"({type(record).__name__}); map the stream to pairs first, "
+        "for example stream.map(lambda x: (x, 1))"
+    )

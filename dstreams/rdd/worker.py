@@ -1,0 +1,21 @@
+"""What a Python worker does once before it works for a stream."""
+
+from __future__ import annotations
+
+import gc
+
+_settled = False
+
+
+def settle_worker() -> None:
+    """Take everything that is loaded by now out of the garbage collector's sight, once a process.
+
+    Spark's worker runs a full collection after each task. Over the modules that a worker has loaded
+    that takes about as long as a small task itself; frozen, they are not looked at again. Objects
+    are still freed when their last reference goes.
+    """
+    global _settled  # noqa: PLW0603 - a fact about the process
+    if not _settled:
+        _settled = True
+        gc.collect()
+        gc.freeze()

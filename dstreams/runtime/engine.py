@@ -1,0 +1,262 @@
+"""One batch: what it reads, how it runs, what makes it count.
+
+The engine has no thread. A scheduler calls it from its threads, a notebook or a test steps it by
+hand, and both see the same batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import RDD
+
+from checkpoint import CheckpointError
+from dstreams.clock import Clock
+from dstreams.errors import BatchFailedError, DurabilityError
+from dstreams.events import BatchInfo, OutputOperationInfo
+from dstreams.graph.history import History
+from dstreams.graph.input import InputDStream
+from dstreams.graph.node import Node
+from dstreams.graph.output import OutputOperation
+from dstreams.graph.plan import Plan
+from dstreams.rdd.durable import WrittenRdd
+from dstreams.rdd.failures import is_storage_failure, summarize
+from dstreams.runtime.durability import StateDurability
+from dstreams.sources.source import PlannedInput, SourceReader
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch whose input is fixed.
+
+    Args:
+        batch_id: 0, 1, 2, ...
+        time_ms: batch time in milliseconds since the epoch.
+        inputs: what each input stream reads.
+        submitted_ms: clock when the input was fixed.
+        failure: why the input could not be fixed, None when it could.
+    """
+
+    batch_id: int
+    time_ms: int
+    inputs: Mapping[InputDStream, PlannedInput]
+    submitted_ms: int
+    failure: Exception | None = None
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """A batch that ran: what is told about it, and the error that it ended with, if any."""
+
+    info: BatchInfo
+    error: BatchFailedError | None
+
+
+class Engine:
+    """Plans and runs the batches of one frozen graph.
+
+    Args:
+        plan: the frozen graph.
+        history: the RDDs made so far.
+        readers: the opened source of each input stream.
+        durability: where state is made durable, None when the plan has no such state.
+        clock: the driver's clock.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        history: History,
+        readers: Mapping[InputDStream, SourceReader],
+        durability: StateDurability | None,
+        clock: Clock,
+    ) -> None:
+        self.plan = plan
+        self.history = history
+        self.readers = readers
+        self._durability = durability
+        self._clock = clock
+        self._overdue: set[Node] = set()
+        self._last_planned_ms = plan.zero_ms
+
+    @property
+    def next_time_ms(self) -> int:
+        """Time of the batch after the last one that was planned."""
+        return self._last_planned_ms + self.plan.batch_ms
+
+    def skip_to(self, time_ms: int) -> None:
+        """Let the next batch be the one at *time_ms*."""
+        self._last_planned_ms = time_ms - self.plan.batch_ms
+
+    def plan_batch(self) -> Batch:
+        """Fix what the next batch reads. A source that fails makes a batch that fails."""
+        time_ms = self.next_time_ms
+        self._last_planned_ms = time_ms
+        batch_id = (time_ms - self.plan.zero_ms) // self.plan.batch_ms - 1
+        inputs: dict[InputDStream, PlannedInput] = {}
+        failure: Exception | None = None
+        for stream, reader in self.readers.items():
+            try:
+                inputs[stream] = reader.plan(time_ms)
+            except Exception as error:
+                failure = failure or error
+        return Batch(batch_id, time_ms, inputs, self._clock.now_ms(), failure)
+
+    def run_batch(self, batch: Batch) -> BatchResult:
+        """Run a batch from its input to its commit; never raises what a batch can fail with."""
+        return _BatchRun(self, batch).run()
+
+    # What a run asks of the engine -----------------------------------------------------------
+
+    def feed(self, batch: Batch) -> None:
+        """Hand the batch's input RDDs to the history."""
+        for stream, planned in batch.inputs.items():
+            self.history.feed(stream, batch.time_ms, self.readers[stream].rdd(planned))
+
+    def write_due_state(self, time_ms: int) -> dict[Node, WrittenRdd]:
+        """Compute and write the RDDs that are to be durable at *time_ms*, parents first."""
+        written: dict[Node, WrittenRdd] = {}
+        for node in self.plan.checkpointed():
+            if self.plan.checkpoint_due(node, time_ms):
+                self._overdue.add(node)
+            if self._durability is None or node not in self._overdue:
+                continue
+            rdd = self.history.at(node, time_ms)
+            if rdd is not None and rdd.getNumPartitions() > 0:
+                written[node] = self._durability.write(node, time_ms, rdd)
+        return written
+
+    def commit(self, batch: Batch, written: Mapping[Node, WrittenRdd]) -> None:
+        """Commit the files of a batch and let the next batch read them: lineage ends here."""
+        if self._durability is None or not written:
+            return
+        self._durability.commit(batch.batch_id, batch.time_ms, written)
+        for node, files in written.items():
+            rdd = self.history.at(node, batch.time_ms)
+            if rdd is not None:
+                self.history.replace(node, batch.time_ms, self._durability.read(files, rdd))
+            self._overdue.discard(node)
+
+    def after_commit(self, batch: Batch, written: Mapping[Node, WrittenRdd]) -> None:
+        """Forget and delete what no later batch needs."""
+        self.history.forget(batch.time_ms)
+        for stream in batch.inputs:
+            remembered = self.plan.nodes.get(stream)
+            kept_ms = 0 if remembered is None else remembered.remember_ms
+            self.readers[stream].release(batch.time_ms - kept_ms)
+        if self._durability is not None and written:
+            oldest = batch.time_ms - max(self.plan.nodes[node].remember_ms for node in written)
+            self._durability.retire(oldest)
+
+    def now_ms(self) -> int:
+        """The clock."""
+        return self._clock.now_ms()
+
+
+class _BatchRun:
+    """The course of one batch."""
+
+    def __init__(self, engine: Engine, batch: Batch) -> None:
+        self._engine = engine
+        self._batch = batch
+        self._outputs: list[OutputOperationInfo] = []
+        self._error: BatchFailedError | None = None
+
+    def run(self) -> BatchResult:
+        started_ms = self._engine.now_ms()
+        jobs = self._generate()
+        if self._error is None:
+            written = self._persist_state()
+            if not isinstance(self._error, DurabilityError):
+                for output_id, (output, rdd) in jobs.items():
+                    self._run_output(output_id, output, rdd)
+            if self._error is None:
+                self._commit(written)
+        return BatchResult(self._info(started_ms, len(jobs)), self._error)
+
+    def _generate(self) -> dict[int, tuple[OutputOperation, RDD[Any]]]:
+        jobs: dict[int, tuple[OutputOperation, RDD[Any]]] = {}
+        batch, engine = self._batch, self._engine
+        where = "making the RDDs of its input"
+        try:
+            # Also when another source failed: what was taken from this one must reach the state.
+            engine.feed(batch)
+            if batch.failure is not None:
+                self._fail("reading its input", batch.failure)
+                return jobs
+            for output_id, output in enumerate(engine.plan.outputs):
+                where = f"making the RDD for {output.operation}"
+                rdd = engine.history.at(output.parent, batch.time_ms)
+                if rdd is not None:
+                    jobs[output_id] = (output, rdd)
+        except Exception as error:
+            self._fail(where, error)
+        return jobs
+
+    def _persist_state(self) -> dict[Node, WrittenRdd]:
+        try:
+            return self._engine.write_due_state(self._batch.time_ms)
+        except Exception as error:
+            kind = DurabilityError if is_storage_failure(error) else BatchFailedError
+            self._fail("writing its state", error, kind)
+            return {}
+
+    def _run_output(self, output_id: int, output: OutputOperation, rdd: RDD[Any]) -> None:
+        started_ms = self._engine.now_ms()
+        failure: str | None = None
+        try:
+            output.func(self._batch.time_ms, rdd)
+        except Exception as error:
+            failure = summarize(error)
+            self._fail(output.operation, error)
+        completed_ms = self._engine.now_ms()
+        self._outputs.append(
+            OutputOperationInfo(output_id, output.operation, started_ms, completed_ms, failure)
+        )
+
+    def _commit(self, written: dict[Node, WrittenRdd]) -> None:
+        try:
+            self._engine.commit(self._batch, written)
+        except CheckpointError as error:
+            self._fail("committing its state", error, DurabilityError)
+            return
+        try:
+            self._engine.after_commit(self._batch, written)
+        except Exception:
+            logger.warning(
+                "batch at %d ms is committed, but cleaning up after it failed",
+                self._batch.time_ms,
+                exc_info=True,
+            )
+
+    def _fail(
+        self, where: str, error: Exception, kind: type[BatchFailedError] = BatchFailedError
+    ) -> None:
+        """Keep the first error of the batch."""
+        if self._error is None:
+            time_ms = self._batch.time_ms
+            message = f"batch at {time_ms} ms failed in {where}: {summarize(error)}"
+            self._error = kind(message, time_ms)
+            self._error.__cause__ = error
+
+    def _info(self, started_ms: int, jobs: int) -> BatchInfo:
+        failed = self._error is not None
+        return BatchInfo(
+            batch_id=self._batch.batch_id,
+            batch_time_ms=self._batch.time_ms,
+            records={
+                stream.source.name: planned.records
+                for stream, planned in self._batch.inputs.items()
+            },
+            submitted_ms=self._batch.submitted_ms,
+            started_ms=started_ms,
+            completed_ms=self._engine.now_ms(),
+            outputs=tuple(self._outputs),
+            outcome="failed" if failed else "succeeded" if jobs else "empty",
+            failure=str(self._error) if failed else None,
+        )

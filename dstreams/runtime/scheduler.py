@@ -1,0 +1,170 @@
+"""The two threads of a running stream: one fixes batches when they are due, one runs them.
+
+A batch's input is fixed at its batch time, also while an earlier batch is still running; batches
+run strictly one after another. A late driver skips none: what is due is run in order, at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from uuid import uuid4
+
+from pyspark import InheritableThread, SparkContext
+
+from dstreams.clock import Clock
+from dstreams.errors import DurabilityError
+from dstreams.runtime.engine import Batch, BatchResult, Engine
+from dstreams.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+_GRACE_S = 2.0
+_CANCEL_S = 10.0
+_POLL_S = 0.2
+
+
+class Scheduler:
+    """Runs an engine in real time.
+
+    Args:
+        engine: the engine; from :meth:`start` on, only the scheduler's threads use it.
+        spark: the context, to cancel a running job.
+        clock: says when a batch is due.
+        settings: settings of the streaming context.
+        report: called with each error, on one of the scheduler's threads.
+        finished: called once when the last batch has run, on the thread that ran it.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        spark: SparkContext,
+        clock: Clock,
+        settings: Settings,
+        *,
+        report: Callable[[BaseException], None],
+        finished: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._spark = spark
+        self._clock = clock
+        self._settings = settings
+        self._report = report
+        self._finished = finished
+        self._job_group = f"dstreams-{uuid4()}"
+        self._queue: queue.Queue[Batch | None] = queue.Queue(settings.max_queued_batches)
+        self._stopping = threading.Event()
+        self._abandoned = threading.Event()
+        self._generator = InheritableThread(
+            target=self._generate, name="dstreams-generator", daemon=True
+        )
+        self._runner = InheritableThread(target=self._run, name="dstreams-batches", daemon=True)
+
+    def start(self) -> None:
+        """Begin; jobs get the local properties that the calling thread has now."""
+        self._runner.start()
+        self._generator.start()
+
+    def is_own_thread(self) -> bool:
+        """Whether the caller runs inside a batch."""
+        return threading.current_thread() in (self._runner, self._generator)
+
+    def request_stop(self, *, abandon: bool) -> None:
+        """Make no further batches; with *abandon*, begin none of those that wait either.
+
+        Otherwise what was received by now is run to its end, in one last batch if need be.
+        """
+        if abandon:
+            self._abandoned.set()
+        self._stopping.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait until the last batch has run; cancel its job when that takes too long.
+
+        Args:
+            timeout_s: seconds to wait before the running job is cancelled.
+
+        Returns:
+            Whether the last batch ended without being cancelled.
+        """
+        self._runner.join(_GRACE_S if self._abandoned.is_set() else timeout_s)
+        if not self._runner.is_alive():
+            return True
+        self._abandoned.set()
+        try:
+            self._spark.cancelJobGroup(self._job_group)
+        except Exception:
+            logger.warning("the running batch could not be cancelled; is Spark gone?")
+        self._runner.join(_CANCEL_S)
+        return False
+
+    def _generate(self) -> None:
+        try:
+            while self._clock.wait_until(self._engine.next_time_ms, self._stopping):
+                self._submit(self._engine.plan_batch())
+            if not self._abandoned.is_set():
+                self._submit_rest()
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._submit(None)
+
+    def _submit_rest(self) -> None:
+        """Fix one last batch, now, for what was received and will not come again."""
+        for reader in self._engine.readers.values():
+            reader.stop_receiving()
+        if any(reader.has_pending() for reader in self._engine.readers.values()):
+            self._submit(self._engine.plan_batch())
+
+    def _submit(self, batch: Batch | None) -> None:
+        while True:
+            try:
+                self._queue.put(batch, timeout=_POLL_S)
+                return
+            except queue.Full:
+                if self._abandoned.is_set():
+                    return
+
+    def _run(self) -> None:
+        try:
+            self._spark.setJobGroup(self._job_group, "dstreams", interruptOnCancel=True)
+            while not self._abandoned.is_set() and (batch := self._next()) is not None:
+                self._judge(self._engine.run_batch(batch))
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._stopping.set()
+            self._finished()
+
+    def _next(self) -> Batch | None:
+        while not self._abandoned.is_set():
+            try:
+                return self._queue.get(timeout=_POLL_S)
+            except queue.Empty:
+                continue
+        return None
+
+    def _judge(self, result: BatchResult) -> None:
+        """Report a failure, and decide whether the stream may go on after it."""
+        error = result.error
+        if error is None or (self._abandoned.is_set() and self._stopping.is_set()):
+            return
+        logger.error("%s", error)
+        self._report(error)
+        fatal = isinstance(error, DurabilityError) or self._settings.on_failure == "stop"
+        if fatal or self._spark_is_gone():
+            self.request_stop(abandon=True)
+
+    def _spark_is_gone(self) -> bool:
+        try:
+            return bool(self._spark._jsc.sc().isStopped())
+        except Exception:
+            return True
+
+    def _fail(self, error: BaseException) -> None:
+        logger.critical("the scheduler failed, the stream stops: %s", error, exc_info=error)
+        self._report(error)
+        self.request_stop(abandon=True)

@@ -1,0 +1,167 @@
+"""Files of a directory and when they were modified, here or on any file system of Hadoop's.
+
+A listing is not recursive. Names that begin with ``.`` or ``_`` or end in ``._COPYING_`` are left
+out: other programs write under them what is not finished.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
+
+from dstreams.errors import InvalidStreamError, SourceError
+
+_WILDCARDS = frozenset("*?[]{}\\")
+
+
+class FileListing(Protocol):
+    """A place where files appear."""
+
+    def modified_ms(self) -> dict[str, int] | None:
+        """List the files: modification time by path, None when there is no such directory.
+
+        Raises:
+            SourceError: the place is no directory, or cannot be listed.
+        """
+        ...
+
+
+def open_listing(directory: str, spark: SparkContext) -> FileListing:
+    """Choose how to list *directory*: a path, a URL, or a pattern of Hadoop's for several.
+
+    A path without a scheme is on the file system that Spark's configuration makes the default.
+    """
+    path = local_path(directory)
+    if path is None and "://" not in directory and _is_local_by_default(spark):
+        path = os.path.abspath(directory)
+    if path is not None and (_WILDCARDS.isdisjoint(path) or os.path.isdir(path)):
+        return LocalDirectory(path)
+    return HadoopDirectories(directory, spark)
+
+
+def local_path(directory: str) -> str | None:
+    """Return the path in a ``file:`` URL, None for anything else.
+
+    Raises:
+        InvalidStreamError: the URL names another host, or is relative.
+    """
+    if not directory.startswith("file:"):
+        return None
+    path = directory.removeprefix("file:").removeprefix("//")
+    if not path.startswith("/"):
+        raise InvalidStreamError(
+            f"directory {directory!r} of textFileStream must be absolute, as in file:///path"
+        )
+    return path
+
+
+def spark_path(path: str) -> str:
+    r"""Write *path* so that ``SparkContext.textFile`` reads exactly that file.
+
+    ``textFile`` splits at commas outside of braces and takes the rest for patterns, so a comma is
+    written ``{\,}`` and each character of a pattern behind a backslash.
+    """
+    return "".join(
+        r"{\,}" if letter == "," else f"\\{letter}" if letter in _WILDCARDS else letter
+        for letter in path
+    )
+
+
+class LocalDirectory:
+    """A directory of this machine, which the workers must see under the same path."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def modified_ms(self) -> dict[str, int] | None:
+        if ":" in self._path:
+            raise SourceError(
+                f"directory {self._path!r} has a colon in its path, which Hadoop's file systems "
+                "cannot open; rename it"
+            )
+        try:
+            with os.scandir(self._path) as entries:
+                return dict(_local_files(entries))
+        except FileNotFoundError:
+            return None
+        except NotADirectoryError as error:
+            raise SourceError(_not_a_directory(self._path)) from error
+        except OSError as error:
+            raise SourceError(_cannot_list(self._path, error.strerror)) from error
+
+
+class HadoopDirectories:
+    """The directories that match a pattern, on the file system that Spark finds for it.
+
+    Hidden directories match only without wildcards. Each file costs a few calls into the JVM, so
+    thousands of files in a directory cost a good part of a second in each batch.
+    """
+
+    def __init__(self, pattern: str, spark: SparkContext) -> None:
+        self._pattern = pattern
+        self._spark = spark
+
+    def modified_ms(self) -> dict[str, int] | None:
+        try:
+            return self._list()
+        except Py4JJavaError as error:
+            reason = error.java_exception.toString()
+            raise SourceError(_cannot_list(self._pattern, reason)) from error
+
+    def _list(self) -> dict[str, int] | None:
+        jvm: Any = self._spark._jvm
+        path = jvm.org.apache.hadoop.fs.Path(self._pattern)
+        files = path.getFileSystem(self._spark._jsc.hadoopConfiguration())
+        found = list(files.globStatus(path) or ())
+        if not _WILDCARDS.isdisjoint(self._pattern):
+            found = [
+                status
+                for status in found
+                if status.isDirectory() and not _is_hidden(status.getPath().getName())
+            ]
+        if not found:
+            return None
+        if not all(status.isDirectory() for status in found):
+            raise SourceError(_not_a_directory(self._pattern))
+        return {
+            child.getPath().toString(): child.getModificationTime()
+            for status in found
+            for child in files.listStatus(status.getPath())
+            if child.isFile() and not _is_hidden(child.getPath().getName())
+        }
+
+
+def _is_local_by_default(spark: SparkContext) -> bool:
+    default = spark._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///")
+    return str(default).startswith("file:")
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_")) or name.endswith("._COPYING_")
+
+
+def _local_files(entries: Iterator[os.DirEntry[str]]) -> Iterator[tuple[str, int]]:
+    for entry in entries:
+        if _is_hidden(entry.name):
+            continue
+        try:
+            if entry.is_file():
+                yield f"file://{entry.path}", entry.stat().st_mtime_ns // 1_000_000
+        except OSError:
+            # Deleted since it was listed, or a link to itself: no file to read.
+            continue
+
+
+def _not_a_directory(path: str) -> str:
+    return f"{path!r} is not a directory; give textFileStream the directory that holds the files"
+
+
+def _cannot_list(path: str, reason: Any) -> str:
+    return (
+        f"directory {path!r} cannot be listed: {reason}; "
+        "textFileStream needs permission to read it and to look into it"
+    )

@@ -1,0 +1,88 @@
+"""Received bytes on their way to batches: whole lines wait, the unfinished one is completed.
+
+Lines stay bytes that end in ``\\n``, many in one block: the driver neither splits nor decodes them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class TakenLines(NamedTuple):
+    """What a batch takes: blocks of whole lines, and how many lines were skipped before."""
+
+    blocks: list[bytes]
+    too_long: int
+
+
+class LineBuffer:
+    """Splits a stream of bytes at ``\\n`` in bounded memory; not safe between threads.
+
+    A line longer than *max_line_bytes* (without its end) is counted and skipped up to its end,
+    while not more than the limit and one ``add`` of it is held.
+    """
+
+    def __init__(self, max_line_bytes: int) -> None:
+        self._max_line_bytes = max_line_bytes
+        self._unfinished = bytearray()
+        self._skipping = False
+        self._blocks: list[bytes] = []
+        self._too_long = 0
+        self._complete_bytes = 0
+
+    @property
+    def complete_bytes(self) -> int:
+        """Bytes of whole lines that wait."""
+        return self._complete_bytes
+
+    @property
+    def too_long(self) -> int:
+        """Lines skipped since the last ``take``."""
+        return self._too_long
+
+    def add(self, data: bytes) -> None:
+        """Take the bytes that came next."""
+        if self._skipping:
+            _, newline, data = data.partition(b"\n")
+            self._skipping = not newline
+        end = data.rfind(b"\n") + 1
+        if end:
+            self._add_block(bytes(self._unfinished) + data[:end])
+            self._unfinished.clear()
+        self._unfinished += data[end:]
+        if len(self._unfinished) > self._max_line_bytes:
+            self._unfinished.clear()
+            self._too_long += 1
+            self._skipping = True
+
+    def end_stream(self) -> None:
+        """Make the unfinished line a line: nothing follows it."""
+        if self._unfinished:
+            self._add_block(bytes(self._unfinished) + b"\n")
+        self.drop_unfinished()
+
+    def drop_unfinished(self) -> int:
+        """Forget the unfinished line, whose rest will not come; return its bytes."""
+        dropped = len(self._unfinished)
+        self._unfinished.clear()
+        self._skipping = False
+        return dropped
+
+    def take(self) -> TakenLines:
+        """Take all whole lines out."""
+        taken = TakenLines(self._blocks, self._too_long)
+        self._blocks, self._too_long, self._complete_bytes = [], 0, 0
+        return taken
+
+    def _add_block(self, block: bytes) -> None:
+        if len(block) > self._max_line_bytes + 1:
+            block = self._without_long_lines(block)
+        if block:
+            self._blocks.append(block)
+            self._complete_bytes += len(block)
+
+    def _without_long_lines(self, block: bytes) -> bytes:
+        lines = block.split(b"\n")[:-1]
+        kept = [line + b"\n" for line in lines if len(line) <= self._max_line_bytes]
+        self._too_long += len(lines) - len(kept)
+        return b"".join(kept)

@@ -1,0 +1,174 @@
+"""A queue of batches as a source: the input of tests, notebooks and demonstrations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby
+from typing import Any, TypeAlias, cast
+
+from pyspark import RDD
+
+from dstreams.errors import InvalidStreamError
+from dstreams.sources.source import PlannedInput, SourceEnvironment
+
+_Batch: TypeAlias = "RDD[Any] | Sequence[Any]"
+
+
+@dataclass(frozen=True, eq=False)
+class QueueSource:
+    """Batches taken from a queue, in order, each item once.
+
+    A list is read where the caller left it and never changed: what is appended later, also after
+    start, is seen. Any other iterable is copied once, here.
+
+    Args:
+        queue: RDDs, or iterables of records, or None for "no RDD". An item that cannot be read
+            fails the batch that takes it and is not offered again.
+        one_at_a_time: take the next item for each batch; otherwise all that are there, united.
+        default: RDD or iterable for a batch that finds nothing. None: an empty RDD, without
+            partitions, so that it costs nothing.
+
+    Raises:
+        InvalidStreamError: *queue*, one of its items or *default* is no such thing.
+
+    Semantics: Spark's QueueInputDStream, with the items that pyspark.streaming also takes.
+    """
+
+    queue: Iterable[RDD[Any] | Iterable[Any] | None]
+    one_at_a_time: bool = True
+    default: RDD[Any] | Iterable[Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.queue, list):
+            object.__setattr__(self, "queue", list(_require_iterable(self.queue, "queue")))
+        for position, item in enumerate(self.queue):
+            if item is not None:
+                _require_batch(item, f"item {position} of queue")
+        if self.default is not None:
+            records = _in_memory(_require_batch(self.default, "default"))
+            object.__setattr__(self, "default", records)
+
+    @property
+    def name(self) -> str:
+        return "queueStream"
+
+    def open(self, environment: SourceEnvironment) -> QueueReader:
+        return QueueReader(self, environment)
+
+
+class QueueReader:
+    """Reads a queue by a cursor; what a batch took stays with its plan."""
+
+    def __init__(self, source: QueueSource, environment: SourceEnvironment) -> None:
+        self._queue = cast("list[Any]", source.queue)
+        self._one_at_a_time = source.one_at_a_time
+        self._default = cast("_Batch | None", source.default)
+        self._spark = environment.spark
+        self._position = 0
+
+    def start(self) -> None:
+        pass
+
+    def plan(self, batch_time_ms: int) -> PlannedInput:
+        first = self._position
+        items = self._take()
+        if not items:
+            return self._plan_default(batch_time_ms)
+        batches = [
+            _in_memory(_require_batch(item, f"item {position} of queue"))
+            for position, item in enumerate(items, first)
+            if item is not None
+        ]
+        description = _describe(first, len(items))
+        if not batches:
+            return PlannedInput(batch_time_ms, None, 0, f"{description}: no RDD")
+        content = _join_neighbours(batches)
+        return PlannedInput(batch_time_ms, content, _count(content), description)
+
+    def rdd(self, planned: PlannedInput) -> RDD[Any] | None:
+        if planned.content is None:
+            return None
+        if not planned.content:
+            return self._spark.emptyRDD()
+        rdds = [
+            batch if isinstance(batch, RDD) else self._spark.parallelize(batch)
+            for batch in planned.content
+        ]
+        return rdds[0] if len(rdds) == 1 else self._spark.union(rdds)
+
+    def release(self, batch_time_ms: int) -> None:
+        pass
+
+    def stop_receiving(self) -> None:
+        pass
+
+    def has_pending(self) -> bool:
+        """False: a graceful stop waits for what was received, and queue items are not."""
+        return False
+
+    def close(self) -> None:
+        pass
+
+    def _take(self) -> list[Any]:
+        end = self._position + 1 if self._one_at_a_time else len(self._queue)
+        items = self._queue[self._position : end]
+        self._position += len(items)
+        return items
+
+    def _plan_default(self, batch_time_ms: int) -> PlannedInput:
+        if self._default is None:
+            return PlannedInput(batch_time_ms, (), 0, "queue is empty")
+        content = (self._default,)
+        return PlannedInput(batch_time_ms, content, _count(content), "queue is empty: default")
+
+
+def _require_iterable(value: object, name: str) -> Iterable[Any]:
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise InvalidStreamError(
+            f"{name} of queueStream must be an iterable, got {value!r} ({type(value).__name__})"
+        )
+    return value
+
+
+def _require_batch(value: object, name: str) -> RDD[Any] | Iterable[Any]:
+    """Refuse what is no batch; a string too, because its records would be its letters."""
+    if isinstance(value, RDD):
+        return value
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise InvalidStreamError(
+            f"{name} of queueStream must be an RDD or an iterable of records, got {value!r} "
+            f"({type(value).__name__}); write [{value!r}] for a batch of one record"
+        )
+    return value
+
+
+def _in_memory(batch: RDD[Any] | Iterable[Any]) -> _Batch:
+    """Copy the records, so that a batch made twice is the same even when the caller goes on."""
+    return batch if isinstance(batch, RDD | range) else list(batch)
+
+
+def _join_neighbours(batches: Iterable[_Batch]) -> tuple[_Batch, ...]:
+    """Make one list of lists that follow each other: fewer partitions, the same order."""
+    joined: list[_Batch] = []
+    for are_rdds, run in groupby(batches, lambda batch: isinstance(batch, RDD)):
+        members = list(run)
+        if are_rdds or len(members) == 1:
+            joined.extend(members)
+        else:
+            joined.append(list(chain.from_iterable(cast("list[Sequence[Any]]", members))))
+    return tuple(joined)
+
+
+def _count(batches: Iterable[_Batch]) -> int | None:
+    """Count the records, None as soon as that would take a job."""
+    count = 0
+    for batch in batches:
+        if isinstance(batch, RDD):
+            return None
+        count += len(batch)
+    return count
+
+
+def _describe(first: int, count: int) -> str:
+    return f"queue item {first}" if count == 1 else f"queue items {first} to {first + count - 1}"

@@ -1,0 +1,261 @@
+"""Lines of text from a TCP server, received by a thread of the driver."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
+
+from pyspark import RDD
+
+from dstreams.errors import InvalidStreamError, SourceError
+from dstreams.sources.line_buffer import LineBuffer
+from dstreams.sources.source import PlannedInput, SourceEnvironment
+
+logger = logging.getLogger(__name__)
+
+_RECEIVE_BYTES = 64 << 10
+_CONNECT_SECONDS = 10.0
+_JOIN_SECONDS = 5.0
+
+# A server that vanished without a word is noticed after about a minute.
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+
+# A batch below this is one task: a second one costs more than it saves.
+_PARTITION_BYTES = 16 << 10
+
+# What a worker decodes and splits at a time, so that its memory stays a few times this.
+_PIECE_BYTES = 512 << 10
+
+
+@dataclass(frozen=True)
+class SocketTextSource:
+    """Lines that a TCP server at *host*:*port* sends, as ``str`` without their end.
+
+    A line ends at ``\\n``; one ``\\r`` before it belongs to the end, as in Spark's receiver. (That
+    also ends a line at a lone ``\\r``, which stays in the line here: pyspark.streaming documents
+    ``\\n``.) The last line of a connection that the server closes needs no end. Bytes that are no
+    UTF-8 become U+FFFD, as in Spark's receiver.
+
+    The connection is made again for ever, after ``spark.streaming.receiverRestartDelay``. Lines
+    wait for their batch in the driver: at most ``spark.dstreams.socket.maxBufferBytes``, then the
+    server has to wait. A line over ``spark.dstreams.socket.maxLineBytes`` is skipped and reported.
+    Lines received and not yet processed are lost when the driver dies; a socket cannot replay.
+
+    Args:
+        host: name or address.
+        port: 1 to 65535.
+
+    Raises:
+        InvalidStreamError: *host* or *port* can be no address.
+    """
+
+    host: str
+    port: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.port, int) or isinstance(self.port, bool):
+            raise InvalidStreamError(
+                f"port of socketTextStream must be a whole number, got {self.port!r} "
+                f"({type(self.port).__name__})"
+            )
+        if not 1 <= self.port <= 65535:
+            raise InvalidStreamError(
+                f"port of socketTextStream must be from 1 to 65535, got {self.port}"
+            )
+        if not _is_host(self.host):
+            raise InvalidStreamError(
+                f"host of socketTextStream must be a host name or address, got {self.host!r}"
+            )
+
+    @property
+    def name(self) -> str:
+        return f"socketTextStream({self.host}:{self.port})"
+
+    def open(self, environment: SourceEnvironment) -> SocketTextReader:
+        return SocketTextReader(self, environment)
+
+
+class SocketTextReader:
+    """Receives in a thread, into a buffer of which each batch takes all whole lines.
+
+    The buffer and the connection belong to ``_changed``; the thread waits on it for room.
+    """
+
+    def __init__(self, source: SocketTextSource, environment: SourceEnvironment) -> None:
+        self._source = source
+        self._environment = environment
+        self._settings = environment.settings
+        self._lines = LineBuffer(self._settings.socket_max_line_bytes)
+        self._connection: socket.socket | None = None
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._in_outage = False
+        self._thread = threading.Thread(target=self._run, name=source.name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def plan(self, batch_time_ms: int) -> PlannedInput:
+        with self._changed:
+            blocks, too_long = self._lines.take()
+            self._changed.notify_all()
+        data = b"".join(blocks)
+        records = data.count(b"\n")
+        description = f"{records} lines, {len(data)} bytes"
+        if too_long:
+            limit = self._settings.socket_max_line_bytes
+            description += f"; skipped {too_long} lines longer than {limit} bytes"
+        return PlannedInput(batch_time_ms, data, records, description)
+
+    def rdd(self, planned: PlannedInput) -> RDD[str]:
+        spark = self._environment.spark
+        if not planned.content:
+            return spark.emptyRDD()
+        pieces, partitions = _cut(planned.content, spark.defaultParallelism)
+        return spark.parallelize(pieces, partitions).mapPartitions(_lines_of)
+
+    def release(self, batch_time_ms: int) -> None:
+        """Nothing: the bytes of a batch live as long as its plan."""
+
+    def stop_receiving(self) -> None:
+        with self._changed:
+            self._stopping.set()
+            if self._connection is not None:
+                with suppress(OSError):
+                    self._connection.shutdown(socket.SHUT_RDWR)
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(_JOIN_SECONDS)
+
+    def has_pending(self) -> bool:
+        with self._changed:
+            return self._lines.complete_bytes > 0
+
+    def close(self) -> None:
+        self.stop_receiving()
+        with self._changed:
+            self._lines.take()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                reason = self._receive_until_broken()
+                if not self._stopping.is_set():
+                    self._note_outage(reason)
+                    self._stopping.wait(self._settings.receiver_restart_delay_ms / 1000)
+            logger.info("%s: stopped receiving%s", self._source.name, self._drop_unfinished())
+        except Exception as error:
+            failure = SourceError(f"{self._source.name} stopped receiving: {error!r}")
+            failure.__cause__ = error
+            self._environment.report_error(failure)
+
+    def _receive_until_broken(self) -> str:
+        """Receive over one connection; return why it ended."""
+        address = (self._source.host, self._source.port)
+        try:
+            with socket.create_connection(address, timeout=_CONNECT_SECONDS) as connection:
+                self._begin(connection)
+                while self._wait_for_room() and (data := connection.recv(_RECEIVE_BYTES)):
+                    self._add(data)
+        except OSError as error:
+            return f"{error}{self._drop_unfinished()}"
+        if not self._stopping.is_set():
+            with self._changed:
+                self._lines.end_stream()
+        return "the server closed the connection"
+
+    def _begin(self, connection: socket.socket) -> None:
+        if connection.getsockname() == connection.getpeername():
+            # While nobody listens, the system may choose the server's port for our own end.
+            raise ConnectionRefusedError("no server listens")
+        connection.settimeout(None)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEP_ALIVE.items():
+            if hasattr(socket, option):
+                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        with self._changed:
+            self._connection = connection
+        self._in_outage = False
+        logger.info("%s: connected", self._source.name)
+
+    def _note_outage(self, reason: str) -> None:
+        if not self._in_outage:
+            self._in_outage = True
+            logger.warning(
+                "%s: no connection: %s; trying again every %d ms",
+                self._source.name,
+                reason,
+                self._settings.receiver_restart_delay_ms,
+            )
+
+    def _wait_for_room(self) -> bool:
+        """Wait until lines may be added; False when receiving has to end."""
+
+        def may_go_on() -> bool:
+            room = self._lines.complete_bytes < self._settings.socket_max_buffer_bytes
+            return room or self._stopping.is_set()
+
+        with self._changed:
+            self._changed.wait_for(may_go_on)
+        return not self._stopping.is_set()
+
+    def _add(self, data: bytes) -> None:
+        """Add to the buffer; report the first line since the last batch that is too long."""
+        with self._changed:
+            too_long_before = self._lines.too_long
+            self._lines.add(data)
+            is_first = too_long_before == 0 < self._lines.too_long
+        if is_first:
+            self._environment.report_error(
+                SourceError(
+                    f"{self._source.name} received a line longer than "
+                    f"{self._settings.socket_max_line_bytes} bytes and skipped it; end lines with "
+                    r"'\n', or raise spark.dstreams.socket.maxLineBytes"
+                )
+            )
+
+    def _drop_unfinished(self) -> str:
+        with self._changed:
+            dropped = self._lines.drop_unfinished()
+        return f"; dropped {dropped} bytes of an unfinished line" if dropped else ""
+
+
+def _is_host(host: object) -> bool:
+    if not isinstance(host, str) or not host or not host.isprintable() or " " in host:
+        return False
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
+
+
+def _cut(data: bytes, parallelism: int) -> tuple[list[bytes], int]:
+    """Cut whole lines into pieces of about one size; return them and how many partitions."""
+    partitions = max(1, min(parallelism, len(data) // _PARTITION_BYTES))
+    count = partitions * -(-len(data) // (partitions * _PIECE_BYTES))
+    pieces = []
+    start = 0
+    for number in range(1, count + 1):
+        end = data.find(b"\n", max(start, len(data) * number // count - 1)) + 1
+        if end > start:
+            pieces.append(data[start:end])
+            start = end
+    return pieces, min(partitions, len(pieces))
+
+
+def _lines_of(pieces: Iterable[bytes]) -> Iterator[str]:
+    """Split the pieces of a partition; all input is read at once, so the worker is used again."""
+    return chain.from_iterable(map(_split, list(pieces)))
+
+
+def _split(piece: bytes) -> list[str]:
+    text = piece.decode("utf-8", "replace")
+    lines = text.replace("\r\n", "\n").split("\n")
+    lines.pop()
+    return lines

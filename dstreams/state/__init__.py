@@ -1,0 +1,1 @@
+"""What a user's state function sees."""

@@ -1,0 +1,129 @@
+"""The user's update function: its three forms, and the task that applies each to a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from functools import partial
+from typing import Any
+
+from dstreams.callables import describe, require_arity
+from dstreams.durations import batch_datetime
+from dstreams.errors import InvalidStreamError
+from dstreams.rdd.cogroup import ColumnStep, IteratorStep, StateTask, UpdateError
+from dstreams.rdd.partitioner import StablePartitioner
+
+
+class UpdateForm(str, Enum):
+    """How an update function is called."""
+
+    VALUES = "values"
+    KEYED = "keyed"
+    ITERATOR = "iterator"
+
+
+_SHAPES: dict[UpdateForm, tuple[int, str]] = {
+    UpdateForm.VALUES: (2, "f(values, state) -> new state, or None to drop the key"),
+    UpdateForm.KEYED: (4, "f(time, key, values, state) -> new state, or None to drop the key"),
+    UpdateForm.ITERATOR: (
+        1,
+        "f(iterator of (key, values, state)) -> iterator of (key, new state)",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class UpdateFunction:
+    """An update function that was checked when the stream was defined.
+
+    Args:
+        func: the user's function.
+        form: how it is called.
+        operation: operation and call site, for messages.
+    """
+
+    func: Callable[..., Any]
+    form: UpdateForm
+    operation: str
+
+    @classmethod
+    def checked(cls, func: Any, form: str, operation: str) -> UpdateFunction:
+        """Check *func* against *form*.
+
+        Raises:
+            InvalidStreamError: *form* is unknown, or *func* is not callable in that form.
+        """
+        try:
+            known = UpdateForm(form)
+        except ValueError:
+            raise InvalidStreamError(
+                f"form of {operation} is {form!r}; use 'values', 'keyed' or 'iterator'"
+            ) from None
+        count, shape = _SHAPES[known]
+        require_arity(func, (count,), operation, shape)
+        return cls(func, known, operation)
+
+    def task(self, time_ms: int, unique: bool, partitioner: StablePartitioner | None) -> StateTask:
+        """Return the task that updates one partition of the state at a batch time.
+
+        Args:
+            time_ms: the batch time in milliseconds.
+            unique: whether the previous state is known to hold each key once.
+            partitioner: what the new state claims to be partitioned by.
+        """
+        where = f"update function {describe(self.func)} of {self.operation}"
+        if self.form is UpdateForm.ITERATOR:
+            update = _Iterator(self.func, where)
+            return IteratorStep(update, unique=unique, partitioner=partitioner)
+        if self.form is UpdateForm.KEYED:
+            return ColumnStep(_Keyed(self.func, where, batch_datetime(time_ms)), unique=unique)
+        return ColumnStep(_Values(self.func, where), unique=unique)
+
+
+@dataclass(frozen=True)
+class _Values:
+    func: Callable[[list[Any], Any], Any]
+    where: str
+    needs_keys: bool = False
+
+    def __call__(
+        self,
+        keys: Iterable[Any],
+        values: Iterable[list[Any]],
+        states: Iterable[Any],
+        into: list[Any],
+    ) -> None:
+        into.extend(map(self.func, values, states))
+
+
+@dataclass(frozen=True)
+class _Keyed:
+    func: Callable[[datetime, Any, list[Any], Any], Any]
+    where: str
+    time: datetime
+    needs_keys: bool = True
+
+    def __call__(
+        self,
+        keys: Iterable[Any],
+        values: Iterable[list[Any]],
+        states: Iterable[Any],
+        into: list[Any],
+    ) -> None:
+        into.extend(map(partial(self.func, self.time), keys, values, states))
+
+
+@dataclass(frozen=True)
+class _Iterator:
+    func: Callable[[Iterator[tuple[Any, list[Any], Any]]], Iterable[tuple[Any, Any]]]
+    where: str
+
+    def __call__(self, entries: Iterator[tuple[Any, list[Any], Any]]) -> Iterable[tuple[Any, Any]]:
+        result = self.func(entries)
+        if not isinstance(result, Iterable):
+            raise UpdateError(
+                f"{self.where} must return an iterator of (key, state), got {type(result).__name__}"
+            )
+        return result

@@ -1,0 +1,180 @@
+"""Driving streams by hand, for tests of ours and of yours.
+
+A test of a stream is a table: batches in, batches out.
+
+>>> from dstreams.testing import run_batches
+>>> run_batches(sc, [["a", "b"], ["a"], []], lambda words: words.map(lambda w: (w, 1)))
+[[('a', 1), ('b', 1)], [('a', 1)], []]
+
+A started context is driven by a clock that stands still until it is told to go:
+
+>>> clock = ManualClock()
+>>> ssc = StreamingContext(sc, 1, clock=clock)
+>>> ssc.start()
+>>> clock.advance(1000)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pyspark import RDD, SparkContext
+
+from dstreams.api.dstream import DStream
+from dstreams.api.streaming_context import StreamingContext
+from dstreams.errors import InvalidStreamError
+from dstreams.events import BatchInfo
+
+Records = Sequence[Any]
+Batches = Sequence["Records | RDD[Any] | None"]
+
+
+class ManualClock:
+    """A clock that moves only when it is told to.
+
+    Args:
+        start_ms: what it shows first, milliseconds since the epoch.
+    """
+
+    def __init__(self, start_ms: int = 0) -> None:
+        self._now_ms = start_ms
+        self._changed = threading.Condition()
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        with self._changed:
+            return self._now_ms
+
+    def advance(self, ms: int) -> None:
+        """Move the clock forward.
+
+        Raises:
+            InvalidStreamError: *ms* is negative: time does not go back.
+        """
+        if ms < 0:
+            raise InvalidStreamError(f"a clock cannot go back, got {ms} ms")
+        with self._changed:
+            self._now_ms += ms
+            self._changed.notify_all()
+
+    def wait_until(self, time_ms: int, interrupted: threading.Event) -> bool:
+        """Wait until the clock shows *time_ms*; False when *interrupted* was set first."""
+        with self._changed:
+            while not interrupted.is_set():
+                if self._now_ms >= time_ms:
+                    return True
+                # Setting the event does not wake this condition, so look again now and then.
+                self._changed.wait(0.02)
+        return False
+
+
+class BatchDriver:
+    """Runs given batches through a graph and keeps what each output saw.
+
+    >>> driver = BatchDriver(sc)
+    >>> numbers = driver.input([[1, 2], None, []])
+    >>> doubled = driver.output(numbers.map(lambda x: 2 * x))
+    >>> driver.run(3)
+    >>> doubled
+    [[2, 4], None, []]
+
+    Args:
+        spark: the SparkContext.
+        batch_duration: seconds.
+        checkpoint: directory for durable state. None: a temporary one, gone after :meth:`run`.
+    """
+
+    def __init__(
+        self, spark: SparkContext, batch_duration: float = 1, checkpoint: str | None = None
+    ) -> None:
+        self._scratch = TemporaryDirectory() if checkpoint is None else None
+        self.clock = ManualClock()
+        self.context = StreamingContext(spark, batch_duration, clock=self.clock)
+        self.context.checkpoint(self._scratch.name if self._scratch else str(checkpoint))
+        self._outputs: list[tuple[list[list[Any] | None], dict[int, list[Any]]]] = []
+
+    def input(self, batches: Batches) -> DStream:
+        """Return a stream that has these batches: None for no RDD, ``[]`` for an empty one.
+
+        A list is split over two partitions. After the last batch come empty RDDs.
+        """
+        spark = self.context.sparkContext
+        rdds = [
+            spark.parallelize(batch, 2) if isinstance(batch, (list, tuple)) else batch
+            for batch in batches
+        ]
+        return self.context.queueStream(rdds)
+
+    def output(self, stream: DStream) -> list[list[Any] | None]:
+        """Collect *stream*; the list that is returned holds each batch's records after a run.
+
+        A batch in which the stream has no RDD is None.
+        """
+        seen: dict[int, list[Any]] = {}
+        collected: list[list[Any] | None] = []
+
+        def collect(rdd: RDD[Any]) -> None:
+            seen[len(collected)] = rdd.collect()
+
+        stream.foreachRDD(collect)
+        self._outputs.append((collected, seen))
+        return collected
+
+    def run(self, n: int) -> list[BatchInfo]:
+        """Run the next *n* batches; may be called again.
+
+        Raises:
+            BatchFailedError: a batch failed.
+        """
+        infos: list[BatchInfo] = []
+        for _ in range(n):
+            infos += self.context.step()
+            for collected, seen in self._outputs:
+                collected.append(seen.get(len(collected)))
+        return infos
+
+    def stop(self) -> None:
+        """Stop the context, not Spark, and remove what was temporary."""
+        self.context.stop(stopSparkContext=False)
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    def __enter__(self) -> BatchDriver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def run_batches(
+    spark: SparkContext,
+    batches: Batches,
+    operation: Callable[..., DStream],
+    *others: Batches,
+    n: int | None = None,
+    batch_duration: float = 1,
+) -> list[list[Any] | None]:
+    """Run batches through an operation and return what came out, batch by batch.
+
+    Args:
+        spark: the SparkContext.
+        batches: the input: lists, RDDs, or None for a batch without an RDD.
+        operation: from the input stream, and a stream for each of *others*, to the output stream.
+        others: further inputs.
+        n: how many batches to run. None: as many as the longest input has.
+        batch_duration: seconds.
+
+    Returns:
+        The output's records for each batch, None where it had no RDD.
+
+    Raises:
+        BatchFailedError: a batch failed.
+    """
+    inputs: Iterable[Batches] = (batches, *others)
+    with BatchDriver(spark, batch_duration) as driver:
+        output = driver.output(operation(*(driver.input(given) for given in inputs)))
+        driver.run(max(map(len, inputs)) if n is None else n)
+        return output

@@ -1,0 +1,30 @@
+"""What all tests share: one SparkContext a session."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+from pyspark import SparkConf, SparkContext
+
+
+@pytest.fixture(scope="session")
+def sc() -> Iterator[SparkContext]:
+    """A local SparkContext: two cores, four attempts a task, two default partitions, no UI."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    conf = (
+        SparkConf(loadDefaults=False)
+        .setMaster("local[2,4]")
+        .setAppName("dstreams tests")
+        .set("spark.default.parallelism", "2")
+        .set("spark.driver.bindAddress", "127.0.0.1")
+        .set("spark.python.unix.domain.socket.enabled", "true")
+        .set("spark.ui.enabled", "false")
+        .set("spark.ui.showConsoleProgress", "false")
+    )
+    spark = SparkContext(conf=conf)
+    spark.setLogLevel("ERROR")
+    yield spark
+    spark.stop()

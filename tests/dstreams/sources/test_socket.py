@@ -1,0 +1,376 @@
+"""Lines over real TCP connections on this machine: reconnecting, bounds, and what a batch takes."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import TracebackType
+
+import pytest
+from pyspark import SparkContext
+
+from dstreams.errors import InvalidStreamError, SourceError
+from dstreams.sources.socket import SocketTextReader, SocketTextSource, _lines_of
+from dstreams.sources.source import PlannedInput, SourceEnvironment
+from tests.support.waiting import wait_for
+
+HOUR_MS = 3_600_000
+
+
+class Server:
+    """A TCP server whose test decides when it listens, accepts, sends and hangs up."""
+
+    def __init__(self) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening.settimeout(20)
+        self.port = self._listening.getsockname()[1]
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._listening.close()
+
+    def accept(self) -> socket.socket:
+        return self._listening.accept()[0]
+
+    def send(self, data: bytes) -> None:
+        with self.accept() as connection:
+            connection.sendall(data)
+
+
+@pytest.fixture()
+def server() -> Iterator[Server]:
+    with Server() as running:
+        yield running
+
+
+@pytest.fixture()
+def start() -> Iterator[Callable[[int, SourceEnvironment], SocketTextReader]]:
+    """Start a reader on a port, closed when the test ends."""
+    readers: list[SocketTextReader] = []
+
+    def started(port: int, environment: SourceEnvironment) -> SocketTextReader:
+        reader = SocketTextSource("127.0.0.1", port).open(
+            replace(
+                environment,
+                settings=environment.settings.replace(receiver_restart_delay_ms=1),
+            )
+        )
+        readers.append(reader)
+        reader.start()
+        return reader
+
+    yield started
+    for reader in readers:
+        reader.close()
+        assert not reader._thread.is_alive()
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        return int(reserved.getsockname()[1])
+
+
+def received(reader: SocketTextReader, data: bytes) -> list[PlannedInput]:
+    """Plan batches until they hold *data* together."""
+    planned: list[PlannedInput] = []
+
+    def is_complete() -> bool:
+        planned.append(reader.plan(1000 * (len(planned) + 1)))
+        return sum(len(plan.content) for plan in planned) >= len(data)
+
+    wait_for(is_complete)
+    assert b"".join(plan.content for plan in planned) == data
+    return planned
+
+
+@pytest.mark.parametrize("port", ["9999", 9.0, None, True])
+def test_a_port_that_is_no_number_is_refused(port):
+    """The message names the parameter and its type."""
+    with pytest.raises(InvalidStreamError, match="port of socketTextStream must be a whole number"):
+        SocketTextSource("localhost", port)
+
+
+@pytest.mark.parametrize("port", [0, -1, 65536])
+def test_a_port_out_of_range_is_refused(port):
+    """A port is from 1 to 65535."""
+    with pytest.raises(InvalidStreamError, match=f"from 1 to 65535, got {port}"):
+        SocketTextSource("localhost", port)
+
+
+@pytest.mark.parametrize("host", ["", " ", "a b", None, 1, "a..b", "a\0b", "x" * 64])
+def test_a_host_that_can_be_no_host_is_refused(host):
+    """Also names that the resolver would choke on later."""
+    with pytest.raises(InvalidStreamError, match="host of socketTextStream must be"):
+        SocketTextSource(host, 9999)
+
+
+def test_the_name_says_operation_and_place():
+    """The name appears in messages and on the page."""
+    assert SocketTextSource("localhost", 9999).name == "socketTextStream(localhost:9999)"
+
+
+def test_a_batch_takes_whole_lines_and_leaves_the_unfinished_one(surroundings, server, start):
+    """What has no newline yet belongs to a later batch; every line is in one batch."""
+    reader = start(server.port, surroundings.environment())
+    with server.accept() as connection:
+        connection.sendall(b"one\ntwo\nthr")
+        wait_for(reader.has_pending)
+        (first, *_) = received(reader, b"one\ntwo\n")
+        assert not reader.has_pending()
+        connection.sendall(b"ee\n")
+        received(reader, b"three\n")
+    assert first.batch_time_ms == 1000
+    assert surroundings.errors == []
+
+
+def test_the_plan_counts_records_and_describes_them(surroundings, server, start):
+    """The number of lines is known without a job."""
+    reader = start(server.port, surroundings.environment())
+    with server.accept() as connection:
+        connection.sendall(b"one\n\ntwo\n")
+        wait_for(lambda: reader._lines.complete_bytes == 9)
+        planned = reader.plan(1000)
+    assert (planned.records, planned.description) == (3, "3 lines, 9 bytes")
+    empty = reader.plan(2000)
+    assert (empty.content, empty.records) == (b"", 0)
+
+
+def test_the_end_of_the_stream_ends_the_last_line(surroundings, server, start):
+    """A server that closes without a newline has still sent a line, as readLine sees it."""
+    reader = start(server.port, surroundings.environment())
+    server.send(b"one\ntwo")
+    received(reader, b"one\ntwo\n")
+
+
+def test_connects_again_after_the_server_closed(surroundings, server, start, caplog):
+    """Each end of a stream is followed by a new connection; nothing is lost between."""
+    caplog.set_level(logging.INFO, "dstreams.sources.socket")
+    reader = start(server.port, surroundings.environment())
+    server.send(b"one\n")
+    server.send(b"two\n")
+    with server.accept() as connection:
+        connection.sendall(b"three\n")
+        received(reader, b"one\ntwo\nthree\n")
+    outages = [record for record in caplog.messages if "no connection" in record]
+    place = f"socketTextStream(127.0.0.1:{server.port})"
+    outage = f"{place}: no connection: the server closed the connection; trying again every 1 ms"
+    assert outages[:2] == [outage, outage]
+    assert caplog.messages.count(f"{place}: connected") == 3
+
+
+def test_an_outage_is_logged_once_and_ends_with_the_connection(
+    surroundings, start, caplog, monkeypatch
+):
+    """A refusing port is tried for ever; the log has one warning and one line when it is back."""
+    caplog.set_level(logging.INFO, "dstreams.sources.socket")
+    tries: list[object] = []
+    connect = socket.create_connection
+
+    def counted_connect(address: tuple[str, int], timeout: float) -> socket.socket:
+        tries.append(address)
+        return connect(address, timeout)
+
+    monkeypatch.setattr(socket, "create_connection", counted_connect)
+    port = closed_port()
+    start(port, surroundings.environment())
+    wait_for(lambda: len(tries) > 5)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    with socket.create_server(("127.0.0.1", port)) as listening:
+        listening.settimeout(20)
+        with listening.accept()[0]:
+            wait_for(lambda: len(caplog.records) > 1)
+    refused, back = caplog.records[:2]
+    assert f"127.0.0.1:{port}" in refused.message
+    assert "refused" in refused.message
+    assert (back.levelname, back.message.endswith(": connected")) == ("INFO", True)
+
+
+def test_a_connection_to_itself_is_no_connection(surroundings, caplog, monkeypatch):
+    """A port that nobody listens on can be chosen for our own end; it would stay silent for ever."""
+
+    def connect_to_itself(address: tuple[str, int], timeout: float) -> socket.socket:
+        itself = socket.socket()
+        itself.bind(address)
+        itself.connect(address)
+        return itself
+
+    monkeypatch.setattr(socket, "create_connection", connect_to_itself)
+    reader = SocketTextSource("127.0.0.1", closed_port()).open(
+        surroundings.environment(receiver_restart_delay_ms=HOUR_MS)
+    )
+    reader.start()
+    wait_for(lambda: "no connection: no server listens" in caplog.text)
+    reader.close()
+
+
+def test_a_reset_connection_drops_its_unfinished_line_and_says_so(
+    surroundings, server, start, caplog
+):
+    """Half a line is no line; the warning has the reason and the bytes."""
+    reader = start(server.port, surroundings.environment())
+    with server.accept() as connection:
+        connection.sendall(b"one\nhalf")
+        wait_for(reader.has_pending)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    with server.accept() as connection:
+        connection.sendall(b"two\n")
+        received(reader, b"one\ntwo\n")
+    assert "reset by peer; dropped 4 bytes of an unfinished line" in caplog.text
+
+
+def test_a_full_buffer_makes_the_sender_wait_and_drops_nothing(surroundings, server, start):
+    """Memory stays bounded while nobody plans; afterwards every line is there."""
+    limit = 100_000
+    reader = start(server.port, surroundings.environment(socket_max_buffer_bytes=limit))
+    data = b"".join(b"line %07d\n" % number for number in range(2_000_000))
+    sender = threading.Thread(target=server.send, args=(data,), daemon=True)
+    sender.start()
+    wait_for(lambda: reader._lines.complete_bytes >= limit)
+    assert sender.is_alive()
+    assert reader._lines.complete_bytes < limit + (64 << 10) + 20
+    planned = received(reader, data)
+    assert max(len(plan.content) for plan in planned) < limit + (64 << 10) + 20
+    sender.join(20)
+    assert not sender.is_alive()
+
+
+def test_a_line_longer_than_the_buffer_still_arrives(surroundings, server, start):
+    """The unfinished line does not count as waiting, or it could never be finished."""
+    reader = start(server.port, surroundings.environment(socket_max_buffer_bytes=10))
+    line = b"x" * 200_000 + b"\n"
+    sender = threading.Thread(target=server.send, args=(line,), daemon=True)
+    sender.start()
+    received(reader, line)
+    sender.join(20)
+
+
+def test_a_line_that_is_too_long_is_reported_and_skipped(surroundings, server, start):
+    """The error says where, how much and which setting; reading goes on behind the line."""
+    reader = start(server.port, surroundings.environment(socket_max_line_bytes=1000))
+    with server.accept() as connection:
+        connection.sendall(b"one\n" + b"x" * 500_000 + b"\n" + b"y" * 1001 + b"\ntwo\n")
+        wait_for(lambda: reader._lines.complete_bytes == 8)
+        planned = reader.plan(1000)
+    assert planned.content == b"one\ntwo\n"
+    assert planned.description == "2 lines, 8 bytes; skipped 2 lines longer than 1000 bytes"
+    (error,) = surroundings.errors
+    assert isinstance(error, SourceError)
+    assert f"socketTextStream(127.0.0.1:{server.port})" in str(error)
+    assert "1000 bytes" in str(error)
+    assert "spark.dstreams.socket.maxLineBytes" in str(error)
+
+
+def test_stop_receiving_ends_the_thread_and_keeps_what_waits(surroundings, server, start):
+    """A graceful stop can still process the lines that were received."""
+    reader = start(server.port, surroundings.environment())
+    with server.accept() as connection:
+        connection.sendall(b"one\nhalf")
+        wait_for(reader.has_pending)
+        reader.stop_receiving()
+        assert connection.recv(1) == b""
+    assert not reader._thread.is_alive()
+    assert reader.has_pending()
+    assert reader.plan(1000).content == b"one\n"
+    assert not reader.has_pending()
+    reader.stop_receiving()
+
+
+def test_close_ends_a_thread_that_waits_to_connect_again(surroundings, caplog):
+    """Closing does not wait for the delay between two tries."""
+    reader = SocketTextSource("127.0.0.1", closed_port()).open(
+        surroundings.environment(receiver_restart_delay_ms=HOUR_MS)
+    )
+    reader.start()
+    wait_for(lambda: "no connection" in caplog.text)
+    reader.close()
+    assert not reader._thread.is_alive()
+
+
+def test_close_ends_a_thread_that_waits_for_room(surroundings, server, start):
+    """A full buffer does not keep the thread, and what it held is gone."""
+    reader = start(server.port, surroundings.environment(socket_max_buffer_bytes=1))
+    with server.accept() as connection:
+        connection.sendall(b"one\n")
+        wait_for(reader.has_pending)
+        reader.close()
+    assert not reader._thread.is_alive()
+    assert not reader.has_pending()
+
+
+def test_close_may_come_before_start(surroundings, server):
+    """A reader that was never started can be closed, and then receives nothing."""
+    reader = SocketTextSource("127.0.0.1", server.port).open(surroundings.environment())
+    reader.close()
+    reader.close()
+    reader.start()
+    wait_for(lambda: not reader._thread.is_alive())
+    assert not reader.has_pending()
+
+
+def test_an_unexpected_failure_of_the_thread_is_reported(surroundings, server, start, monkeypatch):
+    """A thread that dies says so, instead of leaving a stream that looks alive."""
+
+    def explode(*_: object, **__: object) -> None:
+        raise ValueError("no such thing")
+
+    monkeypatch.setattr(socket, "create_connection", explode)
+    start(server.port, surroundings.environment())
+    wait_for(lambda: surroundings.errors)
+    (error,) = surroundings.errors
+    assert "stopped receiving: ValueError('no such thing')" in str(error)
+    assert isinstance(error.__cause__, ValueError)
+
+
+def lines_on_spark(reader: SocketTextReader, data: bytes) -> list[list[str]]:
+    return reader.rdd(PlannedInput(1000, data, None, "")).glom().collect()
+
+
+def test_lines_are_decoded_on_the_workers(surroundings, sc: SparkContext):
+    """Ends are cut off, bytes that are no UTF-8 are replaced, empty lines are records."""
+    reader = SocketTextSource("127.0.0.1", 9).open(surroundings.environment(sc))
+    data = "grün\n\na\rb\r\nc\r\r\n\u2028\x0b\n".encode() + b"\xff\n\xe2\n"
+    (lines,) = lines_on_spark(reader, data)
+    assert lines == ["grün", "", "a\rb", "c\r", "\u2028\x0b", "\ufffd", "\ufffd"]
+
+
+def test_a_batch_without_lines_has_no_partitions(surroundings, sc: SparkContext):
+    """Nothing received costs no task."""
+    reader = SocketTextSource("127.0.0.1", 9).open(surroundings.environment(sc))
+    assert lines_on_spark(reader, b"") == []
+
+
+def test_a_big_batch_is_spread_evenly_and_stays_in_order(surroundings, sc: SparkContext):
+    """Every line comes once, in order, over the default number of partitions; twice the same."""
+    reader = SocketTextSource("127.0.0.1", 9).open(surroundings.environment(sc))
+    numbers = range(200_000)
+    data = b"".join(b"line %d\n" % number for number in numbers)
+    partitions = lines_on_spark(reader, data)
+    assert [line for part in partitions for line in part] == [f"line {n}" for n in numbers]
+    assert len(partitions) == sc.defaultParallelism
+    sizes = [sum(map(len, part)) for part in partitions]
+    assert max(sizes) - min(sizes) < 100
+    assert lines_on_spark(reader, data) == partitions
+
+
+def test_one_enormous_line_makes_one_partition(surroundings, sc: SparkContext):
+    """Lines are never cut, so there may be fewer partitions than the size suggests."""
+    reader = SocketTextSource("127.0.0.1", 9).open(surroundings.environment(sc))
+    assert lines_on_spark(reader, b"x" * 2_000_000 + b"\n") == [["x" * 2_000_000]]
+
+
+def test_workers_read_their_whole_input_when_little_is_taken():
+    """A worker that stopped early would be killed, and the next batch would start a new one."""
+    pieces = iter([b"one\ntwo\n", b"three\n"])
+    assert next(_lines_of(pieces)) == "one"
+    assert next(pieces, None) is None

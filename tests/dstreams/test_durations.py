@@ -1,0 +1,120 @@
+"""Durations: seconds at the public edge, integer milliseconds below it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dstreams.durations import parse_duration_ms, require_duration_ms, require_multiple
+from dstreams.errors import InvalidStreamError
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected_ms"),
+    [
+        (1, 1000),
+        (0.5, 500),
+        (2.01, 2010),
+        (0.001, 1),
+        (0.0005001, 1),
+        (1.1, 1100),
+        (86_400, 86_400_000),
+        (Fraction(1, 4), 250),
+        (timedelta(milliseconds=250), 250),
+        (timedelta(minutes=2), 120_000),
+    ],
+)
+def test_seconds_become_milliseconds(seconds: object, expected_ms: int) -> None:
+    """Seconds are rounded to milliseconds, where cutting off would lose one."""
+    assert require_duration_ms(seconds, "batchDuration") == expected_ms
+
+
+@given(st.integers(min_value=1, max_value=10**10))
+def test_milliseconds_survive_the_way_through_seconds(duration_ms: int) -> None:
+    """Each whole number of milliseconds comes back from its seconds."""
+    assert require_duration_ms(duration_ms / 1000, "batchDuration") == duration_ms
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [0, -1, -0.5, 0.0004, float("nan"), float("inf"), float("-inf"), timedelta(0), timedelta(-1)],
+)
+def test_impossible_durations(seconds: object) -> None:
+    """A duration that is not positive, not finite or below a millisecond is refused by name."""
+    with pytest.raises(InvalidStreamError) as raised:
+        require_duration_ms(seconds, "windowDuration")
+    assert str(raised.value).startswith(
+        "windowDuration must be a positive number of seconds, at least 0.001, got "
+    )
+
+
+@pytest.mark.parametrize("value", ["1", None, True, [1], Decimal(1), 1j])
+def test_durations_of_the_wrong_type(value: object) -> None:
+    """What is no number of seconds is shown with its type; True is none either."""
+    with pytest.raises(InvalidStreamError) as raised:
+        require_duration_ms(value, "slideDuration")
+    assert str(raised.value) == (
+        f"slideDuration must be a number of seconds, got {value!r} ({type(value).__name__})"
+    )
+
+
+def test_error_is_a_value_error() -> None:
+    """Programs that catch ValueError, which PySpark raises, keep working."""
+    with pytest.raises(ValueError, match="got 0"):
+        require_duration_ms(0, "batchDuration")
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "of_ms", "choice"),
+    [(2500, 1000, "use 2000 or 3000 ms"), (500, 1000, "use 1000 ms"), (1001, 1000, "use 1000 or")],
+)
+def test_not_a_multiple(duration_ms: int, of_ms: int, choice: str) -> None:
+    """The nearest multiples are offered, except zero."""
+    with pytest.raises(InvalidStreamError) as raised:
+        require_multiple(duration_ms, of_ms, "windowDuration", "the slide duration")
+    assert str(raised.value).startswith(
+        f"windowDuration of {duration_ms} ms must be a multiple of the slide duration of "
+        f"{of_ms} ms; {choice}"
+    )
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**4))
+def test_multiples_pass(of_ms: int, times: int) -> None:
+    """A multiple is returned as it is."""
+    assert require_multiple(of_ms * times, of_ms, "windowDuration", "the slide") == of_ms * times
+
+
+@pytest.mark.parametrize(
+    ("text", "default_unit", "expected_ms"),
+    [
+        ("500", "ms", 500),
+        ("60", "s", 60_000),
+        ("200ms", "s", 200),
+        ("60s", "ms", 60_000),
+        ("2m", "ms", 120_000),
+        ("2min", "ms", 120_000),
+        ("1h", "ms", 3_600_000),
+        ("1d", "ms", 86_400_000),
+        (" 10 S ", "ms", 10_000),
+        ("0", "ms", 0),
+    ],
+)
+def test_parse(text: str, default_unit: str, expected_ms: int) -> None:
+    """Durations are read as Spark writes them; a bare number has the unit of its key."""
+    assert parse_duration_ms(text, "spark.any", default_unit) == expected_ms
+
+
+@pytest.mark.parametrize("text", ["", "s", "-5s", "1.5s", "5 weeks", "five", "1s2"])
+def test_parse_refuses(text: str) -> None:
+    """A text that is no duration is refused with the key and the units."""
+    with pytest.raises(InvalidStreamError) as raised:
+        parse_duration_ms(text, "spark.any")
+    assert str(raised.value) == (
+        f"spark.any is {text!r}, which is no duration; write digits and one of "
+        "ms, s, m, min, h, d, for example '10s'"
+    )

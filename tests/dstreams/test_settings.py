@@ -1,0 +1,102 @@
+"""Settings read from the pairs of a SparkConf."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from dstreams.errors import InvalidStreamError
+from dstreams.settings import Settings
+
+
+def test_defaults() -> None:
+    """Without keys, the defaults are those of Spark Streaming."""
+    assert Settings.from_conf({}) == Settings()
+    assert Settings().on_failure == "continue"
+    assert Settings().unpersist is True
+    assert Settings().stop_gracefully_on_shutdown is False
+    assert Settings().file_remember_ms == 60_000
+    assert Settings().receiver_restart_delay_ms == 2000
+
+
+def test_foreign_keys_are_ignored() -> None:
+    """Keys of others, and other keys of Spark Streaming, change nothing."""
+    conf = {"spark.master": "local[2]", "spark.streaming.backpressure.enabled": "true"}
+    assert Settings.from_conf(conf) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "field", "value"),
+    [
+        ("spark.dstreams.onFailure", "stop", "on_failure", "stop"),
+        ("spark.streaming.unpersist", "false", "unpersist", False),
+        ("spark.streaming.unpersist", " TRUE ", "unpersist", True),
+        ("spark.streaming.gracefulStopTimeout", "2500", "graceful_stop_timeout_ms", 2500),
+        ("spark.streaming.gracefulStopTimeout", "10s", "graceful_stop_timeout_ms", 10_000),
+        (
+            "spark.streaming.stopGracefullyOnShutdown",
+            "true",
+            "stop_gracefully_on_shutdown",
+            True,
+        ),
+        ("spark.streaming.checkpoint.directory", "/state", "checkpoint_directory", "/state"),
+        ("spark.dstreams.maxQueuedBatches", "5", "max_queued_batches", 5),
+        ("spark.streaming.fileStream.minRememberDuration", "90", "file_remember_ms", 90_000),
+        ("spark.streaming.fileStream.minRememberDuration", "2min", "file_remember_ms", 120_000),
+        ("spark.streaming.receiverRestartDelay", "100", "receiver_restart_delay_ms", 100),
+        ("spark.dstreams.socket.maxLineBytes", "1024", "socket_max_line_bytes", 1024),
+        ("spark.dstreams.socket.maxBufferBytes", "4096", "socket_max_buffer_bytes", 4096),
+    ],
+)
+def test_key(key: str, text: str, field: str, value: object) -> None:
+    """Each key sets its field and no other, in the unit that Spark gives the key."""
+    assert Settings.from_conf({key: text}) == dataclasses.replace(Settings(), **{field: value})
+
+
+def test_every_field_has_a_key() -> None:
+    """There is no setting that a SparkConf cannot make."""
+    marks = [case.args[1] for case in test_key.pytestmark if case.name == "parametrize"]
+    assert {field for _, _, field, _ in marks[0]} == {
+        field.name for field in dataclasses.fields(Settings)
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "rule"),
+    [
+        ("spark.dstreams.onFailure", "retry", "use one of continue, stop"),
+        ("spark.streaming.unpersist", "yes", "use one of true, false"),
+        ("spark.dstreams.maxQueuedBatches", "0", "use a whole number of at least 1"),
+        ("spark.dstreams.maxQueuedBatches", "many", "use a whole number of at least 1"),
+        ("spark.dstreams.socket.maxLineBytes", "-1", "use a whole number of at least 1"),
+        ("spark.dstreams.socket.maxBufferBytes", "1.5", "use a whole number of at least 1"),
+        ("spark.streaming.gracefulStopTimeout", "soon", "which is no duration"),
+    ],
+)
+def test_bad_value(key: str, text: str, rule: str) -> None:
+    """A value that cannot be read is refused with its key, the value and what would do."""
+    with pytest.raises(InvalidStreamError) as raised:
+        Settings.from_conf({key: text})
+    assert str(raised.value).startswith(f"{key} is ")
+    assert rule in str(raised.value)
+
+
+def test_concurrent_jobs() -> None:
+    """Batches beside each other would make state depend on their order, so they are refused."""
+    assert Settings.from_conf({"spark.streaming.concurrentJobs": "1"}) == Settings()
+    with pytest.raises(InvalidStreamError, match="concurrentJobs is '2', but batches run strictly"):
+        Settings.from_conf({"spark.streaming.concurrentJobs": "2"})
+
+
+def test_replace() -> None:
+    """Settings never change; a changed copy is made by field name."""
+    settings: Any = Settings()
+    changed = settings.replace(unpersist=False, max_queued_batches=3)
+    assert changed == Settings(unpersist=False, max_queued_batches=3)
+    assert settings == Settings()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings.unpersist = False
+    with pytest.raises(TypeError, match="no_such_setting"):
+        settings.replace(no_such_setting=1)
