@@ -10,6 +10,7 @@ They raise plain ``AssertionError`` and need no test framework::
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, TypeVar
@@ -19,6 +20,8 @@ from checkpoint.files import Files
 from checkpoint.names import Names
 
 _T = TypeVar("_T")
+
+RACING_CREATORS = 8
 
 Effect = Literal["before", "during", "after"]
 
@@ -188,18 +191,23 @@ def _check_failed_create_leaves_nothing(files: Files) -> None:
 
 
 def _check_one_creator_wins(files: Files) -> None:
-    def create(number: int) -> bool:
+    start = threading.Barrier(RACING_CREATORS, timeout=60)
+
+    def create(name: str, number: int) -> bool:
+        start.wait()
         try:
-            files.create("race", [bytes([number]) * 50_000] * 3)
+            files.create(name, [bytes([number]) * 50_000] * 3)
         except AlreadyExistsError:
             return False
         return True
 
-    with ThreadPoolExecutor(8) as threads:
-        won = list(threads.map(create, range(8)))
-    _require(sum(won) == 1, f"{sum(won)} of 8 racing creates of one name succeeded, 1 must")
-    winner = bytes([won.index(True)]) * 150_000
-    _require(files.read("race") == winner, "the file is not that of the creator who won")
+    with ThreadPoolExecutor(RACING_CREATORS) as threads:
+        for name in ("race/1", "race/2", "race/3"):
+            creators = range(RACING_CREATORS)
+            won = list(threads.map(create, [name] * RACING_CREATORS, creators))
+            _require(sum(won) == 1, f"of creates that race for one name {sum(won)} succeed, 1 must")
+            winner = bytes([won.index(True)]) * 150_000
+            _require(files.read(name) == winner, "the file is not that of the creator who won")
 
 
 def _check_list(files: Files) -> None:

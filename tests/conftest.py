@@ -20,6 +20,8 @@ def sc() -> Iterator[SparkContext]:
         .setAppName("dstreams tests")
         .set("spark.default.parallelism", "2")
         .set("spark.driver.bindAddress", "127.0.0.1")
+        # Results over 1 MiB are fetched from this address, which must be the bound one.
+        .set("spark.driver.host", "127.0.0.1")
         .set("spark.python.unix.domain.socket.enabled", "true")
         .set("spark.ui.enabled", "false")
         .set("spark.ui.showConsoleProgress", "false")

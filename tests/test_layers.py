@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -53,6 +54,9 @@ JVM_STREAMING = "org.apache.spark.streaming"
 PYSPARK_STREAMING = re.compile(r"pyspark\.streaming(\.\w+)*")
 
 
+When = Literal["import", "call", "never"]
+
+
 @dataclass(frozen=True)
 class Import:
     """One import.
@@ -61,13 +65,14 @@ class Import:
         line: where it stands.
         module: the module imported, or the package that *name* comes from.
         name: what is imported from it, None for ``import module``.
-        at_import: whether it happens when the importing module is imported.
+        when: on import of the importing module, when a function of it is called, or never, because
+            it is written for type checkers only.
     """
 
     line: int
     module: str
     name: str | None
-    at_import: bool
+    when: When
 
     def target(self, modules: Mapping[str, ast.Module]) -> str:
         """Name the module that is needed, which ``from package import module`` hides."""
@@ -90,18 +95,25 @@ def parse(**sources: str) -> dict[str, ast.Module]:
     return {name.replace("__", "."): ast.parse(source) for name, source in sources.items()}
 
 
-def imports(tree: ast.AST, at_import: bool = True) -> Iterator[Import]:
+def imports(tree: ast.AST, when: When = "import") -> Iterator[Import]:
     """Yield all imports of a module, also those inside of functions and for type checkers."""
     for node in ast.iter_child_nodes(tree):
-        inside = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield Import(node.lineno, alias.name, None, at_import)
+                yield Import(node.lineno, alias.name, None, when)
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
-                module = "." * node.level + (node.module or "")
-                yield Import(node.lineno, module, alias.name, at_import)
-        yield from imports(node, at_import and not inside)
+                yield Import(node.lineno, "." * node.level + (node.module or ""), alias.name, when)
+        yield from imports(node, when_inside(node, when))
+
+
+def when_inside(node: ast.AST, when: When) -> When:
+    """Say when imports inside of *node* happen, if *node* itself is reached at *when*."""
+    if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        return "never"
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and when == "import":
+        return "call"
+    return when
 
 
 def layer_of(module: str) -> tuple[int, str] | None:
@@ -133,9 +145,10 @@ def upward_imports(modules: Mapping[str, ast.Module]) -> list[str]:
 
 
 def needs(modules: Mapping[str, ast.Module]) -> dict[str, set[str]]:
-    """Map each module to those of ours that it imports."""
+    """Map each module to those of ours that it imports when it runs."""
     return {
-        module: {found.target(modules) for found in imports(tree)} & set(modules) - {module}
+        module: {found.target(modules) for found in imports(tree) if found.when != "never"}
+        & set(modules) - {module}
         for module, tree in modules.items()
     }
 
@@ -171,7 +184,7 @@ def borders_crossed(modules: Mapping[str, ast.Module]) -> list[str]:
                 private = (found.name or "").startswith("_")
                 if found.target(modules) not in PUBLIC_OF_CHECKPOINT or private:
                     problems.append(f"{where}, which is not public")
-            elif inside in WITHOUT_SPARK and root in ("pyspark", "py4j") and found.at_import:
+            elif inside in WITHOUT_SPARK and root in ("pyspark", "py4j") and found.when == "import":
                 problems.append(f"{where}, but has to work without Spark")
     return problems
 
@@ -184,6 +197,17 @@ def dotted(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
+def docstrings(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the constants that are documentation."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(
+            node
+        ):
+            statement = node.body[0]
+            assert isinstance(statement, ast.Expr)
+            yield statement.value
+
+
 def uses_of_spark_streaming(modules: Mapping[str, ast.Module]) -> list[str]:
     """List uses of the streaming that Spark brings: imported, by name, or through the JVM."""
     problems = []
@@ -191,10 +215,11 @@ def uses_of_spark_streaming(modules: Mapping[str, ast.Module]) -> list[str]:
         for found in imports(tree):
             if PYSPARK_STREAMING.fullmatch(f"{found.module}.{found.name or ''}".rstrip(".")):
                 problems.append(f"{module}:{found.line} imports pyspark.streaming")
+        documentation = set(docstrings(tree))
         for node in ast.walk(tree):
             text = dotted(node) if isinstance(node, ast.Attribute) else ""
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                text = node.value
+                text = "" if node in documentation else node.value
             if JVM_STREAMING in text or PYSPARK_STREAMING.fullmatch(text):
                 problems.append(f"{module}:{getattr(node, 'lineno', 0)} uses Spark's streaming")
     return problems
@@ -271,7 +296,10 @@ def test_imports_down_are_allowed() -> None:
 
 
 def test_no_circles(modules: Mapping[str, ast.Module]) -> None:
-    """No module imports itself through others, inside of a package either."""
+    """No module imports itself through others, inside of a package either.
+
+    A name for type checkers is let pass there: a stream has a context, a context makes streams.
+    """
     assert circles(modules) == []
 
 
@@ -282,6 +310,8 @@ def test_circles_are_noticed() -> None:
         dstreams__rdd__b="def f():\n  from dstreams.rdd import c",
         dstreams__rdd__c="import dstreams.rdd.a",
         dstreams__rdd__d="import dstreams.rdd.a",
+        dstreams__rdd__e="import dstreams.rdd.f",
+        dstreams__rdd__f="if TYPE_CHECKING:\n  import dstreams.rdd.e",
     )
     assert circles(sample) == ["dstreams.rdd.a", "dstreams.rdd.b", "dstreams.rdd.c"]
 
@@ -362,7 +392,7 @@ def test_spark_streaming_is_noticed(source: str) -> None:
 
 def test_spark_streaming_may_be_talked_of() -> None:
     """Docstrings and settings name it, since its behaviour and its keys are what we keep."""
-    source = '"""As pyspark.streaming does."""\nkey = "spark.streaming.unpersist"'
+    source = '"""As org.apache.spark.streaming.dstream.StateDStream."""\nkey = "spark.streaming.x"'
     assert uses_of_spark_streaming(parse(dstreams__api__a=source)) == []
 
 

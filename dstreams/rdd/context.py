@@ -64,10 +64,6 @@ def tuned_context(
 
     Raises:
         EnvironmentNotReadyError: Java or PySpark is missing or too old.
-
-    >>> sc = tuned_context("doctest", "local[1]")  # doctest: +SKIP
-    >>> sc.parallelize([1, 2, 3]).sum()  # doctest: +SKIP
-    6
     """
     require_spark()
     tuned = tuned_conf(app_name, master, conf)

@@ -36,7 +36,8 @@ def open_listing(directory: str, spark: SparkContext) -> FileListing:
     A path without a scheme is on the file system that Spark's configuration makes the default.
     """
     path = local_path(directory)
-    if path is None and "://" not in directory and _is_local_by_default(spark):
+    has_scheme = ":" in directory.partition("/")[0]
+    if path is None and not has_scheme and _is_local_by_default(spark):
         path = os.path.abspath(directory)
     if path is not None and (_WILDCARDS.isdisjoint(path) or os.path.isdir(path)):
         return LocalDirectory(path)

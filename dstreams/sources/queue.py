@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
+from reprlib import repr as short
 from typing import Any, TypeAlias, cast
 
 from pyspark import RDD
@@ -125,8 +126,9 @@ class QueueReader:
 
 def _require_iterable(value: object, name: str) -> Iterable[Any]:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        kind = type(value).__name__
         raise InvalidStreamError(
-            f"{name} of queueStream must be an iterable, got {value!r} ({type(value).__name__})"
+            f"{name} of queueStream must be an iterable, got {short(value)} ({kind})"
         )
     return value
 
@@ -136,9 +138,10 @@ def _require_batch(value: object, name: str) -> RDD[Any] | Iterable[Any]:
     if isinstance(value, RDD):
         return value
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        kind = type(value).__name__
         raise InvalidStreamError(
-            f"{name} of queueStream must be an RDD or an iterable of records, got {value!r} "
-            f"({type(value).__name__}); write [{value!r}] for a batch of one record"
+            f"{name} of queueStream must be an RDD or an iterable of records, got {short(value)} "
+            f"({kind}); write [{short(value)}] for a batch of one record"
         )
     return value
 

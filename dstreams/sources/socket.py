@@ -29,7 +29,7 @@ _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 _PARTITION_BYTES = 16 << 10
 
 # What a worker decodes and splits at a time, so that its memory stays a few times this.
-_PIECE_BYTES = 512 << 10
+_PIECE_BYTES = 256 << 10
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class SocketTextReader:
                 with suppress(OSError):
                     self._connection.shutdown(socket.SHUT_RDWR)
             self._changed.notify_all()
-        if self._thread.is_alive():
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(_JOIN_SECONDS)
 
     def has_pending(self) -> bool:
@@ -150,7 +150,9 @@ class SocketTextReader:
                     self._stopping.wait(self._settings.receiver_restart_delay_ms / 1000)
             logger.info("%s: stopped receiving%s", self._source.name, self._drop_unfinished())
         except Exception as error:
-            failure = SourceError(f"{self._source.name} stopped receiving: {error!r}")
+            failure = SourceError(
+                f"{self._source.name} stopped receiving for good: {error!r}; start the context anew"
+            )
             failure.__cause__ = error
             self._environment.report_error(failure)
 

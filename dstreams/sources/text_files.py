@@ -124,7 +124,7 @@ class TextFileReader:
 def _describe(paths: tuple[str, ...]) -> str:
     if not paths:
         return "no new files"
-    return f"{len(paths)} new files: {_some([path.rpartition('/')[2] for path in paths])}"
+    return f"new files: {_some([path.rpartition('/')[2] for path in paths])}"
 
 
 def _describe_ignored(reasons: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import functools
 import operator
 import socket
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext
 
+from dstreams import callables
 from dstreams.callables import (
     accepts,
     call_site,
@@ -71,6 +73,13 @@ def decorated(func: Callable[..., Any]) -> Callable[..., Any]:
         return func(*args)
 
     return wrapper
+
+
+def test_examples() -> None:
+    """The examples in the documentation of the module are true."""
+    results = doctest.testmod(callables)
+    assert results.attempted > 0
+    assert results.failed == 0
 
 
 def test_describe_function() -> None:

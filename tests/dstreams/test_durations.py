@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 
@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dstreams.durations import parse_duration_ms, require_duration_ms, require_multiple
+from dstreams.durations import (
+    batch_datetime,
+    batch_time_ms,
+    parse_duration_ms,
+    require_duration_ms,
+    require_multiple,
+)
 from dstreams.errors import InvalidStreamError
 
 
@@ -117,4 +123,38 @@ def test_parse_refuses(text: str) -> None:
     assert str(raised.value) == (
         f"spark.any is {text!r}, which is no duration; write digits and one of "
         "ms, s, m, min, h, d, for example '10s'"
+    )
+
+
+@given(st.integers(min_value=0, max_value=4_102_444_800_000))
+def test_batch_time_as_datetime(time_ms: int) -> None:
+    """User functions get naive local time; with its zone it is the same moment."""
+    moment = batch_datetime(time_ms)
+    assert moment.tzinfo is None
+    assert batch_time_ms(moment.astimezone(timezone.utc), "begin") == time_ms
+
+
+@pytest.mark.parametrize(
+    ("moment", "expected_ms"),
+    [
+        (2, 2000),
+        (2.01, 2010),
+        (Fraction(1, 2), 500),
+        (datetime(2024, 1, 1, tzinfo=timezone.utc), 1_704_067_200_000),
+        (datetime(2024, 1, 1, tzinfo=timezone(timedelta(hours=2))), 1_704_060_000_000),
+        (datetime.fromtimestamp(5, tz=timezone.utc).astimezone().replace(tzinfo=None), 5000),
+    ],
+)
+def test_batch_time(moment: object, expected_ms: int) -> None:
+    """A moment is given in seconds, or as a datetime, which without a zone is local."""
+    assert batch_time_ms(moment, "begin") == expected_ms
+
+
+@pytest.mark.parametrize("moment", ["now", None, True, timedelta(1)])
+def test_batch_time_refuses(moment: object) -> None:
+    """What is no moment is shown with its type."""
+    with pytest.raises(InvalidStreamError) as raised:
+        batch_time_ms(moment, "begin")
+    assert str(raised.value) == (
+        f"begin must be a datetime or a number of seconds, got {moment!r} ({type(moment).__name__})"
     )

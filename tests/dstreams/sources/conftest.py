@@ -1,60 +1,12 @@
-"""The environment that the readers under test run in."""
+"""The fixture that tests of sources share."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, cast
-
 import pytest
-from pyspark import SparkContext
 
-from dstreams.settings import Settings
-from dstreams.sources.source import SourceEnvironment
+from tests.support.surroundings import Surroundings
 
 
-@dataclass
-class HandClock:
-    """Stands where a test puts it."""
-
-    time_ms: int = 0
-
-    def now_ms(self) -> int:
-        return self.time_ms
-
-    def wait_until(self, time_ms: int, interrupted: threading.Event) -> bool:
-        return not interrupted.is_set() and self.time_ms >= time_ms
-
-
-@dataclass
-class Surroundings:
-    """Builds environments, and keeps the errors that readers report."""
-
-    clock: HandClock = field(default_factory=HandClock)
-    errors: list[Exception] = field(default_factory=list)
-
-    def environment(
-        self, spark: SparkContext | None = None, batch_ms: int = 1000, **settings: Any
-    ) -> SourceEnvironment:
-        return SourceEnvironment(
-            spark=cast(SparkContext, spark),
-            clock=self.clock,
-            settings=Settings().replace(**settings),
-            batch_ms=batch_ms,
-            report_error=self.errors.append,
-        )
-
-
-@pytest.fixture()
+@pytest.fixture
 def surroundings() -> Surroundings:
     return Surroundings()
-
-
-@pytest.fixture()
-def jobs(sc: SparkContext) -> Callable[[], int]:
-    """Count the Spark jobs that ran since the test began."""
-    group = "jobs of this test"
-    sc.setJobGroup(group, group)
-    before = set(sc.statusTracker().getJobIdsForGroup(group))
-    return lambda: len(set(sc.statusTracker().getJobIdsForGroup(group)) - before)

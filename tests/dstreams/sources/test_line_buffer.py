@@ -14,7 +14,7 @@ def taken(lines: LineBuffer) -> bytes:
     return b"".join(lines.take().blocks)
 
 
-def test_whole_lines_are_taken_and_the_unfinished_one_waits():
+def test_whole_lines_are_taken_and_the_unfinished_one_waits() -> None:
     """A batch takes what ends in a newline; the rest is completed later."""
     lines = LineBuffer(100)
     lines.add(b"one\ntw")
@@ -25,7 +25,7 @@ def test_whole_lines_are_taken_and_the_unfinished_one_waits():
     assert taken(lines) == b""
 
 
-def test_the_end_of_the_stream_ends_the_last_line():
+def test_the_end_of_the_stream_ends_the_last_line() -> None:
     """An unfinished line is a line when nothing follows it; no line is made up."""
     lines = LineBuffer(100)
     lines.add(b"one\ntwo")
@@ -35,7 +35,7 @@ def test_the_end_of_the_stream_ends_the_last_line():
     assert taken(lines) == b""
 
 
-def test_an_unfinished_line_can_be_dropped():
+def test_an_unfinished_line_can_be_dropped() -> None:
     """After a broken connection its rest will not come."""
     lines = LineBuffer(100)
     lines.add(b"one\ntwo")
@@ -44,7 +44,7 @@ def test_an_unfinished_line_can_be_dropped():
     assert taken(lines) == b"one\nthree\n"
 
 
-def test_a_line_of_the_limit_is_taken_and_one_byte_more_is_skipped():
+def test_a_line_of_the_limit_is_taken_and_one_byte_more_is_skipped() -> None:
     """The limit counts the bytes before the newline."""
     lines = LineBuffer(3)
     lines.add(b"abc\nabcd\nab\n")
@@ -53,7 +53,7 @@ def test_a_line_of_the_limit_is_taken_and_one_byte_more_is_skipped():
     assert lines.take().too_long == 0
 
 
-def test_a_line_without_end_is_skipped_as_it_comes():
+def test_a_line_without_end_is_skipped_as_it_comes() -> None:
     """Beyond the limit nothing of it is held, and its rest is no line."""
     lines = LineBuffer(10)
     for _ in range(1000):
@@ -65,7 +65,7 @@ def test_a_line_without_end_is_skipped_as_it_comes():
     assert lines.drop_unfinished() == 0
 
 
-def test_a_new_connection_does_not_continue_a_skipped_line():
+def test_a_new_connection_does_not_continue_a_skipped_line() -> None:
     """Skipping ends with the stream it began in."""
     lines = LineBuffer(3)
     lines.add(b"abcdef")
@@ -80,7 +80,7 @@ def test_a_new_connection_does_not_continue_a_skipped_line():
     cuts=st.lists(st.integers(0, 60)),
     limit=st.integers(1, 5),
 )
-def test_pieces_do_not_matter(text, last, cuts, limit):
+def test_pieces_do_not_matter(text: list[bytes], last: bytes, cuts: list[int], limit: int) -> None:
     """Any cutting of a stream gives the lines within the limit, and counts the others."""
     stream = b"".join(line + b"\n" for line in text) + last
     edges = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import TracebackType
+from typing import Any, TypeAlias
 
 import pytest
 from pyspark import SparkContext
@@ -16,9 +17,12 @@ from pyspark import SparkContext
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.sources.socket import SocketTextReader, SocketTextSource, _lines_of
 from dstreams.sources.source import PlannedInput, SourceEnvironment
+from tests.support.surroundings import Surroundings
 from tests.support.waiting import wait_for
 
 HOUR_MS = 3_600_000
+
+StartReader: TypeAlias = Callable[[int, SourceEnvironment], SocketTextReader]
 
 
 class Server:
@@ -48,14 +52,14 @@ class Server:
             connection.sendall(data)
 
 
-@pytest.fixture()
+@pytest.fixture
 def server() -> Iterator[Server]:
     with Server() as running:
         yield running
 
 
-@pytest.fixture()
-def start() -> Iterator[Callable[[int, SourceEnvironment], SocketTextReader]]:
+@pytest.fixture
+def start() -> Iterator[StartReader]:
     """Start a reader on a port, closed when the test ends."""
     readers: list[SocketTextReader] = []
 
@@ -95,32 +99,34 @@ def received(reader: SocketTextReader, data: bytes) -> list[PlannedInput]:
 
 
 @pytest.mark.parametrize("port", ["9999", 9.0, None, True])
-def test_a_port_that_is_no_number_is_refused(port):
+def test_a_port_that_is_no_number_is_refused(port: Any) -> None:
     """The message names the parameter and its type."""
     with pytest.raises(InvalidStreamError, match="port of socketTextStream must be a whole number"):
         SocketTextSource("localhost", port)
 
 
 @pytest.mark.parametrize("port", [0, -1, 65536])
-def test_a_port_out_of_range_is_refused(port):
+def test_a_port_out_of_range_is_refused(port: int) -> None:
     """A port is from 1 to 65535."""
     with pytest.raises(InvalidStreamError, match=f"from 1 to 65535, got {port}"):
         SocketTextSource("localhost", port)
 
 
 @pytest.mark.parametrize("host", ["", " ", "a b", None, 1, "a..b", "a\0b", "x" * 64])
-def test_a_host_that_can_be_no_host_is_refused(host):
+def test_a_host_that_can_be_no_host_is_refused(host: Any) -> None:
     """Also names that the resolver would choke on later."""
     with pytest.raises(InvalidStreamError, match="host of socketTextStream must be"):
         SocketTextSource(host, 9999)
 
 
-def test_the_name_says_operation_and_place():
+def test_the_name_says_operation_and_place() -> None:
     """The name appears in messages and on the page."""
     assert SocketTextSource("localhost", 9999).name == "socketTextStream(localhost:9999)"
 
 
-def test_a_batch_takes_whole_lines_and_leaves_the_unfinished_one(surroundings, server, start):
+def test_a_batch_takes_whole_lines_and_leaves_the_unfinished_one(
+    surroundings: Surroundings, server: Server, start: StartReader
+) -> None:
     """What has no newline yet belongs to a later batch; every line is in one batch."""
     reader = start(server.port, surroundings.environment())
     with server.accept() as connection:
@@ -134,7 +140,9 @@ def test_a_batch_takes_whole_lines_and_leaves_the_unfinished_one(surroundings, s
     assert surroundings.errors == []
 
 
-def test_the_plan_counts_records_and_describes_them(surroundings, server, start):
+def test_the_plan_counts_records_and_describes_them(
+    surroundings: Surroundings, server: Server, start: StartReader
+) -> None:
     """The number of lines is known without a job."""
     reader = start(server.port, surroundings.environment())
     with server.accept() as connection:
@@ -146,14 +154,18 @@ def test_the_plan_counts_records_and_describes_them(surroundings, server, start)
     assert (empty.content, empty.records) == (b"", 0)
 
 
-def test_the_end_of_the_stream_ends_the_last_line(surroundings, server, start):
+def test_the_end_of_the_stream_ends_the_last_line(
+    surroundings: Surroundings, server: Server, start: StartReader
+) -> None:
     """A server that closes without a newline has still sent a line, as readLine sees it."""
     reader = start(server.port, surroundings.environment())
     server.send(b"one\ntwo")
     received(reader, b"one\ntwo\n")
 
 
-def test_connects_again_after_the_server_closed(surroundings, server, start, caplog):
+def test_connects_again_after_the_server_closed(
+    surroundings: Surroundings, server: Server, start: StartReader, caplog: pytest.LogCaptureFixture
+) -> None:
     """Each end of a stream is followed by a new connection; nothing is lost between."""
     caplog.set_level(logging.INFO, "dstreams.sources.socket")
     reader = start(server.port, surroundings.environment())
@@ -162,16 +174,19 @@ def test_connects_again_after_the_server_closed(surroundings, server, start, cap
     with server.accept() as connection:
         connection.sendall(b"three\n")
         received(reader, b"one\ntwo\nthree\n")
-    outages = [record for record in caplog.messages if "no connection" in record]
+        messages = list(caplog.messages)
     place = f"socketTextStream(127.0.0.1:{server.port})"
     outage = f"{place}: no connection: the server closed the connection; trying again every 1 ms"
-    assert outages[:2] == [outage, outage]
-    assert caplog.messages.count(f"{place}: connected") == 3
+    connected = f"{place}: connected"
+    assert messages == [connected, outage, connected, outage, connected]
 
 
 def test_an_outage_is_logged_once_and_ends_with_the_connection(
-    surroundings, start, caplog, monkeypatch
-):
+    surroundings: Surroundings,
+    start: StartReader,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A refusing port is tried for ever; the log has one warning and one line when it is back."""
     caplog.set_level(logging.INFO, "dstreams.sources.socket")
     tries: list[object] = []
@@ -196,8 +211,10 @@ def test_an_outage_is_logged_once_and_ends_with_the_connection(
     assert (back.levelname, back.message.endswith(": connected")) == ("INFO", True)
 
 
-def test_a_connection_to_itself_is_no_connection(surroundings, caplog, monkeypatch):
-    """A port that nobody listens on can be chosen for our own end; it would stay silent for ever."""
+def test_a_connection_to_itself_is_no_connection(
+    surroundings: Surroundings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A free port can be chosen for our own end, which would then stay silent for ever."""
 
     def connect_to_itself(address: tuple[str, int], timeout: float) -> socket.socket:
         itself = socket.socket()
@@ -215,8 +232,8 @@ def test_a_connection_to_itself_is_no_connection(surroundings, caplog, monkeypat
 
 
 def test_a_reset_connection_drops_its_unfinished_line_and_says_so(
-    surroundings, server, start, caplog
-):
+    surroundings: Surroundings, server: Server, start: StartReader, caplog: pytest.LogCaptureFixture
+) -> None:
     """Half a line is no line; the warning has the reason and the bytes."""
     reader = start(server.port, surroundings.environment())
     with server.accept() as connection:
@@ -229,9 +246,11 @@ def test_a_reset_connection_drops_its_unfinished_line_and_says_so(
     assert "reset by peer; dropped 4 bytes of an unfinished line" in caplog.text
 
 
-def test_a_full_buffer_makes_the_sender_wait_and_drops_nothing(surroundings, server, start):
+def test_a_full_buffer_makes_the_sender_wait_and_drops_nothing(
+    surroundings: Surroundings, server: Server, start: StartReader
+) -> None:
     """Memory stays bounded while nobody plans; afterwards every line is there."""
-    limit = 100_000
+    limit = 1_000_000
     reader = start(server.port, surroundings.environment(socket_max_buffer_bytes=limit))
     data = b"".join(b"line %07d\n" % number for number in range(2_000_000))
     sender = threading.Thread(target=server.send, args=(data,), daemon=True)
@@ -245,7 +264,9 @@ def test_a_full_buffer_makes_the_sender_wait_and_drops_nothing(surroundings, ser
     assert not sender.is_alive()
 
 
-def test_a_line_longer_than_the_buffer_still_arrives(surroundings, server, start):
+def test_a_line_longer_than_the_buffer_still_arrives(
+    surroundings: Surroundings, server: Server, start: StartReader
+) -> None:
     """The unfinished line does not count as waiting, or it could never be finished."""
     reader = start(server.port, surroundings.environment(socket_max_buffer_bytes=10))
     line = b"x" * 200_000 + b"\n"
@@ -255,7 +276,9 @@ def test_a_line_longer_than_the_buffer_still_arrives(surroundings, server, start
     sender.join(20)
 
 
-def test_a_line_that_is_too_long_is_reported_and_skipped(surroundings, server, start):
+def test_a_line_that_is_too_long_is_reported_and_skipped(
+    surroundings: Surroundings, server: Server, start: StartReader
+) -> None:
     """The error says where, how much and which setting; reading goes on behind the line."""
     reader = start(server.port, surroundings.environment(socket_max_line_bytes=1000))
     with server.accept() as connection:
@@ -271,7 +294,9 @@ def test_a_line_that_is_too_long_is_reported_and_skipped(surroundings, server, s
     assert "spark.dstreams.socket.maxLineBytes" in str(error)
 
 
-def test_stop_receiving_ends_the_thread_and_keeps_what_waits(surroundings, server, start):
+def test_stop_receiving_ends_the_thread_and_keeps_what_waits(
+    surroundings: Surroundings, server: Server, start: StartReader
+) -> None:
     """A graceful stop can still process the lines that were received."""
     reader = start(server.port, surroundings.environment())
     with server.accept() as connection:
@@ -286,7 +311,9 @@ def test_stop_receiving_ends_the_thread_and_keeps_what_waits(surroundings, serve
     reader.stop_receiving()
 
 
-def test_close_ends_a_thread_that_waits_to_connect_again(surroundings, caplog):
+def test_close_ends_a_thread_that_waits_to_connect_again(
+    surroundings: Surroundings, caplog: pytest.LogCaptureFixture
+) -> None:
     """Closing does not wait for the delay between two tries."""
     reader = SocketTextSource("127.0.0.1", closed_port()).open(
         surroundings.environment(receiver_restart_delay_ms=HOUR_MS)
@@ -297,7 +324,9 @@ def test_close_ends_a_thread_that_waits_to_connect_again(surroundings, caplog):
     assert not reader._thread.is_alive()
 
 
-def test_close_ends_a_thread_that_waits_for_room(surroundings, server, start):
+def test_close_ends_a_thread_that_waits_for_room(
+    surroundings: Surroundings, server: Server, start: StartReader
+) -> None:
     """A full buffer does not keep the thread, and what it held is gone."""
     reader = start(server.port, surroundings.environment(socket_max_buffer_bytes=1))
     with server.accept() as connection:
@@ -308,7 +337,7 @@ def test_close_ends_a_thread_that_waits_for_room(surroundings, server, start):
     assert not reader.has_pending()
 
 
-def test_close_may_come_before_start(surroundings, server):
+def test_close_may_come_before_start(surroundings: Surroundings, server: Server) -> None:
     """A reader that was never started can be closed, and then receives nothing."""
     reader = SocketTextSource("127.0.0.1", server.port).open(surroundings.environment())
     reader.close()
@@ -318,7 +347,9 @@ def test_close_may_come_before_start(surroundings, server):
     assert not reader.has_pending()
 
 
-def test_an_unexpected_failure_of_the_thread_is_reported(surroundings, server, start, monkeypatch):
+def test_an_unexpected_failure_of_the_thread_is_reported(
+    surroundings: Surroundings, server: Server, start: StartReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A thread that dies says so, instead of leaving a stream that looks alive."""
 
     def explode(*_: object, **__: object) -> None:
@@ -328,15 +359,35 @@ def test_an_unexpected_failure_of_the_thread_is_reported(surroundings, server, s
     start(server.port, surroundings.environment())
     wait_for(lambda: surroundings.errors)
     (error,) = surroundings.errors
-    assert "stopped receiving: ValueError('no such thing')" in str(error)
+    assert "stopped receiving for good: ValueError('no such thing')" in str(error)
     assert isinstance(error.__cause__, ValueError)
+
+
+def test_an_error_may_stop_the_stream_from_the_receiving_thread(
+    surroundings: Surroundings, server: Server
+) -> None:
+    """A context that stops at the first error calls back into the reader that reports it."""
+    stopped = threading.Event()
+
+    def stop(error: Exception) -> None:
+        reader.stop_receiving()
+        stopped.set()
+
+    environment = surroundings.environment(socket_max_line_bytes=1)
+    reader = SocketTextSource("127.0.0.1", server.port).open(
+        replace(environment, report_error=stop)
+    )
+    reader.start()
+    server.send(b"too long\n")
+    assert stopped.wait(20)
+    wait_for(lambda: not reader._thread.is_alive())
 
 
 def lines_on_spark(reader: SocketTextReader, data: bytes) -> list[list[str]]:
     return reader.rdd(PlannedInput(1000, data, None, "")).glom().collect()
 
 
-def test_lines_are_decoded_on_the_workers(surroundings, sc: SparkContext):
+def test_lines_are_decoded_on_the_workers(surroundings: Surroundings, sc: SparkContext) -> None:
     """Ends are cut off, bytes that are no UTF-8 are replaced, empty lines are records."""
     reader = SocketTextSource("127.0.0.1", 9).open(surroundings.environment(sc))
     data = "grün\n\na\rb\r\nc\r\r\n\u2028\x0b\n".encode() + b"\xff\n\xe2\n"
@@ -344,13 +395,17 @@ def test_lines_are_decoded_on_the_workers(surroundings, sc: SparkContext):
     assert lines == ["grün", "", "a\rb", "c\r", "\u2028\x0b", "\ufffd", "\ufffd"]
 
 
-def test_a_batch_without_lines_has_no_partitions(surroundings, sc: SparkContext):
+def test_a_batch_without_lines_has_no_partitions(
+    surroundings: Surroundings, sc: SparkContext
+) -> None:
     """Nothing received costs no task."""
     reader = SocketTextSource("127.0.0.1", 9).open(surroundings.environment(sc))
     assert lines_on_spark(reader, b"") == []
 
 
-def test_a_big_batch_is_spread_evenly_and_stays_in_order(surroundings, sc: SparkContext):
+def test_a_big_batch_is_spread_evenly_and_stays_in_order(
+    surroundings: Surroundings, sc: SparkContext
+) -> None:
     """Every line comes once, in order, over the default number of partitions; twice the same."""
     reader = SocketTextSource("127.0.0.1", 9).open(surroundings.environment(sc))
     numbers = range(200_000)
@@ -358,18 +413,20 @@ def test_a_big_batch_is_spread_evenly_and_stays_in_order(surroundings, sc: Spark
     partitions = lines_on_spark(reader, data)
     assert [line for part in partitions for line in part] == [f"line {n}" for n in numbers]
     assert len(partitions) == sc.defaultParallelism
-    sizes = [sum(map(len, part)) for part in partitions]
+    sizes = [sum(len(line) + 1 for line in part) for part in partitions]
     assert max(sizes) - min(sizes) < 100
     assert lines_on_spark(reader, data) == partitions
 
 
-def test_one_enormous_line_makes_one_partition(surroundings, sc: SparkContext):
+def test_one_enormous_line_makes_one_partition(
+    surroundings: Surroundings, sc: SparkContext
+) -> None:
     """Lines are never cut, so there may be fewer partitions than the size suggests."""
     reader = SocketTextSource("127.0.0.1", 9).open(surroundings.environment(sc))
     assert lines_on_spark(reader, b"x" * 2_000_000 + b"\n") == [["x" * 2_000_000]]
 
 
-def test_workers_read_their_whole_input_when_little_is_taken():
+def test_workers_read_their_whole_input_when_little_is_taken() -> None:
     """A worker that stopped early would be killed, and the next batch would start a new one."""
     pieces = iter([b"one\ntwo\n", b"three\n"])
     assert next(_lines_of(pieces)) == "one"

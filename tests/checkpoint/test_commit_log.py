@@ -1,0 +1,306 @@
+"""Commit log: one record a batch, created once, whole, by one writer."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoint import (
+    CommitLog,
+    CommitRecord,
+    ConcurrentWriterError,
+    CorruptCheckpointError,
+    LocalFiles,
+    NotDurableError,
+    OperatorCommit,
+    StateFileRef,
+    StorageRefusedError,
+    StorageUncertainError,
+)
+from checkpoint.framing import FileKind, write_frames
+from checkpoint.testing import FaultyFiles
+
+
+def ref(partition: int, name: str | None = None) -> StateFileRef:
+    return StateFileRef(name or f"state/counts/{partition}", partition, 100, "0" * 32, 5, 2)
+
+
+def record(time_ms: int = 2000, epoch: int = 1) -> CommitRecord:
+    counts = OperatorCommit("stable", (ref(0), ref(1)))
+    return CommitRecord("stream-1", 1, time_ms, epoch, {"counts": counts}, {"python": "3.11"})
+
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> LocalFiles:
+    return LocalFiles(str(tmp_path))
+
+
+@pytest.fixture
+def log(files: LocalFiles) -> CommitLog:
+    return CommitLog(files)
+
+
+def test_records_read_back_equal(log: CommitLog) -> None:
+    """Every fact of a record survives, with no operator and with several."""
+    without = dataclasses.replace(record(1000), operators={}, writer={})
+    odd = dataclasses.replace(
+        record(3000), operators={"ä/../b": OperatorCommit("x", (ref(0, "state/z"),))}
+    )
+    for each in (without, record(2000), odd):
+        log.commit(each)
+        assert log.read(each.batch_time_ms) == each
+
+
+def test_times_are_sorted_and_the_latest_is_the_newest(log: CommitLog) -> None:
+    """The order is that of time, not of names or of commits."""
+    assert log.times() == []
+    assert log.latest() is None
+    times = [5, 10_000_000_000_000_000_000, 0, 1_700_000_000_000]
+    for time_ms in times:
+        log.commit(record(time_ms))
+    assert log.times() == sorted(times)
+    latest = log.latest()
+    assert latest is not None
+    assert latest.batch_time_ms == max(times)
+
+
+def test_files_of_others_are_no_records(log: CommitLog, tmp_path: Path) -> None:
+    """Temps, backups and unknown files are never parsed."""
+    log.commit(record(2000))
+    for name in ("0000000000003000.commit~", ".x.tmp", "3000.commit", "x.commit", "README"):
+        (tmp_path / "commits" / name).write_bytes(b"junk")
+    assert log.times() == [2000]
+
+
+def test_the_same_commit_again_is_success(log: CommitLog) -> None:
+    """A driver that does not know whether it committed may do it again."""
+    log.commit(record())
+    log.commit(record())
+    assert log.times() == [2000]
+
+
+def test_the_order_of_references_is_no_content(log: CommitLog) -> None:
+    """Results of tasks arrive in any order, and make the same record."""
+    shuffled = dataclasses.replace(
+        record(), operators={"counts": OperatorCommit("stable", (ref(1), ref(0)))}
+    )
+    log.commit(record())
+    log.commit(shuffled)
+    assert [each.partition for each in shuffled.operators["counts"].files] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "change", [{"epoch": 2}, {"batch_id": 9}, {"operators": {}}, {"stream_id": "other"}]
+)
+def test_other_content_is_a_concurrent_writer(log: CommitLog, change: dict[str, Any]) -> None:
+    """A batch that somebody else committed is not committed again, and keeps its record."""
+    log.commit(record(epoch=1))
+    other = dataclasses.replace(record(), **change)
+    with pytest.raises(ConcurrentWriterError, match=f"of epoch 1, .* epoch {other.epoch} ") as it:
+        log.commit(other)
+    assert (it.value.epoch, it.value.other_epoch) == (other.epoch, 1)
+    assert log.read(2000) == record(epoch=1)
+
+
+def test_of_two_writers_exactly_one_wins(log: CommitLog) -> None:
+    """Two drivers that commit one batch at one moment: one succeeds, the other is told so."""
+    barrier = threading.Barrier(2, timeout=30)
+
+    def commit(time_ms: int, epoch: int) -> int | None:
+        barrier.wait()
+        try:
+            log.commit(record(time_ms, epoch))
+        except ConcurrentWriterError:
+            return None
+        return epoch
+
+    with ThreadPoolExecutor(2) as drivers:
+        for time_ms in range(50):
+            outcomes = list(drivers.map(commit, [time_ms] * 2, [1, 2]))
+            winners = [epoch for epoch in outcomes if epoch is not None]
+            assert len(winners) == 1
+            assert log.read(time_ms).epoch == winners[0]
+
+
+def test_uncertain_and_done_is_success(files: LocalFiles) -> None:
+    """The storage says it may have failed, and the record is there."""
+    faulty = FaultyFiles(files, 1, "after", StorageUncertainError)
+    CommitLog(faulty).commit(record())
+    assert faulty.fired
+    assert CommitLog(files).read(2000) == record()
+
+
+def test_uncertain_and_not_done_stays_uncertain(files: LocalFiles) -> None:
+    """The record cannot be seen, and might still appear: nobody may say that it did not happen."""
+    faulty = FaultyFiles(files, 1, "before", StorageUncertainError)
+    with pytest.raises(StorageUncertainError, match="may be committed or not: injected fault"):
+        CommitLog(faulty).commit(record())
+    assert CommitLog(files).times() == []
+
+
+def test_uncertain_and_done_by_another_is_a_concurrent_writer(files: LocalFiles) -> None:
+    """The record that is there decides, whoever wrote it."""
+    CommitLog(files).commit(record(epoch=5))
+    faulty = FaultyFiles(files, 1, "before", StorageUncertainError)
+    with pytest.raises(ConcurrentWriterError) as raised:
+        CommitLog(faulty).commit(record(epoch=1))
+    assert (raised.value.epoch, raised.value.other_epoch) == (1, 5)
+
+
+def test_a_record_that_cannot_be_read_back_is_uncertain(files: LocalFiles) -> None:
+    """A refused read says nothing about the commit."""
+    CommitLog(files).commit(record())
+    faulty = FaultyFiles(files, 2, "before", StorageRefusedError)
+    with pytest.raises(StorageUncertainError, match=r"exists already.*reading back: injected"):
+        CommitLog(faulty).commit(record())
+
+
+def test_a_record_that_a_power_loss_may_undo_is_no_success(
+    log: CommitLog, faulty_os: Callable[..., Any]
+) -> None:
+    """The record can be seen, its directory could not be synced: the batch is not durable."""
+    log.commit(record(1000))
+    faulty_os(3, OSError(errno.EIO, os.strerror(errno.EIO)), only="fsync")
+    with pytest.raises(NotDurableError, match="cannot sync the directory of"):
+        log.commit(record(2000))
+    assert log.times() == [1000, 2000]
+
+
+def test_refused_is_passed_on(files: LocalFiles) -> None:
+    """Nothing happened, and the caller learns just that."""
+    faulty = FaultyFiles(files, 1, "before", StorageRefusedError)
+    with pytest.raises(StorageRefusedError, match="injected fault"):
+        CommitLog(faulty).commit(record())
+    assert CommitLog(files).times() == []
+
+
+def test_a_record_under_another_time_is_refused(log: CommitLog, tmp_path: Path) -> None:
+    """A record that was copied does not commit another batch."""
+    log.commit(record(2000))
+    shutil.copy(
+        tmp_path / "commits/0000000000002000.commit", tmp_path / "commits/0000000000003000.commit"
+    )
+    with pytest.raises(CorruptCheckpointError, match=r"3000.commit is the record of 2000 ms"):
+        log.latest()
+
+
+def test_every_byte_of_a_record_counts(log: CommitLog, tmp_path: Path) -> None:
+    """A byte changed, or the end cut off, anywhere is found; an older record is never taken."""
+    log.commit(record(1000))
+    log.commit(record(2000))
+    path = tmp_path / "commits/0000000000002000.commit"
+    good = path.read_bytes()
+    for position in range(len(good)):
+        flipped = bytearray(good)
+        flipped[position] ^= 1
+        for bad in (bytes(flipped), good[:position]):
+            path.write_bytes(bad)
+            with pytest.raises(CorruptCheckpointError, match=r"2000\.commit"):
+                log.latest()
+
+
+GOOD = (
+    b'{"batch_id":1,"batch_time_ms":2000,"epoch":1,"operators":{"counts":{"files":['
+    b'{"blocks":2,"digest":"00000000000000000000000000000000","name":"state/counts/0",'
+    b'"partition":0,"records":5,"size_bytes":100}],"partitioner":"stable"}},'
+    b'"stream_id":"stream-1","writer":{"python":"3.11"}}'
+)
+
+
+def create(files: LocalFiles, payload: bytes) -> None:
+    frames = write_frames(FileKind.COMMIT, {}, [(payload, 1)])
+    files.create("commits/0000000000002000.commit", frames)
+
+
+def test_the_json_of_a_record_never_changes(log: CommitLog, files: LocalFiles) -> None:
+    """Records on disk outlive releases: this is what one says."""
+    create(files, GOOD)
+    counts = OperatorCommit("stable", (ref(0),))
+    assert log.read(2000) == dataclasses.replace(record(), operators={"counts": counts})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (b'"epoch":1', b'"epoch":"1"', "'epoch' must be an integer"),
+        (b'"epoch":1,', b"", "'epoch' must be an integer"),
+        (b'"epoch":1', b'"epoch":-1', "must have no negative number"),
+        (b'"stream-1"', b'""', "must not be empty"),
+        (b'"partition":0', b'"partition":1', r"missing \[0\]"),
+        (b"state/counts/0", b"../../etc/passwd", "file name '../../etc/passwd'"),
+        (b'"files":[', b'"files":[7,', "reference must be an object"),
+        (b'{"python":"3.11"}', b"[]", "'writer' must be an object"),
+        (GOOD, b"", "Expecting value"),
+    ],
+)
+def test_a_record_that_makes_no_sense_is_refused(
+    log: CommitLog, files: LocalFiles, old: bytes, new: bytes, said: str
+) -> None:
+    """What no release could have written is not guessed at, even if its checksums are right."""
+    assert old in GOOD
+    create(files, GOOD.replace(old, new))
+    with pytest.raises(CorruptCheckpointError, match=f"2000.commit says: .*{said}"):
+        log.read(2000)
+
+
+@pytest.mark.parametrize(
+    ("refs", "said"),
+    [
+        ([], r"missing \[0\]"),
+        ([ref(1)], r"missing \[0\]"),
+        ([ref(0), ref(3)], r"missing \[1, 2\]"),
+        ([ref(0), ref(0, "state/other")], r"more than once \[0\]"),
+        ([ref(0, "state/x"), ref(1, "state/x")], "state/x is named for more than one partition"),
+    ],
+)
+def test_each_partition_is_there_exactly_once(refs: list[StateFileRef], said: str) -> None:
+    """A record that could lose or mix a partition cannot be made."""
+    with pytest.raises(ValueError, match=said):
+        OperatorCommit("stable", tuple(refs))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"stream_id": ""},
+        {"batch_id": -1},
+        {"batch_time_ms": -1},
+        {"epoch": -1},
+        {"operators": {"": OperatorCommit("stable", (ref(0),))}},
+    ],
+)
+def test_an_impossible_record_is_a_value_error(change: dict[str, Any]) -> None:
+    """What could not be read back is refused where it is made."""
+    with pytest.raises(ValueError, match="must"):
+        dataclasses.replace(record(), **change)
+
+
+def test_a_record_does_not_change_with_the_dicts_it_was_made_of() -> None:
+    """The caller's dictionaries may change later; the record may not."""
+    writer = {"python": "3.11"}
+    made = dataclasses.replace(record(), writer=writer)
+    writer["python"] = "3.12"
+    assert made.writer == {"python": "3.11"}
+
+
+def test_a_deleted_record_is_gone_and_deleting_again_is_fine(log: CommitLog) -> None:
+    """Retention may delete the same record twice."""
+    log.commit(record(1000))
+    log.commit(record(2000))
+    log.delete(1000)
+    log.delete(1000)
+    assert log.times() == [2000]
+    with pytest.raises(FileNotFoundError):
+        log.read(1000)

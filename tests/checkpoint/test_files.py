@@ -1,0 +1,73 @@
+"""A location opens the right kind of files, or says what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checkpoint import FsspecFiles, LocalFiles, StorageRefusedError, open_files
+from checkpoint.files import location
+
+
+@pytest.mark.parametrize(
+    "form", ["{}", "{}/", "{}/.", "file:{}", "file://{}", "file://{}/", "file://localhost{}"]
+)
+def test_a_path_and_its_file_urls_are_one_place(tmp_path: Path, form: str) -> None:
+    """All ways to write a directory open the same files."""
+    path = tmp_path / "a b#c?d"
+    files = open_files(form.format(path))
+    assert files == LocalFiles(str(path))
+    assert path.is_dir()
+
+
+def test_path_objects_are_taken(tmp_path: Path) -> None:
+    """A pathlib path is a location too."""
+    assert open_files(tmp_path / "x") == LocalFiles(str(tmp_path / "x"))
+
+
+def test_a_link_to_the_directory_is_the_directory(tmp_path: Path) -> None:
+    """The root itself may be a symbolic link."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    open_files(tmp_path / "link").create("a", [b"x"])
+    assert open_files(tmp_path / "real").read("a") == b"x"
+
+
+def test_other_urls_open_with_fsspec() -> None:
+    """A URL that is no file is handed to fsspec."""
+    files = open_files("memory://test-open-files/x")
+    assert isinstance(files, FsspecFiles)
+    assert files.url == "memory://test-open-files/x"
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("", "is empty"),
+        ("file://host/path", "names the host 'host'"),
+        ("file:relative", "no absolute path"),
+        ("s3:/bucket/x", "write protocol://host/path"),
+    ],
+)
+def test_a_location_that_means_nothing_is_a_value_error(url: str, said: str) -> None:
+    """A mistyped location is not opened as a directory of that name."""
+    with pytest.raises(ValueError, match=said):
+        open_files(url)
+
+
+def test_a_path_takes_no_options(tmp_path: Path) -> None:
+    """Options that would be ignored are refused, without their values."""
+    with pytest.raises(ValueError, match=r"no storage options, got \['key'\]"):
+        open_files(tmp_path, key="secret")
+
+
+def test_what_cannot_hold_a_checkpoint_is_refused_when_it_is_opened() -> None:
+    """The driver learns it before any task runs."""
+    with pytest.raises(StorageRefusedError, match="sftp is not known to create"):
+        open_files("sftp://host/x")
+
+
+def test_locations_are_for_people(tmp_path: Path) -> None:
+    """A location is the URL and the name."""
+    assert location(LocalFiles(str(tmp_path)), "a/b") == f"file://{tmp_path}/a/b"

@@ -1,0 +1,200 @@
+"""Files in object stores: whole, created once, and refused where that cannot be had."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.registry import _registry, known_implementations
+
+from checkpoint import (
+    AlreadyExistsError,
+    CheckpointError,
+    FsspecFiles,
+    StorageRefusedError,
+    StorageUncertainError,
+)
+from checkpoint.testing import check_files
+
+
+def new_files() -> FsspecFiles:
+    return FsspecFiles(f"memory://{uuid.uuid4()}/checkpoint/")
+
+
+class ObjectStore(MemoryFileSystem):
+    """An object store in memory that answers one call with an error."""
+
+    protocol = "s3"
+    cachable = False
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    failing: tuple[str, BaseException] | None = None
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return "/" + path.removeprefix("s3://").strip("/")
+
+    def _maybe_fail(self, call: str) -> None:
+        if self.failing is not None and self.failing[0] == call:
+            raise self.failing[1]
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        self._maybe_fail("create")
+        super().pipe_file(path, value, mode, **options)
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
+        self._maybe_fail("ls")
+        return super().ls(path, detail, **options)
+
+    def info(self, path: str, **options: Any) -> Any:
+        self._maybe_fail("info")
+        return super().info(path, **options)
+
+
+class CarelessStore(ObjectStore):
+    """An object store that ignores the condition of a create."""
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        super().pipe_file(path, value, "overwrite", **options)
+
+
+@pytest.fixture
+def object_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[ObjectStore]]:
+    """Put the object store in the place of s3, with nothing in it."""
+    monkeypatch.setitem(_registry, "s3", ObjectStore)
+    monkeypatch.setattr(ObjectStore, "store", {})
+    monkeypatch.setattr(ObjectStore, "failing", None)
+    return ObjectStore
+
+
+def test_they_conform() -> None:
+    """All promises of Files hold in fsspec's memory."""
+    check_files(new_files)
+
+
+def test_they_travel_to_workers() -> None:
+    """A pickled copy reads what the original created, and needs no second proof."""
+    files = new_files()
+    files.create("a", [b"x"])
+    copy = pickle.loads(pickle.dumps(files))
+    assert copy.url == files.url
+    assert copy.read("a") == b"x"
+    assert copy._is_proved
+
+
+@pytest.mark.parametrize(
+    "url", ["sftp://host/x", "ftp://host/x", "hdfs://host/x", "simplecache::s3://b/x", "nonsense"]
+)
+def test_protocols_without_exclusive_create_are_refused(url: str) -> None:
+    """A file system that cannot create once cannot hold a checkpoint, and the message says so."""
+    with pytest.raises(StorageRefusedError, match="is not known to create a file whole and only"):
+        FsspecFiles(url).create("a", [b"x"])
+
+
+def test_a_store_that_ignores_the_condition_is_found_out(
+    object_store: type[ObjectStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The right protocol is not enough: the storage itself has to refuse a second create."""
+    monkeypatch.setitem(_registry, "s3", CarelessStore)
+    with pytest.raises(StorageRefusedError, match=r"s3://bucket replaces an existing file"):
+        FsspecFiles("s3://bucket").create("a", [b"x"])
+    assert object_store.store == {}
+
+
+def test_the_proof_leaves_nothing_and_is_made_once(object_store: type[ObjectStore]) -> None:
+    """The probe is deleted, and the second create makes none."""
+    files = FsspecFiles("s3://bucket/c")
+    files.create("a", [b"x"])
+    assert sorted(object_store.store) == ["/bucket/c/a"]
+    object_store.failing = ("ls", AssertionError("no call but one"))
+    files.create("b", [b"x"])
+    assert sorted(object_store.store) == ["/bucket/c/a", "/bucket/c/b"]
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A protocol whose package is not installed says so before anything is done."""
+    monkeypatch.delitem(_registry, "gs", raising=False)
+    monkeypatch.setitem(known_implementations, "gs", {"class": "no_such.Package", "err": "get it"})
+    with pytest.raises(
+        StorageRefusedError, match=r"get it; .* package of that protocol is installed"
+    ):
+        FsspecFiles("gs://bucket").create("a", [b"x"])
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (FileExistsError("there"), AlreadyExistsError),
+        (PermissionError("no"), StorageRefusedError),
+        (FileNotFoundError("no bucket"), StorageRefusedError),
+        (NotImplementedError("no"), StorageRefusedError),
+        (TimeoutError("slow"), StorageUncertainError),
+        (OSError("connection reset"), StorageUncertainError),
+        (RuntimeError("anything else"), StorageUncertainError),
+    ],
+)
+def test_errors_of_a_create_tell_whether_it_may_have_happened(
+    object_store: type[ObjectStore], error: Exception, kind: type[CheckpointError]
+) -> None:
+    """What was refused did not happen; what was lost on the way may have."""
+    files = FsspecFiles("s3://bucket/c")
+    files.require_exclusive_create()
+    object_store.failing = ("create", error)
+    with pytest.raises(kind, match=r"s3://bucket/c/a") as raised:
+        files.create("a", [b"x"])
+    assert type(raised.value) is kind
+    assert raised.value.__cause__ is error
+
+
+def test_an_error_of_the_network_is_not_taken_for_absence(
+    object_store: type[ObjectStore],
+) -> None:
+    """A listing or a look that failed is an error: no commits would mean to start from nothing."""
+    files = FsspecFiles("s3://bucket/c")
+    files.create("commits/1", [b"x"])
+    object_store.failing = ("ls", OSError("connection reset"))
+    with pytest.raises(StorageRefusedError, match=r"cannot list .*connection reset"):
+        files.list("commits/")
+    object_store.failing = ("info", OSError("connection reset"))
+    with pytest.raises(StorageRefusedError, match=r"cannot look at .*connection reset"):
+        files.exists("commits/1")
+    with pytest.raises(StorageRefusedError, match="cannot read"):
+        list(files.read_chunks("commits/1", 10))
+
+
+def test_passwords_and_options_are_not_shown() -> None:
+    """What is printed, or goes into a message, has no secrets."""
+    files = FsspecFiles("s3://user:hunter2@host/x", key="hunter3")
+    assert files.url == "s3://user:***@host/x"
+    assert repr(files) == "FsspecFiles('s3://user:***@host/x')"
+    assert FsspecFiles("abfs://box@account.net/x").url == "abfs://box@account.net/x"
+
+
+def test_foreign_files_are_not_listed() -> None:
+    """Only names that create could have made are listed."""
+    files = new_files()
+    files.create("d/one", [b"x"])
+    fs, root = fsspec.core.url_to_fs(files.url)
+    for name in (".probe-1", "a b", "one~"):
+        fs.pipe_file(f"{root}/d/{name}", b"x")
+    assert files.list("") == ["d/one"]
+
+
+def test_importing_checkpoint_does_not_import_fsspec() -> None:
+    """Workers on local disks do not pay for it."""
+    code = "import sys, checkpoint; print('fsspec' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,137 @@
+"""Retention: what is dropped is never needed, and what is needed is never dropped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoint import (
+    CommitLog,
+    CommitRecord,
+    ConcurrentWriterError,
+    LocalFiles,
+    OperatorCommit,
+    RetentionPlan,
+    StateFileRef,
+    StorageRefusedError,
+    apply_retention,
+    plan_retention,
+)
+from checkpoint.testing import FaultyFiles
+
+
+def record(time_ms: int, *names: str, epoch: int = 1) -> CommitRecord:
+    """A record of one operator with a partition for each of *names*, by default its own one."""
+    refs = tuple(
+        StateFileRef(f"state/{name}", partition, 1, "0" * 32, 1, 1)
+        for partition, name in enumerate(names or [str(time_ms)])
+    )
+    operators = {"counts": OperatorCommit("stable", refs)}
+    return CommitRecord("stream-1", 0, time_ms, epoch, operators, {})
+
+
+@pytest.mark.parametrize(
+    ("times", "oldest_needed_ms", "dropped"),
+    [
+        ([], 0, []),
+        ([1], 0, []),
+        ([1], 9, []),
+        ([1, 2, 3], 0, []),
+        ([1, 2, 3], 1, []),
+        ([1, 2, 3], 2, [1]),
+        ([1, 3, 5], 4, [1]),
+        ([1, 3, 5], 2, []),
+        ([1, 2, 3], 3, [1, 2]),
+        ([1, 2, 3], 99, [1, 2]),
+        ([3, 1, 2], 99, [1, 2]),
+    ],
+)
+def test_the_newest_that_is_old_enough_and_all_after_it_are_kept(
+    times: list[int], oldest_needed_ms: int, dropped: list[int]
+) -> None:
+    """All older records go with their files; the newest record always stays."""
+    plan = plan_retention([record(time_ms) for time_ms in times], oldest_needed_ms)
+    assert plan == RetentionPlan(tuple(dropped), tuple(f"state/{time}" for time in dropped))
+
+
+def test_a_file_that_a_kept_record_names_is_kept() -> None:
+    """An operator whose state did not change may be named again by later records."""
+    records = [record(1, "a", "b"), record(2, "a", "c"), record(3, "a", "d")]
+    assert plan_retention(records, 2) == RetentionPlan((1,), ("state/b",))
+    assert plan_retention(records, 3) == RetentionPlan((1, 2), ("state/b", "state/c"))
+
+
+@given(
+    st.dictionaries(st.integers(0, 30), st.sets(st.sampled_from("abcdef"), min_size=1)),
+    st.integers(0, 30),
+)
+def test_no_plan_touches_what_is_needed(names: dict[int, set[str]], oldest_needed_ms: int) -> None:
+    """Every record that a restart at or after the oldest needed time reads stays whole."""
+    records = [record(time_ms, *sorted(files)) for time_ms, files in names.items()]
+    plan = plan_retention(records, oldest_needed_ms)
+    kept = [each for each in records if each.batch_time_ms not in plan.batch_times_ms]
+    for needed_ms in range(oldest_needed_ms, 31):
+        usable = [each.batch_time_ms for each in records if each.batch_time_ms <= needed_ms]
+        if usable:
+            assert max(usable) not in plan.batch_times_ms
+    assert not any(each.file_names() & set(plan.state_files) for each in kept)
+    assert bool(kept) == bool(records)
+    dropped = {each.batch_time_ms for each in records} - {each.batch_time_ms for each in kept}
+    assert dropped == set(plan.batch_times_ms)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> CommitLog:
+    log = CommitLog(LocalFiles(str(tmp_path)))
+    for time_ms in (1000, 2000, 3000):
+        log.files.create(f"state/{time_ms}", [b"x"])
+        log.commit(record(time_ms))
+    return log
+
+
+def records_of(log: CommitLog) -> list[CommitRecord]:
+    return [log.read(time_ms) for time_ms in log.times()]
+
+
+def test_a_plan_deletes_what_it_says_and_can_be_applied_again(log: CommitLog) -> None:
+    """Records and files go, the others stay, and the second time there is nothing to do."""
+    plan = plan_retention(records_of(log), 2500)
+    for _ in range(2):
+        apply_retention(log, plan, epoch=1)
+        assert log.times() == [2000, 3000]
+        assert log.files.list("state/") == ["state/2000", "state/3000"]
+
+
+def test_state_files_go_before_the_record_that_names_them(log: CommitLog) -> None:
+    """As long as a file of it may be there, a record is there that knows its name."""
+    plan = plan_retention(records_of(log), 9999)
+    recorded = FaultyFiles(log.files, at=0)
+    apply_retention(CommitLog(recorded), plan, epoch=1)
+    deletes = [call for call in recorded.calls if call.startswith("delete")]
+    assert [call.split("/")[0] for call in deletes] == ["delete state"] * 2 + ["delete commits"] * 2
+
+
+def test_an_older_driver_deletes_nothing(log: CommitLog) -> None:
+    """A driver that was replaced and does not know it yet may not clean up."""
+    plan = plan_retention(records_of(log), 9999)
+    log.commit(record(4000, epoch=2))
+    before = log.files.list("")
+    with pytest.raises(ConcurrentWriterError, match="epoch 2 has taken over") as raised:
+        apply_retention(log, plan, epoch=1)
+    assert (raised.value.epoch, raised.value.other_epoch) == (1, 2)
+    assert log.files.list("") == before
+    apply_retention(log, plan, epoch=2)
+    assert log.times() == [3000, 4000]
+
+
+def test_what_cannot_be_deleted_stops_the_rest(log: CommitLog) -> None:
+    """A refusal is reported, and the record that knows the name stays."""
+    plan = plan_retention(records_of(log), 9999)
+    faulty = FaultyFiles(log.files, 4, "before", StorageRefusedError)
+    with pytest.raises(StorageRefusedError, match="delete state/2000"):
+        apply_retention(CommitLog(faulty), plan, epoch=1)
+    assert log.times() == [1000, 2000, 3000]
+    assert log.files.list("state/") == ["state/2000", "state/3000"]
