@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from struct import Struct
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pyspark import RDD, SparkContext
 from pyspark.serializers import NoOpSerializer
@@ -58,10 +59,9 @@ def shuffle_frames(routed: RDD[bytes], partitioner: StablePartitioner) -> RDD[by
     """
     spark = routed.context
     routed._bypass_serializer = True  # type: ignore[attr-defined]
-    jvm: Any = spark._jvm
-    pairs = jvm.PairwiseRDD(routed._jrdd.rdd()).asJavaPairRDD()
-    jvm_partitioner = jvm.PythonPartitioner(partitioner.numPartitions, partitioner.jvm_id)
-    moved = jvm.PythonRDD.valueOfPair(pairs.partitionBy(jvm_partitioner))
+    classes = _classes_of(spark)
+    pairs = classes.pairwise_rdd(routed._jrdd.rdd()).asJavaPairRDD()
+    moved = classes.python_rdd.valueOfPair(pairs.partitionBy(classes.partitioner(partitioner)))
     return _of_frames(spark, moved, partitioner)
 
 
@@ -89,6 +89,34 @@ def unite_frames(first: RDD[bytes], second: RDD[bytes]) -> RDD[bytes]:
     if united.getNumPartitions() != partitioner.numPartitions:
         raise ValueError(f"an RDD that claims {partitioner!r} is not partitioned by it")
     return united
+
+
+class _Classes:
+    """The JVM's classes and partitioners that every batch needs: each look-up is a round trip."""
+
+    def __init__(self, spark: SparkContext) -> None:
+        jvm: Any = spark._jvm
+        self.pairwise_rdd = jvm.PairwiseRDD
+        self.python_rdd = jvm.PythonRDD
+        self._python_partitioner = jvm.PythonPartitioner
+        self._partitioners: dict[StablePartitioner, Any] = {}
+
+    def partitioner(self, partitioner: StablePartitioner) -> Any:
+        known = self._partitioners
+        if partitioner not in known:
+            known[partitioner] = self._python_partitioner(
+                partitioner.numPartitions, partitioner.jvm_id
+            )
+        return known[partitioner]
+
+
+_classes: WeakKeyDictionary[SparkContext, _Classes] = WeakKeyDictionary()
+
+
+def _classes_of(spark: SparkContext) -> _Classes:
+    if spark not in _classes:
+        _classes[spark] = _Classes(spark)
+    return _classes[spark]
 
 
 def _of_frames(spark: SparkContext, jrdd: Any, partitioner: StablePartitioner | None) -> RDD[bytes]:

@@ -254,6 +254,18 @@ def test_a_long_block_that_is_not_there_asks_for_no_memory() -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize(("blocks", "records"), [(1, 3), (2, 4), (0, 0)])
+def test_a_footer_that_counts_otherwise_is_refused(blocks: int, records: int) -> None:
+    """The counts of the footer are compared with what was read, even if its crc is right."""
+    data = written([(b"one", 1), (b"two", 2)])
+    start = data.rindex(b"FOOT")
+    chain = int.from_bytes(block_bytes(data, b"two")[16:20], "little")
+    footer = b"FOOT" + blocks.to_bytes(8, "little") + records.to_bytes(8, "little")
+    forged = footer + crc32(footer, chain).to_bytes(4, "little") + data[start + 24 :]
+    with pytest.raises(CorruptCheckpointError, match="holds 2 blocks and 3 records; expected"):
+        read(data[:start] + forged)
+
+
 def test_a_header_that_is_no_object_is_refused() -> None:
     """JSON of another type cannot be a header, even if its crc is right."""
     encoded = json.dumps([1]).encode()

@@ -20,6 +20,7 @@ from checkpoint import (
     FsspecFiles,
     StorageRefusedError,
     StorageUncertainError,
+    fsspec_files,
 )
 from checkpoint.testing import check_files
 
@@ -29,13 +30,14 @@ def new_files() -> FsspecFiles:
 
 
 class ObjectStore(MemoryFileSystem):
-    """An object store in memory that answers one call with an error."""
+    """An object store in memory that keeps listings, as s3fs does, and can be made to fail."""
 
     protocol = "s3"
     cachable = False
     store: ClassVar[dict[str, Any]] = {}
     pseudo_dirs: ClassVar[list[str]] = [""]
     failing: tuple[str, BaseException] | None = None
+    listings: ClassVar[dict[str, Any]] = {}
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
@@ -51,7 +53,12 @@ class ObjectStore(MemoryFileSystem):
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
         self._maybe_fail("ls")
-        return super().ls(path, detail, **options)
+        if path not in self.listings:
+            self.listings[path] = super().ls(path, detail, **options)
+        return self.listings[path]
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        self.listings.clear()
 
     def info(self, path: str, **options: Any) -> Any:
         self._maybe_fail("info")
@@ -167,6 +174,31 @@ def test_an_error_of_the_network_is_not_taken_for_absence(
         files.exists("commits/1")
     with pytest.raises(StorageRefusedError, match="cannot read"):
         list(files.read_chunks("commits/1", 10))
+
+
+def test_what_others_created_since_is_listed(object_store: type[ObjectStore]) -> None:
+    """The listing that fsspec remembers is not taken for the listing of now."""
+    files = FsspecFiles("s3://bucket/c")
+    files.create("commits/1", [b"x"])
+    assert files.list("commits/") == ["commits/1"]
+    object_store.store["/bucket/c/commits/2"] = object_store.store["/bucket/c/commits/1"]
+    assert files.list("commits/") == ["commits/1", "commits/2"]
+
+
+def test_in_memory_one_thread_creates_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fsspec's memory looks first and stores then; a lock makes one step of the two."""
+    files = new_files()
+    files.require_exclusive_create()
+    held = []
+    store = MemoryFileSystem.pipe_file
+
+    def pipe_file(*args: Any, **options: Any) -> None:
+        held.append(fsspec_files._memory_lock.locked())
+        store(*args, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", pipe_file)
+    files.create("a", [b"x"])
+    assert held == [True]
 
 
 def test_passwords_and_options_are_not_shown() -> None:

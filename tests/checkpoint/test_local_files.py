@@ -192,6 +192,14 @@ def test_errors_name_the_file_and_the_remedy(
     assert isinstance(raised.value.__cause__, OSError)
 
 
+def test_short_writes_are_continued(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system that takes fewer bytes than it was given gets the rest as well."""
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:7]))
+    assert files.create("one", [b"0123456789", b"abcdefghij"]) == 20
+    assert files.read("one") == b"0123456789abcdefghij"
+
+
 def test_a_failed_sync_is_not_tried_again_on_the_same_file(
     files: LocalFiles, faulty_os: Callable[..., Any]
 ) -> None:
