@@ -64,7 +64,7 @@ class FrameTotals:
     """What a file adds up to; complete when all of its frames were written or read.
 
     The digest is blake2b over the heads of all frames, which hold the crc of every payload. It
-    identifies a file at 24 bytes of hashing a block; over the payloads themselves it would take
+    identifies a file at 20 bytes of hashing a block; over the payloads themselves it would take
     three times as long as all the rest. It finds files that were mixed up or damaged, and it is no
     defence against someone who forges them.
     """

@@ -218,10 +218,12 @@ def _link(temp: str, path: str) -> bool:
     """Give the file *temp* its final name; False if another file has that name."""
     try:
         os.link(temp, path)
-    except FileExistsError:
+    except FileExistsError as error:
         # NFS repeats a request whose answer was lost, and then meets its own link.
-        with _refusing("look at", temp):
+        try:
             return os.stat(temp).st_nlink == 2
+        except OSError:
+            raise StorageUncertainError(_message("link", path, error)) from error
     except OSError as error:
         if error.errno in _LINK_REFUSALS:
             raise StorageRefusedError(_message("link", path, error)) from error

@@ -5,7 +5,8 @@ Planning is a pure function of the records, executing it is a loop. Two things k
 * State files go first, the record that names them last. A record is the only place where their
   names are written down, so it is also the list of what is left to do: after a crash half way the
   record is still there, the next plan holds it again, and deleting what is gone is fine. The other
-  way round a crash would leave files that nothing names and nobody ever deletes.
+  way round a crash would leave files that nothing names and nobody ever deletes. (Deletes are not
+  synced: a power loss may bring a file back, which is an orphan at worst.)
 * Nobody reads a record that lost files, because a plan drops only records older than the newest
   one that is old enough to restart from, and that one is kept whole.
 """

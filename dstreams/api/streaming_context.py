@@ -199,7 +199,7 @@ class StreamingContext:
         Files must be moved there, complete, from elsewhere on the file system. Names that begin
         with ``.`` or ``_`` are skipped.
         """
-        return self._input(TextFileSource(directory), "textFileStream")
+        return self._input(TextFileSource(directory, self._clock.now_ms()), "textFileStream")
 
     def union(self, *dstreams: DStream) -> DStream:
         """Unite streams of one element type and one slide duration.

@@ -28,6 +28,7 @@ class History:
         self._spark = spark
         self._unpersist = unpersist
         self._rdds: dict[Node, dict[int, RDD[Any] | None]] = {node: {} for node in plan.nodes}
+        self._persisted_here: set[RDD[Any]] = set()
         self._lock = RLock()
 
     @property
@@ -73,8 +74,7 @@ class History:
         with self._lock:
             old = self._rdds[node].get(time_ms)
             self._rdds[node][time_ms] = self._persisted(node, rdd)
-            if old is not None and self._unpersist:
-                old.unpersist()
+            self._release(old)
 
     def forget(self, time_ms: int) -> None:
         """Forget what no batch after the one at *time_ms* can ask for."""
@@ -82,18 +82,25 @@ class History:
             for node, plan in self._plan.nodes.items():
                 known = self._rdds[node]
                 for old in [time for time in known if time <= time_ms - plan.remember_ms]:
-                    rdd = known.pop(old)
-                    if rdd is not None and self._unpersist:
-                        rdd.unpersist()
+                    self._release(known.pop(old))
 
     def clear(self) -> None:
         """Forget everything, without a word to Spark: it may have stopped."""
         with self._lock:
             for known in self._rdds.values():
                 known.clear()
+            self._persisted_here.clear()
 
     def _persisted(self, node: Node, rdd: RDD[Any]) -> RDD[Any]:
         level = self._plan.nodes[node].storage_level
         if level is not None and not rdd.is_cached:
             rdd.persist(level)
+            self._persisted_here.add(rdd)
         return rdd
+
+    def _release(self, rdd: RDD[Any] | None) -> None:
+        """Unpersist what was persisted here; what a user persisted stays as it is."""
+        if rdd in self._persisted_here:
+            self._persisted_here.discard(rdd)
+            if self._unpersist:
+                rdd.unpersist()

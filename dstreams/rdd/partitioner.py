@@ -180,8 +180,8 @@ class StablePartitioner(PySparkPartitioner):  # type: ignore[misc]
         return int.from_bytes(digest, "big") >> 1
 
     def __call__(self, key: Any) -> int:
-        place: int = self.partitionFunc(key)
-        return place % self.numPartitions
+        place: int = self.partitionFunc(key) % self.numPartitions
+        return place
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -95,6 +95,7 @@ class SocketTextReader:
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._in_outage = False
+        self._planned_bytes: dict[int, int] = {}
         self._thread = threading.Thread(target=self._run, name=source.name, daemon=True)
 
     def start(self) -> None:
@@ -103,8 +104,9 @@ class SocketTextReader:
     def plan(self, batch_time_ms: int) -> PlannedInput:
         with self._changed:
             blocks, too_long = self._lines.take()
+            data = b"".join(blocks)
+            self._planned_bytes[batch_time_ms] = len(data)
             self._changed.notify_all()
-        data = b"".join(blocks)
         records = data.count(b"\n")
         description = f"{records} lines, {len(data)} bytes"
         if too_long:
@@ -113,6 +115,7 @@ class SocketTextReader:
         return PlannedInput(batch_time_ms, data, records, description)
 
     def rdd(self, planned: PlannedInput) -> RDD[str]:
+        self._make_room(planned.batch_time_ms)
         spark = self._environment.spark
         if not planned.content:
             return spark.emptyRDD()
@@ -120,7 +123,14 @@ class SocketTextReader:
         return spark.parallelize(pieces, partitions).mapPartitions(_lines_of)
 
     def release(self, batch_time_ms: int) -> None:
-        """Nothing: the bytes of a batch live as long as its plan."""
+        self._make_room(batch_time_ms)
+
+    def _make_room(self, batch_time_ms: int) -> None:
+        """Stop counting batches up to this time: their bytes are in Spark, or not needed."""
+        with self._changed:
+            for time_ms in [time_ms for time_ms in self._planned_bytes if time_ms <= batch_time_ms]:
+                del self._planned_bytes[time_ms]
+            self._changed.notify_all()
 
     def stop_receiving(self) -> None:
         with self._changed:
@@ -199,8 +209,9 @@ class SocketTextReader:
         """Wait until lines may be added; False when receiving has to end."""
 
         def may_go_on() -> bool:
-            room = self._lines.complete_bytes < self._settings.socket_max_buffer_bytes
-            return room or self._stopping.is_set()
+            # Batches that wait for their turn count too: a slow stream makes the sender wait.
+            waiting = self._lines.complete_bytes + sum(self._planned_bytes.values())
+            return waiting < self._settings.socket_max_buffer_bytes or self._stopping.is_set()
 
         with self._changed:
             self._changed.wait_for(may_go_on)

@@ -241,6 +241,20 @@ def test_a_repeated_link_of_nfs_is_recognised(
     assert files.read("one") == b"x"
 
 
+def test_an_existing_name_that_may_be_our_own_link_is_uncertain(
+    files: LocalFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it cannot be found out whose link it is, nobody may say that ours was not made."""
+    files.create("one", [b"x"])
+
+    def fail(path: str) -> os.stat_result:
+        raise OSError(errno.ESTALE, "stale file handle")
+
+    monkeypatch.setattr(os, "stat", fail)
+    with pytest.raises(StorageUncertainError, match=r"cannot link .*one: File exists"):
+        files.create("one", [b"y"])
+
+
 def test_a_deleted_root_is_not_made_anew(tmp_path: Path) -> None:
     """A stream whose directory was deleted fails; it does not go on in an empty one."""
     files = LocalFiles(str(tmp_path / "root"))

@@ -91,6 +91,7 @@ def received(reader: SocketTextReader, data: bytes) -> list[PlannedInput]:
 
     def is_complete() -> bool:
         planned.append(reader.plan(1000 * (len(planned) + 1)))
+        reader.release(planned[-1].batch_time_ms)
         return sum(len(plan.content) for plan in planned) >= len(data)
 
     wait_for(is_complete)
@@ -260,6 +261,26 @@ def test_a_full_buffer_makes_the_sender_wait_and_drops_nothing(
     assert reader._lines.complete_bytes < limit + (64 << 10) + 20
     planned = received(reader, data)
     assert max(len(plan.content) for plan in planned) < limit + (64 << 10) + 20
+    sender.join(20)
+    assert not sender.is_alive()
+
+
+def test_batches_that_wait_for_their_turn_count_towards_the_buffer(
+    surroundings: Surroundings, server: Server, start: StartReader
+) -> None:
+    """Planning a batch makes no room for more; running it does."""
+    limit = 1_000_000
+    reader = start(server.port, surroundings.environment(socket_max_buffer_bytes=limit))
+    data = b"".join(b"line %07d\n" % number for number in range(2_000_000))
+    sender = threading.Thread(target=server.send, args=(data,), daemon=True)
+    sender.start()
+    wait_for(lambda: reader._lines.complete_bytes >= limit)
+    first = reader.plan(1000)
+    assert len(first.content) >= limit
+    assert reader.plan(2000).content == b""
+    assert sender.is_alive()
+    reader.release(2000)
+    received(reader, data[len(first.content) :])
     sender.join(20)
     assert not sender.is_alive()
 
