@@ -7,7 +7,8 @@ hand, and both see the same batch.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,6 +80,7 @@ class Engine:
         self.plan = plan
         self.history = history
         self.readers = readers
+        self.names = _names(readers)
         self._durability = durability
         self._clock = clock
         self._overdue: set[Node] = set()
@@ -88,10 +90,6 @@ class Engine:
     def next_time_ms(self) -> int:
         """Time of the batch after the last one that was planned."""
         return self._last_planned_ms + self.plan.batch_ms
-
-    def skip_to(self, time_ms: int) -> None:
-        """Let the next batch be the one at *time_ms*."""
-        self._last_planned_ms = time_ms - self.plan.batch_ms
 
     def plan_batch(self) -> Batch:
         """Fix what the next batch reads. A source that fails makes a batch that fails."""
@@ -108,7 +106,7 @@ class Engine:
         return Batch(batch_id, time_ms, inputs, self._clock.now_ms(), failure)
 
     def run_batch(self, batch: Batch) -> BatchResult:
-        """Run a batch from its input to its commit; never raises what a batch can fail with."""
+        """Run a batch from its input to its commit; what it fails with is in the result."""
         return _BatchRun(self, batch).run()
 
     # What a run asks of the engine -----------------------------------------------------------
@@ -142,7 +140,7 @@ class Engine:
                 self.history.replace(node, batch.time_ms, self._durability.read(files, rdd))
             self._overdue.discard(node)
 
-    def after_commit(self, batch: Batch, written: Mapping[Node, WrittenRdd]) -> None:
+    def clean_up(self, batch: Batch, written: Mapping[Node, WrittenRdd]) -> None:
         """Forget and delete what no later batch needs."""
         self.history.forget(batch.time_ms)
         for stream in batch.inputs:
@@ -175,8 +173,10 @@ class _BatchRun:
             if not isinstance(self._error, DurabilityError):
                 for output_id, (output, rdd) in jobs.items():
                     self._run_output(output_id, output, rdd)
-            if self._error is None:
+                # A failed output does not undo the state: the next batch builds on it, and what
+                # the record says is the state, not that every output saw it.
                 self._commit(written)
+                self._clean_up(written)
         return BatchResult(self._info(started_ms, len(jobs)), self._error)
 
     def _generate(self) -> dict[int, tuple[OutputOperation, RDD[Any]]]:
@@ -224,21 +224,20 @@ class _BatchRun:
             self._engine.commit(self._batch, written)
         except CheckpointError as error:
             self._fail("committing its state", error, DurabilityError)
-            return
+
+    def _clean_up(self, written: dict[Node, WrittenRdd]) -> None:
         try:
-            self._engine.after_commit(self._batch, written)
+            self._engine.clean_up(self._batch, written)
         except Exception:
             logger.warning(
-                "batch at %d ms is committed, but cleaning up after it failed",
-                self._batch.time_ms,
-                exc_info=True,
+                "cleaning up after the batch at %d ms failed", self._batch.time_ms, exc_info=True
             )
 
     def _fail(
         self, where: str, error: Exception, kind: type[BatchFailedError] = BatchFailedError
     ) -> None:
-        """Keep the first error of the batch."""
-        if self._error is None:
+        """Keep the first error of the batch, but let nothing hide that the storage failed."""
+        if self._error is None or kind is DurabilityError:
             time_ms = self._batch.time_ms
             message = f"batch at {time_ms} ms failed in {where}: {summarize(error)}"
             self._error = kind(message, time_ms)
@@ -250,7 +249,7 @@ class _BatchRun:
             batch_id=self._batch.batch_id,
             batch_time_ms=self._batch.time_ms,
             records={
-                stream.source.name: planned.records
+                self._engine.names[stream]: planned.records
                 for stream, planned in self._batch.inputs.items()
             },
             submitted_ms=self._batch.submitted_ms,
@@ -260,3 +259,14 @@ class _BatchRun:
             outcome="failed" if failed else "succeeded" if jobs else "empty",
             failure=str(self._error) if failed else None,
         )
+
+
+def _names(streams: Iterable[InputDStream]) -> dict[InputDStream, str]:
+    """Name each input stream by its source, and by its number where several have that name."""
+    counts = Counter(stream.source.name for stream in streams)
+    return {
+        stream: stream.source.name
+        if counts[stream.source.name] == 1
+        else f"{stream.source.name} #{stream.stream_id}"
+        for stream in streams
+    }
