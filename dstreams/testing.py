@@ -124,16 +124,18 @@ class BatchDriver:
         return collected
 
     def run(self, n: int) -> list[BatchInfo]:
-        """Run the next *n* batches; may be called again.
+        """Run the next *n* batches; may be called again, after a batch that failed as well.
 
         Raises:
-            BatchFailedError: a batch failed.
+            BatchFailedError: a batch failed; outputs that did not see it have None for it.
         """
         infos: list[BatchInfo] = []
         for _ in range(n):
-            infos += self.context.step()
-            for collected, seen in self._outputs:
-                collected.append(seen.get(len(collected)))
+            try:
+                infos += self.context.step()
+            finally:
+                for collected, seen in self._outputs:
+                    collected.append(seen.pop(len(collected), None))
         return infos
 
     def stop(self) -> None:

@@ -81,6 +81,9 @@ class Stream:
     def slice(self, begin: datetime | float, end: datetime | float) -> list[RDD[Any]]:
         """Return the RDDs of this stream from *begin* to *end*, both included.
 
+        Those of batches that ran and are remembered
+        (:meth:`~dstreams.StreamingContext.remember`); unlike in Spark none is computed.
+
         Args:
             begin: batch time as a datetime (naive: local time) or in seconds since the epoch; a
                 time between two batches is floored.

@@ -509,4 +509,4 @@ class StreamingContext:
                 batch_datetime(begin),
                 batch_datetime(end),
             )
-        return list(self._engine.history.between(node, begin - slide, end))
+        return self._engine.history.remembered(node, begin - slide, end)

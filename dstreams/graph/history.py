@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from threading import RLock
 from typing import Any
 
@@ -10,12 +9,14 @@ from pyspark import RDD, SparkContext
 
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
+from dstreams.rdd.shuffle import BlockPairsRDD
 
 
 class History:
     """Makes each RDD once, persists it as planned, and forgets it when nobody can ask any more.
 
-    "No RDD" is not remembered, except for what the runtime fed: asking again asks the node again.
+    "No RDD" is not remembered, except for what the runtime fed and for streams that ask for their
+    own past: asking again asks the node again.
 
     Args:
         plan: the frozen graph.
@@ -50,19 +51,24 @@ class History:
                 return known[time_ms]
             if not self._plan.fires(node, time_ms):
                 return None
+            if node.asks_itself:
+                self._catch_up(node, time_ms)
             made = node.compute(time_ms, self)
             if made is not None:
                 known[time_ms] = self._persisted(node, made)
+            elif node.asks_itself:
+                known[time_ms] = None
             return made
 
-    def between(self, node: Node, after_ms: int, upto_ms: int) -> Iterator[RDD[Any]]:
-        """The RDDs of *node* in the half-open range of times (after_ms, upto_ms], oldest first."""
-        zero, slide = self._plan.zero_ms, node.slide_ms
-        first = max(after_ms, zero) - (max(after_ms, zero) - zero) % slide + slide
-        for time_ms in range(first, upto_ms + 1, slide):
-            rdd = self.at(node, time_ms)
-            if rdd is not None:
-                yield rdd
+    def remembered(self, node: Node, after_ms: int, upto_ms: int) -> list[RDD[Any]]:
+        """The RDDs of *node* at times in (after_ms, upto_ms] that are remembered, oldest first.
+
+        None is made: ahead of its batch, or from input of which a part is forgotten, an RDD would
+        hold other records, and be what later batches build on.
+        """
+        with self._lock:
+            known = sorted(self._rdds[node].items())
+            return [rdd for time, rdd in known if after_ms < time <= upto_ms and rdd is not None]
 
     def times(self, node: Node) -> list[int]:
         """Batch times of *node* that are remembered, sorted."""
@@ -91,9 +97,20 @@ class History:
                 known.clear()
             self._persisted_here.clear()
 
+    def _catch_up(self, node: Node, time_ms: int) -> None:
+        """Make what is missing before *time_ms*, oldest first.
+
+        Each asks for the one before it: after an hour without an RDD, or of batches that failed
+        before they were made, Python would not go that deep.
+        """
+        before = (known for known in self._rdds[node] if known < time_ms)
+        newest = max(before, default=self._plan.zero_ms)
+        for missing in range(newest + node.slide_ms, time_ms, node.slide_ms):
+            self.at(node, missing)
+
     def _persisted(self, node: Node, rdd: RDD[Any]) -> RDD[Any]:
         level = self._plan.nodes[node].storage_level
-        if level is not None and not rdd.is_cached:
+        if level is not None and not _is_persisted(rdd):
             rdd.persist(level)
             self._persisted_here.add(rdd)
         return rdd
@@ -104,3 +121,7 @@ class History:
             self._persisted_here.discard(rdd)
             if self._unpersist:
                 rdd.unpersist()
+
+
+def _is_persisted(rdd: RDD[Any]) -> bool:
+    return (rdd.blocks if isinstance(rdd, BlockPairsRDD) else rdd).is_cached

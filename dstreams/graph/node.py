@@ -36,6 +36,9 @@ class Node(ABC):
     must_checkpoint: ClassVar[bool] = False
     """Whether the stream grows a lineage without end and so needs durable copies of its RDDs."""
 
+    asks_itself: ClassVar[bool] = False
+    """Whether ``compute`` asks for the stream's own RDD of the batch before."""
+
     default_storage: ClassVar[StorageLevel | None] = None
     """Storage level of the stream's RDDs when the user chooses none; None: not persisted."""
 

@@ -54,6 +54,7 @@ class StateDStream(Node):
     """
 
     must_checkpoint: ClassVar[bool] = True
+    asks_itself: ClassVar[bool] = True
     default_storage: ClassVar[StorageLevel | None] = MEMORY_ONLY_SER
 
     parent: Node

@@ -11,26 +11,40 @@ records are shuffled in them; pairs are made only where somebody asks for pairs.
 
 Layout: side (1 byte), form (1 byte), rows and length of the key column (4 bytes each, unsigned,
 little endian), key column, value column. A column is a pickled list. In form ``SEPARATE`` the value
-column is a list of pickles instead, one for each row: a block has this form when one mutable object
-is the value of several rows, which a common pickle would hand out as one object again, so that
-changing one key's state in place would change the other's.
+column is a list of pickles instead, one for each row: a block has this form when several rows hold
+one mutable object, which a common pickle would hand out as one object again, so that changing one
+key's state in place would change the other's.
 """
 
 from __future__ import annotations
 
+import gc
 import pickle
 import struct
 from collections.abc import Iterable, Iterator
-from enum import IntEnum
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum, IntEnum
+from fractions import Fraction
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, Final
+from uuid import UUID
+
+from pyspark import cloudpickle
 
 _HEADER: Final = struct.Struct("<BBII")
 _COMMON, _SEPARATE = 0, 1
 _PROTOCOL: Final = 5
-_ATOMIC: Final = frozenset({int, float, str, bytes, bool, complex, type(None)})
+_NUMBERS: Final = (int, float, bool, complex, Decimal, Fraction)
+_TIMES: Final = (date, datetime, time, timedelta, timezone)
+_FUNCTIONS: Final = (FunctionType, BuiltinFunctionType)
+_ATOMIC: Final = frozenset((*_NUMBERS, *_TIMES, *_FUNCTIONS, str, bytes, UUID, type(None)))
 
 TARGET_BYTES: Final = 1 << 20
 """Size that a block should have."""
+
+MAX_BYTES: Final = 4 * TARGET_BYTES
+"""Size that a block of more than one row has at most."""
 
 MAX_ROWS: Final = 10_000
 """Rows a block has at most: enough to make the cost of a block vanish behind that of its rows."""
@@ -93,16 +107,23 @@ def encode_block(
     form = _COMMON
     column: list[Any] = values
     try:
-        if not _ATOMIC.issuperset(map(type, values)) and _repeats_a_mutable(values):
-            form, column = _SEPARATE, [pickle.dumps(value, _PROTOCOL) for value in values]
-        value_bytes = pickle.dumps(column, _PROTOCOL)
-        key_bytes = pickle.dumps(keys, _PROTOCOL) if key_column is None else key_column
+        if not _ATOMIC.issuperset(map(type, values)) and _share_a_mutable(values):
+            form, column = _SEPARATE, list(map(_dumps, values))
+        value_bytes = _dumps(column)
+        key_bytes = _dumps(keys) if key_column is None else key_column
     except Exception as error:
         raise _explain_unpicklable(
             keys if key_column is None else pickle.loads(key_column), values
         ) from error
     header = _HEADER.pack(side, form, len(values), len(key_bytes))
     return b"".join((header, key_bytes, value_bytes))
+
+
+def _dumps(value: Any) -> bytes:
+    try:
+        return pickle.dumps(value, _PROTOCOL)
+    except Exception:  # a class of __main__, which has another name in a worker
+        return cloudpickle.dumps(value, _PROTOCOL)  # type: ignore[no-any-return]
 
 
 class UnpicklableError(TypeError):
@@ -113,7 +134,7 @@ def _explain_unpicklable(keys: list[Any], values: list[Any]) -> UnpicklableError
     for key, value in zip(keys, values, strict=True):
         for name, part in (("value", value), ("key", key)):
             try:
-                pickle.dumps(part, _PROTOCOL)
+                _dumps(part)
             except Exception as error:
                 return UnpicklableError(
                     f"the {name} of type {type(part).__name__} of key {shorten(key)} cannot be "
@@ -122,15 +143,34 @@ def _explain_unpicklable(keys: list[Any], values: list[Any]) -> UnpicklableError
     return UnpicklableError("the values of a block cannot be pickled together")
 
 
-def _repeats_a_mutable(values: list[Any]) -> bool:
-    if len(set(map(id, values))) == len(values):
-        return False
-    seen = set()
-    for value in values:
-        if id(value) in seen and not _is_immutable(value):
-            return True
+def _share_a_mutable(values: list[Any]) -> bool:
+    """Whether some object that can be changed is reached twice, by any way, from *values*."""
+    above: list[set[int]] = []
+    level = values
+    while True:
+        kinds = set(map(type, level))
+        # Classes and members of an Enum are pickled by their name.
+        fixed = {kind for kind in kinds if kind in _ATOMIC or issubclass(kind, (type, Enum))}
+        if fixed == kinds:
+            return False
+        if fixed:
+            level = [value for value in level if type(value) not in fixed]
+        ids = set(map(id, level))
+        if len(ids) < len(level) or not all(map(ids.isdisjoint, above)):
+            if not all(map(_is_immutable, _repeated(level, above))):
+                return True
+            level = list({id(value): value for value in level}.values())
+        above.append(ids)
+        # What pickling these values would visit next, at the speed of C.
+        level = gc.get_referents(*level)
+
+
+def _repeated(level: list[Any], above: list[set[int]]) -> Iterator[Any]:
+    seen = set().union(*above)
+    for value in level:
+        if id(value) in seen:
+            yield value
         seen.add(id(value))
-    return False
 
 
 def _is_immutable(value: Any) -> bool:
@@ -144,25 +184,31 @@ class BlockBuilder:
 
     The size of a row is learned from the blocks made so far, so rows of a megabyte each end up in
     blocks of one, and rows of ten bytes in blocks of :data:`MAX_ROWS`.
+
+    Args:
+        side: what the values are.
+
+    Attributes:
+        limit: how many rows the next block is to have.
     """
 
     def __init__(self, side: Side) -> None:
         self._side = side
         self._keys: list[Any] = []
         self._values: list[Any] = []
-        self._limit = 64
+        self.limit = 64
 
     def add(self, key: Any, value: Any) -> bytes | None:
         """Add one pair; returns a block when one is full."""
         self._keys.append(key)
         self._values.append(value)
-        return self._encode() if len(self._keys) >= self._limit else None
+        return self._encode() if len(self._keys) >= self.limit else None
 
     def extend(self, keys: Iterable[Any], values: Iterable[Any]) -> Iterator[bytes]:
         """Add two columns of the same length; yields each block that gets full."""
         self._keys.extend(keys)
         self._values.extend(values)
-        while len(self._keys) >= self._limit:
+        while len(self._keys) >= self.limit:
             yield self._encode()
 
     def flush(self) -> Iterator[bytes]:
@@ -171,13 +217,15 @@ class BlockBuilder:
             yield self._encode()
 
     def _encode(self) -> bytes:
-        rows = min(self._limit, len(self._keys))
-        keys, values = self._keys[:rows], self._values[:rows]
+        rows = min(self.limit, len(self._keys))
+        block = encode_block(self._side, self._keys[:rows], self._values[:rows])
+        while len(block) > MAX_BYTES and rows > 1:
+            rows = TARGET_BYTES * rows // len(block) or 1
+            block = encode_block(self._side, self._keys[:rows], self._values[:rows])
         del self._keys[:rows], self._values[:rows]
-        block = encode_block(self._side, keys, values)
         fitting = TARGET_BYTES * rows // len(block)
         # Grow by steps: the first rows may be much smaller than those to come.
-        self._limit = max(1, min(MAX_ROWS, fitting, self._limit * 16))
+        self.limit = max(1, min(MAX_ROWS, fitting, self.limit * 16))
         return block
 
 

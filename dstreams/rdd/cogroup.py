@@ -30,6 +30,7 @@ from pyspark.rdd import PipelinedRDD
 
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import (
+    MAX_BYTES,
     MAX_ROWS,
     TARGET_BYTES,
     Block,
@@ -41,7 +42,6 @@ from dstreams.rdd.blocks import (
     shorten,
 )
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.shuffle import NotAPairError, require_pair
 from dstreams.rdd.worker import settle_worker
 
 NewValues = dict[Any, list[Any]]
@@ -152,44 +152,44 @@ class ColumnStep:
             raise UpdateError(f"{self.update.where}: {error}") from error
 
     def _steps(self, frames: Iterable[bytes]) -> Iterator[bytes]:
-        fresh, state = _split_sides(frames)
+        fresh, state = _split_sides(frames, self.update.where)
         seen = None if self.unique else _SeenKeys(self.update.where)
         gathered = BlockBuilder(Side.STATE)
         for block in state:
             if seen is not None:
                 seen.add(block.keys())
             if block.rows >= MAX_ROWS // 8 or block.size >= TARGET_BYTES // 8:
-                yield from self._rewrite(block, fresh)
+                yield from self._rewrite(block, fresh, gathered)
             else:
                 keys, states = self._step(block, fresh)
                 yield from gathered.extend(*_live(keys, states))
         keys = list(fresh)
-        states = self._call(lambda: keys, keys, fresh.values(), repeat(None))
+        states = self._call(len(keys), lambda: keys, keys, fresh.values(), repeat(None))
         yield from gathered.extend(*_live(keys, states))
         yield from gathered.flush()
 
-    def _rewrite(self, block: Block, fresh: NewValues) -> Iterator[bytes]:
+    def _rewrite(self, block: Block, fresh: NewValues, gathered: BlockBuilder) -> Iterator[bytes]:
         """Yield a large block with its new states, in place where it can be."""
         if fresh or self.update.needs_keys:
             keys, states = self._step(block, fresh)
         else:
-            keys, states = None, self._call(block.keys, (), _no_values(), block.values())
+            states = self._call(block.rows, block.keys, (), _no_values(), block.values())
+            keys = None
         if not _has_none(states):
             rewritten = encode_block(Side.STATE, [], states, block.key_column)
-            if len(rewritten) <= 4 * TARGET_BYTES or block.rows == 1:
+            if len(rewritten) <= MAX_BYTES or block.rows == 1:
                 yield rewritten
                 return
-        builder = BlockBuilder(Side.STATE)
-        yield from builder.extend(*_live(block.keys() if keys is None else keys, states))
-        yield from builder.flush()
+        yield from gathered.extend(*_live(block.keys() if keys is None else keys, states))
 
     def _step(self, block: Block, fresh: NewValues) -> tuple[list[Any], list[Any]]:
         keys = block.keys()
         values = map(fresh.pop, keys, _no_values()) if fresh else _no_values()
-        return keys, self._call(lambda: keys, keys, values, block.values())
+        return keys, self._call(block.rows, lambda: keys, keys, values, block.values())
 
     def _call(
         self,
+        rows: int,
         names: Callable[[], list[Any]],
         keys: Iterable[Any],
         values: Iterable[list[Any]],
@@ -198,10 +198,12 @@ class ColumnStep:
         results: list[Any] = []
         try:
             self.update(keys, values, states, results)
+            if len(results) != rows:  # whoever takes from an iterator takes this for its end
+                raise StopIteration
         except Exception as error:
-            key = shorten(names()[len(results)])
+            key = shorten(names()[min(len(results), rows - 1)])
             raise UpdateError(
-                f"{self.update.where} failed for key {key}: {type(error).__name__}: {error}"
+                f"{self.update.where} failed for key {key}: {_said(error)}"
             ) from error
         return results
 
@@ -231,28 +233,37 @@ class IteratorStep:
     def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[bytes]:
         settle_worker()
         entries = self._entries(frames)
-        builder = BlockBuilder(Side.STATE)
-        seen = _SeenKeys(self.update.where)
-        where = self.update.where
         try:
-            for pair in self.update(entries):
-                key, state = require_pair(pair, where)
-                if self.partitioner is not None and self.partitioner(key) != split:
-                    raise self._moved(key, split)
-                seen.add([key])
-                block = builder.add(key, state)
-                if block is not None:
-                    yield block
-        except (NotAPairError, UnpicklableError, UpdateError, DuplicateKeyError):
+            yield from self._states(self.update(entries), split)
+        except (UpdateError, DuplicateKeyError):
             raise
+        except UnpicklableError as error:
+            raise UpdateError(f"{self.update.where}: {error}") from error
         except Exception as error:
-            raise UpdateError(f"{where} failed: {type(error).__name__}: {error}") from error
+            raise UpdateError(f"{self.update.where} failed: {_said(error)}") from error
         for _ in entries:  # a worker whose input is left unread is not used again
             pass
+
+    def _states(self, pairs: Iterable[tuple[Any, Any]], split: int) -> Iterator[bytes]:
+        builder = BlockBuilder(Side.STATE)
+        seen = _SeenKeys(self.update.where)
+        for pair in pairs:
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise UpdateError(
+                    f"{self.update.where} must return pairs of key and state, got "
+                    f"{shorten(pair)} ({type(pair).__name__})"
+                )
+            key, state = pair
+            seen.add([key])
+            if self.partitioner is not None and self.partitioner(key) != split:
+                raise self._moved(key, split)
+            block = builder.add(key, state)
+            if block is not None:
+                yield block
         yield from builder.flush()
 
     def _entries(self, frames: Iterable[bytes]) -> Iterator[tuple[Any, list[Any], Any]]:
-        fresh, state = _split_sides(frames)
+        fresh, state = _split_sides(frames, self.update.where)
         seen = None if self.unique else _SeenKeys(self.update.where)
         for block in state:
             keys = block.keys()
@@ -278,8 +289,11 @@ class _SeenKeys:
 
     def add(self, keys: list[Any]) -> None:
         count = len(self._seen) + len(keys)
-        duplicates = self._seen.intersection(keys)
-        self._seen.update(keys)
+        try:
+            duplicates = self._seen.intersection(keys)
+            self._seen.update(keys)
+        except TypeError as error:
+            raise _unhashable(keys, self._where) from error
         if len(self._seen) != count:
             key = next(iter(duplicates), None) if duplicates else _first_duplicate(keys)
             raise DuplicateKeyError(
@@ -297,16 +311,38 @@ def _first_duplicate(keys: list[Any]) -> Any:
     return key
 
 
-def _split_sides(frames: Iterable[bytes]) -> tuple[NewValues, Iterator[Block]]:
+def _split_sides(frames: Iterable[bytes], where: str) -> tuple[NewValues, Iterator[Block]]:
     """Return the new values by key, and the blocks of the state, which come after them."""
     fresh: NewValues = defaultdict(list)
     blocks = map(decode_block, frames)
     for block in blocks:
         if block.side is Side.STATE:
             return fresh, chain((block,), blocks)
-        for key, value in zip(block.keys(), block.values(), strict=True):
-            fresh[key].append(value)
+        keys = block.keys()
+        try:
+            for key, value in zip(keys, block.values(), strict=True):
+                fresh[key].append(value)
+        except TypeError as error:
+            raise _unhashable(keys, where) from error
     return fresh, iter(())
+
+
+def _unhashable(keys: list[Any], where: str) -> UpdateError:
+    """Return what to say where a user's partition function let such a key pass."""
+    for key in keys:
+        try:
+            {key}  # noqa: B018
+        except TypeError as error:
+            return UpdateError(
+                f"{where}: the key {shorten(key)} cannot be looked up ({error}); use an immutable "
+                "value, for example tuple(key) for a list"
+            )
+    return UpdateError(f"{where}: the keys cannot be looked up")
+
+
+def _said(error: Exception) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _has_none(states: list[Any]) -> bool:

@@ -7,7 +7,11 @@ import re
 from checkpoint import CheckpointError
 
 _TRACEBACK = "Traceback (most recent call last):"
-_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::|$)")
+_NO_WORDS = re.compile(
+    r"\s*$|During handling of the above exception, another exception occurred:$"
+    r"|The above exception was the direct cause of the following exception:$"
+    r"| SQLSTATE: \w{5}$"
+)
 
 
 def summarize(error: BaseException) -> str:
@@ -26,17 +30,20 @@ def is_storage_failure(error: BaseException) -> bool:
 
 
 def _worker_exception(text: str) -> str | None:
-    """Return the last line that names an exception in the last traceback before the Java frames."""
+    """Return the exception that ends the last traceback before the Java frames."""
     start = text.find(_TRACEBACK)
     if start < 0:
         return None
     message: list[str] = []
+    in_frames = False
     for line in text[start:].split("\n\tat ", 1)[0].splitlines():
-        if _EXCEPTION.match(line) and line != _TRACEBACK:
-            message = [line]
-        elif message and line.strip() and not line.startswith((" ", _TRACEBACK[:9])):
-            message.append(line)
-    return " ".join(message).strip() or None
+        if line == _TRACEBACK:
+            in_frames = True
+        elif in_frames and line[:1] not in ("", " "):
+            message, in_frames = [line], False
+        elif not in_frames and not _NO_WORDS.match(line):
+            message.append(line.strip())
+    return " ".join(message) or None
 
 
 def _first_line(text: str) -> str:

@@ -19,13 +19,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Callable
-from datetime import date, datetime, time, timedelta, timezone
+from collections.abc import Callable, Iterable, Iterator
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, Flag
 from fractions import Fraction
+from functools import lru_cache, partial
 from numbers import Number
-from types import CodeType
+from types import CodeType, FunctionType, ModuleType, WrapperDescriptorType
 from typing import Any
 from uuid import UUID
 from zlib import crc32
@@ -40,6 +41,7 @@ STABLE_HASH_NAME = "stable-hash-1"
 
 _MASK = (1 << 61) - 1
 _MIX = 1_000_003
+_PLAIN = frozenset({int, float, str, bytes, bool, type(None)})
 
 
 def stable_hash(key: Any) -> int:
@@ -69,7 +71,8 @@ def _combine(items: Any, start: int) -> int:
     mixed = start
     for item in items:
         mixed = (mixed * _MIX ^ stable_hash(item)) & _MASK
-    return mixed
+    # Low bits come from low bits alone: fold, or round numbers in tuples share few partitions.
+    return mixed ^ mixed >> 32
 
 
 def _hash_other(key: Any) -> int:  # noqa: PLR0911 - one return for each kind of key
@@ -77,26 +80,38 @@ def _hash_other(key: Any) -> int:  # noqa: PLR0911 - one return for each kind of
         return 0x6E6F6E65
     if isinstance(key, Number):  # before Enum: an IntEnum equals its number
         return _hash_number(key)
+    if isinstance(key, (str, bytes, tuple, frozenset)):
+        return _hash_object(key) if _says_what_is_equal(type(key)) else _hash_builtin(key)
+    if isinstance(key, UUID):
+        return hash(key.int)
+    if isinstance(key, (date, time, timedelta)):
+        return _hash_time(key)
+    if isinstance(key, Enum):
+        # Versions of Python differ in the names of combined flags.
+        member = key.value if isinstance(key, Flag) else key.name
+        return _combine((type(key).__module__, type(key).__qualname__, member), 0x656E756D)
+    return _hash_object(key)
+
+
+def _says_what_is_equal(kind: type) -> bool:
+    """Whether a subclass of a builtin type has its own ``__hash__``, or none."""
+    return not isinstance(kind.__hash__, WrapperDescriptorType)
+
+
+def _hash_builtin(key: Any) -> int:
     if isinstance(key, str):
-        return crc32(key.encode("utf-8", "surrogatepass"))
+        return crc32(str.encode(key, "utf-8", "surrogatepass"))
     if isinstance(key, bytes):
         return crc32(key, 1)
     if isinstance(key, tuple):
         return _combine(key, 0x345678)
-    if isinstance(key, frozenset):
-        # A sum does not depend on the order of iteration.
-        return _combine([sum(map(stable_hash, key)) & _MASK, len(key)], 0x66736574)
-    if isinstance(key, UUID):
-        return hash(key.int)
-    if isinstance(key, Enum):
-        return _combine((type(key).__module__, type(key).__qualname__, key.name), 0x656E756D)
-    if isinstance(key, (date, time, timedelta)):
-        return _hash_time(key)
-    return _hash_object(key)
+    # A sum does not depend on the order of iteration.
+    return _combine([sum(map(stable_hash, key)) & _MASK, len(key)], 0x66736574)
 
 
 def _hash_number(key: Any) -> int:
-    if key != key:  # noqa: PLR0124 - the definition of NaN, for every numeric type
+    is_nan = key.is_nan() if isinstance(key, Decimal) else key != key  # noqa: PLR0124
+    if is_nan:
         raise TypeError(
             "NaN cannot be a key, because it does not equal itself; map it to None first"
         )
@@ -106,23 +121,31 @@ def _hash_number(key: Any) -> int:
 
 
 def _hash_time(key: date | time | timedelta) -> int:
-    if isinstance(key, datetime):
-        if key.utcoffset() is None:
-            return crc32(key.replace(fold=0).isoformat().encode())
-        return crc32(key.astimezone(timezone.utc).isoformat().encode(), 1)
-    if isinstance(key, date):
-        return crc32(key.isoformat().encode(), 2)
     if isinstance(key, timedelta):
-        return _combine((key.days, key.seconds, key.microseconds), 0x646C7461)
+        return _hash_timedelta(key)
+    if not isinstance(key, (datetime, time)):
+        return crc32(key.isoformat().encode(), 2)
+    key = key.replace(fold=0)  # which == does not look at
     offset = key.utcoffset()
+    if offset is None:
+        return crc32(key.replace(tzinfo=None).isoformat().encode())
+    # Not by a conversion to UTC: it fails for the first and the last hours of all.
     wall = timedelta(
-        hours=key.hour, minutes=key.minute, seconds=key.second, microseconds=key.microsecond
+        days=key.toordinal() if isinstance(key, datetime) else 0,
+        hours=key.hour,
+        minutes=key.minute,
+        seconds=key.second,
+        microseconds=key.microsecond,
     )
-    return _hash_time(wall if offset is None else wall - offset)
+    return _hash_timedelta(wall - offset)
+
+
+def _hash_timedelta(key: timedelta) -> int:
+    return crc32(b"%d %d %d" % (key.days, key.seconds, key.microseconds), 1)
 
 
 def _hash_object(key: Any) -> int:
-    kind = type(key)
+    kind: Any = type(key)
     if kind.__hash__ is None:
         raise TypeError(
             f"a key of type {kind.__name__} is unhashable; use an immutable value, for example "
@@ -133,11 +156,23 @@ def _hash_object(key: Any) -> int:
             f"a key of type {kind.__module__}.{kind.__qualname__} is hashed by its address, which "
             "differs in every process; use a value, or make the class a frozen dataclass"
         )
-    parameters = getattr(kind, "__dataclass_params__", None)
-    if parameters is not None and parameters.eq and "__hash__" in vars(kind) and parameters.frozen:
-        fields = [f for f in dataclasses.fields(key) if (f.compare if f.hash is None else f.hash)]
-        return _combine([getattr(key, field.name) for field in fields], 0x64617461)
-    return hash(key)
+    names = _fields_of_generated_hash(kind)
+    if names is None:
+        return hash(key)
+    return _combine([getattr(key, name) for name in names], 0x64617461)
+
+
+@lru_cache(maxsize=256)
+def _fields_of_generated_hash(kind: type) -> list[str] | None:
+    """Return the fields that a dataclass is hashed by, None if it has a hash written by hand."""
+    owner = next(base for base in kind.__mro__ if "__hash__" in vars(base))
+    if "__dataclass_params__" not in vars(owner):
+        return None
+    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(owner)
+    names = [f.name for f in fields if (f.compare if f.hash is None else f.hash)]
+    code = getattr(owner.__hash__, "__code__", None)
+    generated = isinstance(code, CodeType) and set(code.co_names) == {"hash", *names}
+    return names if generated else None
 
 
 class StablePartitioner(PySparkPartitioner):  # type: ignore[misc]
@@ -150,9 +185,9 @@ class StablePartitioner(PySparkPartitioner):  # type: ignore[misc]
         num_partitions: how many partitions, at least 1.
         func: ``key -> int``, taken modulo *num_partitions*. None: :func:`stable_hash`.
         name: identity of *func*. None: module and qualified name of *func* and, where several
-            functions may share that name (lambdas, nested functions, ``__main__``), a digest of its
-            code and captured values. Give a name to keep the identity when such a function is
-            edited or run by another version of Python.
+            functions may share that name (lambdas, nested functions, methods, ``__main__``), a
+            digest of its code, the values it captured and the globals it names. Give a name to
+            keep the identity when such a function is edited or run by another version of Python.
 
     Raises:
         InvalidStreamError: *num_partitions* is no positive integer, or *func* is not callable.
@@ -171,7 +206,7 @@ class StablePartitioner(PySparkPartitioner):  # type: ignore[misc]
         if func is not None and not callable(func):
             raise InvalidStreamError(f"partitionFunc must be callable, got {func!r}")
         super().__init__(num_partitions, stable_hash if func is None else func)
-        self.name = name or (STABLE_HASH_NAME if func is None else _identity(func))
+        self.name = name or _identity(self.partitionFunc)
 
     @property
     def jvm_id(self) -> int:
@@ -198,28 +233,99 @@ class StablePartitioner(PySparkPartitioner):  # type: ignore[misc]
 
 
 def _identity(func: Callable[[Any], int]) -> str:
-    module = getattr(func, "__module__", None) or type(func).__module__
-    qualname = getattr(func, "__qualname__", None)
-    if qualname is not None and "<" not in qualname and module != "__main__":
-        return f"{module}.{qualname}"
-    digest = hashlib.blake2b(digest_size=8)
-    _digest_value(digest, func)
-    return f"{describe(func).rsplit(':', 1)[0]}#{digest.hexdigest()}"
+    if func is stable_hash:
+        return STABLE_HASH_NAME
+    if _is_known_by_name(func):
+        return f"{func.__module__}.{func.__qualname__}"
+    return f"{describe(func).rsplit(':', 1)[0]}#{_fingerprint(func, {}).hex()}"
 
 
-def _digest_value(digest: Any, value: Any) -> None:
-    """Feed *value* to *digest*: code by its instructions, everything else by its repr.
+def _is_known_by_name(func: Any) -> bool:
+    """Whether no other function has this module and name."""
+    module, qualname = getattr(func, "__module__", None), getattr(func, "__qualname__", "<")
+    owner = getattr(func, "__self__", None)  # the module, for a function written in C
+    return (
+        module not in (None, "__main__")
+        and "<" not in qualname
+        and (owner is None or isinstance(owner, ModuleType))
+        and not getattr(func, "__closure__", None)
+    )
 
-    A repr that contains an address makes identities differ that need not: the price is a shuffle.
+
+def _fingerprint(value: Any, known: dict[int, tuple[Any, bytes]]) -> bytes:
+    """Return a digest that equal functions share in every process, and different ones do not.
+
+    Code counts by its instructions, what it captured and the globals it names; other values by
+    their repr or, where that would be their address, by their attributes. What has nothing but an
+    address makes identities differ that need not: the price is a shuffle.
+
+    Args:
+        value: a function, or a part of one.
+        known: digests so far, by address; a function may capture itself.
     """
-    code = getattr(value, "__code__", value if isinstance(value, CodeType) else None)
-    if not isinstance(code, CodeType):
-        digest.update(repr(value).encode())
-        return
-    digest.update(code.co_code + repr(code.co_names).encode())
+    if id(value) in known:
+        return known[id(value)][1]
+    known[id(value)] = value, b""
+    name, parts = _parts(value)
+    prints = [_fingerprint(part, known) for part in parts]
+    if isinstance(value, (set, frozenset, dict)):
+        prints.sort()
+    digest = hashlib.blake2b(b"%d %s" % (len(name), name), digest_size=8)
+    digest.update(b"".join(prints))
+    known[id(value)] = value, digest.digest()
+    return digest.digest()
+
+
+def _parts(value: Any) -> tuple[bytes, Iterable[Any]]:  # noqa: PLR0911 - one for each kind
+    """Return what *value* is by itself, and what else counts."""
+    kind = type(value)
+    if kind in (tuple, list) and _PLAIN.issuperset(map(type, value)):
+        return repr(value).encode("utf-8", "surrogatepass"), ()
+    if kind in (tuple, list, set, frozenset, dict):
+        return kind.__name__.encode(), value.items() if kind is dict else value
+    if isinstance(value, CodeType):
+        return value.co_code + repr(value.co_names).encode(), value.co_consts
+    if isinstance(value, ModuleType):
+        return value.__name__.encode(), ()
+    if isinstance(value, type) or (callable(value) and _is_known_by_name(value)):
+        return f"{value.__module__}.{value.__qualname__}".encode(), ()
+    if isinstance(value, FunctionType):
+        return b"function", _parts_of_function(value)
+    if isinstance(value, partial):
+        return b"partial", (value.func, value.args, value.keywords)
+    if getattr(value, "__self__", None) is not None:
+        return b"method", (getattr(value, "__func__", value.__name__), value.__self__)
+    if hasattr(value, "__wrapped__"):
+        return b"wrapper", (value.__wrapped__,)
+    return _parts_of_object(value)
+
+
+def _parts_of_function(func: FunctionType) -> Iterator[Any]:
+    yield from (func.__code__, func.__defaults__, func.__kwdefaults__)
+    for cell in func.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # a variable that is not assigned yet
+            yield None
+    for name in _names(func.__code__):
+        if name in func.__globals__:
+            yield name, func.__globals__[name]
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
     for constant in code.co_consts:
-        _digest_value(digest, constant)
-    for default in getattr(value, "__defaults__", None) or ():
-        _digest_value(digest, default)
-    for cell in getattr(value, "__closure__", None) or ():
-        _digest_value(digest, cell.cell_contents)
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _parts_of_object(value: Any) -> tuple[bytes, Iterable[Any]]:
+    kind = type(value)
+    if kind.__repr__ is vars(object)["__repr__"]:
+        try:
+            reduced = value.__reduce_ex__(2)
+        except Exception:  # of the user's, or it cannot be pickled
+            reduced = None
+        if isinstance(reduced, tuple):
+            return b"object", (vars(kind).get("__call__"), *reduced[:3])
+    return repr(value).encode("utf-8", "surrogatepass"), ()

@@ -133,7 +133,8 @@ class _Route:
         settle_worker()
         builders = [BlockBuilder(self.side) for _ in range(self.partitioner.numPartitions)]
         remaining = iter(records)
-        while chunk := list(islice(remaining, _CHUNK_ROWS)):
+        # As many records at once as fill a block everywhere: few where they are large.
+        while chunk := list(islice(remaining, self._rows_at_once(builders))):
             columns = self._split(chunk)
             for target, (keys, values) in enumerate(columns):
                 for block in builders[target].extend(keys, values):
@@ -141,6 +142,9 @@ class _Route:
         for target, builder in enumerate(builders):
             for block in builder.flush():
                 yield from jvm.addressed(target, block)
+
+    def _rows_at_once(self, builders: list[BlockBuilder]) -> int:
+        return min(_CHUNK_ROWS, len(builders) * max(builder.limit for builder in builders))
 
     def _split(self, records: list[tuple[Any, Any]]) -> list[tuple[list[Any], list[Any]]]:
         place: Callable[[Any], int] = self.partitioner.partitionFunc

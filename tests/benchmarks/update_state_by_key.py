@@ -90,7 +90,7 @@ def start_spark() -> Any:
         .setMaster(f"local[{PARTITIONS}]")
         .setAppName("benchmark")
         .set("spark.ui.enabled", "false")
-        .set("spark.driver.memory", "4g")
+        .set("spark.driver.memory", "2g")
         .set("spark.python.unix.domain.socket.enabled", "true")
         .set("spark.streaming.clock", "org.apache.spark.util.ManualClock")
     )

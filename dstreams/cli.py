@@ -1,0 +1,145 @@
+"""The command ``dstreams``."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+import pyspark
+
+from dstreams.demo.job import run_demo
+from dstreams.errors import EnvironmentNotReadyError, StreamError
+
+SUCCEEDED, FAILED, NOT_READY, INTERRUPTED = 0, 1, 3, 130  # 2 is argparse's: a usage error
+
+_STATUS = """\
+exit status:
+  0    the streamed counts are those of the independent count
+  1    they differ, or the stream failed
+  2    the command was used wrongly
+  3    Java, Spark or the text is missing on this machine
+  130  interrupted by Ctrl-C or SIGTERM
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status.
+
+    Args:
+        argv: arguments. None: those of the process.
+
+    Raises:
+        SystemExit: with 2 after a usage error, with 0 after ``--help`` or ``--version``.
+    """
+    options = _parser().parse_args(argv)
+    try:
+        status = _demo(options)
+    except BrokenPipeError:
+        status = _mute()
+    except (EnvironmentNotReadyError, OSError) as error:
+        status = _complain(error, NOT_READY)
+    except StreamError as error:
+        status = _complain(error, FAILED)
+    except KeyboardInterrupt:
+        status = _complain("interrupted", INTERRUPTED)
+    return status
+
+
+def _demo(options: argparse.Namespace) -> int:
+    limit_bytes = round(options.megabytes * 1e6)
+    equal = run_demo(options.cores, limit_bytes, options.timeout, sys.stdout)
+    return SUCCEEDED if equal else FAILED
+
+
+def _complain(problem: object, status: int) -> int:
+    sys.stderr.write(f"dstreams demo: {problem}\n")
+    return status
+
+
+def _mute() -> int:
+    """Nobody reads what we print, for example after ``| head``: end without a word."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dstreams", description="Stateful stream processing in Python on Apache Spark RDDs."
+    )
+    parser.add_argument("--version", action="version", version=_version())
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    demo = commands.add_parser(
+        "demo",
+        help="count words over a socket, and check the counts",
+        description=(
+            "Counts the words of the standard library's sources, sent over a TCP socket of this "
+            "machine, with updateStateByKey, and compares the result with an independent count."
+        ),
+        epilog=_STATUS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    demo.add_argument(
+        "--megabytes",
+        type=_megabytes,
+        default=10.0,
+        metavar="N",
+        help="how much text to send at most (default: %(default)g)",
+    )
+    demo.add_argument(
+        "--cores",
+        type=_cores,
+        default=min(4, os.cpu_count() or 1),
+        metavar="N",
+        help="tasks that Spark runs at a time, on this machine (default here: %(default)s)",
+    )
+    demo.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long the stream may take (default: %(default)g)",
+    )
+    return parser
+
+
+def _version() -> str:
+    try:
+        installed = version("dstreams")
+    except PackageNotFoundError:
+        installed = "(not installed)"
+    return (
+        f"dstreams {installed}, PySpark {pyspark.__version__}, Python {platform.python_version()}"
+    )
+
+
+def _megabytes(text: str) -> float:
+    return _number(text, 0.01, "megabytes")
+
+
+def _seconds(text: str) -> float:
+    return _number(text, 1, "seconds")
+
+
+def _cores(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1024:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 1024")
+    return int(text)
+
+
+def _number(text: str, least: float, unit: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not least <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of {unit}, at least {least}")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

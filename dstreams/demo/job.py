@@ -1,0 +1,168 @@
+"""The stream of the demo: from the socket to the final state."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from tempfile import TemporaryDirectory
+from typing import TextIO
+
+from pyspark import RDD, SparkContext
+
+from dstreams import Settings, StreamError, StreamingContext, StreamingContextState
+from dstreams.clock import Clock, SystemClock
+from dstreams.demo.report import Progress, Report
+from dstreams.demo.server import TextServer
+from dstreams.demo.spark import start_spark
+from dstreams.demo.summary import Summary, WordCount, summarize
+from dstreams.demo.text import END_WORD, count_words, library_text, words_of
+from dstreams.durations import batch_time_ms
+
+BATCH_S = 1
+CHECKPOINT_S = 5 * BATCH_S
+
+_SETTINGS = Settings(
+    on_failure="stop",
+    # Small, so that the text fills many batches: what does not fit makes the server wait.
+    socket_max_buffer_bytes=1 << 20,
+    max_queued_batches=1,
+)
+
+
+def run_demo(cores: int, limit_bytes: int, limit_s: float, out: TextIO) -> bool:
+    """Run the demo; True when the streamed counts are those of the independent count.
+
+    Args:
+        cores: how many tasks Spark runs at a time.
+        limit_bytes: how much text to send at most.
+        limit_s: seconds the stream may take.
+        out: where to print.
+
+    Raises:
+        EnvironmentNotReadyError: Java, Spark or the text is missing.
+        StreamError: a batch failed, or the text was not counted in time.
+        BrokenPipeError: nobody reads *out* any more.
+        KeyboardInterrupt: a signal ended the stream.
+    """
+    text = library_text(limit_bytes) + END_WORD.encode() + b"\n"
+    report = Report(out, len(text))
+    clock = SystemClock()
+    spark = start_spark(cores)
+    try:
+        with TemporaryDirectory(prefix="dstreams-demo-", ignore_cleanup_errors=True) as scratch:
+            with TextServer(text) as server:
+                report.begin(server.host, server.port)
+                count = StreamedCount(spark, server, scratch, report.batch, clock)
+                streamed = count.run(limit_s)
+            report.end(count.batches, count.elapsed_ms)
+    finally:
+        spark.stop()
+    return report.verdict(streamed, count_words(text))
+
+
+class StreamedCount:
+    """Counts the words that a server sends, until its last word is in the state.
+
+    Args:
+        spark: the SparkContext.
+        server: sends the text.
+        directory: where the state is made durable.
+        tell: called after each batch.
+        clock: the driver's clock.
+    """
+
+    def __init__(
+        self,
+        spark: SparkContext,
+        server: TextServer,
+        directory: str,
+        tell: Callable[[Progress], None],
+        clock: Clock,
+    ) -> None:
+        self._server = server
+        self._tell = tell
+        self._clock = clock
+        self._words = 0
+        self._started_ms = self._ended_ms = clock.now_ms()
+        self._final: list[WordCount] | None = None
+        self._unheard: BrokenPipeError | None = None
+        self.batches = 0
+        self._ssc = StreamingContext(spark, BATCH_S, clock=clock, settings=_SETTINGS)
+        self._ssc.checkpoint(directory)
+        lines = self._ssc.socketTextStream(server.host, server.port)
+        counts = lines.flatMap(words_of).map(with_one).updateStateByKey(add_up)
+        counts.checkpoint(CHECKPOINT_S)
+        counts.foreachRDD(self._after_batch)
+
+    @property
+    def elapsed_ms(self) -> int:
+        """Milliseconds from the start of the stream to the end of its last batch."""
+        return self._ended_ms - self._started_ms
+
+    def run(self, limit_s: float) -> Counter[str]:
+        """Run the stream to the end of the text and return the final state.
+
+        Args:
+            limit_s: seconds to wait at most.
+
+        Raises:
+            StreamError: a batch failed, or the last word did not come within *limit_s*.
+            BrokenPipeError: nobody is there to be told.
+            KeyboardInterrupt: a signal ended the stream.
+        """
+        self._started_ms = self._ended_ms = self._clock.now_ms()
+        self._ssc.start()
+        try:
+            if not self._ssc.awaitTerminationOrTimeout(limit_s):
+                raise StreamError(
+                    f"the last word of the text was not counted within {limit_s:g} s, only "
+                    f"{self._words:,} words were; allow more with --timeout"
+                )
+        finally:
+            if self._ssc.getState() is StreamingContextState.ACTIVE:
+                self._ssc.stop(stopSparkContext=False)
+        if self._unheard is not None:
+            raise self._unheard
+        if self._final is None:
+            raise KeyboardInterrupt
+        totals: Counter[str] = Counter()
+        for word, count in self._final:
+            totals[word] += count  # a word that came twice is not to be hidden
+        return totals
+
+    def _after_batch(self, time: datetime, counts: RDD[WordCount]) -> None:
+        summary = summarize(counts)
+        progress = self._progress(time, summary)
+        self.batches += 1
+        self._words = summary.words
+        self._ended_ms = self._clock.now_ms()
+        try:
+            self._tell(progress)
+        except BrokenPipeError as error:
+            self._unheard = error
+        if summary.has_end:
+            self._final = counts.collect()
+        if summary.has_end or self._unheard is not None:
+            self._ssc.stop(stopSparkContext=False)  # inside a batch: after this batch
+
+    def _progress(self, time: datetime, summary: Summary) -> Progress:
+        # Batches run one after another: this one could begin when the one before it had ended.
+        could_begin_ms = max(batch_time_ms(time, "time"), self._ended_ms)
+        return Progress(
+            batch_time=time,
+            batch_words=summary.words - self._words,
+            processing_ms=self._clock.now_ms() - could_begin_ms,
+            sent_bytes=self._server.sent_bytes,
+            summary=summary,
+        )
+
+
+def with_one(word: str) -> WordCount:
+    """Return the word as a pair with the number of times it is there: once."""
+    return word, 1
+
+
+def add_up(new: list[int], count: int | None) -> int:
+    """Return the count of a word, which is kept for ever."""
+    return sum(new) + (count or 0)

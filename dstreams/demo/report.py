@@ -1,0 +1,133 @@
+"""What the demo prints: a block for each batch on a terminal, a line elsewhere, and the verdict."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TextIO
+
+from dstreams.demo.summary import Summary
+
+_SHOWN_DIFFERENCES = 10
+_WORD_LENGTH = 24
+_INDENT = " " * 10
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is told after a batch.
+
+    Args:
+        batch_time: its batch time, local.
+        batch_words: how many words came in with it.
+        processing_ms: milliseconds from when it could begin to when its result was there.
+        sent_bytes: how much of the text the server has sent by now.
+        summary: the state after it.
+    """
+
+    batch_time: datetime
+    batch_words: int
+    processing_ms: int
+    sent_bytes: int
+    summary: Summary
+
+
+class Report:
+    """Writes to a stream, each batch in one go so that it stays in one piece.
+
+    Args:
+        out: where to; a terminal gets blocks, everything else gets lines.
+        text_bytes: size of the whole text.
+    """
+
+    def __init__(self, out: TextIO, text_bytes: int) -> None:
+        self._out = out
+        self._text_bytes = text_bytes
+        self._on_terminal = out.isatty()
+
+    def begin(self, host: str, port: int) -> None:
+        """Say what is going to happen."""
+        self._write(
+            f"counting the words of {_megabytes(self._text_bytes)} of Python sources, "
+            f"received from {host}:{port}"
+        )
+
+    def batch(self, progress: Progress) -> None:
+        """Tell of a batch."""
+        self._write(self._block(progress) if self._on_terminal else _line(progress))
+
+    def end(self, batches: int, elapsed_ms: int) -> None:
+        """Say what it took."""
+        self._write(f"received the last word after {batches} batches, {elapsed_ms / 1000:.1f} s")
+
+    def verdict(self, streamed: Counter[str], counted: Counter[str]) -> bool:
+        """Compare the two counts key by key and say what came out; True when they are equal."""
+        different = differences(streamed, counted)
+        self._write(f"streamed:    {_totals(streamed)}")
+        self._write(f"independent: {_totals(counted)}")
+        if not different:
+            self._write("the counts are equal, word by word")
+            return True
+        for word, (here, there) in list(different.items())[:_SHOWN_DIFFERENCES]:
+            self._write(f"  {_short(word)}: streamed {here:,}, independent {there:,}")
+        self._write(
+            f"the counts differ for {len(different):,} of {len(streamed | counted):,} words"
+        )
+        return False
+
+    def _block(self, progress: Progress) -> str:
+        summary = progress.summary
+        width = max(40, shutil.get_terminal_size().columns) - 1
+        lines = [
+            f"{progress.batch_time:%H:%M:%S}  {progress.batch_words:,} words in this batch, "
+            f"processed in {progress.processing_ms:,} ms",
+            f"{_INDENT}{summary.words:,} words so far, {summary.distinct:,} distinct, "
+            f"{_megabytes(progress.sent_bytes)} of {_megabytes(self._text_bytes)} sent",
+            # A no-break space keeps a word and its count on one line.
+            *textwrap.wrap(
+                "   ".join(f"{_short(word)}\u00a0{count:,}" for word, count in summary.top),
+                width,
+                initial_indent=_INDENT,
+                subsequent_indent=_INDENT,
+            ),
+        ]
+        return "\n".join(line.replace("\u00a0", " ") for line in lines)
+
+    def _write(self, text: str) -> None:
+        self._out.write(f"{text}\n")
+        self._out.flush()
+
+
+def differences(streamed: Counter[str], counted: Counter[str]) -> dict[str, tuple[int, int]]:
+    """Return the two counts of each word for which they differ, 0 for a word that is not there."""
+    words = sorted(streamed.keys() | counted.keys())
+    return {
+        word: (streamed[word], counted[word]) for word in words if streamed[word] != counted[word]
+    }
+
+
+def _line(progress: Progress) -> str:
+    summary = progress.summary
+    top = ",".join(f"{_short(word)}:{count}" for word, count in summary.top)
+    return (
+        f"{progress.batch_time:%H:%M:%S} batch_words={progress.batch_words} "
+        f"processing_ms={progress.processing_ms} words={summary.words} "
+        f"distinct={summary.distinct} top={top or '-'}"
+    )
+
+
+def _totals(counts: Counter[str]) -> str:
+    return f"{sum(counts.values()):,} words, {len(counts):,} distinct"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.{1 if size >= 100_000 else 3}f} MB"
+
+
+def _short(word: str) -> str:
+    """Return a word that every terminal and every encoding can show."""
+    text = word.encode("ascii", "backslashreplace").decode()
+    return text if len(text) <= _WORD_LENGTH else f"{text[: _WORD_LENGTH - 3]}..."

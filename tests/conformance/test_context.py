@@ -1,0 +1,202 @@
+"""Section 6.8: errors in one batch, streams made of several, time-outs, what is refused."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark import RDD, SparkContext
+
+from dstreams import (
+    BatchFailedError,
+    DStream,
+    InvalidStreamError,
+    Settings,
+    StreamingContext,
+    StreamingContextState,
+    StreamLifecycleError,
+)
+from dstreams.testing import BatchDriver, ManualClock
+from tests.conformance.tables import Table
+from tests.support.waiting import wait_for
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def ssc(sc: SparkContext, clock: ManualClock) -> Iterator[StreamingContext]:
+    """A context of one second, driven by *clock*, and stopped when the test ends."""
+    context = StreamingContext(sc, 1, clock=clock)
+    yield context
+    context.stop(stopSparkContext=False)
+
+
+def one_is_bad(x: int) -> int:
+    if x == 1:
+        raise ValueError("one is bad")
+    return x
+
+
+def test_x_16_an_error_in_one_batch(ssc: StreamingContext, clock: ManualClock) -> None:
+    """Later batches run, and the error is raised by awaitTermination."""
+    collected: list[list[int]] = []
+    numbers = ssc.queueStream([[0], [1], [2], [3]]).map(one_is_bad)
+    numbers.foreachRDD(lambda rdd: collected.append(rdd.collect()))
+    ssc.start()
+    clock.advance(4000)
+    wait_for(lambda: len(collected) == 3)
+    assert collected == [[0], [2], [3]]
+    with pytest.raises(BatchFailedError, match=r"batch at 2000 ms failed .* one is bad"):
+        ssc.awaitTermination()
+    assert ssc.getState() is StreamingContextState.ACTIVE
+
+
+def test_x_16_with_stop_on_failure(sc: SparkContext, clock: ManualClock) -> None:
+    """With on_failure "stop" the failed batch is the last one."""
+    ssc = StreamingContext(sc, 1, clock=clock, settings=Settings(on_failure="stop"))
+    collected: list[list[int]] = []
+    numbers = ssc.queueStream([[0], [1], [2], [3]]).map(one_is_bad)
+    numbers.foreachRDD(lambda rdd: collected.append(rdd.collect()))
+    ssc.start()
+    clock.advance(4000)
+    wait_for(lambda: ssc.getState() is StreamingContextState.STOPPED)
+    assert collected == [[0]]
+    with pytest.raises(BatchFailedError, match=r"batch at 2000 ms failed .* one is bad"):
+        ssc.awaitTermination()
+
+
+def test_x_17_an_error_before_any_job(ssc: StreamingContext, clock: ManualClock) -> None:
+    """A function of transformWith that fails on the driver is reported like any other."""
+
+    def fail(a: RDD[Any], b: RDD[Any]) -> RDD[Any]:
+        raise ValueError("never works")
+
+    numbers = ssc.queueStream([[0]])
+    numbers.transformWith(fail, numbers).pprint()
+    ssc.start()
+    clock.advance(1000)
+    with pytest.raises(BatchFailedError) as raised:
+        ssc.awaitTerminationOrTimeout(20)
+    assert str(raised.value).startswith("batch at 1000 ms failed in making the RDD for pprint at ")
+    assert str(raised.value).endswith("ValueError: never works")
+    assert isinstance(raised.value.__cause__, ValueError)
+
+
+def test_x_19_waiting_with_a_timeout(sc: SparkContext) -> None:
+    """False while the streams run, also with batches of 0.1 s on the machine's clock; then True."""
+    ssc = StreamingContext(sc, 0.1)
+    seen: list[list[int]] = []
+    ssc.queueStream([[number] for number in range(101)]).foreachRDD(
+        lambda rdd: seen.append(rdd.collect())
+    )
+    ssc.start()
+    assert not ssc.awaitTerminationOrTimeout(0.001)
+    wait_for(lambda: len(seen) >= 2)
+    ssc.stop(stopSparkContext=False)
+    assert ssc.awaitTerminationOrTimeout(0.001)
+    assert seen[:2] == [[0], [1]]
+
+
+def test_x_20_transform_of_three_streams(sc: SparkContext) -> None:
+    """The function gets the RDDs in the order of the streams."""
+    Table.parse("""
+        in a | 1 | 1
+        in b | 2 | 2
+        in c | 3 | -
+        out  | 2 3 1 | 2 1
+    """).check(
+        sc,
+        lambda a, b, c: a.context().transform(
+            [a, b, c], lambda rdds: rdds[1].union(rdds[2]).union(rdds[0])
+        ),
+        ordered=True,
+    )
+
+
+def test_x_21_transform_with_a_cartesian_product(sc: SparkContext) -> None:
+    """Any function of RDDs will do."""
+    Table.parse("""
+        in  | 1 | 2 | 3
+        out | (1,1) | (2,2) | (3,3)
+    """).check(
+        sc,
+        lambda s: s.context().transform([s, s], lambda rdds: rdds[0].cartesian(rdds[1])),
+    )
+
+
+def test_x_22_combine_by_key(sc: SparkContext) -> None:
+    """Values of a key become one combiner."""
+
+    def ones(stream: DStream) -> DStream:
+        return stream.flatMap(lambda n: [(n, 1)] * n)
+
+    with BatchDriver(sc) as driver:
+        numbers = driver.input([[1], [3], []])
+        seen = driver.output(ones(numbers).combineByKey(str, lambda c, v: c + str(v), operator.add))
+        driver.run(3)
+    assert seen == [[(1, "1")], [(3, "111")], []]
+
+
+def test_x_24_a_failing_output_has_its_reason(sc: SparkContext) -> None:
+    """The outcome of each output of a batch is told apart, and all outputs run."""
+    with BatchDriver(sc) as driver:
+        numbers = driver.input([[0], [1], [2]])
+        for stream in (numbers, numbers.map(one_is_bad), numbers.map(str)):
+            driver.output(stream)
+        driver.run(1)
+        engine = driver.context._engine
+        assert engine is not None
+        info = engine.run_batch(engine.plan_batch()).info
+    failures = [output.failure for output in info.outputs]
+    assert failures == [None, "ValueError: one is bad", None]
+    assert [output.output_id for output in info.outputs] == [0, 1, 2]
+    assert info.outcome == "failed"
+
+
+def test_x_24_other_outputs_of_a_failed_batch_run(sc: SparkContext) -> None:
+    """So do all batches after it."""
+    with BatchDriver(sc) as driver:
+        numbers = driver.input([[0], [1], [2]])
+        first = driver.output(numbers)
+        failing = driver.output(numbers.map(one_is_bad))
+        last = driver.output(numbers.map(str))
+        driver.run(1)
+        with pytest.raises(BatchFailedError):
+            driver.run(1)
+        driver.run(1)
+    assert first == [[0], [1], [2]]
+    assert failing == [[0], None, [2]]
+    assert last == [["0"], ["1"], ["2"]]
+
+
+def test_x_25_remember_twice(ssc: StreamingContext) -> None:
+    """The second call says what the first has set."""
+    ssc.remember(3)
+    with pytest.raises(StreamLifecycleError, match="the remember duration is already set, as 3000"):
+        ssc.remember(3)
+
+
+@pytest.mark.parametrize(
+    ("interval", "message"),
+    [
+        (0.5, "is 500 ms, lower than its slide of 1000 ms; set it to at least 1000 ms"),
+        (1.5, "is 1500 ms, which is not a multiple of its slide of 1000 ms; set it to 2000 ms"),
+    ],
+)
+def test_x_25_checkpoint_intervals(sc: SparkContext, interval: float, message: str) -> None:
+    """An interval must be a multiple of the slide; the start says which one would do."""
+    with BatchDriver(sc) as driver:
+        states = driver.input([]).updateStateByKey(lambda values, state: 1).checkpoint(interval)
+        driver.output(states)
+        with pytest.raises(InvalidStreamError) as raised:
+            driver.run(1)
+        assert driver.context.getState() is StreamingContextState.STOPPED
+    assert str(raised.value).startswith(
+        "the checkpoint interval of updateStateByKey at test_context.py:"
+    )
+    assert str(raised.value).endswith(message)

@@ -1,0 +1,113 @@
+"""What the demo prints."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from datetime import datetime
+
+import pytest
+
+from dstreams.demo.report import Progress, Report, differences
+from dstreams.demo.summary import Summary
+
+SUMMARY = Summary(1234567, 8901, (("self", 80000), ("caf\u00e9", 7), ("x" * 40, 1)))
+PROGRESS = Progress(
+    batch_time=datetime(2026, 1, 2, 3, 4, 5),  # noqa: DTZ001 - batch times are local
+    batch_words=4321,
+    processing_ms=1234,
+    sent_bytes=2_500_000,
+    summary=SUMMARY,
+)
+
+
+class Terminal(io.StringIO):
+    """Text in memory that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def printed(out: io.StringIO, progress: Progress = PROGRESS) -> list[str]:
+    Report(out, 10_000_000).batch(progress)
+    return out.getvalue().splitlines()
+
+
+def test_line() -> None:
+    """Where no terminal is, a batch is one line of names and numbers."""
+    assert printed(io.StringIO()) == [
+        "03:04:05 batch_words=4321 processing_ms=1234 words=1234567 distinct=8901 "
+        f"top=self:80000,caf\\xe9:7,{'x' * 21}...:1"
+    ]
+
+
+def test_line_without_words() -> None:
+    """A batch before the first word is a line too."""
+    progress = Progress(PROGRESS.batch_time, 0, 5, 0, Summary())
+    (line,) = printed(io.StringIO(), progress)
+    assert line == "03:04:05 batch_words=0 processing_ms=5 words=0 distinct=0 top=-"
+
+
+def test_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal a batch is a block of lines that fit, a word beside its count."""
+    monkeypatch.setenv("COLUMNS", "60")
+    assert printed(Terminal()) == [
+        "03:04:05  4,321 words in this batch, processed in 1,234 ms",
+        "          1,234,567 words so far, 8,901 distinct, 2.5 MB of 10.0 MB sent",
+        "          self 80,000   caf\\xe9 7",
+        f"          {'x' * 21}... 1",
+    ]
+
+
+def test_begin_and_end() -> None:
+    """The first line says what is counted, the last of the stream what it took."""
+    out = io.StringIO()
+    report = Report(out, 12_345)
+    report.begin("127.0.0.1", 4242)
+    report.end(7, 8910)
+    assert out.getvalue().splitlines() == [
+        "counting the words of 0.012 MB of Python sources, received from 127.0.0.1:4242",
+        "received the last word after 7 batches, 8.9 s",
+    ]
+
+
+def test_equal_counts() -> None:
+    """Equal counts are said to be equal, with both totals."""
+    out = io.StringIO()
+    assert Report(out, 1).verdict(Counter(a=1000, b=1), Counter(a=1000, b=1))
+    assert out.getvalue().splitlines() == [
+        "streamed:    1,001 words, 2 distinct",
+        "independent: 1,001 words, 2 distinct",
+        "the counts are equal, word by word",
+    ]
+
+
+def test_different_counts() -> None:
+    """Where counts differ, words are named with both, though the totals may agree."""
+    out = io.StringIO()
+    assert not Report(out, 1).verdict(Counter(a=3, b=1, d=1), Counter(a=2, b=2, c=1))
+    assert out.getvalue().splitlines() == [
+        "streamed:    5 words, 3 distinct",
+        "independent: 5 words, 3 distinct",
+        "  a: streamed 3, independent 2",
+        "  b: streamed 1, independent 2",
+        "  c: streamed 0, independent 1",
+        "  d: streamed 1, independent 0",
+        "the counts differ for 4 of 4 words",
+    ]
+
+
+def test_many_differences() -> None:
+    """Some of the differing words are shown, and how many there are."""
+    out = io.StringIO()
+    counted = Counter({f"word{number:03}": 1 for number in range(300)})
+    assert not Report(out, 1).verdict(Counter(), counted)
+    lines = out.getvalue().splitlines()
+    assert lines[-1] == "the counts differ for 300 of 300 words"
+    assert len(lines) == 13
+
+
+def test_differences() -> None:
+    """Only words whose counts differ come back, sorted, with 0 for what is missing."""
+    assert differences(Counter(b=1, same=1), Counter(a=2, same=1)) == {"a": (0, 2), "b": (1, 0)}
+    assert differences(Counter(), Counter()) == {}

@@ -1,0 +1,88 @@
+"""Workers: settled once, and kept over many batches."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from pyspark import RDD, SparkContext
+
+from dstreams.rdd.blocks import Side
+from dstreams.rdd.cogroup import cogroup_with_state
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
+from dstreams.state.update_function import UpdateFunction
+from tests.dstreams.rdd.children import run_python
+
+
+def test_worker_is_settled_once() -> None:
+    """What is loaded is frozen at the first call; what comes later is collected as ever."""
+    frozen = run_python(
+        """
+        import gc, weakref
+        from dstreams.rdd.worker import settle_worker
+
+        class Node:
+            pass
+
+        assert gc.get_freeze_count() == 0
+        settle_worker()
+        first = gc.get_freeze_count()
+        node = Node()
+        node.itself = node
+        gone = weakref.ref(node)
+        settle_worker()
+        del node
+        assert gone() is not None
+        gc.collect()
+        print(first > 1000, gc.get_freeze_count() <= first, gone() is None, gc.isenabled())
+        """
+    )
+    assert frozen.split() == ["True"] * 4
+
+
+def keep_all(entries: Iterator[Any]) -> Iterator[Any]:
+    for key, values, state in entries:
+        yield key, len(values) + (state or 0)
+
+
+def keep_some(entries: Iterator[Any]) -> Iterator[Any]:
+    for number, (key, values, state) in enumerate(entries):
+        if number == 3:
+            return
+        yield key, len(values) + (state or 0)
+
+
+def keep_none(entries: Iterator[Any]) -> list[Any]:
+    return []
+
+
+@pytest.mark.parametrize("function", [keep_all, keep_some, keep_none])
+def test_workers_are_used_again(sc: SparkContext, function: Any) -> None:
+    """Ten batches need no more processes than two cores, also when functions stop early."""
+    place = StablePartitioner(2)
+    pids: set[int] = set()
+
+    def look(_: int, frames: Iterable[bytes]) -> Iterator[int]:
+        for _ in frames:
+            pass
+        yield os.getpid()
+
+    task = UpdateFunction.checked(function, "iterator", "test").task(0, True, place)
+    state: RDD[bytes] | None = None
+    for number in range(10):
+        pairs = sc.parallelize([(f"key {n} {number % 3}", n) for n in range(3000)], 2)
+        state, before = (
+            cogroup_with_state(shuffle_pairs(pairs, place), state, task).persist(),
+            state,
+        )
+        pids.update(state.mapPartitionsWithIndex(look).collect())
+        if before is not None:
+            before.unpersist()
+    assert 1 <= len(pids) <= 4, pids
+    if function is keep_all:
+        assert pairs_of_blocks(state, Side.STATE).values().sum() == 30_000
+    assert gc.isenabled()

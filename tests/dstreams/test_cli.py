@@ -1,0 +1,228 @@
+"""The command ``dstreams``, in processes of its own where Spark is started."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pyspark
+import pytest
+
+from dstreams.cli import main
+from tests.support.waiting import wait_for
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 240
+
+
+def environment(**changes: str) -> Mapping[str, str]:
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYSPARK_", "SPARK_"))
+    }
+    return {**inherited, "PYTHONPATH": str(ROOT), **changes}
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "dstreams.cli", *arguments]
+
+
+def run(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        env=environment(**changes),
+    )
+
+
+@contextmanager
+def started(*arguments: str, **changes: str) -> Iterator[subprocess.Popen[str]]:
+    """Run the command in a session of its own, so that signals meet what a terminal would hit."""
+    process = subprocess.Popen(
+        command(*arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(**changes),
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def own_errors(errors: str) -> list[str]:
+    """Return the lines without what PySpark's daemon may print of workers when Spark stops."""
+    return [
+        line
+        for line in errors.splitlines()
+        if "pyspark/daemon.py" not in line
+        and line
+        not in ("Traceback (most recent call last):", "BrokenPipeError: [Errno 32] Broken pipe")
+    ]
+
+
+def first_line_with(text: str, process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if text in line:
+            return line
+    raise AssertionError(f"no line has {text!r}")
+
+
+def test_demo(tmp_path: Path) -> None:
+    """The demo streams the standard library, finds its counts right and leaves nothing behind."""
+    done = run("demo", "--megabytes", "0.3", "--cores", "2", TMPDIR=str(tmp_path))
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert own_errors(done.stderr) == []
+    assert lines[0].startswith("counting the words of 0.3 MB of Python sources, received from 127.")
+    assert re.match(r"\d\d:\d\d:\d\d batch_words=\d+ processing_ms=\d+ words=[1-9]", lines[-5])
+    assert re.fullmatch(r"streamed: {4}[\d,]+ words, [\d,]+ distinct", lines[-3])
+    assert lines[-2] == lines[-3].replace("streamed:   ", "independent:")
+    assert lines[-1] == "the counts are equal, word by word"
+    assert list(tmp_path.glob("dstreams-demo-*")) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted(number: signal.Signals, tmp_path: Path) -> None:
+    """Ctrl-C and SIGTERM end the running demo with a word, a status of its own and no trace."""
+    with started("demo", "--megabytes", "9", TMPDIR=str(tmp_path)) as process:
+        first_line_with("batch_words=", process)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 130
+        assert own_errors(errors) == ["dstreams demo: interrupted"]
+    assert list(tmp_path.glob("dstreams-demo-*")) == []
+
+
+@pytest.mark.parametrize("child", ["java", "pyspark-shell"])
+def test_interrupted_before_spark_is_there(child: str) -> None:
+    """Ctrl-C while Java is looked at, or started, ends both: Java would hold the output open."""
+    with started("demo", "--megabytes", "9") as process:
+        demo = psutil.Process(process.pid)
+        wait_for(lambda: any(child in line for line in commands_below(demo)), 120)
+        os.killpg(process.pid, signal.SIGINT)
+        output, errors = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 130, errors
+        assert own_errors(errors) == ["dstreams demo: interrupted"]
+        assert output == ""
+
+
+def commands_below(process: psutil.Process) -> list[str]:
+    commands = []
+    for child in process.children(recursive=True):
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            commands.append(" ".join(child.cmdline()))
+    return commands
+
+
+def test_closed_output() -> None:
+    """When nobody reads any more, the demo ends without a word."""
+    with started("demo", "--megabytes", "9") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("counting")
+        process.stdout.close()
+        process.stdout = None
+        _, errors = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 1
+        assert own_errors(errors) == []
+
+
+def test_no_java(tmp_path: Path) -> None:
+    """Without Java the error says what is needed and how to install it, and no traceback."""
+    done = run("demo", JAVA_HOME=str(tmp_path))
+    assert done.returncode == 3
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"dstreams demo: PySpark {pyspark.__version__} needs Java ")
+    assert "apt-get install openjdk-17" in line
+    assert done.stdout == ""
+
+
+def test_jvm_that_does_not_start() -> None:
+    """A JVM that Spark cannot start is a problem of the machine, told without our traceback."""
+    done = run("demo", PYSPARK_SUBMIT_ARGS="--no-such-option pyspark-shell")
+    assert done.returncode == 3
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("dstreams demo: Spark could not be started on this machine: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_no_place_for_files(tmp_path: Path) -> None:
+    """A machine without a directory for temporary files is told from a failed stream."""
+    source = (
+        "import sys, tempfile\n"
+        f"tempfile.tempdir = {str(tmp_path / 'missing')!r}\n"
+        "from dstreams.cli import main\n"
+        "sys.exit(main(['demo']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        env=environment(),
+    )
+    assert done.returncode == 3
+    assert re.fullmatch(r"dstreams demo: .*No such file or directory: .*missing.*\n", done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["dance"], "invalid choice: 'dance'"),
+        (["demo", "--megabytes", "much"], "'much' must be a number of megabytes, at least 0.01"),
+        (["demo", "--megabytes", "0"], "'0' must be a number of megabytes, at least 0.01"),
+        (["demo", "--megabytes", "nan"], "'nan' must be a number of megabytes, at least 0.01"),
+        (["demo", "--megabytes", "inf"], "'inf' must be a number of megabytes, at least 0.01"),
+        (["demo", "--timeout", "-1"], "'-1' must be a number of seconds, at least 1"),
+        (["demo", "--cores", "0"], "'0' must be a whole number from 1 to 1024"),
+        (["demo", "--cores", "two"], "'two' must be a whole number from 1 to 1024"),
+        (["demo", "--fast"], "unrecognized arguments: --fast"),
+    ],
+)
+def test_usage_errors(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What cannot be meant is said, with the usage and status 2, before anything is started."""
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith("usage: dstreams")
+    assert message in errors
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """The version is that of the package, with those of what it runs on."""
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    said = capsys.readouterr().out
+    assert re.match(r"dstreams (\d+\.\d+\.\d+|\(not installed\)), PySpark \d", said)
+    assert f"PySpark {pyspark.__version__}, Python {sys.version_info.major}." in said
+
+
+def test_help_lists_the_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+    """The help of the demo documents each exit status."""
+    with pytest.raises(SystemExit) as end:
+        main(["demo", "--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    listed = text.partition("exit status:\n")[2].splitlines()
+    assert [line.split()[0] for line in listed] == ["0", "1", "2", "3", "130"]
