@@ -22,7 +22,8 @@ from dstreams.errors import (
 )
 from dstreams.events import BatchInfo, OutputOperationInfo
 from dstreams.rdd.context import tuned_conf, tuned_context
-from dstreams.rdd.partitioner import StablePartitioner, stable_hash
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.stable_hash import stable_hash
 from dstreams.settings import Settings
 
 __all__ = [

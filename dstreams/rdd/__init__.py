@@ -2,6 +2,7 @@
 
 =============== ===============================================================================
 context         a tuned SparkContext
+stable_hash     a hash of keys that every process agrees on
 partitioner     a partitioner that is equal across processes and restarts
 blocks          pairs in columns, as bytes
 shuffle         moving blocks to their partitions, and back to pairs

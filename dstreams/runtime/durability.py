@@ -21,7 +21,7 @@ from checkpoint import (
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.rdd.durable import WrittenRdd, read_rdd, write_rdd
-from dstreams.rdd.partitioner import STABLE_HASH_NAME
+from dstreams.rdd.stable_hash import STABLE_HASH_NAME
 
 _EPOCH = 1
 """A run is the first and only writer of its directory: its stream id is new."""

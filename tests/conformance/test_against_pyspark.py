@@ -6,7 +6,6 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -52,11 +51,6 @@ class Oracle:
         self._errors.close()
 
 
-@pytest.fixture
-def results(tmp_path: Path) -> Iterator[Path]:
-    return tmp_path / "states"
-
-
 def run_here(spark: SparkContext, program: Program) -> list[Pairs]:
     states = run_batches(
         spark,
@@ -92,12 +86,12 @@ def test_programs_are_what_they_should_be() -> None:
     assert random_program(3) == random_program(3)
 
 
-def test_states_are_those_of_pyspark_streaming(sc: SparkContext, results: Path) -> None:
+def test_states_are_those_of_pyspark_streaming(sc: SparkContext, tmp_path: Path) -> None:
     """For batches that have an RDD both give the same state, key by key, in every batch."""
-    compare(sc, SEEDS, results)
+    compare(sc, SEEDS, tmp_path / "states")
 
 
 @pytest.mark.slow
-def test_more_states_are_those_of_pyspark_streaming(sc: SparkContext, results: Path) -> None:
+def test_more_states_are_those_of_pyspark_streaming(sc: SparkContext, tmp_path: Path) -> None:
     """The same for many more programs."""
-    compare(sc, MORE_SEEDS, results)
+    compare(sc, MORE_SEEDS, tmp_path / "states")

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from dstreams.rdd.partitioner import stable_hash
+from dstreams.rdd.stable_hash import stable_hash
 
 
 class Colour(Enum):

@@ -16,8 +16,9 @@ from dstreams.rdd.blocks import Side, decode_block
 from dstreams.rdd.cogroup import ColumnStep, cogroup_with_state
 from dstreams.rdd.durable import WrittenRdd, _Read, read_rdd, write_rdd
 from dstreams.rdd.failures import is_storage_failure, summarize
-from dstreams.rdd.partitioner import STABLE_HASH_NAME, StablePartitioner
+from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks, shuffle_pairs
+from dstreams.rdd.stable_hash import STABLE_HASH_NAME
 from dstreams.state.update_function import UpdateFunction
 from tests.dstreams.rdd.lineage import lineage_of, shuffles_in
 from tests.support.jobs import count_jobs

@@ -22,7 +22,8 @@ from pyspark.rdd import Partitioner as PySparkPartitioner
 from pyspark.rdd import portable_hash
 
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.partitioner import STABLE_HASH_NAME, StablePartitioner, stable_hash
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.stable_hash import STABLE_HASH_NAME, stable_hash
 from tests.dstreams.rdd import placing
 from tests.dstreams.rdd.children import VERSIONS, find_python, run_python
 from tests.dstreams.rdd.sample_keys import (

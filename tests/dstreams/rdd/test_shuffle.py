@@ -14,7 +14,7 @@ from pyspark import RDD, SparkContext, StorageLevel
 
 from dstreams.rdd.blocks import MAX_BYTES, MAX_ROWS, Side, decode_block
 from dstreams.rdd.failures import summarize
-from dstreams.rdd.partitioner import StablePartitioner, stable_hash
+from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import (
     BlockPairsRDD,
     NotAPairError,
@@ -23,6 +23,7 @@ from dstreams.rdd.shuffle import (
     require_pair,
     shuffle_pairs,
 )
+from dstreams.rdd.stable_hash import stable_hash
 from tests.dstreams.rdd.lineage import lineage_of, shuffles_in
 from tests.dstreams.rdd.refusing import Unreadable
 from tests.support.jobs import count_jobs
