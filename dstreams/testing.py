@@ -24,7 +24,7 @@ from typing import Any
 from pyspark import RDD, SparkContext
 
 from dstreams.api.dstream import DStream
-from dstreams.api.streaming_context import StreamingContext
+from dstreams.api.streaming_context import StreamingContext, StreamingContextState
 from dstreams.errors import InvalidStreamError
 from dstreams.events import BatchInfo
 
@@ -140,7 +140,8 @@ class BatchDriver:
 
     def stop(self) -> None:
         """Stop the context, not Spark, and remove what was temporary."""
-        self.context.stop(stopSparkContext=False)
+        if self.context.getState() is StreamingContextState.ACTIVE:
+            self.context.stop(stopSparkContext=False)
         if self._scratch is not None:
             self._scratch.cleanup()
 

@@ -67,7 +67,7 @@ BANS = (
         ),
         "let the scheduler or the source run it",
         (
-            "dstreams.demo",
+            "dstreams.demo.server",
             "dstreams.rdd.context",
             "dstreams.runtime.scheduler",
             "dstreams.runtime.signals",
@@ -77,13 +77,13 @@ BANS = (
     Ban(
         ("print",),
         "log it, or return it to who prints",
-        ("dstreams.cli", "dstreams.demo", "examples"),
+        ("examples",),
     ),
     Ban(("eval", "exec"), "call a function"),
     Ban(
         ("hash",),
-        "use dstreams.rdd.partitioner.stable_hash: hash differs between processes",
-        ("dstreams.rdd.partitioner",),
+        "use dstreams.rdd.stable_hash.stable_hash: hash differs between processes",
+        ("dstreams.rdd.partitioner", "dstreams.rdd.stable_hash"),
     ),
     Ban(
         ("pickle.load", "pickle.loads", "pickle.Unpickler"),

@@ -213,7 +213,9 @@ class _BatchRun:
             output.func(self._batch.time_ms, rdd)
         except Exception as error:
             failure = summarize(error)
-            self._fail(output.operation, error)
+            # An OSError of the user's own, such as a refused connection, is none of the storage.
+            is_lost = is_storage_failure(error) and not isinstance(error, OSError)
+            self._fail(output.operation, error, DurabilityError if is_lost else BatchFailedError)
         completed_ms = self._engine.now_ms()
         self._outputs.append(
             OutputOperationInfo(output_id, output.operation, started_ms, completed_ms, failure)

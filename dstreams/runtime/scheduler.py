@@ -15,7 +15,7 @@ from uuid import uuid4
 from pyspark import InheritableThread, SparkContext
 
 from dstreams.clock import Clock
-from dstreams.errors import DurabilityError
+from dstreams.errors import BatchFailedError, DurabilityError
 from dstreams.runtime.engine import Batch, BatchResult, Engine
 from dstreams.settings import Settings
 
@@ -94,12 +94,22 @@ class Scheduler:
         if not self._runner.is_alive():
             return True
         self._abandoned.set()
+        for _ in range(round(_CANCEL_S / _POLL_S)):
+            # More than once: after a job that was cancelled comes that of the next output.
+            if not self._cancel():
+                break
+            self._runner.join(_POLL_S)
+            if not self._runner.is_alive():
+                break
+        return False
+
+    def _cancel(self) -> bool:
         try:
             self._spark.cancelJobGroup(self._job_group)
         except Exception:
             logger.warning("the running batch could not be cancelled; is Spark gone?")
-        self._runner.join(_CANCEL_S)
-        return False
+            return False
+        return True
 
     def _generate(self) -> None:
         try:
@@ -152,10 +162,18 @@ class Scheduler:
         error = result.error
         if error is None or (self._abandoned.is_set() and self._stopping.is_set()):
             return
+        if self._spark_is_gone():
+            self._fail(
+                BatchFailedError(
+                    "the SparkContext was stopped, or its JVM ended, while the stream was running; "
+                    f"stop the StreamingContext first ({error})",
+                    error.batch_time_ms,
+                )
+            )
+            return
         logger.error("%s", error)
         self._report(error)
-        fatal = isinstance(error, DurabilityError) or self._settings.on_failure == "stop"
-        if fatal or self._spark_is_gone():
+        if isinstance(error, DurabilityError) or self._settings.on_failure == "stop":
             self.request_stop(abandon=True)
 
     def _spark_is_gone(self) -> bool:

@@ -45,6 +45,7 @@ def no_checkpoint_directory(sc: SparkContext) -> Iterator[None]:
     jvm: Any = sc._jvm
     context = sc._jsc.sc()
     known = context.checkpointDir()
-    context.checkpointDir_$eq(getattr(jvm.scala, "None$").__getattr__("MODULE$"))
+    setter = getattr(context, "checkpointDir_$eq")
+    setter(jvm.scala.Option.empty())
     yield
-    context.checkpointDir_$eq(known)
+    setter(known)

@@ -82,6 +82,17 @@ class Slotted:
         return key % self.modulus
 
 
+FUNCTIONS = {"stable": None, "named": by_length, "captured": by_index("abcdefghij")}
+
+
+def keys_of(name: str) -> list[Any]:
+    """Return keys that the function of that name in FUNCTIONS can place."""
+    if name == "captured":
+        return list("abcdefghij")
+    words = [f"{n:x}" * (n % 5 + 1) for n in range(300)]
+    return words if name == "named" else [*words, *range(300), None, ("a", 1.5), b"b"]
+
+
 MAKERS: dict[str, Callable[[int], Callable[[Any], int]]] = {
     "lambda": lambda n: lambda key: key % n,
     "captured list": lambda n: by_index([n, 1.5, None]),

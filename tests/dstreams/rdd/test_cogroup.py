@@ -27,6 +27,13 @@ from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
 from dstreams.state.update_function import UpdateFunction
 from tests.dstreams.rdd.lineage import bytes_shuffled, lineage_of, shuffles_in
+from tests.dstreams.rdd.updates import (
+    SumColumns,
+    collect_all,
+    collect_in_place,
+    collect_keyed,
+    grow_keys,
+)
 from tests.support.jobs import count_jobs
 
 Pairs = list[tuple[Any, Any]]
@@ -58,14 +65,6 @@ def run(task: StateTask, batch: Pairs, state: list[bytes], split: int = 0) -> li
 
 def sum_up(values: list[Any], state: Any) -> Any:
     return sum(values) + (0 if state is None else state)
-
-
-def collect_in_place(values: list[Any], state: Any) -> Any:
-    """Change both arguments in place; drop the key when five values are together."""
-    state = [] if state is None else state
-    state.extend(values)
-    values.append("mine to change")
-    return None if len(state) >= 5 else state
 
 
 FALSY = (0, "", [], False, 0.0, (), {}, b"", None)
@@ -454,22 +453,6 @@ def test_iterator_may_return_lists_as_pairs() -> None:
     assert pairs_in(run(as_items, [("a", 1)], [])) == [("a", 2)]
 
 
-class SumColumns:
-    """The update function of the docstring of the module."""
-
-    where = "running sum"
-    needs_keys = False
-
-    def __call__(
-        self,
-        keys: Iterable[Any],
-        values: Iterable[list[Any]],
-        states: Iterable[Any],
-        into: list[Any],
-    ) -> None:
-        into.extend(sum(v) + (s or 0) for v, s in zip(values, states, strict=False))
-
-
 def test_step_of_ones_own() -> None:
     """The task is of use with any function over columns."""
     task = ColumnStep(SumColumns())
@@ -549,11 +532,7 @@ def test_state_that_claims_nothing_is_shuffled(sc: SparkContext) -> None:
     """Without preserved partitioning keys may change, and the next batch moves the state."""
     partitioner = StablePartitioner(2)
 
-    def grow(entries: Iterator[Any]) -> Iterator[Any]:
-        for key, values, state in entries:
-            yield f"{key}x", len(values) + (state or 0)
-
-    task = UpdateFunction.checked(grow, "iterator", "test").task(0, False, None)
+    task = UpdateFunction.checked(grow_keys, "iterator", "test").task(0, False, None)
     state: RDD[bytes] | None = None
     for number, shuffles in enumerate((1, 3, 5)):
         batch = batch_of(sc, [("a", 1), (f"b{number}", 1)], partitioner)
@@ -576,19 +555,8 @@ def test_state_that_claims_nothing_is_shuffled(sc: SparkContext) -> None:
 def test_rdds_are_what_a_dict_says(sc: SparkContext, form: str) -> None:
     """Batches with every kind of key, drops and additions again, over two partitions."""
     partitioner = StablePartitioner(2)
-    task = UpdateFunction.checked(
-        {
-            "values": collect_in_place,
-            "keyed": lambda time, key, values, state: collect_in_place(values, state),
-            "iterator": lambda entries: (
-                (key, new)
-                for key, values, state in entries
-                if (new := collect_in_place(values, state)) is not None
-            ),
-        }[form],
-        form,
-        "test",
-    ).task(7000, True, partitioner)
+    functions = {"values": collect_in_place, "keyed": collect_keyed, "iterator": collect_all}
+    task = UpdateFunction.checked(functions[form], form, "test").task(7000, True, partitioner)
     expected: dict[Any, Any] = {}
     state: RDD[bytes] | None = None
     kinds = [1, 1.0, True, "a", None, (1, "x"), (True, "x"), b"a", "", 0]

@@ -21,6 +21,7 @@ from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks, shuffle_pairs
 from dstreams.rdd.stable_hash import STABLE_HASH_NAME
 from dstreams.state.update_function import UpdateFunction
 from tests.dstreams.rdd.lineage import lineage_of, shuffles_in
+from tests.dstreams.rdd.updates import append
 from tests.support.jobs import count_jobs
 
 TWO = StablePartitioner(2)
@@ -35,10 +36,6 @@ def files(tmp_path: Path) -> Files:
 def first_of(rdd: RDD[Any], time_ms: int = 1000) -> StatePartition:
     name = getattr(rdd.partitioner, "name", "none")
     return StatePartition("run", "counts", time_ms, 0, rdd.getNumPartitions(), name)
-
-
-def append(values: list[Any], state: list[Any] | None) -> list[Any]:
-    return [*(state or []), *(item for value in values for item in value)]
 
 
 def next_state(sc: SparkContext, pairs: list[Any], state: RDD[bytes] | None) -> BlockPairsRDD:
@@ -175,9 +172,8 @@ def test_missing_file_fails_with_its_name(sc: SparkContext, files: Files, tmp_pa
     (tmp_path / "checkpoint" / written.files[1].name).unlink()
     with pytest.raises(Py4JJavaError) as caught:
         read.count()
-    assert f"{written.files[1].name} is missing; expected a state file of" in summarize(
-        caught.value
-    )
+    summary = summarize(caught.value)
+    assert f"{written.files[1].name} is missing; expected a state file of" in summary
     assert is_storage_failure(caught.value)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -16,6 +15,7 @@ from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
 from dstreams.state.update_function import UpdateFunction
 from tests.dstreams.rdd.children import run_python
+from tests.dstreams.rdd.updates import count_all, count_none, count_some
 
 
 def test_worker_is_settled_once() -> None:
@@ -44,23 +44,7 @@ def test_worker_is_settled_once() -> None:
     assert frozen.split() == ["True"] * 4
 
 
-def keep_all(entries: Iterator[Any]) -> Iterator[Any]:
-    for key, values, state in entries:
-        yield key, len(values) + (state or 0)
-
-
-def keep_some(entries: Iterator[Any]) -> Iterator[Any]:
-    for number, (key, values, state) in enumerate(entries):
-        if number == 3:
-            return
-        yield key, len(values) + (state or 0)
-
-
-def keep_none(entries: Iterator[Any]) -> list[Any]:
-    return []
-
-
-@pytest.mark.parametrize("function", [keep_all, keep_some, keep_none])
+@pytest.mark.parametrize("function", [count_all, count_some, count_none])
 def test_workers_are_used_again(sc: SparkContext, function: Any) -> None:
     """Ten batches need no more processes than two cores, also when functions stop early."""
     place = StablePartitioner(2)
@@ -75,14 +59,11 @@ def test_workers_are_used_again(sc: SparkContext, function: Any) -> None:
     state: RDD[bytes] | None = None
     for number in range(10):
         pairs = sc.parallelize([(f"key {n} {number % 3}", n) for n in range(3000)], 2)
-        state, before = (
-            cogroup_with_state(shuffle_pairs(pairs, place), state, task).persist(),
-            state,
-        )
+        before = state
+        state = cogroup_with_state(shuffle_pairs(pairs, place), before, task).persist()
         pids.update(state.mapPartitionsWithIndex(look).collect())
         if before is not None:
             before.unpersist()
     assert 1 <= len(pids) <= 4, pids
-    if function is keep_all:
+    if function is count_all:
         assert pairs_of_blocks(state, Side.STATE).values().sum() == 30_000
-    assert gc.isenabled()

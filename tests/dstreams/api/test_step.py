@@ -1,0 +1,334 @@
+"""Stepping by hand: times, what is told of a batch, failures, and that no state is lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import RDD, SparkContext
+
+from dstreams import (
+    BatchFailedError,
+    BatchInfo,
+    DurabilityError,
+    InvalidStreamError,
+    StreamingContext,
+    StreamingContextState,
+    StreamLifecycleError,
+)
+from dstreams.testing import BatchDriver, ManualClock
+from tests.support.jobs import count_jobs
+
+Pairs = list[tuple[str, int]]
+
+
+def add(values: list[int], state: int | None) -> int:
+    return sum(values) + (state or 0)
+
+
+def add_unless(flag: Path) -> Callable[[list[int], int | None], int]:
+    """A running sum that fails while there is a file *flag*."""
+
+    def update(values: list[int], state: int | None) -> int:
+        if flag.exists():
+            raise ValueError("the flag is up")
+        return add(values, state)
+
+    return update
+
+
+def failing_run(driver: BatchDriver) -> BatchFailedError:
+    with pytest.raises(BatchFailedError) as raised:
+        driver.run(1)
+    return raised.value
+
+
+# Steps ---------------------------------------------------------------------------------------
+
+
+def test_times_are_consecutive(ssc: StreamingContext, clock: ManualClock) -> None:
+    """From the multiple after the first step's clock on, whatever the clock does then."""
+    clock.advance(7300)
+    ssc.queueStream([]).pprint()
+    infos = ssc.step(2)
+    clock.advance(60_000)
+    infos += ssc.step()
+    assert [info.batch_time_ms for info in infos] == [8000, 9000, 10_000]
+    assert [info.batch_id for info in infos] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.0, True, "1", None])
+def test_a_number_of_batches_is_positive(ssc: StreamingContext, wrong: Any) -> None:
+    """Refused before anything starts."""
+    ssc.queueStream([]).pprint()
+    with pytest.raises(InvalidStreamError, match="n must be a positive number of batches, got "):
+        ssc.step(wrong)
+    assert ssc.getState() is StreamingContextState.INITIALIZED
+
+
+def test_a_started_context_is_not_stepped(ssc: StreamingContext) -> None:
+    """Its batches come when they are due."""
+    ssc.queueStream([]).pprint()
+    ssc.start()
+    with pytest.raises(StreamLifecycleError, match="that was started cannot be stepped"):
+        ssc.step()
+
+
+def test_a_stepped_context_is_not_started(ssc: StreamingContext) -> None:
+    """Nor the other way round."""
+    ssc.queueStream([]).pprint()
+    ssc.step()
+    with pytest.raises(StreamLifecycleError, match="stepped by hand cannot be started"):
+        ssc.start()
+
+
+def test_a_stop_between_steps(ssc: StreamingContext) -> None:
+    """The next step says that the context was stopped."""
+    ssc.queueStream([]).pprint()
+    ssc.step()
+    ssc.stop(stopSparkContext=False)
+    with pytest.raises(StreamLifecycleError, match="has already been stopped"):
+        ssc.step()
+
+
+def test_a_stop_inside_a_step(ssc: StreamingContext) -> None:
+    """The batch that stops its context is the last one."""
+    seen: list[list[int]] = []
+
+    def stop(rdd: RDD[int]) -> None:
+        seen.append(rdd.collect())
+        ssc.stop(stopSparkContext=False)
+
+    ssc.queueStream([[1], [2]]).foreachRDD(stop)
+    with pytest.raises(StreamLifecycleError, match="was stopped while it was stepped"):
+        ssc.step(2)
+    assert seen == [[1]]
+    assert ssc.getState() is StreamingContextState.STOPPED
+
+
+def test_steps_run_on_the_calling_thread(ssc: StreamingContext) -> None:
+    """So a debugger stops where it is asked to."""
+    threads: list[threading.Thread] = []
+    ssc.queueStream([]).foreachRDD(lambda rdd: threads.append(threading.current_thread()))
+    ssc.step()
+    assert threads == [threading.current_thread()]
+
+
+# What is told --------------------------------------------------------------------------------
+
+
+class TickingClock(ManualClock):
+    """Moves on by 1 ms whenever it is read."""
+
+    def now_ms(self) -> int:
+        self.advance(1)
+        return super().now_ms()
+
+
+def test_a_batch_info_has_all_there_is_to_tell(sc: SparkContext) -> None:
+    """Records per source, the times in their order, and each output with its name."""
+    ssc = StreamingContext(sc, 1, clock=TickingClock())
+    try:
+        lines = ssc.queueStream([["a", "b"], None])
+        lines.pprint()
+        lines.map(str).foreachRDD(lambda rdd: rdd.count())
+        first, second = ssc.step(2)
+    finally:
+        ssc.stop(stopSparkContext=False)
+    assert (first.batch_id, first.batch_time_ms, first.outcome) == (0, 1000, "succeeded")
+    assert first.records == {"queueStream": 2}
+    assert first.failure is None
+    a, b = first.outputs
+    assert (a.output_id, b.output_id) == (0, 1)
+    assert a.name.startswith("pprint at test_step.py:")
+    assert b.name.startswith("foreachRDD at test_step.py:")
+    assert a.failure is b.failure is None
+    times = [
+        first.submitted_ms,
+        first.started_ms,
+        a.started_ms,
+        a.completed_ms,
+        b.started_ms,
+        b.completed_ms,
+        first.completed_ms,
+    ]
+    assert times == sorted(set(times))
+    assert first.scheduling_delay_ms == 1
+    assert first.processing_delay_ms == first.completed_ms - first.started_ms
+    assert first.total_delay_ms == first.scheduling_delay_ms + first.processing_delay_ms
+    assert (second.outcome, second.outputs, second.records) == ("empty", (), {"queueStream": 0})
+
+
+def test_sources_of_one_name_are_told_apart(ssc: StreamingContext) -> None:
+    """Two queues have one name, and their records are not mixed up."""
+    a, b, c = (ssc.queueStream([[1] * count]) for count in (1, 2, 3))
+    ssc.union(a, b, c).pprint()
+    (info,) = ssc.step()
+    assert info.records == {"queueStream #0": 1, "queueStream #1": 2, "queueStream #2": 3}
+
+
+def test_records_of_an_rdd_are_not_counted(sc: SparkContext, ssc: StreamingContext) -> None:
+    """That would cost a job."""
+    ssc.queueStream([sc.parallelize([1, 2])]).foreachRDD(lambda rdd: None)
+    infos: list[BatchInfo] = []
+    assert count_jobs(sc, lambda: infos.extend(ssc.step())) == 0
+    assert infos[0].records == {"queueStream": None}
+
+
+def test_the_info_of_a_failed_batch(ssc: StreamingContext) -> None:
+    """Its outcome, its failure in words, and which output it was."""
+
+    def fail(rdd: RDD[Any]) -> None:
+        raise ValueError("out of order")
+
+    stream = ssc.queueStream([[1], [2]])
+    stream.pprint()
+    stream.foreachRDD(fail)
+    with pytest.raises(BatchFailedError):
+        ssc.step()
+    assert ssc._engine is not None
+    result = ssc._engine.run_batch(ssc._engine.plan_batch())
+    assert result.info.outcome == "failed"
+    assert result.info.failure == str(result.error)
+    assert str(result.error).endswith("ValueError: out of order")
+    assert [output.failure for output in result.info.outputs] == [None, "ValueError: out of order"]
+
+
+# Failures ------------------------------------------------------------------------------------
+
+
+def test_a_failed_batch_ends_the_steps_and_the_next_goes_on(ssc: StreamingContext) -> None:
+    """Batches before it stand; the batch after it is the next."""
+    seen: list[tuple[float, int]] = []
+
+    def output(time: Any, rdd: RDD[int]) -> None:
+        (record,) = rdd.collect()
+        if record == 2:
+            raise ValueError("two is bad")
+        seen.append((time.timestamp(), record))
+
+    ssc.queueStream([[1], [2], [3]]).foreachRDD(output)
+    with pytest.raises(BatchFailedError, match="batch at 2000 ms failed") as raised:
+        ssc.step(3)
+    assert raised.value.batch_time_ms == 2000
+    assert ssc.getState() is StreamingContextState.ACTIVE
+    ssc.step()
+    assert seen == [(1, 1), (3, 3)]
+
+
+def test_an_output_that_fails_does_not_take_the_state(sc: SparkContext) -> None:
+    """The records of the failed batch are in the state of the next one."""
+    with BatchDriver(sc) as driver:
+        states = driver.input([[("a", 1)], [("a", 10)], [("a", 100)]]).updateStateByKey(add)
+
+        def fail_once(time: Any, rdd: RDD[Any]) -> None:
+            if time.timestamp() == 2:
+                raise ConnectionError("the database is away")
+
+        states.foreachRDD(fail_once)
+        seen = driver.output(states)
+        driver.run(1)
+        error = failing_run(driver)
+        # An OSError of the user's is no failure of the storage of the state.
+        assert not isinstance(error, DurabilityError)
+        driver.run(1)
+    assert seen == [[("a", 1)], [("a", 11)], [("a", 111)]]
+
+
+def test_an_update_function_that_fails_does_not_take_the_state(
+    sc: SparkContext, tmp_path: Path
+) -> None:
+    """What it could not do in one batch is done in the next, in the order of the batches."""
+    flag = tmp_path / "flag"
+    with BatchDriver(sc) as driver:
+        pairs = driver.input([[("a", 1)], [("a", 10)], None, [("b", 1)]])
+        states = pairs.updateStateByKey(add_unless(flag), 1)
+        seen = driver.output(states)
+        driver.run(1)
+        flag.touch()
+        assert "failed for key 'a': ValueError: the flag is up" in str(failing_run(driver))
+        failing_run(driver)
+        flag.unlink()
+        driver.run(1)
+    assert seen == [[("a", 1)], None, None, [("a", 11), ("b", 1)]]
+
+
+def test_an_update_function_that_fails_when_the_state_is_written(
+    sc: SparkContext, tmp_path: Path
+) -> None:
+    """That is a failed batch like any other, and the state is written in the next."""
+    flag = tmp_path / "flag"
+    with BatchDriver(sc, checkpoint=str(tmp_path / "ckpt")) as driver:
+        states = driver.input([[("a", 1)], [("a", 10)], []]).updateStateByKey(add_unless(flag), 1)
+        states.checkpoint(2)
+        seen = driver.output(states)
+        driver.run(1)
+        flag.touch()
+        error = failing_run(driver)
+        assert "batch at 2000 ms failed in writing its state: " in str(error)
+        assert not isinstance(error, DurabilityError)
+        flag.unlink()
+        driver.run(1)
+        commits = list(tmp_path.glob("ckpt/stream-*/commits/*.commit"))
+        assert [int(path.stem) for path in commits] == [3000]
+    assert seen == [[("a", 1)], None, [("a", 11)]]
+
+
+def test_a_transform_that_fails_does_not_take_the_state(sc: SparkContext) -> None:
+    """A batch whose RDDs could not be made is made up for by the next one."""
+    calls: list[float] = []
+
+    def fail_at_first(time: Any, rdd: RDD[Any]) -> RDD[Any]:
+        calls.append(time.timestamp())
+        if calls == [1, 2]:
+            raise ValueError("once")
+        return rdd
+
+    with BatchDriver(sc) as driver:
+        pairs = driver.input([[("a", 1)], [("a", 10)], [("a", 100)]]).transform(fail_at_first)
+        seen = driver.output(pairs.updateStateByKey(add))
+        driver.run(1)
+        assert "failed in making the RDD for foreachRDD at " in str(failing_run(driver))
+        driver.run(1)
+    assert seen == [[("a", 1)], None, [("a", 111)]]
+    assert calls == [1, 2, 2, 3]
+
+
+def test_a_long_outage_before_any_job_does_not_take_the_state(sc: SparkContext) -> None:
+    """Hundreds of batches in a row are made up for; Python's stack is not the limit."""
+    outage = [True]
+
+    def fail_for_long(rdd: RDD[Any]) -> RDD[Any]:
+        if outage[0]:
+            raise ValueError("outage")
+        return rdd.context.emptyRDD()
+
+    with BatchDriver(sc) as driver:
+        pairs = driver.input([[("a", 1)]]).transform(fail_for_long)
+        driver.output(pairs.updateStateByKey(add))
+        for _ in range(600):
+            failing_run(driver)
+        outage[0] = False
+        with pytest.raises(BatchFailedError) as raised:
+            driver.run(1)
+        # The JVM's own limit is met by a lineage of so many batches, and not in this test.
+    assert "RecursionError" not in str(raised.value)
+
+
+def test_a_long_wait_for_the_first_rdd(sc: SparkContext) -> None:
+    """A state stream that has nothing yet asks for no more than the batch before."""
+    asked: list[float] = []
+
+    def nothing(time: Any, rdd: RDD[Any]) -> RDD[Any] | None:
+        asked.append(time.timestamp())
+        return rdd if len(asked) > 600 else None
+
+    with BatchDriver(sc) as driver:
+        pairs = driver.input([[("a", 1)]] * 601).transform(nothing)
+        seen = driver.output(pairs.updateStateByKey(add))
+        driver.run(601)
+    assert seen == [None] * 600 + [[("a", 1)]]
+    assert asked == list(range(1, 602))

@@ -1,0 +1,312 @@
+"""Stopping: at once or gracefully, from outside and from inside a batch, and in time."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import RDD, SparkContext
+
+from dstreams import StreamingContext, StreamingContextState
+from dstreams.testing import ManualClock
+from tests.dstreams.api.conftest import MakeContext
+from tests.support.waiting import wait_for
+
+ROOT = Path(__file__).parents[3]
+
+
+class Gate:
+    """An output that waits in its first batch until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.seen: list[list[Any]] = []
+        self.entered = threading.Event()
+        self.leave = threading.Event()
+
+    def __call__(self, rdd: RDD[Any]) -> None:
+        self.entered.set()
+        assert self.leave.wait(30)
+        self.seen.append(rdd.collect())
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    yield made
+    made.leave.set()
+
+
+def in_background(ssc: StreamingContext, **parameters: bool) -> threading.Thread:
+    """Call stop() on a thread, and return when it was understood."""
+    thread = threading.Thread(
+        target=lambda: ssc.stop(stopSparkContext=False, **parameters), daemon=True
+    )
+    thread.start()
+    scheduler = ssc._scheduler
+    assert scheduler is not None
+    wait_for(scheduler._stopping.is_set)
+    return thread
+
+
+def queued(ssc: StreamingContext) -> int:
+    assert ssc._scheduler is not None
+    return ssc._scheduler._queue.qsize()
+
+
+# At once -------------------------------------------------------------------------------------
+
+
+def test_batches_that_wait_are_not_begun(
+    ssc: StreamingContext, clock: ManualClock, gate: Gate
+) -> None:
+    """The batch that runs is finished, those behind it are dropped."""
+    ssc.queueStream([[1], [2], [3]]).foreachRDD(gate)
+    ssc.start()
+    clock.advance(3000)
+    assert gate.entered.wait(20)
+    wait_for(lambda: queued(ssc) == 2)
+    stopping = in_background(ssc)
+    gate.leave.set()
+    stopping.join(20)
+    assert not stopping.is_alive()
+    assert gate.seen == [[1]]
+    assert ssc.getState() is StreamingContextState.STOPPED
+
+
+def active_jobs(sc: SparkContext) -> list[int]:
+    return list(sc.statusTracker().getActiveJobsIds())
+
+
+@pytest.mark.parametrize("graceful", [False, True])
+def test_a_job_that_takes_too_long_is_cancelled(
+    sc: SparkContext,
+    make_ssc: MakeContext,
+    clock: ManualClock,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    graceful: bool,
+) -> None:
+    """So is the job of the next output; nothing of the stream runs on, and no error is reported."""
+
+    def endless(numbers: Any) -> Iterator[int]:
+        (tmp_path / "begun").touch()
+        time.sleep(300)
+        yield from numbers
+
+    ssc = make_ssc(graceful_stop_timeout_ms=10)
+    stream = ssc.queueStream([sc.parallelize([1], 1)]).mapPartitions(endless)
+    for _ in range(3):
+        stream.foreachRDD(lambda rdd: rdd.collect())
+    ssc.start()
+    clock.advance(1000)
+    wait_for((tmp_path / "begun").exists)
+    with caplog.at_level(logging.WARNING, "dstreams"):
+        ssc.stop(stopSparkContext=False, stopGraceFully=graceful)
+    assert "the running batch did not end in time and was cancelled" in caplog.text
+    assert ssc.getState() is StreamingContextState.STOPPED
+    wait_for(lambda: active_jobs(sc) == [])
+    assert ssc._scheduler is not None
+    assert not ssc._scheduler._runner.is_alive()
+    ssc.awaitTermination()
+    assert sc.parallelize([1, 2]).sum() == 3
+
+
+# Gracefully ----------------------------------------------------------------------------------
+
+
+def test_a_graceful_stop_runs_what_is_queued(
+    ssc: StreamingContext, clock: ManualClock, gate: Gate
+) -> None:
+    """And no batch more: the source's two extra ticks are not imitated."""
+    ssc.queueStream([[1], [2], [3], [4]]).foreachRDD(gate)
+    ssc.start()
+    clock.advance(3000)
+    assert gate.entered.wait(20)
+    wait_for(lambda: queued(ssc) == 2)
+    stopping = in_background(ssc, stopGraceFully=True)
+    gate.leave.set()
+    stopping.join(20)
+    assert not stopping.is_alive()
+    assert gate.seen == [[1], [2], [3]]
+
+
+def test_a_graceful_stop_of_an_idle_stream_runs_nothing(
+    ssc: StreamingContext, clock: ManualClock
+) -> None:
+    """With nothing received there is no last batch, and the clock need not move."""
+    seen: list[Any] = []
+    ssc.queueStream([[1]]).foreachRDD(seen.append)
+    ssc.start()
+    ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    assert seen == []
+
+
+def test_x_9_a_graceful_stop_runs_what_a_socket_received(
+    make_ssc: MakeContext, clock: ManualClock
+) -> None:
+    """All that was received is in one last batch, at the time of the next one."""
+    ssc = make_ssc(graceful_stop_timeout_ms=60_000)
+    seen: list[tuple[float, list[str]]] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(20)
+        lines = ssc.socketTextStream("127.0.0.1", server.getsockname()[1])
+        lines.foreachRDD(lambda time, rdd: seen.append((time.timestamp(), rdd.collect())))
+        ssc.start()
+        with server.accept()[0] as connection:
+            connection.sendall(b"one\n")
+            assert ssc._engine is not None
+            (reader,) = ssc._engine.readers.values()
+            wait_for(reader.has_pending)
+            clock.advance(1000)
+            wait_for(lambda: len(seen) == 1)
+            connection.sendall(b"".join(b"%d\n" % number for number in range(5000)))
+            wait_for(lambda: reader._lines.complete_bytes >= 4000 * 5)  # type: ignore[attr-defined]
+            ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    assert seen[0] == (1, ["one"])
+    ((time_s, last),) = seen[1:]
+    assert time_s == 2
+    assert last == [str(number) for number in range(len(last))]
+    assert len(last) >= 4000
+
+
+def test_a_graceful_stop_does_not_wait_for_failed_batches(
+    ssc: StreamingContext, clock: ManualClock, gate: Gate
+) -> None:
+    """A batch that fails is over, too."""
+
+    def fail(rdd: RDD[Any]) -> None:
+        raise ValueError("every batch")
+
+    stream = ssc.queueStream([[1], [2]])
+    stream.foreachRDD(fail)
+    stream.foreachRDD(gate)
+    ssc.start()
+    clock.advance(2000)
+    assert gate.entered.wait(20)
+    stopping = in_background(ssc, stopGraceFully=True)
+    gate.leave.set()
+    stopping.join(20)
+    assert gate.seen[:1] == [[1]]
+    assert ssc.getState() is StreamingContextState.STOPPED
+
+
+# From inside ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("graceful", [False, True])
+def test_stop_inside_a_batch(ssc: StreamingContext, clock: ManualClock, graceful: bool) -> None:
+    """It returns at once, the batch runs to its end, and then the context stops."""
+    seen: list[list[int]] = []
+    states: list[StreamingContextState] = []
+
+    def stop(rdd: RDD[int]) -> None:
+        ssc.stop(stopSparkContext=False, stopGraceFully=graceful)
+        states.append(ssc.getState())
+
+    numbers = ssc.queueStream([[1], [2]])
+    numbers.foreachRDD(stop)
+    numbers.foreachRDD(lambda rdd: seen.append(rdd.collect()))
+    ssc.start()
+    clock.advance(1000)
+    assert ssc.awaitTerminationOrTimeout(20)
+    assert states == [StreamingContextState.ACTIVE]
+    assert seen == [[1]]
+    assert ssc.getState() is StreamingContextState.STOPPED
+
+
+def test_two_threads_may_stop_at_once(ssc: StreamingContext, clock: ManualClock) -> None:
+    """Whoever comes second finds the work done."""
+    ssc.queueStream([[1]]).pprint()
+    ssc.start()
+    stops = [
+        threading.Thread(target=lambda: ssc.stop(stopSparkContext=False), daemon=True)
+        for _ in range(4)
+    ]
+    for stop in stops:
+        stop.start()
+    for stop in stops:
+        stop.join(20)
+    assert not [stop for stop in stops if stop.is_alive()]
+    assert ssc.getState() is StreamingContextState.STOPPED
+
+
+# And Spark with it ---------------------------------------------------------------------------
+
+PROGRAM = """
+from pyspark import SparkContext
+from dstreams import StreamingContext, tuned_context
+from dstreams.testing import ManualClock
+
+def is_stopped(spark):
+    return spark._jsc is None and SparkContext._active_spark_context is None
+
+def started():
+    spark, clock = tuned_context("stop", "local[1]"), ManualClock()
+    ssc = StreamingContext(spark, 1, clock=clock)
+    return spark, clock, ssc
+
+spark, clock, ssc = started()
+ssc.queueStream([]).pprint()
+ssc.start()
+ssc.stop()
+print("default stops Spark:", is_stopped(spark))
+
+spark, clock, ssc = started()
+ssc.queueStream([]).pprint()
+ssc.start()
+ssc.stop(stopSparkContext=False)
+print("on request not:", not is_stopped(spark))
+ssc.stop(stopSparkContext=True)
+print("a second stop may:", is_stopped(spark))
+
+spark, clock, ssc = started()
+ssc.queueStream([[1]]).foreachRDD(lambda rdd: ssc.stop())
+ssc.start()
+clock.advance(1000)
+print("inside a batch:", ssc.awaitTerminationOrTimeout(20))
+ssc._scheduler._runner.join(20)
+print("Spark stopped after it:", is_stopped(spark))
+
+spark, clock, ssc = started()
+ssc.queueStream([[1]]).map(str).foreachRDD(lambda rdd: rdd.collect())
+ssc.start()
+spark.stop()
+clock.advance(1000)
+try:
+    print(ssc.awaitTerminationOrTimeout(20))
+except Exception as error:
+    print("without Spark:", type(error).__name__)
+ssc._scheduler._runner.join(20)
+print("the context:", ssc.getState().value)
+ssc.stop()
+"""
+
+
+def test_spark_is_stopped_on_request() -> None:
+    """By default, by a second stop, from inside a batch; a Spark that is gone ends the stream."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.stdout.splitlines() == [
+        "default stops Spark: True",
+        "on request not: True",
+        "a second stop may: True",
+        "inside a batch: True",
+        "Spark stopped after it: True",
+        "without Spark: BatchFailedError",
+        "the context: STOPPED",
+    ], done.stderr[-3000:]
+    assert done.returncode == 0

@@ -1,0 +1,116 @@
+"""The README: its programs are run, and what it lists is what there is."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyspark.streaming
+import pytest
+
+import dstreams
+from dstreams.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+PROGRAM = re.compile(r"^```python\n(.*?)^```\n\s*^```text\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+MARK = "--- next program ---"
+
+
+def section(title: str) -> str:
+    return README.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def first_cells(table: str) -> list[str]:
+    rows = [line for line in table.splitlines() if line.startswith("|")]
+    return [row.split("|")[1].strip() for row in rows[2:]]
+
+
+def public_methods(cls: type[Any]) -> set[str]:
+    return {name for name in dir(cls) if not name.startswith("_")}
+
+
+def test_programs_print_what_the_readme_says(tmp_path: Path) -> None:
+    """The programs, run one after another as a reader would, print the text under them."""
+    programs = PROGRAM.findall(README)
+    assert len(programs) == README.count("```python\n") == 2
+    script = tmp_path / "readme.py"
+    script.write_text(f"\nprint({MARK!r})\n".join(code for code, _ in programs), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split(f"{MARK}\n") == [output for _, output in programs]
+
+
+def test_first_program_is_short() -> None:
+    """The first program fits on a screen."""
+    code, _ = PROGRAM.findall(README)[0]
+    assert len([line for line in code.splitlines() if line]) <= 20
+
+
+def test_commands() -> None:
+    """There are two commands: one runs the demo, the other is what CI runs."""
+    commands = re.findall(r"^```console\n(.*)\n```$", README, re.MULTILINE)
+    (checked,) = (
+        line
+        for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+        if "pytest" in line
+    )
+    assert commands[1:] == [checked]
+    assert commands[0].startswith("python3.11 -m venv .venv && .venv/bin/pip install ")
+    assert commands[0].endswith(" && .venv/bin/dstreams demo")
+
+
+@pytest.mark.parametrize("name", ["StreamingContext", "DStream"])
+def test_what_is_missing_is_said(name: str) -> None:
+    """Each public method of pyspark.streaming that is not here is named as not there yet."""
+    missing = public_methods(getattr(pyspark.streaming, name)) - public_methods(
+        getattr(dstreams, name)
+    )
+    promises = section("What this release promises")
+    assert [method for method in sorted(missing) if f"`{method}`" not in promises] == []
+
+
+def test_nothing_is_said_to_be_missing_that_is_there() -> None:
+    """What is named as not there yet is not there."""
+    absent = section("What this release promises").partition("Also not there yet:")[2]
+    named = set(re.findall(r"`(\w+)`", absent))
+    assert len(named) > 5
+    assert (
+        named & (public_methods(dstreams.StreamingContext) | public_methods(dstreams.DStream))
+        == set()
+    )
+
+
+def test_settings() -> None:
+    """The table of settings has each key there is, and no other."""
+    keys = {cell.strip("`") for cell in first_cells(section("Settings"))}
+    assert keys == set(re.findall(r"`(spark\.[\w.]+)`", Settings.__doc__ or ""))
+    assert len(keys) == len(vars(Settings()))
+
+
+def test_files_that_are_named() -> None:
+    """The files that the README names are there."""
+    named = set(re.findall(r"\b(?:examples|tests)/[\w/]+\.py", README)) | {"LICENSE"}
+    assert len(named) > 2
+    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+
+
+def test_differences_name_three_things() -> None:
+    """Each row of the differences says what it is about, how it is there, and how it is here."""
+    table = section("What differs from `pyspark.streaming`, and why")
+    rows = [line for line in table.splitlines() if line.startswith("|")]
+    assert len(rows) > 15
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
+    assert [row for row in cells if len(row) != 3 or not all(row)] == []
