@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from pyspark import RDD, SparkContext
 from pyspark.rdd import PipelinedRDD
@@ -89,17 +88,13 @@ def read_rdd(spark: SparkContext, files: Files, written: WrittenRdd, like: RDD[A
     return jvm.from_frames(frames, like)
 
 
-_slots_of_context: WeakKeyDictionary[SparkContext, dict[StablePartitioner, RDD[bytes]]] = (
-    WeakKeyDictionary()
-)
-
-
 def _slots(spark: SparkContext, partitioner: StablePartitioner) -> RDD[bytes]:
     """Return an RDD with one empty frame in each partition that claims *partitioner*.
 
     Only a shuffle makes an RDD claim a partitioner, so a tiny one is run, once a context.
     """
-    known = _slots_of_context.setdefault(spark, {})
+    # Kept on the context, so that they end with it: they refer back to it.
+    known: dict[StablePartitioner, RDD[bytes]] = vars(spark).setdefault("_dstreams_slots", {})
     if partitioner not in known:
         numbers = spark.parallelize(range(partitioner.numPartitions), 1)
         known[partitioner] = jvm.shuffle_frames(PipelinedRDD(numbers, _deal), partitioner)

@@ -94,22 +94,17 @@ class Scheduler:
         if not self._runner.is_alive():
             return True
         self._abandoned.set()
-        for _ in range(round(_CANCEL_S / _POLL_S)):
-            # More than once: after a job that was cancelled comes that of the next output.
-            if not self._cancel():
-                break
-            self._runner.join(_POLL_S)
-            if not self._runner.is_alive():
-                break
-        return False
-
-    def _cancel(self) -> bool:
         try:
-            self._spark.cancelJobGroup(self._job_group)
+            for _ in range(round(_CANCEL_S / _POLL_S)):
+                # More than once: after a job that was cancelled comes that of the next output.
+                self._spark.cancelJobGroup(self._job_group)
+                self._runner.join(_POLL_S)
+                if not self._runner.is_alive():
+                    break
         except Exception:
             logger.warning("the running batch could not be cancelled; is Spark gone?")
-            return False
-        return True
+            self._runner.join(_CANCEL_S)
+        return False
 
     def _generate(self) -> None:
         try:

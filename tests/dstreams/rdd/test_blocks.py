@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dstreams.rdd.blocks import (
@@ -26,6 +26,7 @@ from dstreams.rdd.blocks import (
     shorten,
 )
 
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 MIB = 1 << 20
 SIDES = st.sampled_from(Side)
 keys = st.one_of(st.text(), st.integers(), st.tuples(st.text(), st.integers()), st.none())
@@ -54,7 +55,7 @@ class Account:
     __hash__ = None  # type: ignore[assignment]
 
 
-@settings(deadline=None)
+@settings(PATIENT)
 @given(SIDES, st.lists(st.tuples(keys, values), max_size=50))
 def test_round_trip(side: Side, pairs: list[tuple[Any, Any]]) -> None:
     """What goes in comes out, and the header says how much it is."""
@@ -67,6 +68,7 @@ def test_round_trip(side: Side, pairs: list[tuple[Any, Any]]) -> None:
         assert list(zip(block.keys(), block.values(), strict=True)) == pairs
 
 
+@settings(PATIENT)
 @given(st.lists(st.tuples(keys, values, values), max_size=30))
 def test_keys_are_kept_as_they_are(rows: list[tuple[Any, Any, Any]]) -> None:
     """A block made with the key column of another has its keys and the new values."""
@@ -131,7 +133,7 @@ def sharing_columns(draw: st.DrawFn) -> list[Any]:
     return draw(st.lists(st.sampled_from(made), min_size=1, max_size=8))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(PATIENT, max_examples=200)
 @given(sharing_columns())
 def test_changing_one_value_changes_no_other(column: list[Any]) -> None:
     """Each row has a copy of its own, also where the rows were given one object, however deep."""

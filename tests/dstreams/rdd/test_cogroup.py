@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark import RDD, SparkContext
 
@@ -36,6 +36,7 @@ from tests.dstreams.rdd.updates import (
 )
 from tests.support.jobs import count_jobs
 
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 Pairs = list[tuple[Any, Any]]
 Update = Callable[[list[Any], Any], Any]
 
@@ -140,7 +141,7 @@ def small_blocks() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("form", ["values", "keyed", "iterator"])
-@settings(deadline=None, max_examples=150)
+@settings(PATIENT, max_examples=150)
 @given(batches=batches, update=st.sampled_from(UPDATES), small=st.booleans(), unique=st.booleans())
 def test_state_is_what_a_dict_says(
     form: str, batches: list[Pairs | None], update: Update, small: bool, unique: bool

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dstreams.rdd.stable_hash import STABLE_HASH_NAME, stable_hash
@@ -47,6 +47,7 @@ GOLDEN = {
     "datetime": 842443154,
     "aware datetime": 1382139762,
 }
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ZONES = (timezone.utc, EAST, timezone(timedelta(hours=-11)), AUTUMN)
 
 numbers = st.one_of(
@@ -117,7 +118,7 @@ def attempt(kind: Callable[[Any], Any], key: Any) -> Any:
         return None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(PATIENT, max_examples=300)
 @given(keys)
 def test_equal_keys_have_equal_hashes(key: Any) -> None:
     """What == holds equal, whatever its type, goes to one partition."""
@@ -126,7 +127,7 @@ def test_equal_keys_have_equal_hashes(key: Any) -> None:
             assert stable_hash(other) == stable_hash(key), (key, other)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(PATIENT, max_examples=100)
 @given(st.one_of(st.integers(), st.floats(allow_nan=False, width=16)))
 def test_equal_numbers_of_every_type_have_equal_hashes(number: Any) -> None:
     """A number hashes alike as int, float, Decimal, Fraction, complex and inside of tuples."""
