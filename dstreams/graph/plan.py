@@ -7,6 +7,7 @@ never change again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -34,7 +35,7 @@ class NodePlan:
     """What the whole graph means for one node.
 
     Args:
-        uid: name of the node in durable files: kind and position, stable while the program is.
+        uid: name of the node in durable files: its operation, and which one of that name it is.
         storage_level: level its RDDs are persisted at, None for not at all.
         checkpoint_ms: interval at which its RDDs are made durable, None for never.
         remember_ms: how long its RDDs are kept.
@@ -119,15 +120,17 @@ class StreamGraph:
             if interval is not None:
                 self._require_checkpoint(node, interval, has_checkpoint_directory)
         remember = self._remember_ms(order, intervals)
-        nodes = {
-            node: NodePlan(
-                uid=f"{_kind(node)}-{index}",
+        counts: Counter[str] = Counter()
+        nodes: dict[Node, NodePlan] = {}
+        for node in order:
+            kind = _kind(node)
+            nodes[node] = NodePlan(
+                uid=f"{kind}-{counts[kind]}",
                 storage_level=self._storage_level(node),
                 checkpoint_ms=intervals[node],
                 remember_ms=remember[node],
             )
-            for index, node in enumerate(order)
-        }
+            counts[kind] += 1
         return Plan(self.batch_ms, zero_ms, tuple(self.inputs), tuple(self.outputs), nodes)
 
     def _parents_first(self) -> list[Node]:

@@ -107,6 +107,13 @@ class Engine:
 
     def run_batch(self, batch: Batch) -> BatchResult:
         """Run a batch from its input to its commit; what it fails with is in the result."""
+        # Noted first: what is due stays so, also when the batch fails before it could be written.
+        due = (
+            node
+            for node in self.plan.checkpointed()
+            if self.plan.checkpoint_due(node, batch.time_ms)
+        )
+        self._overdue.update(due)
         return _BatchRun(self, batch).run()
 
     # What a run asks of the engine -----------------------------------------------------------
@@ -120,8 +127,6 @@ class Engine:
         """Compute and write the RDDs that are to be durable at *time_ms*, parents first."""
         written: dict[Node, WrittenRdd] = {}
         for node in self.plan.checkpointed():
-            if self.plan.checkpoint_due(node, time_ms):
-                self._overdue.add(node)
             if self._durability is None or node not in self._overdue:
                 continue
             rdd = self.history.at(node, time_ms)
