@@ -105,7 +105,7 @@ def test_a_record_names_the_files_of_the_state(sc: SparkContext, tmp_path: Path)
             time_ms // 1000 - 1,
         )
         (uid,) = record.operators
-        assert uid == "updateStateByKey-1"
+        assert uid == "updateStateByKey-0"
         assert record.operators[uid].partitioner == "stable-hash-1"
         assert record.writer["hash"] == "stable-hash-1"
         assert len(record.operators[uid].files) == 3
@@ -123,9 +123,9 @@ def test_one_record_covers_all_streams_of_a_batch(sc: SparkContext, tmp_path: Pa
         driver.run(4)
     log = log_of(tmp_path)
     records = {time_ms: log.read(time_ms) for time_ms in log.times()}
-    assert sorted(records[4000].operators) == ["map-3", "updateStateByKey-1", "updateStateByKey-2"]
-    assert sorted(records[3000].operators) == ["updateStateByKey-1"]
-    second = state_in(log, records[4000], "updateStateByKey-2")
+    assert sorted(records[4000].operators) == ["map-0", "updateStateByKey-0", "updateStateByKey-1"]
+    assert sorted(records[3000].operators) == ["updateStateByKey-0"]
+    second = state_in(log, records[4000], "updateStateByKey-1")
     assert second[0] == ("a", 1 + 2 + 3 + 4)
 
 
