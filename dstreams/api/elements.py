@@ -67,7 +67,8 @@ class ElementOperations(Stream):
 
     def repartition(self: E, numPartitions: int) -> E:
         """Return the stream with *numPartitions* partitions in each RDD."""
-        return self._transformed("repartition", lambda rdd: rdd.repartition(numPartitions))
+        count = self._require_partitions(numPartitions, self._operation("repartition"))
+        return self._transformed("repartition", lambda rdd: rdd.repartition(count))
 
     def reduce(self: E, func: Callable[[Any, Any], Any]) -> E:
         """Return the stream of one element for each batch, none for an empty one.
@@ -137,16 +138,16 @@ class ElementOperations(Stream):
         require_arity(f, (count,), operation, shape)
         require_picklable(f, operation)
 
-    def _require_partitions(self, numPartitions: int | None, name: str) -> int:
+    def _require_partitions(self, numPartitions: int | None, operation: str) -> int:
         if numPartitions is None:
             return self._ssc.sparkContext.defaultParallelism
         if isinstance(numPartitions, bool) or not isinstance(numPartitions, int):
             raise InvalidStreamError(
-                f"numPartitions of {name} must be an integer, got {numPartitions!r}"
+                f"numPartitions of {operation} must be an integer, got {numPartitions!r}"
             )
         if numPartitions < 1:
             raise InvalidStreamError(
-                f"numPartitions of {name} must be at least 1, got {numPartitions}"
+                f"numPartitions of {operation} must be at least 1, got {numPartitions}"
             )
         return numPartitions
 

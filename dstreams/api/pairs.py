@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pyspark import RDD
@@ -13,7 +14,9 @@ from dstreams.api.stream import Stream
 from dstreams.callables import require_picklable
 from dstreams.errors import InvalidStreamError
 from dstreams.graph.state import StateDStream
+from dstreams.rdd.blocks import shorten
 from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.shuffle import require_pair
 from dstreams.state.update_function import UpdateFunction
 
 P = TypeVar("P", bound="PairOperations")
@@ -29,20 +32,20 @@ class PairOperations(ElementOperations):
     def mapValues(self: P, f: Callable[[Any], Any]) -> P:
         """Return the stream of ``(k, f(v))``; partitioning is kept."""
         self._require_function(f, "mapValues", "f(v) -> w")
-        return self._transformed("mapValues", lambda rdd: rdd.mapValues(f))
+        return self._of_pairs("mapValues", lambda rdd: rdd.mapValues(f), hashed=False)
 
     def flatMapValues(self: P, f: Callable[[Any], Iterable[Any]]) -> P:
         """Return the stream of ``(k, w)`` for each w of ``f(v)``; partitioning is kept."""
         self._require_function(f, "flatMapValues", "f(v) -> iterable of w")
-        return self._transformed("flatMapValues", lambda rdd: rdd.flatMapValues(f))
+        return self._of_pairs("flatMapValues", lambda rdd: rdd.flatMapValues(f), hashed=False)
 
     def reduceByKey(
         self: P, func: Callable[[Any, Any], Any], numPartitions: int | None = None
     ) -> P:
         """Return the stream of (key, its values of the batch reduced by *func*)."""
         self._require_function(func, "reduceByKey", "f(v, w) -> x", count=2)
-        count = self._require_partitions(numPartitions, "reduceByKey")
-        return self._transformed("reduceByKey", lambda rdd: rdd.reduceByKey(func, count))
+        count = self._require_partitions(numPartitions, self._operation("reduceByKey"))
+        return self._of_pairs("reduceByKey", lambda rdd: rdd.reduceByKey(func, count))
 
     def combineByKey(
         self: P,
@@ -56,23 +59,27 @@ class PairOperations(ElementOperations):
         self._require_function(createCombiner, name, "createCombiner(v) -> c")
         self._require_function(mergeValue, name, "mergeValue(c, v) -> c", count=2)
         self._require_function(mergeCombiners, name, "mergeCombiners(c, d) -> c", count=2)
-        count = self._require_partitions(numPartitions, name)
-        return self._transformed(
+        count = self._require_partitions(numPartitions, self._operation(name))
+        return self._of_pairs(
             name, lambda rdd: rdd.combineByKey(createCombiner, mergeValue, mergeCombiners, count)
         )
 
     def groupByKey(self: P, numPartitions: int | None = None) -> P:
         """Return the stream of (key, iterable of its values of the batch)."""
-        count = self._require_partitions(numPartitions, "groupByKey")
-        return self._transformed("groupByKey", lambda rdd: rdd.groupByKey(count))
+        count = self._require_partitions(numPartitions, self._operation("groupByKey"))
+        return self._of_pairs("groupByKey", lambda rdd: rdd.groupByKey(count))
 
     def partitionBy(
         self: P, numPartitions: int, partitionFunc: Callable[[Any], int] = portable_hash
     ) -> P:
         """Return the stream with each pair in the partition of its key."""
-        count = self._require_partitions(numPartitions, "partitionBy")
+        count = self._require_partitions(numPartitions, self._operation("partitionBy"))
         self._require_function(partitionFunc, "partitionBy", "f(key) -> int")
-        return self._transformed("partitionBy", lambda rdd: rdd.partitionBy(count, partitionFunc))
+        return self._of_pairs(
+            "partitionBy",
+            lambda rdd: rdd.partitionBy(count, partitionFunc),
+            hashed=partitionFunc is portable_hash,
+        )
 
     def cogroup(self: P, other: Stream, numPartitions: int | None = None) -> P:
         """Return the stream of (key, (values here, values in *other*))."""
@@ -156,8 +163,17 @@ class PairOperations(ElementOperations):
         return self._derived(node)
 
     def _joined(self: P, name: str, other: Stream, numPartitions: int | None) -> P:
-        count = self._require_partitions(numPartitions, name)
-        return self._transformed(name, lambda a, b: getattr(a, name)(b, count), other)
+        count = self._require_partitions(numPartitions, self._operation(name))
+        return self._of_pairs(name, lambda a, b: getattr(a, name)(b, count), other)
+
+    def _of_pairs(
+        self: P, name: str, func: Callable[..., RDD[Any]], *others: Stream, hashed: bool = True
+    ) -> P:
+        """Return the stream of ``func(RDDs)``, whose records are checked in the same task."""
+        check = _PairCheck(self._operation(name), hashed)
+        return self._transformed(
+            name, lambda *rdds: func(*(rdd.mapPartitions(check, True) for rdd in rdds)), *others
+        )
 
     def _partitioner(
         self,
@@ -188,4 +204,60 @@ class PairOperations(ElementOperations):
                 f"got {type(initial).__name__}"
             )
         pairs = list(initial.items()) if isinstance(initial, dict) else list(initial)
+        _require_states(pairs, operation)
         return self._ssc.sparkContext.parallelize(pairs)
+
+
+@dataclass(frozen=True)
+class _PairCheck:
+    """Task: the records of a partition, each of which must be a pair.
+
+    Args:
+        operation: who asks, for error messages.
+        hashed: whether keys must be hashable, too.
+    """
+
+    operation: str
+    hashed: bool
+
+    def __call__(self, records: Iterable[Any]) -> Iterator[Any]:
+        for record in records:
+            if record.__class__ is not tuple or len(record) != 2:
+                require_pair(record, self.operation)
+            if self.hashed and record[0].__class__ not in _HASHABLE:
+                _require_hashable(record[0], self.operation)
+            yield record
+
+
+_HASHABLE = frozenset({str, int, bytes, float, bool, type(None)})
+
+
+def _require_hashable(key: Any, operation: str) -> None:
+    try:
+        {key}  # noqa: B018 - hashed as a dict would
+    except TypeError as error:
+        raise TypeError(
+            f"{operation}: the key {shorten(key)} cannot be placed: {error}; use an immutable "
+            "value, for example tuple(key) for a list or frozenset(key) for a set"
+        ) from error
+
+
+def _require_states(pairs: list[Any], operation: str) -> None:
+    """Check an initial state that is in memory while its caller is still there."""
+    where = f"initialRDD of {operation}"
+    keys: set[Any] = set()
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InvalidStreamError(
+                f"{where} must hold (key, state) pairs, got {shorten(pair)} ({type(pair).__name__})"
+            )
+        try:
+            _require_hashable(pair[0], where)
+        except TypeError as error:
+            raise InvalidStreamError(str(error)) from error
+        if pair[0] in keys:
+            raise InvalidStreamError(
+                f"{where} has the key {shorten(pair[0])} twice; a key has one state, so reduce the "
+                "pairs by key first"
+            )
+        keys.add(pair[0])

@@ -94,7 +94,11 @@ def decode_block(data: bytes | memoryview) -> Block:
 
 
 def encode_block(
-    side: Side, keys: list[Any], values: list[Any], key_column: memoryview | None = None
+    side: Side,
+    keys: list[Any],
+    values: list[Any],
+    key_column: memoryview | None = None,
+    kinds: set[type] | None = None,
 ) -> bytes:
     """Encode two columns of the same length.
 
@@ -103,11 +107,12 @@ def encode_block(
         keys: the keys; not looked at when *key_column* is given.
         values: one value for each key.
         key_column: the pickled keys of an earlier block with the same keys.
+        kinds: the types of the values, where they are known already.
     """
     form = _COMMON
     column: list[Any] = values
     try:
-        if not _ATOMIC.issuperset(map(type, values)) and _share_a_mutable(values):
+        if not _ATOMIC.issuperset(kinds or map(type, values)) and _share_a_mutable(values):
             form, column = _SEPARATE, list(map(_dumps, values))
         value_bytes = _dumps(column)
         key_bytes = _dumps(keys) if key_column is None else key_column

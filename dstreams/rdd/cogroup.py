@@ -125,7 +125,7 @@ class DuplicateKeyError(ValueError):
 
 def _no_values() -> Iterator[list[Any]]:
     """Endless new empty lists: a user's function may keep or change the one it is given."""
-    return starmap(list, repeat(()))
+    return starmap([].copy, repeat(()))
 
 
 class ColumnStep:
@@ -175,8 +175,9 @@ class ColumnStep:
         else:
             states = self._call(block.rows, block.keys, (), _no_values(), block.values())
             keys = None
-        if not _has_none(states):
-            rewritten = encode_block(Side.STATE, [], states, block.key_column)
+        kinds = set(map(type, states))
+        if type(None) not in kinds:
+            rewritten = encode_block(Side.STATE, [], states, block.key_column, kinds)
             if len(rewritten) <= MAX_BYTES or block.rows == 1:
                 yield rewritten
                 return
@@ -345,12 +346,8 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _has_none(states: list[Any]) -> bool:
-    return type(None) in set(map(type, states))
-
-
 def _live(keys: list[Any], states: list[Any]) -> tuple[list[Any], list[Any]]:
-    if not _has_none(states):
+    if type(None) not in set(map(type, states)):
         return keys, states
     live = [index for index, state in enumerate(states) if state is not None]
     return [keys[index] for index in live], [states[index] for index in live]

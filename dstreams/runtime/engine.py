@@ -32,6 +32,19 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class InputFailure:
+    """A source that did not deliver.
+
+    Args:
+        operation: operation and call site of the input stream.
+        error: what its reader raised.
+    """
+
+    operation: str
+    error: Exception
+
+
+@dataclass(frozen=True)
 class Batch:
     """A batch whose input is fixed.
 
@@ -47,7 +60,7 @@ class Batch:
     time_ms: int
     inputs: Mapping[InputDStream, PlannedInput]
     submitted_ms: int
-    failure: Exception | None = None
+    failure: InputFailure | None = None
 
 
 @dataclass(frozen=True)
@@ -97,12 +110,12 @@ class Engine:
         self._last_planned_ms = time_ms
         batch_id = (time_ms - self.plan.zero_ms) // self.plan.batch_ms - 1
         inputs: dict[InputDStream, PlannedInput] = {}
-        failure: Exception | None = None
+        failure: InputFailure | None = None
         for stream, reader in self.readers.items():
             try:
                 inputs[stream] = reader.plan(time_ms)
             except Exception as error:
-                failure = failure or error
+                failure = failure or InputFailure(stream.operation, error)
         return Batch(batch_id, time_ms, inputs, self._clock.now_ms(), failure)
 
     def run_batch(self, batch: Batch) -> BatchResult:
@@ -118,10 +131,15 @@ class Engine:
 
     # What a run asks of the engine -----------------------------------------------------------
 
-    def feed(self, batch: Batch) -> None:
-        """Hand the batch's input RDDs to the history."""
+    def feed(self, batch: Batch) -> InputFailure | None:
+        """Hand the batch's input RDDs to the history, all that can be made."""
+        failure = batch.failure
         for stream, planned in batch.inputs.items():
-            self.history.feed(stream, batch.time_ms, self.readers[stream].rdd(planned))
+            try:
+                self.history.feed(stream, batch.time_ms, self.readers[stream].rdd(planned))
+            except Exception as error:
+                failure = failure or InputFailure(stream.operation, error)
+        return failure
 
     def write_due_state(self, time_ms: int) -> dict[Node, WrittenRdd]:
         """Compute and write the RDDs that are to be durable at *time_ms*, parents first."""
@@ -187,13 +205,13 @@ class _BatchRun:
     def _generate(self) -> dict[int, tuple[OutputOperation, RDD[Any]]]:
         jobs: dict[int, tuple[OutputOperation, RDD[Any]]] = {}
         batch, engine = self._batch, self._engine
-        where = "making the RDDs of its input"
+        # When one source failed, what was taken from the others must still reach the state.
+        failure = engine.feed(batch)
+        if failure is not None:
+            self._fail(f"reading the input of {failure.operation}", failure.error)
+            return jobs
+        where = ""
         try:
-            # Also when another source failed: what was taken from this one must reach the state.
-            engine.feed(batch)
-            if batch.failure is not None:
-                self._fail("reading its input", batch.failure)
-                return jobs
             for output_id, output in enumerate(engine.plan.outputs):
                 where = f"making the RDD for {output.operation}"
                 rdd = engine.history.at(output.parent, batch.time_ms)
