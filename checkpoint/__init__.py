@@ -42,6 +42,7 @@ from checkpoint.state_files import (
     StatePartition,
     new_attempt,
     read_state_file,
+    state_files_of,
     write_state_file,
 )
 
@@ -69,5 +70,6 @@ __all__ = [
     "open_files",
     "plan_retention",
     "read_state_file",
+    "state_files_of",
     "write_state_file",
 ]

@@ -144,6 +144,11 @@ class StateFileRef:
         )
 
 
+def state_files_of(files: Files, operator_uid: str, batch_time_ms: int) -> list[str]:
+    """Return the names of all files of an operator's state after a batch, whoever wrote them."""
+    return files.list(f"{STATE_PREFIX}{uid_part(operator_uid)}/{batch_time_ms:016d}-")
+
+
 def write_state_file(
     files: Files, file_id: StateFileId, blocks: Iterable[tuple[bytes | memoryview, int]]
 ) -> StateFileRef:

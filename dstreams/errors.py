@@ -14,6 +14,8 @@ The second bases keep programs alive that catch the builtin exceptions PySpark r
 
 from __future__ import annotations
 
+from dstreams.events import BatchInfo
+
 
 class StreamError(Exception):
     """Base of every error that dstreams raises on purpose."""
@@ -41,11 +43,16 @@ class BatchFailedError(StreamError, RuntimeError):
     Args:
         message: what failed, where, and what to do.
         batch_time_ms: time of the batch in milliseconds, as in ``Time: ...`` of its output.
+
+    Attributes:
+        batch_infos: what is known of the batches that ran in the call that raised this, the failed
+            one last.
     """
 
     def __init__(self, message: str, batch_time_ms: int) -> None:
         super().__init__(message)
         self.batch_time_ms = batch_time_ms
+        self.batch_infos: tuple[BatchInfo, ...] = ()
 
     def __reduce__(self) -> tuple[type[BatchFailedError], tuple[str, int]]:
         return (type(self), (str(self), self.batch_time_ms))

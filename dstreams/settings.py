@@ -55,6 +55,19 @@ class Settings:
     socket_max_line_bytes: int = 1 << 20
     socket_max_buffer_bytes: int = 64 << 20
 
+    def __post_init__(self) -> None:
+        if self.on_failure not in ("continue", "stop"):
+            raise InvalidStreamError(
+                f"on_failure is {self.on_failure!r}; use one of continue, stop"
+            )
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            is_number = field.name.startswith("max_") or field.name.endswith(("_ms", "_bytes"))
+            if is_number and value is not None and (not isinstance(value, int) or value < 1):
+                raise InvalidStreamError(
+                    f"{field.name} is {value!r}; use a whole number of at least 1"
+                )
+
     @classmethod
     def from_conf(cls, conf: Mapping[str, str]) -> Settings:
         """Read the settings from the pairs of a SparkConf.

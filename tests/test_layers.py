@@ -30,8 +30,9 @@ checkpoint.retention
 checkpoint
 checkpoint.testing
 
+dstreams.events
 dstreams.errors
-dstreams.durations dstreams.clock dstreams.events dstreams.callables
+dstreams.durations dstreams.clock dstreams.callables
 dstreams.settings
 dstreams.rdd
 dstreams.state dstreams.sources dstreams.sinks

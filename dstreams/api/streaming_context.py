@@ -17,7 +17,7 @@ from dstreams.api.dstream import DStream
 from dstreams.callables import call_site, require_arity
 from dstreams.clock import Clock, SystemClock
 from dstreams.durations import batch_datetime, require_duration_ms
-from dstreams.errors import InvalidStreamError, StreamLifecycleError
+from dstreams.errors import DurabilityError, InvalidStreamError, StreamLifecycleError
 from dstreams.events import BatchInfo
 from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
@@ -105,7 +105,7 @@ class StreamingContext:
         self._signals = SignalStop(self._stop_on_signal)
         self._ended = threading.Condition()
         self._error: BaseException | None = None
-        self._waiting = 0
+        self._was_awaited = False
         self._stop_spark = False
         warn_if_untuned(sparkContext)
         if self._settings.checkpoint_directory is not None:
@@ -243,18 +243,19 @@ class StreamingContext:
                 raise StreamLifecycleError("a context that is stepped by hand cannot be started")
             logger.warning("StreamingContext has already been started")
             return
-        engine = self._activate()
-        self._scheduler = Scheduler(
-            engine,
-            self._sc,
-            self._clock,
-            self._settings,
-            report=self._report,
-            finished=self._finish,
-        )
-        self._signals.install()
+        with StreamingContext._active_lock:
+            engine = self._activate()
+            self._scheduler = Scheduler(
+                engine,
+                self._sc,
+                self._clock,
+                self._settings,
+                report=self._report,
+                finished=self._finish,
+            )
+            self._scheduler.start()
         atexit.register(self._stop_at_exit)
-        self._scheduler.start()
+        self._signals.install()
 
     def step(self, n: int = 1) -> list[BatchInfo]:
         """Run the next *n* batches on the calling thread, without waiting for their times.
@@ -269,8 +270,9 @@ class StreamingContext:
             What is known of each batch, in order.
 
         Raises:
-            BatchFailedError: a batch failed; the batches before it stand, and a further step runs
-                the batch after it.
+            BatchFailedError: a batch failed; its ``batch_infos`` tell of the batches of this call.
+                A further step runs the batch after it.
+            DurabilityError: state could not be made durable; the context is stopped.
             InvalidStreamError: as in :meth:`start`.
             StreamLifecycleError: the context was started or stopped, or another one is active.
         """
@@ -286,9 +288,12 @@ class StreamingContext:
             if engine is None:
                 raise StreamLifecycleError("the StreamingContext was stopped while it was stepped")
             result = engine.run_batch(engine.plan_batch())
-            if result.error is not None:
-                raise result.error
             infos.append(result.info)
+            if result.error is not None:
+                result.error.batch_infos = tuple(infos)
+                if isinstance(result.error, DurabilityError):
+                    self._finish()
+                raise result.error
         return infos
 
     def stop(self, stopSparkContext: bool = True, stopGraceFully: bool = False) -> None:
@@ -340,14 +345,11 @@ class StreamingContext:
             BatchFailedError: a batch failed, now or before; with several, the first.
         """
         with self._ended:
-            self._waiting += 1
-            try:
-                self._ended.wait_for(
-                    lambda: self._error is not None or self._state is StreamingContextState.STOPPED,
-                    timeout,
-                )
-            finally:
-                self._waiting -= 1
+            self._was_awaited = True
+            self._ended.wait_for(
+                lambda: self._error is not None or self._state is StreamingContextState.STOPPED,
+                timeout,
+            )
         if self._error is not None:
             raise self._error
         return self._state is StreamingContextState.STOPPED
@@ -441,8 +443,7 @@ class StreamingContext:
                 readers[stream] = stream.source.open(environment)
                 readers[stream].start()
         except BaseException:
-            for reader in readers.values():
-                reader.close()
+            _close(readers.values())
             raise
         history = History(plan, self._sc, unpersist=self._settings.unpersist)
         return Engine(plan, history, readers, self._durability(plan, base), self._clock)
@@ -471,8 +472,7 @@ class StreamingContext:
         with StreamingContext._active_lock:
             engine, self._engine = self._engine, None
             if engine is not None:
-                for reader in engine.readers.values():
-                    reader.close()
+                _close(engine.readers.values())
                 engine.history.clear()
             if StreamingContext._active is self:
                 StreamingContext._active = None
@@ -485,13 +485,13 @@ class StreamingContext:
             self._sc.stop()
 
     def _stop_on_signal(self) -> bool:
-        waited = self._waiting > 0
         logger.info("asked to end by a signal, stopping the streams")
-        self.stop(stopSparkContext=False, stopGraceFully=self._settings.stop_gracefully_on_shutdown)
-        return waited
+        self._stop_at_exit()
+        return self._was_awaited
 
     def _stop_at_exit(self) -> None:
-        self._stop_on_signal()
+        graceful = self._settings.stop_gracefully_on_shutdown
+        self.stop(stopSparkContext=False, stopGraceFully=graceful)
 
     def _remembered(self, node: Node, begin_ms: int, end_ms: int) -> list[RDD[Any]]:
         """The RDDs of *node* from the batch at *begin_ms* to the one at *end_ms*, both included."""
@@ -510,3 +510,12 @@ class StreamingContext:
                 batch_datetime(end),
             )
         return self._engine.history.remembered(node, begin - slide, end)
+
+
+def _close(readers: Iterable[SourceReader]) -> None:
+    """Close all; one that fails must keep neither the others nor the context open."""
+    for reader in readers:
+        try:
+            reader.close()
+        except Exception:
+            logger.warning("a source could not be closed", exc_info=True)

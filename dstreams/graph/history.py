@@ -75,6 +75,15 @@ class History:
         with self._lock:
             return sorted(self._rdds[node])
 
+    def is_current(self, time_ms: int) -> bool:
+        """Whether every stream that asks for its own past has been asked for *time_ms*."""
+        with self._lock:
+            return all(
+                time_ms in known
+                for node, known in self._rdds.items()
+                if node.asks_itself and self._plan.fires(node, time_ms)
+            )
+
     def replace(self, node: Node, time_ms: int, rdd: RDD[Any]) -> None:
         """Put *rdd*, which holds the same records, in the place of an RDD: its lineage is cut."""
         with self._lock:

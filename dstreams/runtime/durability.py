@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 from pyspark import RDD, SparkContext
 
 from checkpoint import (
+    CheckpointError,
     CommitLog,
     CommitRecord,
     Files,
@@ -17,11 +19,14 @@ from checkpoint import (
     StatePartition,
     apply_retention,
     plan_retention,
+    state_files_of,
 )
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.rdd.durable import WrittenRdd, read_rdd, write_rdd
 from dstreams.rdd.stable_hash import STABLE_HASH_NAME
+
+logger = logging.getLogger(__name__)
 
 _EPOCH = 1
 """A run is the first and only writer of its directory: its stream id is new."""
@@ -59,6 +64,17 @@ class StateDurability:
             partitioner=getattr(rdd.partitioner, "name", "none"),
         )
         return write_rdd(rdd, self.files, first, _EPOCH)
+
+    def discard(self, node: Node, time_ms: int) -> None:
+        """Delete what was written of an RDD that will not be committed, as far as it is there.
+
+        An attempt that was given up may still write: its file counts no more than these.
+        """
+        try:
+            for name in state_files_of(self.files, self.plan.nodes[node].uid, time_ms):
+                self.files.delete(name)
+        except CheckpointError as error:
+            logger.warning("files of a failed copy could not be deleted: %s", error)
 
     def commit(self, batch_id: int, time_ms: int, written: Mapping[Node, WrittenRdd]) -> None:
         """Write the record that makes the files of a batch count."""

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark import RDD
 
-from checkpoint import CheckpointError
 from dstreams.clock import Clock
 from dstreams.errors import BatchFailedError, DurabilityError
 from dstreams.events import BatchInfo, OutputOperationInfo
@@ -71,6 +70,14 @@ class BatchResult:
     error: BatchFailedError | None
 
 
+@dataclass(frozen=True)
+class DurableCopy:
+    """An RDD, and the files that hold the same records."""
+
+    rdd: RDD[Any]
+    files: WrittenRdd
+
+
 class Engine:
     """Plans and runs the batches of one frozen graph.
 
@@ -97,6 +104,7 @@ class Engine:
         self._durability = durability
         self._clock = clock
         self._overdue: set[Node] = set()
+        self._committed: dict[Node, list[int]] = {}
         self._last_planned_ms = plan.zero_ms
 
     @property
@@ -118,16 +126,17 @@ class Engine:
                 failure = failure or InputFailure(stream.operation, error)
         return Batch(batch_id, time_ms, inputs, self._clock.now_ms(), failure)
 
-    def run_batch(self, batch: Batch) -> BatchResult:
-        """Run a batch from its input to its commit; what it fails with is in the result."""
-        # Noted first: what is due stays so, also when the batch fails before it could be written.
-        due = (
-            node
-            for node in self.plan.checkpointed()
-            if self.plan.checkpoint_due(node, batch.time_ms)
-        )
-        self._overdue.update(due)
-        return _BatchRun(self, batch).run()
+    def run_batch(
+        self, batch: Batch, is_cancelled: Callable[[], bool] = lambda: False
+    ) -> BatchResult:
+        """Run a batch from its input to its commit; what it fails with is in the result.
+
+        Args:
+            batch: the batch.
+            is_cancelled: asked before each output and before the commit; once it says True,
+                nothing more is begun.
+        """
+        return _BatchRun(self, batch, is_cancelled).run()
 
     # What a run asks of the engine -----------------------------------------------------------
 
@@ -141,38 +150,58 @@ class Engine:
                 failure = failure or InputFailure(stream.operation, error)
         return failure
 
-    def write_due_state(self, time_ms: int) -> dict[Node, WrittenRdd]:
-        """Compute and write the RDDs that are to be durable at *time_ms*, parents first."""
-        written: dict[Node, WrittenRdd] = {}
-        for node in self.plan.checkpointed():
-            if self._durability is None or node not in self._overdue:
-                continue
-            rdd = self.history.at(node, time_ms)
-            if rdd is not None and rdd.getNumPartitions() > 0:
-                written[node] = self._durability.write(node, time_ms, rdd)
-        return written
+    def write_state(self, node: Node, time_ms: int) -> DurableCopy | None:
+        """Make the RDD of *node* and, when a copy is due, compute and write it; None for no copy.
 
-    def commit(self, batch: Batch, written: Mapping[Node, WrittenRdd]) -> None:
-        """Commit the files of a batch and let the next batch read them: lineage ends here."""
-        if self._durability is None or not written:
-            return
-        self._durability.commit(batch.batch_id, batch.time_ms, written)
-        for node, files in written.items():
-            rdd = self.history.at(node, batch.time_ms)
-            if rdd is not None:
-                self.history.replace(node, batch.time_ms, self._durability.read(files, rdd))
+        A copy that could not be made or committed stays due in the next batch.
+        """
+        if self.plan.checkpoint_due(node, time_ms):
+            self._overdue.add(node)
+        rdd = self.history.at(node, time_ms)
+        if rdd is None or rdd.getNumPartitions() == 0:
             self._overdue.discard(node)
+        if self._durability is None or rdd is None or node not in self._overdue:
+            return None
+        try:
+            return DurableCopy(rdd, self._durability.write(node, time_ms, rdd))
+        except Exception:
+            self._durability.discard(node, time_ms)
+            raise
 
-    def clean_up(self, batch: Batch, written: Mapping[Node, WrittenRdd]) -> None:
+    def commit(self, batch: Batch, copies: Mapping[Node, DurableCopy]) -> None:
+        """Commit the copies of a batch and let the next batch read them: lineage ends here."""
+        if self._durability is None or not copies:
+            return
+        written = {node: copy.files for node, copy in copies.items()}
+        self._durability.commit(batch.batch_id, batch.time_ms, written)
+        for node, copy in copies.items():
+            self._overdue.discard(node)
+            self._committed.setdefault(node, []).append(batch.time_ms)
+            read = self._durability.read(copy.files, copy.rdd)
+            self.history.replace(node, batch.time_ms, read)
+
+    def clean_up(self, batch: Batch) -> None:
         """Forget and delete what no later batch needs."""
+        if not self.history.is_current(batch.time_ms):
+            return  # a state that could not be made yet needs all that came since the last one
         self.history.forget(batch.time_ms)
         for stream in batch.inputs:
             remembered = self.plan.nodes.get(stream)
             kept_ms = 0 if remembered is None else remembered.remember_ms
             self.readers[stream].release(batch.time_ms - kept_ms)
-        if self._durability is not None and written:
-            oldest = batch.time_ms - max(self.plan.nodes[node].remember_ms for node in written)
-            self._durability.retire(oldest)
+        if self._durability is not None and batch.time_ms in self._last_committed():
+            self._durability.retire(self._oldest_needed_ms(batch.time_ms))
+
+    def _last_committed(self) -> set[int]:
+        return {times[-1] for times in self._committed.values()}
+
+    def _oldest_needed_ms(self, time_ms: int) -> int:
+        """Time of the oldest copy that an RDD which is remembered may still have to read."""
+        for node, times in self._committed.items():
+            since = time_ms - self.plan.nodes[node].remember_ms
+            first = max((time for time in times if time <= since), default=times[0])
+            self._committed[node] = [time for time in times if time >= first]
+        return min(times[0] for times in self._committed.values())
 
     def now_ms(self) -> int:
         """The clock."""
@@ -182,52 +211,64 @@ class Engine:
 class _BatchRun:
     """The course of one batch."""
 
-    def __init__(self, engine: Engine, batch: Batch) -> None:
+    def __init__(self, engine: Engine, batch: Batch, is_cancelled: Callable[[], bool]) -> None:
         self._engine = engine
         self._batch = batch
+        self._is_cancelled = is_cancelled
         self._outputs: list[OutputOperationInfo] = []
         self._error: BatchFailedError | None = None
 
     def run(self) -> BatchResult:
         started_ms = self._engine.now_ms()
         jobs = self._generate()
-        if self._error is None:
-            written = self._persist_state()
-            if not isinstance(self._error, DurabilityError):
-                for output_id, (output, rdd) in jobs.items():
-                    self._run_output(output_id, output, rdd)
-                # A failed output does not undo the state: the next batch builds on it, and what
-                # the record says is the state, not that every output saw it.
-                self._commit(written)
-                self._clean_up(written)
-        return BatchResult(self._info(started_ms, len(jobs)), self._error)
+        copies = self._persist_state()
+        for output_id, (output, rdd) in jobs.items():
+            if not self._must_end():
+                self._run_output(output_id, output, rdd)
+        if not self._must_end():
+            # A failed output does not undo the state: the next batch builds on it, and what the
+            # record says is the state, not that every output saw it.
+            self._commit(copies)
+            self._clean_up()
+        info = self._info(started_ms, len(jobs))
+        if self._error is not None:
+            self._error.batch_infos = (info,)
+        return BatchResult(info, self._error)
+
+    def _must_end(self) -> bool:
+        return isinstance(self._error, DurabilityError) or self._is_cancelled()
 
     def _generate(self) -> dict[int, tuple[OutputOperation, RDD[Any]]]:
+        """Make the RDD of each output; when one cannot be made, no output of the batch runs."""
         jobs: dict[int, tuple[OutputOperation, RDD[Any]]] = {}
-        batch, engine = self._batch, self._engine
         # When one source failed, what was taken from the others must still reach the state.
-        failure = engine.feed(batch)
+        failure = self._engine.feed(self._batch)
         if failure is not None:
             self._fail(f"reading the input of {failure.operation}", failure.error)
-            return jobs
-        where = ""
-        try:
-            for output_id, output in enumerate(engine.plan.outputs):
-                where = f"making the RDD for {output.operation}"
-                rdd = engine.history.at(output.parent, batch.time_ms)
-                if rdd is not None:
-                    jobs[output_id] = (output, rdd)
-        except Exception as error:
-            self._fail(where, error)
+            return {}
+        for output_id, output in enumerate(self._engine.plan.outputs):
+            try:
+                rdd = self._engine.history.at(output.parent, self._batch.time_ms)
+            except Exception as error:
+                self._fail(f"making the RDD for {output.operation}", error)
+                return {}
+            if rdd is not None:
+                jobs[output_id] = (output, rdd)
         return jobs
 
-    def _persist_state(self) -> dict[Node, WrittenRdd]:
-        try:
-            return self._engine.write_due_state(self._batch.time_ms)
-        except Exception as error:
-            kind = DurabilityError if is_storage_failure(error) else BatchFailedError
-            self._fail("writing its state", error, kind)
-            return {}
+    def _persist_state(self) -> dict[Node, DurableCopy]:
+        """Make every state RDD, also when no output runs, and write those that are due."""
+        copies: dict[Node, DurableCopy] = {}
+        for node in self._engine.plan.checkpointed():
+            try:
+                copy = self._engine.write_state(node, self._batch.time_ms)
+            except Exception as error:
+                kind = DurabilityError if is_storage_failure(error) else BatchFailedError
+                self._fail(f"writing the state of {node.operation}", error, kind)
+            else:
+                if copy is not None:
+                    copies[node] = copy
+        return copies
 
     def _run_output(self, output_id: int, output: OutputOperation, rdd: RDD[Any]) -> None:
         started_ms = self._engine.now_ms()
@@ -244,15 +285,15 @@ class _BatchRun:
             OutputOperationInfo(output_id, output.operation, started_ms, completed_ms, failure)
         )
 
-    def _commit(self, written: dict[Node, WrittenRdd]) -> None:
+    def _commit(self, copies: dict[Node, DurableCopy]) -> None:
         try:
-            self._engine.commit(self._batch, written)
-        except CheckpointError as error:
+            self._engine.commit(self._batch, copies)
+        except Exception as error:
             self._fail("committing its state", error, DurabilityError)
 
-    def _clean_up(self, written: dict[Node, WrittenRdd]) -> None:
+    def _clean_up(self) -> None:
         try:
-            self._engine.clean_up(self._batch, written)
+            self._engine.clean_up(self._batch)
         except Exception:
             logger.warning(
                 "cleaning up after the batch at %d ms failed", self._batch.time_ms, exc_info=True

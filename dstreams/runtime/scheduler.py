@@ -58,6 +58,7 @@ class Scheduler:
         self._queue: queue.Queue[Batch | None] = queue.Queue(settings.max_queued_batches)
         self._stopping = threading.Event()
         self._abandoned = threading.Event()
+        self._cancelled = threading.Event()
         self._generator = InheritableThread(
             target=self._generate, name="dstreams-generator", daemon=True
         )
@@ -94,9 +95,10 @@ class Scheduler:
         if not self._runner.is_alive():
             return True
         self._abandoned.set()
+        self._cancelled.set()
         try:
             for _ in range(round(_CANCEL_S / _POLL_S)):
-                # More than once: after a job that was cancelled comes that of the next output.
+                # More than once: an output may begin another job after the one that was cancelled.
                 self._spark.cancelJobGroup(self._job_group)
                 self._runner.join(_POLL_S)
                 if not self._runner.is_alive():
@@ -137,7 +139,7 @@ class Scheduler:
         try:
             self._spark.setJobGroup(self._job_group, "dstreams", interruptOnCancel=True)
             while not self._abandoned.is_set() and (batch := self._next()) is not None:
-                self._judge(self._engine.run_batch(batch))
+                self._judge(self._engine.run_batch(batch, self._cancelled.is_set))
         except BaseException as error:
             self._fail(error)
         finally:
@@ -154,8 +156,16 @@ class Scheduler:
 
     def _judge(self, result: BatchResult) -> None:
         """Report a failure, and decide whether the stream may go on after it."""
-        error = result.error
-        if error is None or (self._abandoned.is_set() and self._stopping.is_set()):
+        info, error = result.info, result.error
+        logger.info(
+            "batch at %d ms %s: waited %d ms, ran %d ms",
+            info.batch_time_ms,
+            info.outcome,
+            info.scheduling_delay_ms,
+            info.processing_delay_ms,
+        )
+        was_cancelled = self._cancelled.is_set() and not isinstance(error, DurabilityError)
+        if error is None or was_cancelled:
             return
         if self._spark_is_gone():
             self._fail(

@@ -50,5 +50,9 @@ class SignalStop:
         ).start()
 
     def _stop_and_pass_on(self, number: int) -> None:
-        if not self._stop():
-            os.kill(os.getpid(), number)
+        goes_on = False
+        try:
+            goes_on = self._stop()
+        finally:
+            if not goes_on:
+                os.kill(os.getpid(), number)

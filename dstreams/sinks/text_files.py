@@ -13,8 +13,13 @@ from pyspark import RDD
 from dstreams.errors import InvalidStreamError
 
 
-def save_as_text_files(prefix: str, suffix: str | None = None) -> TextFilesWriter:
-    """Make the output that writes each batch as ``prefix-<batch time in ms>[.suffix]``.
+@dataclass(frozen=True)
+class TextFilesWriter:
+    """Writes ``str`` of each record as a line, with one Spark job a batch.
+
+    The job writes to a hidden directory beside the target, which is then renamed: readers see the
+    whole batch or nothing (on file systems whose rename is atomic: object stores copy). A batch
+    that runs again replaces the directory it had completed.
 
     Args:
         prefix: path or URL up to the dash, on any file system of Hadoop's.
@@ -23,24 +28,15 @@ def save_as_text_files(prefix: str, suffix: str | None = None) -> TextFilesWrite
     Raises:
         InvalidStreamError: *prefix* or *suffix* is no text.
     """
-    if not isinstance(prefix, str):
-        raise InvalidStreamError(_not_text("prefix", prefix))
-    if suffix is not None and not isinstance(suffix, str):
-        raise InvalidStreamError(_not_text("suffix", suffix))
-    return TextFilesWriter(prefix, suffix)
-
-
-@dataclass(frozen=True)
-class TextFilesWriter:
-    """Writes ``str`` of each record as a line, with one Spark job a batch.
-
-    The job writes to a hidden directory beside the target, which is then renamed: readers see the
-    whole batch or nothing (on file systems whose rename is atomic: object stores copy). A batch
-    that runs again replaces the directory it had completed.
-    """
 
     prefix: str
-    suffix: str | None
+    suffix: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.prefix, str):
+            raise InvalidStreamError(_not_text("prefix", self.prefix))
+        if self.suffix is not None and not isinstance(self.suffix, str):
+            raise InvalidStreamError(_not_text("suffix", self.suffix))
 
     def directory(self, time_ms: int) -> str:
         """Name the directory of a batch, as ``pyspark.streaming`` does."""

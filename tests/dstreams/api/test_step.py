@@ -259,7 +259,7 @@ def test_an_update_function_that_fails_does_not_take_the_state(
 def test_an_update_function_that_fails_when_the_state_is_written(
     sc: SparkContext, tmp_path: Path
 ) -> None:
-    """That is a failed batch like any other, and the state is written in the next."""
+    """That is a failed batch like any other; the state is written when it is due again."""
     flag = tmp_path / "flag"
     with BatchDriver(sc, checkpoint=str(tmp_path / "ckpt")) as driver:
         states = driver.input([[("a", 1)], [("a", 10)], []]).updateStateByKey(add_unless(flag), 1)
@@ -268,7 +268,8 @@ def test_an_update_function_that_fails_when_the_state_is_written(
         driver.run(1)
         flag.touch()
         error = failing_run(driver)
-        assert "batch at 2000 ms failed in writing its state: " in str(error)
+        assert "batch at 2000 ms failed in writing the state of updateStateByKey at " in str(error)
+        assert [info.outcome for info in error.batch_infos] == ["failed"]
         assert not isinstance(error, DurabilityError)
         flag.unlink()
         driver.run(1)

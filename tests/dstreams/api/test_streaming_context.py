@@ -389,7 +389,7 @@ def test_x_10_waiting_ends_when_another_thread_stops(ssc: StreamingContext) -> N
     ]
     for waiter in waiters:
         waiter.start()
-    wait_for(lambda: ssc._waiting == 2)
+    wait_for(lambda: len(ssc._ended._waiters) == 2)  # type: ignore[attr-defined]
     assert ended == []
     ssc.stop(stopSparkContext=False)
     for waiter in waiters:

@@ -1,182 +1,337 @@
-"""Freezing a graph: what is refused, and what follows from the whole of it. No Spark is started."""
+"""Freezing a graph: intervals, remember durations, levels, and what cannot run. No Spark."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import re
 from typing import Any
 
 import pytest
-from pyspark import RDD, StorageLevel
+from pyspark import StorageLevel
 
 from dstreams.errors import InvalidStreamError
-from dstreams.graph.node import Node, Rdds
+from dstreams.graph.input import InputDStream
+from dstreams.graph.node import Node
 from dstreams.graph.output import OutputOperation
 from dstreams.graph.plan import NO_STORAGE, Plan, StreamGraph
-from dstreams.graph.state import StateDStream
+from dstreams.graph.state import MEMORY_ONLY_SER, StateDStream
+from dstreams.graph.transformed import TransformedDStream
 from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.sources.queue import QueueSource
 from dstreams.state.update_function import UpdateFunction
 
 
-@dataclass(frozen=True, eq=False)
-class Tick(Node):
-    """A stream without parents that fires every *slide_ms*."""
-
-    every_ms: int
-    operation: str = "tick at app.py:1"
-
-    @property
-    def parents(self) -> tuple[Node, ...]:
-        return ()
-
-    @property
-    def slide_ms(self) -> int:
-        return self.every_ms
-
-    def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
-        return None
-
-
-def keep(values: list[int], state: int | None) -> int | None:
+def update(values: list[Any], state: Any) -> Any:
     return state
 
 
-def state_of(parent: Node) -> StateDStream:
-    operation = "updateStateByKey at app.py:2"
-    return StateDStream(
-        parent=parent,
-        update=UpdateFunction.checked(keep, "values", operation),
-        partitioner=StablePartitioner(2),
-        preserves_partitioning=True,
-        initial=None,
-        operation=operation,
-    )
+class Graph:
+    """A graph under construction, with short names for its streams."""
+
+    def __init__(self, batch_ms: int = 1000) -> None:
+        self.streams = StreamGraph(batch_ms)
+
+    def input(self, name: str = "queueStream") -> InputDStream:
+        number = len(self.streams.inputs)
+        node = InputDStream(number, QueueSource([]), self.streams.batch_ms, f"{name} at a.py:1")
+        self.streams.inputs.append(node)
+        return node
+
+    def map(self, *parents: Node) -> TransformedDStream:
+        return TransformedDStream(parents, lambda time_ms, rdds: rdds[0], "map at a.py:2")
+
+    def state(self, parent: Node) -> StateDStream:
+        checked = UpdateFunction.checked(update, "values", "updateStateByKey at a.py:3")
+        operation = "updateStateByKey at a.py:3"
+        return StateDStream(parent, checked, StablePartitioner(2), True, None, operation)
+
+    def output(self, node: Node) -> None:
+        operation = OutputOperation(node, lambda time_ms, rdd: None, "pprint at a.py:4")
+        self.streams.outputs.append(operation)
+
+    def checkpoint(self, node: Node, interval_ms: int) -> None:
+        self.streams.options_of(node).checkpoint_ms = interval_ms
+
+    def persist(self, node: Node, level: StorageLevel) -> None:
+        self.streams.options_of(node).storage_level = level
+
+    def freeze(self, zero_ms: int = 0, *, directory: bool = True) -> Plan:
+        return self.streams.freeze(zero_ms, has_checkpoint_directory=directory)
 
 
-def graph_of(*nodes: Node, batch_ms: int = 1000) -> StreamGraph:
-    graph = StreamGraph(batch_ms)
-    for node in nodes:
-        graph.outputs.append(OutputOperation(node, lambda time_ms, rdd: None, "pprint at app.py:9"))
-    return graph
+# Times ---------------------------------------------------------------------------------------
 
 
-def frozen(graph: StreamGraph) -> Plan:
-    return graph.freeze(0, has_checkpoint_directory=True)
-
-
-def test_a_graph_without_output_is_refused() -> None:
-    """Nothing would ever run; the message names outputs to choose from."""
-    with pytest.raises(InvalidStreamError, match=r"no output operations registered.*foreachRDD"):
-        frozen(graph_of())
+def test_streams_fire_at_multiples_after_zero_time() -> None:
+    """Never at zero time itself, and never before."""
+    graph = Graph()
+    node = graph.input()
+    graph.output(node)
+    plan = graph.freeze(5000)
+    fires = [time_ms for time_ms in range(3000, 8001, 500) if plan.fires(node, time_ms)]
+    assert fires == [6000, 7000, 8000]
 
 
 @pytest.mark.parametrize(
-    ("slide_ms", "interval_ms"),
-    [(500, 10_000), (1000, 10_000), (3000, 12_000), (10_000, 10_000), (20_000, 20_000)],
-)
-def test_the_default_interval_of_a_state(slide_ms: int, interval_ms: int) -> None:
-    """The first multiple of the slide that is ten seconds or more (table 1.5)."""
-    state = state_of(Tick(slide_ms))
-    assert frozen(graph_of(state, batch_ms=slide_ms)).nodes[state].checkpoint_ms == interval_ms
-
-
-@pytest.mark.parametrize(
-    ("interval_ms", "message"),
+    ("batch_ms", "interval_ms"),
     [
-        (500, "interval of updateStateByKey at app.py:2 is 500 ms, lower than its slide of 1000"),
-        (1500, "is 1500 ms, which is not a multiple of its slide of 1000 ms; set it to 2000 ms"),
+        (500, 10_000),
+        (1000, 10_000),
+        (3000, 12_000),
+        (10_000, 10_000),
+        (20_000, 20_000),
+        (7, 10_003),
     ],
 )
-def test_an_interval_that_does_not_fit_the_slide(interval_ms: int, message: str) -> None:
-    """Both numbers, the stream and a value that would do are named."""
-    state = state_of(Tick(1000))
-    graph = graph_of(state)
-    graph.options_of(state).checkpoint_ms = interval_ms
-    with pytest.raises(InvalidStreamError, match=message):
-        frozen(graph)
+def test_the_default_interval_of_state(batch_ms: int, interval_ms: int) -> None:
+    """The first multiple of the slide that is ten seconds or more (section 1.5)."""
+    graph = Graph(batch_ms)
+    state = graph.state(graph.input())
+    graph.output(state)
+    plan = graph.freeze()
+    assert plan.nodes[state].checkpoint_ms == interval_ms
+    due = [t for t in range(batch_ms, 3 * interval_ms, batch_ms) if plan.checkpoint_due(state, t)]
+    assert due == [interval_ms, 2 * interval_ms]
 
 
-def test_a_state_without_a_checkpoint_directory_is_refused() -> None:
-    """The message names the stream and the call that helps."""
-    graph = graph_of(state_of(Tick(1000)))
-    with pytest.raises(InvalidStreamError, match=r"app.py:2 .* StreamingContext.checkpoint\("):
-        graph.freeze(0, has_checkpoint_directory=False)
+def test_intervals_are_counted_from_zero_time() -> None:
+    """A stream that begins at any time is due a whole interval later."""
+    graph = Graph()
+    state = graph.state(graph.input())
+    graph.checkpoint(state, 3000)
+    graph.output(state)
+    plan = graph.freeze(7000)
+    assert [t for t in range(7000, 17_000, 1000) if plan.checkpoint_due(state, t)] == [
+        7000,
+        10_000,
+        13_000,
+        16_000,
+    ]
 
 
-def test_a_state_that_is_not_kept_is_refused() -> None:
-    """A storage level that keeps nothing would compute the whole past in every batch."""
-    state = state_of(Tick(1000))
-    graph = graph_of(state)
-    graph.options_of(state).storage_level = NO_STORAGE
-    with pytest.raises(InvalidStreamError, match="its storage level keeps nothing"):
-        frozen(graph)
+def test_streams_without_state_are_not_checkpointed_unasked() -> None:
+    """Only what was asked for, and state."""
+    graph = Graph()
+    source = graph.input()
+    plain, asked = graph.map(source), graph.map(source)
+    state = graph.state(plain)
+    graph.checkpoint(asked, 2000)
+    for node in (asked, state):
+        graph.output(node)
+    plan = graph.freeze()
+    assert plan.checkpointed() == (asked, state)
+    assert not plan.checkpoint_due(plain, 10_000)
 
 
-def test_a_state_and_its_ancestors_are_remembered_for_two_intervals() -> None:
-    """What came after a durable copy must be there until the next copy is safe (2.6, M-6)."""
-    tick = Tick(1000)
-    state = state_of(tick)
-    graph = graph_of(state)
-    graph.options_of(state).checkpoint_ms = 3000
-    plan = frozen(graph)
-    assert plan.nodes[state].remember_ms == 6000
-    assert plan.nodes[tick].remember_ms == 6000
+# Remembering ---------------------------------------------------------------------------------
 
 
-def test_a_stateless_stream_is_remembered_for_its_slide() -> None:
-    """Or as long as the context was told to remember, its outputs and all above them."""
-    tick = Tick(1000)
-    assert frozen(graph_of(tick)).nodes[tick].remember_ms == 1000
-    longer = replace(graph_of(tick), remember_ms=4000)
-    assert frozen(longer).nodes[tick].remember_ms == 4000
+def test_without_state_one_batch_is_remembered() -> None:
+    """The slide is the least."""
+    graph = Graph()
+    source = graph.input()
+    node = graph.map(source)
+    graph.output(node)
+    plan = graph.freeze()
+    assert (plan.nodes[source].remember_ms, plan.nodes[node].remember_ms) == (1000, 1000)
 
 
-def test_a_node_fires_after_zero_time_at_multiples_of_its_slide() -> None:
-    """Zero time itself is no batch time."""
-    tick = Tick(2000)
-    plan = graph_of(tick).freeze(1000, has_checkpoint_directory=False)
-    assert [time for time in range(0, 8000, 500) if plan.fires(tick, time)] == [3000, 5000, 7000]
+def test_state_and_what_it_is_made_from_is_remembered_for_two_intervals() -> None:
+    """The default of 10 s makes all ancestors keep 20 s (section 1.5); others keep one batch."""
+    graph = Graph()
+    source, other = graph.input(), graph.input()
+    parent = graph.map(source)
+    state = graph.state(parent)
+    child = graph.map(state)
+    graph.output(child)
+    graph.output(graph.map(other))
+    plan = graph.freeze()
+    kept = {node: plan.nodes[node].remember_ms for node in (source, parent, state, child, other)}
+    assert list(kept.values()) == [20_000, 20_000, 20_000, 1000, 1000]
 
 
-def test_a_copy_is_due_at_multiples_of_the_interval() -> None:
-    """Counted from zero time; a stream without an interval is never due."""
-    tick = Tick(1000)
-    state = state_of(tick)
-    graph = graph_of(state)
-    graph.options_of(state).checkpoint_ms = 2000
-    plan = graph.freeze(1000, has_checkpoint_directory=True)
-    times = range(2000, 7000, 1000)
-    assert [time for time in times if plan.checkpoint_due(state, time)] == [3000, 5000]
-    assert not any(plan.checkpoint_due(tick, time) for time in times)
-    assert plan.checkpointed() == (state,)
+def test_asking_for_longer_is_for_outputs_and_their_parents() -> None:
+    """remember() counts where it is longer (section 2.6)."""
+    graph = Graph()
+    graph.streams.remember_ms = 30_000
+    source = graph.input()
+    state = graph.state(source)
+    short = graph.map(state)
+    graph.output(short)
+    plan = graph.freeze()
+    assert {plan.nodes[node].remember_ms for node in (source, state, short)} == {30_000}
 
 
-def test_storage_levels_are_those_that_were_chosen_or_the_defaults() -> None:
-    """State is serialized in memory by default; other streams are not persisted."""
-    tick = Tick(1000)
-    state, on_disk = state_of(tick), state_of(tick)
-    graph = graph_of(state, on_disk)
-    graph.options_of(on_disk).storage_level = StorageLevel.DISK_ONLY
-    plan = frozen(graph)
-    assert plan.nodes[tick].storage_level is None
-    assert plan.nodes[state].storage_level == StorageLevel(False, True, False, False, 1)
-    assert plan.nodes[on_disk].storage_level == StorageLevel.DISK_ONLY
+def test_a_shared_parent_is_remembered_for_the_one_that_needs_it_longest() -> None:
+    """Whatever the order of the outputs."""
+    for order in (1, -1):
+        graph = Graph()
+        source = graph.input()
+        asked = graph.map(source)
+        graph.checkpoint(asked, 4000)
+        for node in (graph.map(source), asked)[::order]:
+            graph.output(node)
+        assert graph.freeze().nodes[source].remember_ms == 8000
 
 
-def test_each_node_has_a_name_of_its_own_on_disk() -> None:
-    """Two states of one parent do not share files; what stands above them does not matter."""
-    tick = Tick(1000)
-    first, second = state_of(tick), state_of(tick)
-    plan = frozen(graph_of(first, second))
-    assert [plan.nodes[node].uid for node in (tick, first, second)] == [
-        "tick-0",
+# Order and names -----------------------------------------------------------------------------
+
+
+def test_parents_come_first_and_each_once() -> None:
+    """Also where two paths meet; what no output needs is not in the plan."""
+    graph = Graph()
+    source, unused = graph.input(), graph.input()
+    left, right = graph.map(source), graph.map(source)
+    both = graph.map(left, right)
+    graph.map(unused)
+    graph.output(both)
+    graph.output(left)
+    plan = graph.freeze()
+    assert list(plan.nodes) == [source, left, right, both]
+    assert plan.inputs == (source, unused)
+    assert [plan.nodes[node].uid for node in plan.nodes] == [
+        "queueStream-0",
+        "map-0",
+        "map-1",
+        "map-2",
+    ]
+
+
+def test_names_in_files_do_not_depend_on_where_the_code_is() -> None:
+    """A state keeps its name when its program is moved, or gets other streams above it."""
+    graph = Graph()
+    source = graph.input("queueStream at elsewhere.py:99")
+    first, second = graph.state(graph.map(graph.map(source))), graph.state(source)
+    graph.output(first)
+    graph.output(second)
+    plan = graph.freeze()
+    assert [plan.nodes[node].uid for node in (first, second)] == [
         "updateStateByKey-0",
         "updateStateByKey-1",
     ]
 
 
-def test_parents_come_before_their_children() -> None:
-    """The order in which copies are written and names are given."""
-    tick = Tick(1000)
-    upper = state_of(tick)
-    lower = state_of(upper)
-    assert list(frozen(graph_of(lower, upper)).nodes) == [tick, upper, lower]
+# Storage -------------------------------------------------------------------------------------
+
+
+def test_storage_levels() -> None:
+    """State has a default, others are stored when asked; storing nothing is not storing."""
+    graph = Graph()
+    source = graph.input()
+    plain, cached, none = graph.map(source), graph.map(source), graph.map(source)
+    state = graph.state(source)
+    graph.persist(cached, StorageLevel.DISK_ONLY)
+    graph.persist(none, NO_STORAGE)
+    for node in (plain, cached, none, state):
+        graph.output(node)
+    plan = graph.freeze()
+    levels = [plan.nodes[node].storage_level for node in (plain, cached, none, state)]
+    assert levels == [None, StorageLevel.DISK_ONLY, None, MEMORY_ONLY_SER]
+
+
+# What cannot run -----------------------------------------------------------------------------
+
+
+def refused(graph: Graph, *, directory: bool = True) -> str:
+    with pytest.raises(InvalidStreamError) as raised:
+        graph.freeze(directory=directory)
+    return str(raised.value)
+
+
+def test_a_graph_without_output() -> None:
+    """There is nothing to run."""
+    graph = Graph()
+    graph.map(graph.input())
+    assert refused(graph).startswith("no output operations registered, so nothing to execute; ")
+
+
+def test_state_without_a_directory() -> None:
+    """State is always durable, so there must be a place."""
+    graph = Graph()
+    graph.output(graph.state(graph.input()))
+    assert refused(graph, directory=False) == (
+        "updateStateByKey at a.py:3 makes its state durable, but the checkpoint directory has not "
+        "been set; set it with StreamingContext.checkpoint(directory)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "told"),
+    [
+        (500, "is 500 ms, lower than its slide of 1000 ms; set it to at least 1000 ms"),
+        (1500, "is 1500 ms, which is not a multiple of its slide of 1000 ms; set it to 2000 ms"),
+        (2001, "is 2001 ms, which is not a multiple of its slide of 1000 ms; set it to 3000 ms"),
+    ],
+)
+def test_intervals_that_are_no_multiples(interval_ms: int, told: str) -> None:
+    """The message has both durations and the next one that would do (section 1.6)."""
+    graph = Graph()
+    state = graph.state(graph.input())
+    graph.checkpoint(state, interval_ms)
+    graph.output(state)
+    assert refused(graph) == f"the checkpoint interval of updateStateByKey at a.py:3 {told}"
+
+
+def test_state_that_is_not_stored() -> None:
+    """It would be computed from the first batch on, again and again."""
+    graph = Graph()
+    state = graph.state(graph.input())
+    graph.persist(state, NO_STORAGE)
+    graph.output(state)
+    assert refused(graph) == (
+        "updateStateByKey at a.py:3 is checkpointed, but its storage level keeps nothing; choose "
+        "one with persist(level) that does"
+    )
+
+
+def test_what_no_output_uses_is_not_checked() -> None:
+    """It never runs."""
+    graph = Graph()
+    source = graph.input()
+    graph.checkpoint(graph.state(source), 1)
+    graph.output(source)
+    assert len(graph.freeze(directory=False).nodes) == 1
+
+
+class EveryOther(Node):
+    """A stream with a slide of two batches."""
+
+    operation = "everyOther at a.py:5"
+
+    def __init__(self, parent: Node) -> None:
+        self.parent = parent
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return (self.parent,)
+
+    @property
+    def slide_ms(self) -> int:
+        return 2 * self.parent.slide_ms
+
+    def compute(self, time_ms: int, rdds: Any) -> Any:
+        return rdds.at(self.parent, time_ms)
+
+
+def test_slides_of_two_batches() -> None:
+    """What comes every other batch fires, is due and is remembered by its own slide."""
+    graph = Graph()
+    slow = EveryOther(graph.input())
+    state = graph.state(slow)
+    graph.output(state)
+    plan = graph.freeze()
+    assert [t for t in range(0, 6001, 1000) if plan.fires(state, t)] == [2000, 4000, 6000]
+    assert plan.nodes[state].checkpoint_ms == 10_000
+    graph.checkpoint(state, 3000)
+    assert re.search("not a multiple of its slide of 2000 ms; set it to 4000 ms", refused(graph))
+
+
+def test_streams_of_two_slides_are_not_combined() -> None:
+    """The message has each with its slide."""
+    graph = Graph()
+    source = graph.input()
+    with pytest.raises(InvalidStreamError) as raised:
+        graph.map(source, EveryOther(source))
+    assert str(raised.value) == (
+        "map at a.py:2 needs streams of one slide duration, got: queueStream at a.py:1 every "
+        "1000 ms, everyOther at a.py:5 every 2000 ms"
+    )

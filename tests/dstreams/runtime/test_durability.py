@@ -31,6 +31,7 @@ from dstreams import (
     DurabilityError,
     StreamingContext,
     StreamingContextState,
+    StreamLifecycleError,
 )
 from dstreams.rdd.blocks import decode_block
 from dstreams.testing import BatchDriver, ManualClock
@@ -239,10 +240,10 @@ def test_an_output_that_always_fails_does_not_fill_the_disk(
     assert sorted(seen[-1] or []) == expected(8)
 
 
-def test_a_due_state_that_was_not_made_is_written_in_the_next_batch(
+def test_a_due_state_is_made_and_written_although_no_output_runs(
     sc: SparkContext, tmp_path: Path
 ) -> None:
-    """A failure before the jobs does not put durability off by a whole interval."""
+    """A failure before the outputs does not put durability off."""
 
     def fail_when_due(time: datetime, rdd: RDD[Any]) -> RDD[Any]:
         calls.append(round(time.timestamp()))
@@ -257,7 +258,8 @@ def test_a_due_state_that_was_not_made_is_written_in_the_next_batch(
         driver.run(2)
         failing_run(driver)
         driver.run(1)
-    assert log_of(tmp_path).times() == [4000]
+    assert log_of(tmp_path).times() == [3000]
+    assert seen[-2] is None
     assert sorted(seen[-1] or []) == expected(4)
 
 
@@ -297,7 +299,10 @@ def test_a_directory_that_is_gone_stops_the_context(
     finally:
         ssc.stop(stopSparkContext=False)
     message = str(raised.value)
-    assert message.startswith("batch at 2000 ms failed in writing its state: checkpoint.errors.")
+    assert message.startswith(
+        "batch at 2000 ms failed in writing the state of updateStateByKey at "
+    )
+    assert ": checkpoint.errors." in message
     assert str(directory) in message
     assert raised.value.batch_time_ms == 2000
     # No output saw a state that is not durable, and no later batch ran.
@@ -368,22 +373,24 @@ def with_files(driver: BatchDriver, wrap: Callable[[Files], Files]) -> Any:
 
 
 @pytest.mark.parametrize("error", [StorageRefusedError, StorageUncertainError])
-def test_a_commit_that_fails_fails_the_batch_and_not_the_state(
+def test_a_commit_that_fails_fails_the_batch_and_stops_the_context(
     sc: SparkContext, tmp_path: Path, error: type[Exception]
 ) -> None:
-    """The outputs saw the state, the batch failed, and the next one makes its state durable."""
+    """The outputs saw the state; nothing is built on one that may not be durable."""
     with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
         seen = driver.output(driver.input(ones(3)).updateStateByKey(add).checkpoint(2))
         driver.run(1)
         files = with_files(driver, lambda inner: FaultyInTheDriver(inner, 1, error=error))
         failure = failing_run(driver)
         assert files.fired
-        driver.run(1)
+        assert driver.context.getState() is StreamingContextState.STOPPED
+        with pytest.raises(StreamLifecycleError, match="already been stopped"):
+            driver.context.step()
     assert isinstance(failure, DurabilityError)
     assert str(failure).startswith("batch at 2000 ms failed in committing its state: ")
     assert isinstance(failure.__cause__, error)
-    assert log_of(tmp_path).times() == [3000]
-    assert [sorted(batch or []) for batch in seen] == [expected(n) for n in (1, 2, 3)]
+    assert log_of(tmp_path).times() == []
+    assert [sorted(batch or []) for batch in seen] == [expected(n) for n in (1, 2)]
 
 
 def test_a_commit_of_which_only_the_news_was_lost_is_a_commit(
@@ -434,20 +441,47 @@ def test_a_clean_up_that_fails_fails_nothing(
 
 
 def test_a_task_that_cannot_write_fails_the_batch(sc: SparkContext, tmp_path: Path) -> None:
-    """What a worker could not write is a failure of the storage; the next batch makes up for it."""
+    """What a worker could not write is a failure of the storage, and no output runs after it."""
     with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
         seen = driver.output(driver.input(ones(3)).updateStateByKey(add, 1).checkpoint(2))
         driver.run(1)
-        inner = with_files(driver, lambda files: files)
-        with_files(driver, lambda _: FaultyFiles(inner, 1, "during", StorageRefusedError))
+        with_files(driver, lambda files: FaultyFiles(files, 1, "during", StorageRefusedError))
         failure = failing_run(driver)
-        with_files(driver, lambda _: inner)
-        driver.run(1)
+        assert driver.context.getState() is StreamingContextState.STOPPED
     assert isinstance(failure, DurabilityError)
     assert "injected fault during operation 1: create state/" in str(failure)
-    assert log_of(tmp_path).times() == [3000]
-    # No output of the failed batch ran.
-    assert [batch and sorted(batch) for batch in seen] == [expected(1), None, expected(3)]
+    assert log_of(tmp_path).times() == []
+    assert [batch and sorted(batch) for batch in seen] == [expected(1), None]
+
+
+def test_retention_keeps_what_a_stream_with_a_longer_interval_still_reads(
+    sc: SparkContext, tmp_path: Path
+) -> None:
+    """Copies of one stream every second do not retire those that another makes every six."""
+    with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
+        pairs = driver.input(ones(10))
+        driver.output(pairs.updateStateByKey(add).checkpoint(1))
+        seldom = driver.output(pairs.updateStateByKey(add).checkpoint(6))
+        driver.run(10)
+        log = log_of(tmp_path)
+        assert 6000 in log.times()
+        unpersist_all(sc)
+        driver.run(1)
+    assert sorted(seldom[-1] or []) == expected(10)
+
+
+def test_copies_of_a_state_that_cannot_be_computed_do_not_pile_up(
+    sc: SparkContext, tmp_path: Path
+) -> None:
+    """What the healthy partitions wrote of a batch that failed is deleted again."""
+    with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
+        batches = [[(key, 1) for key in range(8)], *([[(0, "poison")]] * 4)]
+        driver.output(driver.input(batches).updateStateByKey(add, 4).checkpoint(1))
+        driver.run(1)
+        for _ in range(4):
+            assert "unsupported operand" in str(failing_run(driver))
+        files = list(run_directory(tmp_path).glob("state/**/*.state"))
+    assert len(files) == 4
 
 
 # Lost blocks ---------------------------------------------------------------------------------

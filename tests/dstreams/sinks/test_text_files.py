@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
 from dstreams.errors import InvalidStreamError
-from dstreams.sinks.text_files import save_as_text_files
+from dstreams.sinks.text_files import TextFilesWriter
 from tests.support.jobs import count_jobs
 
 
@@ -39,7 +39,7 @@ def test_a_batch_is_named_as_spark_names_it(
     prefix: str, suffix: str | None, directory: str
 ) -> None:
     """Prefix, dash, batch time, and the suffix behind a dot if there is one."""
-    assert save_as_text_files(prefix, suffix).directory(1000) == directory
+    assert TextFilesWriter(prefix, suffix).directory(1000) == directory
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,14 @@ def test_a_batch_is_named_as_spark_names_it(
 def test_a_name_that_is_no_text_is_refused(prefix: Any, suffix: Any, message: str) -> None:
     """The message has the parameter, the value and its type."""
     with pytest.raises(InvalidStreamError, match=message):
-        save_as_text_files(prefix, suffix)
+        TextFilesWriter(prefix, suffix)
 
 
 def test_a_batch_is_written_with_one_job_and_leaves_nothing_else(
     tmp_path: Path, sc: SparkContext
 ) -> None:
     """The text of each record is a line; the hidden directory has become the visible one."""
-    output = save_as_text_files(f"{tmp_path}/out/counts", "txt")
+    output = TextFilesWriter(f"{tmp_path}/out/counts", "txt")
     rdd = sc.parallelize([("a", 1), "grün", 3], 2)
     assert count_jobs(sc, lambda: output(1000, rdd)) == 1
     assert lines(tmp_path / "out" / "counts-1000.txt") == ["('a', 1)", "grün", "3"]
@@ -69,7 +69,7 @@ def test_a_batch_is_written_with_one_job_and_leaves_nothing_else(
 
 def test_an_empty_batch_is_a_complete_directory(tmp_path: Path, sc: SparkContext) -> None:
     """Readers can tell a batch without records from a batch that is not there yet."""
-    save_as_text_files(f"{tmp_path}/counts")(1000, sc.emptyRDD())
+    TextFilesWriter(f"{tmp_path}/counts")(1000, sc.emptyRDD())
     assert lines(tmp_path / "counts-1000") == []
 
 
@@ -80,13 +80,13 @@ def test_nobody_sees_a_batch_that_is_not_complete(tmp_path: Path, sc: SparkConte
     def visible(record: int) -> list[str]:
         return sorted(path.name for path in Path(folder).iterdir() if path.name[0] not in "._")
 
-    save_as_text_files(f"{tmp_path}/counts")(1000, sc.parallelize([1, 2], 2).map(visible))
+    TextFilesWriter(f"{tmp_path}/counts")(1000, sc.parallelize([1, 2], 2).map(visible))
     assert lines(tmp_path / "counts-1000") == ["[]", "[]"]
 
 
 def test_a_failed_batch_leaves_nothing(tmp_path: Path, sc: SparkContext) -> None:
     """Neither the directory nor what was written on the way to it."""
-    output = save_as_text_files(f"{tmp_path}/counts")
+    output = TextFilesWriter(f"{tmp_path}/counts")
     rdd = sc.parallelize([1, 2], 1)
     with pytest.raises(Py4JJavaError, match="ValueError: record"):
         output(1000, rdd.map(explode))
@@ -97,7 +97,7 @@ def test_a_failed_batch_leaves_nothing(tmp_path: Path, sc: SparkContext) -> None
 
 def test_a_batch_that_runs_again_replaces_its_output(tmp_path: Path, sc: SparkContext) -> None:
     """All of it: no part of the first run stays."""
-    output = save_as_text_files(f"{tmp_path}/counts")
+    output = TextFilesWriter(f"{tmp_path}/counts")
     output(1000, sc.parallelize(range(6), 3))
     output(1000, sc.parallelize([7], 1))
     assert lines(tmp_path / "counts-1000") == ["7"]
@@ -106,7 +106,7 @@ def test_a_batch_that_runs_again_replaces_its_output(tmp_path: Path, sc: SparkCo
 
 def test_a_failed_second_run_keeps_the_first(tmp_path: Path, sc: SparkContext) -> None:
     """The complete output goes only when its replacement is complete."""
-    output = save_as_text_files(f"{tmp_path}/counts")
+    output = TextFilesWriter(f"{tmp_path}/counts")
     output(1000, sc.parallelize([1]))
     with pytest.raises(Py4JJavaError):
         output(1000, sc.parallelize([2], 1).map(explode))
@@ -118,7 +118,7 @@ def test_what_is_no_complete_output_is_not_replaced(
     tmp_path: Path, sc: SparkContext, make: Any
 ) -> None:
     """It may be somebody else's; the message names it, and no job runs."""
-    output = save_as_text_files(f"{tmp_path}/counts")
+    output = TextFilesWriter(f"{tmp_path}/counts")
     make(tmp_path / "counts-1000")
 
     def write() -> None:

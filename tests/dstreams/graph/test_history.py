@@ -1,0 +1,221 @@
+"""The history of RDDs: each made once, persisted as planned, forgotten in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pytest
+from pyspark import RDD, SparkContext, StorageLevel
+
+from dstreams.errors import InvalidStreamError
+from dstreams.graph.history import History
+from dstreams.graph.input import InputDStream
+from dstreams.graph.node import Node, Rdds
+from dstreams.graph.output import OutputOperation
+from dstreams.graph.plan import StreamGraph
+from dstreams.sources.queue import QueueSource
+
+
+@dataclass(frozen=True, eq=False)
+class Made(Node):
+    """A stream of what a function makes, that writes down for which times it was asked."""
+
+    make: Callable[[int, Rdds], RDD[Any] | None]
+    asked: list[int] = field(default_factory=list)
+    operation: str = "made at a.py:1"
+    sources: tuple[Node, ...] = ()
+    slide_ms: int = 1000
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return self.sources
+
+    def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+        self.asked.append(time_ms)
+        return self.make(time_ms, rdds)
+
+
+class Chained(Made):
+    """A stream that asks for its own RDD of the batch before."""
+
+    asks_itself: ClassVar[bool] = True
+
+    def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+        rdds.at(self, time_ms - self.slide_ms)
+        return super().compute(time_ms, rdds)
+
+
+def history_of(
+    sc: SparkContext,
+    *nodes: Node,
+    level: StorageLevel | None = None,
+    remember_ms: int = 1000,
+    unpersist: bool = True,
+) -> History:
+    graph = StreamGraph(1000, remember_ms)
+    for node in nodes:
+        graph.outputs.append(OutputOperation(node, lambda time_ms, rdd: None, "out at a.py:9"))
+        graph.options_of(node).storage_level = level
+    return History(graph.freeze(0, has_checkpoint_directory=True), sc, unpersist=unpersist)
+
+
+def rdds_of(sc: SparkContext) -> Made:
+    return Made(lambda time_ms, rdds: sc.parallelize([time_ms], 1))
+
+
+def test_an_rdd_is_made_once(sc: SparkContext) -> None:
+    """Whoever asks again gets the same."""
+    node = rdds_of(sc)
+    history = history_of(sc, node)
+    assert history.spark is sc
+    assert history.at(node, 1000) is history.at(node, 1000)
+    assert node.asked == [1000]
+
+
+@pytest.mark.parametrize("time_ms", [-1000, 0, 500, 1500])
+def test_there_is_no_rdd_when_the_stream_has_no_turn(sc: SparkContext, time_ms: int) -> None:
+    """At zero time, before it and between batches the node is not even asked."""
+    node = rdds_of(sc)
+    assert history_of(sc, node).at(node, time_ms) is None
+    assert node.asked == []
+
+
+def test_no_rdd_is_not_remembered(sc: SparkContext) -> None:
+    """Asking again asks again, as in Spark."""
+    node = Made(lambda time_ms, rdds: None)
+    history = history_of(sc, node)
+    assert history.at(node, 1000) is history.at(node, 1000) is None
+    assert node.asked == [1000, 1000]
+
+
+def test_no_rdd_is_remembered_for_streams_with_a_past(sc: SparkContext) -> None:
+    """They would be asked about all of it in every batch."""
+    node = Chained(lambda time_ms, rdds: None)
+    history = history_of(sc, node)
+    for time_ms in range(1000, 5001, 1000):
+        assert history.at(node, time_ms) is None
+        history.forget(time_ms)
+    assert node.asked == [1000, 2000, 3000, 4000, 5000]
+
+
+def test_a_missing_past_is_made_up_for_in_order(sc: SparkContext) -> None:
+    """Thousands of batches that nobody asked for are made oldest first, without recursion."""
+    node = Chained(lambda time_ms, rdds: None)
+    history = history_of(sc, node)
+    assert history.at(node, 3_000_000) is None
+    assert node.asked == list(range(1000, 3_000_001, 1000))
+
+
+def test_a_past_that_failed_is_made_up_for(sc: SparkContext) -> None:
+    """Failure is not remembered: the next batch tries that time again, and then its own."""
+    failing = [True]
+
+    def make(time_ms: int, rdds: Rdds) -> RDD[Any]:
+        if time_ms == 2000 and failing[0]:
+            raise InvalidStreamError("not yet")
+        return sc.parallelize([time_ms], 1)
+
+    node = Chained(make)
+    history = history_of(sc, node)
+    history.at(node, 1000)
+    for _ in range(2):
+        with pytest.raises(InvalidStreamError, match="not yet"):
+            history.at(node, 2000)
+    failing[0] = False
+    history.at(node, 3000)
+    assert node.asked == [1000, 2000, 2000, 2000, 3000]
+
+
+def test_what_was_fed_is_the_input(sc: SparkContext) -> None:
+    """An RDD, or none, which is remembered here; at other times inputs have nothing."""
+    node = InputDStream(0, QueueSource([]), 1000, "queueStream at a.py:1")
+    history = history_of(sc, node)
+    rdd = sc.parallelize([1])
+    history.feed(node, 1000, rdd)
+    history.feed(node, 2000, None)
+    assert history.at(node, 1000) is rdd
+    assert history.at(node, 2000) is None
+    assert history.at(node, 3000) is None
+    assert history.times(node) == [1000, 2000]
+
+
+def test_feeding_a_stream_that_no_output_uses_is_ignored(sc: SparkContext) -> None:
+    """It is read, because its source is running, and dropped."""
+    unused = InputDStream(0, QueueSource([]), 1000, "queueStream at a.py:1")
+    history = history_of(sc, rdds_of(sc))
+    history.feed(unused, 1000, sc.parallelize([1]))
+    history.forget(1000)
+
+
+def test_forgetting_keeps_what_is_planned(sc: SparkContext) -> None:
+    """Up to and with the time less the remember duration all is forgotten."""
+    node = rdds_of(sc)
+    history = history_of(sc, node, remember_ms=3000)
+    for time_ms in range(1000, 6001, 1000):
+        history.at(node, time_ms)
+    history.forget(5000)
+    assert history.times(node) == [3000, 4000, 5000, 6000]
+
+
+def test_what_is_remembered_is_returned_and_nothing_made(sc: SparkContext) -> None:
+    """Of a half-open range, oldest first, without the times that have no RDD."""
+    node = InputDStream(0, QueueSource([]), 1000, "queueStream at a.py:1")
+    history = history_of(sc, node)
+    for time_ms in (3000, 1000, 4000):
+        history.feed(node, time_ms, sc.parallelize([time_ms], 1))
+    history.feed(node, 2000, None)
+    found = [rdd.first() for rdd in history.remembered(node, 0, 3000)]
+    assert found == [1000, 3000]
+    assert [rdd.first() for rdd in history.remembered(node, 1000, 9000)] == [3000, 4000]
+
+
+@pytest.mark.parametrize("unpersist", [True, False])
+def test_rdds_are_persisted_while_they_are_remembered(sc: SparkContext, unpersist: bool) -> None:
+    """At the planned level; afterwards not, unless that is left to Spark."""
+    node = rdds_of(sc)
+    history = history_of(sc, node, level=StorageLevel.DISK_ONLY, unpersist=unpersist)
+    rdd = history.at(node, 1000)
+    assert rdd is not None
+    assert rdd.getStorageLevel() == StorageLevel.DISK_ONLY
+    history.forget(2000)
+    assert rdd.is_cached is not unpersist
+    rdd.unpersist()
+
+
+def test_what_a_user_persisted_is_left_alone(sc: SparkContext) -> None:
+    """Its level stays, and it stays persisted."""
+    mine = sc.parallelize([1]).persist(StorageLevel.DISK_ONLY)
+    node = Made(lambda time_ms, rdds: mine)
+    history = history_of(sc, node, level=StorageLevel.MEMORY_ONLY)
+    assert history.at(node, 1000) is mine
+    history.forget(9000)
+    assert mine.getStorageLevel() == StorageLevel.DISK_ONLY
+    mine.unpersist()
+
+
+def test_replacing_an_rdd(sc: SparkContext) -> None:
+    """The new one is persisted as planned, the old one is not any more."""
+    node = rdds_of(sc)
+    history = history_of(sc, node, level=StorageLevel.MEMORY_ONLY)
+    old = history.at(node, 1000)
+    assert old is not None
+    new = sc.parallelize([1000], 1)
+    history.replace(node, 1000, new)
+    assert history.at(node, 1000) is new
+    assert (old.is_cached, new.is_cached) == (False, True)
+    history.forget(9000)
+    assert not new.is_cached
+
+
+def test_clearing_says_nothing_to_spark(sc: SparkContext) -> None:
+    """It may be gone: RDDs stay as they are, and are forgotten."""
+    node = rdds_of(sc)
+    history = history_of(sc, node, level=StorageLevel.MEMORY_ONLY)
+    rdd = history.at(node, 1000)
+    assert rdd is not None
+    history.clear()
+    assert history.times(node) == []
+    assert rdd.is_cached
+    rdd.unpersist()

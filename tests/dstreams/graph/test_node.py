@@ -1,0 +1,96 @@
+"""What all nodes have in common: identity, and that they stay in the driver. No Spark."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from dstreams.graph.input import InputDStream
+from dstreams.graph.node import Node
+from dstreams.graph.output import OutputOperation
+from dstreams.graph.state import StateDStream
+from dstreams.graph.transformed import TransformedDStream
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.sources.queue import QueueSource
+from dstreams.state.update_function import UpdateFunction
+
+
+def source() -> InputDStream:
+    return InputDStream(0, QueueSource([]), 1000, "queueStream at a.py:1")
+
+
+def mapped(parent: Node) -> TransformedDStream:
+    return TransformedDStream((parent,), lambda time_ms, rdds: rdds[0], "map at a.py:2")
+
+
+def state(parent: Node) -> StateDStream:
+    operation = "updateStateByKey at a.py:3"
+    update = UpdateFunction.checked(lambda values, known: known, "values", operation)
+    return StateDStream(parent, update, StablePartitioner(2), True, None, operation)
+
+
+NODES: dict[str, Node] = {
+    "input": source(),
+    "transformed": mapped(source()),
+    "state": state(source()),
+}
+
+
+def test_parents_and_slides() -> None:
+    """A stream depends on what it was made from, and on nothing else; the slide is handed down."""
+    parent = source()
+    child, kept = mapped(parent), state(parent)
+    assert parent.parents == ()
+    assert child.parents == kept.parents == (parent,)
+    assert {node.slide_ms for node in (parent, child, kept)} == {1000}
+
+
+def test_what_only_state_streams_do() -> None:
+    """They ask for their own past, must be checkpointed, and are stored."""
+    facts = {
+        name: (node.asks_itself, node.must_checkpoint, node.default_storage is not None)
+        for name, node in NODES.items()
+    }
+    assert facts == {
+        "input": (False, False, False),
+        "transformed": (False, False, False),
+        "state": (True, True, True),
+    }
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_nodes_are_compared_by_identity(name: str) -> None:
+    """Two streams of one definition are two streams."""
+    parent = source()
+    make: dict[str, Any] = {"input": lambda p: source(), "transformed": mapped, "state": state}
+    one, other = make[name](parent), make[name](parent)
+    assert one != other
+    assert len({one, other}) == 2
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_nodes_do_not_change(name: str) -> None:
+    """They are values: what is chosen later stands elsewhere."""
+    with pytest.raises(AttributeError):
+        NODES[name].operation = "something else"
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_nodes_are_not_sent_to_workers(name: str) -> None:
+    """Pickling one says which stream was captured, and what to do."""
+    node = NODES[name]
+    with pytest.raises(TypeError) as raised:
+        pickle.dumps(node)
+    assert str(raised.value) == (
+        f"the stream {node.operation} was captured by a function that runs on the workers; use "
+        "streams only to define the graph, and pass plain values to functions"
+    )
+
+
+def test_outputs_are_compared_by_identity() -> None:
+    """The same function may be an output twice."""
+    parent = source()
+    one, other = (OutputOperation(parent, print, "foreachRDD at a.py:4") for _ in range(2))
+    assert one != other

@@ -1,0 +1,125 @@
+"""The state node by itself: each branch, its partitioner, and what is shuffled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from pyspark import RDD, SparkContext
+
+from dstreams.graph.input import InputDStream
+from dstreams.graph.node import Node
+from dstreams.graph.state import StateDStream
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.sources.queue import QueueSource
+from dstreams.state.update_function import UpdateFunction
+from tests.support.jobs import count_jobs
+
+
+def add_or_100(values: list[int], state: int | None) -> int:
+    return (state or 0) + sum(values) + (0 if values else 100)
+
+
+@dataclass
+class Given:
+    """The RDDs that a node is given, in the place of a history."""
+
+    spark: SparkContext
+    rdds: dict[tuple[Node, int], RDD[Any]] = field(default_factory=dict)
+
+    def at(self, node: Node, time_ms: int) -> RDD[Any] | None:
+        return self.rdds.get((node, time_ms))
+
+
+PARENT = InputDStream(0, QueueSource([]), 1000, "queueStream at a.py:1")
+PARTITIONER = StablePartitioner(2)
+
+
+def state_of(initial: RDD[Any] | None = None, *, preserves: bool = True) -> StateDStream:
+    operation = "updateStateByKey at a.py:2"
+    update = UpdateFunction.checked(add_or_100, "values", operation)
+    return StateDStream(PARENT, update, PARTITIONER, preserves, initial, operation)
+
+
+def shuffles(rdd: RDD[Any]) -> int:
+    lineage = rdd.toDebugString()
+    assert lineage is not None
+    return lineage.count(b"ShuffledRDD")
+
+
+@pytest.mark.parametrize("preserves", [True, False])
+@pytest.mark.parametrize(
+    ("previous", "batch", "initial", "wanted"),
+    [
+        pytest.param([("a", 1), ("b", 1)], [("a", 1)], None, {"a": 2, "b": 101}, id="A"),
+        pytest.param([("a", 1)], [("b", 1)], [("z", 5)], {"a": 101, "b": 1}, id="A, initial"),
+        pytest.param([("a", 1), ("b", 1)], None, None, {"a": 101, "b": 101}, id="B"),
+        pytest.param([("a", 1)], None, [("z", 5)], {"a": 101}, id="B, initial"),
+        pytest.param([("a", 1)], [], None, {"a": 101}, id="A, empty batch"),
+        pytest.param(None, [("a", 1), ("a", 2)], None, {"a": 3}, id="C1"),
+        pytest.param(None, [], None, {}, id="C1, empty batch"),
+        pytest.param(None, [("a", 1)], [("a", 5), ("z", 5)], {"a": 6, "z": 105}, id="C2"),
+        pytest.param(None, [], [("z", 5)], {"z": 105}, id="C2, empty batch"),
+        pytest.param(None, None, None, None, id="D"),
+        pytest.param(None, None, [("z", 5)], None, id="D, initial"),
+    ],
+)
+def test_branches(
+    sc: SparkContext, previous: Any, batch: Any, initial: Any, wanted: Any, preserves: bool
+) -> None:
+    """The four branches of section 1.2, the initial state used where there is no previous one."""
+    node = state_of(None if initial is None else sc.parallelize(initial), preserves=preserves)
+    given = Given(sc)
+    if previous is not None:
+        given.rdds[node, 1000] = sc.parallelize(previous)
+    if batch is not None:
+        given.rdds[PARENT, 2000] = sc.parallelize(batch)
+    found = node.compute(2000, given)
+    if wanted is None:
+        assert found is None
+        return
+    assert found is not None
+    assert sorted(found.collect()) == sorted(wanted.items())
+    assert found.getNumPartitions() == 2
+    assert found.partitioner == (PARTITIONER if preserves else None)
+
+
+def test_making_the_rdd_runs_no_job(sc: SparkContext) -> None:
+    """Nothing is computed before somebody asks for records."""
+    node = state_of(sc.parallelize([("a", 1)]))
+    given = Given(sc, {(PARENT, 1000): sc.parallelize([("a", 1)])})
+    assert count_jobs(sc, lambda: node.compute(1000, given)) == 0
+
+
+def test_only_new_records_are_shuffled(sc: SparkContext) -> None:
+    """A state that claims its partitioner stays where it is; without the claim it is moved."""
+    for preserves, wanted in ((True, 1), (False, 2)):
+        node = state_of(preserves=preserves)
+        given = Given(sc, {(PARENT, 1000): sc.parallelize([("a", 1)])})
+        first = node.compute(1000, given)
+        assert first is not None
+        assert shuffles(first) == 1
+        given.rdds = {(node, 1000): first}
+        alone = node.compute(2000, given)
+        assert alone is not None
+        assert shuffles(alone) == wanted
+        given.rdds[PARENT, 2000] = sc.parallelize([("a", 1)])
+        both = node.compute(2000, given)
+        assert both is not None
+        assert shuffles(both) == wanted + 1
+
+
+def test_a_batch_in_its_place_is_not_shuffled(sc: SparkContext) -> None:
+    """A parent that is partitioned alike, such as another state stream, stays where it is."""
+    parent = state_of()
+    given = Given(sc, {(PARENT, 1000): sc.parallelize([("a", 1)])})
+    first = parent.compute(1000, given)
+    assert first is not None
+    update = UpdateFunction.checked(add_or_100, "values", "updateStateByKey at a.py:3")
+    node = StateDStream(parent, update, StablePartitioner(2), True, None, "second at a.py:3")
+    given.rdds = {(parent, 1000): first}
+    second = node.compute(1000, given)
+    assert second is not None
+    assert shuffles(second) == shuffles(first)
+    assert second.collect() == [("a", 1)]

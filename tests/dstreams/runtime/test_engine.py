@@ -1,0 +1,242 @@
+"""The engine, without a thread: fixing batches, running them, and sources that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import RDD, SparkContext
+
+from dstreams import BatchFailedError, DStream, SourceError, StreamingContext
+from dstreams.runtime.engine import BatchResult, Engine
+from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceReader
+from dstreams.testing import ManualClock
+from tests.support.jobs import count_jobs
+
+
+@dataclass(frozen=True, eq=False)
+class ScriptedSource:
+    """A source that does what its script says, and writes down what it is asked to do.
+
+    Args:
+        script: records of each batch; an exception is raised by plan, a type of one by rdd.
+    """
+
+    script: list[Any]
+    calls: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return "scripted"
+
+    def open(self, environment: SourceEnvironment) -> SourceReader:
+        self.calls.append("open")
+        return ScriptedReader(self, environment.spark)
+
+
+class ScriptedReader:
+    """Follows the script."""
+
+    def __init__(self, source: ScriptedSource, spark: SparkContext) -> None:
+        self._source = source
+        self._spark = spark
+
+    def start(self) -> None:
+        self._source.calls.append("start")
+
+    def plan(self, batch_time_ms: int) -> PlannedInput:
+        step = self._source.script.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return PlannedInput(batch_time_ms, step, None, "as scripted")
+
+    def rdd(self, planned: PlannedInput) -> RDD[Any] | None:
+        if isinstance(planned.content, type):
+            raise planned.content("no RDD to be had")
+        return None if planned.content is None else self._spark.parallelize(planned.content, 1)
+
+    def release(self, batch_time_ms: int) -> None:
+        self._source.calls.append(f"release {batch_time_ms}")
+
+    def stop_receiving(self) -> None:
+        self._source.calls.append("stop receiving")
+
+    def has_pending(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self._source.calls.append("close")
+
+
+@pytest.fixture
+def ssc(sc: SparkContext) -> Iterator[StreamingContext]:
+    context = StreamingContext(sc, 1, clock=ManualClock(start_ms=10_500))
+    yield context
+    context.stop(stopSparkContext=False)
+
+
+def add(values: list[int], state: int | None) -> int:
+    return sum(values) + (state or 0)
+
+
+def scripted(ssc: StreamingContext, script: list[Any]) -> tuple[DStream, ScriptedSource]:
+    source = ScriptedSource(script)
+    return ssc._input(source, "scripted"), source
+
+
+def collected(stream: DStream) -> list[list[Any]]:
+    seen: list[list[Any]] = []
+    stream.foreachRDD(lambda rdd: seen.append(sorted(rdd.collect())))
+    return seen
+
+
+def engine_of(ssc: StreamingContext) -> Engine:
+    """Freeze the graph as a first step would do it, without running a batch."""
+    return ssc._activate()
+
+
+def run(engine: Engine) -> BatchResult:
+    return engine.run_batch(engine.plan_batch())
+
+
+def test_batches_are_fixed_before_they_run(ssc: StreamingContext) -> None:
+    """Several may be planned ahead; each has its own input, time and number."""
+    stream, source = scripted(ssc, [[1], [2], [3]])
+    seen = collected(stream)
+    engine = engine_of(ssc)
+    batches = [engine.plan_batch() for _ in range(3)]
+    assert source.script == []
+    assert [batch.batch_id for batch in batches] == [0, 1, 2]
+    assert [batch.time_ms for batch in batches] == [11_000, 12_000, 13_000]
+    assert [batch.submitted_ms for batch in batches] == [10_500] * 3
+    results = [engine.run_batch(batch) for batch in batches]
+    assert seen == [[1], [2], [3]]
+    assert [result.error for result in results] == [None] * 3
+
+
+def test_sources_are_told_what_is_not_read_again(ssc: StreamingContext) -> None:
+    """After each batch, as far back as the stream is remembered; unused ones at once."""
+    ssc.remember(3)
+    stream, source = scripted(ssc, [[1], [2]])
+    _, unused = scripted(ssc, [[1], [2]])
+    collected(stream)
+    engine = engine_of(ssc)
+    run(engine)
+    run(engine)
+    assert source.calls == ["open", "start", "release 8000", "release 9000"]
+    assert unused.calls == ["open", "start", "release 11000", "release 12000"]
+
+
+def test_a_source_that_cannot_plan_fails_its_batch(ssc: StreamingContext) -> None:
+    """The error names the input stream; the batches before and after it are run."""
+    stream, _ = scripted(ssc, [[1], SourceError("the disk is gone"), [3]])
+    seen = collected(stream)
+    engine = engine_of(ssc)
+    results = [run(engine) for _ in range(3)]
+    assert seen == [[1], [3]]
+    error = results[1].error
+    assert isinstance(error, BatchFailedError)
+    assert str(error).startswith(
+        "batch at 12000 ms failed in reading the input of scripted at test_engine.py:"
+    )
+    assert str(error).endswith("SourceError: the disk is gone")
+    assert isinstance(error.__cause__, SourceError)
+    assert [result.info.outcome for result in results] == ["succeeded", "failed", "succeeded"]
+
+
+@pytest.mark.parametrize("failure", [SourceError("the disk is gone"), SourceError])
+@pytest.mark.parametrize("failing", [0, 1])
+def test_what_other_sources_gave_reaches_the_state(
+    ssc: StreamingContext, tmp_path: Path, failure: Any, failing: int
+) -> None:
+    """A batch that one of two sources fails is made up for in the next, with what the other had."""
+    ssc.checkpoint(str(tmp_path))
+    scripts: list[list[Any]] = [[[("a", 1)], failure, [("a", 1)]], [[("b", 1)]] * 3]
+    streams = [scripted(ssc, script)[0] for script in (scripts if failing == 0 else scripts[::-1])]
+    seen = collected(ssc.union(*streams).updateStateByKey(add))
+    engine = engine_of(ssc)
+    outcomes = [run(engine).info.outcome for _ in range(3)]
+    assert outcomes == ["succeeded", "failed", "succeeded"]
+    assert seen == [[("a", 1), ("b", 1)], [("a", 2), ("b", 3)]]
+
+
+def test_the_first_of_two_failed_sources_is_told(ssc: StreamingContext) -> None:
+    """One error is enough to find the place."""
+    first, _ = scripted(ssc, [SourceError("one")])
+    second, _ = scripted(ssc, [SourceError("two")])
+    collected(first.union(second))
+    error = run(engine_of(ssc)).error
+    assert str(error).endswith("SourceError: one")
+
+
+def test_a_batch_in_which_nothing_has_an_rdd_is_empty(
+    sc: SparkContext, ssc: StreamingContext
+) -> None:
+    """No output is called, no job runs, and nothing failed."""
+    stream, _ = scripted(ssc, [None])
+    seen = collected(stream)
+    engine = engine_of(ssc)
+    results: list[BatchResult] = []
+    assert count_jobs(sc, lambda: results.append(run(engine))) == 0
+    assert seen == []
+    assert (results[0].info.outcome, results[0].info.outputs) == ("empty", ())
+
+
+def test_outputs_run_in_the_order_of_their_definition(ssc: StreamingContext) -> None:
+    """Not in that of the streams, and those without an RDD keep their number."""
+    order: list[str] = []
+    a, _ = scripted(ssc, [[1]])
+    b, _ = scripted(ssc, [None])
+    a.foreachRDD(lambda rdd: order.append("first"))
+    b.foreachRDD(lambda rdd: order.append("never"))
+    a.map(str).foreachRDD(lambda rdd: order.append("third"))
+    info = run(engine_of(ssc)).info
+    assert order == ["first", "third"]
+    assert [output.output_id for output in info.outputs] == [0, 2]
+
+
+def test_the_first_failed_output_is_the_error_of_the_batch(ssc: StreamingContext) -> None:
+    """The others are in the batch's info."""
+
+    def fail(message: str) -> Any:
+        def output(rdd: RDD[Any]) -> None:
+            raise ValueError(message)
+
+        return output
+
+    stream, _ = scripted(ssc, [[1]])
+    stream.foreachRDD(fail("one"))
+    stream.foreachRDD(fail("two"))
+    result = run(engine_of(ssc))
+    assert str(result.error).endswith("ValueError: one")
+    failures = [output.failure for output in result.info.outputs]
+    assert failures == ["ValueError: one", "ValueError: two"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_a_request_to_end_is_no_failure_of_a_batch(
+    ssc: StreamingContext, error: type[BaseException]
+) -> None:
+    """It passes through to whoever steps."""
+
+    def interrupt(rdd: RDD[Any]) -> None:
+        raise error
+
+    stream, _ = scripted(ssc, [[1]])
+    stream.foreachRDD(interrupt)
+    with pytest.raises(error):
+        ssc.step()
+
+
+def test_stopping_closes_the_sources(ssc: StreamingContext) -> None:
+    """Used or not; and only those that were opened."""
+    stream, source = scripted(ssc, [[1]])
+    _, unused = scripted(ssc, [[1]])
+    collected(stream)
+    ssc.step()
+    ssc.stop(stopSparkContext=False)
+    assert source.calls[-1] == unused.calls[-1] == "close"
+    assert source.calls.count("close") == 1

@@ -1,0 +1,141 @@
+"""The two threads: order, what waits, and what ends them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark import RDD, SparkContext
+
+from dstreams import BatchFailedError, Settings, StreamingContext, StreamingContextState
+from dstreams.testing import ManualClock
+from tests.support.waiting import wait_for
+
+
+class Gate:
+    """An output that waits in its first batch until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self.entered = threading.Event()
+        self.leave = threading.Event()
+
+    def __call__(self, rdd: RDD[Any]) -> None:
+        self.entered.set()
+        assert self.leave.wait(30)
+        self.seen += rdd.collect()
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    yield made
+    made.leave.set()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def threads() -> set[str]:
+    return {t.name for t in threading.enumerate() if t.name.startswith("dstreams-")}
+
+
+def test_the_queue_of_batches_is_bounded(sc: SparkContext, clock: ManualClock, gate: Gate) -> None:
+    """When it is full the generator waits, and every batch is run in the end."""
+    ssc = StreamingContext(sc, 1, clock=clock, settings=Settings(max_queued_batches=2))
+    ssc.queueStream([[number] for number in range(10)]).foreachRDD(gate)
+    ssc.start()
+    try:
+        clock.advance(10_000)
+        assert gate.entered.wait(20)
+        scheduler = ssc._scheduler
+        assert scheduler is not None
+        wait_for(scheduler._queue.full)
+        # One runs, two wait, and one is in the hands of the generator.
+        assert scheduler._engine.next_time_ms <= 5000
+        gate.leave.set()
+        wait_for(lambda: len(gate.seen) == 10)
+    finally:
+        ssc.stop(stopSparkContext=False)
+    assert gate.seen == list(range(10))
+
+
+def test_stopping_at_once_frees_a_generator_that_waits(
+    sc: SparkContext, clock: ManualClock, gate: Gate
+) -> None:
+    """A full queue does not hold up the stop."""
+    ssc = StreamingContext(sc, 1, clock=clock, settings=Settings(max_queued_batches=1))
+    ssc.queueStream([[number] for number in range(10)]).foreachRDD(gate)
+    ssc.start()
+    clock.advance(10_000)
+    assert gate.entered.wait(20)
+    scheduler = ssc._scheduler
+    assert scheduler is not None
+    wait_for(scheduler._queue.full)
+    stop = threading.Thread(target=lambda: ssc.stop(stopSparkContext=False), daemon=True)
+    stop.start()
+    wait_for(scheduler._abandoned.is_set)
+    gate.leave.set()
+    stop.join(20)
+    assert not stop.is_alive()
+    assert gate.seen == [0]
+    wait_for(lambda: not scheduler._generator.is_alive())
+
+
+def test_its_threads_end_with_the_context(sc: SparkContext, clock: ManualClock) -> None:
+    """One makes batches and one runs them, both by name; afterwards there is none."""
+    ssc = StreamingContext(sc, 1, clock=clock)
+    ssc.queueStream([]).pprint()
+    ssc.start()
+    assert threads() == {"dstreams-generator", "dstreams-batches"}
+    ssc.stop(stopSparkContext=False)
+    wait_for(lambda: threads() == set())
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_a_request_to_end_inside_a_batch_ends_the_stream(
+    sc: SparkContext, clock: ManualClock, error: type[BaseException]
+) -> None:
+    """No thread dies unseen: awaitTermination raises what ended it."""
+
+    def leave(rdd: RDD[Any]) -> None:
+        raise error("enough")
+
+    ssc = StreamingContext(sc, 1, clock=clock)
+    ssc.queueStream([]).foreachRDD(leave)
+    ssc.start()
+    try:
+        clock.advance(1000)
+        wait_for(lambda: ssc.getState() is StreamingContextState.STOPPED)
+        with pytest.raises(error, match="enough"):
+            ssc.awaitTermination()
+    finally:
+        ssc.stop(stopSparkContext=False)
+
+
+def test_errors_are_reported_while_later_batches_run(
+    sc: SparkContext, clock: ManualClock, gate: Gate
+) -> None:
+    """A failure is told when it happens, not when the queue is empty."""
+    ssc = StreamingContext(sc, 1, clock=clock)
+
+    def fail_at_first(time: Any, rdd: RDD[Any]) -> None:
+        if time.timestamp() == 1:
+            raise ValueError("early")
+        gate(rdd)
+
+    ssc.queueStream([[1], [2]]).foreachRDD(fail_at_first)
+    ssc.start()
+    try:
+        clock.advance(2000)
+        with pytest.raises(BatchFailedError, match="early"):
+            ssc.awaitTerminationOrTimeout(20)
+        assert gate.seen == []
+        gate.leave.set()
+        wait_for(lambda: gate.seen == [2])
+    finally:
+        ssc.stop(stopSparkContext=False)
