@@ -50,7 +50,7 @@ class StreamingContext:
     """Defines streams on a SparkContext, and runs them batch by batch.
 
     >>> ssc = StreamingContext(sc, 1)
-    >>> ssc.checkpoint("/tmp/wordcount")
+    >>> ssc.checkpoint("checkpoints")
     >>> words = ssc.socketTextStream("localhost", 9999).flatMap(str.split)
     >>> counts = words.map(lambda w: (w, 1)).updateStateByKey(lambda vs, s: sum(vs) + (s or 0))
     >>> counts.pprint()

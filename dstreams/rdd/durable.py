@@ -5,7 +5,7 @@
 next narrow union needs no shuffle. Between the two the caller decides, by a commit record, whether
 the files count (:mod:`checkpoint`).
 
->>> files = open_files("/tmp/ckpt")
+>>> files = open_files("checkpoints")
 >>> first = StatePartition("my-run", "counts", 10_000, 0, state.getNumPartitions(), "stable-hash-1")
 >>> written = write_rdd(state, files, first, epoch=1)
 >>> restored = read_rdd(spark, files, written, like=state)
