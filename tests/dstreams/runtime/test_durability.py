@@ -263,6 +263,30 @@ def test_a_due_state_is_made_and_written_although_no_output_runs(
     assert sorted(seen[-1] or []) == expected(4)
 
 
+def test_a_due_state_that_could_not_be_made_is_written_when_it_is_due_again(
+    sc: SparkContext, tmp_path: Path
+) -> None:
+    """Nothing is lost meanwhile, though it takes longer than the state is remembered."""
+    is_failing = [False]
+
+    def fail(rdd: RDD[Any]) -> RDD[Any]:
+        if is_failing[0]:
+            raise ValueError("not now")
+        return rdd
+
+    with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
+        pairs = driver.input(ones(10)).transform(fail)
+        seen = driver.output(pairs.updateStateByKey(add).checkpoint(2))
+        driver.run(3)
+        is_failing[0] = True
+        for _ in range(6):
+            failing_run(driver)
+        is_failing[0] = False
+        driver.run(1)
+    assert log_of(tmp_path).times() == [2000, 10_000]
+    assert sorted(seen[-1] or []) == expected(10)
+
+
 # Failed storage ------------------------------------------------------------------------------
 
 
@@ -475,13 +499,15 @@ def test_copies_of_a_state_that_cannot_be_computed_do_not_pile_up(
 ) -> None:
     """What the healthy partitions wrote of a batch that failed is deleted again."""
     with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
-        batches = [[(key, 1) for key in range(8)], *([[(0, "poison")]] * 4)]
-        driver.output(driver.input(batches).updateStateByKey(add, 4).checkpoint(1))
+        batches = [[(key, 1) for key in range(8)], *([[(0, "poison")]] * 2)]
+        # Two partitions, for as many cores: the healthy one is written before the job is given up.
+        driver.output(driver.input(batches).updateStateByKey(add, 2).checkpoint(1))
         driver.run(1)
-        for _ in range(4):
+        for _ in range(2):
             assert "unsupported operand" in str(failing_run(driver))
-        files = list(run_directory(tmp_path).glob("state/**/*.state"))
-    assert len(files) == 4
+    log = log_of(tmp_path)
+    assert log.times() == [1000]
+    assert set(log.files.list("state/")) == log.read(1000).file_names()
 
 
 # Lost blocks ---------------------------------------------------------------------------------
