@@ -97,7 +97,7 @@ def batch_time_ms(moment: object, name: str) -> int:
     """
     if isinstance(moment, datetime):
         return round(moment.timestamp() * 1000)
-    if isinstance(moment, bool) or not isinstance(moment, Real):
+    if isinstance(moment, bool) or not isinstance(moment, Real) or not math.isfinite(moment):
         raise InvalidStreamError(
             f"{name} must be a datetime or a number of seconds, got {moment!r} "
             f"({type(moment).__name__})"

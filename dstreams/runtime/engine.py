@@ -29,6 +29,10 @@ from dstreams.sources.source import PlannedInput, SourceReader
 
 logger = logging.getLogger(__name__)
 
+_LONGEST_LINEAGE = 10
+"""Batches of state that one job may make up for: each takes a Python worker for each of its tasks,
+all at the same time, because a state RDD is computed inside the one that is built on it."""
+
 
 @dataclass(frozen=True)
 class InputFailure:
@@ -104,7 +108,8 @@ class Engine:
         self._durability = durability
         self._clock = clock
         self._overdue: set[Node] = set()
-        self._committed: dict[Node, list[int]] = {}
+        self._cut: dict[Node, list[int]] = {}
+        self._uncommitted: list[tuple[Node, int]] = []
         self._last_planned_ms = plan.zero_ms
 
     @property
@@ -150,6 +155,35 @@ class Engine:
                 failure = failure or InputFailure(stream.operation, error)
         return failure
 
+    def catch_up(self, time_ms: int) -> None:
+        """Make the state of earlier batches that could not be made when they ran.
+
+        After a long failure it is made a few batches at a time, each time from files instead of
+        from all that came before: neither Spark's stack nor its workers would last for hundreds.
+        """
+        if self._durability is None:
+            return
+        for node in self.plan.checkpointed():
+            step_ms = _LONGEST_LINEAGE * node.slide_ms
+            newest_ms = max(self.history.times(node), default=self.plan.zero_ms)
+            for cut_ms in range(newest_ms + step_ms, time_ms, step_ms) if node.asks_itself else ():
+                rdd = self.history.at(node, cut_ms)
+                if rdd is not None and rdd.getNumPartitions() > 0:
+                    self._cut_lineage(node, cut_ms, rdd, self._durability)
+
+    def _cut_lineage(
+        self, node: Node, time_ms: int, rdd: RDD[Any], durability: StateDurability
+    ) -> None:
+        """Replace an RDD by its files. No record names them: they serve this run alone."""
+        try:
+            written = durability.write(node, time_ms, rdd)
+        except Exception:
+            durability.discard(node, time_ms)
+            raise
+        self._uncommitted.append((node, time_ms))
+        self._cut.setdefault(node, []).append(time_ms)
+        self.history.replace(node, time_ms, durability.read(written, rdd))
+
     def write_state(self, node: Node, time_ms: int) -> DurableCopy | None:
         """Make the RDD of *node* and, when a copy is due, compute and write it; None for no copy.
 
@@ -176,7 +210,7 @@ class Engine:
         self._durability.commit(batch.batch_id, batch.time_ms, written)
         for node, copy in copies.items():
             self._overdue.discard(node)
-            self._committed.setdefault(node, []).append(batch.time_ms)
+            self._cut.setdefault(node, []).append(batch.time_ms)
             read = self._durability.read(copy.files, copy.rdd)
             self.history.replace(node, batch.time_ms, read)
 
@@ -189,19 +223,24 @@ class Engine:
             remembered = self.plan.nodes.get(stream)
             kept_ms = 0 if remembered is None else remembered.remember_ms
             self.readers[stream].release(batch.time_ms - kept_ms)
-        if self._durability is not None and batch.time_ms in self._last_committed():
-            self._durability.retire(self._oldest_needed_ms(batch.time_ms))
+        if self._durability is not None and batch.time_ms in self._last_cut():
+            oldest_ms = self._oldest_needed_ms(batch.time_ms)
+            self._durability.retire(oldest_ms)
+            for node, time_ms in self._uncommitted:
+                if time_ms < oldest_ms:
+                    self._durability.discard(node, time_ms)
+            self._uncommitted = [kept for kept in self._uncommitted if kept[1] >= oldest_ms]
 
-    def _last_committed(self) -> set[int]:
-        return {times[-1] for times in self._committed.values()}
+    def _last_cut(self) -> set[int]:
+        return {times[-1] for times in self._cut.values()}
 
     def _oldest_needed_ms(self, time_ms: int) -> int:
         """Time of the oldest copy that an RDD which is remembered may still have to read."""
-        for node, times in self._committed.items():
+        for node, times in self._cut.items():
             since = time_ms - self.plan.nodes[node].remember_ms
             first = max((time for time in times if time <= since), default=times[0])
-            self._committed[node] = [time for time in times if time >= first]
-        return min(times[0] for times in self._committed.values())
+            self._cut[node] = [time for time in times if time >= first]
+        return min(times[0] for times in self._cut.values())
 
     def now_ms(self) -> int:
         """The clock."""
@@ -220,6 +259,8 @@ class _BatchRun:
 
     def run(self) -> BatchResult:
         started_ms = self._engine.now_ms()
+        self._feed()
+        self._catch_up()
         jobs = self._generate()
         copies = self._persist_state()
         for output_id, (output, rdd) in jobs.items():
@@ -238,13 +279,23 @@ class _BatchRun:
     def _must_end(self) -> bool:
         return isinstance(self._error, DurabilityError) or self._is_cancelled()
 
-    def _generate(self) -> dict[int, tuple[OutputOperation, RDD[Any]]]:
-        """Make the RDD of each output; when one cannot be made, no output of the batch runs."""
-        jobs: dict[int, tuple[OutputOperation, RDD[Any]]] = {}
+    def _feed(self) -> None:
         # When one source failed, what was taken from the others must still reach the state.
         failure = self._engine.feed(self._batch)
         if failure is not None:
             self._fail(f"reading the input of {failure.operation}", failure.error)
+
+    def _catch_up(self) -> None:
+        try:
+            self._engine.catch_up(self._batch.time_ms)
+        except Exception as error:
+            kind = DurabilityError if is_storage_failure(error) else BatchFailedError
+            self._fail("making the state of earlier batches", error, kind)
+
+    def _generate(self) -> dict[int, tuple[OutputOperation, RDD[Any]]]:
+        """Make the RDD of each output; when one cannot be made, no output of the batch runs."""
+        jobs: dict[int, tuple[OutputOperation, RDD[Any]]] = {}
+        if self._error is not None:
             return {}
         for output_id, output in enumerate(self._engine.plan.outputs):
             try:

@@ -150,7 +150,7 @@ def test_batch_time(moment: object, expected_ms: int) -> None:
     assert batch_time_ms(moment, "begin") == expected_ms
 
 
-@pytest.mark.parametrize("moment", ["now", None, True, timedelta(1)])
+@pytest.mark.parametrize("moment", ["now", None, True, timedelta(1), float("nan"), float("inf")])
 def test_batch_time_refuses(moment: object) -> None:
     """What is no moment is shown with its type."""
     with pytest.raises(InvalidStreamError) as raised:
