@@ -10,10 +10,11 @@ from enum import Enum
 from secrets import token_hex
 from typing import Any, ClassVar
 
-from pyspark import RDD, SparkContext, StorageLevel
+from pyspark import RDD, SparkContext
 
 from checkpoint import open_files
 from dstreams.api.dstream import DStream
+from dstreams.api.inputs import InputMethods
 from dstreams.callables import call_site, require_arity
 from dstreams.clock import Clock, SystemClock
 from dstreams.durations import batch_datetime, require_duration_ms
@@ -30,10 +31,7 @@ from dstreams.runtime.engine import Engine
 from dstreams.runtime.scheduler import Scheduler
 from dstreams.runtime.signals import SignalStop
 from dstreams.settings import Settings
-from dstreams.sources.queue import QueueSource
-from dstreams.sources.socket import SocketTextSource
-from dstreams.sources.source import Source, SourceEnvironment, SourceReader
-from dstreams.sources.text_files import TextFileSource
+from dstreams.sources.source import SourceEnvironment, SourceReader
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +44,7 @@ class StreamingContextState(str, Enum):
     STOPPED = "STOPPED"
 
 
-class StreamingContext:
+class StreamingContext(InputMethods):
     """Defines streams on a SparkContext, and runs them batch by batch.
 
     >>> ssc = StreamingContext(sc, 1)
@@ -154,52 +152,6 @@ class StreamingContext:
                 f"the remember duration is already set, as {self._graph.remember_ms} ms"
             )
         self._graph.remember_ms = require_duration_ms(duration, "duration")
-
-    def queueStream(
-        self,
-        rdds: Iterable[RDD[Any] | Iterable[Any] | None],
-        oneAtATime: bool = True,
-        default: RDD[Any] | Iterable[Any] | None = None,
-    ) -> DStream:
-        """Create a stream from a queue of RDDs or lists, for tests and experiments.
-
-        Items appended to a list that was given here are seen by later batches.
-
-        Args:
-            rdds: RDDs, or collections of records; None stands for a batch without an RDD.
-            oneAtATime: one item for each batch; False: all that are there.
-            default: RDD or records for batches when the queue is empty. None: an empty RDD.
-        """
-        return self._input(QueueSource(rdds, oneAtATime, default), "queueStream")
-
-    def socketTextStream(
-        self,
-        hostname: str,
-        port: int,
-        storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
-    ) -> DStream:
-        """Create a stream of the lines of UTF-8 text that a TCP server sends.
-
-        The driver connects, and connects again when the connection ends.
-
-        Args:
-            hostname: host to connect to.
-            port: port to connect to.
-            storageLevel: taken for compatibility; lines wait in the driver until they are in a
-                batch.
-
-        Raises:
-            InvalidStreamError: *hostname* or *port* cannot be an address.
-        """
-        return self._input(SocketTextSource(hostname, port), "socketTextStream")
-
-    def textFileStream(self, directory: str) -> DStream:
-        """Create a stream of the lines of UTF-8 text files that appear in *directory*.
-
-        Files must be moved there, complete, from elsewhere on the file system. Names that begin
-        with ``.`` or ``_`` are skipped.
-        """
-        return self._input(TextFileSource(directory, self._clock.now_ms()), "textFileStream")
 
     def union(self, *dstreams: DStream) -> DStream:
         """Unite streams of one element type and one slide duration.
@@ -378,14 +330,6 @@ class StreamingContext:
                 f"{what} after the StreamingContext has been {when}; define everything before "
                 "start(), or create a new StreamingContext"
             )
-
-    def _input(self, source: Source, operation: str) -> DStream:
-        self._require_initialized("inputs cannot be added")
-        node = InputDStream(
-            len(self._graph.inputs), source, self._graph.batch_ms, f"{operation} at {call_site()}"
-        )
-        self._graph.inputs.append(node)
-        return DStream(node, self)
 
     def _combine(
         self,

@@ -1,0 +1,87 @@
+"""The methods of a StreamingContext that create input streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pyspark import RDD, StorageLevel
+
+from dstreams.api.dstream import DStream
+from dstreams.callables import call_site
+from dstreams.clock import Clock
+from dstreams.graph.input import InputDStream
+from dstreams.graph.plan import StreamGraph
+from dstreams.settings import Settings
+from dstreams.sources.queue import QueueSource
+from dstreams.sources.socket import SocketTextSource
+from dstreams.sources.source import Source
+from dstreams.sources.text_files import TextFileSource
+
+
+class InputMethods:
+    """One method for each kind of source; what they create are streams of this context.
+
+    Semantics: pyspark.streaming.StreamingContext (4.3).
+    """
+
+    _clock: Clock
+    _graph: StreamGraph
+    _settings: Settings
+
+    def _require_initialized(self, what: str) -> None:
+        raise NotImplementedError
+
+    def queueStream(
+        self,
+        rdds: Iterable[RDD[Any] | Iterable[Any] | None],
+        oneAtATime: bool = True,
+        default: RDD[Any] | Iterable[Any] | None = None,
+    ) -> DStream:
+        """Create a stream from a queue of RDDs or lists, for tests and experiments.
+
+        Items appended to a list that was given here are seen by later batches.
+
+        Args:
+            rdds: RDDs, or collections of records; None stands for a batch without an RDD.
+            oneAtATime: one item for each batch; False: all that are there.
+            default: RDD or records for batches when the queue is empty. None: an empty RDD.
+        """
+        return self._input(QueueSource(rdds, oneAtATime, default), "queueStream")
+
+    def socketTextStream(
+        self,
+        hostname: str,
+        port: int,
+        storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+    ) -> DStream:
+        """Create a stream of the lines of UTF-8 text that a TCP server sends.
+
+        The driver connects, and connects again when the connection ends.
+
+        Args:
+            hostname: host to connect to.
+            port: port to connect to.
+            storageLevel: taken for compatibility; lines wait in the driver until they are in a
+                batch.
+
+        Raises:
+            InvalidStreamError: *hostname* or *port* cannot be an address.
+        """
+        return self._input(SocketTextSource(hostname, port), "socketTextStream")
+
+    def textFileStream(self, directory: str) -> DStream:
+        """Create a stream of the lines of UTF-8 text files that appear in *directory*.
+
+        Files must be moved there, complete, from elsewhere on the file system. Names that begin
+        with ``.`` or ``_`` are skipped.
+        """
+        return self._input(TextFileSource(directory, self._clock.now_ms()), "textFileStream")
+
+    def _input(self, source: Source, operation: str) -> DStream:
+        self._require_initialized("inputs cannot be added")
+        node = InputDStream(
+            len(self._graph.inputs), source, self._graph.batch_ms, f"{operation} at {call_site()}"
+        )
+        self._graph.inputs.append(node)
+        return DStream(node, self)  # type: ignore[arg-type]
