@@ -96,7 +96,7 @@ class BatchDriver:
         self.context.checkpoint(self._scratch.name if self._scratch else str(checkpoint))
         self._outputs: list[tuple[list[list[Any] | None], dict[int, list[Any]]]] = []
 
-    def input(self, batches: Batches) -> DStream:
+    def input(self, batches: Batches) -> DStream[Any]:
         """Return a stream that has these batches: None for no RDD, ``[]`` for an empty one.
 
         A list is split over two partitions. After the last batch come empty RDDs.
@@ -108,7 +108,7 @@ class BatchDriver:
         ]
         return self.context.queueStream(rdds)
 
-    def output(self, stream: DStream) -> list[list[Any] | None]:
+    def output(self, stream: DStream[Any]) -> list[list[Any] | None]:
         """Collect *stream*; the list that is returned holds each batch's records after a run.
 
         A batch in which the stream has no RDD is None.
@@ -155,7 +155,7 @@ class BatchDriver:
 def run_batches(
     spark: SparkContext,
     batches: Batches,
-    operation: Callable[..., DStream],
+    operation: Callable[..., DStream[Any]],
     *others: Batches,
     n: int | None = None,
     batch_duration: float = 1,

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dstreams.api.outputs import OutputOperations
 from dstreams.api.pairs import PairOperations
+from dstreams.api.stream import T_co
 
 
-class DStream(PairOperations, OutputOperations):
+class DStream(PairOperations[T_co], OutputOperations[T_co]):
     """A sequence of RDDs, one for each batch, defined by what it is made from.
 
     A DStream is made by a :class:`~dstreams.StreamingContext` or from other streams, and does
     nothing before the context starts. Its methods check what they are given, add a node to the
     graph and return its stream. Functions are sent to the workers; a function must not use streams
-    or contexts.
+    or contexts. The type parameter is that of the elements: type checkers follow it through a
+    pipeline.
     """
 
     def __repr__(self) -> str:

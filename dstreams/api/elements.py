@@ -2,47 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from datetime import datetime
 from operator import add
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from pyspark import RDD
 
-from dstreams.api.stream import Stream
+from dstreams.api.stream import Stream, T_co
 from dstreams.callables import require_arity, require_picklable
 from dstreams.durations import batch_datetime
 from dstreams.errors import InvalidStreamError
 
-E = TypeVar("E", bound="ElementOperations")
+if TYPE_CHECKING:
+    from dstreams.api.dstream import DStream
+
+S = TypeVar("S")
+H = TypeVar("H", bound=Hashable)
+T = TypeVar("T")
+U = TypeVar("U")
 
 
-class ElementOperations(Stream):
+class ElementOperations(Stream[T_co]):
     """Operations that need no pairs. Each RDD of the result is made of the parent's RDD.
 
     A batch in which the parent has no RDD has none here either.
     Semantics: pyspark.streaming.DStream (4.3).
     """
 
-    def map(self: E, f: Callable[[Any], Any], preservesPartitioning: bool = False) -> E:
+    def map(self, f: Callable[[T_co], U], preservesPartitioning: bool = False) -> DStream[U]:
         """Return the stream of ``f(x)`` for each element x."""
         self._require_function(f, "map", "f(x) -> y")
         return self._transformed("map", lambda rdd: rdd.map(f, preservesPartitioning))
 
     def flatMap(
-        self: E, f: Callable[[Any], Iterable[Any]], preservesPartitioning: bool = False
-    ) -> E:
+        self, f: Callable[[T_co], Iterable[U]], preservesPartitioning: bool = False
+    ) -> DStream[U]:
         """Return the stream of all elements of ``f(x)``, for each element x."""
         self._require_function(f, "flatMap", "f(x) -> iterable of y")
         return self._transformed("flatMap", lambda rdd: rdd.flatMap(f, preservesPartitioning))
 
-    def filter(self: E, f: Callable[[Any], bool]) -> E:
+    def filter(self, f: Callable[[T_co], Any]) -> DStream[T_co]:
         """Return the stream of the elements x for which ``f(x)`` is true."""
         self._require_function(f, "filter", "f(x) -> bool")
         return self._transformed("filter", lambda rdd: rdd.filter(f))
 
     def mapPartitions(
-        self: E, f: Callable[[Iterable[Any]], Iterable[Any]], preservesPartitioning: bool = False
-    ) -> E:
+        self, f: Callable[[Iterator[T_co]], Iterable[U]], preservesPartitioning: bool = False
+    ) -> DStream[U]:
         """Return the stream of ``f(iterator over a partition)``, for each partition."""
         self._require_function(f, "mapPartitions", "f(iterator) -> iterator")
         return self._transformed(
@@ -50,10 +57,10 @@ class ElementOperations(Stream):
         )
 
     def mapPartitionsWithIndex(
-        self: E,
-        f: Callable[[int, Iterable[Any]], Iterable[Any]],
+        self,
+        f: Callable[[int, Iterator[T_co]], Iterable[U]],
         preservesPartitioning: bool = False,
-    ) -> E:
+    ) -> DStream[U]:
         """Return the stream of ``f(number of the partition, iterator over it)``."""
         name = "mapPartitionsWithIndex"
         self._require_function(f, name, "f(index, iterator) -> iterator", count=2)
@@ -61,16 +68,16 @@ class ElementOperations(Stream):
             name, lambda rdd: rdd.mapPartitionsWithIndex(f, preservesPartitioning)
         )
 
-    def glom(self: E) -> E:
+    def glom(self) -> DStream[list[T_co]]:
         """Return the stream of lists, one for each partition."""
         return self._transformed("glom", lambda rdd: rdd.glom())
 
-    def repartition(self: E, numPartitions: int) -> E:
+    def repartition(self, numPartitions: int) -> DStream[T_co]:
         """Return the stream with *numPartitions* partitions in each RDD."""
         count = self._require_partitions(numPartitions, self._operation("repartition"))
         return self._transformed("repartition", lambda rdd: rdd.repartition(count))
 
-    def reduce(self: E, func: Callable[[Any, Any], Any]) -> E:
+    def reduce(self: ElementOperations[T], func: Callable[[T, T], T]) -> DStream[T]:
         """Return the stream of one element for each batch, none for an empty one.
 
         Args:
@@ -79,15 +86,15 @@ class ElementOperations(Stream):
         self._require_function(func, "reduce", "f(x, y) -> z", count=2)
         return self._transformed("reduce", lambda rdd: _reduced(rdd, func))
 
-    def count(self: E) -> E:
+    def count(self) -> DStream[int]:
         """Return the stream of the number of elements of each batch, 0 for an empty one."""
         return self._transformed("count", _counted)
 
-    def countByValue(self: E) -> E:
+    def countByValue(self: ElementOperations[H]) -> DStream[tuple[H, int]]:
         """Return the stream of (value, how often it comes in the batch)."""
         return self._transformed("countByValue", lambda rdd: rdd.map(_with_one).reduceByKey(add))
 
-    def union(self: E, other: Stream) -> E:
+    def union(self, other: Stream[U]) -> DStream[T_co | U]:
         """Return the stream of the elements of this stream and then of *other*.
 
         Raises:
@@ -95,7 +102,13 @@ class ElementOperations(Stream):
         """
         return self._transformed("union", lambda a, b: a.union(b), other)
 
-    def transform(self: E, func: Callable[..., RDD[Any] | None]) -> E:
+    @overload
+    def transform(self, func: Callable[[RDD[T_co]], RDD[U] | None]) -> DStream[U]: ...
+
+    @overload
+    def transform(self, func: Callable[[datetime, RDD[T_co]], RDD[U] | None]) -> DStream[U]: ...
+
+    def transform(self, func: Callable[..., RDD[Any] | None]) -> DStream[Any]:
         """Return the stream of ``func(rdd)``, called on the driver for each batch.
 
         Args:
@@ -104,18 +117,34 @@ class ElementOperations(Stream):
         """
         shape = "f(rdd) -> RDD or f(time, rdd) -> RDD"
         count = require_arity(func, (1, 2), self._operation("transform"), shape)
-        return self._ssc._combine(  # type: ignore[return-value]
-            (self,),  # type: ignore[arg-type]
+        return self._ssc._combine(
+            (self,),
             lambda time_ms, rdds: func(*_timed(count == 2, time_ms), *rdds),
             "transform",
         )
 
+    @overload
     def transformWith(
-        self: E,
-        func: Callable[..., RDD[Any] | None],
-        other: Stream,
+        self,
+        func: Callable[[RDD[T_co], RDD[U]], RDD[S] | None],
+        other: Stream[U],
         keepSerializer: bool = False,
-    ) -> E:
+    ) -> DStream[S]: ...
+
+    @overload
+    def transformWith(
+        self,
+        func: Callable[[datetime, RDD[T_co], RDD[U]], RDD[S] | None],
+        other: Stream[U],
+        keepSerializer: bool = False,
+    ) -> DStream[S]: ...
+
+    def transformWith(
+        self,
+        func: Callable[..., RDD[Any] | None],
+        other: Stream[Any],
+        keepSerializer: bool = False,
+    ) -> DStream[Any]:
         """Return the stream of ``func(rdd of this, rdd of other)``, called on the driver.
 
         Args:
@@ -126,8 +155,8 @@ class ElementOperations(Stream):
         """
         shape = "f(rdd, rdd) -> RDD or f(time, rdd, rdd) -> RDD"
         count = require_arity(func, (2, 3), self._operation("transformWith"), shape)
-        return self._ssc._combine(  # type: ignore[return-value]
-            (self, other),  # type: ignore[arg-type]
+        return self._ssc._combine(
+            (self, other),
             lambda time_ms, rdds: func(*_timed(count == 3, time_ms), *rdds),
             "transformWith",
         )

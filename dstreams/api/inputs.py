@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark import RDD, StorageLevel
 
@@ -11,12 +11,15 @@ from dstreams.api.dstream import DStream
 from dstreams.callables import call_site
 from dstreams.clock import Clock
 from dstreams.graph.input import InputDStream
+from dstreams.graph.node import Node
 from dstreams.graph.plan import StreamGraph
 from dstreams.settings import Settings
 from dstreams.sources.queue import QueueSource
 from dstreams.sources.socket import SocketTextSource
 from dstreams.sources.source import Source
 from dstreams.sources.text_files import TextFileSource
+
+T = TypeVar("T")
 
 
 class InputMethods:
@@ -32,12 +35,15 @@ class InputMethods:
     def _require_initialized(self, what: str) -> None:
         raise NotImplementedError
 
+    def _stream_of(self, node: Node) -> DStream[Any]:
+        raise NotImplementedError
+
     def queueStream(
         self,
-        rdds: Iterable[RDD[Any] | Iterable[Any] | None],
+        rdds: Iterable[RDD[T] | Iterable[T] | None],
         oneAtATime: bool = True,
-        default: RDD[Any] | Iterable[Any] | None = None,
-    ) -> DStream:
+        default: RDD[T] | Iterable[T] | None = None,
+    ) -> DStream[T]:
         """Create a stream from a queue of RDDs or lists, for tests and experiments.
 
         Items appended to a list that was given here are seen by later batches.
@@ -54,7 +60,7 @@ class InputMethods:
         hostname: str,
         port: int,
         storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
-    ) -> DStream:
+    ) -> DStream[str]:
         """Create a stream of the lines of UTF-8 text that a TCP server sends.
 
         The driver connects, and connects again when the connection ends.
@@ -70,7 +76,7 @@ class InputMethods:
         """
         return self._input(SocketTextSource(hostname, port), "socketTextStream")
 
-    def textFileStream(self, directory: str) -> DStream:
+    def textFileStream(self, directory: str) -> DStream[str]:
         """Create a stream of the lines of UTF-8 text files that appear in *directory*.
 
         Files must be moved there, complete, from elsewhere on the file system. Names that begin
@@ -78,10 +84,10 @@ class InputMethods:
         """
         return self._input(TextFileSource(directory, self._clock.now_ms()), "textFileStream")
 
-    def _input(self, source: Source, operation: str) -> DStream:
+    def _input(self, source: Source, operation: str) -> DStream[Any]:
         self._require_initialized("inputs cannot be added")
         node = InputDStream(
             len(self._graph.inputs), source, self._graph.batch_ms, f"{operation} at {call_site()}"
         )
         self._graph.inputs.append(node)
-        return DStream(node, self)  # type: ignore[arg-type]
+        return self._stream_of(node)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from datetime import datetime
+from typing import Any, overload
 
 from pyspark import RDD
 
-from dstreams.api.stream import Stream
+from dstreams.api.stream import Stream, T_co
 from dstreams.callables import require_arity
 from dstreams.durations import batch_datetime
 from dstreams.graph.output import OutputOperation
@@ -15,12 +16,18 @@ from dstreams.sinks.console import ConsolePrinter
 from dstreams.sinks.text_files import TextFilesWriter
 
 
-class OutputOperations(Stream):
+class OutputOperations(Stream[T_co]):
     """Operations that are called with each RDD of a stream, in order of definition.
 
     A batch in which the stream has no RDD does not call them.
     Semantics: pyspark.streaming.DStream (4.3).
     """
+
+    @overload
+    def foreachRDD(self, func: Callable[[RDD[T_co]], Any]) -> None: ...
+
+    @overload
+    def foreachRDD(self, func: Callable[[datetime, RDD[T_co]], Any]) -> None: ...
 
     def foreachRDD(self, func: Callable[..., Any]) -> None:
         """Call *func* on the driver with each RDD.

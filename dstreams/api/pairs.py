@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from pyspark import RDD
 from pyspark.rdd import portable_hash
 
 from dstreams.api.elements import ElementOperations
-from dstreams.api.stream import Stream
+from dstreams.api.stream import Stream, T_co
 from dstreams.callables import require_picklable
 from dstreams.errors import InvalidStreamError
 from dstreams.graph.state import StateDStream
@@ -19,41 +20,52 @@ from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import require_pair
 from dstreams.state.update_function import UpdateFunction
 
-P = TypeVar("P", bound="PairOperations")
+if TYPE_CHECKING:
+    from dstreams.api.dstream import DStream
+
+K = TypeVar("K")
+V = TypeVar("V")
+W = TypeVar("W")
+S = TypeVar("S")
+U = TypeVar("U")
 
 
-class PairOperations(ElementOperations):
+class PairOperations(ElementOperations[T_co]):
     """Operations of streams whose elements are pairs.
 
     Everywhere *numPartitions* None means the default parallelism of the SparkContext.
     Semantics: pyspark.streaming.DStream (4.3).
     """
 
-    def mapValues(self: P, f: Callable[[Any], Any]) -> P:
+    def mapValues(self: PairOperations[tuple[K, V]], f: Callable[[V], U]) -> DStream[tuple[K, U]]:
         """Return the stream of ``(k, f(v))``; partitioning is kept."""
         self._require_function(f, "mapValues", "f(v) -> w")
         return self._of_pairs("mapValues", lambda rdd: rdd.mapValues(f), hashed=False)
 
-    def flatMapValues(self: P, f: Callable[[Any], Iterable[Any]]) -> P:
+    def flatMapValues(
+        self: PairOperations[tuple[K, V]], f: Callable[[V], Iterable[U]]
+    ) -> DStream[tuple[K, U]]:
         """Return the stream of ``(k, w)`` for each w of ``f(v)``; partitioning is kept."""
         self._require_function(f, "flatMapValues", "f(v) -> iterable of w")
         return self._of_pairs("flatMapValues", lambda rdd: rdd.flatMapValues(f), hashed=False)
 
     def reduceByKey(
-        self: P, func: Callable[[Any, Any], Any], numPartitions: int | None = None
-    ) -> P:
+        self: PairOperations[tuple[K, V]],
+        func: Callable[[V, V], V],
+        numPartitions: int | None = None,
+    ) -> DStream[tuple[K, V]]:
         """Return the stream of (key, its values of the batch reduced by *func*)."""
         self._require_function(func, "reduceByKey", "f(v, w) -> x", count=2)
         count = self._require_partitions(numPartitions, self._operation("reduceByKey"))
         return self._of_pairs("reduceByKey", lambda rdd: rdd.reduceByKey(func, count))
 
     def combineByKey(
-        self: P,
-        createCombiner: Callable[[Any], Any],
-        mergeValue: Callable[[Any, Any], Any],
-        mergeCombiners: Callable[[Any, Any], Any],
+        self: PairOperations[tuple[K, V]],
+        createCombiner: Callable[[V], U],
+        mergeValue: Callable[[U, V], U],
+        mergeCombiners: Callable[[U, U], U],
         numPartitions: int | None = None,
-    ) -> P:
+    ) -> DStream[tuple[K, U]]:
         """Return the stream of (key, its values of the batch combined)."""
         name = "combineByKey"
         self._require_function(createCombiner, name, "createCombiner(v) -> c")
@@ -64,14 +76,18 @@ class PairOperations(ElementOperations):
             name, lambda rdd: rdd.combineByKey(createCombiner, mergeValue, mergeCombiners, count)
         )
 
-    def groupByKey(self: P, numPartitions: int | None = None) -> P:
+    def groupByKey(
+        self: PairOperations[tuple[K, V]], numPartitions: int | None = None
+    ) -> DStream[tuple[K, Iterable[V]]]:
         """Return the stream of (key, iterable of its values of the batch)."""
         count = self._require_partitions(numPartitions, self._operation("groupByKey"))
         return self._of_pairs("groupByKey", lambda rdd: rdd.groupByKey(count))
 
     def partitionBy(
-        self: P, numPartitions: int, partitionFunc: Callable[[Any], int] = portable_hash
-    ) -> P:
+        self: PairOperations[tuple[K, V]],
+        numPartitions: int,
+        partitionFunc: Callable[[K], int] = portable_hash,
+    ) -> DStream[tuple[K, V]]:
         """Return the stream with each pair in the partition of its key."""
         count = self._require_partitions(numPartitions, self._operation("partitionBy"))
         self._require_function(partitionFunc, "partitionBy", "f(key) -> int")
@@ -81,28 +97,84 @@ class PairOperations(ElementOperations):
             hashed=partitionFunc is portable_hash,
         )
 
-    def cogroup(self: P, other: Stream, numPartitions: int | None = None) -> P:
+    def cogroup(
+        self: PairOperations[tuple[K, V]],
+        other: Stream[tuple[K, W]],
+        numPartitions: int | None = None,
+    ) -> DStream[tuple[K, tuple[Iterable[V], Iterable[W]]]]:
         """Return the stream of (key, (values here, values in *other*))."""
         return self._joined("cogroup", other, numPartitions)
 
-    def join(self: P, other: Stream, numPartitions: int | None = None) -> P:
+    def join(
+        self: PairOperations[tuple[K, V]],
+        other: Stream[tuple[K, W]],
+        numPartitions: int | None = None,
+    ) -> DStream[tuple[K, tuple[V, W]]]:
         """Return the stream of (key, (v, w)) for each pair of values that meet."""
         return self._joined("join", other, numPartitions)
 
-    def leftOuterJoin(self: P, other: Stream, numPartitions: int | None = None) -> P:
+    def leftOuterJoin(
+        self: PairOperations[tuple[K, V]],
+        other: Stream[tuple[K, W]],
+        numPartitions: int | None = None,
+    ) -> DStream[tuple[K, tuple[V, W | None]]]:
         """Return the join, with (key, (v, None)) where *other* has no such key."""
         return self._joined("leftOuterJoin", other, numPartitions)
 
-    def rightOuterJoin(self: P, other: Stream, numPartitions: int | None = None) -> P:
+    def rightOuterJoin(
+        self: PairOperations[tuple[K, V]],
+        other: Stream[tuple[K, W]],
+        numPartitions: int | None = None,
+    ) -> DStream[tuple[K, tuple[V | None, W]]]:
         """Return the join, with (key, (None, w)) where this stream has no such key."""
         return self._joined("rightOuterJoin", other, numPartitions)
 
-    def fullOuterJoin(self: P, other: Stream, numPartitions: int | None = None) -> P:
+    def fullOuterJoin(
+        self: PairOperations[tuple[K, V]],
+        other: Stream[tuple[K, W]],
+        numPartitions: int | None = None,
+    ) -> DStream[tuple[K, tuple[V | None, W | None]]]:
         """Return the join, with None for the side that has no such key."""
         return self._joined("fullOuterJoin", other, numPartitions)
 
+    @overload
     def updateStateByKey(
-        self: P,
+        self: PairOperations[tuple[K, V]],
+        updateFunc: Callable[[list[V], S | None], S | None],
+        numPartitions: int | None = None,
+        initialRDD: RDD[tuple[K, S]] | Iterable[tuple[K, S]] | None = None,
+        *,
+        partitionFunc: Callable[[K], int] | StablePartitioner | None = None,
+        preservePartitioning: bool = True,
+        form: Literal["values"] = "values",
+    ) -> DStream[tuple[K, S]]: ...
+
+    @overload
+    def updateStateByKey(
+        self: PairOperations[tuple[K, V]],
+        updateFunc: Callable[[datetime, K, list[V], S | None], S | None],
+        numPartitions: int | None = None,
+        initialRDD: RDD[tuple[K, S]] | Iterable[tuple[K, S]] | None = None,
+        *,
+        partitionFunc: Callable[[K], int] | StablePartitioner | None = None,
+        preservePartitioning: bool = True,
+        form: Literal["keyed"],
+    ) -> DStream[tuple[K, S]]: ...
+
+    @overload
+    def updateStateByKey(
+        self: PairOperations[tuple[K, V]],
+        updateFunc: Callable[[Iterator[tuple[K, list[V], S | None]]], Iterable[tuple[K, S]]],
+        numPartitions: int | None = None,
+        initialRDD: RDD[tuple[K, S]] | Iterable[tuple[K, S]] | None = None,
+        *,
+        partitionFunc: Callable[[K], int] | StablePartitioner | None = None,
+        preservePartitioning: bool = True,
+        form: Literal["iterator"],
+    ) -> DStream[tuple[K, S]]: ...
+
+    def updateStateByKey(
+        self,
         updateFunc: Callable[..., Any],
         numPartitions: int | None = None,
         initialRDD: RDD[Any] | Iterable[tuple[Any, Any]] | None = None,
@@ -110,7 +182,7 @@ class PairOperations(ElementOperations):
         partitionFunc: Callable[[Any], int] | StablePartitioner | None = None,
         preservePartitioning: bool = True,
         form: str = "values",
-    ) -> P:
+    ) -> DStream[Any]:
         """Return the stream of the state of every key, updated by each batch.
 
         The function is called for *every* key that has a state or new values, in every batch: also
@@ -156,19 +228,15 @@ class PairOperations(ElementOperations):
             initial=self._initial(initialRDD, operation),
             operation=operation,
         )
-        return self._registered(node)
-
-    def _registered(self: P, node: StateDStream) -> P:
-        self._ssc._require_initialized("transformations cannot be added")
         return self._derived(node)
 
-    def _joined(self: P, name: str, other: Stream, numPartitions: int | None) -> P:
+    def _joined(self, name: str, other: Stream[Any], numPartitions: int | None) -> DStream[Any]:
         count = self._require_partitions(numPartitions, self._operation(name))
         return self._of_pairs(name, lambda a, b: getattr(a, name)(b, count), other)
 
     def _of_pairs(
-        self: P, name: str, func: Callable[..., RDD[Any]], *others: Stream, hashed: bool = True
-    ) -> P:
+        self, name: str, func: Callable[..., RDD[Any]], *others: Stream[Any], hashed: bool = True
+    ) -> DStream[Any]:
         """Return the stream of ``func(RDDs)``, whose records are checked in the same task."""
         check = _PairCheck(self._operation(name), hashed)
         return self._transformed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pyspark import RDD, StorageLevel
 
@@ -14,12 +14,16 @@ from dstreams.errors import InvalidStreamError
 from dstreams.graph.node import Node
 
 if TYPE_CHECKING:
+    from dstreams.api.dstream import DStream
     from dstreams.api.streaming_context import StreamingContext
 
-S = TypeVar("S", bound="Stream")
+T_co = TypeVar("T_co", covariant=True)
+"""Type of a stream's elements."""
+
+Self = TypeVar("Self", bound="Stream[Any]")
 
 
-class Stream:
+class Stream(Generic[T_co]):
     """A node of the graph and the context it belongs to.
 
     Args:
@@ -37,11 +41,11 @@ class Stream:
         """Return the StreamingContext of this stream."""
         return self._ssc
 
-    def cache(self: S) -> S:
+    def cache(self: Self) -> Self:
         """Persist the RDDs of this stream, serialized in memory."""
         return self.persist(StorageLevel.MEMORY_ONLY)
 
-    def persist(self: S, storageLevel: StorageLevel = StorageLevel.MEMORY_ONLY) -> S:
+    def persist(self: Self, storageLevel: StorageLevel = StorageLevel.MEMORY_ONLY) -> Self:
         """Persist the RDDs of this stream at a storage level.
 
         Raises:
@@ -56,7 +60,7 @@ class Stream:
         self._ssc._graph.options_of(self._node).storage_level = storageLevel
         return self
 
-    def checkpoint(self: S, interval: float) -> S:
+    def checkpoint(self: Self, interval: float) -> Self:
         """Make the RDDs of this stream durable every *interval* seconds.
 
         Args:
@@ -78,7 +82,7 @@ class Stream:
             options.storage_level = StorageLevel.MEMORY_ONLY
         return self
 
-    def slice(self, begin: datetime | float, end: datetime | float) -> list[RDD[Any]]:
+    def slice(self, begin: datetime | float, end: datetime | float) -> list[RDD[T_co]]:
         """Return the RDDs of this stream from *begin* to *end*, both included.
 
         Those of batches that ran and are remembered
@@ -96,18 +100,15 @@ class Stream:
         return self._ssc._remembered(self._node, begin_ms, end_ms)
 
     def _transformed(
-        self: S, name: str, func: Callable[..., RDD[Any] | None], *others: Stream
-    ) -> S:
+        self, name: str, func: Callable[..., RDD[Any] | None], *others: Stream[Any]
+    ) -> DStream[Any]:
         """Return the stream of ``func(rdd of this, rdds of the others...)``."""
-        streams = (self, *others)
-        return self._ssc._combine(  # type: ignore[return-value]
-            streams,  # type: ignore[arg-type]
-            lambda _, rdds: func(*rdds),
-            name,
-        )
+        return self._ssc._combine((self, *others), lambda _, rdds: func(*rdds), name)
 
-    def _derived(self: S, node: Node) -> S:
-        return type(self)(node, self._ssc)
+    def _derived(self, node: Node) -> DStream[Any]:
+        """Return the stream of a node that has just been made of this one's."""
+        self._ssc._require_initialized("transformations cannot be added")
+        return self._ssc._stream_of(node)
 
     def _operation(self, name: str) -> str:
         return f"{name} at {call_site()}"

@@ -8,13 +8,14 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from secrets import token_hex
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from pyspark import RDD, SparkContext
 
 from checkpoint import open_files
 from dstreams.api.dstream import DStream
 from dstreams.api.inputs import InputMethods
+from dstreams.api.stream import Stream
 from dstreams.callables import call_site, require_arity
 from dstreams.clock import Clock, SystemClock
 from dstreams.durations import batch_datetime, require_duration_ms
@@ -34,6 +35,8 @@ from dstreams.settings import Settings
 from dstreams.sources.source import SourceEnvironment, SourceReader
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class StreamingContextState(str, Enum):
@@ -153,7 +156,7 @@ class StreamingContext(InputMethods):
             )
         self._graph.remember_ms = require_duration_ms(duration, "duration")
 
-    def union(self, *dstreams: DStream) -> DStream:
+    def union(self, *dstreams: DStream[T]) -> DStream[T]:
         """Unite streams of one element type and one slide duration.
 
         Raises:
@@ -166,8 +169,10 @@ class StreamingContext(InputMethods):
         return self._combine(dstreams, lambda _, rdds: self._sc.union(list(rdds)), "union")
 
     def transform(
-        self, dstreams: Sequence[DStream], transformFunc: Callable[..., RDD[Any] | None]
-    ) -> DStream:
+        self,
+        dstreams: Sequence[DStream[Any]],
+        transformFunc: Callable[..., RDD[T] | None],
+    ) -> DStream[T]:
         """Create a stream by a function of the RDDs of several streams.
 
         Args:
@@ -333,10 +338,10 @@ class StreamingContext(InputMethods):
 
     def _combine(
         self,
-        dstreams: Sequence[DStream],
+        dstreams: Sequence[Stream[Any]],
         func: Callable[[int, tuple[RDD[Any], ...]], RDD[Any] | None],
         name: str,
-    ) -> DStream:
+    ) -> DStream[Any]:
         self._require_initialized("transformations cannot be added")
         operation = f"{name} at {call_site()}"
         for stream in dstreams:
@@ -347,7 +352,10 @@ class StreamingContext(InputMethods):
                     f"{operation} needs streams of one StreamingContext, got streams of two"
                 )
         nodes = tuple(stream._node for stream in dstreams)
-        return DStream(TransformedDStream(nodes, func, operation), self)
+        return self._stream_of(TransformedDStream(nodes, func, operation))
+
+    def _stream_of(self, node: Node) -> DStream[Any]:
+        return DStream(node, self)
 
     def _activate(self) -> Engine:
         """Freeze the graph and open the sources; on failure the context is stopped."""

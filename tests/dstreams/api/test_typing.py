@@ -1,0 +1,97 @@
+"""Types: what a type checker knows of a pipeline's elements, step by step."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAD = """
+from __future__ import annotations
+from datetime import datetime
+from typing import Iterable, Iterator
+from pyspark import RDD, SparkContext
+from dstreams import DStream, StreamingContext
+
+def total(values: list[int], state: int | None) -> int | None:
+    return sum(values) + (state or 0)
+
+def keyed(time: datetime, key: str, values: list[int], state: float | None) -> float | None:
+    return state
+
+def rows(entries: Iterator[tuple[str, list[int], int | None]]) -> Iterable[tuple[str, int]]:
+    return [(key, sum(values)) for key, values, _ in entries]
+
+def program(ssc: StreamingContext, numbers: DStream[int], lines: DStream[str]) -> None:
+    pairs = lines.map(lambda line: (line, len(line)))
+"""
+
+REVEALED = {
+    "lines": "DStream[str]",
+    "ssc.socketTextStream('host', 1)": "DStream[str]",
+    "ssc.queueStream([[1, 2], None, [3]])": "DStream[int]",
+    "lines.flatMap(str.split)": "DStream[str]",
+    "lines.map(len).filter(bool)": "DStream[int]",
+    "numbers.glom()": "DStream[list[int]]",
+    "numbers.reduce(max)": "DStream[int]",
+    "lines.count()": "DStream[int]",
+    "lines.countByValue()": "DStream[tuple[str, int]]",
+    "lines.union(numbers)": "DStream[str | int]",
+    "ssc.union(lines, lines)": "DStream[str]",
+    "lines.transform(lambda rdd: rdd.map(len))": "DStream[int]",
+    "lines.transformWith(lambda a, b: a.zip(b), numbers)": "DStream[tuple[str, int]]",
+    "pairs": "DStream[tuple[str, int]]",
+    "pairs.mapValues(float)": "DStream[tuple[str, float]]",
+    "pairs.flatMapValues(range)": "DStream[tuple[str, int]]",
+    "pairs.reduceByKey(max)": "DStream[tuple[str, int]]",
+    "pairs.groupByKey()": "DStream[tuple[str, Iterable[int]]]",
+    "pairs.join(pairs.mapValues(float))": "DStream[tuple[str, tuple[int, float]]]",
+    "pairs.leftOuterJoin(pairs)": "DStream[tuple[str, tuple[int, int | None]]]",
+    "pairs.updateStateByKey(total)": "DStream[tuple[str, int]]",
+    "pairs.updateStateByKey(keyed, form='keyed')": "DStream[tuple[str, float]]",
+    "pairs.updateStateByKey(rows, form='iterator')": "DStream[tuple[str, int]]",
+    "pairs.slice(0, 1)": "list[RDD[tuple[str, int]]]",
+}
+
+REFUSED = {
+    "lines.mapValues(len)": "Invalid self argument",
+    "lines.map(abs)": 'incompatible type "Callable[',
+    "pairs.updateStateByKey(keyed)": 'expected "Callable[[list[int]',
+    "pairs.join(numbers)": 'expected "Stream[tuple[',
+}
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
+    """What mypy says of each line of the program, by its number in the tables."""
+    statements = [f"    reveal_type({line})" for line in REVEALED] + [f"    {x}" for x in REFUSED]
+    path = tmp_path_factory.mktemp("typing") / "program.py"
+    path.write_text(HEAD + "\n".join(statements) + "\n")
+    command = [sys.executable, "-m", "mypy", "--no-error-summary", str(path)]
+    root = Path(__file__).parents[3]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=root, check=False)
+    first = HEAD.count("\n") + 1
+    messages: dict[int, str] = {}
+    for line in run.stdout.splitlines():
+        where, _, message = line.partition(": ")
+        number = int(where.rpartition(":")[2]) - first
+        messages[number] = f"{messages.get(number, '')}{message}\n"
+    return messages
+
+
+@pytest.mark.parametrize("expression", REVEALED)
+def test_elements_are_followed(said: dict[int, str], expression: str) -> None:
+    """The type of each step's elements is known from the functions."""
+    message = said[list(REVEALED).index(expression)]
+    revealed = message.partition('Revealed type is "')[2].rpartition('"')[0]
+    for module in ("dstreams.api.dstream.", "builtins.", "typing.", "pyspark.core.rdd."):
+        revealed = revealed.replace(module, "")
+    assert revealed.replace("*", "") == REVEALED[expression]
+
+
+@pytest.mark.parametrize("expression", REFUSED)
+def test_a_mistake_is_found_before_it_runs(said: dict[int, str], expression: str) -> None:
+    """A function that does not fit the elements is refused by the type checker."""
+    assert REFUSED[expression] in said[len(REVEALED) + list(REFUSED).index(expression)]
