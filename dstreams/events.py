@@ -1,12 +1,48 @@
-"""What is told about a batch: frozen values, made once."""
+"""What is told about a stream that runs: frozen values, made once.
+
+A batch is told in this order: :class:`BatchSubmitted` when its input is fixed,
+:class:`BatchStarted`, for each output that has an RDD :class:`OutputOperationStarted` and
+:class:`OutputOperationCompleted`, then :class:`BatchCompleted`, whatever became of it. The next
+batch may be submitted in between, and is never started before this one is completed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 Outcome = Literal["succeeded", "failed", "empty"]
+
+
+@dataclass(frozen=True)
+class InputInfo:
+    """What one batch reads from one input stream.
+
+    Args:
+        stream_id: 0, 1, 2, ... in order of definition.
+        name: the source's name.
+        records: how many records that is, None where counting would have cost a job.
+        description: the same for people, one line.
+    """
+
+    stream_id: int
+    name: str
+    records: int | None
+    description: str
+
+
+@dataclass(frozen=True)
+class PlannedOutput:
+    """An output operation whose turn it is in a batch; without an RDD it will not run.
+
+    Args:
+        output_id: 0, 1, 2, ... in order of registration.
+        name: operation and call site.
+    """
+
+    output_id: int
+    name: str
 
 
 @dataclass(frozen=True)
@@ -46,6 +82,7 @@ class BatchInfo:
         outputs: outcome of each output operation that had an RDD, in order.
         outcome: ``succeeded``, ``failed``, or ``empty`` when no output had an RDD.
         failure: why it failed, None when it did not.
+        inputs: what each input stream read; a source that failed to say is not there.
     """
 
     batch_id: int
@@ -57,6 +94,7 @@ class BatchInfo:
     outputs: tuple[OutputOperationInfo, ...]
     outcome: Outcome
     failure: str | None
+    inputs: tuple[InputInfo, ...] = ()
 
     @property
     def scheduling_delay_ms(self) -> int:
@@ -72,3 +110,135 @@ class BatchInfo:
     def total_delay_ms(self) -> int:
         """Waiting and running together."""
         return self.completed_ms - self.submitted_ms
+
+
+@dataclass(frozen=True)
+class PendingBatch:
+    """One batch that has not run to its end; see :class:`BatchInfo` for the fields they share.
+
+    Args:
+        batch_id: 0, 1, 2, ...
+        batch_time_ms: the batch time.
+        inputs: what each input stream reads.
+        outputs: the output operations whose turn it is.
+        submitted_ms: when its input was fixed.
+        started_ms: when it began to run, None when it has not.
+    """
+
+    batch_id: int
+    batch_time_ms: int
+    inputs: tuple[InputInfo, ...]
+    outputs: tuple[PlannedOutput, ...]
+    submitted_ms: int
+    started_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class ReceiverInfo:
+    """A receiver, or what else of a source runs beside the batches.
+
+    Args:
+        stream_id: the input stream it works for.
+        name: the source's name.
+        active: whether it receives.
+        location: host it runs on.
+        executor_id: executor it runs in, ``driver`` for a thread of the driver.
+        last_error_message: what it last reported, empty when it never did.
+        last_error: the same with its origin, for example a stack trace.
+        last_error_ms: clock at that time, None when it never did.
+    """
+
+    stream_id: int
+    name: str
+    active: bool
+    location: str
+    executor_id: str
+    last_error_message: str = ""
+    last_error: str = ""
+    last_error_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class StreamingStarted:
+    """The streams were started; *time_ms* is the clock."""
+
+    time_ms: int
+
+
+@dataclass(frozen=True)
+class ReceiverStarted:
+    """A receiver began, perhaps not for the first time."""
+
+    receiver: ReceiverInfo
+
+
+@dataclass(frozen=True)
+class ReceiverError:
+    """A receiver reported an error; ``receiver.active`` says whether it goes on."""
+
+    receiver: ReceiverInfo
+
+
+@dataclass(frozen=True)
+class ReceiverStopped:
+    """A receiver ended."""
+
+    receiver: ReceiverInfo
+
+
+@dataclass(frozen=True)
+class BatchSubmitted:
+    """The input of a batch is fixed."""
+
+    batch: PendingBatch
+
+
+@dataclass(frozen=True)
+class BatchStarted:
+    """A batch began to run."""
+
+    batch: PendingBatch
+
+
+@dataclass(frozen=True)
+class OutputOperationStarted:
+    """An output operation of a batch began; *started_ms* is the clock."""
+
+    batch_time_ms: int
+    output: PlannedOutput
+    started_ms: int
+
+
+@dataclass(frozen=True)
+class OutputOperationCompleted:
+    """An output operation of a batch ended, well or not."""
+
+    batch_time_ms: int
+    output: OutputOperationInfo
+
+
+@dataclass(frozen=True)
+class BatchCompleted:
+    """A batch has run; ``batch.outcome`` says how it ended."""
+
+    batch: BatchInfo
+
+
+Event: TypeAlias = (
+    StreamingStarted
+    | ReceiverStarted
+    | ReceiverError
+    | ReceiverStopped
+    | BatchSubmitted
+    | BatchStarted
+    | OutputOperationStarted
+    | OutputOperationCompleted
+    | BatchCompleted
+)
+
+Tell: TypeAlias = Callable[[Event], None]
+"""Takes an event; returns at once and never raises."""
+
+
+def tell_nobody(event: Event) -> None:
+    """Do nothing: the :data:`Tell` of whom nobody listens to."""
