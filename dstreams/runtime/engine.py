@@ -16,7 +16,20 @@ from pyspark import RDD
 
 from dstreams.clock import Clock
 from dstreams.errors import BatchFailedError, DurabilityError
-from dstreams.events import BatchInfo, OutputOperationInfo
+from dstreams.events import (
+    BatchCompleted,
+    BatchInfo,
+    BatchStarted,
+    BatchSubmitted,
+    InputInfo,
+    OutputOperationCompleted,
+    OutputOperationInfo,
+    OutputOperationStarted,
+    PendingBatch,
+    PlannedOutput,
+    Tell,
+    tell_nobody,
+)
 from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
@@ -91,6 +104,7 @@ class Engine:
         readers: the opened source of each input stream.
         durability: where state is made durable, None when the plan has no such state.
         clock: the driver's clock.
+        tell: told of each step of each batch.
     """
 
     def __init__(
@@ -100,11 +114,13 @@ class Engine:
         readers: Mapping[InputDStream, SourceReader],
         durability: StateDurability | None,
         clock: Clock,
+        tell: Tell = tell_nobody,
     ) -> None:
         self.plan = plan
         self.history = history
         self.readers = readers
         self.names = _names(readers)
+        self.tell = tell
         self._durability = durability
         self._clock = clock
         self._overdue: set[Node] = set()
@@ -129,7 +145,9 @@ class Engine:
                 inputs[stream] = reader.plan(time_ms)
             except Exception as error:
                 failure = failure or InputFailure(stream.operation, error)
-        return Batch(batch_id, time_ms, inputs, self._clock.now_ms(), failure)
+        batch = Batch(batch_id, time_ms, inputs, self._clock.now_ms(), failure)
+        self.tell(BatchSubmitted(self.pending(batch)))
+        return batch
 
     def run_batch(
         self, batch: Batch, is_cancelled: Callable[[], bool] = lambda: False
@@ -144,6 +162,29 @@ class Engine:
         return _BatchRun(self, batch, is_cancelled).run()
 
     # What a run asks of the engine -----------------------------------------------------------
+
+    def pending(self, batch: Batch, started_ms: int | None = None) -> PendingBatch:
+        """What is told of a batch that has not run."""
+        outputs = tuple(
+            PlannedOutput(output_id, output.operation)
+            for output_id, output in enumerate(self.plan.outputs)
+            if self.plan.fires(output.parent, batch.time_ms)
+        )
+        return PendingBatch(
+            batch.batch_id,
+            batch.time_ms,
+            self.inputs_of(batch),
+            outputs,
+            batch.submitted_ms,
+            started_ms,
+        )
+
+    def inputs_of(self, batch: Batch) -> tuple[InputInfo, ...]:
+        """What is told of the inputs of a batch."""
+        return tuple(
+            InputInfo(stream.stream_id, self.names[stream], planned.records, planned.description)
+            for stream, planned in batch.inputs.items()
+        )
 
     def feed(self, batch: Batch) -> InputFailure | None:
         """Hand the batch's input RDDs to the history, all that can be made."""
@@ -259,6 +300,7 @@ class _BatchRun:
 
     def run(self) -> BatchResult:
         started_ms = self._engine.now_ms()
+        self._engine.tell(BatchStarted(self._engine.pending(self._batch, started_ms)))
         self._feed()
         self._catch_up()
         jobs = self._generate()
@@ -274,6 +316,7 @@ class _BatchRun:
         info = self._info(started_ms, len(jobs))
         if self._error is not None:
             self._error.batch_infos = (info,)
+        self._engine.tell(BatchCompleted(info))
         return BatchResult(info, self._error)
 
     def _must_end(self) -> bool:
@@ -323,6 +366,8 @@ class _BatchRun:
 
     def _run_output(self, output_id: int, output: OutputOperation, rdd: RDD[Any]) -> None:
         started_ms = self._engine.now_ms()
+        planned = PlannedOutput(output_id, output.operation)
+        self._engine.tell(OutputOperationStarted(self._batch.time_ms, planned, started_ms))
         failure: str | None = None
         try:
             output.func(self._batch.time_ms, rdd)
@@ -331,10 +376,11 @@ class _BatchRun:
             # An OSError of the user's own, such as a refused connection, is none of the storage.
             is_lost = is_storage_failure(error) and not isinstance(error, OSError)
             self._fail(output.operation, error, DurabilityError if is_lost else BatchFailedError)
-        completed_ms = self._engine.now_ms()
-        self._outputs.append(
-            OutputOperationInfo(output_id, output.operation, started_ms, completed_ms, failure)
+        info = OutputOperationInfo(
+            output_id, output.operation, started_ms, self._engine.now_ms(), failure
         )
+        self._outputs.append(info)
+        self._engine.tell(OutputOperationCompleted(self._batch.time_ms, info))
 
     def _commit(self, copies: dict[Node, DurableCopy]) -> None:
         try:
@@ -375,6 +421,7 @@ class _BatchRun:
             outputs=tuple(self._outputs),
             outcome="failed" if failed else "succeeded" if jobs else "empty",
             failure=str(self._error) if failed else None,
+            inputs=self._engine.inputs_of(self._batch),
         )
 
 
