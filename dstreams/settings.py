@@ -7,6 +7,7 @@ our own begin with ``spark.dstreams.``, because Spark drops keys that do not beg
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -36,8 +37,18 @@ class Settings:
             generator waits too (``spark.dstreams.maxQueuedBatches``).
         file_remember_ms: how far back a file stream looks at modification times
             (``spark.streaming.fileStream.minRememberDuration``).
-        receiver_restart_delay_ms: pause before a receiver connects again
+        receiver_restart_delay_ms: pause before a receiver connects or starts again
             (``spark.streaming.receiverRestartDelay``).
+        receiver_max_rate: records a second that one receiver takes at most, None for no limit
+            (``spark.streaming.receiver.maxRate``).
+        receiver_max_buffer_bytes: bytes of blocks that wait in the driver for each receiver; then
+            it has to wait (``spark.dstreams.receiver.maxBufferBytes``).
+        receiver_write_ahead_log: write blocks to the checkpoint directory before they count as
+            received (``spark.streaming.receiver.writeAheadLog.enable``).
+        block_interval_ms: how long a receiver collects records for a block
+            (``spark.streaming.blockInterval``).
+        max_queued_blocks: blocks that wait in a receiver to be stored
+            (``spark.streaming.blockQueueSize``).
         socket_max_line_bytes: longest line a socket source takes
             (``spark.dstreams.socket.maxLineBytes``).
         socket_max_buffer_bytes: bytes a socket source holds for batches to come; when it is full
@@ -52,6 +63,11 @@ class Settings:
     max_queued_batches: int = 1000
     file_remember_ms: int = 60_000
     receiver_restart_delay_ms: int = 2000
+    receiver_max_rate: int | None = None
+    receiver_max_buffer_bytes: int = 64 << 20
+    receiver_write_ahead_log: bool = False
+    block_interval_ms: int = 200
+    max_queued_blocks: int = 10
     socket_max_line_bytes: int = 1 << 20
     socket_max_buffer_bytes: int = 64 << 20
 
@@ -62,7 +78,9 @@ class Settings:
             )
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            is_number = field.name.startswith("max_") or field.name.endswith(("_ms", "_bytes"))
+            is_number = field.name.startswith("max_") or field.name.endswith(
+                ("_ms", "_bytes", "_rate")
+            )
             if is_number and value is not None and (not isinstance(value, int) or value < 1):
                 raise InvalidStreamError(
                     f"{field.name} is {value!r}; use a whole number of at least 1"
@@ -116,6 +134,13 @@ def _positive(text: str, key: str) -> int:
     return int(text)
 
 
+def _rate(text: str, key: str) -> int | None:
+    """Parse records a second; Spark takes zero and less for no limit."""
+    if re.fullmatch(r"\s*(0+|-\d+)\s*", text):
+        return None
+    return _positive(text, key)
+
+
 def _milliseconds(text: str, key: str) -> int:
     return parse_duration_ms(text, key)
 
@@ -137,6 +162,11 @@ _KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "max_queued_batches": ("spark.dstreams.maxQueuedBatches", _positive),
     "file_remember_ms": ("spark.streaming.fileStream.minRememberDuration", _seconds),
     "receiver_restart_delay_ms": ("spark.streaming.receiverRestartDelay", _milliseconds),
+    "receiver_max_rate": ("spark.streaming.receiver.maxRate", _rate),
+    "receiver_max_buffer_bytes": ("spark.dstreams.receiver.maxBufferBytes", _positive),
+    "receiver_write_ahead_log": ("spark.streaming.receiver.writeAheadLog.enable", _flag),
+    "block_interval_ms": ("spark.streaming.blockInterval", _milliseconds),
+    "max_queued_blocks": ("spark.streaming.blockQueueSize", _positive),
     "socket_max_line_bytes": ("spark.dstreams.socket.maxLineBytes", _positive),
     "socket_max_buffer_bytes": ("spark.dstreams.socket.maxBufferBytes", _positive),
 }

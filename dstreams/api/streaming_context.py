@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from functools import partial
 from secrets import token_hex
 from typing import Any, ClassVar, TypeVar
 
@@ -387,8 +388,17 @@ class StreamingContext(InputMethods):
         base = self._checkpoint_directory or self._sc.getCheckpointDir()
         plan = self._graph.freeze(zero_ms, has_checkpoint_directory=base is not None)
         readers: dict[InputDStream, SourceReader] = {}
+        # A run of its own: nothing of an earlier run on this directory is read or overwritten.
+        run_id = f"stream-{plan.zero_ms}-{token_hex(4)}"
+        url = None if base is None else f"{base.rstrip('/')}/{run_id}"
         environment = SourceEnvironment(
-            self._sc, self._clock, self._settings, self._graph.batch_ms, self._report
+            self._sc,
+            self._clock,
+            self._settings,
+            self._graph.batch_ms,
+            self._report,
+            run_id=run_id,
+            open_files=None if url is None else partial(open_files, url),
         )
         try:
             for stream in plan.inputs:
@@ -398,15 +408,12 @@ class StreamingContext(InputMethods):
             _close(readers.values())
             raise
         history = History(plan, self._sc, unpersist=self._settings.unpersist)
-        return Engine(plan, history, readers, self._durability(plan, base), self._clock)
+        return Engine(plan, history, readers, self._durability(plan, run_id, url), self._clock)
 
-    def _durability(self, plan: Plan, base: str | None) -> StateDurability | None:
-        if base is None or not plan.checkpointed():
+    def _durability(self, plan: Plan, run_id: str, url: str | None) -> StateDurability | None:
+        if url is None or not plan.checkpointed():
             return None
-        # A run of its own: nothing of an earlier run on this directory is read or overwritten.
-        stream_id = f"stream-{plan.zero_ms}-{token_hex(4)}"
-        files = open_files(f"{base.rstrip('/')}/{stream_id}")
-        return StateDurability(files, stream_id, plan, self._sc)
+        return StateDurability(open_files(url), run_id, plan, self._sc)
 
     def _graceful_timeout_s(self) -> float:
         timeout_ms = self._settings.graceful_stop_timeout_ms

@@ -20,7 +20,9 @@ from typing import Any, Protocol
 
 from pyspark import RDD, SparkContext
 
+from checkpoint import Files
 from dstreams.clock import Clock
+from dstreams.events import Tell, tell_nobody
 from dstreams.settings import Settings
 
 
@@ -35,6 +37,9 @@ class SourceEnvironment:
         batch_ms: batch duration in milliseconds.
         report_error: tells the context of a failure that no batch will meet; it surfaces in
             ``awaitTermination``.
+        tell: tells listeners what becomes of a receiver.
+        run_id: name of this run of the stream.
+        open_files: opens the files of this run, None without a checkpoint directory.
     """
 
     spark: SparkContext
@@ -42,6 +47,9 @@ class SourceEnvironment:
     settings: Settings
     batch_ms: int
     report_error: Callable[[Exception], None]
+    tell: Tell = tell_nobody
+    run_id: str = "run"
+    open_files: Callable[[], Files] | None = None
 
 
 @dataclass(frozen=True)
