@@ -21,6 +21,7 @@ from dstreams.errors import (
     StreamLifecycleError,
 )
 from dstreams.events import BatchInfo, OutputOperationInfo
+from dstreams.listener import StatsReportListener, StreamingListener
 from dstreams.rdd.context import tuned_conf, tuned_context
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.stable_hash import stable_hash
@@ -37,10 +38,12 @@ __all__ = [
     "Settings",
     "SourceError",
     "StablePartitioner",
+    "StatsReportListener",
     "StreamError",
     "StreamLifecycleError",
     "StreamingContext",
     "StreamingContextState",
+    "StreamingListener",
     "stable_hash",
     "tuned_conf",
     "tuned_context",

@@ -25,6 +25,7 @@ checkpoint.framing
 checkpoint.local_files checkpoint.fsspec_files
 checkpoint.files
 checkpoint.state_files
+checkpoint.block_log
 checkpoint.commit_log
 checkpoint.retention
 checkpoint
@@ -32,7 +33,7 @@ checkpoint.testing
 
 dstreams.events
 dstreams.errors
-dstreams.durations dstreams.clock dstreams.callables
+dstreams.durations dstreams.clock dstreams.callables dstreams.listener
 dstreams.settings
 dstreams.rdd
 dstreams.state dstreams.sources dstreams.sinks
@@ -49,7 +50,7 @@ dstreams.cli
 PUBLIC_OF_CHECKPOINT = {"checkpoint", "checkpoint.testing"}
 
 # Modules that can be imported without Spark; callables imports it inside a function.
-WITHOUT_SPARK = {"errors", "durations", "clock", "events", "callables", "settings"}
+WITHOUT_SPARK = {"errors", "durations", "clock", "events", "callables", "settings", "listener"}
 
 JVM_STREAMING = "org.apache.spark.streaming"
 PYSPARK_STREAMING = re.compile(r"pyspark\.streaming(\.\w+)*")
