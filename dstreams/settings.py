@@ -7,8 +7,10 @@ our own begin with ``spark.dstreams.``, because Spark drops keys that do not beg
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -49,6 +51,22 @@ class Settings:
             (``spark.streaming.blockInterval``).
         max_queued_blocks: blocks that wait in a receiver to be stored
             (``spark.streaming.blockQueueSize``).
+        backpressure: let each source give no more than its stream can process, as far as it is one
+            that can wait (``spark.streaming.backpressure.enabled``).
+        backpressure_initial_rate: records a second of each source before the first batch has run,
+            under backpressure; None for ``receiver_max_rate``
+            (``spark.streaming.backpressure.initialRate``).
+        pid_proportional: weight of the last batch's rate
+            (``spark.streaming.backpressure.pid.proportional``).
+        pid_integral: weight of the records that wait
+            (``spark.streaming.backpressure.pid.integral``).
+        pid_derived: weight of the change (``spark.streaming.backpressure.pid.derived``).
+        pid_minimum: records a second that are let in always
+            (``spark.streaming.backpressure.pid.minRate``).
+        max_queued_events: events that may wait for slow listeners; after that events are dropped
+            (``spark.dstreams.maxQueuedEvents``).
+        extra_listeners: listeners that each context has, as ``module.name`` of what makes one
+            (``spark.dstreams.extraListeners``, separated by commas).
         socket_max_line_bytes: longest line a socket source takes
             (``spark.dstreams.socket.maxLineBytes``).
         socket_max_buffer_bytes: bytes a socket source holds for batches to come; when it is full
@@ -68,6 +86,14 @@ class Settings:
     receiver_write_ahead_log: bool = False
     block_interval_ms: int = 200
     max_queued_blocks: int = 10
+    backpressure: bool = False
+    backpressure_initial_rate: int | None = None
+    pid_proportional: float = 1.0
+    pid_integral: float = 0.2
+    pid_derived: float = 0.0
+    pid_minimum: float = 100.0
+    max_queued_events: int = 10_000
+    extra_listeners: tuple[str, ...] = ()
     socket_max_line_bytes: int = 1 << 20
     socket_max_buffer_bytes: int = 64 << 20
 
@@ -85,6 +111,8 @@ class Settings:
                 raise InvalidStreamError(
                     f"{field.name} is {value!r}; use a whole number of at least 1"
                 )
+            if field.name.startswith("pid_"):
+                _require_amount(value, field.name, positive=field.name == "pid_minimum")
 
     @classmethod
     def from_conf(cls, conf: Mapping[str, str]) -> Settings:
@@ -94,6 +122,8 @@ class Settings:
             InvalidStreamError: a value cannot be read, or asks for what dstreams does not do.
         """
         _require_one_job(conf.get("spark.streaming.concurrentJobs", "1"))
+        estimator = "spark.streaming.backpressure.rateEstimator"
+        _choice("pid")(conf.get(estimator, "pid"), estimator)
         return cls(
             **{
                 field: parse(conf[key], key)
@@ -113,6 +143,13 @@ def _require_one_job(value: str) -> None:
             f"spark.streaming.concurrentJobs is {value!r}, but batches run strictly one after "
             "another here, because state would otherwise depend on their order; remove the setting"
         )
+
+
+def _require_amount(value: Any, name: str, *, positive: bool) -> None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or value < 0 or (positive and value == 0):
+        rule = "above 0" if positive else "of at least 0"
+        raise InvalidStreamError(f"{name} is {value!r}; use a number {rule}")
 
 
 def _choice(*allowed: str) -> Callable[[str, str], str]:
@@ -141,6 +178,18 @@ def _rate(text: str, key: str) -> int | None:
     return _positive(text, key)
 
 
+def _amount(text: str, key: str) -> float:
+    value: float | str = text
+    with suppress(ValueError):
+        value = float(text)
+    _require_amount(value, key, positive=key.endswith("minRate"))
+    return float(value)
+
+
+def _names(text: str, key: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def _milliseconds(text: str, key: str) -> int:
     return parse_duration_ms(text, key)
 
@@ -167,6 +216,14 @@ _KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "receiver_write_ahead_log": ("spark.streaming.receiver.writeAheadLog.enable", _flag),
     "block_interval_ms": ("spark.streaming.blockInterval", _milliseconds),
     "max_queued_blocks": ("spark.streaming.blockQueueSize", _positive),
+    "backpressure": ("spark.streaming.backpressure.enabled", _flag),
+    "backpressure_initial_rate": ("spark.streaming.backpressure.initialRate", _rate),
+    "pid_proportional": ("spark.streaming.backpressure.pid.proportional", _amount),
+    "pid_integral": ("spark.streaming.backpressure.pid.integral", _amount),
+    "pid_derived": ("spark.streaming.backpressure.pid.derived", _amount),
+    "pid_minimum": ("spark.streaming.backpressure.pid.minRate", _amount),
+    "max_queued_events": ("spark.dstreams.maxQueuedEvents", _positive),
+    "extra_listeners": ("spark.dstreams.extraListeners", _names),
     "socket_max_line_bytes": ("spark.dstreams.socket.maxLineBytes", _positive),
     "socket_max_buffer_bytes": ("spark.dstreams.socket.maxBufferBytes", _positive),
 }

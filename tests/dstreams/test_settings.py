@@ -23,7 +23,7 @@ def test_defaults() -> None:
 
 def test_foreign_keys_are_ignored() -> None:
     """Keys of others, and other keys of Spark Streaming, change nothing."""
-    conf = {"spark.master": "local[2]", "spark.streaming.backpressure.enabled": "true"}
+    conf = {"spark.master": "local[2]", "spark.streaming.ui.retainedBatches": "5"}
     assert Settings.from_conf(conf) == Settings()
 
 
@@ -57,6 +57,14 @@ def test_foreign_keys_are_ignored() -> None:
         ),
         ("spark.streaming.blockInterval", "50ms", "block_interval_ms", 50),
         ("spark.streaming.blockQueueSize", "3", "max_queued_blocks", 3),
+        ("spark.streaming.backpressure.enabled", "true", "backpressure", True),
+        ("spark.streaming.backpressure.initialRate", "50", "backpressure_initial_rate", 50),
+        ("spark.streaming.backpressure.pid.proportional", "0.5", "pid_proportional", 0.5),
+        ("spark.streaming.backpressure.pid.integral", "0", "pid_integral", 0.0),
+        ("spark.streaming.backpressure.pid.derived", "0.1", "pid_derived", 0.1),
+        ("spark.streaming.backpressure.pid.minRate", "10", "pid_minimum", 10.0),
+        ("spark.dstreams.maxQueuedEvents", "7", "max_queued_events", 7),
+        ("spark.dstreams.extraListeners", "a.B, c.D,", "extra_listeners", ("a.B", "c.D")),
         ("spark.dstreams.socket.maxLineBytes", "1024", "socket_max_line_bytes", 1024),
         ("spark.dstreams.socket.maxBufferBytes", "4096", "socket_max_buffer_bytes", 4096),
     ],
@@ -84,6 +92,12 @@ def test_every_field_has_a_key() -> None:
         ("spark.dstreams.socket.maxLineBytes", "-1", "use a whole number of at least 1"),
         ("spark.dstreams.socket.maxBufferBytes", "1.5", "use a whole number of at least 1"),
         ("spark.streaming.gracefulStopTimeout", "soon", "which is no duration"),
+        ("spark.streaming.backpressure.rateEstimator", "mine", "use one of pid"),
+        ("spark.streaming.backpressure.initialRate", "fast", "use a whole number of at least 1"),
+        ("spark.streaming.backpressure.pid.integral", "-0.1", "use a number of at least 0"),
+        ("spark.streaming.backpressure.pid.integral", "some", "use a number of at least 0"),
+        ("spark.streaming.backpressure.pid.minRate", "0", "use a number above 0"),
+        ("spark.streaming.backpressure.pid.minRate", "inf", "use a number above 0"),
     ],
 )
 def test_bad_value(key: str, text: str, rule: str) -> None:
@@ -92,6 +106,16 @@ def test_bad_value(key: str, text: str, rule: str) -> None:
         Settings.from_conf({key: text})
     assert str(raised.value).startswith(f"{key} is ")
     assert rule in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("pid_minimum", 0), ("pid_integral", -1.0), ("pid_derived", "0.1"), ("pid_derived", True)],
+)
+def test_bad_amount(field: str, value: Any) -> None:
+    """An amount is checked as well when it does not come from a SparkConf."""
+    with pytest.raises(InvalidStreamError, match=f"{field} is {value!r}; use a number"):
+        Settings(**{field: value})
 
 
 def test_concurrent_jobs() -> None:
