@@ -13,6 +13,9 @@ from dstreams.api.stream import Stream, T_co
 from dstreams.callables import require_arity, require_picklable
 from dstreams.durations import batch_datetime
 from dstreams.errors import InvalidStreamError
+from dstreams.rdd.by_key import Combiner, combine_by_key
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.totals import count_all, reduce_all
 
 if TYPE_CHECKING:
     from dstreams.api.dstream import DStream
@@ -84,15 +87,21 @@ class ElementOperations(Stream[T_co]):
             func: ``(x, y) -> z``, associative and commutative.
         """
         self._require_function(func, "reduce", "f(x, y) -> z", count=2)
-        return self._transformed("reduce", lambda rdd: _reduced(rdd, func))
+        return self._transformed("reduce", lambda rdd: reduce_all(rdd, func))
 
     def count(self) -> DStream[int]:
         """Return the stream of the number of elements of each batch, 0 for an empty one."""
-        return self._transformed("count", _counted)
+        return self._transformed("count", count_all)
 
     def countByValue(self: ElementOperations[H]) -> DStream[tuple[H, int]]:
         """Return the stream of (value, how often it comes in the batch)."""
-        return self._transformed("countByValue", lambda rdd: rdd.map(_with_one).reduceByKey(add))
+        operation = self._operation("countByValue")
+        partitioner = StablePartitioner(self._ssc.sparkContext.defaultParallelism)
+        ones = Combiner.of_reduction(add)
+        return self._transformed(
+            "countByValue",
+            lambda rdd: combine_by_key(rdd.map(_with_one), ones, partitioner, operation),
+        )
 
     def union(self, other: Stream[U]) -> DStream[T_co | U]:
         """Return the stream of the elements of this stream and then of *other*.
@@ -187,25 +196,3 @@ def _timed(wanted: bool, time_ms: int) -> tuple[Any, ...]:
 
 def _with_one(value: Any) -> tuple[Any, int]:
     return value, 1
-
-
-def _keyless(value: Any) -> tuple[None, Any]:
-    return None, value
-
-
-def _second(pair: tuple[Any, Any]) -> Any:
-    return pair[1]
-
-
-def _size(items: Iterable[Any]) -> list[int]:
-    return [sum(1 for _ in items)]
-
-
-def _reduced(rdd: RDD[Any], func: Callable[[Any, Any], Any]) -> RDD[Any]:
-    return rdd.map(_keyless).reduceByKey(func, 1).map(_second)
-
-
-def _counted(rdd: RDD[Any]) -> RDD[int]:
-    # The zero makes an RDD without partitions count as 0 and not as nothing.
-    zero = rdd.context.parallelize([0], 1)
-    return _reduced(rdd.mapPartitions(_size).union(zero), add)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 from pyspark import RDD
 from pyspark.rdd import portable_hash
@@ -15,9 +15,17 @@ from dstreams.api.stream import Stream, T_co
 from dstreams.callables import require_picklable
 from dstreams.errors import InvalidStreamError
 from dstreams.graph.state import StateDStream
-from dstreams.rdd.blocks import shorten
+from dstreams.rdd.blocks import Side, shorten
+from dstreams.rdd.by_key import (
+    Combiner,
+    cogroup_by_key,
+    combine_by_key,
+    group_by_key,
+    join_by_key,
+)
+from dstreams.rdd.pair_tasks import FlatMapValues, MapValues
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.shuffle import require_pair
+from dstreams.rdd.shuffle import explain_key, pairs_of_blocks, shuffle_pairs
 from dstreams.state.update_function import UpdateFunction
 
 if TYPE_CHECKING:
@@ -28,6 +36,9 @@ V = TypeVar("V")
 W = TypeVar("W")
 S = TypeVar("S")
 U = TypeVar("U")
+
+PartitionFunc: TypeAlias = "Callable[[K], int] | StablePartitioner | None"
+"""Where a key belongs: a function, or a partitioner whole; None for the stable hash."""
 
 
 class PairOperations(ElementOperations[T_co]):
@@ -40,24 +51,36 @@ class PairOperations(ElementOperations[T_co]):
     def mapValues(self: PairOperations[tuple[K, V]], f: Callable[[V], U]) -> DStream[tuple[K, U]]:
         """Return the stream of ``(k, f(v))``; partitioning is kept."""
         self._require_function(f, "mapValues", "f(v) -> w")
-        return self._of_pairs("mapValues", lambda rdd: rdd.mapValues(f), hashed=False)
+        task = MapValues(f, self._operation("mapValues"))
+        return self._transformed("mapValues", lambda rdd: rdd.mapPartitionsWithIndex(task, True))
 
     def flatMapValues(
         self: PairOperations[tuple[K, V]], f: Callable[[V], Iterable[U]]
     ) -> DStream[tuple[K, U]]:
         """Return the stream of ``(k, w)`` for each w of ``f(v)``; partitioning is kept."""
         self._require_function(f, "flatMapValues", "f(v) -> iterable of w")
-        return self._of_pairs("flatMapValues", lambda rdd: rdd.flatMapValues(f), hashed=False)
+        task = FlatMapValues(f, self._operation("flatMapValues"))
+        return self._transformed(
+            "flatMapValues", lambda rdd: rdd.mapPartitionsWithIndex(task, True)
+        )
 
     def reduceByKey(
         self: PairOperations[tuple[K, V]],
         func: Callable[[V, V], V],
         numPartitions: int | None = None,
+        *,
+        partitionFunc: PartitionFunc[K] = None,
     ) -> DStream[tuple[K, V]]:
-        """Return the stream of (key, its values of the batch reduced by *func*)."""
+        """Return the stream of (key, its values of the batch reduced by *func*).
+
+        Args:
+            func: ``(v, w) -> x``, associative and commutative.
+            numPartitions: partitions of each RDD.
+            partitionFunc: as in :meth:`updateStateByKey`.
+        """
         self._require_function(func, "reduceByKey", "f(v, w) -> x", count=2)
-        count = self._require_partitions(numPartitions, self._operation("reduceByKey"))
-        return self._of_pairs("reduceByKey", lambda rdd: rdd.reduceByKey(func, count))
+        combiner = Combiner.of_reduction(func)
+        return self._combined("reduceByKey", combiner, numPartitions, partitionFunc)
 
     def combineByKey(
         self: PairOperations[tuple[K, V]],
@@ -65,77 +88,140 @@ class PairOperations(ElementOperations[T_co]):
         mergeValue: Callable[[U, V], U],
         mergeCombiners: Callable[[U, U], U],
         numPartitions: int | None = None,
+        *,
+        partitionFunc: PartitionFunc[K] = None,
     ) -> DStream[tuple[K, U]]:
-        """Return the stream of (key, its values of the batch combined)."""
+        """Return the stream of (key, its values of the batch combined).
+
+        Args:
+            createCombiner: ``v -> c``, for the first value of a key in a partition.
+            mergeValue: ``(c, v) -> c``.
+            mergeCombiners: ``(c, d) -> c``, across partitions.
+            numPartitions: partitions of each RDD.
+            partitionFunc: as in :meth:`updateStateByKey`.
+        """
         name = "combineByKey"
         self._require_function(createCombiner, name, "createCombiner(v) -> c")
         self._require_function(mergeValue, name, "mergeValue(c, v) -> c", count=2)
         self._require_function(mergeCombiners, name, "mergeCombiners(c, d) -> c", count=2)
-        count = self._require_partitions(numPartitions, self._operation(name))
-        return self._of_pairs(
-            name, lambda rdd: rdd.combineByKey(createCombiner, mergeValue, mergeCombiners, count)
-        )
+        combiner = Combiner(createCombiner, mergeValue, mergeCombiners)
+        return self._combined(name, combiner, numPartitions, partitionFunc)
 
     def groupByKey(
-        self: PairOperations[tuple[K, V]], numPartitions: int | None = None
+        self: PairOperations[tuple[K, V]],
+        numPartitions: int | None = None,
+        *,
+        partitionFunc: PartitionFunc[K] = None,
     ) -> DStream[tuple[K, Iterable[V]]]:
-        """Return the stream of (key, iterable of its values of the batch)."""
-        count = self._require_partitions(numPartitions, self._operation("groupByKey"))
-        return self._of_pairs("groupByKey", lambda rdd: rdd.groupByKey(count))
+        """Return the stream of (key, iterable of its values of the batch, in no defined order).
+
+        Args:
+            numPartitions: partitions of each RDD.
+            partitionFunc: as in :meth:`updateStateByKey`.
+        """
+        operation = self._operation("groupByKey")
+        partitioner = self._partitioner(numPartitions, partitionFunc, operation)
+        return self._transformed(
+            "groupByKey", lambda rdd: group_by_key(rdd, partitioner, operation)
+        )
 
     def partitionBy(
         self: PairOperations[tuple[K, V]],
         numPartitions: int,
         partitionFunc: Callable[[K], int] = portable_hash,
     ) -> DStream[tuple[K, V]]:
-        """Return the stream with each pair in the partition of its key."""
-        count = self._require_partitions(numPartitions, self._operation("partitionBy"))
-        self._require_function(partitionFunc, "partitionBy", "f(key) -> int")
-        return self._of_pairs(
+        """Return the stream with each pair in the partition of its key.
+
+        Args:
+            numPartitions: partitions of each RDD.
+            partitionFunc: ``key -> int``. Its default stands for :func:`~dstreams.stable_hash`.
+        """
+        operation = self._operation("partitionBy")
+        func = None if partitionFunc is portable_hash else partitionFunc
+        partitioner = self._partitioner(numPartitions, func, operation)
+        return self._transformed(
             "partitionBy",
-            lambda rdd: rdd.partitionBy(count, partitionFunc),
-            hashed=partitionFunc is portable_hash,
+            lambda rdd: pairs_of_blocks(
+                shuffle_pairs(rdd, partitioner, Side.BATCH, operation), Side.BATCH
+            ),
         )
 
     def cogroup(
         self: PairOperations[tuple[K, V]],
         other: Stream[tuple[K, W]],
         numPartitions: int | None = None,
+        *,
+        partitionFunc: PartitionFunc[K] = None,
     ) -> DStream[tuple[K, tuple[Iterable[V], Iterable[W]]]]:
-        """Return the stream of (key, (values here, values in *other*))."""
-        return self._joined("cogroup", other, numPartitions)
+        """Return the stream of (key, (values here, values in *other*)).
+
+        Args:
+            other: stream of pairs, of the same slide duration.
+            numPartitions: partitions of each RDD.
+            partitionFunc: as in :meth:`updateStateByKey`.
+        """
+        operation = self._operation("cogroup")
+        partitioner = self._partitioner(numPartitions, partitionFunc, operation)
+        return self._transformed(
+            "cogroup", lambda a, b: cogroup_by_key(a, b, partitioner, operation), other
+        )
 
     def join(
         self: PairOperations[tuple[K, V]],
         other: Stream[tuple[K, W]],
         numPartitions: int | None = None,
+        *,
+        partitionFunc: PartitionFunc[K] = None,
     ) -> DStream[tuple[K, tuple[V, W]]]:
-        """Return the stream of (key, (v, w)) for each pair of values that meet."""
-        return self._joined("join", other, numPartitions)
+        """Return the stream of (key, (v, w)) for each pair of values that meet.
+
+        Args:
+            other: stream of pairs, of the same slide duration.
+            numPartitions: partitions of each RDD.
+            partitionFunc: as in :meth:`updateStateByKey`.
+        """
+        return self._joined("join", other, numPartitions, partitionFunc)
 
     def leftOuterJoin(
         self: PairOperations[tuple[K, V]],
         other: Stream[tuple[K, W]],
         numPartitions: int | None = None,
+        *,
+        partitionFunc: PartitionFunc[K] = None,
     ) -> DStream[tuple[K, tuple[V, W | None]]]:
-        """Return the join, with (key, (v, None)) where *other* has no such key."""
-        return self._joined("leftOuterJoin", other, numPartitions)
+        """Return the join, with (key, (v, None)) where *other* has no such key.
+
+        Arguments as of :meth:`join`.
+        """
+        return self._joined("leftOuterJoin", other, numPartitions, partitionFunc, all_left=True)
 
     def rightOuterJoin(
         self: PairOperations[tuple[K, V]],
         other: Stream[tuple[K, W]],
         numPartitions: int | None = None,
+        *,
+        partitionFunc: PartitionFunc[K] = None,
     ) -> DStream[tuple[K, tuple[V | None, W]]]:
-        """Return the join, with (key, (None, w)) where this stream has no such key."""
-        return self._joined("rightOuterJoin", other, numPartitions)
+        """Return the join, with (key, (None, w)) where this stream has no such key.
+
+        Arguments as of :meth:`join`.
+        """
+        return self._joined("rightOuterJoin", other, numPartitions, partitionFunc, all_right=True)
 
     def fullOuterJoin(
         self: PairOperations[tuple[K, V]],
         other: Stream[tuple[K, W]],
         numPartitions: int | None = None,
+        *,
+        partitionFunc: PartitionFunc[K] = None,
     ) -> DStream[tuple[K, tuple[V | None, W | None]]]:
-        """Return the join, with None for the side that has no such key."""
-        return self._joined("fullOuterJoin", other, numPartitions)
+        """Return the join, with None for the side that has no such key.
+
+        Arguments as of :meth:`join`.
+        """
+        return self._joined(
+            "fullOuterJoin", other, numPartitions, partitionFunc, all_left=True, all_right=True
+        )
 
     @overload
     def updateStateByKey(
@@ -144,7 +230,7 @@ class PairOperations(ElementOperations[T_co]):
         numPartitions: int | None = None,
         initialRDD: RDD[tuple[K, S]] | Iterable[tuple[K, S]] | None = None,
         *,
-        partitionFunc: Callable[[K], int] | StablePartitioner | None = None,
+        partitionFunc: PartitionFunc[K] = None,
         preservePartitioning: bool = True,
         form: Literal["values"] = "values",
     ) -> DStream[tuple[K, S]]: ...
@@ -156,7 +242,7 @@ class PairOperations(ElementOperations[T_co]):
         numPartitions: int | None = None,
         initialRDD: RDD[tuple[K, S]] | Iterable[tuple[K, S]] | None = None,
         *,
-        partitionFunc: Callable[[K], int] | StablePartitioner | None = None,
+        partitionFunc: PartitionFunc[K] = None,
         preservePartitioning: bool = True,
         form: Literal["keyed"],
     ) -> DStream[tuple[K, S]]: ...
@@ -168,7 +254,7 @@ class PairOperations(ElementOperations[T_co]):
         numPartitions: int | None = None,
         initialRDD: RDD[tuple[K, S]] | Iterable[tuple[K, S]] | None = None,
         *,
-        partitionFunc: Callable[[K], int] | StablePartitioner | None = None,
+        partitionFunc: PartitionFunc[K] = None,
         preservePartitioning: bool = True,
         form: Literal["iterator"],
     ) -> DStream[tuple[K, S]]: ...
@@ -179,7 +265,7 @@ class PairOperations(ElementOperations[T_co]):
         numPartitions: int | None = None,
         initialRDD: RDD[Any] | Iterable[tuple[Any, Any]] | None = None,
         *,
-        partitionFunc: Callable[[Any], int] | StablePartitioner | None = None,
+        partitionFunc: PartitionFunc[Any] = None,
         preservePartitioning: bool = True,
         form: str = "values",
     ) -> DStream[Any]:
@@ -230,23 +316,43 @@ class PairOperations(ElementOperations[T_co]):
         )
         return self._derived(node)
 
-    def _joined(self, name: str, other: Stream[Any], numPartitions: int | None) -> DStream[Any]:
-        count = self._require_partitions(numPartitions, self._operation(name))
-        return self._of_pairs(name, lambda a, b: getattr(a, name)(b, count), other)
-
-    def _of_pairs(
-        self, name: str, func: Callable[..., RDD[Any]], *others: Stream[Any], hashed: bool = True
+    def _combined(
+        self,
+        name: str,
+        combiner: Combiner,
+        numPartitions: int | None,
+        partitionFunc: PartitionFunc[Any],
     ) -> DStream[Any]:
-        """Return the stream of ``func(RDDs)``, whose records are checked in the same task."""
-        check = _PairCheck(self._operation(name), hashed)
+        operation = self._operation(name)
+        partitioner = self._partitioner(numPartitions, partitionFunc, operation)
         return self._transformed(
-            name, lambda *rdds: func(*(rdd.mapPartitions(check, True) for rdd in rdds)), *others
+            name, lambda rdd: combine_by_key(rdd, combiner, partitioner, operation)
         )
+
+    def _joined(
+        self,
+        name: str,
+        other: Stream[Any],
+        numPartitions: int | None,
+        partitionFunc: PartitionFunc[Any],
+        *,
+        all_left: bool = False,
+        all_right: bool = False,
+    ) -> DStream[Any]:
+        operation = self._operation(name)
+        join = partial(
+            join_by_key,
+            partitioner=self._partitioner(numPartitions, partitionFunc, operation),
+            all_left=all_left,
+            all_right=all_right,
+            operation=operation,
+        )
+        return self._transformed(name, join, other)
 
     def _partitioner(
         self,
         numPartitions: int | None,
-        partitionFunc: Callable[[Any], int] | StablePartitioner | None,
+        partitionFunc: PartitionFunc[Any],
         operation: str,
     ) -> StablePartitioner:
         if isinstance(partitionFunc, StablePartitioner):
@@ -276,40 +382,6 @@ class PairOperations(ElementOperations[T_co]):
         return self._ssc.sparkContext.parallelize(pairs)
 
 
-@dataclass(frozen=True)
-class _PairCheck:
-    """Task: the records of a partition, each of which must be a pair.
-
-    Args:
-        operation: who asks, for error messages.
-        hashed: whether keys must be hashable, too.
-    """
-
-    operation: str
-    hashed: bool
-
-    def __call__(self, records: Iterable[Any]) -> Iterator[Any]:
-        for record in records:
-            if record.__class__ is not tuple or len(record) != 2:
-                require_pair(record, self.operation)
-            if self.hashed and record[0].__class__ not in _HASHABLE:
-                _require_hashable(record[0], self.operation)
-            yield record
-
-
-_HASHABLE = frozenset({str, int, bytes, float, bool, type(None)})
-
-
-def _require_hashable(key: Any, operation: str) -> None:
-    try:
-        {key}  # noqa: B018 - hashed as a dict would
-    except TypeError as error:
-        raise TypeError(
-            f"{operation}: the key {shorten(key)} cannot be placed: {error}; use an immutable "
-            "value, for example tuple(key) for a list or frozenset(key) for a set"
-        ) from error
-
-
 def _require_states(pairs: list[Any], operation: str) -> None:
     """Check an initial state that is in memory while its caller is still there."""
     where = f"initialRDD of {operation}"
@@ -320,10 +392,10 @@ def _require_states(pairs: list[Any], operation: str) -> None:
                 f"{where} must hold (key, state) pairs, got {shorten(pair)} ({type(pair).__name__})"
             )
         try:
-            _require_hashable(pair[0], where)
+            is_known = pair[0] in keys
         except TypeError as error:
-            raise InvalidStreamError(str(error)) from error
-        if pair[0] in keys:
+            raise InvalidStreamError(str(explain_key(pair[0], error, where))) from error
+        if is_known:
             raise InvalidStreamError(
                 f"{where} has the key {shorten(pair[0])} twice; a key has one state, so reduce the "
                 "pairs by key first"

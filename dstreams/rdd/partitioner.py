@@ -19,8 +19,9 @@ from typing import Any
 from pyspark.rdd import Partitioner as PySparkPartitioner
 
 from dstreams.errors import InvalidStreamError
+from dstreams.rdd.blocks import shorten
 from dstreams.rdd.function_identity import identity_of
-from dstreams.rdd.stable_hash import STABLE_HASH_NAME, stable_hash
+from dstreams.rdd.stable_hash import STABLE_HASH_NAME, stable_hash, stable_hashes
 
 
 class StablePartitioner(PySparkPartitioner):  # type: ignore[misc]
@@ -65,6 +66,28 @@ class StablePartitioner(PySparkPartitioner):  # type: ignore[misc]
     def __call__(self, key: Any) -> int:
         place: int = self.partitionFunc(key) % self.numPartitions
         return place
+
+    def places(self, keys: list[Any]) -> list[int]:
+        """Return the partition of each key.
+
+        Raises:
+            TypeError: a key cannot be placed; the message names it.
+        """
+        func, count = self.partitionFunc, self.numPartitions
+        try:
+            if func is stable_hash:
+                return [place % count for place in stable_hashes(keys)]
+            return [func(key) % count for key in keys]
+        except Exception as error:
+            raise TypeError(self._explain(keys, error)) from error
+
+    def _explain(self, keys: list[Any], error: Exception) -> str:
+        for key in keys:
+            try:
+                self(key)
+            except Exception as again:
+                return f"the key {shorten(key)} cannot be placed: {again}"
+        return f"keys cannot be placed: {error}"
 
     def __eq__(self, other: object) -> bool:
         return (

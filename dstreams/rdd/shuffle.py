@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
@@ -51,7 +51,7 @@ def shuffle_pairs(
     if rdd.partitioner == partitioner:
         packed = PipelinedRDD(rdd, _Pack(side, operation), True)
         return jvm.as_frames(packed, partitioner)
-    return jvm.shuffle_frames(PipelinedRDD(rdd, _Route(partitioner, side, operation)), partitioner)
+    return jvm.shuffle_frames(PipelinedRDD(rdd, Route(partitioner, side, operation)), partitioner)
 
 
 def pairs_of_blocks(blocks: RDD[bytes], side: Side = Side.BATCH) -> BlockPairsRDD:
@@ -122,7 +122,7 @@ class _Pack:
 
 
 @dataclass(frozen=True)
-class _Route:
+class Route:
     """Task: pairs -> alternately a partition number and a block that belongs there."""
 
     partitioner: StablePartitioner
@@ -146,30 +146,68 @@ class _Route:
     def _rows_at_once(self, builders: list[BlockBuilder]) -> int:
         return min(_CHUNK_ROWS, len(builders) * max(builder.limit for builder in builders))
 
-    def _split(self, records: list[tuple[Any, Any]]) -> list[tuple[list[Any], list[Any]]]:
-        place: Callable[[Any], int] = self.partitioner.partitionFunc
-        count = self.partitioner.numPartitions
-        columns: list[tuple[list[Any], list[Any]]] = [([], []) for _ in range(count)]
-        key: Any = None
+    def _split(self, records: list[Any]) -> list[tuple[list[Any], list[Any]]]:
+        columns: list[tuple[list[Any], list[Any]]] = [
+            ([], []) for _ in range(self.partitioner.numPartitions)
+        ]
+        if not are_pairs(records):
+            records = [require_pair(record, self.operation) for record in records]
         try:
-            for record in records:
-                if record.__class__ is not tuple or len(record) != 2:
-                    require_pair(record, self.operation)
-                key, value = record
-                keys, values = columns[place(key) % count]
-                keys.append(key)
-                values.append(value)
-        except NotAPairError:
-            raise
-        except Exception as error:
-            raise TypeError(
-                f"{self.operation}: the key {shorten(key)} cannot be placed: {error}"
-            ) from error
+            places = self.partitioner.places([key for key, _ in records])
+        except TypeError as error:
+            raise TypeError(f"{self.operation}: {error}") from error
+        appends = [(keys.append, values.append) for keys, values in columns]
+        for (key, value), place in zip(records, places, strict=True):
+            add_key, add_value = appends[place]
+            add_key(key)
+            add_value(value)
         return columns
 
 
 class NotAPairError(TypeError):
     """A record that should be a pair is something else."""
+
+
+def are_pairs(records: list[Any]) -> bool:
+    """Whether all are tuples of two: what records nearly always are, found out at once."""
+    return set(map(type, records)) <= {tuple} and set(map(len, records)) <= {2}
+
+
+class PairReader:
+    """Iterates over records that have to be pairs, for those who look keys up in a dict.
+
+    Args:
+        records: the records.
+        operation: who asks, for error messages.
+    """
+
+    def __init__(self, records: Iterable[Any], operation: str) -> None:
+        self._records = records
+        self._operation = operation
+        self._last: Any = None
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        for record in self._records:
+            if record.__class__ is not tuple or len(record) != 2:
+                require_pair(record, self._operation)
+            self._last = record
+            yield record
+
+    def explain(self, error: TypeError) -> TypeError:
+        """Return what to say of an error that using the last record gave."""
+        return explain_key(None if self._last is None else self._last[0], error, self._operation)
+
+
+def explain_key(key: Any, error: TypeError, operation: str) -> TypeError:
+    """Return what to say of *error*: it is about *key* if that cannot be looked up in a dict."""
+    try:
+        hash(key)
+    except TypeError as unhashable:
+        return TypeError(
+            f"{operation}: the key {shorten(key)} cannot be placed: {unhashable}; use an immutable "
+            "value, for example tuple(key) for a list or frozenset(key) for a set"
+        )
+    return error
 
 
 def require_pair(record: Any, operation: str) -> tuple[Any, Any]:

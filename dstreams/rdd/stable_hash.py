@@ -57,6 +57,13 @@ def stable_hash(key: Any) -> int:
     return _hash_other(key)
 
 
+def stable_hashes(keys: list[Any]) -> list[int]:
+    """Return :func:`stable_hash` of each key, for many at once and the commonest kind faster."""
+    if set(map(type, keys)) == {str}:
+        return [crc32(key.encode("utf-8", "surrogatepass")) for key in keys]
+    return list(map(stable_hash, keys))
+
+
 def _combine(items: Any, start: int) -> int:
     mixed = start
     for item in items:

@@ -18,7 +18,7 @@ from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import (
     BlockPairsRDD,
     NotAPairError,
-    _Route,
+    Route,
     pairs_of_blocks,
     require_pair,
     shuffle_pairs,
@@ -109,7 +109,7 @@ def test_records_that_are_no_pairs(record: Any, message: str) -> None:
     rule = r"updateStateByKey at app.py:7: expected \(key, value\) pairs, "
     with pytest.raises(NotAPairError, match=f"{rule}{message}; map the stream to pairs first, for"):
         require_pair(record, "updateStateByKey at app.py:7")
-    task = _Route(TWO, Side.BATCH, "updateStateByKey at app.py:7")
+    task = Route(TWO, Side.BATCH, "updateStateByKey at app.py:7")
     with pytest.raises(NotAPairError, match=rule + message):
         list(task(0, iter([("a", 1), record])))
 
@@ -131,7 +131,7 @@ def test_keys_that_cannot_be_placed(key: Any, message: str) -> None:
             raise LookupError("no place for text")
         return stable_hash(key)
 
-    task = _Route(StablePartitioner(2, place), Side.BATCH, "test")
+    task = Route(StablePartitioner(2, place), Side.BATCH, "test")
     with pytest.raises(TypeError, match=f"test: {message}") as caught:
         list(task(0, iter([(1, 1), (key, 1)])))
     assert isinstance(caught.value.__cause__, (TypeError, LookupError))
@@ -148,7 +148,7 @@ def test_bad_record_fails_the_job_in_its_own_words(sc: SparkContext) -> None:
 def test_value_that_cannot_be_pickled_is_named() -> None:
     """A value that cannot travel is an error with its key."""
     with pytest.raises(TypeError, match="the value of type lock of key 'a' cannot be pickled"):
-        list(_Route(TWO, Side.BATCH, "test")(0, iter([("a", threading.Lock())])))
+        list(Route(TWO, Side.BATCH, "test")(0, iter([("a", threading.Lock())])))
 
 
 def test_large_records_are_not_gathered() -> None:
@@ -162,7 +162,7 @@ def test_large_records_are_not_gathered() -> None:
             yield pulled, pulled.to_bytes(4, "big") * (size // 4)
 
     sent = 0
-    for number, frame in enumerate(_Route(TWO, Side.BATCH, "test")(0, records(1 << 18, 400))):
+    for number, frame in enumerate(Route(TWO, Side.BATCH, "test")(0, records(1 << 18, 400))):
         if number % 2:
             block = decode_block(frame)
             assert block.size <= MAX_BYTES
@@ -170,7 +170,7 @@ def test_large_records_are_not_gathered() -> None:
             held.append(pulled - sent)
     assert sent == 400
     assert max(held) <= 150
-    frames = list(_Route(TWO, Side.BATCH, "test")(0, records(8, 60_000)))[1::2]
+    frames = list(Route(TWO, Side.BATCH, "test")(0, records(8, 60_000)))[1::2]
     assert max(decode_block(frame).rows for frame in frames) == MAX_ROWS
     assert len(frames) <= 16
 

@@ -1,0 +1,317 @@
+"""What happens by key, on columnar blocks: combine, group, and group two RDDs together.
+
+Each moves blocks instead of rows, places keys with a :class:`StablePartitioner`, and moves nothing
+that such a partitioner has placed already: what was reduced by key meets a state, or is joined,
+where it is. Memory is bounded as in PySpark (``spark.python.worker.memory``): what does not fit is
+spilled to the local disk.
+
+>>> from dstreams.rdd.by_key import Combiner, cogroup_by_key, combine_by_key
+>>> from dstreams.rdd.partitioner import StablePartitioner
+>>> ones = spark.parallelize(["a", "b", "a"]).map(lambda word: (word, 1))
+>>> counts = combine_by_key(ones, Combiner.of_reduction(lambda a, b: a + b), StablePartitioner(2))
+>>> sorted(counts.collect())
+[('a', 2), ('b', 1)]
+>>> both = cogroup_by_key(counts, ones, StablePartitioner(2))
+>>> sorted((key, list(left), list(right)) for key, (left, right) in both.collect())
+[('a', [2], [1, 1]), ('b', [1], [1])]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import RDD
+from pyspark.rdd import PipelinedRDD
+from pyspark.resultiterable import ResultIterable
+from pyspark.shuffle import Aggregator, ExternalMerger
+
+from dstreams.rdd import jvm
+from dstreams.rdd.blocks import Block, Side, decode_block
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.shuffle import PairReader, Route, explain_key, shuffle_pairs
+from dstreams.rdd.worker import settle_worker
+
+Pairs = Iterable[tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Combiner:
+    """How values become combined values, as in ``RDD.combineByKey``.
+
+    Args:
+        create: ``v -> c``, for the first value of a key.
+        merge_value: ``(c, v) -> c``; may change c in place.
+        merge_combiners: ``(c, c) -> c``; may change the first in place.
+    """
+
+    create: Callable[[Any], Any]
+    merge_value: Callable[[Any, Any], Any]
+    merge_combiners: Callable[[Any, Any], Any]
+
+    @classmethod
+    def of_reduction(cls, func: Callable[[Any, Any], Any]) -> Combiner:
+        """Return the combiner whose combined values are values."""
+        return cls(_itself, func, func)
+
+    def merger(self, memory_mb: float) -> ExternalMerger[Any, Any, Any]:
+        """Return what combines within *memory_mb* MiB of a worker's memory, and spills the rest."""
+        aggregator = Aggregator(self.create, self.merge_value, self.merge_combiners)
+        return ExternalMerger(aggregator, memory_mb)
+
+
+def combine_by_key(
+    rdd: RDD[tuple[Any, Any]],
+    combiner: Combiner,
+    partitioner: StablePartitioner,
+    operation: str = "combine_by_key",
+) -> RDD[tuple[Any, Any]]:
+    """Combine the values of each key: first where they are, then where their key belongs.
+
+    Args:
+        rdd: pairs.
+        combiner: how values are combined.
+        partitioner: says where a key belongs; claimed by the result.
+        operation: who asks, for error messages.
+
+    Returns:
+        RDD of (key, combined value), each key once.
+
+    Raises:
+        TypeError: in the task, for a record that is no pair or a key that cannot be placed.
+    """
+    memory_mb = _memory_mb(rdd)
+    if rdd.partitioner == partitioner:
+        return _mapped(rdd, _CombineHere(combiner, memory_mb, operation))
+    route = Route(partitioner, Side.BATCH, operation)
+    routed = PipelinedRDD(rdd, _CombineAndRoute(combiner, memory_mb, route))
+    blocks = jvm.shuffle_frames(routed, partitioner)
+    return _mapped(blocks, _MergeCombined(combiner, memory_mb))
+
+
+def group_by_key(
+    rdd: RDD[tuple[Any, Any]], partitioner: StablePartitioner, operation: str = "group_by_key"
+) -> RDD[tuple[Any, Any]]:
+    """Return the RDD of (key, iterable of its values); arguments as of :func:`combine_by_key`."""
+    blocks = shuffle_pairs(rdd, partitioner, Side.BATCH, operation)
+    return _mapped(blocks, _Group(_memory_mb(rdd), operation))
+
+
+def cogroup_by_key(
+    left: RDD[tuple[Any, Any]],
+    right: RDD[tuple[Any, Any]],
+    partitioner: StablePartitioner,
+    operation: str = "cogroup_by_key",
+) -> RDD[tuple[Any, Any]]:
+    """Return the RDD of (key, (values in left, values in right)), for the keys of both."""
+    blocks = _both(left, right, partitioner, operation)
+    return _mapped(blocks, _Cogroup(_memory_mb(left), operation))
+
+
+def join_by_key(
+    left: RDD[tuple[Any, Any]],
+    right: RDD[tuple[Any, Any]],
+    partitioner: StablePartitioner,
+    *,
+    all_left: bool = False,
+    all_right: bool = False,
+    operation: str = "join_by_key",
+) -> RDD[tuple[Any, Any]]:
+    """Return the RDD of (key, (v, w)) for each pair of values of a key.
+
+    Args:
+        left: pairs.
+        right: pairs.
+        partitioner: says where a key belongs; claimed by the result.
+        all_left: whether keys of *left* that *right* lacks are kept, as (key, (v, None)).
+        all_right: whether keys of *right* that *left* lacks are kept, as (key, (None, w)).
+        operation: who asks, for error messages.
+    """
+    blocks = _both(left, right, partitioner, operation)
+    return _mapped(blocks, _Join(_memory_mb(left), operation, all_left, all_right))
+
+
+def _both(
+    left: RDD[Any], right: RDD[Any], partitioner: StablePartitioner, operation: str
+) -> RDD[bytes]:
+    return jvm.unite_frames(
+        shuffle_pairs(left, partitioner, Side.BATCH, operation),
+        shuffle_pairs(right, partitioner, Side.STATE, operation),
+    )
+
+
+def _mapped(rdd: RDD[Any], task: Callable[[int, Iterable[Any]], Iterator[Any]]) -> RDD[Any]:
+    mapped: RDD[Any] = PipelinedRDD(rdd, task, True)
+    return mapped
+
+
+def _memory_mb(rdd: RDD[Any]) -> float:
+    return rdd._memory_limit()
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True)
+class _CombineHere:
+    """Task: pairs -> combined pairs, of a partition that has all of its keys."""
+
+    combiner: Combiner
+    memory_mb: float
+    operation: str
+
+    def __call__(self, _: int, records: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        settle_worker()
+        merger = self.combiner.merger(self.memory_mb)
+        reader = PairReader(records, self.operation)
+        try:
+            merger.mergeValues(reader)
+        except TypeError as error:
+            raise reader.explain(error) from error
+        return iter(merger.items())
+
+
+@dataclass(frozen=True)
+class _CombineAndRoute:
+    """Task: pairs -> blocks of combined pairs, each after its address."""
+
+    combiner: Combiner
+    memory_mb: float
+    route: Route
+
+    def __call__(self, split: int, records: Iterable[Any]) -> Iterator[bytes]:
+        # Nine tenths, as PySpark does: the rest is for what goes out.
+        here = _CombineHere(self.combiner, 0.9 * self.memory_mb, self.route.operation)
+        return self.route(split, here(split, records))
+
+
+@dataclass(frozen=True)
+class _MergeCombined:
+    """Task: blocks of combined pairs -> pairs, each key once."""
+
+    combiner: Combiner
+    memory_mb: float
+
+    def __call__(self, _: int, frames: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
+        settle_worker()
+        merger = self.combiner.merger(self.memory_mb)
+        for block in map(decode_block, frames):
+            merger.mergeCombiners(_pairs(block))
+        return iter(merger.items())
+
+
+def _first(value: Any) -> list[Any]:
+    return [value]
+
+
+def _append(values: list[Any], value: Any) -> list[Any]:
+    values.append(value)
+    return values
+
+
+def _extend(values: list[Any], more: list[Any]) -> list[Any]:
+    values.extend(more)
+    return values
+
+
+_LISTS = Combiner(_first, _append, _extend)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Task: blocks of pairs -> (key, iterable of values)."""
+
+    memory_mb: float
+    operation: str
+
+    def __call__(self, _: int, frames: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
+        settle_worker()
+        merger = _LISTS.merger(self.memory_mb)
+        for block in map(decode_block, frames):
+            with _explaining(block, self.operation):
+                merger.mergeValues(_pairs(block))
+        return ((key, ResultIterable(values)) for key, values in merger.items())
+
+
+_Sides = tuple[list[Any], list[Any]]
+
+
+def _first_of_side(value: tuple[int, Any]) -> _Sides:
+    return ([value[1]], []) if value[0] == 0 else ([], [value[1]])
+
+
+def _append_to_side(sides: _Sides, value: tuple[int, Any]) -> _Sides:
+    sides[value[0]].append(value[1])
+    return sides
+
+
+def _extend_sides(sides: _Sides, more: _Sides) -> _Sides:
+    sides[0].extend(more[0])
+    sides[1].extend(more[1])
+    return sides
+
+
+_PAIRS_OF_LISTS = Combiner(_first_of_side, _append_to_side, _extend_sides)
+
+
+@dataclass(frozen=True)
+class _Cogroup:
+    """Task: blocks of both sides -> (key, (values of the left, values of the right))."""
+
+    memory_mb: float
+    operation: str
+
+    def __call__(self, _: int, frames: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
+        return (
+            (key, (ResultIterable(left), ResultIterable(right)))
+            for key, (left, right) in self._sides(frames)
+        )
+
+    def _sides(self, frames: Iterable[bytes]) -> Iterable[tuple[Any, _Sides]]:
+        settle_worker()
+        merger = _PAIRS_OF_LISTS.merger(self.memory_mb)
+        for block in map(decode_block, frames):
+            side = int(block.side is Side.STATE)
+            with _explaining(block, self.operation):
+                merger.mergeValues((key, (side, value)) for key, value in _pairs(block))
+        items: Iterable[tuple[Any, _Sides]] = merger.items()
+        return items
+
+
+@dataclass(frozen=True)
+class _Join(_Cogroup):
+    """Task: blocks of both sides -> (key, (v, w))."""
+
+    all_left: bool
+    all_right: bool
+
+    def __call__(self, _: int, frames: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
+        for_no_left = [None] if self.all_right else []
+        for_no_right = [None] if self.all_left else []
+        return (
+            (key, (v, w))
+            for key, (left, right) in self._sides(frames)
+            for v in (left or for_no_left)
+            for w in (right or for_no_right)
+        )
+
+
+@contextmanager
+def _explaining(block: Block, operation: str) -> Iterator[None]:
+    """Name the key that a user's partition function let pass and no dict takes."""
+    try:
+        yield
+    except TypeError as error:
+        keys = block.keys()
+        for key in keys:
+            explained = explain_key(key, error, operation)
+            if explained is not error:
+                raise explained from error
+        raise
+
+
+def _pairs(block: Block) -> Iterator[tuple[Any, Any]]:
+    return zip(block.keys(), block.values(), strict=True)

@@ -1,0 +1,98 @@
+"""One value for a whole RDD, as an RDD of one partition: no job runs before somebody asks.
+
+>>> from dstreams.rdd.totals import count_all, reduce_all
+>>> numbers = spark.parallelize([3, 4, 5])
+>>> reduce_all(numbers, max).collect(), count_all(numbers).collect()
+([5], [3])
+>>> reduce_all(spark.emptyRDD(), max).collect(), count_all(spark.emptyRDD()).collect()
+([], [0])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from itertools import chain
+from typing import Any
+
+from pyspark import RDD
+from pyspark.rdd import PipelinedRDD
+
+from dstreams.rdd import jvm
+from dstreams.rdd.blocks import Side, decode_block, encode_block
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.shuffle import BlockPairsRDD
+from dstreams.rdd.worker import settle_worker
+
+_ONE_PLACE = StablePartitioner(1)
+
+
+def reduce_all(rdd: RDD[Any], func: Callable[[Any, Any], Any]) -> RDD[Any]:
+    """Return the RDD of all elements reduced by *func*; of nothing where there is no element.
+
+    Args:
+        rdd: any RDD.
+        func: ``(x, y) -> z``, associative and commutative.
+    """
+    return _in_one_place(rdd, _Reduce(func), _ReduceParts(func))
+
+
+def count_all(rdd: RDD[Any]) -> RDD[int]:
+    """Return the RDD of the number of elements, which is 0 also where there is no partition."""
+    if isinstance(rdd, BlockPairsRDD):
+        return _in_one_place(rdd.blocks, _count_rows, _add_counts)
+    return _in_one_place(rdd, _count, _add_counts)
+
+
+def _in_one_place(rdd: RDD[Any], task: Any, final: Any) -> RDD[Any]:
+    moved = jvm.shuffle_frames(PipelinedRDD(rdd, task), _ONE_PLACE)
+    total: RDD[Any] = PipelinedRDD(moved, final)
+    return total
+
+
+@dataclass(frozen=True)
+class _Reduce:
+    func: Callable[[Any, Any], Any]
+
+    def __call__(self, _: int, elements: Iterable[Any]) -> Iterator[bytes]:
+        settle_worker()
+        for value in _reduced(self.func, elements):
+            yield from _to_the_place(value)
+
+
+@dataclass(frozen=True)
+class _ReduceParts:
+    func: Callable[[Any, Any], Any]
+
+    def __call__(self, _: int, frames: Iterable[bytes]) -> list[Any]:
+        settle_worker()
+        return _reduced(self.func, _values(frames))
+
+
+def _reduced(func: Callable[[Any, Any], Any], elements: Iterable[Any]) -> list[Any]:
+    iterator = iter(elements)
+    return [reduce(func, iterator, first) for first in iterator]
+
+
+def _count(_: int, elements: Iterable[Any]) -> Iterator[bytes]:
+    settle_worker()
+    return _to_the_place(sum(1 for _ in elements))
+
+
+def _count_rows(_: int, frames: Iterable[bytes]) -> Iterator[bytes]:
+    settle_worker()
+    return _to_the_place(sum(decode_block(frame).rows for frame in frames))
+
+
+def _add_counts(_: int, frames: Iterable[bytes]) -> list[int]:
+    settle_worker()
+    return [sum(_values(frames))]
+
+
+def _to_the_place(value: Any) -> Iterator[bytes]:
+    return iter(jvm.addressed(0, encode_block(Side.BATCH, [None], [value])))
+
+
+def _values(frames: Iterable[bytes]) -> Iterator[Any]:
+    return chain.from_iterable(block.values() for block in map(decode_block, frames))
