@@ -69,6 +69,7 @@ BANS = (
         (
             "dstreams.demo.server",
             "dstreams.rdd.context",
+            "dstreams.runtime.listener_bus",
             "dstreams.runtime.scheduler",
             "dstreams.runtime.signals",
             "dstreams.sources.socket",
