@@ -19,12 +19,13 @@ import logging
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,20 @@ from dstreams.errors import EnvironmentNotReadyError
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 """Workers talk to the JVM over Unix sockets: without it a job waits about 40 ms a task, idle."""
 
+DEFAULT_MASTER = "local[*,4]"
+"""All cores, and four attempts for a task: ``local[*]`` gives it one."""
+
 _OLDEST_SPARK, _NEXT_SPARK, _SPARK_WITH_UNIX_SOCKETS = (3, 5), (5, 0), (4, 1)
 _JAVA_ANSWER_S = 10
-_DEFAULT_MASTER = "local[*,4]"  # four attempts for a task: local[*] gives it one
 _QUIET_LOGGING = Path(__file__).with_name("log4j2.properties")
 # Printed by Java itself before logging exists, because Spark 4 loads this module; no flag stops it.
 _NOISE = b"WARNING: Using incubator modules: jdk.incubator.vector"
+
+# Not extraJavaOptions, which would be lost where the caller sets his own.
+QUIET_JVM = {
+    "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_QUIET_LOGGING.as_uri()}"
+}
+"""The setting by which the JVM logs errors only; it counts when the JVM is launched."""
 
 _log = logging.getLogger(__name__)
 _warned: weakref.WeakSet[SparkContext] = weakref.WeakSet()
@@ -64,16 +73,22 @@ def tuned_context(
 
     Raises:
         EnvironmentNotReadyError: Java or PySpark is missing or too old.
+        KeyboardInterrupt: Ctrl-C was pressed meanwhile; Spark is stopped again.
     """
     require_spark()
     tuned = tuned_conf(app_name, master, conf)
-    python = tuned.get("spark.pyspark.python", None) or sys.executable
-    os.environ.setdefault("PYSPARK_PYTHON", python)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if _has_jvm():
-        return SparkContext(conf=tuned)
-    require_java()
-    return SparkContext(conf=tuned, gateway=_launch_quietly(tuned))
+    choose_python(tuned.get("spark.pyspark.python", None))
+    spark = None
+    try:
+        with interrupt_put_off():
+            if not has_jvm():
+                require_java()
+            spark = SparkContext(conf=tuned, gateway=None if has_jvm() else launch_jvm(tuned))
+    except KeyboardInterrupt:
+        if spark is not None:
+            spark.stop()
+        raise
+    return spark
 
 
 def tuned_conf(
@@ -101,9 +116,58 @@ def tuned_conf(
     """
     given = dict(conf.getAll() if isinstance(conf, SparkConf) else conf or {})
     given = {**_submitted(), **given, "spark.app.name": app_name}
-    given["spark.master"] = master or given.get("spark.master") or _DEFAULT_MASTER
-    tuned = {**_defaults(local=given["spark.master"].startswith("local")), **given}
+    given["spark.master"] = master or given.get("spark.master") or DEFAULT_MASTER
+    tuned = {**QUIET_JVM, **tuned_settings(given["spark.master"]), **given}
     return SparkConf().setAll(list(tuned.items()))
+
+
+def tuned_settings(master: str) -> dict[str, str]:
+    """Return the settings of :func:`tuned_conf` for a Spark master, other than that of the JVM."""
+    settings = {
+        "spark.python.task.killTimeout": "200ms",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if _has_unix_sockets():
+        settings[UNIX_SOCKETS] = "true"
+    if master.startswith("local"):
+        settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    return settings
+
+
+def choose_python(python: str | None) -> None:
+    """Let workers run what the driver runs, or *python*, unless the environment says otherwise."""
+    os.environ.setdefault("PYSPARK_PYTHON", python or sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+@contextlib.contextmanager
+def interrupt_put_off() -> Iterator[None]:
+    """Raise a Ctrl-C that is pressed in the block at its end, in the place of its error.
+
+    Raised while PySpark waits for its JVM, it would leave a JVM behind that never ends; and the
+    error may be that of a child process that Ctrl-C has ended as well.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed = threading.Event()
+
+    def note(*_: object) -> None:
+        pressed.set()
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    except Exception as error:
+        if pressed.is_set():
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        if signal.getsignal(signal.SIGINT) is note:  # else PySpark has put its own there
+            signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+    if pressed.is_set():
+        raise KeyboardInterrupt
 
 
 def warn_if_untuned(sc: SparkContext) -> None:
@@ -135,6 +199,12 @@ def require_spark() -> None:
         )
 
 
+def spark_conf_directory() -> Path:
+    """Return the directory where Spark looks for its configuration; it need not exist."""
+    home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
+    return Path(os.environ.get("SPARK_CONF_DIR") or Path(home, "conf"))
+
+
 def require_java() -> None:
     """Refuse a machine whose Java cannot run the installed PySpark.
 
@@ -145,7 +215,7 @@ def require_java() -> None:
         EnvironmentNotReadyError: there is no Java, it does not answer within 10 s, or it is older
             than what the installed PySpark needs (17 for PySpark 4, 8 for 3.5).
     """
-    if _spark_env_script().exists():
+    if (spark_conf_directory() / "spark-env.sh").exists():
         return
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
@@ -203,11 +273,6 @@ def _java_error(found: str) -> EnvironmentNotReadyError:
     )
 
 
-def _spark_env_script() -> Path:
-    home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
-    return Path(os.environ.get("SPARK_CONF_DIR") or Path(home, "conf"), "spark-env.sh")
-
-
 def _spark_version() -> tuple[int, int]:
     major, minor = pyspark.__version__.split(".")[:2]
     return int(major), int(minor)
@@ -215,21 +280,6 @@ def _spark_version() -> tuple[int, int]:
 
 def _has_unix_sockets() -> bool:
     return hasattr(socket, "AF_UNIX") and _spark_version() >= _SPARK_WITH_UNIX_SOCKETS
-
-
-def _defaults(local: bool) -> dict[str, str]:
-    defaults = {
-        "spark.python.task.killTimeout": "200ms",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        # Not extraJavaOptions, which would be lost where the caller sets his own.
-        "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_QUIET_LOGGING.as_uri()}",
-    }
-    if _has_unix_sockets():
-        defaults[UNIX_SOCKETS] = "true"
-    if local:
-        defaults |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-    return defaults
 
 
 def _submitted() -> dict[str, str]:
@@ -240,12 +290,13 @@ def _submitted() -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
-def _has_jvm() -> bool:
+def has_jvm() -> bool:
+    """Whether this process has a JVM of Spark already, its own or that of spark-submit."""
     return SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _launch_quietly(conf: SparkConf) -> Any:
-    """Launch the JVM, its standard error going through us to our own."""
+def launch_jvm(conf: SparkConf) -> Any:
+    """Launch a JVM and return its gateway; its standard error goes through us to our own."""
     read_fd, write_fd = os.pipe()
     forwarder = threading.Thread(
         target=_forward_errors, args=(read_fd,), name="dstreams-jvm-stderr", daemon=True

@@ -23,6 +23,7 @@ from dstreams.rdd.context import (
     require_spark,
     tuned_conf,
     tuned_context,
+    tuned_settings,
     warn_if_untuned,
 )
 
@@ -220,7 +221,7 @@ def test_unix_sockets_by_version(
 ) -> None:
     """Unix sockets are asked for where PySpark has them."""
     monkeypatch.setattr(pyspark, "__version__", version)
-    assert (UNIX_SOCKETS in context._defaults(local=True)) is has_sockets
+    assert (UNIX_SOCKETS in tuned_settings("local[2]")) is has_sockets
 
 
 class HandedOver:
