@@ -9,21 +9,37 @@ import platform
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TypeAlias
 
 import pyspark
 
 from dstreams.demo.job import run_demo
 from dstreams.errors import EnvironmentNotReadyError, StreamError
+from dstreams.legacy.run import run_program
+from dstreams.rdd.context import DEFAULT_MASTER
 
-SUCCEEDED, FAILED, NOT_READY, INTERRUPTED = 0, 1, 3, 130  # 2 is argparse's: a usage error
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
-_STATUS = """\
+SUCCEEDED, FAILED, MISUSED, NOT_READY, INTERRUPTED = 0, 1, 2, 3, 130  # 2 is argparse's own
+
+_DEMO_STATUS = """\
 exit status:
   0    the streamed counts are those of the independent count
   1    they differ, or the stream failed
   2    the command was used wrongly
   3    Java, Spark or the text is missing on this machine
   130  interrupted by Ctrl-C or SIGTERM
+"""
+
+_RUN_STATUS = """\
+exit status:
+  that of the program, if it ends by sys.exit; else
+  0    the program ended; Ctrl-C and SIGTERM stop its streams, and it goes on from there
+  1    the program failed
+  2    the command was used wrongly
+  3    Java or Spark is missing on this machine
+  130  interrupted by Ctrl-C while no stream was running
 """
 
 
@@ -37,16 +53,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         SystemExit: with 2 after a usage error, with 0 after ``--help`` or ``--version``.
     """
     options = _parser().parse_args(argv)
+    command: str = options.command
     try:
-        status = _demo(options)
+        status = _COMMANDS[command](options)
     except BrokenPipeError:
         status = _mute()
     except (EnvironmentNotReadyError, OSError) as error:
-        status = _complain(error, NOT_READY)
+        status = _complain(command, error, NOT_READY)
     except StreamError as error:
-        status = _complain(error, FAILED)
+        status = _complain(command, error, FAILED)
     except KeyboardInterrupt:
-        status = _complain("interrupted", INTERRUPTED)
+        status = _complain(command, "interrupted", INTERRUPTED)
     return status
 
 
@@ -56,8 +73,22 @@ def _demo(options: argparse.Namespace) -> int:
     return SUCCEEDED if equal else FAILED
 
 
-def _complain(problem: object, status: int) -> int:
-    sys.stderr.write(f"dstreams demo: {problem}\n")
+def _run(options: argparse.Namespace) -> int:
+    submitted = dict(options.conf)
+    if options.master is not None:
+        submitted["spark.master"] = options.master
+    if options.name is not None:
+        submitted["spark.app.name"] = options.name
+    if submitted and "PYSPARK_GATEWAY_PORT" in os.environ:
+        return _complain("run", "give --master, --name and --conf to spark-submit", MISUSED)
+    return run_program(options.program, options.arguments, submitted)
+
+
+_COMMANDS = {"demo": _demo, "run": _run}
+
+
+def _complain(command: str, problem: object, status: int) -> int:
+    sys.stderr.write(f"dstreams {command}: {problem}\n")
     return status
 
 
@@ -73,6 +104,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_demo(commands)
+    _add_run(commands)
+    return parser
+
+
+def _add_demo(commands: Commands) -> None:
     demo = commands.add_parser(
         "demo",
         help="count words over a socket, and check the counts",
@@ -80,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
             "Counts the words of the standard library's sources, sent over a TCP socket of this "
             "machine, with updateStateByKey, and compares the result with an independent count."
         ),
-        epilog=_STATUS,
+        epilog=_DEMO_STATUS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     demo.add_argument(
@@ -104,7 +141,34 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="how long the stream may take (default: %(default)g)",
     )
-    return parser
+
+
+def _add_run(commands: Commands) -> None:
+    run = commands.add_parser(
+        "run",
+        help="run a program that was written for pyspark.streaming, as it is",
+        description=(
+            "Runs a Python program in which pyspark.streaming is dstreams. A SparkContext that it "
+            "makes has the settings of dstreams.tuned_conf, then those of spark-defaults.conf and "
+            "of these options, then its own: the later ones win."
+        ),
+        epilog=_RUN_STATUS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    run.add_argument("--master", metavar="M", help=f"Spark master (default: {DEFAULT_MASTER})")
+    run.add_argument("--name", metavar="N", help="name of the application (default: the file's)")
+    run.add_argument(
+        "--conf",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="a setting of Spark; may be given more than once",
+    )
+    run.add_argument("program", type=_program, metavar="app.py", help="the program, a Python file")
+    run.add_argument(
+        "arguments", nargs=argparse.REMAINDER, metavar="args", help="arguments of the program"
+    )
 
 
 def _version() -> str:
@@ -129,6 +193,20 @@ def _cores(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 1024:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 1024")
     return int(text)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.startswith("spark."):
+        raise argparse.ArgumentTypeError(f"{text!r} must be spark.KEY=VALUE")
+    return key, value
+
+
+def _program(text: str) -> Path:
+    path = Path(text)
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {text!r}")
+    return path
 
 
 def _number(text: str, least: float, unit: str) -> float:

@@ -42,7 +42,7 @@ dstreams.runtime
 dstreams.api
 dstreams
 dstreams.testing
-dstreams.demo
+dstreams.demo dstreams.legacy
 dstreams.cli
 """
 
@@ -51,6 +51,9 @@ PUBLIC_OF_CHECKPOINT = {"checkpoint", "checkpoint.testing"}
 
 # Modules that can be imported without Spark; callables imports it inside a function.
 WITHOUT_SPARK = {"errors", "durations", "clock", "events", "callables", "settings", "listener"}
+
+# Says where dstreams stands when a program imports pyspark.streaming; may name it, not import it.
+STANDS_IN_FOR_SPARK_STREAMING = "dstreams.legacy.modules"
 
 JVM_STREAMING = "org.apache.spark.streaming"
 PYSPARK_STREAMING = re.compile(r"pyspark\.streaming(\.\w+)*")
@@ -222,7 +225,8 @@ def uses_of_spark_streaming(modules: Mapping[str, ast.Module]) -> list[str]:
             text = dotted(node) if isinstance(node, ast.Attribute) else ""
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 text = "" if node in documentation else node.value
-            if JVM_STREAMING in text or PYSPARK_STREAMING.fullmatch(text):
+            is_name = module != STANDS_IN_FOR_SPARK_STREAMING and PYSPARK_STREAMING.fullmatch(text)
+            if JVM_STREAMING in text or is_name:
                 problems.append(f"{module}:{getattr(node, 'lineno', 0)} uses Spark's streaming")
     return problems
 
@@ -396,6 +400,20 @@ def test_spark_streaming_may_be_talked_of() -> None:
     """Docstrings and settings name it, since its behaviour and its keys are what we keep."""
     source = '"""As org.apache.spark.streaming.dstream.StateDStream."""\nkey = "spark.streaming.x"'
     assert uses_of_spark_streaming(parse(dstreams__api__a=source)) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "is_noticed"),
+    [
+        ('PACKAGE = "pyspark.streaming"', False),
+        ("from pyspark.streaming import DStream", True),
+        ("jvm.org.apache.spark.streaming.Duration(1)", True),
+    ],
+)
+def test_spark_streaming_may_be_stood_in_for(source: str, is_noticed: bool) -> None:
+    """The module that answers imports of it may name it, and use it no more than the others."""
+    sample = {STANDS_IN_FOR_SPARK_STREAMING: ast.parse(source)}
+    assert bool(uses_of_spark_streaming(sample)) is is_noticed
 
 
 def test_sources_stand_alone(modules: Mapping[str, ast.Module]) -> None:

@@ -1,0 +1,132 @@
+"""``pyspark.streaming`` as programs import it, made of the classes of dstreams.
+
+After :func:`install` every import of ``pyspark.streaming`` in this process, and of its modules
+``context``, ``dstream``, ``listener`` and ``util``, gives the names of dstreams; of Spark's own
+streaming nothing is loaded. Workers are other processes, and are left alone: what a function there
+imports under this name is Spark's own, if the installed PySpark has it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from types import ModuleType
+from typing import Any
+
+from dstreams import DStream, StreamingContext, StreamingListener
+from dstreams.durations import batch_time_ms
+from dstreams.sinks.text_files import TextFilesWriter
+
+
+def rdd_to_file_name(prefix: str, suffix: str | None, timestamp: datetime | int) -> str:
+    """Return the name that ``saveAsTextFiles`` gives the directory of a batch.
+
+    Args:
+        prefix: what is before the dash and the time.
+        suffix: what follows the time after a dot. None: nothing.
+        timestamp: batch time, as a datetime or in milliseconds.
+    """
+    if isinstance(timestamp, datetime):
+        timestamp = batch_time_ms(timestamp, "timestamp")
+    return TextFilesWriter(prefix, suffix).directory(timestamp)
+
+
+PACKAGE = "pyspark.streaming"
+
+NAMES: Mapping[str, Mapping[str, Any]] = {
+    PACKAGE: {
+        "StreamingContext": StreamingContext,
+        "DStream": DStream,
+        "StreamingListener": StreamingListener,
+    },
+    f"{PACKAGE}.context": {"StreamingContext": StreamingContext},
+    f"{PACKAGE}.dstream": {"DStream": DStream},
+    f"{PACKAGE}.listener": {"StreamingListener": StreamingListener},
+    f"{PACKAGE}.util": {"rddToFileName": rdd_to_file_name},
+}
+"""What each module has for programs; the package also has its modules, as attributes."""
+
+_FILES_OR_SOCKET = (
+    "let something else write its records to files or send them over a socket, and read them with "
+    "textFileStream or socketTextStream"
+)
+_ELSEWHERE = {
+    "kafka": f"Spark removed it from Python in 3.0; {_FILES_OR_SOCKET}",
+    "flume": f"Spark removed it in 3.0; {_FILES_OR_SOCKET}",
+    "kinesis": f"it is a receiver inside of the JVM; {_FILES_OR_SOCKET}",
+}
+
+logger = logging.getLogger(__name__)
+
+
+def install() -> None:
+    """Make every later import of ``pyspark.streaming`` one of dstreams.
+
+    Modules of it that were imported before are replaced, and a warning says so: what was taken from
+    them until now stays Spark's.
+    """
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+    before = [name for name in sys.modules if _is_below(name) and not _is_ours(name)]
+    for name in before:
+        del sys.modules[name]
+    if before:
+        logger.warning(
+            "%s was imported before dstreams took its place: what was taken from it stays Spark's "
+            "own; import it after dstreams has been started",
+            PACKAGE,
+        )
+    for name in NAMES:
+        import_module(name)
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules in :data:`NAMES`, and says of others below the package what to do."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        if fullname in NAMES:
+            return spec_from_loader(fullname, _LOADER, is_package=fullname == PACKAGE)
+        if _is_below(fullname):
+            raise ModuleNotFoundError(_missing(fullname), name=fullname)
+        return None
+
+
+class _Loader(Loader):
+    """Fills a module with its names."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None  # an ordinary module
+
+    def exec_module(self, module: ModuleType) -> None:
+        names = NAMES[module.__name__]
+        module.__doc__ = f"Stands for Spark's {module.__name__}: the names are those of dstreams."
+        module.__dict__.update(names, __all__=list(names))
+
+
+_LOADER = _Loader()
+
+
+def _is_below(name: str) -> bool:
+    return name == PACKAGE or name.startswith(f"{PACKAGE}.")
+
+
+def _is_ours(name: str) -> bool:
+    return getattr(sys.modules[name], "__loader__", None) is _LOADER
+
+
+def _missing(fullname: str) -> str:
+    module = fullname.removeprefix(f"{PACKAGE}.").partition(".")[0]
+    has = ", ".join(name.removeprefix(f"{PACKAGE}.") for name in list(NAMES)[1:])
+    why = _ELSEWHERE.get(module, f"of {PACKAGE} it has {has}")
+    return f"dstreams has no {fullname}: {why}"
