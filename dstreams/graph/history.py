@@ -29,7 +29,7 @@ class History:
         self._spark = spark
         self._unpersist = unpersist
         self._rdds: dict[Node, dict[int, RDD[Any] | None]] = {node: {} for node in plan.nodes}
-        self._persisted_here: set[RDD[Any]] = set()
+        self._persisted_here: set[tuple[Node, RDD[Any]]] = set()
         self._lock = RLock()
 
     @property
@@ -89,7 +89,7 @@ class History:
         with self._lock:
             old = self._rdds[node].get(time_ms)
             self._rdds[node][time_ms] = self._persisted(node, rdd)
-            self._release(old)
+            self._release(node, old)
 
     def forget(self, time_ms: int) -> None:
         """Forget what no batch after the one at *time_ms* can ask for."""
@@ -97,7 +97,7 @@ class History:
             for node, plan in self._plan.nodes.items():
                 known = self._rdds[node]
                 for old in [time for time in known if time <= time_ms - plan.remember_ms]:
-                    self._release(known.pop(old))
+                    self._release(node, known.pop(old))
 
     def clear(self) -> None:
         """Forget everything, without a word to Spark: it may have stopped."""
@@ -121,13 +121,17 @@ class History:
         level = self._plan.nodes[node].storage_level
         if level is not None and not _is_persisted(rdd):
             rdd.persist(level)
-            self._persisted_here.add(rdd)
+            self._persisted_here.add((node, rdd))
         return rdd
 
-    def _release(self, rdd: RDD[Any] | None) -> None:
-        """Unpersist what was persisted here; what a user persisted stays as it is."""
-        if rdd in self._persisted_here:
-            self._persisted_here.discard(rdd)
+    def _release(self, node: Node, rdd: RDD[Any] | None) -> None:
+        """Unpersist what was persisted here, and for *node*.
+
+        What a user persisted stays as it is, and so does an RDD that *node* handed on: its parent
+        may be remembered longer.
+        """
+        if rdd is not None and (node, rdd) in self._persisted_here:
+            self._persisted_here.discard((node, rdd))
             if self._unpersist:
                 rdd.unpersist()
 

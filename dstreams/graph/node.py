@@ -13,6 +13,9 @@ from typing import Any, ClassVar, Protocol
 
 from pyspark import RDD, SparkContext, StorageLevel
 
+MEMORY_ONLY_SER = StorageLevel(False, True, False, False, 1)
+"""Serialized, in memory: Spark's level for streams it persists, which PySpark calls MEMORY_ONLY."""
+
 
 class Rdds(Protocol):
     """What a node may ask while it makes an RDD."""
@@ -39,6 +42,10 @@ class Node(ABC):
     asks_itself: ClassVar[bool] = False
     """Whether ``compute`` asks for the stream's own RDD of the batch before."""
 
+    rereads_parents: ClassVar[bool] = False
+    """Whether ``compute`` asks for RDDs of parents that earlier batches asked for, too, so that
+    these are persisted unless the user decides otherwise."""
+
     default_storage: ClassVar[StorageLevel | None] = None
     """Storage level of the stream's RDDs when the user chooses none; None: not persisted."""
 
@@ -54,6 +61,12 @@ class Node(ABC):
     @abstractmethod
     def slide_ms(self) -> int:
         """Milliseconds from one RDD to the next."""
+
+    @property
+    def holder(self) -> Node:
+        """The stream whose RDDs are persisted when this one is to be: itself, or where it only
+        puts RDDs of its parent together, that parent's."""
+        return self
 
     @abstractmethod
     def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:

@@ -15,7 +15,7 @@ from pyspark import StorageLevel
 
 from dstreams.errors import InvalidStreamError
 from dstreams.graph.input import InputDStream
-from dstreams.graph.node import Node
+from dstreams.graph.node import MEMORY_ONLY_SER, Node
 from dstreams.graph.output import OutputOperation
 
 NO_STORAGE = StorageLevel(False, False, False, False, 1)
@@ -121,12 +121,13 @@ class StreamGraph:
                 self._require_checkpoint(node, interval, has_checkpoint_directory)
         remember = self._remember_ms(order, intervals)
         counts: Counter[str] = Counter()
+        levels = self._storage_levels(order)
         nodes: dict[Node, NodePlan] = {}
         for node in order:
             kind = _kind(node)
             nodes[node] = NodePlan(
                 uid=f"{kind}-{counts[kind]}",
-                storage_level=self._storage_level(node),
+                storage_level=levels[node],
                 checkpoint_ms=intervals[node],
                 remember_ms=remember[node],
             )
@@ -146,10 +147,23 @@ class StreamGraph:
             visit(output.parent)
         return list(order)
 
-    def _storage_level(self, node: Node) -> StorageLevel | None:
-        chosen = self.options_of(node).storage_level
-        level = node.default_storage if chosen is None else chosen
-        return None if level is None or level == NO_STORAGE else level
+    def _storage_levels(self, order: list[Node]) -> dict[Node, StorageLevel | None]:
+        """The level of each node: the user's choice, else the node's own, else what readers want.
+
+        A level chosen for a window is one for the stream that it is a window of, unless that has a
+        choice of its own.
+        """
+        levels = {node: node.default_storage for node in order}
+        for node in order:
+            for parent in node.parents if node.rereads_parents else ():
+                if levels[parent.holder] is None:
+                    levels[parent.holder] = MEMORY_ONLY_SER
+        # Children first, so that the choice for the stream itself comes last.
+        for node in reversed(order):
+            chosen = self.options_of(node).storage_level
+            if chosen is not None:
+                levels[node.holder] = chosen
+        return {node: None if level == NO_STORAGE else level for node, level in levels.items()}
 
     def _checkpoint_ms(self, node: Node) -> int | None:
         chosen = self.options_of(node).checkpoint_ms
@@ -174,7 +188,7 @@ class StreamGraph:
                 f"the checkpoint interval of {node.operation} is {interval_ms} ms, which is not a "
                 f"multiple of its slide of {node.slide_ms} ms; set it to {above} ms"
             )
-        if self._storage_level(node) is None and node.must_checkpoint:
+        if self.options_of(node).storage_level == NO_STORAGE and node.must_checkpoint:
             raise InvalidStreamError(
                 f"{node.operation} is checkpointed, but its storage level keeps nothing; "
                 "choose one with persist(level) that does"

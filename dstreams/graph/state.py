@@ -7,15 +7,12 @@ from typing import Any, ClassVar
 
 from pyspark import RDD, StorageLevel
 
-from dstreams.graph.node import Node, Rdds
+from dstreams.graph.node import MEMORY_ONLY_SER, Node, Rdds
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.cogroup import cogroup_with_state
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
 from dstreams.state.update_function import UpdateFunction
-
-MEMORY_ONLY_SER = StorageLevel(False, True, False, False, 1)
-"""Serialized, in memory: Spark's level for state, which PySpark calls MEMORY_ONLY."""
 
 
 @dataclass(frozen=True, eq=False)

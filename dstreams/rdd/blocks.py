@@ -74,6 +74,11 @@ class Block:
         return len(self._data)
 
     @property
+    def data(self) -> bytes:
+        """The encoded block."""
+        return bytes(self._data)
+
+    @property
     def key_column(self) -> memoryview:
         """The pickled keys, to be reused as they are."""
         return self._data[_HEADER.size : self._keys_end]

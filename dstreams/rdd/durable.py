@@ -30,7 +30,7 @@ from checkpoint import (
     write_state_file,
 )
 from dstreams.rdd import jvm
-from dstreams.rdd.blocks import Side, decode_block
+from dstreams.rdd.blocks import decode_block
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks
 from dstreams.rdd.worker import settle_worker
@@ -84,7 +84,7 @@ def read_rdd(spark: SparkContext, files: Files, written: WrittenRdd, like: RDD[A
         count = len(written.files)
         frames = jvm.as_frames(PipelinedRDD(spark.parallelize(range(count), count), task), None)
     if isinstance(like, BlockPairsRDD):
-        return pairs_of_blocks(frames, Side.STATE)
+        return pairs_of_blocks(frames, like.side)
     return jvm.from_frames(frames, like)
 
 

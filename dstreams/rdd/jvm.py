@@ -71,21 +71,30 @@ def partitioner_of(frames: RDD[bytes]) -> StablePartitioner | None:
     return partitioner if isinstance(partitioner, StablePartitioner) else None
 
 
-def unite_frames(first: RDD[bytes], second: RDD[bytes]) -> RDD[bytes]:
-    """Unite two equally partitioned RDDs of frames, partition by partition, without a shuffle.
+def unite_frames(first: RDD[bytes], *others: RDD[bytes]) -> RDD[bytes]:
+    """Unite equally partitioned RDDs of frames, partition by partition, without a shuffle.
 
-    In each partition of the result come the frames of *first*, then those of *second*.
+    In each partition of the result come the frames of *first*, then those of *others* in order.
 
     Raises:
         ValueError: the partitioners differ, here or on the JVM, so that the union is not narrow.
     """
+    if not others:
+        return first
+    partitioners = [frames.partitioner for frames in (first, *others)]
     partitioner = partitioner_of(first)
-    if partitioner is None or partitioner != second.partitioner:
+    if partitioner is None or any(other != partitioner for other in partitioners):
         raise ValueError(
-            f"a narrow union needs equal partitioners, got {partitioner!r} "
-            f"and {second.partitioner!r}"
+            f"a narrow union needs equal partitioners, got {' and '.join(map(repr, partitioners))}"
         )
-    united = _of_frames(first.context, first._jrdd.union(second._jrdd), partitioner)
+    spark = first.context
+    # The union of two is one round trip, that of a list one for each of its members and some more.
+    jrdd = (
+        first._jrdd.union(others[0]._jrdd)
+        if len(others) == 1
+        else spark.union([first, *others])._jrdd
+    )
+    united = _of_frames(spark, jrdd, partitioner)
     if united.getNumPartitions() != partitioner.numPartitions:
         raise ValueError(f"an RDD that claims {partitioner!r} is not partitioned by it")
     return united

@@ -1,0 +1,287 @@
+"""Operations over sliding windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from operator import add, iadd, sub
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyspark import RDD
+
+from dstreams.api.pairs import PairOperations
+from dstreams.api.stream import T_co
+from dstreams.callables import describe
+from dstreams.durations import require_duration_ms
+from dstreams.graph.node import Node
+from dstreams.graph.reduced import ReducedDStream
+from dstreams.graph.reduced_window import ReducedWindowedDStream
+from dstreams.graph.window_times import WindowTimes
+from dstreams.graph.windowed import WindowedDStream
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.reduction import Reduction, UserFunction
+from dstreams.rdd.window_step import WindowFunctions
+
+if TYPE_CHECKING:
+    from dstreams.api.dstream import DStream
+
+H = TypeVar("H", bound=Hashable)
+K = TypeVar("K")
+T = TypeVar("T")
+V = TypeVar("V")
+
+PartitionFunc = Callable[[Any], int] | StablePartitioner
+
+
+class WindowOperations(PairOperations[T_co]):
+    """Operations over the batches of a sliding window.
+
+    A window at time t covers (t - windowDuration, t]; the first windows are shorter. Everywhere
+    *windowDuration* and *slideDuration* are seconds, positive multiples of this stream's slide; a
+    slide of None is this stream's slide, and one that is longer than the window leaves gaps. The
+    batches of this stream, or their reductions, are persisted and remembered for a window.
+    *numPartitions* None means the default parallelism; *partitionFunc* is ``key -> int`` or a
+    :class:`~dstreams.StablePartitioner`, None means :func:`~dstreams.stable_hash`.
+
+    All of them raise InvalidStreamError for durations, functions or partitions that are not what
+    they should be. Semantics: pyspark.streaming.DStream (4.3); with an inverse function, those of
+    org.apache.spark.streaming.dstream.ReducedWindowedDStream (4.3).
+    """
+
+    def window(self, windowDuration: float, slideDuration: float | None = None) -> DStream[T_co]:
+        """Return the stream of all elements of each window, those of the oldest batch first.
+
+        A level that the result is persisted at is one for the batches of this stream. A window
+        without elements has an empty RDD.
+        """
+        operation = self._operation("window")
+        times = self._times(windowDuration, slideDuration, operation)
+        return self._derived(WindowedDStream(self._node, times, operation))
+
+    def reduceByWindow(
+        self: WindowOperations[T],
+        reduceFunc: Callable[[T, T], T],
+        invReduceFunc: Callable[[T, T], T] | None,
+        windowDuration: float,
+        slideDuration: float | None = None,
+    ) -> DStream[T]:
+        """Return the stream of one element for each window: all of its elements reduced.
+
+        Args:
+            reduceFunc: ``(x, y) -> z``, associative and commutative.
+            invReduceFunc: undoes *reduceFunc*: ``(reduced, left) -> reduced``. With it, the result
+                of the window before is made into that of the next, which needs a checkpoint
+                directory. None: each window is reduced anew.
+            windowDuration: seconds.
+            slideDuration: seconds.
+
+        A window without elements has none in the result, too; with *invReduceFunc* that is so only
+        before the first element came: later there is what was left when all was taken away.
+        """
+        self._require_function(reduceFunc, "reduceByWindow", "reduceFunc(x, y) -> z", count=2)
+        return self._reduced_by_window(
+            "reduceByWindow",
+            self.map(_to_one_key),
+            (reduceFunc, invReduceFunc, None),
+            (windowDuration, slideDuration),
+            StablePartitioner(1),
+        ).map(_value)
+
+    def countByWindow(
+        self, windowDuration: float, slideDuration: float | None = None
+    ) -> DStream[int]:
+        """Return the stream of the number of elements of each window, 0 for an empty one.
+
+        Each batch is counted once. It needs a checkpoint directory. Differs from the source
+        before the first element has come, where that has no number.
+        """
+        return self._reduced_by_window(
+            "countByWindow",
+            self.mapPartitions(_size),
+            (add, sub, None),
+            (windowDuration, slideDuration),
+            StablePartitioner(1),
+        ).transform(_total)
+
+    def countByValueAndWindow(
+        self: WindowOperations[H],
+        windowDuration: float,
+        slideDuration: float | None = None,
+        numPartitions: int | None = None,
+        *,
+        partitionFunc: PartitionFunc | None = None,
+    ) -> DStream[tuple[H, int]]:
+        """Return the stream of (value, how often it comes in the window).
+
+        Each batch is counted once. It needs a checkpoint directory.
+
+        State: a number for each value in the window.
+        """
+        name = "countByValueAndWindow"
+        return self._reduced_by_window(
+            name,
+            self.map(_with_one),
+            (add, sub, _is_counted),
+            (windowDuration, slideDuration),
+            self._partitioner(numPartitions, partitionFunc, self._operation(name)),
+        )
+
+    def groupByKeyAndWindow(
+        self: WindowOperations[tuple[K, V]],
+        windowDuration: float,
+        slideDuration: float | None = None,
+        numPartitions: int | None = None,
+        *,
+        partitionFunc: PartitionFunc | None = None,
+    ) -> DStream[tuple[K, list[V]]]:
+        """Return the stream of (key, list of its values in the window).
+
+        The values of an older batch come before those of a younger one; within a batch they are in
+        no defined order. Each batch is grouped and shuffled once, windows only put lists together.
+        Differs from the source in that it needs no checkpoint directory.
+        """
+        name = "groupByKeyAndWindow"
+        return self._reduced_by_window(
+            name,
+            self.mapValues(_as_list),
+            (iadd, None, None),
+            (windowDuration, slideDuration),
+            self._partitioner(numPartitions, partitionFunc, self._operation(name)),
+        )
+
+    def reduceByKeyAndWindow(
+        self: WindowOperations[tuple[K, V]],
+        func: Callable[[V, V], V],
+        invFunc: Callable[[V, V], V] | None,
+        windowDuration: float,
+        slideDuration: float | None = None,
+        numPartitions: int | None = None,
+        filterFunc: Callable[[tuple[K, V]], Any] | None = None,
+        *,
+        partitionFunc: PartitionFunc | None = None,
+    ) -> DStream[tuple[K, V]]:
+        """Return the stream of (key, its values in the window reduced by *func*).
+
+        Each batch is reduced by key and shuffled once. With *invFunc* the result of the window
+        before is made into that of the next: what left is taken away, what entered is added, and
+        the functions are called for those keys only, so that the cost does not grow with the
+        window. Without, each window is reduced anew from the reduced batches.
+
+        Args:
+            func: ``(v, w) -> x``, associative and commutative; may change v in place.
+            invFunc: undoes *func*: ``(reduced, left) -> reduced``, so that
+                ``invFunc(func(x, y), y)`` is x. None: each window is reduced anew.
+            windowDuration: seconds.
+            slideDuration: seconds.
+            numPartitions: partitions of each resulting RDD.
+            filterFunc: ``((key, value)) -> bool``, called for pairs that are new or changed; one
+                that fails it is dropped. With *invFunc* it is dropped from what the next window
+                begins with, too: drop only pairs of which no value is left in the window, such as a
+                count of 0. Without *filterFunc* such pairs stay, each with what is left of its
+                value.
+            partitionFunc: where keys belong.
+
+        Returns:
+            Stream of ``(key, value)``, one RDD for each window; with *invFunc* it is persisted,
+            serialized in memory, and needs a checkpoint directory.
+
+        State: with *invFunc*, one value for each key until *filterFunc* drops it.
+        Semantics: org.apache.spark.streaming.dstream.ReducedWindowedDStream (4.3).
+        """
+        name = "reduceByKeyAndWindow"
+        self._require_function(func, name, "func(v, w) -> x", count=2)
+        return self._reduced_by_window(
+            name,
+            self,
+            (func, invFunc, filterFunc),
+            (windowDuration, slideDuration),
+            self._partitioner(numPartitions, partitionFunc, self._operation(name)),
+        )
+
+    def _reduced_by_window(
+        self,
+        name: str,
+        pairs: WindowOperations[Any],
+        functions: tuple[Any, Any, Any],
+        durations: tuple[float, float | None],
+        partitioner: StablePartitioner,
+    ) -> DStream[Any]:
+        """Return the stream of *pairs* reduced over a window, with or without the inverse.
+
+        Args:
+            name: the operation.
+            pairs: the stream, of this stream's slide.
+            functions: reduce function, its inverse or None, filter or None.
+            durations: of the window and its slide, in seconds.
+            partitioner: where keys belong.
+        """
+        operation = self._operation(name)
+        func, inverse, keeps = functions
+        times = self._times(*durations, operation)
+        reduction = Reduction(func, _where("reduce function", func, operation))
+        if inverse is not None:
+            self._require_function(inverse, name, "inverse(reduced, left) -> reduced", count=2)
+        if keeps is not None:
+            self._require_function(keeps, name, "filterFunc((key, value)) -> bool")
+        batches = ReducedDStream(pairs._node, reduction, partitioner, operation)
+        if inverse is None:
+            window = WindowedDStream(batches, times, operation)
+            reduced = self._derived(ReducedDStream(window, reduction, partitioner, operation))
+            return reduced if keeps is None else reduced.filter(keeps)
+        window_functions = WindowFunctions(
+            reduction,
+            UserFunction(inverse, _where("inverse function", inverse, operation)),
+            None if keeps is None else UserFunction(keeps, _where("filter", keeps, operation)),
+        )
+        node: Node = ReducedWindowedDStream(batches, window_functions, times, operation)
+        return self._derived(node)
+
+    def _times(
+        self, windowDuration: float, slideDuration: float | None, operation: str
+    ) -> WindowTimes:
+        parent_ms = self._node.slide_ms
+        window_ms = require_duration_ms(windowDuration, f"{operation}: windowDuration")
+        slide_ms = (
+            parent_ms
+            if slideDuration is None
+            else require_duration_ms(slideDuration, f"{operation}: slideDuration")
+        )
+        return WindowTimes.checked(window_ms, slide_ms, parent_ms, operation)
+
+
+def _where(role: str, func: Callable[..., Any], operation: str) -> str:
+    return f"{role} {describe(func)} of {operation}"
+
+
+def _to_one_key(value: Any) -> tuple[None, Any]:
+    return None, value
+
+
+def _value(pair: tuple[Any, Any]) -> Any:
+    return pair[1]
+
+
+def _with_one(value: Any) -> tuple[Any, int]:
+    return value, 1
+
+
+def _is_counted(pair: tuple[Any, int]) -> bool:
+    return pair[1] > 0
+
+
+def _as_list(value: Any) -> list[Any]:
+    return [value]
+
+
+def _size(items: Iterable[Any]) -> list[tuple[None, int]]:
+    return [(None, sum(1 for _ in items))]
+
+
+def _sum_of_values(pairs: Iterable[tuple[Any, int]]) -> list[int]:
+    return [sum(count for _, count in pairs)]
+
+
+def _total(counts: RDD[tuple[None, int]]) -> RDD[int]:
+    # Without a partition there is none to say 0.
+    if counts.getNumPartitions() == 0:
+        return counts.context.parallelize([0], 1)
+    return counts.mapPartitions(_sum_of_values)

@@ -1,0 +1,47 @@
+"""ReducedDStream: each batch of a stream of pairs, reduced by key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark import RDD
+
+from dstreams.graph.node import Node, Rdds
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.reduction import Reduction, reduce_pairs
+from dstreams.rdd.shuffle import BlockPairsRDD
+
+
+@dataclass(frozen=True, eq=False)
+class ReducedDStream(Node):
+    """Each key of the parent's RDD once, with its values reduced, in blocks that stay in place.
+
+    Parents: the parent, nothing else. Slide: the parent's. RDD at time t: the parent's RDD at t
+    reduced by key, none where the parent has none. What the parent has partitioned by an equal
+    partitioner is reduced where it is.
+
+    Args:
+        parent: stream of pairs.
+        reduction: the user's function.
+        partitioner: where keys belong.
+        operation: operation and call site.
+    """
+
+    parent: Node
+    reduction: Reduction
+    partitioner: StablePartitioner
+    operation: str
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return (self.parent,)
+
+    @property
+    def slide_ms(self) -> int:
+        return self.parent.slide_ms
+
+    def compute(self, time_ms: int, rdds: Rdds) -> BlockPairsRDD | None:
+        pairs: RDD[object] | None = rdds.at(self.parent, time_ms)
+        if pairs is None:
+            return None
+        return reduce_pairs(pairs, self.reduction, self.partitioner, self.operation)

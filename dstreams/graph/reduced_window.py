@@ -1,0 +1,86 @@
+"""ReducedWindowedDStream: a reduction over a window, made from that of the window before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pyspark import RDD, StorageLevel
+
+from dstreams.graph.node import MEMORY_ONLY_SER, Node, Rdds
+from dstreams.graph.reduced import ReducedDStream
+from dstreams.graph.window_times import WindowTimes
+from dstreams.rdd.blocks import Side
+from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks
+from dstreams.rdd.window_step import WindowFunctions, slide_window
+
+
+@dataclass(frozen=True, eq=False)
+class ReducedWindowedDStream(Node):
+    """The values of each key in a window, reduced: the previous result, minus left, plus entered.
+
+    Parents: the reduction of each batch, nothing else. Slide: that of the window. RDD at time t,
+    ``previous`` being this stream's own RDD at t - slide:
+
+    ========================== ==========================================================
+    key is in                  result
+    ========================== ==========================================================
+    previous                   previous, minus what left if any, plus what entered if any
+    what entered               what entered
+    what left, nothing else    an error: the key was lost
+    ========================== ==========================================================
+
+    The first window has no previous one: its result is what entered. A key stays in the result when
+    all of its values have left, until the filter drops its pair. It is never no RDD. The cost is
+    that of the keys that entered or left, and of copying the rest; it does not grow with the
+    window.
+
+    State: one value for each key until the filter drops it.
+    Semantics: org.apache.spark.streaming.dstream.ReducedWindowedDStream (4.3); differs from it in a
+    gap between windows, whose batches are in no window and so neither enter nor leave.
+
+    Args:
+        reduced: the stream of pairs, reduced by key batch by batch.
+        functions: reduce function, its inverse, and filter.
+        times: the window over it.
+        operation: operation and call site.
+    """
+
+    must_checkpoint: ClassVar[bool] = True
+    asks_itself: ClassVar[bool] = True
+    rereads_parents: ClassVar[bool] = True
+    default_storage: ClassVar[StorageLevel | None] = MEMORY_ONLY_SER
+
+    reduced: ReducedDStream
+    functions: WindowFunctions
+    times: WindowTimes
+    operation: str
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return (self.reduced,)
+
+    @property
+    def slide_ms(self) -> int:
+        return self.times.slide_ms
+
+    def parents_remember_ms(self, remember_ms: int) -> int:
+        return remember_ms + self.times.window_ms
+
+    def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+        previous = self._blocks(rdds.at(self, time_ms - self.slide_ms))
+        left = self._reductions(self.times.left(time_ms), rdds) if previous is not None else []
+        entered = self._reductions(self.times.entered(time_ms), rdds)
+        if previous is None and not entered:
+            return rdds.spark.emptyRDD()
+        blocks = slide_window(self.functions, previous, left=left, entered=entered)
+        return pairs_of_blocks(blocks, Side.STATE)
+
+    def _reductions(self, times: Iterable[int], rdds: Rdds) -> list[RDD[bytes]]:
+        made = (self._blocks(rdds.at(self.reduced, time_ms)) for time_ms in times)
+        return [blocks for blocks in made if blocks is not None]
+
+    def _blocks(self, pairs: RDD[Any] | None) -> RDD[bytes] | None:
+        """The blocks of an RDD; none of one without partitions, which has nothing in it."""
+        return pairs.blocks if isinstance(pairs, BlockPairsRDD) else None

@@ -1,0 +1,73 @@
+"""The arithmetic of windows, once for all of them: which of the parent's times are in, new, gone.
+
+A window at time t covers (t - window, t]: its beginning is out, its end is in. The window before it
+ended one slide earlier. With a window of five slides of the parent and a slide of two::
+
+    previous window      (------------------]                  (t - slide - window, t - slide]
+    window at t                  (------------------]          (t - window, t]
+                         (-left--]          (entered]
+    parent's times    -  1   2   3   4   5   6   7   8  ->     at t = 7: 1 2 left, 6 7 entered
+
+Where the slide is longer than the window there is a gap between the two, whose times are in
+neither, and nothing that the two share: all of the previous window left, all of this one entered::
+
+    previous window      (-------]                             window of two, slide of three
+    window at t                      (-------]
+                         (-left--]   (entered]
+    parent's times    -  1   2   3   4   5   6   7   8  ->     at t = 5: 1 2 left, 4 5 entered
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dstreams.durations import require_multiple
+
+
+@dataclass(frozen=True)
+class WindowTimes:
+    """A window that slides over a stream.
+
+    The ranges that it gives are of the parent's times in order. At the beginning of a stream some
+    of them are at zero time or before, where no stream has an RDD: first windows are shorter.
+
+    Args:
+        window_ms: how much a window covers.
+        slide_ms: from one window to the next.
+        parent_slide_ms: from one RDD of the parent to the next; the two others are multiples of it.
+    """
+
+    window_ms: int
+    slide_ms: int
+    parent_slide_ms: int
+
+    @classmethod
+    def checked(
+        cls, window_ms: int, slide_ms: int, parent_slide_ms: int, operation: str
+    ) -> WindowTimes:
+        """Return the window if it can slide over the parent.
+
+        Raises:
+            InvalidStreamError: the window or its slide is no multiple of the parent's slide.
+        """
+        for name, duration_ms in (("windowDuration", window_ms), ("slideDuration", slide_ms)):
+            require_multiple(
+                duration_ms, parent_slide_ms, f"{operation}: {name}", "the parent stream's slide"
+            )
+        return cls(window_ms, slide_ms, parent_slide_ms)
+
+    def current(self, time_ms: int) -> range:
+        """Times in the window at *time_ms*."""
+        return self._after(time_ms - self.window_ms, time_ms)
+
+    def entered(self, time_ms: int) -> range:
+        """Times in the window at *time_ms* that were not in the one before."""
+        return self._after(time_ms - min(self.slide_ms, self.window_ms), time_ms)
+
+    def left(self, time_ms: int) -> range:
+        """Times in the window before the one at *time_ms* that are no longer in this one."""
+        previous_ms = time_ms - self.slide_ms
+        return self._after(previous_ms - self.window_ms, min(previous_ms, time_ms - self.window_ms))
+
+    def _after(self, after_ms: int, upto_ms: int) -> range:
+        return range(after_ms + self.parent_slide_ms, upto_ms + 1, self.parent_slide_ms)

@@ -1,0 +1,57 @@
+"""WindowedDStream: what a stream had within a sliding window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pyspark import RDD
+
+from dstreams.graph.node import Node, Rdds
+from dstreams.graph.window_times import WindowTimes
+from dstreams.rdd.union import unite
+
+
+@dataclass(frozen=True, eq=False)
+class WindowedDStream(Node):
+    """The union of the parent's RDDs in a window, oldest first.
+
+    Parents: the parent, nothing else. Slide: that of the window. RDD at time t: union of the
+    parent's RDDs at times in (t - window, t], left out where it has none; an empty RDD when it has
+    none at all, never no RDD. The union has the partitioner that all of them share.
+
+    The parent's RDDs are persisted, and remembered for a window longer than this stream's: each is
+    made once and read by every window that it is in. This stream itself is never persisted.
+
+    Semantics: org.apache.spark.streaming.dstream.WindowedDStream (4.3).
+
+    Args:
+        parent: any stream.
+        times: the window over it.
+        operation: operation and call site.
+    """
+
+    rereads_parents: ClassVar[bool] = True
+
+    parent: Node
+    times: WindowTimes
+    operation: str
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return (self.parent,)
+
+    @property
+    def slide_ms(self) -> int:
+        return self.times.slide_ms
+
+    @property
+    def holder(self) -> Node:
+        return self.parent.holder
+
+    def parents_remember_ms(self, remember_ms: int) -> int:
+        return remember_ms + self.times.window_ms
+
+    def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+        made = [rdds.at(self.parent, parents_ms) for parents_ms in self.times.current(time_ms)]
+        return unite(rdds.spark, [rdd for rdd in made if rdd is not None])

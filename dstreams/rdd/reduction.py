@@ -1,0 +1,192 @@
+"""Reducing pairs by key into columnar blocks: each key once, in the place where it belongs.
+
+The result is made of blocks that stay where they are: what is reduced over a window is reduced from
+them without a shuffle. Every partition ends with a mark, so that whoever reads the partitions of
+several such RDDs, one after the other, knows where each of them ends.
+
+>>> from dstreams.rdd.partitioner import StablePartitioner
+>>> from dstreams.rdd.reduction import Reduction, reduce_pairs
+>>> ones = spark.parallelize([("a", 1), ("b", 1), ("a", 1)])
+>>> counts = reduce_pairs(ones, Reduction(lambda v, w: v + w, "my sum"), StablePartitioner(2))
+>>> sorted(counts.collect())
+[('a', 2), ('b', 1)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from pyspark import RDD
+from pyspark.rdd import PipelinedRDD
+
+from dstreams.rdd import jvm
+from dstreams.rdd.blocks import (
+    BlockBuilder,
+    Side,
+    UnpicklableError,
+    decode_block,
+    encode_block,
+    shorten,
+)
+from dstreams.rdd.cogroup import UpdateError
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks, require_pair, shuffle_pairs
+from dstreams.rdd.worker import settle_worker
+
+END: Final = encode_block(Side.BATCH, [], [])
+"""The mark that ends a partition: the only block without rows."""
+
+_CHUNK_ROWS = 1000
+_MOST_KEYS = 100_000
+"""Keys that are held back for reduction before the shuffle; then they go out and others come."""
+
+
+@dataclass(frozen=True)
+class UserFunction:
+    """A user's function that is called for a key at a time.
+
+    Args:
+        func: the function.
+        where: operation and function, for error messages.
+    """
+
+    func: Callable[..., Any]
+    where: str
+
+    def failed(self, key: Any, error: Exception) -> UpdateError:
+        """Return what to raise for an *error* that came up with *key*."""
+        try:
+            {key}  # noqa: B018 - hashed as a dict would
+        except TypeError as unhashable:
+            return UpdateError(
+                f"{self.where}: the key {shorten(key)} cannot be placed: {unhashable}; use an "
+                "immutable value, for example tuple(key) for a list or frozenset(key) for a set"
+            )
+        text = str(error)
+        said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        return UpdateError(f"{self.where} failed for key {shorten(key)}: {said}")
+
+
+@dataclass(frozen=True)
+class Reduction(UserFunction):
+    """A user's function that makes one value of two.
+
+    It is ``(v, w) -> x``, associative and commutative, and may change v in place.
+    """
+
+    def merge(self, total: dict[Any, Any], keys: Iterable[Any], values: Iterable[Any]) -> None:
+        """Reduce *values* into *total*, by key.
+
+        Raises:
+            UpdateError: the function failed, or a key cannot be looked up; the message names it.
+        """
+        func = self.func
+        key: Any = None
+        try:
+            for key, value in zip(keys, values, strict=True):
+                if key in total:
+                    total[key] = func(total[key], value)
+                else:
+                    total[key] = value
+        except Exception as error:
+            raise self.failed(key, error) from error
+
+
+def reduce_pairs(
+    rdd: RDD[Any], reduction: Reduction, partitioner: StablePartitioner, operation: str = "reduce"
+) -> BlockPairsRDD:
+    """Reduce the values of each key: first where they are, then where their key belongs.
+
+    Args:
+        rdd: pairs. When it is partitioned by an equal partitioner, nothing is moved.
+        reduction: the function.
+        partitioner: says where a key belongs; claimed by the result.
+        operation: who asks, for error messages.
+
+    Returns:
+        Pairs in blocks, each key once, and a mark at the end of each partition.
+
+    Raises:
+        TypeError: in the task, for a record that is no pair or a key that cannot be placed.
+        UpdateError: in the task, when the function fails.
+    """
+    if rdd.partitioner == partitioner:
+        if isinstance(rdd, BlockPairsRDD):
+            reduced = PipelinedRDD(rdd.blocks, _ReduceBlocks(reduction), True)
+        else:
+            reduced = PipelinedRDD(rdd, _ReducePairs(reduction, operation), True)
+    else:
+        combined = PipelinedRDD(rdd, _CombinePairs(reduction, operation))
+        moved = shuffle_pairs(combined, partitioner, Side.BATCH, operation)
+        reduced = PipelinedRDD(moved, _ReduceBlocks(reduction), True)
+    return pairs_of_blocks(jvm.as_frames(reduced, partitioner), Side.BATCH)
+
+
+@dataclass(frozen=True)
+class _CombinePairs:
+    """Task: pairs -> pairs, fewer where a key comes several times."""
+
+    reduction: Reduction
+    operation: str
+
+    def __call__(self, _: int, records: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        settle_worker()
+        total: dict[Any, Any] = {}
+        for keys, values in _columns(records, self.operation):
+            self.reduction.merge(total, keys, values)
+            if len(total) >= _MOST_KEYS:
+                yield from total.items()
+                total = {}
+        yield from total.items()
+
+
+@dataclass(frozen=True)
+class _ReducePairs:
+    """Task: pairs that are in their partition already -> reduced blocks."""
+
+    reduction: Reduction
+    operation: str
+
+    def __call__(self, _: int, records: Iterable[Any]) -> Iterator[bytes]:
+        settle_worker()
+        total: dict[Any, Any] = {}
+        for keys, values in _columns(records, self.operation):
+            self.reduction.merge(total, keys, values)
+        yield from _blocks(total, self.reduction.where)
+
+
+@dataclass(frozen=True)
+class _ReduceBlocks:
+    """Task: blocks -> reduced blocks."""
+
+    reduction: Reduction
+
+    def __call__(self, _: int, frames: Iterable[bytes]) -> Iterator[bytes]:
+        settle_worker()
+        total: dict[Any, Any] = {}
+        for block in map(decode_block, frames):
+            if block.rows:
+                self.reduction.merge(total, block.keys(), block.values())
+        yield from _blocks(total, self.reduction.where)
+
+
+def _columns(records: Iterable[Any], operation: str) -> Iterator[tuple[list[Any], list[Any]]]:
+    remaining = iter(records)
+    while chunk := list(islice(remaining, _CHUNK_ROWS)):
+        for record in chunk:
+            if record.__class__ is not tuple or len(record) != 2:
+                require_pair(record, operation)
+        yield [record[0] for record in chunk], [record[1] for record in chunk]
+
+
+def _blocks(total: dict[Any, Any], where: str) -> Iterator[bytes]:
+    builder = BlockBuilder(Side.BATCH)
+    try:
+        yield from builder.extend(total.keys(), total.values())
+        yield from builder.flush()
+    except UnpicklableError as error:
+        raise UpdateError(f"{where}: {error}") from error
+    yield END

@@ -1,0 +1,44 @@
+"""The union of many RDDs, which keeps what they have in common: their place and their form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark import RDD, SparkContext
+
+from dstreams.rdd import jvm
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks
+
+
+def unite(spark: SparkContext, rdds: list[RDD[Any]]) -> RDD[Any]:
+    """Return the union of *rdds* in order.
+
+    When all are partitioned alike, so is the union, and it is narrow: each of its partitions holds
+    the same partition of all of them. When all have their pairs in blocks, so has the union.
+
+    Args:
+        spark: their context.
+        rdds: any number; the union of none is an RDD without partitions.
+    """
+    if len(rdds) < 2:
+        return rdds[0] if rdds else spark.emptyRDD()
+    blocks = [rdd for rdd in rdds if isinstance(rdd, BlockPairsRDD)]
+    partitioner = _shared_partitioner(rdds)
+    if (
+        len(blocks) == len(rdds)
+        and isinstance(partitioner, StablePartitioner)
+        and len({rdd.side for rdd in blocks}) == 1
+    ):
+        united = jvm.unite_frames(*(rdd.blocks for rdd in blocks))
+        return pairs_of_blocks(united, blocks[0].side)
+    union: RDD[Any] = spark.union(rdds)
+    # The JVM may not see that partitioners are equal: then the union has more partitions.
+    if partitioner is not None and union.getNumPartitions() == partitioner.numPartitions:
+        union.partitioner = partitioner
+    return union
+
+
+def _shared_partitioner(rdds: list[RDD[Any]]) -> Any:
+    first = rdds[0].partitioner
+    return first if all(rdd.partitioner == first for rdd in rdds) else None

@@ -1,0 +1,250 @@
+"""The step from one window to the next: what entered is added, what left is taken away.
+
+The result of the previous window stands in blocks, and so does the reduction of each batch
+(:mod:`dstreams.rdd.reduction`). All are placed by one partitioner, so their union is narrow: a
+batch is shuffled once, when it is reduced, and never moved again. The user's functions are called
+for the keys that entered or left; the rest of the result passes through as it is.
+
+>>> from dstreams.rdd.reduction import Reduction, reduce_pairs
+>>> from dstreams.rdd.window_step import WindowFunctions, slide_window
+>>> plus, minus = Reduction(operator.add, "my plus"), Reduction(operator.sub, "my minus")
+>>> functions = WindowFunctions(plus, minus)
+>>> first = reduce_pairs(monday, plus, partitioner)
+>>> second = reduce_pairs(tuesday, plus, partitioner)
+>>> window = slide_window(functions, None, left=[], entered=[first.blocks])
+>>> window = slide_window(functions, window, left=[first.blocks], entered=[second.blocks])
+>>> dict(pairs_of_blocks(window, Side.STATE).collect())
+{'a': 0, 'b': 7}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import compress, count
+from typing import Any, Final
+
+from pyspark import RDD
+from pyspark.rdd import PipelinedRDD
+
+from dstreams.rdd import jvm
+from dstreams.rdd.blocks import (
+    MAX_BYTES,
+    MAX_ROWS,
+    TARGET_BYTES,
+    Block,
+    BlockBuilder,
+    Side,
+    UnpicklableError,
+    decode_block,
+    encode_block,
+    shorten,
+)
+from dstreams.rdd.cogroup import UpdateError
+from dstreams.rdd.reduction import Reduction, UserFunction
+from dstreams.rdd.worker import settle_worker
+
+_NOTHING: Final = object()
+
+Columns = tuple[list[Any], list[Any]]
+
+
+@dataclass(frozen=True)
+class WindowFunctions:
+    """What is done to the value of a key when its window slides.
+
+    Args:
+        reduction: adds what entered.
+        inverse: ``(value, left) -> value``, takes away what left.
+        keeps: ``((key, value)) -> bool``; a pair that fails it is dropped from the result, and with
+            it from what the next window begins with. It is called for pairs that changed. None:
+            all are kept.
+    """
+
+    reduction: Reduction
+    inverse: UserFunction
+    keeps: UserFunction | None = None
+
+
+def slide_window(
+    functions: WindowFunctions,
+    previous: RDD[bytes] | None,
+    *,
+    left: list[RDD[bytes]],
+    entered: list[RDD[bytes]],
+) -> RDD[bytes]:
+    """Return the blocks of a window, made from those of the window before it.
+
+    Args:
+        functions: the user's functions.
+        previous: the result for the window before, None when there is none.
+        left: reductions of what left the window, none when there is no previous window.
+        entered: reductions of what entered it. All RDDs have one partitioner, and there is at least
+            one of them.
+
+    Returns:
+        Blocks of pairs of key and value (:attr:`~dstreams.rdd.blocks.Side.STATE`), each key once.
+    """
+    inputs = [*left, *entered, *([] if previous is None else [previous])]
+    united = jvm.unite_frames(*inputs)
+    task = WindowStep(functions, len(left), len(entered))
+    return jvm.as_frames(PipelinedRDD(united, task, True), jvm.partitioner_of(united))
+
+
+@dataclass(frozen=True)
+class WindowStep:
+    """Task: reductions of what left, of what entered, previous result -> result.
+
+    Args:
+        functions: the user's functions.
+        left: how many reductions left.
+        entered: how many entered.
+    """
+
+    functions: WindowFunctions
+    left: int
+    entered: int
+
+    def __call__(self, _: int, frames: Iterable[bytes]) -> Iterator[bytes]:
+        settle_worker()
+        blocks = map(decode_block, frames)
+        reduction = self.functions.reduction
+        slide = _Slide(
+            self.functions,
+            _reduced(blocks, self.left, reduction),
+            _reduced(blocks, self.entered, reduction),
+        )
+        try:
+            yield from slide.blocks(blocks)
+        except UnpicklableError as error:
+            raise UpdateError(f"{reduction.where}: {error}") from error
+
+
+def _reduced(blocks: Iterator[Block], count: int, reduction: Reduction) -> dict[Any, Any]:
+    """Read the next *count* partitions of reductions, each up to its mark."""
+    total: dict[Any, Any] = {}
+    while count:
+        block = next(blocks)
+        if block.rows:
+            reduction.merge(total, block.keys(), block.values())
+        else:
+            count -= 1
+    return total
+
+
+class _Slide:
+    """One partition of a window that slides.
+
+    Args:
+        functions: the user's functions.
+        left: what left, reduced by key; emptied as its keys are found.
+        entered: what entered, likewise.
+    """
+
+    def __init__(
+        self, functions: WindowFunctions, left: dict[Any, Any], entered: dict[Any, Any]
+    ) -> None:
+        self._functions = functions
+        self._left = left
+        self._entered = entered
+        self._touched = left.keys() | entered.keys()
+        self._gathered = BlockBuilder(Side.STATE)
+
+    def blocks(self, previous: Iterator[Block]) -> Iterator[bytes]:
+        """Yield the blocks of the result."""
+        for block in previous:
+            # Small blocks are put together, so that a long run does not fragment the result.
+            if block.rows >= MAX_ROWS // 8 or block.size >= TARGET_BYTES // 8:
+                yield from self._large(block)
+            else:
+                keys, values = block.keys(), block.values()
+                dropped = self._change(keys, values, self._touched_rows(keys))
+                yield from self._gathered.extend(*_without(keys, values, dropped))
+        keys, values = self._new()
+        yield from self._gathered.extend(*_without(keys, values, self._dropped(keys, values)))
+        yield from self._gathered.flush()
+
+    def _large(self, block: Block) -> Iterator[bytes]:
+        """Yield a large block as it is, or with new values beside the keys that it has."""
+        keys = block.keys()
+        rows = self._touched_rows(keys)
+        if not rows:
+            yield block.data
+            return
+        values = block.values()
+        dropped = self._change(keys, values, rows)
+        if not dropped:
+            changed = encode_block(Side.STATE, keys, values, block.key_column)
+            if len(changed) <= MAX_BYTES or block.rows == 1:
+                yield changed
+                return
+        yield from self._gathered.extend(*_without(keys, values, dropped))
+
+    def _touched_rows(self, keys: list[Any]) -> list[int]:
+        return list(compress(count(), map(self._touched.__contains__, keys)))
+
+    def _change(self, keys: list[Any], values: list[Any], rows: list[int]) -> list[int]:
+        """Change the values of *rows* in place; returns which of them are to be dropped."""
+        inverse, reduction = self._functions.inverse, self._functions.reduction
+        subtract, add = inverse.func, reduction.func
+        left, entered = self._left, self._entered
+        row, function = 0, inverse
+        try:
+            for row in rows:
+                key, function = keys[row], inverse
+                gone = left.pop(key, _NOTHING)
+                if gone is not _NOTHING:
+                    values[row] = subtract(values[row], gone)
+                function = reduction
+                come = entered.pop(key, _NOTHING)
+                if come is not _NOTHING:
+                    values[row] = add(values[row], come)
+        except Exception as error:
+            raise function.failed(keys[row], error) from error
+        return self._dropped(keys, values, rows)
+
+    def _dropped(
+        self, keys: list[Any], values: list[Any], rows: Iterable[int] | None = None
+    ) -> list[int]:
+        """Return which of *rows* the filter drops; None: of all."""
+        keeps = self._functions.keeps
+        if keeps is None:
+            return []
+        dropped = []
+        row = 0
+        try:
+            for row in range(len(keys)) if rows is None else rows:
+                if not keeps.func((keys[row], values[row])):
+                    dropped.append(row)
+        except Exception as error:
+            raise keeps.failed(keys[row], error) from error
+        return dropped
+
+    def _new(self) -> Columns:
+        """Return what entered with keys that the previous result does not have."""
+        for key in self._left:
+            if key not in self._entered:
+                raise self._never_was(key)
+        return list(self._entered.keys()), list(self._entered.values())
+
+    def _never_was(self, key: Any) -> UpdateError:
+        filtered = (
+            ""
+            if self._functions.keeps is None
+            else ", or did filterFunc drop it while the window still had values of it"
+        )
+        return UpdateError(
+            f"{self._functions.reduction.where}: values of the key {shorten(key)} leave the "
+            "window, but neither the previous window nor what enters has a value for it; do keys "
+            f"of type {type(key).__name__} compare and hash consistently, in every "
+            f"process{filtered}?"
+        )
+
+
+def _without(keys: list[Any], values: list[Any], rows: list[int]) -> Columns:
+    """Return the columns without *rows*, which are in order."""
+    if not rows:
+        return keys, values
+    dropped = set(rows)
+    kept = [row for row in range(len(keys)) if row not in dropped]
+    return [keys[row] for row in kept], [values[row] for row in kept]
