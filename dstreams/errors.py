@@ -6,6 +6,7 @@ StreamLifecycleError     change the order of calls: after start, after stop, two
 EnvironmentNotReadyError change the machine: Java or Spark is missing or too old
 BatchFailedError         look at the batch: the cause is the exception of the user's code
 DurabilityError          look at the storage: state could not be made durable; the stream stopped
+RestartError             look at the checkpoint directory: what is there cannot be taken up
 SourceError              look at the source: a directory, a socket, a line that is too long
 ======================== ==============================================================
 
@@ -31,6 +32,10 @@ class StreamLifecycleError(StreamError, RuntimeError):
 
 class EnvironmentNotReadyError(StreamError, RuntimeError):
     """Java, Spark or Python on this machine cannot run dstreams."""
+
+
+class RestartError(StreamError, RuntimeError):
+    """An earlier run left state in the checkpoint directory that this one cannot go on from."""
 
 
 class SourceError(StreamError, RuntimeError):

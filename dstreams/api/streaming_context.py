@@ -16,6 +16,7 @@ from pyspark import RDD, SparkContext
 from checkpoint import open_files
 from dstreams.api.dstream import DStream
 from dstreams.api.inputs import InputMethods
+from dstreams.api.life_cycle import LifeCycleMethods
 from dstreams.api.stream import Stream
 from dstreams.callables import call_site, require_arity
 from dstreams.clock import Clock, SystemClock
@@ -48,7 +49,7 @@ class StreamingContextState(str, Enum):
     STOPPED = "STOPPED"
 
 
-class StreamingContext(InputMethods):
+class StreamingContext(InputMethods, LifeCycleMethods):
     """Defines streams on a SparkContext, and runs them batch by batch.
 
     >>> ssc = StreamingContext(sc, 1)
@@ -315,11 +316,6 @@ class StreamingContext(InputMethods):
     def getState(self) -> StreamingContextState:
         """Return where the context is in its life."""
         return self._state
-
-    @classmethod
-    def getActive(cls) -> StreamingContext | None:
-        """Return the context of this process that is started and not stopped, if there is one."""
-        return cls._active
 
     # Below the surface -----------------------------------------------------------------------
 

@@ -1,0 +1,276 @@
+"""X-12: getOrCreate, getActive and getActiveOrCreate, by what the checkpoint directory holds."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import SparkContext
+
+from dstreams import (
+    InvalidStreamError,
+    RestartError,
+    StreamingContext,
+    StreamingContextState,
+    StreamLifecycleError,
+)
+from tests.dstreams.api.conftest import MakeContext
+
+
+def add(values: list[int], state: int | None) -> int:
+    return sum(values) + (state or 0)
+
+
+class SetUp:
+    """A factory as programs have one: defines a stateful stream, and counts its calls."""
+
+    def __init__(self, make_ssc: MakeContext) -> None:
+        self._make_ssc = make_ssc
+        self.calls = 0
+
+    def __call__(self) -> StreamingContext:
+        self.calls += 1
+        ssc = self._make_ssc()
+        ssc.queueStream([[("a", 1)], [("a", 1)]]).updateStateByKey(add).checkpoint(1).pprint()
+        return ssc
+
+
+@pytest.fixture
+def setup(make_ssc: MakeContext) -> SetUp:
+    return SetUp(make_ssc)
+
+
+def nothing(directory: Path) -> None:
+    pass
+
+
+def empty(directory: Path) -> None:
+    directory.mkdir()
+
+
+def files_of_others(directory: Path) -> None:
+    """What is no run of ours and no checkpoint of Spark's: a directory may have other uses."""
+    (directory / "6b1f0c5e-uuid" / "rdd-7").mkdir(parents=True)
+    (directory / "6b1f0c5e-uuid" / "rdd-7" / "part-00000").touch()
+    (directory / "checkpoint-notes.txt").touch()
+    (directory / "streams.txt").touch()
+
+
+def run_without_files(directory: Path) -> None:
+    """A run that ended before any state was due left its directory, and nothing to go on from."""
+    (directory / "stream-1000-0123abcd").mkdir(parents=True)
+
+
+@pytest.mark.parametrize("before", [nothing, empty, files_of_others, run_without_files])
+@pytest.mark.parametrize("create_on_error", [False, True])
+def test_x_12_where_nothing_was_left_the_setup_is_called(
+    setup: SetUp,
+    tmp_path: Path,
+    before: Callable[[Path], None],
+    create_on_error: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Once, without a word, and the directory is that of the context."""
+    directory = tmp_path / "here"
+    before(directory)
+    with caplog.at_level(logging.WARNING, "dstreams"):
+        ssc = StreamingContext.getOrCreate(str(directory), setup, createOnError=create_on_error)
+    assert caplog.messages == []
+    assert setup.calls == 1
+    assert ssc.getState() is StreamingContextState.INITIALIZED
+    ssc.step()
+    assert list(directory.glob("stream-*/commits/*.commit")) != []
+
+
+def test_x_12_a_directory_that_the_setup_chose_is_replaced(setup: SetUp, tmp_path: Path) -> None:
+    """As in pyspark.streaming, the path that is asked for counts."""
+
+    def elsewhere() -> StreamingContext:
+        ssc = setup()
+        ssc.checkpoint(str(tmp_path / "elsewhere"))
+        return ssc
+
+    ssc = StreamingContext.getOrCreate(str(tmp_path / "here"), elsewhere)
+    ssc.step()
+    assert list((tmp_path / "here").glob("stream-*/commits/*.commit")) != []
+    assert list((tmp_path / "elsewhere").glob("stream-*")) == []
+
+
+def test_x_12_a_directory_that_the_setup_has_set_is_not_set_again(
+    setup: SetUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs call checkpoint() in the factory; a second call would do no good."""
+    here = str(tmp_path / "here")
+    called: list[str] = []
+    checkpoint = StreamingContext.checkpoint
+
+    def note(self: StreamingContext, directory: str) -> None:
+        called.append(directory)
+        checkpoint(self, directory)
+
+    def with_checkpoint() -> StreamingContext:
+        ssc = setup()
+        ssc.checkpoint(here)
+        return ssc
+
+    monkeypatch.setattr(StreamingContext, "checkpoint", note)
+    StreamingContext.getOrCreate(here, with_checkpoint)
+    assert called == [here]
+
+
+@pytest.fixture
+def left_behind(setup: SetUp, tmp_path: Path) -> Path:
+    """A directory where a run has committed state at 1000 and 2000 ms."""
+    ssc = StreamingContext.getOrCreate(str(tmp_path / "here"), setup)
+    ssc.step(2)
+    ssc.stop(stopSparkContext=False)
+    setup.calls = 0
+    return tmp_path / "here"
+
+
+@pytest.mark.parametrize("call", ["getOrCreate", "getActiveOrCreate"])
+def test_x_12_state_of_an_earlier_run_is_never_passed_over(
+    setup: SetUp, left_behind: Path, call: str
+) -> None:
+    """The error says what is there and how to begin anew, and nothing has been set up."""
+    with pytest.raises(RestartError) as raised:
+        getattr(StreamingContext, call)(str(left_behind), setup)
+    assert re.fullmatch(
+        rf"the checkpoint directory '{left_behind}' holds files of stream-0-\w{{8}}, with state up "
+        r"to the batch at 2000 ms \(.*\), and to go on from files is not there yet; begin without "
+        r"that state by createOnError=True, by another directory, or by removing this one",
+        str(raised.value),
+    )
+    assert setup.calls == 0
+
+
+def test_x_12_beginning_anew_on_request(
+    setup: SetUp, left_behind: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With createOnError the setup is called, the log says what is left, and nothing is touched."""
+    before = {path: path.read_bytes() for path in left_behind.rglob("*") if path.is_file()}
+    with caplog.at_level(logging.WARNING, "dstreams"):
+        ssc = StreamingContext.getOrCreate(str(left_behind), setup, createOnError=True)
+    (message,) = caplog.messages
+    assert re.match(rf"beginning anew; {left_behind} holds files of stream-0-\w{{8}}, ", message)
+    assert setup.calls == 1
+    ssc.step()
+    assert {path: path.read_bytes() for path in before} == before
+    ssc.stop(stopSparkContext=False)
+    with pytest.raises(RestartError, match=r"holds files of stream-0-\w{8} and 1 more runs, "):
+        StreamingContext.getOrCreate(str(left_behind), setup)
+
+
+def test_x_12_files_without_committed_state(setup: SetUp, tmp_path: Path) -> None:
+    """They are of a run that failed on the way: that is no reason for silence."""
+    run = tmp_path / "stream-1000-0123abcd" / "log"
+    run.mkdir(parents=True)
+    (run / "1").touch()
+    with pytest.raises(RestartError, match="stream-1000-0123abcd, without committed state, and"):
+        StreamingContext.getOrCreate(str(tmp_path), setup)
+
+
+@pytest.mark.parametrize("name", ["checkpoint-1700000000000", "checkpoint-1700000000000.bk"])
+def test_x_12_a_checkpoint_of_spark(setup: SetUp, tmp_path: Path, name: str) -> None:
+    """What pyspark.streaming left before the program moved here is not passed over either."""
+    (tmp_path / name).touch()
+    with pytest.raises(RestartError, match=f"holds {name}, a checkpoint of Spark's own streaming"):
+        StreamingContext.getOrCreate(str(tmp_path), setup)
+    assert setup.calls == 0
+
+
+@pytest.mark.parametrize("wrong", ["", None, 1])
+def test_x_12_the_path_must_be_one(setup: SetUp, wrong: Any) -> None:
+    """Anything else is refused before anything is set up."""
+    with pytest.raises(InvalidStreamError, match="checkpointPath must be a path or URL, got "):
+        StreamingContext.getOrCreate(wrong, setup)
+    assert setup.calls == 0
+
+
+@pytest.mark.parametrize("make", [lambda path: str(path / "file" / "in"), lambda _: "hdfs://a/b"])
+def test_x_12_the_path_must_be_usable(
+    setup: SetUp, tmp_path: Path, make: Callable[[Path], str]
+) -> None:
+    """A directory that cannot hold state is refused with the reason, not taken for an empty one."""
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidStreamError, match=r"the checkpoint directory .* cannot be used: "):
+        StreamingContext.getOrCreate(make(tmp_path), setup)
+    assert setup.calls == 0
+
+
+CALLS: dict[str, Callable[[str | None, Any], StreamingContext]] = {
+    "getOrCreate": StreamingContext.getOrCreate,
+    "getActiveOrCreate": StreamingContext.getActiveOrCreate,
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_x_12_what_the_setup_returns_is_checked(tmp_path: Path, call: str) -> None:
+    """A factory that forgot its return is told so, by name."""
+
+    def forgetful() -> None:
+        pass
+
+    with pytest.raises(InvalidStreamError) as raised:
+        CALLS[call](str(tmp_path), forgetful)
+    assert re.fullmatch(
+        r"setupFunc must return the StreamingContext that it sets up, but .*forgetful:\d+ returned "
+        r"NoneType; end it with: return ssc",
+        str(raised.value),
+    )
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("wrong", [None, 1, "setup", lambda ssc: ssc])
+def test_x_12_the_setup_must_be_callable(tmp_path: Path, call: str, wrong: Any) -> None:
+    """What cannot be called without arguments is refused, also while a context is active."""
+    with pytest.raises(InvalidStreamError, match=rf"{call} .*f\(\) -> StreamingContext"):
+        CALLS[call](str(tmp_path), wrong)
+
+
+def test_x_12_a_setup_that_started_its_context(setup: SetUp, tmp_path: Path) -> None:
+    """It is too late for a directory, which is an error as everywhere after the start."""
+
+    def too_early() -> StreamingContext:
+        ssc = setup()
+        ssc.checkpoint(str(tmp_path / "elsewhere"))
+        ssc.step()
+        return ssc
+
+    with pytest.raises(StreamLifecycleError, match="the checkpoint directory cannot be set after"):
+        StreamingContext.getOrCreate(str(tmp_path / "here"), too_early)
+
+
+def test_x_12_the_spark_context_is_used_again(
+    sc: SparkContext, setup: SetUp, tmp_path: Path
+) -> None:
+    """A setup on an existing SparkContext keeps it."""
+    ssc = StreamingContext.getOrCreate(str(tmp_path), setup)
+    assert ssc.sparkContext is sc
+    assert StreamingContext.getActive() is None
+
+
+def test_x_12_the_active_context_comes_first(setup: SetUp, tmp_path: Path) -> None:
+    """getActiveOrCreate returns it, whatever the directory holds; when it stopped, another one."""
+    here = str(tmp_path / "here")
+    first = StreamingContext.getActiveOrCreate(here, setup)
+    first.step()
+    assert StreamingContext.getActive() is first
+    assert StreamingContext.getActiveOrCreate(here, setup) is first
+    assert StreamingContext.getActiveOrCreate(None, setup) is first
+    assert setup.calls == 1
+    first.stop(stopSparkContext=False)
+    assert StreamingContext.getActive() is None
+    second = StreamingContext.getActiveOrCreate(str(tmp_path / "there"), setup)
+    assert second is not first
+
+
+def test_x_12_no_directory(setup: SetUp) -> None:
+    """With None getActiveOrCreate calls the setup, and sets no directory."""
+    ssc = StreamingContext.getActiveOrCreate(None, setup)
+    assert setup.calls == 1
+    assert ssc._checkpoint_directory is None
