@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -17,8 +18,8 @@ def lineage_of(rdd: RDD[Any]) -> list[str]:
 
 
 def shuffles_in(rdd: RDD[Any]) -> int:
-    """Return how many shuffles the lineage of an RDD has."""
-    return sum("ShuffledRDD" in line for line in lineage_of(rdd))
+    """Return how many shuffles the lineage of an RDD has, one that is used twice counted once."""
+    return len(set(re.findall(r"ShuffledRDD\[\d+\]", "\n".join(lineage_of(rdd)))))
 
 
 def bytes_shuffled(spark: SparkContext, action: Callable[[], object]) -> int:
