@@ -22,7 +22,9 @@ class InputInfo:
     Args:
         stream_id: 0, 1, 2, ... in order of definition.
         name: the source's name.
-        records: how many records that is, None where counting would have cost a job.
+        records: how many records that is; None where counting beforehand would cost a job. The
+            jobs of the batch count those: it is known when the batch has run, unless the input was
+            not read, or not to its end, as by ``take``.
         description: the same for people, one line.
     """
 
@@ -74,8 +76,8 @@ class BatchInfo:
     Args:
         batch_id: 0 for the first batch of the stream, then 1, 2, ...
         batch_time_ms: the batch time.
-        records: how many records each source gave, by the source's name; None where counting would
-            have cost a job.
+        records: how many records each source gave, by the source's name; None where the source
+            could not say and the batch's jobs did not read all of them.
         submitted_ms: when its input was fixed.
         started_ms: when it began to run.
         completed_ms: when it had run.

@@ -38,7 +38,8 @@ from dstreams.graph.plan import Plan
 from dstreams.rdd.durable import WrittenRdd
 from dstreams.rdd.failures import is_storage_failure, summarize
 from dstreams.runtime.durability import StateDurability
-from dstreams.sources.source import PlannedInput, SourceReader
+from dstreams.runtime.input_counts import InputCounts
+from dstreams.sources.source import DurableReader, PlannedInput, SourceReader
 
 logger = logging.getLogger(__name__)
 
@@ -123,8 +124,10 @@ class Engine:
         self.tell = tell
         self._durability = durability
         self._clock = clock
+        self.counts = InputCounts()
         self._overdue: set[Node] = set()
         self._cut: dict[Node, list[int]] = {}
+        self._stateless: dict[Node, int] = {}
         self._uncommitted: list[tuple[Node, int]] = []
         self._last_planned_ms = plan.zero_ms
 
@@ -180,7 +183,7 @@ class Engine:
         )
 
     def inputs_of(self, batch: Batch) -> tuple[InputInfo, ...]:
-        """What is told of the inputs of a batch."""
+        """What is told of the inputs of a batch, before it ran."""
         return tuple(
             InputInfo(stream.stream_id, self.names[stream], planned.records, planned.description)
             for stream, planned in batch.inputs.items()
@@ -189,9 +192,11 @@ class Engine:
     def feed(self, batch: Batch) -> InputFailure | None:
         """Hand the batch's input RDDs to the history, all that can be made."""
         failure = batch.failure
+        self.counts.clear()
         for stream, planned in batch.inputs.items():
             try:
-                self.history.feed(stream, batch.time_ms, self.readers[stream].rdd(planned))
+                rdd = self.readers[stream].rdd(planned)
+                self.history.feed(stream, batch.time_ms, self.counts.watch(stream, planned, rdd))
             except Exception as error:
                 failure = failure or InputFailure(stream.operation, error)
         return failure
@@ -235,6 +240,7 @@ class Engine:
         rdd = self.history.at(node, time_ms)
         if rdd is None or rdd.getNumPartitions() == 0:
             self._overdue.discard(node)
+            self._stateless[node] = time_ms
         if self._durability is None or rdd is None or node not in self._overdue:
             return None
         try:
@@ -263,7 +269,10 @@ class Engine:
         for stream in batch.inputs:
             remembered = self.plan.nodes.get(stream)
             kept_ms = 0 if remembered is None else remembered.remember_ms
-            self.readers[stream].release(batch.time_ms - kept_ms)
+            reader = self.readers[stream]
+            reader.release(batch.time_ms - kept_ms)
+            if isinstance(reader, DurableReader):
+                reader.retire(min(batch.time_ms - kept_ms, self._durable_upto_ms(batch.time_ms)))
         if self._durability is not None and batch.time_ms in self._last_cut():
             oldest_ms = self._oldest_needed_ms(batch.time_ms)
             self._durability.retire(oldest_ms)
@@ -271,6 +280,17 @@ class Engine:
                 if time_ms < oldest_ms:
                     self._durability.discard(node, time_ms)
             self._uncommitted = [kept for kept in self._uncommitted if kept[1] >= oldest_ms]
+
+    def _durable_upto_ms(self, time_ms: int) -> int:
+        """Time of the last batch that no later run reads again: its records are in the state."""
+        if self._durability is None:
+            return time_ms
+        return min(map(self._committed_ms, self.plan.checkpointed()), default=time_ms)
+
+    def _committed_ms(self, node: Node) -> int:
+        """Time of the oldest committed copy of a state, or since when it has been none at all."""
+        times = (time for time in self._cut.get(node, ()) if (node, time) not in self._uncommitted)
+        return next(times, self._stateless.get(node, self.plan.zero_ms))
 
     def _last_cut(self) -> set[int]:
         return {times[-1] for times in self._cut.values()}
@@ -326,7 +346,11 @@ class _BatchRun:
         # When one source failed, what was taken from the others must still reach the state.
         failure = self._engine.feed(self._batch)
         if failure is not None:
-            self._fail(f"reading the input of {failure.operation}", failure.error)
+            # An OSError is the source's own, such as a refused connection.
+            error = failure.error
+            is_lost = is_storage_failure(error) and not isinstance(error, OSError)
+            kind = DurabilityError if is_lost else BatchFailedError
+            self._fail(f"reading the input of {failure.operation}", error, kind)
 
     def _catch_up(self) -> None:
         try:
@@ -408,20 +432,18 @@ class _BatchRun:
 
     def _info(self, started_ms: int, jobs: int) -> BatchInfo:
         failed = self._error is not None
+        inputs = self._engine.counts.complete(self._engine.inputs_of(self._batch))
         return BatchInfo(
             batch_id=self._batch.batch_id,
             batch_time_ms=self._batch.time_ms,
-            records={
-                self._engine.names[stream]: planned.records
-                for stream, planned in self._batch.inputs.items()
-            },
+            records={info.name: info.records for info in inputs},
             submitted_ms=self._batch.submitted_ms,
             started_ms=started_ms,
             completed_ms=self._engine.now_ms(),
             outputs=tuple(self._outputs),
             outcome="failed" if failed else "succeeded" if jobs else "empty",
             failure=str(self._error) if failed else None,
-            inputs=self._engine.inputs_of(self._batch),
+            inputs=inputs,
         )
 
 

@@ -7,7 +7,9 @@ The calls come in this order, all but ``start``'s own threads from the driver's 
 3. For each batch: ``reader.plan(batch_time_ms)`` decides what the batch reads, before anything
    runs, and ``reader.rdd(planned)`` turns that decision into an RDD. Times only grow from plan to
    plan; making the RDD of one plan twice gives the same records.
-4. ``reader.release(batch_time_ms)``: batches up to and with this time are not read again.
+4. ``reader.release(batch_time_ms)``: batches up to and with this time are not read again by this
+   run. A :class:`DurableReader` is also told ``retire(batch_time_ms)``: no later run has to read
+   them again either, because what was made of them is durable.
 5. ``reader.stop_receiving()``, then batches as long as ``reader.has_pending()``, then
    ``reader.close()``. Both may come twice, and ``close`` may come at any time.
 """
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pyspark import RDD, SparkContext
 
@@ -40,6 +42,7 @@ class SourceEnvironment:
         tell: tells listeners what becomes of a receiver.
         run_id: name of this run of the stream.
         open_files: opens the files of this run, None without a checkpoint directory.
+        uid: name of the input stream in those files.
     """
 
     spark: SparkContext
@@ -50,6 +53,7 @@ class SourceEnvironment:
     tell: Tell = tell_nobody
     run_id: str = "run"
     open_files: Callable[[], Files] | None = None
+    uid: str = "input"
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,13 @@ class SourceReader(Protocol):
     def has_pending(self) -> bool: ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class DurableReader(Protocol):
+    """A reader that keeps, in the files of its run, what its batches read."""
+
+    def retire(self, batch_time_ms: int) -> None: ...
 
 
 class Source(Protocol):
