@@ -21,6 +21,7 @@ what it reads, and runs the same on the driver, in a worker, and in a test witho
 [b'some records']
 """
 
+from checkpoint.block_log import BlockLog, BlockRef
 from checkpoint.commit_log import CommitLog, CommitRecord, OperatorCommit
 from checkpoint.errors import (
     AlreadyExistsError,
@@ -49,6 +50,8 @@ from checkpoint.state_files import (
 __all__ = [
     "MAX_BLOCK_BYTES",
     "AlreadyExistsError",
+    "BlockLog",
+    "BlockRef",
     "CheckpointError",
     "CommitLog",
     "CommitRecord",

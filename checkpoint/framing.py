@@ -58,6 +58,8 @@ class FileKind(enum.Enum):
 
     STATE = b"STAT"
     COMMIT = b"COMM"
+    RECEIVED = b"RECV"
+    ALLOCATION = b"ALOC"
 
 
 class FrameTotals:

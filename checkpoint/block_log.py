@@ -1,0 +1,287 @@
+"""Block log: what receivers took in, written before it counts as received, and which batch has it.
+
+The order that makes a received block durable, for each input stream:
+
+1. whoever received it writes it to a file of its own, under a new name, and syncs it;
+2. only then its sender is told that it was received, and forgets it;
+3. before a batch runs, the driver creates the record that names the blocks of the batch, if there
+   is none for that batch time;
+4. when the batch will not be read again, first the blocks are deleted and then the record.
+
+So after a crash each block that was acknowledged is on disk: named by a record, and part of that
+batch, or named by none, and part of the first batch that is still to come. A block whose write did
+not return may be there as well; it is whole, and its sender will send it again.
+
+Where a record could not be created for certain, the next batch takes the blocks: the newest record
+that names a block counts (:meth:`BlockLog.allocated`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from checkpoint.errors import (
+    AlreadyExistsError,
+    CheckpointError,
+    ConcurrentWriterError,
+    CorruptCheckpointError,
+    NotDurableError,
+    StorageUncertainError,
+)
+from checkpoint.files import READ_CHUNK_BYTES, Files, location
+from checkpoint.framing import RESTORE, FileKind, FrameTotals, read_frames, write_frames
+from checkpoint.json_fields import (
+    dump_json,
+    int_field,
+    list_field,
+    load_json,
+    require_object,
+    text_field,
+)
+from checkpoint.names import require_name, uid_part
+from checkpoint.state_files import new_attempt
+
+RECEIVED_PREFIX = "received/"
+
+_BLOCK = re.compile(r"(\d{16,})-e(\d+)-[A-Za-z0-9_-]{1,64}\.block")
+_ALLOCATION = re.compile(r"(\d{16,})\.batch")
+
+
+@dataclass(frozen=True)
+class BlockRef:
+    """A received block on disk: what its writer returns, and what the record of a batch names.
+
+    Args:
+        name: name of the file.
+        sequence: its place among the blocks of its input stream.
+        size_bytes: size of the file.
+        digest: digest of the file (:class:`checkpoint.framing.FrameTotals`).
+        records: records in it.
+    """
+
+    name: str
+    sequence: int
+    size_bytes: int
+    digest: str
+    records: int
+
+    def __post_init__(self) -> None:
+        require_name(self.name)
+        if min(self.sequence, self.size_bytes, self.records) < 0:
+            raise ValueError(f"{self.name} has a negative number: {self}")
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object]) -> BlockRef:
+        """Read the JSON of a reference.
+
+        Raises:
+            ValueError: a field is missing, of another type, or impossible.
+        """
+        return cls(
+            name=text_field(data, "name"),
+            sequence=int_field(data, "sequence"),
+            size_bytes=int_field(data, "size_bytes"),
+            digest=text_field(data, "digest"),
+            records=int_field(data, "records"),
+        )
+
+
+class BlockLog:
+    """The received blocks of one input stream among *files*.
+
+    Args:
+        files: where they are.
+        stream_id: id of the stream that the input belongs to, the same over all its restarts.
+        input_uid: uid of the input stream.
+        epoch: epoch of this driver; part of the name of each block.
+    """
+
+    def __init__(self, files: Files, stream_id: str, input_uid: str, epoch: int) -> None:
+        if not stream_id or not input_uid or epoch < 0:
+            raise ValueError(
+                f"a block log needs the ids of stream and input and an epoch from 0 on, got "
+                f"{stream_id!r}, {input_uid!r}, {epoch}"
+            )
+        self.files = files
+        self.epoch = epoch
+        self._ids = {"stream_id": stream_id, "input_uid": input_uid}
+        self._directory = f"{RECEIVED_PREFIX}{uid_part(input_uid)}"
+
+    def write(self, sequence: int, payload: bytes | memoryview, records: int) -> BlockRef:
+        """Write one block durably.
+
+        Args:
+            sequence: its place among the blocks of this input; each block of an epoch has its own.
+            payload: what it holds, not looked at.
+            records: how many records that is.
+
+        Raises:
+            CheckpointError: as in :meth:`Files.create`; the block must not be acknowledged. It
+                may be there nevertheless where its absence could not be made sure of.
+            ValueError: the block is larger than a file can hold.
+        """
+        attempt = new_attempt()
+        name = f"{self._directory}/blocks/{sequence:016d}-e{self.epoch}-{attempt}.block"
+        header = {**self._ids, "sequence": sequence, "epoch": self.epoch, "attempt": attempt}
+        totals = FrameTotals()
+        frames = write_frames(FileKind.RECEIVED, header, [(payload, records)], totals)
+        try:
+            size_bytes = self.files.create(name, frames)
+        except StorageUncertainError:
+            with suppress(CheckpointError):
+                self.files.delete(name)
+            raise
+        return BlockRef(name, sequence, size_bytes, totals.digest, records)
+
+    def read(self, ref: BlockRef) -> bytes:
+        """Read one block.
+
+        Raises:
+            CorruptCheckpointError: the file is missing, damaged, or another one.
+        """
+        found, payload = self._read_block(ref.name)
+        if found != ref:
+            file = location(self.files, ref.name)
+            raise CorruptCheckpointError(file, f"is {found}", f"{ref}, as recorded", RESTORE)
+        return payload
+
+    def blocks(self) -> list[str]:
+        """Names of all blocks on disk, in the order in which they were received."""
+        names = self.files.list(f"{self._directory}/blocks/")
+        return sorted((name for name in names if _identity(name)), key=_identity)
+
+    def unallocated(self) -> list[BlockRef]:
+        """Blocks that no batch has, read and verified, in the order in which they were received."""
+        refs = (ref for time_ms in self.times() for ref in self.read_batch(time_ms))
+        known = {_identity(ref.name) for ref in refs}
+        found = []
+        for name in self.blocks():
+            if _identity(name) not in known:
+                known.add(_identity(name))
+                found.append(self._read_block(name)[0])
+        return found
+
+    def allocate(self, batch_time_ms: int, blocks: Sequence[BlockRef]) -> None:
+        """Record durably, if there is no record of that batch, that a batch has *blocks*.
+
+        Recording the same again is fine. After an error the batch must not run.
+
+        Raises:
+            ConcurrentWriterError: the batch was recorded with other blocks.
+            StorageRefusedError: the record was not created.
+            StorageUncertainError: the record cannot be read back, and may still appear.
+            NotDurableError: the record can be seen, and may not survive a power loss.
+        """
+        header = {**self._ids, "batch_time_ms": batch_time_ms, "epoch": self.epoch}
+        payload = dump_json({"blocks": [dataclasses.asdict(ref) for ref in blocks]})
+        frames = write_frames(FileKind.ALLOCATION, header, [(payload, len(blocks))])
+        try:
+            self.files.create(self._batch_name(batch_time_ms), frames)
+        except (AlreadyExistsError, StorageUncertainError) as error:
+            try:
+                other = self.read_batch(batch_time_ms)
+            except (FileNotFoundError, CorruptCheckpointError) as unreadable:
+                raise StorageUncertainError(
+                    f"the blocks of the batch at {batch_time_ms} ms may be recorded or not: "
+                    f"{error}, and reading back: {unreadable}"
+                ) from error
+            if other != tuple(blocks):
+                raise ConcurrentWriterError(
+                    f"the blocks of the batch at {batch_time_ms} ms are recorded already, and are "
+                    "others; only one driver may run on a checkpoint, stop this one",
+                    self.epoch,
+                    self.epoch,
+                ) from error
+            if isinstance(error, NotDurableError):
+                raise
+
+    def times(self) -> list[int]:
+        """Times of all batches that have a record, in milliseconds, sorted."""
+        prefix = f"{self._directory}/batches/"
+        names = (name.removeprefix(prefix) for name in self.files.list(prefix))
+        return sorted(int(match[1]) for match in map(_ALLOCATION.fullmatch, names) if match)
+
+    def read_batch(self, batch_time_ms: int) -> tuple[BlockRef, ...]:
+        """Read which blocks the record of a batch names.
+
+        Raises:
+            FileNotFoundError: there is no record.
+            CorruptCheckpointError: it is damaged, or that of another batch or stream.
+        """
+        name = self._batch_name(batch_time_ms)
+        file = location(self.files, name)
+        chunks = self.files.read_chunks(name, READ_CHUNK_BYTES)
+        frames = read_frames(chunks, FileKind.ALLOCATION, file)
+        payload = b"".join(payload for payload, _ in frames.blocks)
+        wanted = {**self._ids, "batch_time_ms": batch_time_ms}
+        self._require_header(frames.header, wanted, file)
+        try:
+            refs = list_field(load_json(payload), "blocks")
+            return tuple(BlockRef.from_json(require_object(ref, "block")) for ref in refs)
+        except ValueError as error:
+            expected = "the JSON of the blocks of a batch"
+            raise CorruptCheckpointError(file, f"says: {error}", expected, RESTORE) from error
+
+    def allocated(self) -> dict[int, tuple[BlockRef, ...]]:
+        """The blocks of each recorded batch, by time; each block once, where it was named last."""
+        batches: dict[int, tuple[BlockRef, ...]] = {}
+        later: set[str] = set()
+        for time_ms in reversed(self.times()):
+            refs = self.read_batch(time_ms)
+            batches[time_ms] = tuple(ref for ref in refs if ref.name not in later)
+            later.update(ref.name for ref in refs)
+        return dict(sorted(batches.items()))
+
+    def release(self, upto_ms: int) -> None:
+        """Delete the batches up to and with that time: their blocks first, then their records.
+
+        Doing it again, or after a crash half way, is fine.
+
+        Raises:
+            StorageRefusedError: a file could not be deleted; the rest is still there.
+        """
+        batches = self.allocated()
+        for time_ms in [time_ms for time_ms in batches if time_ms <= upto_ms]:
+            for ref in batches[time_ms]:
+                self.files.delete(ref.name)
+            self.files.delete(self._batch_name(time_ms))
+
+    def _batch_name(self, batch_time_ms: int) -> str:
+        return f"{self._directory}/batches/{batch_time_ms:016d}.batch"
+
+    def _read_block(self, name: str) -> tuple[BlockRef, bytes]:
+        file = location(self.files, name)
+        try:
+            chunks = self.files.read_chunks(name, READ_CHUNK_BYTES)
+            frames = read_frames(chunks, FileKind.RECEIVED, file)
+        except FileNotFoundError as error:
+            raise CorruptCheckpointError(file, "is missing", "a received block", RESTORE) from error
+        payload = b"".join(payload for payload, _ in frames.blocks)
+        identity = _identity(name)
+        if not identity:
+            raise CorruptCheckpointError(file, "is no block by its name", "one", RESTORE)
+        epoch, sequence = identity
+        self._require_header(
+            frames.header, {**self._ids, "epoch": epoch, "sequence": sequence}, file
+        )
+        totals = frames.totals
+        return BlockRef(name, sequence, totals.size_bytes, totals.digest, totals.records), payload
+
+    def _require_header(
+        self, header: Mapping[str, object], wanted: Mapping[str, object], file: str
+    ) -> None:
+        """Raise unless the file says of itself what its name says."""
+        for key, value in wanted.items():
+            if header.get(key) != value:
+                found = f"is of {key} {header.get(key)!r}"
+                raise CorruptCheckpointError(file, found, f"{key} {value!r}", RESTORE)
+
+
+def _identity(name: str) -> tuple[int, ...]:
+    """Epoch and sequence of the block that a file holds; empty when it is none."""
+    match = _BLOCK.fullmatch(name.rpartition("/")[2])
+    return (int(match[2]), int(match[1])) if match else ()
