@@ -36,6 +36,7 @@ dstreams.errors
 dstreams.durations dstreams.clock dstreams.callables dstreams.listener
 dstreams.settings
 dstreams.rdd
+dstreams.receiving
 dstreams.state dstreams.sources dstreams.sinks
 dstreams.graph
 dstreams.runtime

@@ -1,0 +1,114 @@
+"""The methods of a StreamingContext that create input streams from receivers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, BinaryIO, Literal, TypeVar
+
+from pyspark import StorageLevel
+
+from dstreams.api.dstream import DStream
+from dstreams.callables import require_arity, require_picklable
+from dstreams.errors import InvalidStreamError
+from dstreams.graph.plan import StreamGraph
+from dstreams.receiving.receiver import Receiver
+from dstreams.receiving.socket_receiver import SocketReceiver
+from dstreams.sources.receiver import ReceiverSource
+from dstreams.sources.socket import SocketTextSource
+from dstreams.sources.source import Source
+
+T = TypeVar("T")
+
+
+class ReceiverInputMethods:
+    """The sources that are receivers, the user's and ours.
+
+    Semantics: org.apache.spark.streaming.StreamingContext (4.3).
+    """
+
+    _graph: StreamGraph
+
+    def _input(self, source: Source, operation: str) -> DStream[Any]:
+        raise NotImplementedError
+
+    def receiverStream(
+        self, receiver: Receiver, *, runOn: Literal["executor", "driver"] = "executor"
+    ) -> DStream[Any]:
+        """Create a stream of the records that *receiver* stores.
+
+        On an executor the receiver takes one core for as long as the stream runs; when its task or
+        its executor ends, it is started again on another. On the driver it takes none, and its
+        threads run beside the batches.
+
+        Blocks wait in the driver for their batch, at most
+        ``spark.dstreams.receiver.maxBufferBytes``; then the receiver waits. With
+        ``spark.streaming.receiver.writeAheadLog.enable`` and a checkpoint directory they are
+        written there first.
+
+        Args:
+            receiver: see :class:`dstreams.Receiver`; one for each stream.
+            runOn: ``executor`` or ``driver``.
+
+        Raises:
+            InvalidStreamError: *receiver* is no receiver, is in another stream already, or cannot
+                be sent to an executor; or *runOn* is neither. At start: a local master has no
+                thread left for batches.
+        """
+        if not isinstance(receiver, Receiver):
+            raise InvalidStreamError(
+                "receiverStream needs an instance of dstreams.Receiver, got "
+                f"{type(receiver).__name__}"
+            )
+        if runOn not in ("executor", "driver"):
+            raise InvalidStreamError(f"runOn is {runOn!r}; use 'executor' or 'driver'")
+        for stream in self._graph.inputs:
+            if isinstance(stream.source, ReceiverSource) and stream.source.receiver is receiver:
+                raise InvalidStreamError(
+                    f"this {type(receiver).__name__} is the receiver of {stream.operation} "
+                    "already; create one for each stream"
+                )
+        if runOn == "executor":
+            require_picklable(receiver, "receiverStream")  # type: ignore[arg-type]
+        name = f"receiverStream({type(receiver).__name__})"
+        return self._receive(receiver, runOn, name, "receiverStream")
+
+    def socketStream(
+        self,
+        hostname: str,
+        port: int,
+        converter: Callable[[BinaryIO], Iterable[T]],
+        storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+    ) -> DStream[T]:
+        """Create a stream of the records that *converter* makes of what a TCP server sends.
+
+        The driver connects, and connects again when the connection ends or *converter* fails.
+
+        Args:
+            hostname: host to connect to.
+            port: port to connect to.
+            converter: from a binary file, which ends with the connection, to an iterator of
+                records; called for each connection, on a thread of the driver.
+            storageLevel: taken for compatibility; records wait in the driver until they are in a
+                batch.
+
+        Raises:
+            InvalidStreamError: *hostname* or *port* cannot be an address, or *converter* is no
+                function of a file.
+        """
+        try:
+            SocketTextSource(hostname, port)
+        except InvalidStreamError as error:
+            message = str(error).replace("socketTextStream", "socketStream")
+            raise InvalidStreamError(message) from None
+        require_arity(converter, (1,), "socketStream", "converter(file) -> records")
+        receiver = SocketReceiver(hostname, port, converter, storageLevel)
+        name = f"socketStream({hostname}:{port})"
+        return self._receive(receiver, "driver", name, "socketStream")
+
+    def _receive(
+        self, receiver: Receiver, run_on: Literal["executor", "driver"], name: str, operation: str
+    ) -> DStream[Any]:
+        stream_id = len(self._graph.inputs)
+        stream = self._input(ReceiverSource(receiver, stream_id, run_on, name), operation)
+        receiver._stream_id = stream_id
+        return stream

@@ -1,0 +1,125 @@
+"""Blocks that wait in the driver for their batch, in bounded memory."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from checkpoint import BlockRef
+from dstreams.receiving.blocks import BlocksRefusedError, ReceivedBlock
+
+WriteBlock = Callable[[int, bytes, int], BlockRef]
+
+
+class BlockInbox:
+    """Takes blocks of a receiver until a batch has them.
+
+    A block waits while *max_bytes* are there, in blocks without a batch and in batches without an
+    RDD. What is written ahead is written before it can be in a batch.
+
+    Args:
+        name: of the receiver, for messages.
+        max_bytes: bytes of blocks to hold.
+        write: writes a block durably, by its number, payload and records. None: nothing is written.
+    """
+
+    def __init__(self, name: str, max_bytes: int, write: WriteBlock | None = None) -> None:
+        self._name = name
+        self._max_bytes = max_bytes
+        self._write = write
+        self._changed = threading.Condition()
+        self._blocks: deque[ReceivedBlock] = deque()
+        self._waiting_bytes = 0
+        self._planned_bytes: dict[int, int] = {}
+        self._sequence = 0
+        self._draining = False
+        self._closed = False
+
+    def put(self, block: ReceivedBlock) -> None:
+        """Return when *block* is stored; waits while there is no room.
+
+        Raises:
+            BlocksRefusedError: the inbox is closed.
+            CheckpointError: the block could not be written.
+        """
+        size = len(block.payload)
+        with self._changed:
+            self._changed.wait_for(self._has_room)
+            self._require_open()
+            sequence = self._sequence
+            self._sequence += 1
+            self._waiting_bytes += size
+        try:
+            if self._write is not None:
+                block = replace(block, ref=self._write(sequence, block.payload, block.records))
+            with self._changed:
+                self._require_open()
+                self._blocks.append(block)
+        except BaseException:
+            with self._changed:
+                self._waiting_bytes -= size
+                self._changed.notify_all()
+            raise
+
+    def peek(self, records: float | None = None) -> list[ReceivedBlock]:
+        """Return the blocks for a batch, and leave them; :meth:`take` removes them.
+
+        Args:
+            records: take no further block once that many are reached. None: all blocks.
+        """
+        with self._changed:
+            if records is None:
+                return list(self._blocks)
+            count, reached = 0, 0.0
+            for block in self._blocks:
+                if reached >= records:
+                    break
+                reached += block.records
+                count += 1
+            return list(islice(self._blocks, count))
+
+    def take(self, blocks: Sequence[ReceivedBlock], batch_time_ms: int) -> None:
+        """Remove the first blocks, which :meth:`peek` returned: they belong to a batch now."""
+        size = sum(len(block.payload) for block in blocks)
+        with self._changed:
+            for _ in blocks:
+                self._blocks.popleft()
+            self._waiting_bytes -= size
+            self._planned_bytes[batch_time_ms] = self._planned_bytes.get(batch_time_ms, 0) + size
+
+    def make_room(self, batch_time_ms: int) -> None:
+        """Stop counting batches up to this time: their bytes are in Spark, or not needed."""
+        with self._changed:
+            for time_ms in [time_ms for time_ms in self._planned_bytes if time_ms <= batch_time_ms]:
+                del self._planned_bytes[time_ms]
+            self._changed.notify_all()
+
+    def drain(self) -> None:
+        """Take what is left of a receiver that ends, whatever room there is."""
+        with self._changed:
+            self._draining = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Take no more blocks, and drop those that wait."""
+        with self._changed:
+            self._closed = True
+            self._blocks.clear()
+            self._changed.notify_all()
+
+    def is_empty(self) -> bool:
+        """Whether no block waits."""
+        with self._changed:
+            return not self._blocks
+
+    def _has_room(self) -> bool:
+        if self._closed or self._draining:
+            return True
+        return self._waiting_bytes + sum(self._planned_bytes.values()) < self._max_bytes
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise BlocksRefusedError(f"{self._name} has stopped and takes no more blocks")

@@ -1,0 +1,218 @@
+"""What a receiver takes in, as a source: blocks that wait in the driver for their batch."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pyspark import RDD
+
+from checkpoint import BlockLog
+from dstreams.errors import InvalidStreamError, SourceError
+from dstreams.events import ReceiverError, ReceiverInfo, ReceiverStarted, ReceiverStopped
+from dstreams.receiving.blocks import ReceivedBlock, decode_records
+from dstreams.receiving.hosts import DriverHost, ExecutorHost, ReceiverHost
+from dstreams.receiving.inbox import BlockInbox
+from dstreams.receiving.receiver import Receiver
+from dstreams.receiving.supervisor import Notice, ReceivingSettings
+from dstreams.sources.source import PlannedInput, SourceEnvironment
+
+logger = logging.getLogger(__name__)
+
+RunOn = Literal["executor", "driver"]
+
+_CLOSE_S = 2.0
+
+# Of the time of a graceful stop, what is left is for the last batch.
+_STOP_SHARE = 0.75
+
+# A batch below this is one task: a second one costs more than it saves.
+_PARTITION_BYTES = 16 << 10
+
+_EPOCH = 1
+
+
+@dataclass(frozen=True, eq=False)
+class ReceiverSource:
+    """Records that *receiver* stores.
+
+    A batch takes the blocks that are complete at its time; with a limit of records a second, not
+    more than that times the batch duration, to the next whole block. Blocks wait in the driver: at
+    most ``spark.dstreams.receiver.maxBufferBytes``, then the receiver has to wait.
+
+    Without a write-ahead log, what was received and not processed is lost when the driver dies.
+    With one, a block is on disk before :meth:`Receiver.storeAll` returns, and so is the record of
+    the blocks of a batch before the batch runs.
+
+    Args:
+        receiver: the receiver.
+        stream_id: number of the input stream.
+        run_on: ``driver`` or ``executor``.
+        name: operation and receiver.
+    """
+
+    receiver: Receiver
+    stream_id: int
+    run_on: RunOn
+    name: str
+
+    def open(self, environment: SourceEnvironment) -> ReceiverReader:
+        return ReceiverReader(self, environment)
+
+
+class ReceiverReader:
+    """Runs the receiver, and gives each batch the blocks that are there.
+
+    Raises:
+        InvalidStreamError: a write-ahead log is wanted, and there is no checkpoint directory.
+    """
+
+    def __init__(self, source: ReceiverSource, environment: SourceEnvironment) -> None:
+        settings = environment.settings
+        self._source = source
+        self._environment = environment
+        self._log = _block_log(source, environment)
+        write = None if self._log is None else self._log.write
+        self._inbox = BlockInbox(source.name, settings.receiver_max_buffer_bytes, write)
+        self._host = self._make_host()
+        self._info = ReceiverInfo(source.stream_id, source.name, False, "", "")
+        self._telling = threading.Lock()
+        self._stopping = False
+        self._closing = threading.Event()
+        rate = settings.receiver_max_rate
+        self._batch_records = None if rate is None else rate * environment.batch_ms / 1000
+        self._credit = 0.0
+        self._recorded: set[int] = set()
+
+    def _make_host(self) -> ReceiverHost:
+        source, environment = self._source, self._environment
+        settings = environment.settings
+        receiving = ReceivingSettings(
+            settings.block_interval_ms,
+            settings.max_queued_blocks,
+            settings.receiver_restart_delay_ms,
+            settings.receiver_max_rate,
+        )
+        common = (source.receiver, source.name, self._inbox, self._tell)
+        if source.run_on == "driver":
+            return DriverHost(*common, environment.clock, receiving)
+        return ExecutorHost(*common, environment.spark, receiving)
+
+    def start(self) -> None:
+        self._host.start()
+
+    def update_rate(self, records_per_second: float) -> None:
+        """Let the receiver take that many records a second; ``maxRate`` is never exceeded."""
+        self._host.update_rate(records_per_second)
+
+    def plan(self, batch_time_ms: int) -> PlannedInput:
+        blocks = self._inbox.peek(self._next_credit())
+        records = sum(block.records for block in blocks)
+        if self._log is not None and blocks:
+            refs = [block.ref for block in blocks if block.ref is not None]
+            # When this fails, the blocks stay where they are, and the next batch has them.
+            self._log.allocate(batch_time_ms, refs)
+            self._recorded.add(batch_time_ms)
+        self._inbox.take(blocks, batch_time_ms)
+        self._credit -= records
+        size = sum(len(block.payload) for block in blocks)
+        description = f"{records} records in {len(blocks)} blocks, {size} bytes"
+        return PlannedInput(batch_time_ms, tuple(blocks), records, description)
+
+    def _next_credit(self) -> float | None:
+        """How many records the next batch may have, None for all."""
+        if self._batch_records is None or self._stopping:
+            return None
+        # What a batch had too much, for the sake of a whole block, the next has less.
+        self._credit = min(self._credit + self._batch_records, self._batch_records)
+        return self._credit
+
+    def rdd(self, planned: PlannedInput) -> RDD[Any]:
+        self._inbox.make_room(planned.batch_time_ms)
+        blocks: tuple[ReceivedBlock, ...] = planned.content
+        spark = self._environment.spark
+        if not blocks:
+            return spark.emptyRDD()
+        payloads = [block.payload for block in blocks]
+        size = sum(map(len, payloads))
+        most = min(spark.defaultParallelism, len(payloads), size // _PARTITION_BYTES)
+        return spark.parallelize(payloads, max(1, most)).mapPartitions(decode_records)
+
+    def release(self, batch_time_ms: int) -> None:
+        self._inbox.make_room(batch_time_ms)
+        released = {time_ms for time_ms in self._recorded if time_ms <= batch_time_ms}
+        if self._log is not None and released:
+            self._log.release(batch_time_ms)
+            self._recorded -= released
+
+    def stop_receiving(self) -> None:
+        self._stopping = True
+        # The last batch takes all there is, so nothing that ends may have to wait for room.
+        self._inbox.drain()
+        self._host.request_stop()
+        settings = self._environment.settings
+        timeout_ms = settings.graceful_stop_timeout_ms or 10 * self._environment.batch_ms
+        if self._closing.is_set():
+            self._host.wait(_CLOSE_S)
+        elif not self._host.wait(timeout_ms / 1000 * _STOP_SHARE):
+            logger.warning(
+                "%s did not end within %d ms; what it has not stored is lost",
+                self._source.name,
+                round(timeout_ms * _STOP_SHARE),
+            )
+
+    def has_pending(self) -> bool:
+        return not self._inbox.is_empty()
+
+    def close(self) -> None:
+        self._closing.set()
+        self.stop_receiving()
+        self._inbox.close()
+        self._host.abandon()
+
+    def _tell(self, notice: Notice) -> None:
+        with self._telling:
+            self._info = self._changed_info(notice)
+            info = self._info
+            if notice.kind == "started":
+                self._environment.tell(ReceiverStarted(info))
+            elif notice.kind == "error":
+                self._environment.tell(ReceiverError(info))
+            else:
+                self._environment.tell(ReceiverStopped(info))
+        if notice.kind == "stopped" and notice.error:
+            self._environment.report_error(
+                SourceError(
+                    f"{self._source.name} stopped for good: {notice.message}; start the context "
+                    f"anew\n{notice.error}".rstrip()
+                )
+            )
+
+    def _changed_info(self, notice: Notice) -> ReceiverInfo:
+        place = self._host.place
+        active = self._info.active if notice.kind == "error" else notice.kind == "started"
+        info = replace(
+            self._info, active=active, location=place.host, executor_id=place.executor_id
+        )
+        if not notice.message:
+            return info
+        return replace(
+            info,
+            last_error_message=notice.message,
+            last_error=notice.error,
+            last_error_ms=self._environment.clock.now_ms(),
+        )
+
+
+def _block_log(source: ReceiverSource, environment: SourceEnvironment) -> BlockLog | None:
+    if not environment.settings.receiver_write_ahead_log:
+        return None
+    if environment.open_files is None:
+        raise InvalidStreamError(
+            f"{source.name}: spark.streaming.receiver.writeAheadLog.enable is true, and there is "
+            "no checkpoint directory to write to; call ssc.checkpoint(directory) before start()"
+        )
+    uid = f"receiver-{source.stream_id}"
+    return BlockLog(environment.open_files(), environment.run_id, uid, _EPOCH)
