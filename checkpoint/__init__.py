@@ -32,6 +32,7 @@ from checkpoint.errors import (
     StorageRefusedError,
     StorageUncertainError,
 )
+from checkpoint.file_log import FileBase, FileBatch, FileHistory, FileLog, FileStamp, compaction_due
 from checkpoint.files import Files, open_files
 from checkpoint.framing import MAX_BLOCK_BYTES
 from checkpoint.fsspec_files import FsspecFiles
@@ -57,6 +58,11 @@ __all__ = [
     "CommitRecord",
     "ConcurrentWriterError",
     "CorruptCheckpointError",
+    "FileBase",
+    "FileBatch",
+    "FileHistory",
+    "FileLog",
+    "FileStamp",
     "Files",
     "FsspecFiles",
     "LocalFiles",
@@ -69,6 +75,7 @@ __all__ = [
     "StorageRefusedError",
     "StorageUncertainError",
     "apply_retention",
+    "compaction_due",
     "new_attempt",
     "open_files",
     "plan_retention",

@@ -58,6 +58,7 @@ class FileKind(enum.Enum):
 
     STATE = b"STAT"
     COMMIT = b"COMM"
+    FILES = b"FILE"
     RECEIVED = b"RECV"
     ALLOCATION = b"ALOC"
 

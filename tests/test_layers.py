@@ -24,7 +24,7 @@ checkpoint.names checkpoint.json_fields
 checkpoint.framing
 checkpoint.local_files checkpoint.fsspec_files
 checkpoint.files
-checkpoint.state_files
+checkpoint.state_files checkpoint.file_log
 checkpoint.block_log
 checkpoint.commit_log
 checkpoint.retention

@@ -1,0 +1,344 @@
+"""File log: which files each batch of an input stream reads, written before it reads them.
+
+Two kinds of record, both created once and never changed:
+
+======== =====================================================================================
+base     one at the start of a stream, and later ones that stand for all batches up to a time:
+         from when on files are new, which were there before, which have been taken
+batch    the files of one batch; a batch without files has none
+======== =====================================================================================
+
+Whoever opens the log takes the newest base and the batches after it, and knows every file that must
+not be taken again; a batch that was recorded can be given its files again. Where the record of a
+batch could not be created for certain, a later batch takes its files: the newest record that names
+a file counts.
+
+>>> log = FileLog(open_files("memory://files"), "stream-1", "lines")
+>>> log.compact(FileBase(upto_ms=0, new_since_ms=0, settled_ms=0))
+>>> log.record(FileBatch(1000, 1000, (FileStamp("file:/in/a.txt", 900, 12),)))
+>>> log.load().batches[1000].files[0].path
+'file:/in/a.txt'
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
+
+from checkpoint.errors import (
+    AlreadyExistsError,
+    CheckpointError,
+    ConcurrentWriterError,
+    CorruptCheckpointError,
+    NotDurableError,
+    StorageUncertainError,
+)
+from checkpoint.files import READ_CHUNK_BYTES, Files, location
+from checkpoint.framing import RESTORE, FileKind, read_frames, write_frames
+from checkpoint.json_fields import dump_json, int_field, list_field, load_json
+from checkpoint.names import uid_part
+
+FILES_PREFIX = "files/"
+
+_TIME = re.compile(r"(\d{16,})\.(?:base|batch)")
+_FILES_IN_BLOCK = 1000
+_STAMP_FIELDS = 3
+
+_R = TypeVar("_R")
+
+
+class FileStamp(NamedTuple):
+    """A file as a listing shows it.
+
+    Args:
+        path: path or URL.
+        modified_ms: modification time.
+        size_bytes: size.
+    """
+
+    path: str
+    modified_ms: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class FileBatch:
+    """What one batch reads.
+
+    Args:
+        batch_time_ms: time of the batch.
+        settled_ms: what has appeared up to then was taken, now or before; older than the batch
+            where files have to wait.
+        files: the files, in the order in which they are read.
+    """
+
+    batch_time_ms: int
+    settled_ms: int
+    files: tuple[FileStamp, ...]
+
+
+@dataclass(frozen=True)
+class FileBase:
+    """What all batches up to a time come to.
+
+    Args:
+        upto_ms: time of the last batch that this stands for; the start, in the first one.
+        new_since_ms: files modified up to then are not new.
+        settled_ms: as in :class:`FileBatch`.
+        there_before: files that were there at the start and do not count.
+        taken: files that were taken, as far as they are still there.
+    """
+
+    upto_ms: int
+    new_since_ms: int
+    settled_ms: int
+    there_before: tuple[FileStamp, ...] = ()
+    taken: tuple[FileStamp, ...] = ()
+
+
+@dataclass(frozen=True)
+class FileHistory:
+    """Everything that a log says.
+
+    Args:
+        base: the newest base.
+        batches: every batch that has a record, by its time, oldest first; each file in the newest
+            that names it.
+    """
+
+    base: FileBase
+    batches: Mapping[int, FileBatch]
+
+    @property
+    def settled_ms(self) -> int:
+        """What has appeared up to then was taken."""
+        newest = max(self.batches, default=self.base.upto_ms)
+        is_newer = newest > self.base.upto_ms
+        return self.batches[newest].settled_ms if is_newer else self.base.settled_ms
+
+
+class FileLog:
+    """The records of one input stream among *files*.
+
+    Args:
+        files: where they are.
+        stream_id: id of the stream that the input belongs to, the same over all its restarts.
+        input_uid: uid of the input stream.
+        epoch: epoch of this driver.
+    """
+
+    def __init__(self, files: Files, stream_id: str, input_uid: str, epoch: int = 1) -> None:
+        if not stream_id or not input_uid or epoch < 0:
+            raise ValueError(
+                f"a file log needs the ids of stream and input and an epoch from 0 on, got "
+                f"{stream_id!r}, {input_uid!r}, {epoch}"
+            )
+        self.files = files
+        self.epoch = epoch
+        self._ids = {"stream_id": stream_id, "input_uid": input_uid}
+        self._directory = f"{FILES_PREFIX}{uid_part(input_uid)}"
+
+    def record(self, batch: FileBatch) -> None:
+        """Record durably what a batch reads, if there is no record of that batch.
+
+        Recording the same again is fine. After an error the batch must not read them.
+
+        Raises:
+            ConcurrentWriterError: the batch was recorded with other files.
+            StorageRefusedError: the record was not created.
+            StorageUncertainError: the record cannot be read back, and may still appear.
+            NotDurableError: the record can be seen, and may not survive a power loss.
+        """
+        header = {
+            **self._ids,
+            "epoch": self.epoch,
+            "batch_time_ms": batch.batch_time_ms,
+            "settled_ms": batch.settled_ms,
+        }
+        frames = write_frames(FileKind.FILES, header, _blocks("files", batch.files))
+        what = f"the files of the batch at {batch.batch_time_ms} ms"
+        self._create(self._batch_name(batch.batch_time_ms), frames, batch, self.read_batch, what)
+
+    def compact(self, base: FileBase) -> None:
+        """Create a base durably, then delete the older ones and the batches that it stands for.
+
+        The first one begins the log. Doing it again, or after a crash half way, is fine.
+
+        Raises:
+            CheckpointError: as in :meth:`record`; without a new base nothing is deleted.
+        """
+        header = {
+            **self._ids,
+            "epoch": self.epoch,
+            "upto_ms": base.upto_ms,
+            "new_since_ms": base.new_since_ms,
+            "settled_ms": base.settled_ms,
+        }
+        blocks = itertools.chain(
+            _blocks("there_before", base.there_before), _blocks("taken", base.taken)
+        )
+        frames = write_frames(FileKind.FILES, header, blocks)
+        what = f"the base up to {base.upto_ms} ms"
+        self._create(self._base_name(base.upto_ms), frames, base, self.read_base, what)
+        for time_ms in self._times("batches"):
+            if time_ms <= base.upto_ms:
+                self.files.delete(self._batch_name(time_ms))
+        for time_ms in self._times("bases"):
+            if time_ms < base.upto_ms:
+                self.files.delete(self._base_name(time_ms))
+
+    def load(self) -> FileHistory | None:
+        """Read everything that counts, None when the log was never begun.
+
+        Raises:
+            CorruptCheckpointError: a record is damaged, or there is no base.
+        """
+        batch_times, base_times = self._times("batches"), self._times("bases")
+        if not base_times:
+            if not batch_times:
+                return None
+            file = location(self.files, f"{self._directory}/bases")
+            raise CorruptCheckpointError(file, "is missing", "the base of a file log", RESTORE)
+        base = self.read_base(base_times[-1])
+        batches: dict[int, FileBatch] = {}
+        later: set[str] = set()
+        for time_ms in reversed(batch_times):
+            batch = self.read_batch(time_ms)
+            files = tuple(stamp for stamp in batch.files if stamp.path not in later)
+            batches[time_ms] = replace(batch, files=files)
+            later.update(stamp.path for stamp in files)
+        return FileHistory(base, dict(sorted(batches.items())))
+
+    def read_batch(self, batch_time_ms: int) -> FileBatch:
+        """Read the record of a batch.
+
+        Raises:
+            FileNotFoundError: there is none.
+            CorruptCheckpointError: it is damaged, or that of another batch or stream.
+        """
+        name = self._batch_name(batch_time_ms)
+        header, files = self._read(name, {"batch_time_ms": batch_time_ms})
+        return FileBatch(
+            batch_time_ms, self._number(name, header, "settled_ms"), tuple(files.get("files", ()))
+        )
+
+    def read_base(self, upto_ms: int) -> FileBase:
+        """Read a base.
+
+        Raises:
+            FileNotFoundError: there is none of that time.
+            CorruptCheckpointError: it is damaged, or another one.
+        """
+        name = self._base_name(upto_ms)
+        header, files = self._read(name, {"upto_ms": upto_ms})
+        return FileBase(
+            upto_ms=upto_ms,
+            new_since_ms=self._number(name, header, "new_since_ms"),
+            settled_ms=self._number(name, header, "settled_ms"),
+            there_before=tuple(files.get("there_before", ())),
+            taken=tuple(files.get("taken", ())),
+        )
+
+    def _create(
+        self,
+        name: str,
+        frames: Iterable[bytes | memoryview],
+        content: _R,
+        read: Callable[[int], _R],
+        what: str,
+    ) -> None:
+        try:
+            self.files.create(name, frames)
+        except (AlreadyExistsError, StorageUncertainError) as error:
+            try:
+                other = read(_time_of(name))
+            except (FileNotFoundError, CheckpointError) as unreadable:
+                raise StorageUncertainError(
+                    f"{what} may be recorded or not: {error}, and reading back: {unreadable}"
+                ) from error
+            if other != content:
+                raise ConcurrentWriterError(
+                    f"{location(self.files, name)}: {what} is recorded already, as another; only "
+                    "one driver may run on a checkpoint, stop this one",
+                    self.epoch,
+                    self.epoch,
+                ) from error
+            if isinstance(error, NotDurableError):
+                raise
+
+    def _read(
+        self, name: str, wanted: Mapping[str, object]
+    ) -> tuple[Mapping[str, object], dict[str, list[FileStamp]]]:
+        """Read a record: its header, and its files by the name of their list."""
+        file = location(self.files, name)
+        frames = read_frames(self.files.read_chunks(name, READ_CHUNK_BYTES), FileKind.FILES, file)
+        for key, value in {**self._ids, **wanted}.items():
+            if frames.header.get(key) != value:
+                found = f"is of {key} {frames.header.get(key)!r}"
+                raise CorruptCheckpointError(file, found, f"{key} {value!r}", RESTORE)
+        lists: dict[str, list[FileStamp]] = {}
+        for payload, _ in frames.blocks:
+            try:
+                data = load_json(payload)
+                for key in data:
+                    lists.setdefault(key, []).extend(map(_stamp, list_field(data, key)))
+            except ValueError as error:
+                expected = "the JSON of a file log"
+                raise CorruptCheckpointError(file, f"says: {error}", expected, RESTORE) from error
+        return frames.header, lists
+
+    def _number(self, name: str, header: Mapping[str, object], key: str) -> int:
+        try:
+            return int_field(header, key)
+        except ValueError as error:
+            file = location(self.files, name)
+            raise CorruptCheckpointError(file, f"says: {error}", "a number", RESTORE) from error
+
+    def _times(self, kind: str) -> list[int]:
+        prefix = f"{self._directory}/{kind}/"
+        names = (name.removeprefix(prefix) for name in self.files.list(prefix))
+        return sorted(int(match[1]) for match in map(_TIME.fullmatch, names) if match)
+
+    def _batch_name(self, time_ms: int) -> str:
+        return f"{self._directory}/batches/{time_ms:016d}.batch"
+
+    def _base_name(self, time_ms: int) -> str:
+        return f"{self._directory}/bases/{time_ms:016d}.base"
+
+
+def compaction_due(base_files: int, batches: int, batch_files: int) -> bool:
+    """Whether the records of batches that are not read again are worth a new base.
+
+    Each base names every file that is still there, so it has to stand for many records, or for as
+    many files as a good part of those: a directory that only grows is not written down each time.
+
+    Args:
+        base_files: files that the base would name.
+        batches: records that it would stand for.
+        batch_files: files in them.
+    """
+    return batches >= _FEW_BATCHES and (batches >= _MANY_BATCHES or 4 * batch_files >= base_files)
+
+
+_FEW_BATCHES, _MANY_BATCHES = 20, 1000
+
+
+def _time_of(name: str) -> int:
+    return int(name.rpartition("/")[2].partition(".")[0])
+
+
+def _blocks(key: str, stamps: tuple[FileStamp, ...]) -> Iterator[tuple[bytes, int]]:
+    for first in range(0, len(stamps), _FILES_IN_BLOCK):
+        part = stamps[first : first + _FILES_IN_BLOCK]
+        yield dump_json({key: part}), len(part)
+
+
+def _stamp(value: object) -> FileStamp:
+    if isinstance(value, list) and len(value) == _STAMP_FIELDS:
+        path, modified_ms, size_bytes = value
+        if isinstance(path, str) and type(modified_ms) is int and type(size_bytes) is int:
+            return FileStamp(path, modified_ms, size_bytes)
+    raise ValueError(f"a file must be [path, modified_ms, size_bytes], got {value!r}")
