@@ -26,6 +26,7 @@ from dstreams.listener import StatsReportListener, StreamingListener
 from dstreams.rdd.context import tuned_conf, tuned_context
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.stable_hash import stable_hash
+from dstreams.receiving.receiver import Receiver
 from dstreams.settings import Settings
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "EnvironmentNotReadyError",
     "InvalidStreamError",
     "OutputOperationInfo",
+    "Receiver",
     "RestartError",
     "Settings",
     "SourceError",
