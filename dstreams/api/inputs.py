@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any, TypeVar
 
 from pyspark import RDD, StorageLevel
 
 from dstreams.api.dstream import DStream
+from dstreams.api.receiver_inputs import ReceiverInputMethods
 from dstreams.callables import call_site
 from dstreams.clock import Clock
+from dstreams.durations import require_duration_ms
 from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
 from dstreams.graph.plan import StreamGraph
 from dstreams.settings import Settings
 from dstreams.sources.queue import QueueSource
+from dstreams.sources.rate import RateSource
 from dstreams.sources.socket import SocketTextSource
 from dstreams.sources.source import Source
 from dstreams.sources.text_files import TextFileSource
@@ -22,7 +26,7 @@ from dstreams.sources.text_files import TextFileSource
 T = TypeVar("T")
 
 
-class InputMethods:
+class InputMethods(ReceiverInputMethods):
     """One method for each kind of source; what they create are streams of this context.
 
     Semantics: pyspark.streaming.StreamingContext (4.3).
@@ -75,6 +79,30 @@ class InputMethods:
             InvalidStreamError: *hostname* or *port* cannot be an address.
         """
         return self._input(SocketTextSource(hostname, port), "socketTextStream")
+
+    def rateStream(
+        self, rowsPerSecond: int, rampUpTime: float = 0, numPartitions: int | None = None
+    ) -> DStream[tuple[datetime, int]]:
+        """Create a stream of numbered rows at a steady rate, for trials and measurements.
+
+        Rows are ``(timestamp, value)``: values count from 0 at the start of the stream, timestamps
+        are naive datetimes in the driver's time zone, spread evenly over the batch. A batch that is
+        made again has the same rows. With ``spark.streaming.receiver.maxRate`` or backpressure, a
+        batch leaves out its last rows when they are too many.
+
+        Args:
+            rowsPerSecond: rows a second, at least 1.
+            rampUpTime: seconds in which the rate grows evenly from none to *rowsPerSecond*.
+            numPartitions: partitions of each batch's RDD. None: one for small batches, up to
+                ``defaultParallelism`` for large ones.
+
+        Raises:
+            InvalidStreamError: a parameter is no such number.
+
+        Semantics: the rate source of Structured Streaming; pyspark.streaming has none.
+        """
+        ramp_up_ms = require_duration_ms(rampUpTime, "rampUpTime") if rampUpTime != 0 else 0
+        return self._input(RateSource(rowsPerSecond, ramp_up_ms, numPartitions), "rateStream")
 
     def textFileStream(self, directory: str) -> DStream[str]:
         """Create a stream of the lines of UTF-8 text files that appear in *directory*.

@@ -17,12 +17,13 @@ from checkpoint import open_files
 from dstreams.api.dstream import DStream
 from dstreams.api.inputs import InputMethods
 from dstreams.api.life_cycle import LifeCycleMethods
+from dstreams.api.listeners import ListenerMethods, open_bus
 from dstreams.api.stream import Stream
 from dstreams.callables import call_site, require_arity
 from dstreams.clock import Clock, SystemClock
 from dstreams.durations import batch_datetime, require_duration_ms
 from dstreams.errors import DurabilityError, InvalidStreamError, StreamLifecycleError
-from dstreams.events import BatchInfo
+from dstreams.events import BatchInfo, Event, StreamingStarted
 from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
@@ -31,6 +32,7 @@ from dstreams.graph.transformed import TransformedDStream
 from dstreams.rdd.context import require_spark, warn_if_untuned
 from dstreams.runtime.durability import StateDurability
 from dstreams.runtime.engine import Engine
+from dstreams.runtime.rate_control import limit_rates
 from dstreams.runtime.scheduler import Scheduler
 from dstreams.runtime.signals import SignalStop
 from dstreams.settings import Settings
@@ -41,6 +43,10 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+_LISTENERS_S = 5.0
+"""Seconds that a step and a stop wait for listeners that have not been told everything yet."""
+
+
 class StreamingContextState(str, Enum):
     """Where a context is in its life; it never goes back."""
 
@@ -49,7 +55,7 @@ class StreamingContextState(str, Enum):
     STOPPED = "STOPPED"
 
 
-class StreamingContext(InputMethods, LifeCycleMethods):
+class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
     """Defines streams on a SparkContext, and runs them batch by batch.
 
     >>> ssc = StreamingContext(sc, 1)
@@ -110,6 +116,8 @@ class StreamingContext(InputMethods, LifeCycleMethods):
         self._error: BaseException | None = None
         self._was_awaited = False
         self._stop_spark = False
+        self._stop_after_step = False
+        self._bus = open_bus(self._settings)
         warn_if_untuned(sparkContext)
         if self._settings.checkpoint_directory is not None:
             self.checkpoint(self._settings.checkpoint_directory)
@@ -247,12 +255,15 @@ class StreamingContext(InputMethods, LifeCycleMethods):
             if engine is None:
                 raise StreamLifecycleError("the StreamingContext was stopped while it was stepped")
             result = engine.run_batch(engine.plan_batch())
+            self._bus.drain(_LISTENERS_S)
             infos.append(result.info)
+            if self._stop_after_step or isinstance(result.error, DurabilityError):
+                self._finish()
             if result.error is not None:
                 result.error.batch_infos = tuple(infos)
-                if isinstance(result.error, DurabilityError):
-                    self._finish()
                 raise result.error
+            if self._stop_after_step:
+                break
         return infos
 
     def stop(self, stopSparkContext: bool = True, stopGraceFully: bool = False) -> None:
@@ -264,14 +275,21 @@ class StreamingContext(InputMethods, LifeCycleMethods):
                 ``spark.streaming.gracefulStopTimeout`` (ten batch durations). False: let the
                 running batch finish within two seconds, else cancel it.
 
-        Called inside a batch, it returns at once, and the context stops after that batch.
+        Called inside a batch, or by a listener, it returns at once, and the context stops after the
+        running batch. Otherwise listeners have been told of all batches when it returns; a
+        listener that takes more than five seconds for that is left behind, with a warning.
         """
         scheduler = self._scheduler
+        is_listener = self._bus.is_own_thread() and self._state is StreamingContextState.ACTIVE
+        if is_listener and scheduler is None:
+            self._stop_spark = stopSparkContext
+            self._stop_after_step = True
+            return
         if scheduler is None or self._state is StreamingContextState.STOPPED:
             if self._state is not StreamingContextState.ACTIVE:
                 logger.warning("StreamingContext is not running, there is nothing to stop")
             self._finish()
-        elif scheduler.is_own_thread():
+        elif is_listener or scheduler.is_own_thread():
             self._stop_spark = stopSparkContext
             scheduler.request_stop(abandon=not stopGraceFully)
             return
@@ -377,6 +395,7 @@ class StreamingContext(InputMethods, LifeCycleMethods):
             StreamingContext._active = self
             self._engine = engine
             self._state = StreamingContextState.ACTIVE
+            self._bus.post(StreamingStarted(self._clock.now_ms()))
             return engine
 
     def _open(self) -> Engine:
@@ -395,16 +414,26 @@ class StreamingContext(InputMethods, LifeCycleMethods):
             self._report,
             run_id=run_id,
             open_files=None if url is None else partial(open_files, url),
+            zero_ms=zero_ms,
+            tell=self._bus.post,
         )
         try:
             for stream in plan.inputs:
                 readers[stream] = stream.source.open(environment)
-                readers[stream].start()
+            rates = limit_rates(readers, self._settings, self._graph.batch_ms)
+            for reader in readers.values():
+                reader.start()
         except BaseException:
             _close(readers.values())
             raise
+
+        def tell(event: Event) -> None:
+            rates.observe(event)
+            self._bus.post(event)
+
         history = History(plan, self._sc, unpersist=self._settings.unpersist)
-        return Engine(plan, history, readers, self._durability(plan, run_id, url), self._clock)
+        durability = self._durability(plan, run_id, url)
+        return Engine(plan, history, readers, durability, self._clock, tell)
 
     def _durability(self, plan: Plan, run_id: str, url: str | None) -> StateDurability | None:
         if url is None or not plan.checkpointed():
@@ -431,6 +460,7 @@ class StreamingContext(InputMethods, LifeCycleMethods):
                 engine.history.clear()
             if StreamingContext._active is self:
                 StreamingContext._active = None
+        self._bus.close(_LISTENERS_S)
         self._signals.remove()
         atexit.unregister(self._stop_at_exit)
         with self._ended:

@@ -59,6 +59,7 @@ class Scheduler:
         self._stopping = threading.Event()
         self._abandoned = threading.Event()
         self._cancelled = threading.Event()
+        self._ended = threading.Event()
         self._generator = InheritableThread(
             target=self._generate, name="dstreams-generator", daemon=True
         )
@@ -91,8 +92,8 @@ class Scheduler:
         Returns:
             Whether the last batch ended without being cancelled.
         """
-        self._runner.join(_GRACE_S if self._abandoned.is_set() else timeout_s)
-        if not self._runner.is_alive():
+        if self._ended.wait(_GRACE_S if self._abandoned.is_set() else timeout_s):
+            self._runner.join(_CANCEL_S)
             return True
         self._abandoned.set()
         self._cancelled.set()
@@ -100,11 +101,12 @@ class Scheduler:
             for _ in range(round(_CANCEL_S / _POLL_S)):
                 # More than once: an output may begin another job after the one that was cancelled.
                 self._spark.cancelJobGroup(self._job_group)
-                self._runner.join(_POLL_S)
-                if not self._runner.is_alive():
+                if self._ended.wait(_POLL_S):
                     break
         except Exception:
             logger.warning("the running batch could not be cancelled; is Spark gone?")
+            self._ended.wait(_CANCEL_S)
+        if self._ended.is_set():
             self._runner.join(_CANCEL_S)
         return False
 
@@ -120,11 +122,17 @@ class Scheduler:
             self._submit(None)
 
     def _submit_rest(self) -> None:
-        """Fix one last batch, now, for what was received and will not come again."""
+        """Fix one last batch, now, for what was received and will not come again.
+
+        Where the rate of a source is limited, it may take several.
+        """
         for reader in self._engine.readers.values():
             reader.stop_receiving()
-        if any(reader.has_pending() for reader in self._engine.readers.values()):
-            self._submit(self._engine.plan_batch())
+        while any(reader.has_pending() for reader in self._engine.readers.values()):
+            batch = self._engine.plan_batch()
+            self._submit(batch)
+            if batch.failure is not None or self._abandoned.is_set():
+                break
 
     def _submit(self, batch: Batch | None) -> None:
         while True:
@@ -144,6 +152,7 @@ class Scheduler:
             self._fail(error)
         finally:
             self._stopping.set()
+            self._ended.set()
             self._finished()
 
     def _next(self) -> Batch | None:

@@ -68,10 +68,16 @@ class LineBuffer:
         self._skipping = False
         return dropped
 
-    def take(self) -> TakenLines:
-        """Take all whole lines out."""
-        taken = TakenLines(self._blocks, self._too_long)
-        self._blocks, self._too_long, self._complete_bytes = [], 0, 0
+    def take(self, most: int | None = None) -> TakenLines:
+        """Take whole lines out, the oldest first.
+
+        Args:
+            most: how many lines at most. None: all.
+        """
+        blocks, rest = (self._blocks, []) if most is None else _split(self._blocks, most)
+        taken = TakenLines(blocks, self._too_long)
+        self._blocks, self._too_long = rest, 0
+        self._complete_bytes -= sum(map(len, blocks))
         return taken
 
     def _add_block(self, block: bytes) -> None:
@@ -86,3 +92,18 @@ class LineBuffer:
         kept = [line + b"\n" for line in lines if len(line) <= self._max_line_bytes]
         self._too_long += len(lines) - len(kept)
         return b"".join(kept)
+
+
+def _split(blocks: list[bytes], most: int) -> tuple[list[bytes], list[bytes]]:
+    """Split blocks of whole lines after *most* lines."""
+    left = most
+    for number, block in enumerate(blocks):
+        count = block.count(b"\n")
+        if count > left:
+            end = 0
+            for _ in range(left):
+                end = block.index(b"\n", end) + 1
+            taken = [*blocks[:number], block[:end]] if end else blocks[:number]
+            return taken, [block[end:], *blocks[number + 1 :]]
+        left -= count
+    return blocks, []

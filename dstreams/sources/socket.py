@@ -14,6 +14,7 @@ from pyspark import RDD
 
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.sources.line_buffer import LineBuffer
+from dstreams.sources.rate_limit import RateLimit
 from dstreams.sources.source import PlannedInput, SourceEnvironment
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,9 @@ class SocketTextSource:
     also ends a line at a lone ``\\r``, which stays in the line here: pyspark.streaming documents
     ``\\n``.) The last line of a connection that the server closes needs no end. Bytes that are no
     UTF-8 become U+FFFD, as in Spark's receiver.
+
+    With ``spark.streaming.receiver.maxRate`` or backpressure a batch takes no more than its share,
+    and the other lines wait.
 
     The connection is made again for ever, after ``spark.streaming.receiverRestartDelay``. Lines
     wait for their batch in the driver: at most ``spark.dstreams.socket.maxBufferBytes``, then the
@@ -91,6 +95,7 @@ class SocketTextReader:
         self._environment = environment
         self._settings = environment.settings
         self._lines = LineBuffer(self._settings.socket_max_line_bytes)
+        self._limit = RateLimit(environment.batch_ms)
         self._connection: socket.socket | None = None
         self._changed = threading.Condition()
         self._stopping = threading.Event()
@@ -101,9 +106,12 @@ class SocketTextReader:
     def start(self) -> None:
         self._thread.start()
 
+    def update_rate(self, records_per_second: int) -> None:
+        self._limit.update(records_per_second)
+
     def plan(self, batch_time_ms: int) -> PlannedInput:
         with self._changed:
-            blocks, too_long = self._lines.take()
+            blocks, too_long = self._lines.take(self._limit.most(batch_time_ms))
             data = b"".join(blocks)
             self._planned_bytes[batch_time_ms] = len(data)
             self._changed.notify_all()

@@ -2,7 +2,8 @@
 
 The calls come in this order, all but ``start``'s own threads from the driver's scheduler:
 
-1. ``source.open(environment)`` once, when the context starts: a reader that does nothing yet.
+1. ``source.open(environment)`` once, when the context starts: a reader that does nothing yet. If
+   it has ``update_rate`` (:class:`RateLimited`), that may be called now, and after any batch.
 2. ``reader.start()``: begins to receive; refuses here what can never work.
 3. For each batch: ``reader.plan(batch_time_ms)`` decides what the batch reads, before anything
    runs, and ``reader.rdd(planned)`` turns that decision into an RDD. Times only grow from plan to
@@ -39,6 +40,7 @@ class SourceEnvironment:
         batch_ms: batch duration in milliseconds.
         report_error: tells the context of a failure that no batch will meet; it surfaces in
             ``awaitTermination``.
+        zero_ms: zero time of the stream: the first batch is one batch duration later.
         tell: tells listeners what becomes of a receiver.
         run_id: name of this run of the stream.
         open_files: opens the files of this run, None without a checkpoint directory.
@@ -50,6 +52,7 @@ class SourceEnvironment:
     settings: Settings
     batch_ms: int
     report_error: Callable[[Exception], None]
+    zero_ms: int = 0
     tell: Tell = tell_nobody
     run_id: str = "run"
     open_files: Callable[[], Files] | None = None
@@ -89,6 +92,19 @@ class SourceReader(Protocol):
     def has_pending(self) -> bool: ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class RateLimited(Protocol):
+    """A reader that can hold records back, or leave them with who sends them."""
+
+    def update_rate(self, records_per_second: int) -> None:
+        """Give batches that are planned from now on at most this many records a second.
+
+        Called before ``start`` when there is a limit from the beginning, then between batches, on
+        any thread; the rate is at least 1 and never above ``spark.streaming.receiver.maxRate``.
+        """
+        ...
 
 
 @runtime_checkable

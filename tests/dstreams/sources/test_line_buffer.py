@@ -25,6 +25,21 @@ def test_whole_lines_are_taken_and_the_unfinished_one_waits() -> None:
     assert taken(lines) == b""
 
 
+@given(
+    st.lists(st.sampled_from([b"", b"a\n", b"bb\nc\n", b"\n\n\n", b"dd\n" * 7])), st.integers(0, 9)
+)
+def test_a_batch_takes_no_more_lines_than_it_may(pieces: list[bytes], most: int) -> None:
+    """The oldest lines, in order; the others wait, and count as bytes until they are taken."""
+    lines, data = LineBuffer(100), b"".join(pieces)
+    for piece in pieces:
+        lines.add(piece)
+    first = b"".join(lines.take(most).blocks)
+    assert first == b"".join(data.splitlines(keepends=True)[:most])
+    assert lines.complete_bytes == len(data) - len(first)
+    assert first + taken(lines) == data
+    assert lines.complete_bytes == 0
+
+
 def test_the_end_of_the_stream_ends_the_last_line() -> None:
     """An unfinished line is a line when nothing follows it; no line is made up."""
     lines = LineBuffer(100)
