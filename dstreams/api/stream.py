@@ -41,6 +41,16 @@ class Stream(Generic[T_co]):
         """Return the StreamingContext of this stream."""
         return self._ssc
 
+    @property
+    def is_cached(self) -> bool:
+        """Whether a storage level was chosen for this stream."""
+        return self._ssc._graph.options_of(self._node).storage_level is not None
+
+    @property
+    def is_checkpointed(self) -> bool:
+        """Whether a checkpoint interval was chosen for this stream."""
+        return self._ssc._graph.options_of(self._node).checkpoint_ms is not None
+
     def cache(self: Self) -> Self:
         """Persist the RDDs of this stream, serialized in memory."""
         return self.persist(StorageLevel.MEMORY_ONLY)
