@@ -15,6 +15,10 @@ class DStream(WindowOperations[T_co], OutputOperations[T_co]):
     graph and return its stream. Functions are sent to the workers; a function must not use streams
     or contexts. The type parameter is that of the elements: type checkers follow it through a
     pipeline.
+
+    In the examples, ``run(batches, operation)`` is :func:`dstreams.testing.run_batches` with a
+    SparkContext ``spark`` and each batch of the result sorted; ``ssc`` is a context of one batch a
+    second whose first batch time is second 1.
     """
 
     def __repr__(self) -> str:

@@ -34,26 +34,42 @@ class ElementOperations(Stream[T_co]):
     """
 
     def map(self, f: Callable[[T_co], U], preservesPartitioning: bool = False) -> DStream[U]:
-        """Return the stream of ``f(x)`` for each element x."""
+        """Return the stream of ``f(x)`` for each element x.
+
+        >>> run([[1, 2], []], lambda numbers: numbers.map(lambda x: 10 * x))
+        [[10, 20], []]
+        """
         self._require_function(f, "map", "f(x) -> y")
         return self._transformed("map", lambda rdd: rdd.map(f, preservesPartitioning))
 
     def flatMap(
         self, f: Callable[[T_co], Iterable[U]], preservesPartitioning: bool = False
     ) -> DStream[U]:
-        """Return the stream of all elements of ``f(x)``, for each element x."""
+        """Return the stream of all elements of ``f(x)``, for each element x.
+
+        >>> run([["to be", "or"]], lambda lines: lines.flatMap(str.split))
+        [['be', 'or', 'to']]
+        """
         self._require_function(f, "flatMap", "f(x) -> iterable of y")
         return self._transformed("flatMap", lambda rdd: rdd.flatMap(f, preservesPartitioning))
 
     def filter(self, f: Callable[[T_co], Any]) -> DStream[T_co]:
-        """Return the stream of the elements x for which ``f(x)`` is true."""
+        """Return the stream of the elements x for which ``f(x)`` is true.
+
+        >>> run([[1, 2, 3], [5]], lambda numbers: numbers.filter(lambda x: x > 1))
+        [[2, 3], [5]]
+        """
         self._require_function(f, "filter", "f(x) -> bool")
         return self._transformed("filter", lambda rdd: rdd.filter(f))
 
     def mapPartitions(
         self, f: Callable[[Iterator[T_co]], Iterable[U]], preservesPartitioning: bool = False
     ) -> DStream[U]:
-        """Return the stream of ``f(iterator over a partition)``, for each partition."""
+        """Return the stream of ``f(iterator over a partition)``, for each partition.
+
+        >>> run([[1, 2, 3, 4]], lambda numbers: numbers.mapPartitions(lambda part: [sum(part)]))
+        [[3, 7]]
+        """
         self._require_function(f, "mapPartitions", "f(iterator) -> iterator")
         return self._transformed(
             "mapPartitions", lambda rdd: rdd.mapPartitions(f, preservesPartitioning)
@@ -64,7 +80,13 @@ class ElementOperations(Stream[T_co]):
         f: Callable[[int, Iterator[T_co]], Iterable[U]],
         preservesPartitioning: bool = False,
     ) -> DStream[U]:
-        """Return the stream of ``f(number of the partition, iterator over it)``."""
+        """Return the stream of ``f(number of the partition, iterator over it)``.
+
+        >>> def numbered(index, part):
+        ...     return [(index, x) for x in part]
+        >>> run([["a", "b"]], lambda letters: letters.mapPartitionsWithIndex(numbered))
+        [[(0, 'a'), (1, 'b')]]
+        """
         name = "mapPartitionsWithIndex"
         self._require_function(f, name, "f(index, iterator) -> iterator", count=2)
         return self._transformed(
@@ -72,11 +94,19 @@ class ElementOperations(Stream[T_co]):
         )
 
     def glom(self) -> DStream[list[T_co]]:
-        """Return the stream of lists, one for each partition."""
+        """Return the stream of lists, one for each partition.
+
+        >>> run([[1, 2, 3, 4]], lambda numbers: numbers.glom())
+        [[[1, 2], [3, 4]]]
+        """
         return self._transformed("glom", lambda rdd: rdd.glom())
 
     def repartition(self, numPartitions: int) -> DStream[T_co]:
-        """Return the stream with *numPartitions* partitions in each RDD."""
+        """Return the stream with *numPartitions* partitions in each RDD.
+
+        >>> run([[1, 2, 3]], lambda numbers: numbers.repartition(1).glom())
+        [[[1, 2, 3]]]
+        """
         count = self._require_partitions(numPartitions, self._operation("repartition"))
         return self._transformed("repartition", lambda rdd: rdd.repartition(count))
 
@@ -85,16 +115,27 @@ class ElementOperations(Stream[T_co]):
 
         Args:
             func: ``(x, y) -> z``, associative and commutative.
+
+        >>> run([[1, 2, 3], []], lambda numbers: numbers.reduce(max))
+        [[3], []]
         """
         self._require_function(func, "reduce", "f(x, y) -> z", count=2)
         return self._transformed("reduce", lambda rdd: reduce_all(rdd, func))
 
     def count(self) -> DStream[int]:
-        """Return the stream of the number of elements of each batch, 0 for an empty one."""
+        """Return the stream of the number of elements of each batch, 0 for an empty one.
+
+        >>> run([[1, 2, 3], []], lambda numbers: numbers.count())
+        [[3], [0]]
+        """
         return self._transformed("count", count_all)
 
     def countByValue(self: ElementOperations[H]) -> DStream[tuple[H, int]]:
-        """Return the stream of (value, how often it comes in the batch)."""
+        """Return the stream of (value, how often it comes in the batch).
+
+        >>> run([["a", "b", "a"]], lambda letters: letters.countByValue())
+        [[('a', 2), ('b', 1)]]
+        """
         operation = self._operation("countByValue")
         partitioner = StablePartitioner(self._ssc.sparkContext.defaultParallelism)
         ones = Combiner.of_reduction(add)
@@ -108,6 +149,9 @@ class ElementOperations(Stream[T_co]):
 
         Raises:
             InvalidStreamError: *other* has another context or slide duration.
+
+        >>> run([[1], []], lambda a, b: a.union(b), [[2], [3]])
+        [[1, 2], [3]]
         """
         return self._transformed("union", lambda a, b: a.union(b), other)
 
@@ -123,6 +167,9 @@ class ElementOperations(Stream[T_co]):
         Args:
             func: ``f(rdd)`` or ``f(time, rdd)`` with the batch time as a datetime; None for a batch
                 without an RDD.
+
+        >>> run([[3, 1, 2]], lambda numbers: numbers.transform(lambda rdd: rdd.sortBy(abs)))
+        [[1, 2, 3]]
         """
         shape = "f(rdd) -> RDD or f(time, rdd) -> RDD"
         count = require_arity(func, (1, 2), self._operation("transform"), shape)
@@ -161,6 +208,9 @@ class ElementOperations(Stream[T_co]):
                 has no RDD, it gets an empty one.
             other: stream of the same slide duration.
             keepSerializer: taken for compatibility; RDDs know their serializer.
+
+        >>> run([[1, 2]], lambda a, b: a.transformWith(lambda x, y: x.subtract(y), b), [[2]])
+        [[1]]
         """
         shape = "f(rdd, rdd) -> RDD or f(time, rdd, rdd) -> RDD"
         count = require_arity(func, (2, 3), self._operation("transformWith"), shape)

@@ -39,6 +39,14 @@ class OutputOperations(Stream[T_co]):
         Raises:
             InvalidStreamError: *func* takes other arguments.
             StreamLifecycleError: the context has started.
+
+        >>> def show(time, rdd):
+        ...     print(time.second % 60, rdd.collect())
+        >>> stream = ssc.queueStream([[1, 2], [3]])
+        >>> stream.foreachRDD(show)
+        >>> batches = ssc.step(2)
+        1 [1, 2]
+        2 [3]
         """
         shape = "f(rdd) or f(time, rdd)"
         if require_arity(func, (1, 2), self._operation("foreachRDD"), shape) == 2:
@@ -52,6 +60,16 @@ class OutputOperations(Stream[T_co]):
         Raises:
             InvalidStreamError: *num* is no positive integer.
             StreamLifecycleError: the context has started.
+
+        >>> ssc.queueStream([[1, 2, 3]]).pprint(2)
+        >>> batches = ssc.step()
+        -------------------------------------------
+        Time: ...
+        -------------------------------------------
+        1
+        2
+        ...
+        <BLANKLINE>
         """
         self._output("pprint", ConsolePrinter(num))
 
@@ -64,6 +82,11 @@ class OutputOperations(Stream[T_co]):
         Raises:
             InvalidStreamError: *prefix* or *suffix* is no string.
             StreamLifecycleError: the context has started.
+
+        >>> ssc.queueStream([["to be"]]).saveAsTextFiles(directory + "/lines", "txt")
+        >>> batches = ssc.step()
+        >>> spark.textFile(directory + "/lines-1000.txt").collect()
+        ['to be']
         """
         self._output("saveAsTextFiles", TextFilesWriter(prefix, suffix))
 

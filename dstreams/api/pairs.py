@@ -49,7 +49,11 @@ class PairOperations(ElementOperations[T_co]):
     """
 
     def mapValues(self: PairOperations[tuple[K, V]], f: Callable[[V], U]) -> DStream[tuple[K, U]]:
-        """Return the stream of ``(k, f(v))``; partitioning is kept."""
+        """Return the stream of ``(k, f(v))``; partitioning is kept.
+
+        >>> run([[("a", 1)]], lambda pairs: pairs.mapValues(lambda v: v + 1))
+        [[('a', 2)]]
+        """
         self._require_function(f, "mapValues", "f(v) -> w")
         task = MapValues(f, self._operation("mapValues"))
         return self._transformed("mapValues", lambda rdd: rdd.mapPartitionsWithIndex(task, True))
@@ -57,7 +61,11 @@ class PairOperations(ElementOperations[T_co]):
     def flatMapValues(
         self: PairOperations[tuple[K, V]], f: Callable[[V], Iterable[U]]
     ) -> DStream[tuple[K, U]]:
-        """Return the stream of ``(k, w)`` for each w of ``f(v)``; partitioning is kept."""
+        """Return the stream of ``(k, w)`` for each w of ``f(v)``; partitioning is kept.
+
+        >>> run([[("a", 2), ("b", 0)]], lambda pairs: pairs.flatMapValues(range))
+        [[('a', 0), ('a', 1)]]
+        """
         self._require_function(f, "flatMapValues", "f(v) -> iterable of w")
         task = FlatMapValues(f, self._operation("flatMapValues"))
         return self._transformed(
@@ -77,6 +85,9 @@ class PairOperations(ElementOperations[T_co]):
             func: ``(v, w) -> x``, associative and commutative.
             numPartitions: partitions of each RDD.
             partitionFunc: as in :meth:`updateStateByKey`.
+
+        >>> run([[("a", 1), ("b", 5), ("a", 2)], []], lambda pairs: pairs.reduceByKey(max))
+        [[('a', 2), ('b', 5)], []]
         """
         self._require_function(func, "reduceByKey", "f(v, w) -> x", count=2)
         combiner = Combiner.of_reduction(func)
@@ -99,6 +110,16 @@ class PairOperations(ElementOperations[T_co]):
             mergeCombiners: ``(c, d) -> c``, across partitions.
             numPartitions: partitions of each RDD.
             partitionFunc: as in :meth:`updateStateByKey`.
+
+        >>> def as_list(v):
+        ...     return [v]
+        >>> def with_one(vs, v):
+        ...     return [*vs, v]
+        >>> def both(vs, ws):
+        ...     return sorted(vs + ws)
+        >>> batches = [[("a", 1), ("a", 2)]]
+        >>> run(batches, lambda pairs: pairs.combineByKey(as_list, with_one, both))
+        [[('a', [1, 2])]]
         """
         name = "combineByKey"
         self._require_function(createCombiner, name, "createCombiner(v) -> c")
@@ -118,6 +139,9 @@ class PairOperations(ElementOperations[T_co]):
         Args:
             numPartitions: partitions of each RDD.
             partitionFunc: as in :meth:`updateStateByKey`.
+
+        >>> run([[("a", 1), ("a", 2)]], lambda pairs: pairs.groupByKey().mapValues(sorted))
+        [[('a', [1, 2])]]
         """
         operation = self._operation("groupByKey")
         partitioner = self._partitioner(numPartitions, partitionFunc, operation)
@@ -135,6 +159,9 @@ class PairOperations(ElementOperations[T_co]):
         Args:
             numPartitions: partitions of each RDD.
             partitionFunc: ``key -> int``. Its default stands for :func:`~dstreams.stable_hash`.
+
+        >>> run([[(0, "a"), (1, "b")]], lambda pairs: pairs.partitionBy(2, lambda key: key).glom())
+        [[[(0, 'a')], [(1, 'b')]]]
         """
         operation = self._operation("partitionBy")
         func = None if partitionFunc is portable_hash else partitionFunc
@@ -159,6 +186,11 @@ class PairOperations(ElementOperations[T_co]):
             other: stream of pairs, of the same slide duration.
             numPartitions: partitions of each RDD.
             partitionFunc: as in :meth:`updateStateByKey`.
+
+        >>> def lists(sides):
+        ...     return [list(side) for side in sides]
+        >>> run([[("a", 1)]], lambda a, b: a.cogroup(b).mapValues(lists), [[("b", 2)]])
+        [[('a', [[1], []]), ('b', [[], [2]])]]
         """
         operation = self._operation("cogroup")
         partitioner = self._partitioner(numPartitions, partitionFunc, operation)
@@ -179,6 +211,9 @@ class PairOperations(ElementOperations[T_co]):
             other: stream of pairs, of the same slide duration.
             numPartitions: partitions of each RDD.
             partitionFunc: as in :meth:`updateStateByKey`.
+
+        >>> run([[("a", 1), ("b", 2)]], lambda a, b: a.join(b), [[("a", 3)]])
+        [[('a', (1, 3))]]
         """
         return self._joined("join", other, numPartitions, partitionFunc)
 
@@ -192,6 +227,9 @@ class PairOperations(ElementOperations[T_co]):
         """Return the join, with (key, (v, None)) where *other* has no such key.
 
         Arguments as of :meth:`join`.
+
+        >>> run([[("a", 1)]], lambda a, b: a.leftOuterJoin(b), [[("b", 2)]])
+        [[('a', (1, None))]]
         """
         return self._joined("leftOuterJoin", other, numPartitions, partitionFunc, all_left=True)
 
@@ -205,6 +243,9 @@ class PairOperations(ElementOperations[T_co]):
         """Return the join, with (key, (None, w)) where this stream has no such key.
 
         Arguments as of :meth:`join`.
+
+        >>> run([[("a", 1)]], lambda a, b: a.rightOuterJoin(b), [[("b", 2)]])
+        [[('b', (None, 2))]]
         """
         return self._joined("rightOuterJoin", other, numPartitions, partitionFunc, all_right=True)
 
@@ -218,6 +259,9 @@ class PairOperations(ElementOperations[T_co]):
         """Return the join, with None for the side that has no such key.
 
         Arguments as of :meth:`join`.
+
+        >>> run([[("a", 1)]], lambda a, b: a.fullOuterJoin(b), [[("b", 2)]])
+        [[('a', (1, None)), ('b', (None, 2))]]
         """
         return self._joined(
             "fullOuterJoin", other, numPartitions, partitionFunc, all_left=True, all_right=True
@@ -302,6 +346,12 @@ class PairOperations(ElementOperations[T_co]):
 
         State: one entry for each key until the function drops it; each batch costs all of them.
         Semantics: org.apache.spark.streaming.dstream.StateDStream (4.3).
+
+        >>> def total(values, state):
+        ...     return sum(values) + (state or 0)
+        >>> batches = [[("a", 1)], [("a", 2), ("b", 1)], []]
+        >>> run(batches, lambda pairs: pairs.updateStateByKey(total))
+        [[('a', 1)], [('a', 3), ('b', 1)], [('a', 3), ('b', 1)]]
         """
         operation = self._operation("updateStateByKey")
         update = UpdateFunction.checked(updateFunc, form, operation)

@@ -61,6 +61,12 @@ class Stream(Generic[T_co]):
         Raises:
             InvalidStreamError: *storageLevel* is none.
             StreamLifecycleError: the context has started.
+
+        >>> from pyspark import StorageLevel
+        >>> numbers = ssc.queueStream([[1, 2]]).persist(StorageLevel.MEMORY_AND_DISK)
+        >>> numbers.foreachRDD(lambda rdd: print(rdd.is_cached))
+        >>> batches = ssc.step()
+        True
         """
         self._ssc._require_initialized("the storage level of a stream cannot be changed")
         if not isinstance(storageLevel, StorageLevel):
@@ -105,6 +111,13 @@ class Stream(Generic[T_co]):
 
         Raises:
             StreamLifecycleError: the context does not run, or no output uses this stream.
+
+        >>> ssc.remember(10)
+        >>> numbers = ssc.queueStream([[1], [2], [3]])
+        >>> numbers.foreachRDD(lambda rdd: None)
+        >>> batches = ssc.step(3)
+        >>> [rdd.collect() for rdd in numbers.slice(2, 3)]
+        [[2], [3]]
         """
         begin_ms, end_ms = batch_time_ms(begin, "begin"), batch_time_ms(end, "end")
         return self._ssc._remembered(self._node, begin_ms, end_ms)

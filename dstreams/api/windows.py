@@ -52,6 +52,9 @@ class WindowOperations(PairOperations[T_co]):
 
         A level that the result is persisted at is one for the batches of this stream. A window
         without elements has an empty RDD.
+
+        >>> run([[1], [2], [3], []], lambda numbers: numbers.window(2))
+        [[1], [1, 2], [2, 3], [3]]
         """
         operation = self._operation("window")
         times = self._times(windowDuration, slideDuration, operation)
@@ -76,6 +79,9 @@ class WindowOperations(PairOperations[T_co]):
 
         A window without elements has none in the result, too; with *invReduceFunc* that is so only
         before the first element came: later there is what was left when all was taken away.
+
+        >>> run([[1, 5], [2], []], lambda numbers: numbers.reduceByWindow(max, None, 2))
+        [[5], [5], [2]]
         """
         self._require_function(reduceFunc, "reduceByWindow", "reduceFunc(x, y) -> z", count=2)
         return self._reduced_by_window(
@@ -93,6 +99,9 @@ class WindowOperations(PairOperations[T_co]):
 
         Each batch is counted once. It needs a checkpoint directory. Differs from the source
         before the first element has come, where that has no number.
+
+        >>> run([[7, 8], [9], [], []], lambda numbers: numbers.countByWindow(2))
+        [[2], [3], [1], [0]]
         """
         return self._reduced_by_window(
             "countByWindow",
@@ -115,6 +124,9 @@ class WindowOperations(PairOperations[T_co]):
         Each batch is counted once. It needs a checkpoint directory.
 
         State: a number for each value in the window.
+
+        >>> run([["a"], ["a", "b"], []], lambda letters: letters.countByValueAndWindow(2))
+        [[('a', 1)], [('a', 2), ('b', 1)], [('a', 1), ('b', 1)]]
         """
         name = "countByValueAndWindow"
         return self._reduced_by_window(
@@ -138,6 +150,10 @@ class WindowOperations(PairOperations[T_co]):
         The values of an older batch come before those of a younger one; within a batch they are in
         no defined order. Each batch is grouped and shuffled once, windows only put lists together.
         Differs from the source in that it needs no checkpoint directory.
+
+        >>> batches = [[("a", 1)], [("a", 2)], [("a", 3)]]
+        >>> run(batches, lambda pairs: pairs.groupByKeyAndWindow(2).mapValues(sorted))
+        [[('a', [1])], [('a', [1, 2])], [('a', [2, 3])]]
         """
         name = "groupByKeyAndWindow"
         return self._reduced_by_window(
@@ -186,6 +202,13 @@ class WindowOperations(PairOperations[T_co]):
 
         State: with *invFunc*, one value for each key until *filterFunc* drops it.
         Semantics: org.apache.spark.streaming.dstream.ReducedWindowedDStream (4.3).
+
+        >>> from operator import add, sub
+        >>> batches = [[("a", 1)], [("a", 2)], [], []]
+        >>> run(batches, lambda pairs: pairs.reduceByKeyAndWindow(add, sub, 2))
+        [[('a', 1)], [('a', 3)], [('a', 2)], [('a', 0)]]
+        >>> run(batches, lambda pairs: pairs.reduceByKeyAndWindow(add, None, 2))
+        [[('a', 1)], [('a', 3)], [('a', 2)], []]
         """
         name = "reduceByKeyAndWindow"
         self._require_function(func, name, "func(v, w) -> x", count=2)

@@ -1,0 +1,117 @@
+"""The examples of docstrings run, and every public method of a stream has one."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import operator
+from collections.abc import Callable
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import SparkContext
+
+from dstreams import DStream, StreamingContext, StreamingContextState
+from dstreams.rdd.blocks import Side
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.reduction import Reduction, reduce_pairs
+from dstreams.rdd.shuffle import pairs_of_blocks
+from dstreams.testing import ManualClock, run_batches
+
+ROOT = Path(__file__).parents[1]
+
+# Packages whose examples are run; others show programs that a network, a directory or the user's
+# own data belong to.
+RUN = ("dstreams.api", "dstreams.rdd", "checkpoint", "dstreams.callables")
+
+SHOWN = {
+    "dstreams.api.streaming_context": "reads from a network",
+    "dstreams.rdd.durable": "writes where the caller says",
+    "checkpoint.file_log": "writes where the caller says",
+}
+
+WITHOUT_EXAMPLE = {
+    "cache": "that of persist",
+    "checkpoint": "that of persist",
+    "context": "a plain attribute",
+    "is_cached": "a plain attribute",
+    "is_checkpointed": "a plain attribute",
+}
+
+
+def modules_with_examples() -> list[str]:
+    """Names of the modules whose docstrings have examples."""
+    found = []
+    for package in ("dstreams", "checkpoint"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            docstrings = (
+                ast.get_docstring(node) or ""
+                for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+            )
+            if any(">>>" in text for text in docstrings):
+                relative = path.relative_to(ROOT).with_suffix("")
+                found.append(".".join(relative.parts).removesuffix(".__init__"))
+    return [name for name in found if name.startswith(RUN) and name not in SHOWN]
+
+
+def run_on(spark: SparkContext) -> Callable[..., list[Any]]:
+    """Return ``run`` of the examples: batches in, sorted batches out."""
+
+    def run(
+        batches: list[Any], operation: Callable[..., DStream[Any]], *others: list[Any]
+    ) -> list[Any]:
+        results = run_batches(spark, batches, operation, *others)
+        return [None if batch is None else sorted(batch, key=repr) for batch in results]
+
+    return run
+
+
+@pytest.fixture
+def names(sc: SparkContext) -> dict[str, Any]:
+    """What the examples take for granted."""
+    partitioner, both = StablePartitioner(2), Reduction(add, "sum")
+    monday = reduce_pairs(sc.parallelize([("a", 1), ("b", 2)]), both, partitioner)
+    tuesday = reduce_pairs(sc.parallelize([("b", 7)]), both, partitioner)
+    return {
+        "run": run_on(sc),
+        "spark": sc,
+        "operator": operator,
+        "partitioner": partitioner,
+        "words": sc.parallelize([("a", 1), ("a", 3), ("b", 2)]),
+        "monday": monday,
+        "tuesday": tuesday,
+        "pairs_of_blocks": pairs_of_blocks,
+        "Side": Side,
+    }
+
+
+def examples_of(module: str) -> list[doctest.DocTest]:
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    return [test for test in finder.find(importlib.import_module(module)) if test.examples]
+
+
+@pytest.mark.parametrize("module", modules_with_examples())
+def test_examples(module: str, names: dict[str, Any], sc: SparkContext, tmp_path: Path) -> None:
+    """What an example prints is what stands below it."""
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    said: list[str] = []
+    for number, test in enumerate(examples_of(module)):
+        ssc = StreamingContext(sc, 1, clock=ManualClock())
+        directory = str(tmp_path / str(number))
+        test.globs.update(names, ssc=ssc, directory=directory)
+        runner.run(test, out=said.append)
+        if ssc.getState() is StreamingContextState.ACTIVE:
+            ssc.stop(stopSparkContext=False)
+    assert runner.summarize(verbose=False).failed == 0, "".join(said)
+    assert runner.tries > 0
+
+
+def test_every_method_has_an_example() -> None:
+    """A method of DStream shows how it is used, or says here why not."""
+    methods = [name for name in dir(DStream) if not name.startswith("_")]
+    without = [name for name in methods if ">>>" not in (getattr(DStream, name).__doc__ or "")]
+    assert sorted(without) == sorted(WITHOUT_EXAMPLE)
