@@ -1,0 +1,34 @@
+"""The node that reduces each batch by key."""
+
+from __future__ import annotations
+
+import operator
+
+from pyspark import SparkContext
+
+from dstreams.graph.reduced import ReducedDStream
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.reduction import Reduction
+from tests.dstreams.graph.test_windowed import PARENT, Given
+
+NODE = ReducedDStream(
+    PARENT, Reduction(operator.add, "plus"), StablePartitioner(2), "reduceByKey at a.py:2"
+)
+
+
+def test_what_it_is() -> None:
+    """One parent, its slide, nothing of its own past, no storage."""
+    assert NODE.parents == (PARENT,)
+    assert NODE.slide_ms == PARENT.slide_ms
+    assert not NODE.asks_itself
+    assert NODE.default_storage is None
+
+
+def test_each_key_once(sc: SparkContext) -> None:
+    """In the place where it belongs; no RDD without one of the parent."""
+    given = Given(sc, {(PARENT, 1000): sc.parallelize([("a", 1), ("b", 2), ("a", 3)], 3)})
+    made = NODE.compute(1000, given)
+    assert made is not None
+    assert dict(made.collect()) == {"a": 4, "b": 2}
+    assert made.partitioner == StablePartitioner(2)
+    assert NODE.compute(2000, given) is None

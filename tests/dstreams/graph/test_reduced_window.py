@@ -1,0 +1,150 @@
+"""The node that makes the reduction of a window from that of the window before."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import pytest
+from pyspark import SparkContext
+
+from dstreams.graph.history import History
+from dstreams.graph.node import MEMORY_ONLY_SER
+from dstreams.graph.output import OutputOperation
+from dstreams.graph.plan import StreamGraph
+from dstreams.graph.reduced import ReducedDStream
+from dstreams.graph.reduced_window import ReducedWindowedDStream
+from dstreams.graph.window_times import WindowTimes
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.reduction import Reduction, UserFunction
+from dstreams.rdd.shuffle import BlockPairsRDD
+from dstreams.rdd.window_step import WindowFunctions
+from tests.dstreams.graph.test_windowed import PARENT, Given
+from tests.dstreams.rdd.lineage import bytes_shuffled
+from tests.support.jobs import count_jobs
+
+PLUS = Reduction(operator.add, "plus")
+FUNCTIONS = WindowFunctions(PLUS, UserFunction(operator.sub, "minus"))
+OPERATION = "reduceByKeyAndWindow at a.py:2"
+REDUCED = ReducedDStream(PARENT, PLUS, StablePartitioner(2), OPERATION)
+
+
+def window_of(window_ms: int, slide_ms: int) -> ReducedWindowedDStream:
+    times = WindowTimes.checked(window_ms, slide_ms, REDUCED.slide_ms, OPERATION)
+    return ReducedWindowedDStream(REDUCED, FUNCTIONS, times, OPERATION)
+
+
+def history_of(sc: SparkContext, node: ReducedWindowedDStream) -> History:
+    graph = StreamGraph(1000)
+    graph.outputs.append(OutputOperation(node, lambda time_ms, rdd: None, "pprint at a.py:4"))
+    return History(graph.freeze(0, has_checkpoint_directory=True), sc)
+
+
+def test_what_it_is() -> None:
+    """A stream that builds on its own past, so it is persisted and must be made durable."""
+    node = window_of(4000, 2000)
+    assert node.parents == (REDUCED,)
+    assert node.slide_ms == 2000
+    assert node.parents_remember_ms(3000) == 7000
+    assert node.must_checkpoint
+    assert node.asks_itself
+    assert node.default_storage == MEMORY_ONLY_SER
+
+
+@pytest.mark.parametrize(
+    ("window_ms", "slide_ms", "asked"),
+    [
+        (3000, 1000, [8000, 6000, 9000]),
+        (2000, 2000, [6000, 5000, 6000, 7000, 8000]),
+        (4000, 2000, [6000, 3000, 4000, 7000, 8000]),
+        (1000, 3000, [6000, 6000, 9000]),
+    ],
+)
+def test_it_asks_for_what_left_and_what_entered(
+    sc: SparkContext, window_ms: int, slide_ms: int, asked: list[int]
+) -> None:
+    """And for its own RDD of one slide before; for nothing in the middle of the window."""
+    node = window_of(window_ms, slide_ms)
+    given = Given(sc)
+    pairs = REDUCED.compute(0, Given(sc, {(PARENT, 0): sc.parallelize([("a", 1)])}))
+    assert pairs is not None
+    time_ms = 9000 if slide_ms != 2000 else 8000
+    given.rdds[node, time_ms - slide_ms] = pairs
+    node.compute(time_ms, given)
+    assert given.asked == asked
+
+
+def test_the_first_window_asks_for_all_of_it(sc: SparkContext) -> None:
+    """Without a previous window nothing leaves, and nothing at all is an empty RDD."""
+    node = window_of(3000, 1000)
+    given = Given(sc)
+    made = node.compute(1000, given)
+    assert made is not None
+    assert made.collect() == []
+    assert given.asked == [0, 1000]
+
+
+def run(
+    sc: SparkContext, node: ReducedWindowedDStream, batches: list[Any], history: History
+) -> list[Any]:
+    found: list[Any] = []
+    for number, batch in enumerate(batches, 1):
+        rdd = None if batch is None else sc.parallelize(batch, 2)
+        history.feed(PARENT, number * 1000, rdd)
+        made = history.at(node, number * 1000)
+        found.append(None if made is None else dict(made.collect()))
+        history.forget(number * 1000)
+    return found
+
+
+def test_batches_without_an_rdd(sc: SparkContext) -> None:
+    """Nothing enters with them, and nothing leaves; what is known stays."""
+    node = window_of(2000, 1000)
+    batches = [None, [("a", 1)], None, None, [("b", 1)], [], []]
+    found = run(sc, node, batches, history_of(sc, node))
+    assert found == [
+        {},
+        {"a": 1},
+        {"a": 1},
+        {"a": 0},
+        {"a": 0, "b": 1},
+        {"a": 0, "b": 1},
+        {"a": 0, "b": 0},
+    ]
+
+
+def test_a_batch_is_shuffled_once(sc: SparkContext) -> None:
+    """When it enters; the result and what leaves stay where they are."""
+    node = window_of(3000, 1000)
+    history = history_of(sc, node)
+    run(sc, node, [[(n, 1) for n in range(5000)]] * 3, history)
+    history.feed(PARENT, 4000, sc.parallelize([(1, 1)], 2))
+    made = history.at(node, 4000)
+    assert isinstance(made, BlockPairsRDD)
+    assert made.partitioner == StablePartitioner(2)
+    assert bytes_shuffled(sc, made.count) < 1000
+
+
+def test_making_the_rdd_runs_no_job(sc: SparkContext) -> None:
+    """Nothing is computed before somebody asks for records."""
+    node = window_of(5000, 1000)
+    history = history_of(sc, node)
+    run(sc, node, [[("a", 1)]] * 3, history)
+    history.feed(PARENT, 4000, sc.parallelize([("a", 1)]))
+    assert count_jobs(sc, lambda: history.at(node, 4000)) == 0
+
+
+def test_what_it_remembers(sc: SparkContext) -> None:
+    """Twice its interval of durable copies, and of the batches a window more."""
+    graph = StreamGraph(1000)
+    node = window_of(4000, 2000)
+    graph.outputs.append(OutputOperation(node, lambda time_ms, rdd: None, "pprint at a.py:4"))
+    graph.options_of(node).checkpoint_ms = 6000
+    plan = graph.freeze(0, has_checkpoint_directory=True)
+    assert [plan.nodes[some].remember_ms for some in (node, REDUCED, PARENT)] == [
+        12_000,
+        16_000,
+        16_000,
+    ]
+    assert plan.nodes[REDUCED].storage_level == MEMORY_ONLY_SER
+    assert plan.checkpointed() == (node,)

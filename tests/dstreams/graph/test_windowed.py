@@ -1,0 +1,204 @@
+"""The window node by itself, and in a history: which RDDs it asks for, and what becomes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from pyspark import RDD, SparkContext, StorageLevel
+
+from dstreams.graph.history import History
+from dstreams.graph.input import InputDStream
+from dstreams.graph.node import Node
+from dstreams.graph.output import OutputOperation
+from dstreams.graph.plan import StreamGraph
+from dstreams.graph.transformed import TransformedDStream
+from dstreams.graph.window_times import WindowTimes
+from dstreams.graph.windowed import WindowedDStream
+from dstreams.sources.queue import QueueSource
+from tests.support.jobs import count_jobs
+
+PARENT = InputDStream(0, QueueSource([]), 1000, "queueStream at a.py:1")
+
+
+@dataclass
+class Given:
+    """The RDDs that a node is given, in the place of a history."""
+
+    spark: SparkContext
+    rdds: dict[tuple[Node, int], RDD[Any]] = field(default_factory=dict)
+    asked: list[int] = field(default_factory=list)
+
+    def at(self, node: Node, time_ms: int) -> RDD[Any] | None:
+        self.asked.append(time_ms)
+        return self.rdds.get((node, time_ms))
+
+
+def window_of(parent: Node, window_ms: int, slide_ms: int) -> WindowedDStream:
+    times = WindowTimes.checked(window_ms, slide_ms, parent.slide_ms, "window at a.py:2")
+    return WindowedDStream(parent, times, "window at a.py:2")
+
+
+def numbers(sc: SparkContext, *times_ms: int) -> Given:
+    """An RDD with its own second in it, at each of the times."""
+    return Given(sc, {(PARENT, ms): sc.parallelize([ms // 1000], 1) for ms in times_ms})
+
+
+def test_what_a_window_is() -> None:
+    """One parent, a slide of its own, and a parent that is remembered for a window longer."""
+    node = window_of(PARENT, 4000, 2000)
+    assert node.parents == (PARENT,)
+    assert node.slide_ms == 2000
+    assert node.parents_remember_ms(3000) == 7000
+    assert not node.must_checkpoint
+    assert not node.asks_itself
+
+
+@pytest.mark.parametrize(
+    ("there", "time_ms", "wanted"),
+    [
+        ([1000, 2000, 3000, 4000], 4000, [2, 3, 4]),
+        ([1000, 2000, 4000], 4000, [2, 4]),
+        ([4000], 4000, [4]),
+        ([1000], 1000, [1]),
+        ([1000], 4000, []),
+        ([], 4000, []),
+    ],
+)
+def test_the_union_of_what_there_is(
+    sc: SparkContext, there: list[int], time_ms: int, wanted: list[int]
+) -> None:
+    """A missing RDD is left out; without any there is an empty one."""
+    given = numbers(sc, *there)
+    made = window_of(PARENT, 3000, 1000).compute(time_ms, given)
+    assert made is not None
+    assert made.collect() == wanted
+    assert given.asked == [time_ms - 2000, time_ms - 1000, time_ms]
+
+
+def test_making_a_window_runs_no_job(sc: SparkContext) -> None:
+    """Nothing is computed before somebody asks for records."""
+    given = numbers(sc, *range(1000, 11_000, 1000))
+    node = window_of(PARENT, 10_000, 1000)
+    assert count_jobs(sc, lambda: node.compute(10_000, given)) == 0
+
+
+def history_of(sc: SparkContext, *streams: Node, level: StorageLevel | None = None) -> History:
+    """A history in which *streams* have an output, each at a level if one is given."""
+    graph = StreamGraph(1000)
+    for node in streams:
+        operation = OutputOperation(node, lambda time_ms, rdd: None, "pprint at a.py:4")
+        graph.outputs.append(operation)
+        if level is not None:
+            graph.options_of(node).storage_level = level
+    return History(graph.freeze(0, has_checkpoint_directory=True), sc)
+
+
+def run(history: History, sc: SparkContext, node: Node, batches: int) -> list[Any]:
+    """Feed batches of their own number, and collect *node* when it fires."""
+    found = []
+    for time_ms in range(1000, 1000 * batches + 1, 1000):
+        history.feed(PARENT, time_ms, sc.parallelize([time_ms // 1000], 1))
+        made = history.at(node, time_ms)
+        found.append(None if made is None else made.collect())
+        history.forget(time_ms)
+    return found
+
+
+@pytest.mark.parametrize("slide_ms", [1000, 2000, 3000, 5000])
+def test_the_parent_makes_each_rdd_once(sc: SparkContext, slide_ms: int) -> None:
+    """Also those of batches in which the window did not fire, from input that is remembered."""
+    asked: list[int] = []
+
+    def noted(time_ms: int, rdds: tuple[RDD[Any], ...]) -> RDD[Any]:
+        asked.append(time_ms)
+        return rdds[0].map(str)
+
+    parent = TransformedDStream((PARENT,), noted, "transform at a.py:2")
+    node = window_of(parent, 4000, slide_ms)
+    found = run(history_of(sc, node), sc, node, 15)
+    wanted = [
+        [str(n) for n in range(max(1, end - 3), end + 1)] if end * 1000 % slide_ms == 0 else None
+        for end in range(1, 16)
+    ]
+    assert found == wanted
+    in_some_window = {n for batch in wanted for n in batch or []}
+    assert asked == [1000 * n for n in range(1, 16) if str(n) in in_some_window]
+
+
+def test_what_windows_read_again_is_not_computed_again(sc: SparkContext) -> None:
+    """Each record of the parent is computed by one task, for all the windows that it is in."""
+    computed = sc.accumulator(0)
+
+    def counted(value: Any) -> Any:
+        computed.add(1)
+        return value
+
+    parent = TransformedDStream((PARENT,), lambda _, rdds: rdds[0].map(counted), "map at a.py:2")
+    node = window_of(parent, 5000, 1000)
+    run(history_of(sc, node), sc, node, 8)
+    assert computed.value == 8
+
+
+def persisted(sc: SparkContext) -> set[int]:
+    return {int(number) for number in sc._jsc.getPersistentRDDs().keySet()}
+
+
+def test_forgotten_rdds_are_unpersisted(sc: SparkContext) -> None:
+    """At any time the batches of a window and of one before it are persisted, and no others."""
+    before = persisted(sc)
+    parent = TransformedDStream((PARENT,), lambda _, rdds: rdds[0].map(str), "map at a.py:2")
+    node = window_of(parent, 3000, 1000)
+    run(history_of(sc, node), sc, node, 9)
+    assert len(persisted(sc) - before) == 4
+
+
+def test_an_rdd_that_is_handed_on_stays_persisted(sc: SparkContext) -> None:
+    """A stream that forgets its parent's own RDD does not unpersist it under the parent."""
+    parent = TransformedDStream((PARENT,), lambda _, rdds: rdds[0].map(str), "map at a.py:2")
+    same = TransformedDStream((parent,), lambda _, rdds: rdds[0], "transform at a.py:3")
+    window = window_of(parent, 3000, 1000)
+    history = history_of(sc, same, window, level=StorageLevel.MEMORY_ONLY)
+    for time_ms in (1000, 2000):
+        history.feed(PARENT, time_ms, sc.parallelize([time_ms], 1))
+        assert history.at(same, time_ms) is history.at(parent, time_ms)
+        assert history.at(window, time_ms) is not None
+        history.forget(time_ms)
+    first = history.at(parent, 1000)
+    assert first is not None
+    assert history.times(same) == [2000]
+    assert first.is_cached
+
+
+def test_a_level_for_a_window_is_one_for_its_parent() -> None:
+    """Through windows of windows; the choice for the parent itself comes first."""
+    graph = StreamGraph(1000)
+    plain = TransformedDStream((PARENT,), lambda _, rdds: rdds[0], "map at a.py:2")
+    other = TransformedDStream((PARENT,), lambda _, rdds: rdds[0], "map at a.py:2")
+    inner = window_of(plain, 2000, 1000)
+    outer = window_of(inner, 4000, 2000)
+    second = window_of(other, 2000, 1000)
+    for node in (outer, second):
+        operation = OutputOperation(node, lambda time_ms, rdd: None, "pprint at a.py:4")
+        graph.outputs.append(operation)
+    graph.options_of(outer).storage_level = StorageLevel.DISK_ONLY
+    graph.options_of(second).storage_level = StorageLevel.DISK_ONLY
+    graph.options_of(other).storage_level = StorageLevel.MEMORY_AND_DISK
+    plan = graph.freeze(0, has_checkpoint_directory=False)
+    levels = {node: found.storage_level for node, found in plan.nodes.items()}
+    assert outer.holder is inner.holder is plain
+    assert levels[plain] == StorageLevel.DISK_ONLY
+    assert levels[other] == StorageLevel.MEMORY_AND_DISK
+    assert [levels[node] for node in (PARENT, inner, outer, second)] == [None] * 4
+
+
+def test_storing_nothing_is_a_choice() -> None:
+    """Then each window computes its batches again."""
+    graph = StreamGraph(1000)
+    node = window_of(PARENT, 2000, 1000)
+    operation = OutputOperation(node, lambda time_ms, rdd: None, "pprint at a.py:4")
+    graph.outputs.append(operation)
+    graph.options_of(PARENT).storage_level = StorageLevel(False, False, False, False)
+    plan = graph.freeze(0, has_checkpoint_directory=False)
+    assert plan.nodes[PARENT].storage_level is None
