@@ -3,77 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.support.programs import LIMIT_S, ROOT, running
 from tests.support.waiting import wait_for
 
-ROOT = Path(__file__).parents[1]
 WORD_COUNT = ROOT / "examples" / "stateful_network_wordcount.py"
-LIMIT_S = 120
-
-
-class Program:
-    """An example that runs, and what it has printed so far."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        self.lines: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        self.lines.extend(line.rstrip("\n") for line in self.process.stdout)
-
-    def has_printed(self, *batch: str) -> bool:
-        """Whether the records of some batch are these, in any order."""
-        assert self.process.poll() is None, "\n".join(self.lines)
-        return sorted(batch) in (sorted(records) for records in self.batches())
-
-    def batches(self) -> list[list[str]]:
-        text = "\n".join(self.lines)
-        blocks = re.split(r"-{43}\nTime: .*\n-{43}\n", text)[1:]
-        return [block.strip().splitlines() for block in blocks]
-
-    def failures(self) -> list[str]:
-        """Lines of tracebacks, other than PySpark's daemon may print of workers at the end."""
-        return [
-            line
-            for line in self.lines
-            if line.startswith('  File "') and "pyspark/daemon.py" not in line
-        ]
-
-    def end(self, number: signal.Signals) -> int:
-        self.process.send_signal(number)
-        status = self.process.wait(LIMIT_S)
-        self._reader.join(LIMIT_S)
-        return status
-
-
-@contextmanager
-def running(*arguments: str) -> Iterator[Program]:
-    with subprocess.Popen(
-        [sys.executable, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        start_new_session=True,
-    ) as process:
-        try:
-            yield Program(process)
-        finally:
-            process.kill()
 
 
 @pytest.fixture
