@@ -28,6 +28,7 @@ checkpoint.state_files checkpoint.file_log
 checkpoint.block_log
 checkpoint.commit_log
 checkpoint.retention
+checkpoint.state_store
 checkpoint
 checkpoint.testing
 

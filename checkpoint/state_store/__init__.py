@@ -1,0 +1,1 @@
+"""Versioned key-value state, one store for each partition of an operator."""

@@ -1,0 +1,125 @@
+"""Where values meet bytes: what a state store needs of what lies below it, and nothing else.
+
+Above are keys and values of Python (:mod:`checkpoint.state_store.store`), below are bytes in key
+order, in memory or in files. Whatever provides :class:`Bases` can hold a state store;
+``checkpoint.testing.check_bases`` proves that it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from checkpoint.state_store.reference import Reference, StoreId
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Changes of one commit, or a part of them; every list is in key order, no key is there twice.
+
+    Args:
+        puts: pairs (key, record).
+        removes: keys; each of them was in the base.
+        index_puts: entries for the timeout index; each begins with its time.
+        index_removes: entries that leave the timeout index.
+        count: keys of the store after all changes of the commit.
+    """
+
+    puts: Sequence[tuple[bytes, bytes]]
+    removes: Sequence[bytes]
+    index_puts: Sequence[bytes]
+    index_removes: Sequence[bytes]
+    count: int
+
+
+@dataclass(frozen=True)
+class CommittedChanges:
+    """What one attempt has written: a task returns it, and the commit record may name it.
+
+    Args:
+        store: the store that was changed.
+        base: the content that was changed.
+        reference: the content after the changes.
+        file: name of the changelog file; empty where there are no files.
+        size_bytes: its size.
+        digest: its digest, in hexadecimal.
+        count: keys of the store after the changes.
+    """
+
+    store: StoreId
+    base: Reference
+    reference: Reference
+    file: str
+    size_bytes: int
+    digest: str
+    count: int
+
+
+class Base(Protocol):
+    """One content of a store, immutable while it is open: bytes in, bytes out.
+
+    Iterators that were obtained before :meth:`close` must not be pulled after it.
+    """
+
+    @property
+    def reference(self) -> Reference:
+        """The content that this is."""
+        ...
+
+    def get(self, key: bytes, /) -> bytes | None:
+        """Return the record of *key*, None if there is none."""
+        ...
+
+    def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Iterate over (key, record) in key order, from *start* up to before *stop*."""
+        ...
+
+    def scan_index(self, stop: bytes | None = None) -> Iterator[bytes]:
+        """Iterate over the entries of the timeout index in order, up to before *stop*."""
+        ...
+
+    def count(self) -> int:
+        """Return how many keys there are, without counting them."""
+        ...
+
+    def size_bytes(self) -> int:
+        """Return about how much room this content takes."""
+        ...
+
+    def close(self) -> None:
+        """Give the content back; again is fine."""
+        ...
+
+
+class Bases(Protocol):
+    """All contents of all stores."""
+
+    def open(self, store: StoreId, reference: Reference) -> Base:
+        """Open one content, which stays as it is until it is closed.
+
+        Raises:
+            CheckpointError: it cannot be had: never committed, no longer kept, or damaged.
+        """
+        ...
+
+    def commit(
+        self,
+        store: StoreId,
+        base: Reference,
+        changes: Iterable[Changes],
+        codec: Mapping[str, str],
+    ) -> CommittedChanges:
+        """Write the changes of one attempt, durably, under a name that is new for ever.
+
+        Any number of attempts may commit on one base; none of them disturbs another, and which of
+        them counts is decided by who writes the commit record. Nothing of *base* changes.
+
+        Args:
+            changes: at least one part, in key order overall; pulled once.
+            codec: how keys and values are encoded; kept beside the changes.
+
+        Raises:
+            CheckpointError: it was not, or perhaps not, written.
+        """
+        ...
