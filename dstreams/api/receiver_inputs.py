@@ -68,7 +68,7 @@ class ReceiverInputMethods:
                     "already; create one for each stream"
                 )
         if runOn == "executor":
-            require_picklable(receiver, "receiverStream")  # type: ignore[arg-type]
+            _require_picklable(receiver)
         name = f"receiverStream({type(receiver).__name__})"
         return self._receive(receiver, runOn, name, "receiverStream")
 
@@ -112,3 +112,12 @@ class ReceiverInputMethods:
         stream = self._input(ReceiverSource(receiver, stream_id, run_on, name), operation)
         receiver._stream_id = stream_id
         return stream
+
+
+def _require_picklable(receiver: Receiver) -> None:
+    try:
+        require_picklable(receiver, "receiverStream")  # type: ignore[arg-type]
+    except InvalidStreamError as error:
+        reason = str(error).partition("create it inside of the function")
+        remedy = "create it in onStart, or use runOn='driver'" if reason[1] else ""
+        raise InvalidStreamError(reason[0] + remedy) from error.__cause__

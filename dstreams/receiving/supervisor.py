@@ -21,7 +21,7 @@ from enum import Enum
 from typing import Any, Literal, Protocol, TypeAlias
 
 from dstreams.clock import Clock
-from dstreams.errors import StreamLifecycleError
+from dstreams.errors import InvalidStreamError, StreamLifecycleError
 from dstreams.receiving.block_generator import BlockGenerator
 from dstreams.receiving.blocks import BlockStore, encode_records
 from dstreams.receiving.rate_limiter import RateLimiter
@@ -54,7 +54,7 @@ Report: TypeAlias = Callable[[Notice], None]
 class UserReceiver(Protocol):
     """What the supervisor asks of a receiver: see :class:`dstreams.Receiver`."""
 
-    _supervisor: Any
+    _supervisor: Any  # None, or the supervisor it is attached to
 
     def onStart(self) -> None: ...
 
@@ -122,6 +122,7 @@ class ReceiverSupervisor:
         )
         self._changed = threading.Condition()
         self._state = _State.INITIALIZED
+        self._is_running = False
         self._is_begun = False
         self._restart: tuple[Notice, int] | None = None
         self._last = Notice("stopped")
@@ -130,12 +131,19 @@ class ReceiverSupervisor:
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"{name} life", daemon=True)
+        previous = receiver._supervisor
+        if previous is not None and not previous.wait(0):
+            raise InvalidStreamError(
+                f"the receiver of {name} runs already, in another context; create one for each"
+            )
         receiver._supervisor = self
 
     # For who runs the receiver ----------------------------------------------------------------
 
     def start(self) -> None:
         """Start the receiver, on a thread of its own."""
+        with self._changed:
+            self._is_running = True
         self._generator.start()
         self._thread.start()
 
@@ -207,6 +215,8 @@ class ReceiverSupervisor:
             self._last = Notice("stopped", message, error_text(error))
             self._state = _State.STOPPED
             self._stopping.set()
+            if not self._is_running:
+                self._ended.set()
             self._changed.notify_all()
         self._limiter.release()
 

@@ -104,7 +104,10 @@ class ReceiverReader:
         self._host.start()
 
     def update_rate(self, records_per_second: float) -> None:
-        """Let the receiver take that many records a second; ``maxRate`` is never exceeded."""
+        """Let the receiver take that many records a second; ``maxRate`` is never exceeded.
+
+        What waits already is in the next batch nevertheless: it would only grow older.
+        """
         self._host.update_rate(records_per_second)
 
     def plan(self, batch_time_ms: int) -> PlannedInput:
@@ -142,10 +145,13 @@ class ReceiverReader:
 
     def release(self, batch_time_ms: int) -> None:
         self._inbox.make_room(batch_time_ms)
-        released = {time_ms for time_ms in self._recorded if time_ms <= batch_time_ms}
-        if self._log is not None and released:
+
+    def retire(self, batch_time_ms: int) -> None:
+        """Delete the files of batches up to this time: no later run reads them again."""
+        retired = {time_ms for time_ms in self._recorded if time_ms <= batch_time_ms}
+        if self._log is not None and retired:
             self._log.release(batch_time_ms)
-            self._recorded -= released
+            self._recorded -= retired
 
     def stop_receiving(self) -> None:
         self._stopping = True
