@@ -19,6 +19,9 @@ from dstreams.errors import InvalidStreamError
 
 OnFailure = Literal["continue", "stop"]
 
+UNLIMITED_MS = 1 << 62
+"""A duration that is longer than any."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -39,10 +42,14 @@ class Settings:
             generator waits too (``spark.dstreams.maxQueuedBatches``).
         file_remember_ms: how far back a file stream looks at modification times
             (``spark.streaming.fileStream.minRememberDuration``).
+        file_max_age_ms: how old a file may be when it appears, None for Spark's rule
+            (``spark.dstreams.fileStream.maxFileAge``, where ``unlimited`` is :data:`UNLIMITED_MS`).
+        max_files_per_batch: files in a batch of a file stream at most, None for no limit
+            (``spark.dstreams.fileStream.maxFilesPerBatch``).
         receiver_restart_delay_ms: pause before a receiver connects or starts again
             (``spark.streaming.receiverRestartDelay``).
-        receiver_max_rate: records a second that one receiver takes at most, None for no limit
-            (``spark.streaming.receiver.maxRate``).
+        receiver_max_rate: records a second that each receiver, socket and rate source gives at
+            most, from the first batch on; None for no limit (``spark.streaming.receiver.maxRate``).
         receiver_max_buffer_bytes: bytes of blocks that wait in the driver for each receiver; then
             it has to wait (``spark.dstreams.receiver.maxBufferBytes``).
         receiver_write_ahead_log: write blocks to the checkpoint directory before they count as
@@ -80,6 +87,8 @@ class Settings:
     checkpoint_directory: str | None = None
     max_queued_batches: int = 1000
     file_remember_ms: int = 60_000
+    file_max_age_ms: int | None = None
+    max_files_per_batch: int | None = None
     receiver_restart_delay_ms: int = 2000
     receiver_max_rate: int | None = None
     receiver_max_buffer_bytes: int = 64 << 20
@@ -198,6 +207,10 @@ def _seconds(text: str, key: str) -> int:
     return parse_duration_ms(text, key, default_unit="s")
 
 
+def _age(text: str, key: str) -> int:
+    return UNLIMITED_MS if text.strip().lower() == "unlimited" else _seconds(text, key)
+
+
 def _text(text: str, key: str) -> str:
     return text
 
@@ -210,6 +223,8 @@ _KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "checkpoint_directory": ("spark.streaming.checkpoint.directory", _text),
     "max_queued_batches": ("spark.dstreams.maxQueuedBatches", _positive),
     "file_remember_ms": ("spark.streaming.fileStream.minRememberDuration", _seconds),
+    "file_max_age_ms": ("spark.dstreams.fileStream.maxFileAge", _age),
+    "max_files_per_batch": ("spark.dstreams.fileStream.maxFilesPerBatch", _positive),
     "receiver_restart_delay_ms": ("spark.streaming.receiverRestartDelay", _milliseconds),
     "receiver_max_rate": ("spark.streaming.receiver.maxRate", _rate),
     "receiver_max_buffer_bytes": ("spark.dstreams.receiver.maxBufferBytes", _positive),

@@ -16,6 +16,7 @@ from dstreams import (
     Settings,
     StreamingContext,
     StreamingContextState,
+    StreamingListener,
     StreamLifecycleError,
 )
 from dstreams.testing import BatchDriver, ManualClock
@@ -142,20 +143,93 @@ def test_x_22_combine_by_key(sc: SparkContext) -> None:
     assert seen == [[(1, "1")], [(3, "111")], []]
 
 
+def test_x_14_stopping_in_a_listener(ssc: StreamingContext, clock: ManualClock) -> None:
+    """No deadlock; and where Spark raises, the context stops after the running batch."""
+    returned: list[StreamingContextState] = []
+
+    class Stopping(StreamingListener):
+        def onBatchStarted(self, batchStarted: Any) -> None:
+            ssc.stop(stopSparkContext=False)
+            returned.append(ssc.getState())
+
+    seen: list[list[int]] = []
+    ssc.addStreamingListener(Stopping())
+    ssc.queueStream([[0], [1]]).foreachRDD(lambda rdd: seen.append(rdd.collect()))
+    ssc.start()
+    clock.advance(1000)
+    assert ssc.awaitTerminationOrTimeout(20)
+    assert returned == [StreamingContextState.ACTIVE]
+    assert seen in ([], [[0]])  # the stop may come before the batch's only output
+    assert ssc.getState() is StreamingContextState.STOPPED
+
+
+class BatchInfos(StreamingListener):
+    """Keeps what each batch is at each of its steps."""
+
+    def __init__(self) -> None:
+        self.submitted: list[Any] = []
+        self.started: list[Any] = []
+        self.completed: list[Any] = []
+
+    def onBatchSubmitted(self, batchSubmitted: Any) -> None:
+        self.submitted.append(batchSubmitted.batchInfo())
+
+    def onBatchStarted(self, batchStarted: Any) -> None:
+        self.started.append(batchStarted.batchInfo())
+
+    def onBatchCompleted(self, batchCompleted: Any) -> None:
+        self.completed.append(batchCompleted.batchInfo())
+
+
 def test_x_24_a_failing_output_has_its_reason(sc: SparkContext) -> None:
-    """The outcome of each output of a batch is told apart, and all outputs run."""
+    """A listener is told the outcome of each output of a batch, and all outputs run."""
+    listener = BatchInfos()
     with BatchDriver(sc) as driver:
         numbers = driver.input([[0], [1], [2]])
         for stream in (numbers, numbers.map(one_is_bad), numbers.map(str)):
             driver.output(stream)
+        driver.context.addStreamingListener(listener)
         driver.run(1)
-        engine = driver.context._engine
-        assert engine is not None
-        info = engine.run_batch(engine.plan_batch()).info
-    failures = [output.failure for output in info.outputs]
-    assert failures == [None, "ValueError: one is bad", None]
-    assert [output.output_id for output in info.outputs] == [0, 1, 2]
-    assert info.outcome == "failed"
+        with pytest.raises(BatchFailedError):
+            driver.run(1)
+    good, failed = (info.outputOperationInfos() for info in listener.completed)
+    assert list(good) == list(failed) == [0, 1, 2]
+    assert [good[key].failureReason() for key in good] == [None, None, None]
+    reasons = [failed[key].failureReason() for key in failed]
+    assert reasons == [None, "ValueError: one is bad", None]
+
+
+def test_x_24_what_is_known_at_each_step(sc: SparkContext) -> None:
+    """What pyspark.streaming's own test of listeners asks of the three events."""
+    listener = BatchInfos()
+    with BatchDriver(sc) as driver:
+        driver.output(driver.context.queueStream([[0], [1], [2], [3]]))
+        driver.context.addStreamingListener(listener)
+        driver.run(4)
+    assert [len(infos) for infos in vars(listener).values()] == [4, 4, 4]
+    for infos, known in ((listener.submitted, 0), (listener.started, 1), (listener.completed, 3)):
+        for info in infos:
+            assert info.batchTime().milliseconds() >= 0
+            assert info.submissionTime() >= 0
+            for stream_id in info.streamIdToInputInfo():
+                given = info.streamIdToInputInfo()[stream_id]
+                assert given.inputStreamId() >= 0
+                assert given.numRecords() >= 0
+                for key in given.metadata():
+                    assert given.metadata()[key] is not None
+                assert given.metadataDescription() is not None
+            for output_id in info.outputOperationInfos():
+                output = info.outputOperationInfos()[output_id]
+                assert output.batchTime().milliseconds() >= 0
+                assert output.id() >= 0
+                assert output.name() is not None
+                assert output.description() is not None
+                assert (output.startTime() >= 0) is (known == 3)
+                assert (output.endTime() >= 0) is (known == 3)
+                assert output.failureReason() is None
+            delays = (info.schedulingDelay(), info.processingDelay(), info.totalDelay())
+            assert [delay >= 0 for delay in delays] == [known >= 1, known == 3, known == 3]
+            assert info.numRecords() == 1
 
 
 def test_x_24_other_outputs_of_a_failed_batch_run(sc: SparkContext) -> None:

@@ -125,6 +125,42 @@ def test_the_name_says_operation_and_place() -> None:
     assert SocketTextSource("localhost", 9999).name == "socketTextStream(localhost:9999)"
 
 
+def test_a_batch_takes_no_more_lines_than_the_rate_allows(
+    surroundings: Surroundings, server: Server, start: StartReader
+) -> None:
+    """The others wait for later batches, in order, also when the rate changes."""
+    reader = start(server.port, surroundings.environment())
+    reader.update_rate(2)
+    data = b"".join(b"%d\n" % number for number in range(9))
+    server.send(data)
+    wait_for(lambda: reader._lines.complete_bytes == len(data))
+    assert reader.plan(1000).content == b"0\n1\n"
+    assert reader.plan(2000).records == 2
+    assert reader.has_pending()
+    reader.update_rate(4)
+    assert reader.plan(3000).content == b"4\n5\n6\n7\n"
+    assert reader.plan(4000).content == b"8\n"
+    assert not reader.has_pending()
+    assert reader.plan(5000).records == 0
+
+
+def test_lines_over_the_rate_make_the_sender_wait(
+    surroundings: Surroundings, server: Server, start: StartReader
+) -> None:
+    """They count towards the buffer until a batch has taken them and made its RDD."""
+    reader = start(server.port, surroundings.environment(socket_max_buffer_bytes=4))
+    reader.update_rate(1)
+    with server.accept() as connection:
+        connection.sendall(b"1\n2\n")
+        wait_for(lambda: reader._lines.complete_bytes == 4)
+        connection.sendall(b"3\n")
+        assert reader.plan(1000).content == b"1\n"
+        assert reader._lines.complete_bytes == 2
+        reader.release(1000)
+        wait_for(lambda: reader._lines.complete_bytes == 4)
+        assert reader.plan(2000).content == b"2\n"
+
+
 def test_a_batch_takes_whole_lines_and_leaves_the_unfinished_one(
     surroundings: Surroundings, server: Server, start: StartReader
 ) -> None:
