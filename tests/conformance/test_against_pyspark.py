@@ -1,97 +1,64 @@
-"""A differential test: random programs here and in the real pyspark.streaming."""
+"""Differential tests: random states, here and in the real pyspark.streaming."""
 
 from __future__ import annotations
 
-import os
-import pickle
-import subprocess
-import sys
-from pathlib import Path
+import random
+from typing import Any
 
 import pytest
 from pyspark import SparkContext
 
-from dstreams.testing import run_batches
-from tests.conformance.oracle import UPDATES, Pairs, Program, random_program
-
-ROOT = Path(__file__).parents[2]
+from tests.conformance import functions
+from tests.conformance.comparison import compare_all
+from tests.conformance.oracle import Oracle
+from tests.conformance.programs import Program, Queue, functions_of, use
 
 SEEDS = range(4)
 MORE_SEEDS = range(4, 60)
+UPDATES = ["bounded_list", "idle_batches", "last_text", "running_sum"]
+KEYS: list[Any] = ["a", "b", "", 0, -7, 2**40, 1.5, None, ("a", 1), (), "Grüße"]
 
 
-class Oracle:
-    """Programs that run in another process meanwhile."""
-
-    def __init__(self, programs: list[Program], results: Path) -> None:
-        self._results = results
-        self._errors = results.with_suffix(".log").open("w+")
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", "tests.conformance.oracle", str(results)],
-            cwd=ROOT,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONHASHSEED": "0"},
-            stdin=subprocess.PIPE,
-            stderr=self._errors,
-        )
-        assert self._child.stdin is not None
-        with self._child.stdin as stdin:
-            pickle.dump(programs, stdin)
-
-    def states(self) -> list[list[Pairs]]:
-        """Wait for the state of each program after each batch."""
-        code = self._child.wait(300)
-        self._errors.seek(0)
-        assert code == 0, self._errors.read()[-3000:]
-        states: list[list[Pairs]] = pickle.loads(self._results.read_bytes())
-        return states
-
-    def close(self) -> None:
-        self._child.kill()
-        self._child.wait()
-        self._errors.close()
+def random_program(seed: int) -> Program:
+    """Make the program of a seed; the update functions take turns."""
+    chance = random.Random(seed)
+    update = UPDATES[seed % len(UPDATES)]
+    initial = None
+    if seed % 2:
+        first = getattr(functions, update)
+        initial = [(key, first([chance.randrange(9)], None)) for key in chance.sample(KEYS, 3)]
+    batches = []
+    for _ in range(8):
+        size = chance.choice([0, 1, 3, 10])
+        few = chance.sample(KEYS, chance.randrange(1, 6))
+        batches.append([(chance.choice(few), chance.randrange(-3, 10)) for _ in range(size)])
+    states = Queue(*batches).updateStateByKey(use(update), chance.randrange(1, 4), initial)
+    return Program(f"seed {seed}", states, len(batches))
 
 
-def run_here(spark: SparkContext, program: Program) -> list[Pairs]:
-    states = run_batches(
-        spark,
-        program.batches,
-        lambda pairs: pairs.updateStateByKey(
-            UPDATES[program.update], program.partitions, program.initial
-        ),
-    )
-    return [batch or [] for batch in states]
-
-
-def compare(spark: SparkContext, seeds: range, results: Path) -> None:
-    programs = [random_program(seed) for seed in seeds]
-    oracle = Oracle(programs, results)
-    try:
-        ours = [run_here(spark, program) for program in programs]
-        theirs = oracle.states()
-    finally:
-        oracle.close()
-    for seed, program, here, there in zip(seeds, programs, ours, theirs, strict=True):
-        for batch, (mine, wanted) in enumerate(zip(here, there, strict=True)):
-            assert sorted(mine, key=repr) == sorted(wanted, key=repr), (
-                f"seed {seed}, batch {batch + 1} of {program}"
-            )
+def compare(sc: SparkContext, oracle: Oracle, seeds: range) -> None:
+    for found in compare_all(sc, oracle, [random_program(seed) for seed in seeds]):
+        found.require_equal()
+        assert not found.ours.failed, found.report()
 
 
 def test_programs_are_what_they_should_be() -> None:
     """The seeds cover all update functions, with and without initial state, and empty batches."""
     programs = [random_program(seed) for seed in SEEDS]
-    assert {program.update for program in programs} == set(UPDATES)
-    assert {program.initial is None for program in programs} == {True, False}
-    assert [] in [batch for program in programs for batch in program.batches]
+    states = [(program, node) for program in programs for node in program.streams()]
+    used = {function.name for _, node in states for function in functions_of(node)}
+    assert used == set(UPDATES)
+    assert {str(program).endswith("None)\noutput(s2)") for program in programs} == {True, False}
+    assert any("[]," in str(program) for program in programs)
     assert random_program(3) == random_program(3)
 
 
-def test_states_are_those_of_pyspark_streaming(sc: SparkContext, tmp_path: Path) -> None:
+def test_states_are_those_of_pyspark_streaming(sc: SparkContext, oracle: Oracle) -> None:
     """For batches that have an RDD both give the same state, key by key, in every batch."""
-    compare(sc, SEEDS, tmp_path / "states")
+    compare(sc, oracle, SEEDS)
 
 
 @pytest.mark.slow
-def test_more_states_are_those_of_pyspark_streaming(sc: SparkContext, tmp_path: Path) -> None:
+def test_more_states_are_those_of_pyspark_streaming(sc: SparkContext, oracle: Oracle) -> None:
     """The same for many more programs."""
-    compare(sc, MORE_SEEDS, tmp_path / "states")
+    compare(sc, oracle, MORE_SEEDS)
