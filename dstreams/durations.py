@@ -15,6 +15,20 @@ from dstreams.errors import InvalidStreamError
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _TEXT = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 
+_INTERVAL_US = {
+    "microsecond": 1,
+    "millisecond": 1000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 7 * 86_400_000_000,
+    "month": 31 * 86_400_000_000,
+    "year": 12 * 31 * 86_400_000_000,
+}
+_INTERVAL_PART = re.compile(rf"([+-]?\d+)\s*({'|'.join(_INTERVAL_US)})s?")
+_INTERVAL = re.compile(rf"{_INTERVAL_PART.pattern}(\s+{_INTERVAL_PART.pattern})*")
+
 
 def require_duration_ms(seconds: object, name: str) -> int:
     """Convert the duration parameter *name* from seconds to milliseconds.
@@ -74,6 +88,29 @@ def parse_duration_ms(text: str, name: str, default_unit: str = "ms") -> int:
             f"{', '.join(_UNITS_MS)}, for example '10s'"
         )
     return int(match.group(1)) * _UNITS_MS[unit]
+
+
+def parse_interval_ms(text: str) -> int:
+    """Return the milliseconds of an interval as SQL writes it, which may be negative.
+
+    Args:
+        text: numbers and units, such as ``"1 hour 30 minutes"`` or ``"1 month -31 days"``. A month
+            is 31 days, a year 12 months.
+
+    Raises:
+        InvalidStreamError: the text is no interval, or not of whole milliseconds.
+    """
+    words = text.strip().lower().removeprefix("interval ").strip()
+    if _INTERVAL.fullmatch(words) is None:
+        raise InvalidStreamError(
+            f"{text!r} is no interval; write numbers and units, for example '1 hour 30 minutes'"
+        )
+    total_us = 0
+    for number, unit in _INTERVAL_PART.findall(words):
+        total_us += int(number) * _INTERVAL_US[unit.removesuffix("s")]
+    if total_us % 1000:
+        raise InvalidStreamError(f"the interval {text!r} is not one of whole milliseconds")
+    return total_us // 1000
 
 
 def batch_datetime(time_ms: int) -> datetime:

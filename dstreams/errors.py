@@ -65,3 +65,11 @@ class BatchFailedError(StreamError, RuntimeError):
 
 class DurabilityError(BatchFailedError):
     """The state of a batch could not be made durable, so the stream stopped."""
+
+
+class NoStateError(StreamError, LookupError):
+    """A user's function asked for a state where there is none."""
+
+
+class InvalidStateCallError(StreamError, RuntimeError):
+    """A user's function asked a state for what it cannot do in this call or operation."""

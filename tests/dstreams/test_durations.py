@@ -14,6 +14,7 @@ from dstreams.durations import (
     batch_datetime,
     batch_time_ms,
     parse_duration_ms,
+    parse_interval_ms,
     require_duration_ms,
     require_multiple,
 )
@@ -158,3 +159,40 @@ def test_batch_time_refuses(moment: object) -> None:
     assert str(raised.value) == (
         f"begin must be a datetime or a number of seconds, got {moment!r} ({type(moment).__name__})"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [
+        ("1 second", 1000),
+        ("10 seconds", 10_000),
+        ("-3 second", -3000),
+        ("1 hour 30 minutes", 5_400_000),
+        ("Interval 1 WEEK", 7 * 86_400_000),
+        ("2 years 5 months", (24 + 5) * 31 * 86_400_000),
+        ("1 month -31 days", 0),
+        ("  5000 microseconds  ", 5),
+        ("+2days", 2 * 86_400_000),
+    ],
+)
+def test_intervals(text: str, expected_ms: int) -> None:
+    """Intervals are sums of numbers with units; a month is 31 days."""
+    assert parse_interval_ms(text) == expected_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no interval"),
+        ("10", "no interval"),
+        ("ten seconds", "no interval"),
+        ("1 second,", "no interval"),
+        ("1.5 seconds", "no interval"),
+        ("1 microsecond", "whole milliseconds"),
+    ],
+)
+def test_what_is_no_interval(text: str, message: str) -> None:
+    """What cannot be read is shown, with an example of what can."""
+    with pytest.raises(InvalidStreamError, match=message) as raised:
+        parse_interval_ms(text)
+    assert repr(text) in str(raised.value)
