@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark import RDD
 
-from dstreams.api.pairs import PairOperations
+from dstreams.api.pairs import PairOperations, PartitionFunc
 from dstreams.api.stream import T_co
 from dstreams.callables import describe
 from dstreams.durations import require_duration_ms
@@ -28,8 +28,6 @@ H = TypeVar("H", bound=Hashable)
 K = TypeVar("K")
 T = TypeVar("T")
 V = TypeVar("V")
-
-PartitionFunc = Callable[[Any], int] | StablePartitioner
 
 
 class WindowOperations(PairOperations[T_co]):
@@ -117,7 +115,7 @@ class WindowOperations(PairOperations[T_co]):
         slideDuration: float | None = None,
         numPartitions: int | None = None,
         *,
-        partitionFunc: PartitionFunc | None = None,
+        partitionFunc: PartitionFunc[H] = None,
     ) -> DStream[tuple[H, int]]:
         """Return the stream of (value, how often it comes in the window).
 
@@ -143,7 +141,7 @@ class WindowOperations(PairOperations[T_co]):
         slideDuration: float | None = None,
         numPartitions: int | None = None,
         *,
-        partitionFunc: PartitionFunc | None = None,
+        partitionFunc: PartitionFunc[K] = None,
     ) -> DStream[tuple[K, list[V]]]:
         """Return the stream of (key, list of its values in the window).
 
@@ -173,7 +171,7 @@ class WindowOperations(PairOperations[T_co]):
         numPartitions: int | None = None,
         filterFunc: Callable[[tuple[K, V]], Any] | None = None,
         *,
-        partitionFunc: PartitionFunc | None = None,
+        partitionFunc: PartitionFunc[K] = None,
     ) -> DStream[tuple[K, V]]:
         """Return the stream of (key, its values in the window reduced by *func*).
 
