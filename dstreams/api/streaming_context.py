@@ -6,6 +6,7 @@ import atexit
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from secrets import token_hex
@@ -228,7 +229,8 @@ class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
         """Run the next *n* batches on the calling thread, without waiting for their times.
 
         For notebooks, tests and drills, on a context that was not started: the first step freezes
-        the graph. Batch times are consecutive multiples of the batch duration.
+        the graph. Batch times are consecutive multiples of the batch duration. Listeners have been
+        told of each batch before the next one runs, and before this returns.
 
         Args:
             n: how many batches.
@@ -406,6 +408,8 @@ class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
         # A run of its own: nothing of an earlier run on this directory is read or overwritten.
         run_id = f"stream-{plan.zero_ms}-{token_hex(4)}"
         url = None if base is None else f"{base.rstrip('/')}/{run_id}"
+        # Spark's own directory alone does not ask for more than the state that needs one.
+        is_asked = self._checkpoint_directory is not None or bool(plan.checkpointed())
         environment = SourceEnvironment(
             self._sc,
             self._clock,
@@ -413,13 +417,14 @@ class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
             self._graph.batch_ms,
             self._report,
             run_id=run_id,
-            open_files=None if url is None else partial(open_files, url),
+            open_files=partial(open_files, url) if url is not None and is_asked else None,
             zero_ms=zero_ms,
             tell=self._bus.post,
         )
         try:
             for stream in plan.inputs:
-                readers[stream] = stream.source.open(environment)
+                uid = f"{stream.operation.split(' ', 1)[0]}-{stream.stream_id}"
+                readers[stream] = stream.source.open(replace(environment, uid=uid))
             rates = limit_rates(readers, self._settings, self._graph.batch_ms)
             for reader in readers.values():
                 reader.start()

@@ -50,6 +50,7 @@ class ListenerBus:
         self._queue: deque[tuple[Event, tuple[Any, ...]]] = deque()
         self._is_calling = False
         self._is_closed = False
+        self._is_abandoned = False
         self._thread: threading.Thread | None = None
         self._dropped = 0
         self._failures = 0
@@ -107,7 +108,7 @@ class ListenerBus:
             return False
         with self._changed:
             return self._changed.wait_for(
-                lambda: not self._queue and not self._is_calling, timeout_s
+                lambda: self._is_abandoned or not (self._queue or self._is_calling), timeout_s
             )
 
     def close(self, timeout_s: float) -> None:
@@ -122,6 +123,7 @@ class ListenerBus:
         is_drained = self.drain(timeout_s)
         with self._changed:
             left = len(self._queue)
+            self._is_abandoned = True
             self._dropped += left
             self._queue.clear()
             self._listeners = ()

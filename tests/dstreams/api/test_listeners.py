@@ -219,6 +219,29 @@ def test_all_is_told_before_stop_returns(ssc: StreamingContext, clock: ManualClo
     assert slow.lines == whole_batch(1000, outputs=1)
 
 
+def test_a_listener_that_never_returns(
+    ssc: StreamingContext, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stop leaves it behind, and takes no batch for the one that hangs."""
+    monkeypatch.setattr("dstreams.api.streaming_context._LISTENERS_S", 2.5)
+    leave = threading.Event()
+
+    class Hanging(StreamingListener):
+        def onStreamingStarted(self, streamingStarted: Any) -> None:
+            leave.wait(60)
+
+    ssc.addStreamingListener(Hanging())
+    ssc.queueStream([]).pprint()
+    ssc.start()
+    ssc.stop(stopSparkContext=False)
+    leave.set()
+    assert ssc.getState() is STOPPED
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == [
+        "a listener did not return within 2.5 s of the stop; it is left to itself, and 0 events "
+        "are dropped"
+    ]
+
+
 def test_a_listener_added_while_the_stream_runs(ssc: StreamingContext, clock: ManualClock) -> None:
     """It is told from then on, until it is removed."""
     seen: list[Any] = []
