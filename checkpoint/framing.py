@@ -61,6 +61,8 @@ class FileKind(enum.Enum):
     FILES = b"FILE"
     RECEIVED = b"RECV"
     ALLOCATION = b"ALOC"
+    CHANGES = b"CHNG"
+    SNAPSHOT = b"SNAP"
 
 
 class FrameTotals:

@@ -52,6 +52,7 @@ BANS = (
             "checkpoint.fsspec_files",
             "checkpoint.local_files",
             "checkpoint.state_files",
+            "checkpoint.state_store.reference",
             "dstreams.api.streaming_context",
             "dstreams.receiving.protocol",
             "dstreams.runtime.scheduler",

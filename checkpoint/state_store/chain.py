@@ -1,0 +1,75 @@
+"""Chains: the way from a reference back to something that can be read whole.
+
+::
+
+    empty <- v1 <- v2 <- v3 <- v4 <- v5     each changelog names its base
+                   snapshot   local copy
+
+Pure functions over *base_of*, which reads the base of a reference out of the header of its
+changelog. Snapshots are looked up among those that a listing shows; one that is not on the chain is
+never taken, whatever its version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass
+
+from checkpoint.state_store.reference import EMPTY, Reference
+
+BaseOf = Callable[[Reference], Reference]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to get a content.
+
+    Args:
+        start: what to begin with: a snapshot, the local copy, or the empty store.
+        changelogs: what to apply to it, oldest first.
+    """
+
+    start: Reference
+    changelogs: tuple[Reference, ...]
+
+
+def walk_back(reference: Reference, base_of: BaseOf) -> Iterator[Reference]:
+    """Yield *reference*, its base, the base of that, and so on; the empty content is the last."""
+    while True:
+        yield reference
+        if reference == EMPTY:
+            return
+        reference = base_of(reference)
+
+
+def plan_catch_up(
+    local: Reference, reference: Reference, base_of: BaseOf, max_changelogs: int
+) -> Plan | None:
+    """Plan how to bring the local copy up to *reference*.
+
+    Returns:
+        None if the copy is ahead, on another chain, or more than *max_changelogs* behind.
+    """
+    if not 0 <= reference.version - local.version <= max_changelogs:
+        return None
+    changelogs: list[Reference] = []
+    for passed in walk_back(reference, base_of):
+        if passed.version <= local.version:
+            return Plan(local, tuple(reversed(changelogs))) if passed == local else None
+        changelogs.append(passed)
+    return None
+
+
+def plan_rebuilds(
+    reference: Reference, snapshots: Set[Reference], base_of: BaseOf
+) -> Iterator[Plan]:
+    """Yield the ways to build *reference* from nothing, the shortest first.
+
+    Each begins with an older snapshot of the chain than the one before; the last begins with the
+    empty store. Pull the next one only if a snapshot proved to be damaged.
+    """
+    changelogs: list[Reference] = []
+    for passed in walk_back(reference, base_of):
+        if passed == EMPTY or passed in snapshots:
+            yield Plan(passed, tuple(reversed(changelogs)))
+        changelogs.append(passed)
