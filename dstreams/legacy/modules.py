@@ -126,7 +126,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _missing(fullname: str) -> str:
-    module = fullname.removeprefix(f"{PACKAGE}.").partition(".")[0]
+    module = fullname.removeprefix(f"{PACKAGE}.")
     has = ", ".join(name.removeprefix(f"{PACKAGE}.") for name in list(NAMES)[1:])
     why = _ELSEWHERE.get(module, f"of {PACKAGE} it has {has}")
     return f"dstreams has no {fullname}: {why}"
