@@ -1,0 +1,241 @@
+"""Keys out of bytes: the plainest key that equals the one that was encoded.
+
+Numbers come back as int where they equal one, then as float, then as ``Fraction``; subclasses of
+builtin types as the builtin. Members of enums and dataclasses come back as themselves, if the
+module of their class is imported: nothing is imported, and no function named by the bytes is
+called, so bytes from an untrusted place can at most become an error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from datetime import date, datetime, time, timedelta, timezone
+from enum import Enum
+from fractions import Fraction
+from typing import Any
+from uuid import UUID
+
+from checkpoint.state_store.keys import INT_BIAS, compared_fields
+
+_FLOAT = struct.Struct(">d")
+_WORD = struct.Struct(">Q")
+_U32 = struct.Struct(">I")
+_SIGN = 1 << 63
+_ALL = (1 << 64) - 1
+_DAY = timedelta(days=1)
+_MINUTE = timedelta(minutes=1)
+_ZERO = timedelta(0)
+_EARLIEST, _LATEST = datetime.min, datetime.max  # noqa: DTZ901 - wall times, as they are
+
+
+class UndecodableKeyError(ValueError):
+    """Bytes that are no key, or a key whose class is not there."""
+
+
+def decode_key(whole: bytes) -> Any:
+    """Return the plainest key that has this encoding.
+
+    Raises:
+        UndecodableKeyError: no key has it; or its class is not imported, or changed.
+    """
+    tag = whole[:1]
+    if tag == b"s":
+        return _text(whole[1:])
+    if tag == b"i" and len(whole) == 9:
+        return int.from_bytes(whole[1:], "big") - INT_BIAS
+    try:
+        return _decode_top(tag, whole)
+    except UndecodableKeyError:
+        raise
+    except (ValueError, LookupError, OverflowError, RecursionError, struct.error) as error:
+        raise UndecodableKeyError(f"no key has the encoding {whole[:80]!r}: {error}") from error
+
+
+def _decode_top(tag: bytes, whole: bytes) -> Any:
+    if tag == b"b":
+        return whole[1:]
+    reader = _Reader(whole)
+    if tag == b"t":
+        return tuple(reader.until_end(1))
+    if tag == b"x":
+        return frozenset(reader.until_end(1))
+    key = reader.element()
+    if reader.at != len(whole):
+        raise ValueError(f"it goes on after {reader.at} bytes")
+    return key
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        try:
+            return raw.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as error:
+            raise UndecodableKeyError(f"no text has the encoding {raw[:80]!r}") from error
+
+
+class _Reader:
+    """Takes elements one after another."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.at = 0
+        self._raw = raw
+
+    def element(self) -> Any:
+        tag = self.take(1)
+        decode = _DECODERS.get(tag)
+        if decode is None:
+            raise ValueError(f"tag {tag!r} at byte {self.at - 1}")
+        return decode(self)
+
+    def take(self, count: int) -> bytes:
+        taken = self._raw[self.at : self.at + count]
+        if len(taken) != count:
+            raise ValueError(f"it ends after {len(self._raw)} bytes")
+        self.at += count
+        return taken
+
+    def until_end(self, start: int) -> Iterator[Any]:
+        self.at = start
+        while self.at < len(self._raw):
+            yield self.element()
+
+    def until_zero(self) -> Iterator[Any]:
+        while self._raw[self.at]:
+            yield self.element()
+        self.at += 1
+
+    def escaped(self) -> bytes:
+        start = self.at
+        while True:
+            self.at = self._raw.index(0, self.at) + 1
+            if self._raw[self.at : self.at + 1] != b"\xff":
+                return self._raw[start : self.at - 1].replace(b"\0\xff", b"\0")
+
+    def text(self) -> str:
+        return _text(self.escaped())
+
+    def number(self) -> Any:
+        number = self.element()
+        if not isinstance(number, (int, float, Fraction)):
+            raise ValueError(f"{number!r} in place of a number")
+        return number
+
+    def int64(self) -> int:
+        return int.from_bytes(self.take(8), "big") - INT_BIAS
+
+    def positive(self) -> int:
+        (length,) = _U32.unpack(self.take(4))
+        return int.from_bytes(self.take(length), "big")
+
+    def negative(self) -> int:
+        (flipped,) = _U32.unpack(self.take(4))
+        return -int.from_bytes(bytes(255 - b for b in self.take(0xFFFFFFFF - flipped)), "big")
+
+    def float(self) -> float:
+        (bits,) = _WORD.unpack(self.take(8))
+        raw = _WORD.pack(bits ^ _SIGN if bits & _SIGN else bits ^ _ALL)
+        (number,) = _FLOAT.unpack(raw)
+        return float(number)
+
+    def fraction(self) -> Fraction:
+        numerator, denominator = self.element(), self.element()
+        if not isinstance(numerator, int) or not isinstance(denominator, int) or denominator < 2:
+            raise ValueError(f"{numerator!r} and {denominator!r} in place of a fraction")
+        return Fraction(numerator, denominator)
+
+    def span(self) -> timedelta:
+        return timedelta(microseconds=int.from_bytes(self.take(9), "big") - (1 << 71))
+
+    def moment(self) -> datetime:
+        return _EARLIEST + (self.span() - _DAY)
+
+    def zoned_moment(self) -> datetime:
+        wall, offset = _within(self.span(), _DAY, _DAY + (_LATEST - _EARLIEST))
+        return (_EARLIEST + (wall - _DAY)).replace(tzinfo=timezone(offset))
+
+    def time_of_day(self) -> time:
+        return (_EARLIEST + self.span()).time()
+
+    def zoned_time(self) -> time:
+        wall, offset = _within(self.span(), _ZERO, _DAY - timedelta.resolution)
+        return (_EARLIEST + wall).time().replace(tzinfo=timezone(offset))
+
+    def loaded_class(self) -> type:
+        module, name = self.element(), self.element()
+        if not isinstance(module, str) or not isinstance(name, str):
+            raise ValueError(f"{module!r} and {name!r} in place of a class")
+        found: Any = sys.modules.get(module)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if isinstance(found, type):
+            return found
+        raise UndecodableKeyError(
+            f"a key is of class {module}.{name}, which is not there; import {module} before keys "
+            "are read, or name keys by plain values"
+        )
+
+    def member(self) -> Enum:
+        kind, member = self.loaded_class(), self.element()
+        if issubclass(kind, Enum):
+            if isinstance(member, str) and member in kind.__members__:
+                return kind.__members__[member]
+            if isinstance(member, int):
+                return kind(member)
+        raise UndecodableKeyError(f"a key is {member!r} of {kind!r}, which has no such member")
+
+    def instance(self) -> Any:
+        kind = self.loaded_class()
+        values = list(self.until_zero())
+        names = compared_fields(kind)
+        if names is None or len(names) != len(values):
+            raise UndecodableKeyError(
+                f"a key has {len(values)} fields of dataclass {kind!r}, which compares {names}"
+            )
+        made: Any = object.__new__(kind)
+        for field in dataclasses.fields(made):
+            if field.default is not dataclasses.MISSING:
+                object.__setattr__(made, field.name, field.default)
+            elif field.default_factory is not dataclasses.MISSING:
+                object.__setattr__(made, field.name, field.default_factory())
+        for name, value in zip(names, values, strict=True):
+            object.__setattr__(made, name, value)
+        return made
+
+
+def _within(moment: timedelta, first: timedelta, last: timedelta) -> tuple[timedelta, timedelta]:
+    """Return wall time and offset of *moment*: in UTC if its wall time has a place there."""
+    offset = _ZERO
+    if moment < first:
+        offset = -((moment - first) // _MINUTE) * _MINUTE
+    elif moment > last:
+        offset = ((last - moment) // _MINUTE) * _MINUTE
+    return moment + offset, offset
+
+
+_DECODERS: dict[bytes, Callable[[_Reader], Any]] = {
+    b"n": lambda reader: None,
+    b"i": _Reader.int64,
+    b"j": _Reader.positive,
+    b"h": _Reader.negative,
+    b"f": _Reader.float,
+    b"q": _Reader.fraction,
+    b"c": lambda reader: complex(reader.number(), reader.number()),
+    b"s": _Reader.text,
+    b"b": _Reader.escaped,
+    b"t": lambda reader: tuple(reader.until_zero()),
+    b"x": lambda reader: frozenset(reader.until_zero()),
+    b"d": lambda reader: date.fromordinal(_U32.unpack(reader.take(4))[0]),
+    b"w": _Reader.moment,
+    b"z": _Reader.zoned_moment,
+    b"k": _Reader.time_of_day,
+    b"l": _Reader.zoned_time,
+    b"m": _Reader.span,
+    b"u": lambda reader: UUID(bytes=reader.take(16)),
+    b"e": _Reader.member,
+    b"o": _Reader.instance,
+}

@@ -1,0 +1,311 @@
+"""Keys as bytes: keys that Python holds equal have one encoding, all others have another.
+
+1, 1.0, True, ``Decimal(1)`` and ``Fraction(1)`` are one key, as they are in a dict. What cannot be
+a key of a dict for ever is refused: NaN, which does not equal itself, and objects that are equal by
+their address. The kinds of key are those of ``dstreams``' stable hash, so a key that has a place
+can be stored, with one exception: objects of a class with a ``__hash__`` written by hand, of which
+nobody can say what else they equal.
+
+===== ============================================================================================
+tag   what follows it
+===== ============================================================================================
+n     nothing: None
+h i j int below, in and above 64 bits; every number that equals an int
+f q   number that equals a float and no int, eight bytes; other fractions: two ints
+c     complex number: two numbers
+s b   text in UTF-8; bytes. Inside of others: zeros escaped as ``00 ff``, and a zero at the end
+t x   tuple: its elements; frozenset: its elements, sorted. Inside of others: and a zero
+d w z date; datetime without zone; datetime with zone, in UTC
+k l m time without zone; time with zone; timedelta
+u     UUID
+e o   enum member: module, class, name (of a flag: value); dataclass: module, class, fields, zero
+===== ============================================================================================
+
+The order of encodings is that of the keys for ints, text (by code point), bytes, dates, datetimes
+without zone and timedeltas, and for tuples in which each place has one of these kinds. Floats do
+not stand between ints.
+
+An encoding of more than 480 bytes is cut after 464 and ends in a digest of the whole; its length
+tells it from all others, and the whole is kept in the record.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import struct
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum, Flag
+from fractions import Fraction
+from functools import lru_cache
+from numbers import Complex, Integral, Number, Rational, Real
+from types import WrapperDescriptorType
+from typing import Any
+from uuid import UUID
+
+KEYS_NAME = "keys-1"
+"""Name of this encoding on disk; another one gets another name."""
+
+MAX_INLINE_BYTES = 480
+MAX_KEY_BYTES = 64 << 10
+KEPT_BYTES = 464
+DIGEST_BYTES = 32
+
+INT_BIAS = 1 << 63
+_INT = struct.Struct(">cQ")
+_pack_int = _INT.pack
+_FLOAT = struct.Struct(">d")
+_SIGNED = struct.Struct(">Q")
+_U32 = struct.Struct(">I")
+_SIGN = 1 << 63
+_ALL = (1 << 64) - 1
+_MAX_EXPONENT = MAX_KEY_BYTES * 2
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def encode_key(key: Any) -> bytes:
+    """Return the bytes that stand for *key*: 1 to 480, or 496 that hold a digest.
+
+    Raises:
+        TypeError: the key is unhashable, NaN, or equal to others by what only its class knows.
+        ValueError: its encoding is longer than 64 KiB.
+    """
+    raw = encode_whole(key)
+    return raw if len(raw) <= MAX_INLINE_BYTES else shorten(raw)
+
+
+def encode_whole(key: Any) -> bytes:
+    """Return the encoding of *key* without a limit to its length."""
+    kind = type(key)
+    if kind is str:
+        try:
+            text: bytes = key.encode()
+        except UnicodeEncodeError:
+            text = key.encode("utf-8", "surrogatepass")
+        return b"s" + text
+    if kind is int and -INT_BIAS <= key < INT_BIAS:
+        return _pack_int(b"i", key + INT_BIAS)
+    if kind is tuple:
+        return b"t" + b"".join(map(encode_element, key))
+    return _encode_other(key)
+
+
+def shorten(whole: bytes) -> bytes:
+    """Return what stands for an encoding of more than 480 bytes.
+
+    Raises:
+        ValueError: it is longer than 64 KiB.
+    """
+    if len(whole) > MAX_KEY_BYTES:
+        raise ValueError(
+            f"a key of {len(whole)} bytes must be at most {MAX_KEY_BYTES} bytes when encoded; "
+            "use a digest of it as key, and keep it in the value"
+        )
+    return whole[:KEPT_BYTES] + hashlib.blake2b(whole, digest_size=DIGEST_BYTES).digest()
+
+
+def encode_element(item: Any) -> bytes:
+    """Return an encoding of *item* that shows where it ends."""
+    kind = type(item)
+    if kind is str:
+        try:
+            text: bytes = item.encode()
+        except UnicodeEncodeError:
+            text = item.encode("utf-8", "surrogatepass")
+        return b"s" + (text.replace(b"\0", b"\0\xff") if b"\0" in text else text) + b"\0"
+    if kind is int and -INT_BIAS <= item < INT_BIAS:
+        return _pack_int(b"i", item + INT_BIAS)
+    raw = encode_whole(item)
+    if raw[0] in b"sb":
+        return raw[:1] + raw[1:].replace(b"\0", b"\0\xff") + b"\0"
+    return raw + b"\0" if raw[0] in b"tx" else raw
+
+
+def _encode_other(key: Any) -> bytes:  # noqa: PLR0911 - one return for each kind of key
+    if key is None:
+        return b"n"
+    if isinstance(key, Number):  # before Enum: an IntEnum equals its number
+        return _encode_number(key)
+    if isinstance(key, (str, bytes, tuple, frozenset)):
+        if not isinstance(type(key).__hash__, WrapperDescriptorType):
+            raise _refusal(key)
+        return _encode_builtin(key)
+    if isinstance(key, UUID):
+        return b"u" + key.bytes
+    if isinstance(key, (date, time, timedelta)):
+        return _encode_time(key)
+    if isinstance(key, Enum):
+        member = key.value if isinstance(key, Flag) else key.name
+        return b"e" + _encode_class(type(key)) + encode_element(member)
+    kind: Any = type(key)
+    names = compared_fields(kind)
+    if names is None:
+        raise _refusal(key)
+    fields = [encode_element(getattr(key, name)) for name in names]
+    return b"o" + _encode_class(type(key)) + b"".join(fields) + b"\0"
+
+
+def _encode_builtin(key: Any) -> bytes:
+    if isinstance(key, str):
+        return b"s" + str.encode(key, "utf-8", "surrogatepass")
+    if isinstance(key, bytes):
+        return b"b" + key
+    if isinstance(key, tuple):
+        return b"t" + b"".join(map(encode_element, key))
+    return b"x" + b"".join(sorted(map(encode_element, key)))
+
+
+def _encode_class(kind: type) -> bytes:
+    return encode_element(kind.__module__) + encode_element(kind.__qualname__)
+
+
+def _encode_number(key: Any) -> bytes:
+    exact = _exact_number(key)
+    if isinstance(exact, complex):
+        return b"c" + _encode_number(exact.real) + _encode_number(exact.imag)
+    if isinstance(exact, float):
+        (bits,) = _SIGNED.unpack(_FLOAT.pack(exact))
+        return b"f" + _SIGNED.pack(bits ^ _ALL if bits & _SIGN else bits | _SIGN)
+    if isinstance(exact, Fraction):
+        # By bytes, not by digits: Python limits the length of int(text).
+        return b"q" + _encode_big(exact.numerator) + _encode_big(exact.denominator)
+    if -INT_BIAS <= exact < INT_BIAS:
+        return _pack_int(b"i", exact + INT_BIAS)
+    return _encode_big(exact)
+
+
+def _encode_big(number: int) -> bytes:
+    magnitude = abs(number).to_bytes((number.bit_length() + 7) // 8 or 1, "big")
+    if number >= 0:
+        return b"j" + _U32.pack(len(magnitude)) + magnitude
+    flipped = bytes(255 - byte for byte in magnitude)
+    return b"h" + _U32.pack(0xFFFFFFFF - len(magnitude)) + flipped
+
+
+def _exact_number(key: Any) -> int | float | Fraction | complex:
+    """Return the int that *key* equals, else the float, else the fraction, else the complex."""
+    exact: int | float | Fraction | complex
+    if isinstance(key, Decimal):
+        exact = _exact_decimal(key)
+    elif isinstance(key, Integral):
+        exact = int(key)
+    elif isinstance(key, Rational):
+        exact = Fraction(int(key.numerator), int(key.denominator))
+    elif isinstance(key, Real):
+        exact = float(key)
+    elif isinstance(key, Complex):
+        exact = complex(key)
+        exact = exact if exact.imag else exact.real
+    else:
+        raise _refusal(key)
+    _require_equal(key, exact)
+    if isinstance(exact, float) and exact.is_integer():
+        return int(exact)
+    if isinstance(exact, Fraction):
+        return _simplest(exact)
+    return exact
+
+
+def _exact_decimal(key: Decimal) -> int | float | Fraction:
+    if key.is_nan():
+        return math.nan
+    if key.is_infinite():
+        return math.copysign(math.inf, key)
+    if key and not -_MAX_EXPONENT < key.adjusted() < _MAX_EXPONENT:
+        raise ValueError(
+            f"a key of {key.adjusted()} decimal places is longer than {MAX_KEY_BYTES} bytes when "
+            "encoded; use its text as key"
+        )
+    return Fraction(key)
+
+
+def _simplest(exact: Fraction) -> int | float | Fraction:
+    if exact.denominator == 1:
+        return exact.numerator
+    try:
+        rounded = float(exact)
+    except OverflowError:
+        return exact
+    return rounded if rounded == exact else exact
+
+
+def _require_equal(key: Any, exact: Any) -> None:
+    if exact != exact:  # noqa: PLR0124
+        raise TypeError(
+            "NaN cannot be a key, because it does not equal itself; map it to None first"
+        )
+    if not exact == key:
+        raise TypeError(
+            f"a key of type {type(key).__name__} equals none of int, float, Fraction and complex, "
+            "so it has no encoding; convert it to one of these"
+        )
+
+
+def _encode_time(key: date | time | timedelta) -> bytes:
+    if getattr(key, "nanosecond", 0):
+        raise TypeError(
+            f"a key of type {type(key).__name__} with nanoseconds has no encoding; use a number "
+            "of nanoseconds, or round it to microseconds"
+        )
+    if isinstance(key, timedelta):
+        return b"m" + _biased(key // _MICROSECOND)
+    if not isinstance(key, (datetime, time)):
+        return b"d" + _U32.pack(key.toordinal())
+    key = key.replace(fold=0)  # which == does not look at
+    offset = key.utcoffset()
+    wall = timedelta(
+        days=key.toordinal() if isinstance(key, datetime) else 0,
+        hours=key.hour,
+        minutes=key.minute,
+        seconds=key.second,
+        microseconds=key.microsecond,
+    )
+    tag = (b"w" if offset is None else b"z") if isinstance(key, datetime) else None
+    if tag is None:
+        tag = b"k" if offset is None else b"l"
+    return tag + _biased((wall if offset is None else wall - offset) // _MICROSECOND)
+
+
+def _biased(microseconds: int) -> bytes:
+    # Of 9 bytes, because a timedelta may have 2**67 microseconds.
+    return (microseconds + (1 << 71)).to_bytes(9, "big")
+
+
+def _refusal(key: Any) -> TypeError:
+    kind: Any = type(key)
+    if kind.__hash__ is None:
+        return TypeError(
+            f"a key of type {kind.__name__} is unhashable; use an immutable value, for example "
+            "tuple(key) for a list or frozenset(key) for a set"
+        )
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if vars(object)["__hash__"] is kind.__hash__:
+        return TypeError(
+            f"a key of type {name} is equal by its address, which differs in every process; "
+            "use a value, or make the class a frozen dataclass"
+        )
+    return TypeError(
+        f"a key of type {name} cannot be stored: its class alone knows which keys are equal; use a "
+        "tuple of what they are compared by, or make the class a frozen dataclass"
+    )
+
+
+@lru_cache(maxsize=256)
+def compared_fields(kind: type) -> tuple[str, ...] | None:
+    """Return the fields that a dataclass is compared by; None if others decide what is equal."""
+    if not dataclasses.is_dataclass(kind) or kind.__hash__ is None:
+        return None
+    hashed_by, compared_by = (_generated_in(kind, name) for name in ("__hash__", "__eq__"))
+    if hashed_by is None or compared_by is None:
+        return None
+    return tuple(field.name for field in dataclasses.fields(compared_by) if field.compare)
+
+
+def _generated_in(kind: type, method: str) -> Any:
+    """Return the dataclass whose generated *method* the class has, None if it is written."""
+    owner = next(base for base in kind.__mro__ if method in vars(base))
+    code = getattr(vars(owner)[method], "__code__", None)
+    made = getattr(code, "co_filename", "") == "<string>"  # what dataclasses makes has no file
+    return owner if made and "__dataclass_params__" in vars(owner) else None
