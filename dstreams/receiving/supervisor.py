@@ -171,12 +171,12 @@ class ReceiverSupervisor:
         """Take records as blocks of their own; return when they count as received."""
         kept = list(records)
         blocks = encode_records(kept)
-        self._limiter.acquire(len(kept))
         with self._changed:
             if not self._accepting:
                 raise StreamLifecycleError(f"{self._name} has stopped and takes no more records")
             self._storing += 1
         try:
+            self._limiter.acquire(len(kept))
             for block in blocks:
                 self._store.put(block)
         finally:
