@@ -232,6 +232,17 @@ def test_x_12_the_setup_must_be_callable(tmp_path: Path, call: str, wrong: Any) 
         CALLS[call](str(tmp_path), wrong)
 
 
+def test_x_12_streams_may_be_defined_outside_of_the_setup(
+    make_ssc: MakeContext, tmp_path: Path
+) -> None:
+    """What Spark refuses after a restart: the setup always runs, so nothing is from elsewhere."""
+    seen: list[int] = []
+    ssc = StreamingContext.getOrCreate(str(tmp_path), make_ssc)
+    ssc.queueStream([[1]]).foreachRDD(lambda rdd: seen.extend(rdd.collect()))
+    ssc.step()
+    assert seen == [1]
+
+
 def test_x_12_a_setup_that_started_its_context(setup: SetUp, tmp_path: Path) -> None:
     """It is too late for a directory, which is an error as everywhere after the start."""
 

@@ -248,8 +248,8 @@ from dstreams.testing import ManualClock
 def is_stopped(spark):
     return spark._jsc is None and SparkContext._active_spark_context is None
 
-def started():
-    spark, clock = tuned_context("stop", "local[1]"), ManualClock()
+def started(**conf):
+    spark, clock = tuned_context("stop", "local[1]", conf), ManualClock()
     ssc = StreamingContext(spark, 1, clock=clock)
     return spark, clock, ssc
 
@@ -258,6 +258,16 @@ ssc.queueStream([]).pprint()
 ssc.start()
 ssc.stop()
 print("default stops Spark:", is_stopped(spark))
+
+spark, clock, ssc = started(**{"spark.streaming.stopSparkContextByDefault": "false"})
+ssc.queueStream([]).pprint()
+ssc.start()
+ssc.stop()
+print("the setting of Scala does not count:", is_stopped(spark))
+
+spark, clock, ssc = started()
+ssc.stop()
+print("also before the start:", is_stopped(spark))
 
 spark, clock, ssc = started()
 ssc.queueStream([]).pprint()
@@ -302,6 +312,8 @@ def test_spark_is_stopped_on_request() -> None:
     )
     assert done.stdout.splitlines() == [
         "default stops Spark: True",
+        "the setting of Scala does not count: True",
+        "also before the start: True",
         "on request not: True",
         "a second stop may: True",
         "inside a batch: True",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from dstreams.errors import EnvironmentNotReadyError
 from dstreams.rdd import context
 from dstreams.rdd.context import (
     UNIX_SOCKETS,
+    interrupt_put_off,
     require_java,
     require_spark,
     tuned_conf,
@@ -236,7 +239,7 @@ class HandedOver:
         for key, value in conf.items():
             self._conf.set(key, value)
 
-    def getConf(self) -> SparkConf:  # noqa: N802
+    def getConf(self) -> SparkConf:
         return self._conf
 
 
@@ -441,6 +444,59 @@ def test_missing_java_is_told_before_the_launch(tmp_path: Path) -> None:
     assert last.startswith("dstreams.errors.EnvironmentNotReadyError: PySpark ")
     assert "Traceback" in done.stderr
     assert "JAVA_GATEWAY_EXITED" not in done.stderr
+
+
+def test_ctrl_c_is_put_off() -> None:
+    """It is raised when the block has come to its end, and the handler is that of before."""
+    before = signal.getsignal(signal.SIGINT)
+    steps = []
+    with pytest.raises(KeyboardInterrupt), interrupt_put_off():
+        signal.raise_signal(signal.SIGINT)
+        steps.append("went on")
+    assert steps == ["went on"]
+    assert signal.getsignal(signal.SIGINT) is before
+    with interrupt_put_off():
+        pass
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_comes_before_the_error_that_it_may_have_caused() -> None:
+    """A child that was ended as well fails; without Ctrl-C the error is what it is."""
+    with pytest.raises(KeyboardInterrupt) as raised, interrupt_put_off():
+        signal.raise_signal(signal.SIGINT)
+        raise OSError("the child has ended")
+    assert isinstance(raised.value.__cause__, OSError)
+    with pytest.raises(OSError, match="the child has ended"), interrupt_put_off():
+        raise OSError("the child has ended")
+
+
+def test_a_handler_that_the_block_installed_stays() -> None:
+    """PySpark puts its own there when its context is made."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def its_own(*_: object) -> None:
+        pass
+
+    try:
+        with interrupt_put_off():
+            signal.signal(signal.SIGINT, its_own)
+        assert signal.getsignal(signal.SIGINT) is its_own
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_is_left_alone_in_other_threads() -> None:
+    """Only the main thread may have handlers, and only it is interrupted."""
+    seen: list[object] = []
+
+    def block() -> None:
+        with interrupt_put_off():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=block)
+    thread.start()
+    thread.join(20)
+    assert seen == [signal.getsignal(signal.SIGINT)]
 
 
 def test_forwarded_errors(capfd: pytest.CaptureFixture[str]) -> None:
