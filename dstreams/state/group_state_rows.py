@@ -1,0 +1,130 @@
+"""How the state and the timer of a group are put into one row of a state store.
+
+Semantics: FlatMapGroupsWithStateExecHelper (Spark 4.3), format versions 1 and 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from dstreams.errors import InvalidStreamError
+from dstreams.state.group_state import NO_TIMESTAMP
+
+
+class KeyedStore(Protocol):
+    """What an operator asks of a state store that is open for one partition and batch."""
+
+    def get(self, key: Any) -> Any:
+        """Return the value of *key*, None if there is none."""
+        ...
+
+    def put(self, key: Any, value: Any, timeout_ms: int | None = None) -> None:
+        """Set the value of *key*, and when it is due, None for never."""
+        ...
+
+    def remove(self, key: Any) -> None:
+        """Remove *key*; that there is none is fine."""
+        ...
+
+    def due(self, until_ms: int) -> Iterator[Any]:
+        """Iterate over the keys that are due before *until_ms*, whatever is changed meanwhile."""
+        ...
+
+
+class StateData(NamedTuple):
+    """What the store has for a key.
+
+    Args:
+        key: the key.
+        state: the state, None for none.
+        timeout_ms: the timer, milliseconds since the epoch, or :data:`NO_TIMESTAMP`.
+    """
+
+    key: Any
+    state: Any
+    timeout_ms: int
+
+
+@dataclass(frozen=True)
+class GroupStateManager:
+    """Reads and writes the rows of format version 2: ``(state or None, timer)``.
+
+    A timer without a state can be told from a state, and a state of which every field is None from
+    no state. Without timeouts the row is ``(state,)``.
+
+    Args:
+        has_timeouts: whether rows have a timer.
+    """
+
+    has_timeouts: bool
+
+    version = 2
+
+    def get_state(self, store: KeyedStore, key: Any) -> StateData:
+        """Return what the store has for *key*."""
+        row = store.get(key)
+        if row is None:
+            return StateData(key, None, NO_TIMESTAMP)
+        return StateData(key, row[0], row[1] if self.has_timeouts else NO_TIMESTAMP)
+
+    def put_state(self, store: KeyedStore, key: Any, state: Any, timeout_ms: int) -> None:
+        """Write a state, or None, with its timer."""
+        if not self.has_timeouts:
+            store.put(key, (state,))
+        else:
+            due_ms = None if timeout_ms == NO_TIMESTAMP else timeout_ms
+            store.put(key, (state, timeout_ms), due_ms)
+
+    def remove_state(self, store: KeyedStore, key: Any) -> None:
+        """Remove the row of *key*; that there is none is fine."""
+        store.remove(key)
+
+    def due_states(self, store: KeyedStore, threshold_ms: int) -> Iterator[StateData]:
+        """Iterate over what is due: the timer is before *threshold_ms*, not equal to it."""
+        for key in store.due(threshold_ms):
+            data = self.get_state(store, key)
+            if data.timeout_ms != NO_TIMESTAMP and data.timeout_ms < threshold_ms:
+                yield data
+
+
+@dataclass(frozen=True)
+class GroupStateManagerV1(GroupStateManager):
+    """Format version 1, for checkpoints that were begun with it: no timer without a state.
+
+    A state of which every field is None comes back as no state.
+    """
+
+    version = 1
+
+    def get_state(self, store: KeyedStore, key: Any) -> StateData:
+        data = super().get_state(store, key)
+        return data._replace(state=None) if _is_all_none(data.state) else data
+
+    def put_state(self, store: KeyedStore, key: Any, state: Any, timeout_ms: int) -> None:
+        if state is None:
+            raise InvalidStreamError(
+                f"the state of key {key!r} cannot be None: format version 1 has no timer without a "
+                "state; begin a new checkpoint, which has version 2"
+            )
+        super().put_state(store, key, state, timeout_ms)
+
+
+def _is_all_none(state: Any) -> bool:
+    if isinstance(state, dict):
+        state = tuple(state.values())
+    return isinstance(state, (tuple, list)) and len(state) > 0 and all(x is None for x in state)
+
+
+def group_state_manager(version: int, *, has_timeouts: bool) -> GroupStateManager:
+    """Return the state manager of a format version.
+
+    Raises:
+        InvalidStreamError: there is no such version.
+    """
+    if version == 1:
+        return GroupStateManagerV1(has_timeouts)
+    if version == 2:
+        return GroupStateManager(has_timeouts)
+    raise InvalidStreamError(f"state format version {version!r} is invalid; use 1 or 2")

@@ -1,0 +1,216 @@
+"""InputProcessor: what ``flatMapGroupsWithState`` does in one partition of one batch.
+
+It needs neither Spark nor files: any store and any iterator will do.
+
+    new rows -----> function, group by group -----> rows out
+                       |  when a group's rows have gone out: state and timer -> store
+    when all groups are done:
+    keys due -----> function, key by key ---------> rows out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NoReturn
+
+from dstreams.errors import InvalidStreamError
+from dstreams.rdd.blocks import shorten
+from dstreams.state.group_state import NO_TIMESTAMP, GroupState, GroupStateTimeout
+from dstreams.state.group_state_rows import GroupStateManager, KeyedStore, StateData
+from dstreams.state.metrics import StateMetrics
+
+Rows = Iterable[tuple[Any, Any]]
+GroupFunction = Callable[[Any, Iterator[Any], GroupState[Any]], Iterable[Any]]
+
+
+class UserFunctionError(RuntimeError):
+    """The user's function failed, or returned what it must not; the message names the key."""
+
+
+@dataclass(frozen=True)
+class InputProcessor:
+    """Calls a function for each group and each key that is due, and keeps what it asked for.
+
+    All results are lazy: the function of a group runs when its rows are pulled, and its state is
+    written when the last of them was. So pull everything, in order.
+
+    Semantics: FlatMapGroupsWithStateExec.InputProcessor (Spark 4.3), the Scala rules.
+
+    Args:
+        store: the state of the partition.
+        manager: how states stand in the store.
+        func: ``f(key, iterator of values, state) -> rows``.
+        timeout: which timeout there is.
+        batch_time_ms: the batch time, milliseconds since the epoch.
+        watermark_ms: the watermark for eviction, milliseconds since the epoch; None without one.
+        where: operation and function, for error messages.
+        keep_timer: let a timer that a call did not set again stay, unless it was due. Spark's rule
+            is that it is cleared.
+        metrics: counts rows and states.
+    """
+
+    store: KeyedStore
+    manager: GroupStateManager
+    func: GroupFunction
+    timeout: GroupStateTimeout
+    batch_time_ms: int
+    watermark_ms: int | None
+    where: str
+    keep_timer: bool = False
+    metrics: StateMetrics = field(default_factory=StateMetrics)
+
+    def process_new_data(self, rows: Rows) -> Iterator[Any]:
+        """Call the function for each group of *rows*.
+
+        Args:
+            rows: pairs of key and value; those of one key stand together.
+        """
+        for key, group in groupby(rows, key=itemgetter(0)):
+            data = self.manager.get_state(self.store, key)
+            yield from self.call_function_and_update_state(data, map(itemgetter(1), group))
+
+    def process_new_data_with_initial_state(
+        self, groups: Iterable[tuple[Any, Iterable[Any], Iterable[Any]]], *, skip_keys: bool = False
+    ) -> Iterator[Any]:
+        """Put initial states into the store, and call the function for their keys as well.
+
+        Args:
+            groups: (key, values, initial states), each key once.
+            skip_keys: do not call the function for keys without values.
+
+        Raises:
+            InvalidStreamError: a key has two initial states, or None for one.
+        """
+        for key, values, initial in groups:
+            states = list(initial)
+            values = iter(values)  # noqa: PLW2901 - read once
+            if not states:
+                data = self.manager.get_state(self.store, key)
+                yield from self.call_function_and_update_state(data, values)
+                continue
+            self._require_one(key, states)
+            self.manager.put_state(self.store, key, states[0], NO_TIMESTAMP)
+            data = StateData(key, states[0], NO_TIMESTAMP)
+            if skip_keys:
+                first = next(values, _NOTHING)
+                if first is _NOTHING:
+                    continue
+                values = _with_first(first, values)  # noqa: PLW2901
+            yield from self.call_function_and_update_state(data, values)
+
+    def process_timed_out_state(self) -> Iterator[Any]:
+        """Call the function, without values, for each key whose timer is due.
+
+        A timer is due when it is before the batch time, or before the watermark.
+        """
+        threshold_ms = self._threshold_ms()
+        if threshold_ms is None:
+            return
+        for data in self.manager.due_states(self.store, threshold_ms):
+            yield from self.call_function_and_update_state(data, iter(()), has_timed_out=True)
+
+    def call_function_and_update_state(
+        self, data: StateData, values: Iterator[Any], *, has_timed_out: bool = False
+    ) -> Iterator[Any]:
+        """Call the function for one key; its state is written after its last row was pulled."""
+        handle: GroupState[Any] = GroupState.for_streaming(
+            data.state,
+            self.timeout,
+            self.batch_time_ms,
+            self.watermark_ms,
+            has_timed_out=has_timed_out,
+        )
+        reader = _Values(values)
+        try:
+            returned = self.func(data.key, reader, handle)
+            if returned is None or isinstance(returned, (str, bytes)):
+                self._refuse(data.key, returned)
+            rows = iter(returned)
+        except Exception as error:
+            self._fail(data.key, error, reader)
+        while True:
+            try:
+                row = next(rows)
+            except StopIteration:
+                break
+            except Exception as error:
+                self._fail(data.key, error, reader)
+            self.metrics.numOutputRows += 1
+            yield row
+        self.on_iterator_completion(data, handle)
+
+    def on_iterator_completion(self, data: StateData, handle: GroupState[Any]) -> None:
+        """Write what a call asked for, if it asked for anything new."""
+        effect = handle.effect
+        timeout_ms = effect.timeout_ms
+        keeps = self.keep_timer and not handle.hasTimedOut and not effect.is_removed
+        if keeps and timeout_ms == NO_TIMESTAMP:
+            timeout_ms = data.timeout_ms
+        if effect.is_removed and timeout_ms == NO_TIMESTAMP:
+            self.manager.remove_state(self.store, data.key)
+            self.metrics.numRemovedStateRows += 1
+        elif effect.is_removed or effect.is_updated or timeout_ms != data.timeout_ms:
+            self.manager.put_state(self.store, data.key, effect.state, timeout_ms)
+            self.metrics.numUpdatedStateRows += 1
+
+    def _threshold_ms(self) -> int | None:
+        if self.timeout is GroupStateTimeout.ProcessingTimeTimeout:
+            return self.batch_time_ms
+        if self.timeout is GroupStateTimeout.EventTimeTimeout:
+            return self.watermark_ms
+        return None
+
+    def _require_one(self, key: Any, states: list[Any]) -> None:
+        if len(states) > 1:
+            raise InvalidStreamError(
+                f"{self.where}: the initial state has {len(states)} states for the key "
+                f"{shorten(key)}; reduce it by key first"
+            )
+        if states[0] is None:
+            raise InvalidStreamError(
+                f"{self.where}: the initial state of the key {shorten(key)} is None, which is no "
+                "state; leave the key out"
+            )
+
+    def _refuse(self, key: Any, returned: Any) -> NoReturn:
+        raise UserFunctionError(
+            f"{self.where} must return an iterable of rows, got {shorten(returned)} "
+            f"({type(returned).__name__}) for key {shorten(key)}"
+        )
+
+    def _fail(self, key: Any, error: Exception, reader: _Values) -> NoReturn:
+        if error is reader.error or isinstance(error, UserFunctionError):
+            raise error
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise UserFunctionError(f"{self.where} failed for key {shorten(key)}: {text}") from error
+
+
+_NOTHING: Any = object()
+
+
+def _with_first(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    yield from rest
+
+
+class _Values:
+    """The values of a group; remembers an error of theirs, which is none of the function's."""
+
+    def __init__(self, values: Iterator[Any]) -> None:
+        self._values = values
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._values)
+        except StopIteration:
+            raise
+        except Exception as error:
+            self.error = error
+            raise

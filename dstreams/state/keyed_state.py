@@ -1,0 +1,114 @@
+"""State: what the function of ``mapWithState`` sees of the state of one key."""
+
+from __future__ import annotations
+
+from typing import Generic, NoReturn, TypeVar
+
+from dstreams.errors import InvalidStateCallError, InvalidStreamError, NoStateError
+
+S = TypeVar("S")
+
+
+class State(Generic[S]):
+    """The state of one key during one call, which is made for one record.
+
+    >>> state = State("old")
+    >>> state.exists, state.get
+    (True, 'old')
+    >>> state.remove()
+    >>> state.exists, state.getOption
+    (False, None)
+
+    Semantics: org.apache.spark.streaming.State (4.3), with properties in the place of methods
+    without arguments, as in :class:`~dstreams.GroupState`. None is no state.
+
+    Args:
+        state: the state, None for none.
+        is_timing_out: whether the call is made because the key got no data for too long.
+    """
+
+    __slots__ = ("_is_removed", "_is_timing_out", "_is_updated", "_value")
+
+    def __init__(self, state: S | None = None, *, is_timing_out: bool = False) -> None:
+        self._value = state
+        self._is_timing_out = is_timing_out
+        self._is_updated = False
+        self._is_removed = False
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a state."""
+        return self._value is not None
+
+    @property
+    def get(self) -> S:
+        """The state.
+
+        Raises:
+            NoStateError: there is none.
+        """
+        if self._value is None:
+            raise NoStateError("the state is not set; ask state.exists first")
+        return self._value
+
+    @property
+    def getOption(self) -> S | None:
+        """The state, or None."""
+        return self._value
+
+    @property
+    def isTimingOut(self) -> bool:
+        """Whether the key is removed after this call because it got no data for too long."""
+        return self._is_timing_out
+
+    def update(self, newState: S) -> None:
+        """Set the state.
+
+        Args:
+            newState: the state, anything but None.
+
+        Raises:
+            InvalidStateCallError: it was removed in this call, or is timing out.
+            InvalidStreamError: it is None.
+        """
+        if self._is_removed:
+            raise InvalidStateCallError("the state cannot be updated after it has been removed")
+        if self._is_timing_out:
+            raise InvalidStateCallError("a state that is timing out cannot be updated")
+        if newState is None:
+            raise InvalidStreamError(
+                "None is no state; call state.remove() to have no state, or keep a value of yours "
+                "that stands for nothing"
+            )
+        self._value = newState
+        self._is_updated = True
+
+    def remove(self) -> None:
+        """Remove the state; that there is none is fine.
+
+        Raises:
+            InvalidStateCallError: it was removed in this call before, or is timing out.
+        """
+        if self._is_timing_out:
+            raise InvalidStateCallError("a state that is timing out is removed anyway")
+        if self._is_removed:
+            raise InvalidStateCallError("the state has already been removed")
+        self._value = None
+        self._is_updated = False
+        self._is_removed = True
+
+    @property
+    def is_updated(self) -> bool:
+        """Whether the function set a state."""
+        return self._is_updated
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether the function removed the state."""
+        return self._is_removed
+
+    def __repr__(self) -> str:
+        return "<state not set>" if self._value is None else repr(self._value)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a State is valid during one call only; keep state.get instead")

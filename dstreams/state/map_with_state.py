@@ -1,0 +1,116 @@
+"""What ``mapWithState`` does in one partition of one batch, record by record.
+
+It needs neither Spark nor files: any store and any iterator will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from dstreams.durations import batch_datetime
+from dstreams.rdd.blocks import shorten
+from dstreams.state.group_state_rows import KeyedStore
+from dstreams.state.input_processor import UserFunctionError
+from dstreams.state.keyed_state import State
+from dstreams.state.metrics import StateMetrics
+
+FullFunction = Callable[[datetime, Any, Any, State[Any]], Any]
+SimpleFunction = Callable[[Any, Any, State[Any]], Any]
+
+
+@dataclass(frozen=True)
+class MappingFunction:
+    """The user's function in one of its two forms.
+
+    Args:
+        func: ``f(time, key, value, state)``, which emits what it returns unless that is None; or
+            ``f(key, value, state)``, which always emits what it returns.
+        takes_time: whether it is the first of the two.
+        where: operation and function, for error messages.
+    """
+
+    func: Callable[..., Any]
+    takes_time: bool
+    where: str
+
+    def __call__(self, time: datetime, key: Any, value: Any, state: State[Any]) -> list[Any]:
+        """Call the function; returns what it emits, one thing or none."""
+        try:
+            if not self.takes_time:
+                return [self.func(key, value, state)]
+            emitted = self.func(time, key, value, state)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise UserFunctionError(
+                f"{self.where} failed for key {shorten(key)}: {text}"
+            ) from error
+        return [] if emitted is None else [emitted]
+
+
+@dataclass(frozen=True)
+class RecordProcessor:
+    """Calls a function for each record and each key that got none for too long.
+
+    The store has rows ``(state, time it was last touched)``. A key is touched when its state is
+    set, and, with a timeout, whenever a record of it comes while it has a state.
+
+    Semantics: MapWithStateRDDRecord (Spark Streaming 4.3). There keys time out in the batches that
+    write a checkpoint; here in every batch that is asked to look, at the cost of those that are due.
+
+    Args:
+        store: the state of the partition.
+        func: the user's function.
+        batch_time_ms: the batch time, milliseconds since the epoch.
+        idle_ms: how long a key may be without a record, None for ever.
+        metrics: counts rows and states.
+    """
+
+    store: KeyedStore
+    func: MappingFunction
+    batch_time_ms: int
+    idle_ms: int | None
+    metrics: StateMetrics = field(default_factory=StateMetrics)
+
+    def put_initial_states(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        """Store states as if they had been touched in this batch; a later one of a key wins."""
+        for key, state in pairs:
+            self._put(key, state)
+
+    def process_records(self, records: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
+        """Call the function for each record, in order; yields what it emits."""
+        time = batch_datetime(self.batch_time_ms)
+        for key, value in records:
+            row = self.store.get(key)
+            state = State(None if row is None else row[0])
+            emitted = self.func(time, key, value, state)
+            if state.is_removed:
+                self.store.remove(key)
+                self.metrics.numRemovedStateRows += 1
+            elif state.is_updated or (state.exists and self.idle_ms is not None):
+                self._put(key, state.get)
+                self.metrics.numUpdatedStateRows += state.is_updated
+            self.metrics.numOutputRows += len(emitted)
+            yield from emitted
+
+    def process_timeouts(self) -> Iterator[Any]:
+        """Call the function, without a value, for each key that is due, and remove it.
+
+        A key is due when it was last touched more than *idle_ms* before the batch time.
+        """
+        if self.idle_ms is None:
+            return
+        time = batch_datetime(self.batch_time_ms)
+        for key in self.store.due(self.batch_time_ms):
+            state = State(self.store.get(key)[0], is_timing_out=True)
+            emitted = self.func(time, key, None, state)
+            self.store.remove(key)
+            self.metrics.numRemovedStateRows += 1
+            self.metrics.numOutputRows += len(emitted)
+            yield from emitted
+
+    def _put(self, key: Any, state: Any) -> None:
+        due_ms = None if self.idle_ms is None else self.batch_time_ms + self.idle_ms
+        self.store.put(key, (state, self.batch_time_ms), due_ms)

@@ -1,0 +1,182 @@
+"""mapWithState in one partition: Spark's tables, batch by batch."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from dstreams.durations import batch_datetime
+from dstreams.state.input_processor import UserFunctionError
+from dstreams.state.keyed_state import State
+from dstreams.state.map_with_state import MappingFunction, RecordProcessor
+from tests.dstreams.state.stores import DictStore
+
+
+def count(key: str, value: Any, state: State[int]) -> tuple[str, int]:
+    state.update((state.getOption or 0) + 1)
+    return key, state.get
+
+
+def twice(time: datetime, key: str, value: Any, state: State[int]) -> str:
+    state.update((state.getOption or 0) + 1)
+    return key + key
+
+
+def silent(time: datetime, key: str, value: Any, state: State[int]) -> None:
+    state.update((state.getOption or 0) + value)
+
+
+def toggle(time: datetime, key: str, value: Any, state: State[int]) -> str | None:
+    if state.exists:
+        state.remove()
+        return key
+    state.update(1)
+    return None
+
+
+def run(
+    func: Any,
+    batches: list[str],
+    *,
+    takes_time: bool = True,
+    idle_ms: int | None = None,
+    initial: dict[str, int] | None = None,
+) -> tuple[list[list[Any]], list[dict[str, int]]]:
+    """Return outputs and snapshots of batches of letters, one a second."""
+    store, outputs, snapshots = DictStore(), [], []
+    for number, batch in enumerate(batches, 1):
+        mapping = MappingFunction(func, takes_time, "f at app.py:3")
+        work = RecordProcessor(store, mapping, 1000 * number, idle_ms)
+        if number == 1:
+            work.put_initial_states((initial or {}).items())
+        rows = list(work.process_records((letter, 1) for letter in batch))
+        outputs.append(rows + list(work.process_timeouts()))
+        snapshots.append({key: row[0] for key, row in store.rows.items()})
+    return outputs, snapshots
+
+
+BATCHES = ["", "a", "ab", "abc", "ab", "a", ""]
+
+
+def test_simple_form() -> None:
+    """The function of three arguments emits for each record; states count them."""
+    outputs, snapshots = run(count, BATCHES, takes_time=False)
+    assert outputs == [
+        [],
+        [("a", 1)],
+        [("a", 2), ("b", 1)],
+        [("a", 3), ("b", 2), ("c", 1)],
+        [("a", 4), ("b", 3)],
+        [("a", 5)],
+        [],
+    ]
+    assert snapshots[-1] == {"a": 5, "b": 3, "c": 1}
+
+
+def test_full_form() -> None:
+    """What the function of four arguments returns is emitted."""
+    outputs, _ = run(twice, BATCHES)
+    assert outputs == [[], ["aa"], ["aa", "bb"], ["aa", "bb", "cc"], ["aa", "bb"], ["aa"], []]
+
+
+def test_initial_states() -> None:
+    """They are there before the first record; None is not emitted."""
+    initial = {"a": 5, "b": 10, "c": -20, "d": 0}
+    outputs, snapshots = run(silent, BATCHES, initial=initial)
+    assert outputs == [[]] * len(BATCHES)
+    assert [tuple(snapshot.values()) for snapshot in snapshots] == [
+        (5, 10, -20, 0),
+        (6, 10, -20, 0),
+        (7, 11, -20, 0),
+        (8, 12, -19, 0),
+        (9, 13, -19, 0),
+        (10, 13, -19, 0),
+        (10, 13, -19, 0),
+    ]
+
+
+def test_removal() -> None:
+    """A state that was removed is none in the next batch."""
+    outputs, snapshots = run(toggle, ["", "a", "ab", "abc", "abc", "ab", "a", ""])
+    assert outputs == [[], [], ["a"], ["b"], ["a", "c"], ["b"], ["a"], []]
+    assert snapshots == [
+        {},
+        {"a": 1},
+        {"b": 1},
+        {"a": 1, "c": 1},
+        {"b": 1},
+        {"a": 1},
+        {},
+        {},
+    ]
+
+
+def test_each_record_sees_the_one_before() -> None:
+    """A key that comes twice is called twice; what was removed can be set again."""
+    outputs, snapshots = run(toggle, ["aa", "aaa"])
+    assert outputs == [["a"], ["a"]]
+    assert snapshots == [{}, {"a": 1}]
+
+
+@pytest.mark.parametrize(
+    ("batches", "gone_at"),
+    [
+        ("a|||||", 5),  # touched at 1 s, idle for more than 3 s at 5 s: not yet at 4 s
+        ("a|a||||", 6),
+        ("a|b|||a|", None),  # a record in the batch in which it would time out keeps it
+    ],
+)
+def test_timeouts_are_exact(batches: str, gone_at: int | None) -> None:
+    """A key is called for the last time in the first batch after it was idle for too long."""
+
+    def follow(time: datetime, key: str, value: Any, state: State[int]) -> Any:
+        if state.isTimingOut:
+            return (key, value, state.get, time)
+        state.update(1)
+        return None
+
+    outputs, snapshots = run(follow, batches.split("|"), idle_ms=3000)
+    ended = {
+        number: rows[0] for number, rows in enumerate(outputs, 1) if rows and rows[0][0] == "a"
+    }
+    expected = {}
+    if gone_at is not None:
+        expected = {gone_at: ("a", None, 1, batch_datetime(1000 * gone_at))}
+        assert "a" not in snapshots[gone_at - 1]
+    assert ended == expected
+
+
+def test_reading_keeps_a_key_alive_only_with_a_timeout() -> None:
+    """A record of a key that has a state renews its time, also if nothing is set."""
+
+    def once(time: datetime, key: str, value: Any, state: State[int]) -> Any:
+        if not state.exists:
+            state.update(0)
+        return "out" if state.isTimingOut else None
+
+    outputs, _ = run(once, ["a", "a", "a", "a", "a", "", "", "", ""], idle_ms=2000)
+    assert outputs == [[], [], [], [], [], [], [], ["out"], []]
+    store = DictStore()
+    mapping = MappingFunction(once, True, "f")
+    list(RecordProcessor(store, mapping, 1000, None).process_records([("a", 1)]))
+    store.writes = 0
+    list(RecordProcessor(store, mapping, 2000, None).process_records([("a", 1)]))
+    assert store.writes == 0
+
+
+def test_nothing_is_stored_for_nothing() -> None:
+    """A function that leaves a key without a state leaves it without a timeout, too."""
+    _, snapshots = run(lambda t, k, v, s: None, ["a", "b"], idle_ms=1000)
+    assert snapshots == [{}, {}]
+
+
+def test_a_function_that_fails() -> None:
+    """The message names the function and the key."""
+
+    def fails(key: str, value: Any, state: State[int]) -> Any:
+        raise KeyError(value)
+
+    with pytest.raises(UserFunctionError, match="f at app.py:3 failed for key 'a': KeyError: 1"):
+        run(fails, ["a"], takes_time=False)
