@@ -17,6 +17,7 @@ from dstreams.graph.reduced import ReducedDStream
 from dstreams.graph.reduced_window import ReducedWindowedDStream
 from dstreams.graph.window_times import WindowTimes
 from dstreams.graph.windowed import WindowedDStream
+from dstreams.rdd.pair_tasks import MapValues
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.reduction import Reduction, UserFunction
 from dstreams.rdd.window_step import WindowFunctions
@@ -154,9 +155,10 @@ class WindowOperations(PairOperations[T_co]):
         [[('a', [1])], [('a', [1, 2])], [('a', [2, 3])]]
         """
         name = "groupByKeyAndWindow"
+        task = MapValues(_as_list, self._operation(name))
         return self._reduced_by_window(
             name,
-            self.mapValues(_as_list),
+            self._transformed(name, lambda rdd: rdd.mapPartitionsWithIndex(task, True)),
             (iadd, None, None),
             (windowDuration, slideDuration),
             self._partitioner(numPartitions, partitionFunc, self._operation(name)),

@@ -1,0 +1,473 @@
+"""Windows through the public methods: bad input, cost, failures, and what they add up to."""
+
+from __future__ import annotations
+
+import logging
+import operator
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark import RDD, SparkContext, StorageLevel
+
+from checkpoint import CommitLog, LocalFiles
+from dstreams import (
+    BatchFailedError,
+    DStream,
+    InvalidStreamError,
+    StablePartitioner,
+    StreamingContext,
+    StreamLifecycleError,
+)
+from dstreams.rdd.shuffle import BlockPairsRDD
+from dstreams.testing import BatchDriver, ManualClock, run_batches
+from tests.dstreams.rdd.lineage import lineage_of, shuffles_in
+from tests.support.jobs import count_jobs
+
+HERE = "test_windows.py"
+
+OPERATIONS: dict[str, Callable[..., DStream[Any]]] = {
+    "window": lambda s, *durations: s.window(*durations),
+    "reduceByWindow": lambda s, *durations: s.reduceByWindow(max, None, *durations),
+    "countByWindow": lambda s, *durations: s.countByWindow(*durations),
+    "countByValueAndWindow": lambda s, *durations: s.countByValueAndWindow(*durations),
+    "groupByKeyAndWindow": lambda s, *durations: s.groupByKeyAndWindow(*durations),
+    "reduceByKeyAndWindow": lambda s, *durations: s.reduceByKeyAndWindow(max, None, *durations),
+}
+
+
+def add(v: int, w: int) -> int:
+    return v + w
+
+
+def sub(v: int, w: int) -> int:
+    return v - w
+
+
+def message_of(sc: SparkContext, define: Callable[[DStream[Any]], object]) -> str:
+    """Define a stream that is refused, and return what its error says."""
+    with BatchDriver(sc) as driver:
+        stream = driver.input([])
+        with pytest.raises(InvalidStreamError) as raised:
+            define(stream)
+    assert isinstance(raised.value, ValueError)
+    return str(raised.value)
+
+
+# Bad input -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize(
+    ("durations", "message"),
+    [
+        ((2.5, 1), "windowDuration of 2500 ms must be a multiple of .* of 1000 ms; use 2000 or"),
+        ((2, 0.5), "slideDuration of 500 ms must be a multiple of .* of 1000 ms; use 1000 ms"),
+        ((0, 1), "windowDuration must be a positive number of seconds, at least 0.001, got 0"),
+        ((-2, 1), "windowDuration must be a positive number of seconds, at least 0.001, got -2"),
+        ((2, 0), "slideDuration must be a positive number of seconds, at least 0.001, got 0"),
+        (("2", 1), "windowDuration must be a number of seconds, got '2' .str."),
+        ((2, True), "slideDuration must be a number of seconds, got True .bool."),
+        ((float("inf"), 1), "windowDuration must be a positive number of seconds"),
+    ],
+)
+def test_durations(sc: SparkContext, name: str, durations: tuple[Any, ...], message: str) -> None:
+    """Are refused where the stream is defined, with its name, the value and the rule."""
+    found = message_of(sc, lambda s: OPERATIONS[name](s, *durations))
+    assert re.match(rf"{name} at {HERE}:\d+: {message}", found)
+
+
+def test_seconds_are_rounded_to_milliseconds(sc: SparkContext) -> None:
+    """2.01 s are 2010 ms, three times 0.67 s, which no cutting off makes of them."""
+    with BatchDriver(sc, 0.67) as driver:
+        windows = driver.input([]).window(2.01, 1.34)
+        assert windows._node.slide_ms == 1340
+
+
+FUNCTIONS: dict[str, tuple[Callable[[DStream[Any]], object], str]] = {
+    "a reduce function of one argument": (
+        lambda s: s.reduceByKeyAndWindow(lambda v: v, None, 2),
+        r"reduceByKeyAndWindow at .* calls func\(v, w\) -> x, but .* takes \(v\)",
+    ),
+    "no reduce function": (
+        lambda s: s.reduceByWindow(None, None, 2),
+        "reduceByWindow at .* needs a function reduceFunc",
+    ),
+    "an inverse function of three arguments": (
+        lambda s: s.reduceByKeyAndWindow(add, lambda a, b, c: a, 2),
+        "reduceByKeyAndWindow at .* takes .a, b, c.",
+    ),
+    "an inverse that is no function": (
+        lambda s: s.reduceByWindow(add, 2, 2),
+        "reduceByWindow at .* needs a function inverse",
+    ),
+    "a filter of two arguments": (
+        lambda s: s.reduceByKeyAndWindow(add, sub, 2, filterFunc=lambda k, v: True),
+        r"reduceByKeyAndWindow at .* calls filterFunc\(\(key, value\)\) -> bool",
+    ),
+    "a function with a stream in it": (
+        lambda s: s.reduceByKeyAndWindow(add, lambda v, w: s, 2),
+        "reduceByKeyAndWindow at .*, because it uses 's', a DStream",
+    ),
+    "no partitions": (
+        lambda s: s.groupByKeyAndWindow(2, 1, 0),
+        "numPartitions of groupByKeyAndWindow at .* must be at least 1, got 0",
+    ),
+    "a partition function that is none": (
+        lambda s: s.countByValueAndWindow(2, partitionFunc=7),
+        "partitionFunc at .* needs a function",
+    ),
+    "two numbers of partitions": (
+        lambda s: s.reduceByKeyAndWindow(
+            add, sub, 2, numPartitions=3, partitionFunc=StablePartitioner(2)
+        ),
+        "reduceByKeyAndWindow at .* has numPartitions 3, but its partitioner has 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FUNCTIONS)
+def test_functions_and_partitions(sc: SparkContext, case: str) -> None:
+    """Are refused where the stream is defined."""
+    define, message = FUNCTIONS[case]
+    assert re.match(message, message_of(sc, define))
+
+
+def test_after_the_start_no_window_can_be_defined(sc: SparkContext) -> None:
+    """As every other stream."""
+    with BatchDriver(sc) as driver:
+        numbers = driver.input([[1]])
+        driver.output(numbers)
+        driver.run(1)
+        for operation in OPERATIONS.values():
+            with pytest.raises(StreamLifecycleError, match="after the StreamingContext has been"):
+                operation(numbers, 2)
+
+
+@pytest.mark.usefixtures("no_checkpoint_directory")
+def test_an_inverse_needs_a_checkpoint_directory(sc: SparkContext) -> None:
+    """It is asked for at the start, by the name of the operation; others need none."""
+    with_inverse: dict[str, Callable[[DStream[Any]], DStream[Any]]] = {
+        "countByWindow": lambda s: s.countByWindow(2),
+        "countByValueAndWindow": lambda s: s.countByValueAndWindow(2),
+        "reduceByWindow": lambda s: s.reduceByWindow(add, sub, 2),
+        "reduceByKeyAndWindow": lambda s: s.reduceByKeyAndWindow(add, sub, 2),
+    }
+    for name, operation in with_inverse.items():
+        ssc = StreamingContext(sc, 1, clock=ManualClock())
+        operation(ssc.queueStream([])).pprint()
+        with pytest.raises(InvalidStreamError, match=rf"{name} at .* the checkpoint directory has"):
+            ssc.step()
+    ssc = StreamingContext(sc, 1, clock=ManualClock())
+    for name in ("window", "groupByKeyAndWindow", "reduceByWindow", "reduceByKeyAndWindow"):
+        OPERATIONS[name](ssc.queueStream([]), 2).foreachRDD(lambda rdd: None)
+    ssc.step()
+    ssc.stop(stopSparkContext=False)
+
+
+@pytest.mark.parametrize("name", ["groupByKeyAndWindow", "reduceByKeyAndWindow"])
+@pytest.mark.parametrize("record", ["ab", (["k"], 1)])
+def test_records_that_are_no_pairs(sc: SparkContext, name: str, record: Any) -> None:
+    """The record, or the key that cannot be placed, and the operation."""
+    with BatchDriver(sc) as driver:
+        driver.output(OPERATIONS[name](driver.input([[record]]), 2))
+        with pytest.raises(BatchFailedError) as raised:
+            driver.run(1)
+    assert re.search(
+        rf"{name} at {HERE}:\d+: (expected \(key, value\) pairs, got 'ab'|the key \['k'\] cannot)",
+        str(raised.value),
+    ), str(raised.value)
+
+
+def test_a_function_that_fails_is_named(sc: SparkContext) -> None:
+    """With the operation, its own name and line, and the key."""
+    with BatchDriver(sc) as driver:
+        pairs = driver.input([[("a", 1), ("a", "x")]])
+        driver.output(pairs.reduceByKeyAndWindow(add, sub, 2))
+        with pytest.raises(BatchFailedError) as raised:
+            driver.run(1)
+    assert re.search(
+        rf"reduce function .*\.add:\d+ of reduceByKeyAndWindow at {HERE}:\d+ failed for key 'a': "
+        "TypeError: unsupported operand",
+        str(raised.value),
+    ), str(raised.value)
+
+
+# What it costs -------------------------------------------------------------------------------
+
+
+def jobs_of(sc: SparkContext, driver: BatchDriver, batches: int) -> list[int]:
+    return [count_jobs(sc, lambda: driver.run(1)) for _ in range(batches)]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_one_output_is_one_job(sc: SparkContext, name: str) -> None:
+    """In each batch, the first, an empty one and one without an RDD."""
+    with BatchDriver(sc) as driver:
+        pairs = driver.input([[("a", 1)], [("b", 1)], [], None, [("a", 1)]])
+        OPERATIONS[name](pairs, 3).foreachRDD(lambda rdd: rdd.count())
+        assert jobs_of(sc, driver, 5) == [1] * 5
+
+
+def test_with_an_inverse_it_is_one_job_too(sc: SparkContext) -> None:
+    """One more only when the result is made durable."""
+    with BatchDriver(sc) as driver:
+        pairs = driver.input([[("a", 1)]] * 6)
+        windows = pairs.reduceByKeyAndWindow(add, sub, 2).checkpoint(3)
+        windows.foreachRDD(lambda rdd: rdd.count())
+        assert jobs_of(sc, driver, 6) == [1, 1, 2] * 2
+
+
+def test_batches_between_two_windows_run_no_job(sc: SparkContext) -> None:
+    """With a slide of three batches only each third has a window."""
+    with BatchDriver(sc) as driver:
+        pairs = driver.input([[("a", 1)]] * 6)
+        pairs.reduceByKeyAndWindow(add, sub, 6, 3).foreachRDD(lambda rdd: rdd.count())
+        pairs.window(2, 3).foreachRDD(lambda rdd: rdd.count())
+        assert jobs_of(sc, driver, 6) == [0, 0, 2] * 2
+
+
+def seen_rdds(driver: BatchDriver, stream: DStream[Any]) -> list[RDD[Any]]:
+    seen: list[RDD[Any]] = []
+    stream.foreachRDD(lambda rdd: (rdd.count(), seen.append(rdd)))
+    return seen
+
+
+def test_lineage_does_not_grow(sc: SparkContext) -> None:
+    """Over two intervals of durable copies it stays what it was over one."""
+    with BatchDriver(sc) as driver:
+        pairs = driver.input([[("a", n), (n, 1)] for n in range(12)])
+        sizes: list[int] = []
+        windows = pairs.reduceByKeyAndWindow(add, sub, 3).checkpoint(2)
+        windows.foreachRDD(lambda rdd: sizes.append(len(lineage_of(rdd))))
+        driver.run(12)
+    assert sizes[4:6] == sizes[6:8] == sizes[10:12]
+
+
+def test_reductions_of_batches_are_not_moved_again(sc: SparkContext) -> None:
+    """Each has one shuffle, however often it is read; windows over them have none of their own."""
+    with BatchDriver(sc) as driver:
+        pairs = driver.input([[(n, 1) for n in range(20)]] * 4)
+        naive = seen_rdds(driver, pairs.reduceByKeyAndWindow(add, None, 3))
+        grouped = seen_rdds(driver, pairs.groupByKeyAndWindow(3))
+        driver.run(4)
+        for rdds in (naive, grouped):
+            assert [shuffles_in(rdd) for rdd in rdds] == [1, 2, 3, 3]
+            assert all(rdd.getNumPartitions() == 2 for rdd in rdds)
+            assert rdds[-1].partitioner == StablePartitioner(2)
+
+
+def test_the_parents_functions_run_once_for_each_record(sc: SparkContext) -> None:
+    """However many windows a record is in."""
+    calls = sc.accumulator(0)
+
+    def counted(value: Any) -> Any:
+        calls.add(1)
+        return value
+
+    with BatchDriver(sc) as driver:
+        pairs = driver.input([[("a", 1), ("b", 1)]] * 6)
+        for windows in (
+            pairs.map(counted).window(4),
+            pairs.map(counted).reduceByKeyAndWindow(add, sub, 4, 2),
+        ):
+            windows.foreachRDD(lambda rdd: rdd.count())
+        driver.run(6)
+    assert calls.value == 2 * 12
+
+
+def test_place_and_number_of_partitions(sc: SparkContext) -> None:
+    """As chosen, for the result with and without an inverse."""
+    partitioner = StablePartitioner(3, lambda key: key, "identity")
+    with BatchDriver(sc) as driver:
+        pairs = driver.input([[(n, 1) for n in range(9)]] * 2)
+        rdds = [
+            seen_rdds(driver, windows)
+            for windows in (
+                pairs.reduceByKeyAndWindow(add, sub, 2, partitionFunc=partitioner),
+                pairs.reduceByKeyAndWindow(add, None, 2, partitionFunc=partitioner),
+                pairs.groupByKeyAndWindow(2, partitionFunc=partitioner),
+                pairs.map(lambda p: p[0]).countByValueAndWindow(2, partitionFunc=partitioner),
+                pairs.reduceByKeyAndWindow(add, sub, 2, 1, 3, partitionFunc=lambda key: key),
+            )
+        ]
+        driver.run(2)
+        for seen in rdds:
+            assert [sorted(key for key, _ in part) for part in seen[1].glom().collect()] == [
+                [0, 3, 6],
+                [1, 4, 7],
+                [2, 5, 8],
+            ]
+
+
+def test_levels(sc: SparkContext) -> None:
+    """A result with an inverse is persisted, serialized in memory unless another is chosen."""
+    with BatchDriver(sc) as driver:
+        pairs = driver.input([[("a", 1)]])
+        by_default = seen_rdds(driver, pairs.reduceByKeyAndWindow(add, sub, 2))
+        chosen = pairs.reduceByKeyAndWindow(add, sub, 2).persist(StorageLevel.MEMORY_AND_DISK)
+        by_choice = seen_rdds(driver, chosen)
+        driver.run(1)
+        assert by_default[0].getStorageLevel() == StorageLevel.MEMORY_ONLY
+        assert by_choice[0].getStorageLevel() == StorageLevel.MEMORY_AND_DISK
+
+
+# Durable, and failures -----------------------------------------------------------------------
+
+
+def test_a_durable_result_is_committed(sc: SparkContext, tmp_path: Path) -> None:
+    """At each interval, under the name of the operation; later windows go on from the files."""
+    with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
+        pairs = driver.input([[("a", 2**n)] for n in range(8)])
+        windows = pairs.reduceByKeyAndWindow(add, sub, 4, 2, 3).checkpoint(4)
+        seen = driver.output(windows)
+        driver.run(8)
+    (directory,) = tmp_path.glob("stream-*")
+    log = CommitLog(LocalFiles(str(directory)))
+    assert log.times() == [4000, 8000]
+    (uid,) = log.read(8000).operators
+    assert uid.startswith("reduceByKeyAndWindow-")
+    assert seen[1::2] == [[("a", 3)], [("a", 15)], [("a", 60)], [("a", 240)]]
+
+
+def test_windows_can_be_made_durable(sc: SparkContext) -> None:
+    """Also one without an inverse, and one over reductions; both are read from the files then."""
+    with BatchDriver(sc) as driver:
+        pairs = driver.input([[("a", n)] for n in range(6)])
+        plain = driver.output(pairs.window(2).checkpoint(2))
+        naive = driver.output(pairs.reduceByKeyAndWindow(add, None, 2).checkpoint(1).window(2))
+        driver.run(6)
+    assert plain[1:] == [[("a", n - 1), ("a", n)] for n in range(1, 6)]
+    assert naive[2:] == [[("a", 2 * n - 3), ("a", 2 * n - 1)] for n in range(2, 6)]
+
+
+@pytest.mark.parametrize("slide", [1, 2, 3])
+def test_a_failed_batch_is_not_lost(sc: SparkContext, slide: int) -> None:
+    """Its records are in the windows after it, as soon as the function works."""
+    batches: list[Any] = [[("a", 2**n)] for n in range(12)]
+
+    def run(fails_at: set[int]) -> tuple[list[Any], list[int]]:
+        failed = []
+        with BatchDriver(sc) as driver:
+
+            def guarded(time: Any, rdd: RDD[Any]) -> RDD[Any]:
+                if len(seen) + 1 in fails_at:
+                    raise RuntimeError("the source is away")
+                return rdd
+
+            pairs = driver.input(batches).transform(guarded)
+            seen = driver.output(pairs.reduceByKeyAndWindow(add, sub, 4, slide).checkpoint(slide))
+            for number in range(1, 13):
+                try:
+                    driver.run(1)
+                except BatchFailedError:
+                    failed.append(number)
+        return seen, failed
+
+    expected, none = run(set())
+    found, failed = run({4, 5, 6})
+    assert none == []
+    assert failed
+    assert all(found[number - 1] is None for number in failed)
+    assert [batch for n, batch in enumerate(found, 1) if n not in failed] == [
+        batch for n, batch in enumerate(expected, 1) if n not in failed
+    ]
+
+
+def test_lost_blocks_are_computed_again(sc: SparkContext) -> None:
+    """What Spark dropped from memory comes back from lineage, with the same results."""
+    with BatchDriver(sc) as driver:
+        pairs = driver.input([[("a", 2**n), (n, 1)] for n in range(8)])
+        windows = pairs.reduceByKeyAndWindow(add, sub, 3, filterFunc=lambda p: p[1] != 0)
+        seen = driver.output(windows)
+        for _ in range(8):
+            driver.run(1)
+            engine = driver.context._engine
+            assert engine is not None
+            for node in engine.plan.nodes:
+                for rdd in engine.history.remembered(node, 0, 100_000):
+                    level = rdd.getStorageLevel()
+                    if isinstance(rdd, BlockPairsRDD) and level.useMemory:
+                        rdd.blocks._jrdd.unpersist(True)
+                        rdd.blocks._jrdd.persist(sc._getJavaStorageLevel(level))
+    sums = [sum(2**k for k in range(max(0, n - 2), n + 1)) for n in range(8)]
+    assert [dict(batch or [])["a"] for batch in seen] == sums
+    assert [len(batch or []) for batch in seen] == [2, 3, 4, 4, 4, 4, 4, 4]
+
+
+# What they add up to -------------------------------------------------------------------------
+
+PAIRS = st.tuples(st.sampled_from(["a", "b", "", None, 7, ("a", 1)]), st.integers(-3, 3))
+BATCHES = st.lists(st.none() | st.lists(PAIRS, max_size=6), min_size=1, max_size=8)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(BATCHES, st.integers(1, 4), st.integers(1, 3))
+def test_incremental_and_anew_are_the_same(
+    sc: SparkContext, batches: list[Any], window: int, slide: int
+) -> None:
+    """Over random batches, windows and slides: with an inverse, without, and by a plain sum."""
+    with BatchDriver(sc) as driver:
+        pairs = driver.input(batches).mapValues(lambda value: (value, 1))
+        incremental = driver.output(
+            pairs.reduceByKeyAndWindow(
+                lambda v, w: (v[0] + w[0], v[1] + w[1]),
+                lambda v, w: (v[0] - w[0], v[1] - w[1]),
+                window,
+                slide,
+                filterFunc=lambda pair: pair[1][1] > 0,
+            ).checkpoint(2 * slide)
+        )
+        anew = driver.output(
+            pairs.reduceByKeyAndWindow(lambda v, w: (v[0] + w[0], v[1] + w[1]), None, window, slide)
+        )
+        plain = driver.output(pairs.window(window, slide))
+        driver.run(len(batches))
+    for end in range(1, len(batches) + 1):
+        if end % slide:
+            assert incremental[end - 1] is anew[end - 1] is plain[end - 1] is None
+            continue
+        wanted: dict[Any, tuple[int, int]] = {}
+        for batch in batches[max(0, end - window) : end]:
+            for key, value in batch or []:
+                total, number = wanted.get(key, (0, 0))
+                wanted[key] = (total + value, number + 1)
+        assert dict(incremental[end - 1] or []) == wanted
+        assert dict(anew[end - 1] or []) == wanted
+        assert len(plain[end - 1] or []) == sum(number for _, number in wanted.values())
+
+
+def test_lists_are_in_the_order_of_their_batches(sc: SparkContext) -> None:
+    """Plain lists, over slides of several batches, and values that are lists themselves."""
+    batches = [[("a", [n])] for n in range(6)]
+    found = run_batches(sc, batches, lambda pairs: pairs.groupByKeyAndWindow(4, 2))
+    assert found[1::2] == [
+        [("a", [[0], [1]])],
+        [("a", [[0], [1], [2], [3]])],
+        [("a", [[2], [3], [4], [5]])],
+    ]
+
+
+def test_a_value_is_not_shared_between_windows(sc: SparkContext) -> None:
+    """A function that changes its first argument in place changes no other window."""
+    batches = [[("a", [n]), ("b", [n])] for n in range(5)]
+    found = run_batches(
+        sc, batches, lambda pairs: pairs.reduceByKeyAndWindow(operator.iadd, None, 3)
+    )
+    assert [dict(batch or []) for batch in found] == [
+        {key: list(range(max(0, n - 2), n + 1)) for key in "ab"} for n in range(5)
+    ]
+
+
+def test_nothing_is_logged(sc: SparkContext, caplog: pytest.LogCaptureFixture) -> None:
+    """A run over windows of all kinds gives no warning."""
+    with caplog.at_level(logging.WARNING), BatchDriver(sc) as driver:
+        pairs = driver.input([[("a", 1)], [], None, [("b", 1)]])
+        for operation in OPERATIONS.values():
+            driver.output(operation(pairs, 3, 2))
+        driver.run(4)
+    assert caplog.records == []
