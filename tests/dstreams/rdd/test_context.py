@@ -449,10 +449,14 @@ def test_missing_java_is_told_before_the_launch(tmp_path: Path) -> None:
 def test_ctrl_c_is_put_off() -> None:
     """It is raised when the block has come to its end, and the handler is that of before."""
     before = signal.getsignal(signal.SIGINT)
-    steps = []
-    with pytest.raises(KeyboardInterrupt), interrupt_put_off():
+    steps: list[str] = []
+
+    def press_and_go_on() -> None:
         signal.raise_signal(signal.SIGINT)
         steps.append("went on")
+
+    with pytest.raises(KeyboardInterrupt), interrupt_put_off():
+        press_and_go_on()
     assert steps == ["went on"]
     assert signal.getsignal(signal.SIGINT) is before
     with interrupt_put_off():
@@ -462,12 +466,17 @@ def test_ctrl_c_is_put_off() -> None:
 
 def test_ctrl_c_comes_before_the_error_that_it_may_have_caused() -> None:
     """A child that was ended as well fails; without Ctrl-C the error is what it is."""
-    with pytest.raises(KeyboardInterrupt) as raised, interrupt_put_off():
-        signal.raise_signal(signal.SIGINT)
+
+    def fail(pressed: bool) -> None:
+        if pressed:
+            signal.raise_signal(signal.SIGINT)
         raise OSError("the child has ended")
+
+    with pytest.raises(KeyboardInterrupt) as raised, interrupt_put_off():
+        fail(pressed=True)
     assert isinstance(raised.value.__cause__, OSError)
     with pytest.raises(OSError, match="the child has ended"), interrupt_put_off():
-        raise OSError("the child has ended")
+        fail(pressed=False)
 
 
 def test_a_handler_that_the_block_installed_stays() -> None:
