@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pyspark import RDD, StorageLevel
 
 from dstreams.api.dstream import DStream
+from dstreams.api.file_inputs import FileInputMethods
 from dstreams.api.receiver_inputs import ReceiverInputMethods
 from dstreams.callables import call_site
 from dstreams.clock import Clock
@@ -21,12 +22,11 @@ from dstreams.sources.queue import QueueSource
 from dstreams.sources.rate import RateSource
 from dstreams.sources.socket import SocketTextSource
 from dstreams.sources.source import Source
-from dstreams.sources.text_files import TextFileSource
 
 T = TypeVar("T")
 
 
-class InputMethods(ReceiverInputMethods):
+class InputMethods(FileInputMethods, ReceiverInputMethods):
     """One method for each kind of source; what they create are streams of this context.
 
     Semantics: pyspark.streaming.StreamingContext (4.3).
@@ -103,14 +103,6 @@ class InputMethods(ReceiverInputMethods):
         """
         ramp_up_ms = require_duration_ms(rampUpTime, "rampUpTime") if rampUpTime != 0 else 0
         return self._input(RateSource(rowsPerSecond, ramp_up_ms, numPartitions), "rateStream")
-
-    def textFileStream(self, directory: str) -> DStream[str]:
-        """Create a stream of the lines of UTF-8 text files that appear in *directory*.
-
-        Files must be moved there, complete, from elsewhere on the file system. Names that begin
-        with ``.`` or ``_`` are skipped.
-        """
-        return self._input(TextFileSource(directory, self._clock.now_ms()), "textFileStream")
 
     def _input(self, source: Source, operation: str) -> DStream[Any]:
         self._require_initialized("inputs cannot be added")

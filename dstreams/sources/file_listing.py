@@ -1,7 +1,6 @@
-"""Files of a directory and when they were modified, here or on any file system of Hadoop's.
+"""Files of a directory, their times and sizes, here or on any file system of Hadoop's.
 
-A listing is not recursive. Names that begin with ``.`` or ``_`` or end in ``._COPYING_`` are left
-out: other programs write under them what is not finished.
+A listing is not recursive, and leaves out what is no file.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import Any, Protocol
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
+from checkpoint import FileStamp
 from dstreams.errors import InvalidStreamError, SourceError
 
 _WILDCARDS = frozenset("*?[]{}\\")
@@ -21,8 +21,8 @@ _WILDCARDS = frozenset("*?[]{}\\")
 class FileListing(Protocol):
     """A place where files appear."""
 
-    def modified_ms(self) -> dict[str, int] | None:
-        """List the files: modification time by path, None when there is no such directory.
+    def files(self) -> dict[str, FileStamp] | None:
+        """List the files by path, None when there is no such directory.
 
         Raises:
             SourceError: the place is no directory, or cannot be listed.
@@ -55,7 +55,7 @@ def local_path(directory: str) -> str | None:
     path = directory.removeprefix("file:").removeprefix("//")
     if not path.startswith("/"):
         raise InvalidStreamError(
-            f"directory {directory!r} of textFileStream must be absolute, as in file:///path"
+            f"directory {directory!r} of a file stream must be absolute, as in file:///path"
         )
     return path
 
@@ -78,7 +78,7 @@ class LocalDirectory:
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def modified_ms(self) -> dict[str, int] | None:
+    def files(self) -> dict[str, FileStamp] | None:
         if ":" in self._path:
             raise SourceError(
                 f"directory {self._path!r} has a colon in its path, which Hadoop's file systems "
@@ -86,7 +86,7 @@ class LocalDirectory:
             )
         try:
             with os.scandir(self._path) as entries:
-                return dict(_local_files(entries))
+                return {stamp.path: stamp for stamp in _local_files(entries)}
         except FileNotFoundError:
             return None
         except NotADirectoryError as error:
@@ -106,14 +106,14 @@ class HadoopDirectories:
         self._pattern = pattern
         self._spark = spark
 
-    def modified_ms(self) -> dict[str, int] | None:
+    def files(self) -> dict[str, FileStamp] | None:
         try:
             return self._list()
         except Py4JJavaError as error:
             reason = error.java_exception.toString()
             raise SourceError(_cannot_list(self._pattern, reason)) from error
 
-    def _list(self) -> dict[str, int] | None:
+    def _list(self) -> dict[str, FileStamp] | None:
         jvm: Any = self._spark._jvm
         path = jvm.org.apache.hadoop.fs.Path(self._pattern)
         files = path.getFileSystem(self._spark._jsc.hadoopConfiguration())
@@ -122,18 +122,19 @@ class HadoopDirectories:
             found = [
                 status
                 for status in found
-                if status.isDirectory() and not _is_hidden(status.getPath().getName())
+                if status.isDirectory() and not status.getPath().getName().startswith((".", "_"))
             ]
         if not found:
             return None
         if not all(status.isDirectory() for status in found):
             raise SourceError(_not_a_directory(self._pattern))
-        return {
-            child.getPath().toString(): child.getModificationTime()
+        stamps = (
+            FileStamp(child.getPath().toString(), child.getModificationTime(), child.getLen())
             for status in found
             for child in files.listStatus(status.getPath())
-            if child.isFile() and not _is_hidden(child.getPath().getName())
-        }
+            if child.isFile()
+        )
+        return {stamp.path: stamp for stamp in stamps}
 
 
 def _is_local_by_default(spark: SparkContext) -> bool:
@@ -141,28 +142,24 @@ def _is_local_by_default(spark: SparkContext) -> bool:
     return str(default).startswith("file:")
 
 
-def _is_hidden(name: str) -> bool:
-    return name.startswith((".", "_")) or name.endswith("._COPYING_")
-
-
-def _local_files(entries: Iterator[os.DirEntry[str]]) -> Iterator[tuple[str, int]]:
+def _local_files(entries: Iterator[os.DirEntry[str]]) -> Iterator[FileStamp]:
     for entry in entries:
-        if _is_hidden(entry.name):
-            continue
         try:
             if entry.is_file():
-                yield f"file://{entry.path}", entry.stat().st_mtime_ns // 1_000_000
+                status = entry.stat()
+                modified_ms = status.st_mtime_ns // 1_000_000
+                yield FileStamp(f"file://{entry.path}", modified_ms, status.st_size)
         except OSError:
             # Deleted since it was listed, or a link to itself: no file to read.
             continue
 
 
 def _not_a_directory(path: str) -> str:
-    return f"{path!r} is not a directory; give textFileStream the directory that holds the files"
+    return f"{path!r} is not a directory; give the stream the directory that holds the files"
 
 
 def _cannot_list(path: str, reason: Any) -> str:
     return (
         f"directory {path!r} cannot be listed: {reason}; "
-        "textFileStream needs permission to read it and to look into it"
+        "a file stream needs permission to read it and to look into it"
     )

@@ -1,82 +1,247 @@
-"""Which files of a listing a batch reads: decided from names and modification times alone."""
+"""Which files of a listing a batch reads: decided from names, times and what was taken before."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import NamedTuple
 
+from checkpoint import FileBase, FileBatch, FileHistory, FileStamp
+
+Listing = Mapping[str, FileStamp]
+"""Files by path."""
+
+
+@dataclass(frozen=True)
+class FileRules:
+    """What makes a file count.
+
+    Args:
+        batch_ms: batch duration.
+        window_ms: how long a file that has vanished is remembered, and how old a new file may be
+            where *max_age_ms* does not say.
+        max_age_ms: how old a file may be when it is first seen, by its modification time. None:
+            Spark's rule, for which a file is also not there before its modification time.
+        max_files: files in a batch at most, None for no limit.
+        accepts: says of a path whether its file is wanted; asked once.
+        refuses: says why a file that would be taken cannot be read, None when it can.
+    """
+
+    batch_ms: int
+    window_ms: int
+    max_age_ms: int | None = None
+    max_files: int | None = None
+    accepts: Callable[[str], bool] | None = None
+    refuses: Callable[[FileStamp], str | None] | None = None
+
 
 class Selection(NamedTuple):
-    """The decision for one batch: paths to read, oldest first, and reason by path ignored."""
+    """The decision for one batch.
 
-    taken: tuple[str, ...]
+    Args:
+        batch: what it reads, oldest first.
+        waiting: files that later batches will take, because this one has as many as it may.
+        ignored: reason by path, for files that will not be taken; each is named once.
+        unfinished: the same for names that other programs write under, until they have finished.
+        changed: files that were taken and have been changed since; each is named once.
+        refused: reason by path, for files that would have been taken and cannot be read.
+    """
+
+    batch: FileBatch
+    waiting: tuple[FileStamp, ...]
     ignored: dict[str, str]
+    unfinished: dict[str, str]
+    changed: tuple[str, ...]
+    refused: dict[str, str]
 
 
 class FileSelection:
-    """Takes each new file into one batch.
+    """Takes each file into one batch, also over restarts.
 
-    ::
+    By default, as in Spark, a file counts by its modification time when it is first seen::
 
-        not new        ( t - remember window ............ t ]        future
+        not new        ( t - window ..................... t ]        future
         ignored        taken, unless taken before                    a later batch decides
 
-    The lower bound is never below *new_since_ms*, which is what makes only new files count. A file
-    that is written again after the remember window is a new file, as in Spark.
+    The lower bound is never below the time since which files are new, and where listings were
+    missing, as after a restart, the window begins before the gap. With a maximum age, a file counts
+    if it was not there at the start and is not older than that, whatever else its time says.
+
+    What was taken is remembered as long as it is listed, and then for a window more.
 
     Args:
-        new_since_ms: files modified at this time or before are not new.
-        remember_ms: the remember window.
-
-    Semantics: Spark's FileInputDStream, which does not say what it ignores.
+        history: what was taken before, and since when files are new.
+        rules: what makes a file count.
+        resumed: whether *history* is that of an earlier run.
     """
 
-    def __init__(self, new_since_ms: int, remember_ms: int) -> None:
-        self._new_since_ms = new_since_ms
-        self._remember_ms = remember_ms
-        self._taken: dict[str, int] = {}
-        self._ignored: set[str] = set()
+    def __init__(self, history: FileHistory, rules: FileRules, *, resumed: bool = False) -> None:
+        base = history.base
+        self._rules = rules
+        self._new_since_ms = base.new_since_ms
+        self._there_before = base.there_before
+        self._seen_upto_ms = history.settled_ms if resumed else None
+        self._taken = {stamp.path: (stamp, base.upto_ms) for stamp in base.taken}
+        for batch in history.batches.values():
+            self._remember(batch)
+        self._ignored: dict[str, FileStamp | None] = {
+            stamp.path: stamp for stamp in base.there_before
+        }
+        self._changed: set[str] = set()
+        self._waiting: set[str] = set()
+        self._gone_ms: dict[str, int] = {}
 
-    def select(self, modified_ms: Mapping[str, int], batch_time_ms: int) -> Selection:
-        """Decide about the files of a listing; a file is named as ignored once.
+    def select(self, listing: Listing, batch_time_ms: int) -> Selection:
+        """Decide about the files of a listing; nothing is taken until :meth:`take`.
 
         Args:
-            modified_ms: modification time by path.
+            listing: the files that are there.
             batch_time_ms: not before that of the last call.
         """
-        oldest_ms = batch_time_ms - self._remember_ms
-        after_ms = max(self._new_since_ms, oldest_ms)
-        self._forget(modified_ms, oldest_ms)
-        taken: list[str] = []
+        self.expect(batch_time_ms)
+        self._forget(listing, batch_time_ms)
+        candidates: list[FileStamp] = []
         ignored: dict[str, str] = {}
-        for path, time_ms in sorted(modified_ms.items(), key=lambda item: (item[1], item[0])):
-            if time_ms > batch_time_ms or self._taken.get(path, oldest_ms - 1) >= oldest_ms:
+        unfinished: dict[str, str] = {}
+        refused: dict[str, str] = {}
+        changed: list[str] = []
+        after_ms = self._after_ms(batch_time_ms)
+        upto_ms = batch_time_ms if self._rules.max_age_ms is None else None
+        for path, stamp in listing.items():
+            if path in self._taken:
+                if self._taken[path][0] != stamp and path not in self._changed:
+                    changed.append(path)
+            elif path in self._waiting:
+                candidates.append(stamp)
+            elif self._ignored.get(path, _UNKNOWN) in (stamp, None):
                 continue
-            if time_ms > after_ms and ":" not in path.rpartition("/")[2]:
-                taken.append(path)
-            elif path not in self._taken and path not in self._ignored:
-                ignored[path] = _reason(time_ms, after_ms)
-        self._taken.update(dict.fromkeys(taken, batch_time_ms))
-        self._ignored.update(ignored)
-        return Selection(tuple(taken), ignored)
+            elif (reason := _unfinished(path)) is not None:
+                unfinished[path] = reason
+                self._ignored[path] = None
+            elif upto_ms is not None and stamp.modified_ms > upto_ms:
+                continue
+            elif (reason := self._unwanted(stamp, after_ms)) is not None:
+                self._ignored[path] = stamp
+                if reason:
+                    ignored[path] = reason
+            elif (reason := self._refusal(stamp)) is not None:
+                self._ignored[path] = stamp
+                refused[path] = reason
+            else:
+                candidates.append(stamp)
+        candidates.sort(key=lambda stamp: (stamp.modified_ms, stamp.path))
+        limit = len(candidates) if self._rules.max_files is None else self._rules.max_files
+        first, rest = candidates[:limit], candidates[limit:]
+        settled_ms = min([batch_time_ms, *(stamp.modified_ms - 1 for stamp in rest[:1])])
+        batch = FileBatch(batch_time_ms, settled_ms, tuple(first))
+        self._changed.update(changed)
+        return Selection(batch, tuple(rest), ignored, unfinished, tuple(changed), refused)
 
-    def _forget(self, listed: Mapping[str, int], oldest_ms: int) -> None:
-        """Drop what no decision needs: files that are gone, and were not taken lately."""
-        self._ignored.intersection_update(listed)
-        self._taken = {
-            path: time_ms
-            for path, time_ms in self._taken.items()
-            if time_ms >= oldest_ms or path in listed
-        }
+    def expect(self, batch_time_ms: int) -> None:
+        """Say that a batch is due: what comes after the one before it is not too old any more."""
+        if self._seen_upto_ms is None:
+            self._seen_upto_ms = batch_time_ms - self._rules.batch_ms
+
+    def take(self, selection: Selection) -> None:
+        """Make a decision count, before the next one."""
+        self._remember(selection.batch)
+        self._waiting = {stamp.path for stamp in selection.waiting}
+        self._seen_upto_ms = selection.batch.batch_time_ms
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether files wait because batches had as many as they may."""
+        return bool(self._waiting)
+
+    def has_new(self, listing: Listing) -> bool:
+        """Whether a listing has files that nothing was decided about."""
+        return any(
+            path not in self._taken
+            and self._ignored.get(path, _UNKNOWN) not in (stamp, None)
+            and _unfinished(path) is None
+            for path, stamp in listing.items()
+        )
+
+    def base(self, upto_ms: int, settled_ms: int) -> FileBase:
+        """What was taken up to a time, as far as it is remembered."""
+        taken = (stamp for stamp, time_ms in self._taken.values() if time_ms <= upto_ms)
+        before = (stamp for stamp in self._there_before if self._ignored.get(stamp.path) == stamp)
+        return FileBase(upto_ms, self._new_since_ms, settled_ms, tuple(before), tuple(taken))
+
+    @property
+    def taken_count(self) -> int:
+        """How many files are remembered as taken."""
+        return len(self._taken)
+
+    def _remember(self, batch: FileBatch) -> None:
+        time_ms = batch.batch_time_ms
+        self._taken.update({stamp.path: (stamp, time_ms) for stamp in batch.files})
+
+    def _forget(self, listing: Listing, time_ms: int) -> None:
+        """Drop what is not listed any more: at once, but what was taken after a window only."""
+        self._waiting.intersection_update(listing)
+        for path in self._ignored.keys() - listing.keys():
+            del self._ignored[path]
+        missing = self._taken.keys() - listing.keys()
+        self._gone_ms = {path: self._gone_ms.get(path, time_ms) for path in missing}
+        for path, since_ms in list(self._gone_ms.items()):
+            if time_ms - since_ms >= self._rules.window_ms:
+                del self._gone_ms[path], self._taken[path]
+                self._changed.discard(path)
+
+    def _after_ms(self, time_ms: int) -> int:
+        """Files modified up to then are not new, or too old."""
+        rules = self._rules
+        age_ms = rules.window_ms if rules.max_age_ms is None else rules.max_age_ms
+        whole_ms = -(-age_ms // rules.batch_ms) * rules.batch_ms
+        seen_ms = time_ms if self._seen_upto_ms is None else self._seen_upto_ms
+        oldest_ms = min(time_ms, seen_ms + rules.batch_ms) - whole_ms
+        return max(self._new_since_ms, oldest_ms) if rules.max_age_ms is None else oldest_ms
+
+    def _unwanted(self, stamp: FileStamp, after_ms: int) -> str | None:
+        """Say why a file does not count, ``""`` where its owner knows; None when it does."""
+        if stamp.modified_ms <= after_ms:
+            return self._age(stamp.modified_ms, after_ms)
+        if self._rules.accepts is not None and not self._rules.accepts(stamp.path):
+            return ""
+        name = stamp.path.rpartition("/")[2]
+        if ":" in name:
+            return "a colon in the name, which Hadoop's file systems cannot open"
+        if not name.isascii() and _is_undecodable(name):
+            return "a name that is no UTF-8, which Spark cannot be told"
+        return None
+
+    def _refusal(self, stamp: FileStamp) -> str | None:
+        return None if self._rules.refuses is None else self._rules.refuses(stamp)
+
+    def _age(self, modified_ms: int, after_ms: int) -> str:
+        reason = f"modified at {_utc(modified_ms)}, which is not after {_utc(after_ms)}"
+        is_old = self._rules.max_age_ms is not None or after_ms > self._new_since_ms
+        if is_old:
+            return f"{reason}: too old; to have it, raise maxFileAge"
+        return f"{reason}: there before; to have it, say newFilesOnly=False"
 
 
-def _reason(time_ms: int, after_ms: int) -> str:
-    if time_ms <= after_ms:
-        return f"modified at {_utc(time_ms)}, which is not after {_utc(after_ms)}"
-    return "a colon in the name, which Hadoop's file systems cannot open"
+_UNKNOWN = FileStamp("", 0, -1)
+
+
+def _unfinished(path: str) -> str | None:
+    """Say which convention a name follows that means "not finished, or not data"."""
+    name = path.rpartition("/")[2]
+    if name.startswith((".", "_")):
+        return f"name begins with {name[0]}"
+    ending = next((ending for ending in ("._COPYING_", ".tmp") if name.endswith(ending)), None)
+    return None if ending is None else f"name ends in {ending}"
+
+
+def _is_undecodable(name: str) -> bool:
+    return any("\udc80" <= letter <= "\udcff" for letter in name)
 
 
 def _utc(time_ms: int) -> str:
-    moment = datetime.fromtimestamp(time_ms / 1000, tz=timezone.utc)
+    try:
+        moment = datetime.fromtimestamp(time_ms / 1000, tz=timezone.utc)
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"
     return moment.isoformat(timespec="milliseconds")

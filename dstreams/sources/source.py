@@ -45,6 +45,8 @@ class SourceEnvironment:
         run_id: name of this run of the stream.
         open_files: opens the files of this run, None without a checkpoint directory.
         uid: name of the input stream in those files.
+        planned_upto_ms: time of the last batch that an earlier run planned, None when there is no
+            earlier run or nobody knows: a batch up to then is planned again, not anew.
     """
 
     spark: SparkContext
@@ -57,6 +59,7 @@ class SourceEnvironment:
     run_id: str = "run"
     open_files: Callable[[], Files] | None = None
     uid: str = "input"
+    planned_upto_ms: int | None = None
 
 
 @dataclass(frozen=True)

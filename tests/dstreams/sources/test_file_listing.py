@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
+from checkpoint import FileStamp
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.sources.file_listing import (
     HadoopDirectories,
@@ -17,8 +18,7 @@ from dstreams.sources.file_listing import (
     spark_path,
 )
 
-NAMES = ["plain.txt", ".hidden", "_SUCCESS", "a.txt._COPYING_", "b.tmp", "with space"]
-VISIBLE = ["b.tmp", "plain.txt", "with space"]
+NAMES = sorted(["plain.txt", ".hidden", "_SUCCESS", "a.txt._COPYING_", "b.tmp", "with space"])
 
 
 @pytest.fixture
@@ -31,29 +31,30 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def names(listed: dict[str, int] | None) -> list[str]:
+def names(listed: dict[str, FileStamp] | None) -> list[str]:
     assert listed is not None
     return sorted(path.rpartition("/")[2] for path in listed)
 
 
-def test_a_local_directory_lists_visible_files_with_milliseconds(directory: Path) -> None:
-    """No directories, no broken links, nothing that is hidden or still being copied."""
-    listed = LocalDirectory(str(directory)).modified_ms()
+def test_a_local_directory_lists_files_with_milliseconds_and_bytes(directory: Path) -> None:
+    """No directories and no broken links."""
+    listed = LocalDirectory(str(directory)).files()
     assert listed is not None
-    assert names(listed) == VISIBLE
-    assert listed[f"file://{directory}/plain.txt"] == 1_234_567
+    assert names(listed) == NAMES
+    path = f"file://{directory}/plain.txt"
+    assert listed[path] == FileStamp(path, 1_234_567, len("plain.txt"))
 
 
 def test_a_missing_local_directory_is_none(tmp_path: Path) -> None:
     """Missing is not empty: the directory may appear later."""
-    assert LocalDirectory(str(tmp_path / "later")).modified_ms() is None
-    assert LocalDirectory(str(tmp_path)).modified_ms() == {}
+    assert LocalDirectory(str(tmp_path / "later")).files() is None
+    assert LocalDirectory(str(tmp_path)).files() == {}
 
 
 def test_a_file_instead_of_a_directory_is_refused(directory: Path) -> None:
     """The message says what to give instead."""
-    with pytest.raises(SourceError, match=r"plain.txt' is not a directory; give textFileStream"):
-        LocalDirectory(str(directory / "plain.txt")).modified_ms()
+    with pytest.raises(SourceError, match=r"plain.txt' is not a directory; give the stream"):
+        LocalDirectory(str(directory / "plain.txt")).files()
 
 
 def test_a_directory_without_permission_is_refused(
@@ -68,14 +69,14 @@ def test_a_directory_without_permission_is_refused(
     with pytest.raises(
         SourceError, match=r"cannot be listed: Permission denied; .* needs"
     ) as refused:
-        LocalDirectory(str(directory)).modified_ms()
+        LocalDirectory(str(directory)).files()
     assert str(directory) in str(refused.value)
 
 
 def test_a_local_directory_with_a_colon_is_refused(tmp_path: Path) -> None:
     """Spark could not open a single file in it."""
     with pytest.raises(SourceError, match="colon in its path"):
-        LocalDirectory(str(tmp_path / "a:b")).modified_ms()
+        LocalDirectory(str(tmp_path / "a:b")).files()
 
 
 @pytest.mark.parametrize(
@@ -109,16 +110,19 @@ def test_a_path_without_scheme_is_local_when_that_is_sparks_default(
     (literal / "f.txt").write_text("")
     listing = open_listing(os.path.relpath(directory), sc)
     assert isinstance(listing, LocalDirectory)
-    assert names(listing.modified_ms()) == VISIBLE
-    assert names(open_listing(str(literal), sc).modified_ms()) == ["f.txt"]
+    assert names(listing.files()) == NAMES
+    assert names(open_listing(str(literal), sc).files()) == ["f.txt"]
 
 
 def test_hadoop_lists_the_same_as_this_machine(directory: Path, sc: SparkContext) -> None:
-    """Both kinds of listing agree on names and times."""
-    local = LocalDirectory(str(directory)).modified_ms()
-    hadoop = HadoopDirectories(f"file://{directory}", sc).modified_ms()
+    """Both kinds of listing agree on names, times and sizes."""
+    local = LocalDirectory(str(directory)).files()
+    hadoop = HadoopDirectories(f"file://{directory}", sc).files()
     assert local is not None
-    assert hadoop == {path.replace("file://", "file:"): time for path, time in local.items()}
+    assert hadoop is not None
+    paths = {path.replace("file://", "file:"): stamp[1:] for path, stamp in local.items()}
+    assert {path: stamp[1:] for path, stamp in hadoop.items()} == paths
+    assert all(path == stamp.path for path, stamp in hadoop.items())
 
 
 def test_a_pattern_lists_all_visible_directories_that_match(
@@ -130,17 +134,17 @@ def test_a_pattern_lists_all_visible_directories_that_match(
         (tmp_path / name / f"{name}.txt").write_text("")
     (tmp_path / "in-file").write_text("")
     listing = open_listing(f"{tmp_path}/in-{{1,3}}", sc)
-    assert names(listing.modified_ms()) == ["in-1.txt", "in-3.txt"]
+    assert names(listing.files()) == ["in-1.txt", "in-3.txt"]
     listing = open_listing(f"{tmp_path}/*", sc)
-    assert names(listing.modified_ms()) == ["in-1.txt", "in-2.txt", "in-3.txt"]
-    assert open_listing(f"{tmp_path}/nothing*", sc).modified_ms() is None
+    assert names(listing.files()) == ["in-1.txt", "in-2.txt", "in-3.txt"]
+    assert open_listing(f"{tmp_path}/nothing*", sc).files() is None
 
 
 def test_hadoop_refuses_what_cannot_be_listed(directory: Path, sc: SparkContext) -> None:
     """A file, a missing directory and an unknown file system are three different things."""
     with pytest.raises(SourceError, match="is not a directory"):
-        HadoopDirectories(f"file://{directory}/plain.txt", sc).modified_ms()
-    assert HadoopDirectories(f"file://{directory}/later", sc).modified_ms() is None
+        HadoopDirectories(f"file://{directory}/plain.txt", sc).files()
+    assert HadoopDirectories(f"file://{directory}/later", sc).files() is None
     for url in ["nowhere://x/y", "nowhere:/y"]:
         with pytest.raises(SourceError, match=rf"'{url}' cannot be listed: .*nowhere"):
-            open_listing(url, sc).modified_ms()
+            open_listing(url, sc).files()

@@ -1,0 +1,334 @@
+"""New files of a directory as a source: each file in one batch, recorded before it is read."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark import RDD
+
+from checkpoint import FileBase, FileBatch, FileHistory, FileLog, FileStamp, compaction_due
+from dstreams.callables import describe, require_arity
+from dstreams.errors import InvalidStreamError, SourceError
+from dstreams.rdd.failures import summarize
+from dstreams.settings import Settings
+from dstreams.sources.file_formats import TEXT_LINES, FileFormat
+from dstreams.sources.file_listing import local_path, open_listing
+from dstreams.sources.file_selection import FileRules, FileSelection, Listing, Selection
+from dstreams.sources.source import PlannedInput, SourceEnvironment
+
+logger = logging.getLogger(__name__)
+
+_NAMES_IN_MESSAGE = 10
+_ALWAYS_MS = -(1 << 62)
+"""Earlier than any modification time."""
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """Records of the files that appear in *directory*, each file in one batch.
+
+    Write a file elsewhere on the same file system, or under a name that is left out, and move it in
+    when it is complete: one that is still being written is read as far as it is. Left out are
+    directories inside, and names that begin with ``.`` or ``_`` or end in ``._COPYING_`` or
+    ``.tmp``. A file is taken once, even if it changes later; the log says so.
+
+    By default the modification time decides whether a file is new, as in Spark, and one that is
+    older than the remember window (``spark.streaming.fileStream.minRememberDuration``, rounded up
+    to whole batches) when it appears is ignored; the log says so. With *max_age_ms* only files that
+    were there when the stream started are not new, and a file may be as old as that.
+
+    With a checkpoint directory the files of a batch are recorded there before they are read.
+
+    Args:
+        directory: path, URL, or pattern of Hadoop's (``*``, ``?``, ``[a-c]``, ``{a,b}``, and ``\\``
+            before a character that is meant). It may appear after the start.
+        operation: method that created the stream.
+        format: what is read of each file.
+        filter: says of the path of a file, as listed, whether it is wanted; None for all.
+        new_since_ms: files modified up to this time are not new; None: all files are. Spark takes
+            the time at which the stream was defined.
+        max_files: files in a batch at most, None for what the settings say.
+        max_age_ms: how old a file may be when it appears, None for what the settings say.
+
+    Raises:
+        InvalidStreamError: *directory* is no text, or a URL that can be no directory; *filter* does
+            not take a path.
+
+    Semantics: Spark's FileInputDStream. Unlike there a failed listing fails the batch, loudly; a
+    later batch takes its files.
+    """
+
+    directory: str
+    operation: str = "fileStream"
+    format: FileFormat = TEXT_LINES
+    filter: Callable[[str], bool] | None = None
+    new_since_ms: int | None = None
+    max_files: int | None = None
+    max_age_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.directory, str) or not self.directory.strip():
+            raise InvalidStreamError(
+                f"directory of {self.operation} must be a path or URL, got {self.directory!r} "
+                f"({type(self.directory).__name__})"
+            )
+        local_path(self.directory)
+        if self.filter is not None:
+            require_arity(self.filter, (1,), self.operation, "f(path) -> bool")
+
+    @property
+    def name(self) -> str:
+        return f"{self.operation}({self.directory})"
+
+    def open(self, environment: SourceEnvironment) -> FileReader:
+        return FileReader(self, environment)
+
+    def accepts(self, path: str) -> bool:
+        """Ask the filter.
+
+        Raises:
+            SourceError: it failed.
+        """
+        if self.filter is None:
+            return True
+        try:
+            return bool(self.filter(path))
+        except Exception as error:
+            raise SourceError(
+                f"{describe(self.filter)}, the filter of {self.name}, failed for {path}: "
+                f"{summarize(error)}"
+            ) from error
+
+    def rules(self, settings: Settings, batch_ms: int) -> FileRules:
+        """What makes a file count."""
+        max_age_ms, max_files = self.max_age_ms, self.max_files
+        return FileRules(
+            batch_ms=batch_ms,
+            window_ms=-(-settings.file_remember_ms // batch_ms) * batch_ms,
+            max_age_ms=settings.file_max_age_ms if max_age_ms is None else max_age_ms,
+            max_files=settings.max_files_per_batch if max_files is None else max_files,
+            accepts=self.accepts,
+            refuses=self.format.refuses,
+        )
+
+
+class FileReader:
+    """Lists at each plan; the plan holds the files, and Spark reads them when the batch runs.
+
+    On a record of an earlier run it goes on where that ended: a batch that was recorded gets its
+    files again, and no other batch gets any of them. Batches without files have no record, so which
+    batches there were after the last one with files is told by the environment.
+    """
+
+    def __init__(self, source: FileSource, environment: SourceEnvironment) -> None:
+        self._source = source
+        self._environment = environment
+        self._listing = open_listing(source.directory, environment.spark)
+        self._rules = source.rules(environment.settings, environment.batch_ms)
+        # Batches are planned on one thread and end on another.
+        self._lock = threading.Lock()
+        self._log: FileLog | None = None
+        self._recorded: dict[int, FileBatch] = {}
+        self._replayed: Mapping[int, FileBatch] = {}
+        self._replayed_upto_ms: int | None = None
+        self._selection: FileSelection | None = None
+        self._last_listing: Listing | None = None
+        self._has_stopped = False
+        self._has_new = False
+        self._is_missing = False
+
+    def start(self) -> None:
+        """Begin the record, or read it; refuse what can never be listed.
+
+        A directory that is not there yet is a warning.
+
+        Raises:
+            SourceError: the place is no directory, or cannot be listed.
+            CheckpointError: the record cannot be begun or read.
+        """
+        with self._lock:
+            listing = self._list() or {}
+            if self._environment.open_files is not None:
+                run_id, uid = self._environment.run_id, self._environment.uid
+                self._log = FileLog(self._environment.open_files(), run_id, uid)
+            history = None if self._log is None else self._log.load()
+            if history is None:
+                self._selection = FileSelection(self._begin(listing), self._rules)
+                return
+            self._selection = FileSelection(history, self._rules, resumed=True)
+            self._recorded = dict(history.batches)
+            self._replayed = history.batches
+            known_ms = self._environment.planned_upto_ms
+            upto_ms = history.base.upto_ms
+            newest = [upto_ms, *history.batches, upto_ms if known_ms is None else known_ms]
+            self._replayed_upto_ms = max(newest)
+
+    def plan(self, batch_time_ms: int) -> PlannedInput:
+        """Choose the files of a batch, and record them.
+
+        Raises:
+            SourceError: the directory cannot be listed now, a file cannot be read, or the filter
+                failed; nothing was chosen.
+            CheckpointError: the record could not be written; nothing was chosen.
+        """
+        with self._lock:
+            if self._replayed_upto_ms is not None and batch_time_ms <= self._replayed_upto_ms:
+                batch = self._replayed.get(batch_time_ms)
+                return self._planned(batch_time_ms, () if batch is None else batch.files, 0)
+            self._decided.expect(batch_time_ms)
+            listing = self._last_listing if self._has_stopped else self._list()
+            if listing is None:
+                return self._planned(batch_time_ms, (), 0)
+            selection = self._decided.select(listing, batch_time_ms)
+            self._tell(selection)
+            if selection.batch.files and self._log is not None:
+                self._log.record(selection.batch)
+                self._recorded[batch_time_ms] = selection.batch
+            self._decided.take(selection)
+            self._has_new = False
+            return self._planned(batch_time_ms, selection.batch.files, len(selection.waiting))
+
+    def rdd(self, planned: PlannedInput) -> RDD[Any]:
+        """Return the records of the files of a plan.
+
+        Raises:
+            SourceError: a file cannot be opened, because it was deleted for example.
+        """
+        spark = self._environment.spark
+        if not planned.content:
+            return spark.emptyRDD()
+        try:
+            rdd = self._source.format.rdd(spark, planned.content)
+            rdd.getNumPartitions()  # looks at each file
+        except (Py4JJavaError, OSError) as error:
+            raise SourceError(
+                f"{self._source.name}: files of the batch cannot be opened: {summarize(error)}; it "
+                f"has {_described(planned.content)}"
+            ) from error
+        return rdd
+
+    def release(self, batch_time_ms: int) -> None:
+        """Nothing: files stay where they are."""
+
+    def retire(self, batch_time_ms: int) -> None:
+        """Write what old batches took into one record, once that is worth it."""
+        with self._lock:
+            if self._log is None or self._selection is None:
+                return
+            old = [time_ms for time_ms in self._recorded if time_ms <= batch_time_ms]
+            files = sum(len(self._recorded[time_ms].files) for time_ms in old)
+            if compaction_due(self._selection.taken_count, len(old), files):
+                newest_ms = max(old)
+                settled_ms = self._recorded[newest_ms].settled_ms
+                self._log.compact(self._selection.base(newest_ms, settled_ms))
+                for time_ms in old:
+                    del self._recorded[time_ms]
+
+    def stop_receiving(self) -> None:
+        """Look once more: what is there now is what will be taken."""
+        with self._lock:
+            if self._has_stopped or self._selection is None:
+                return
+            self._has_stopped = True
+            try:
+                self._last_listing = self._list()
+            except SourceError as error:
+                logger.warning("%s", error)
+            self._has_new = self._selection.has_new(self._last_listing or {})
+
+    def has_pending(self) -> bool:
+        """Whether files are there that no batch has, after :meth:`stop_receiving`."""
+        with self._lock:
+            if self._selection is None or self._last_listing is None:
+                return False
+            return self._has_new or self._selection.is_waiting
+
+    def close(self) -> None:
+        """Nothing is open between two batches."""
+
+    @property
+    def _decided(self) -> FileSelection:
+        if self._selection is None:
+            raise SourceError(f"{self._source.name} has not been started")
+        return self._selection
+
+    def _begin(self, listing: Listing) -> FileHistory:
+        """Say since when files are new, in the record if there is one."""
+        since_ms = self._source.new_since_ms
+        before: tuple[FileStamp, ...] = ()
+        if since_ms is not None and self._rules.max_age_ms is not None:
+            before = tuple(stamp for stamp in listing.values() if stamp.modified_ms <= since_ms)
+        if before:
+            names = _some([stamp.path for stamp in before])
+            logger.info(
+                "%s: left out %d files that were there before: %s",
+                self._source.name,
+                len(before),
+                names,
+            )
+        now_ms = self._environment.clock.now_ms()
+        base = FileBase(now_ms, _ALWAYS_MS if since_ms is None else since_ms, now_ms, before)
+        if self._log is not None:
+            self._log.compact(base)
+        return FileHistory(base, {})
+
+    def _list(self) -> Listing | None:
+        listing = self._listing.files()
+        was_missing, self._is_missing = self._is_missing, listing is None
+        if self._is_missing and not was_missing:
+            name = self._source.name
+            logger.warning("%s: no such directory; batches stay empty until it appears", name)
+        return listing
+
+    def _planned(
+        self, batch_time_ms: int, files: tuple[FileStamp, ...], waiting: int
+    ) -> PlannedInput:
+        records = self._source.format.count(files) if files else 0
+        description = f"new files: {_described(files)}" if files else "no new files"
+        wait = f"; {waiting} more wait" if waiting else ""
+        return PlannedInput(batch_time_ms, files, records, f"{description}{wait}")
+
+    def _tell(self, selection: Selection) -> None:
+        """Log what is left out, and fail for what should have been read.
+
+        Raises:
+            SourceError: files are not what they have to be; they will not be taken.
+        """
+        name = self._source.name
+        if selection.ignored:
+            logger.warning("%s: ignored %s", name, _reasons(selection.ignored))
+        if selection.unfinished:
+            logger.info("%s: left out %s", name, _reasons(selection.unfinished))
+        if selection.changed:
+            logger.warning(
+                "%s: %d files have changed since they were taken, and are not read again: %s; give "
+                "new data a new name",
+                name,
+                len(selection.changed),
+                _some(selection.changed),
+            )
+        if selection.refused:
+            raise SourceError(
+                f"{name} cannot read {_reasons(selection.refused)}; they are left out, and the "
+                "next batch reads the others"
+            )
+
+
+def _described(files: Sequence[FileStamp]) -> str:
+    return _some([file.path.rpartition("/")[2] for file in files])
+
+
+def _reasons(reasons: Mapping[str, str]) -> str:
+    named = [f"{path} ({reason})" for path, reason in reasons.items()]
+    return f"{len(named)} files: {_some(named)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _NAMES_IN_MESSAGE
+    shown = ", ".join(names[:_NAMES_IN_MESSAGE])
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,0 +1,557 @@
+"""Files of a directory as a source: each file in one batch, recorded before it is read."""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import SparkContext
+
+from checkpoint import FileBatch, FileLog, Files, StorageRefusedError, open_files
+from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
+from dstreams.errors import InvalidStreamError, SourceError
+from dstreams.settings import UNLIMITED_MS
+from dstreams.sources.file_formats import FixedRecords
+from dstreams.sources.file_stream import FileReader, FileSource
+from dstreams.sources.source import DurableReader, PlannedInput, SourceEnvironment
+from tests.support.surroundings import Surroundings
+
+
+def put(path: Path, text: str, modified_ms: int) -> None:
+    path.write_text(text)
+    os.utime(path, ns=(0, modified_ms * 1_000_000))
+
+
+def names(planned: PlannedInput) -> list[str]:
+    return [file.path.rpartition("/")[2] for file in planned.content]
+
+
+def started(source: FileSource, environment: SourceEnvironment) -> FileReader:
+    reader = source.open(environment)
+    reader.start()
+    return reader
+
+
+def text_files(directory: Path | str, **parameters: Any) -> FileSource:
+    parameters = {"new_since_ms": 0, **parameters}
+    return FileSource(f"file://{directory}", "textFileStream", **parameters)
+
+
+@pytest.mark.parametrize("directory", ["", " ", None, 3, b"/data"])
+def test_a_directory_that_is_no_text_is_refused(directory: Any) -> None:
+    """The message has the operation, the value and its type."""
+    with pytest.raises(InvalidStreamError, match="directory of textFileStream must be a path"):
+        FileSource(directory, "textFileStream")
+
+
+def test_a_relative_file_url_is_refused_at_construction() -> None:
+    """It is known to be wrong before anything starts."""
+    with pytest.raises(InvalidStreamError, match="must be absolute"):
+        FileSource("file:data")
+
+
+def test_a_filter_that_takes_no_path_is_refused_at_construction() -> None:
+    """A function of another number of arguments would fail in every batch."""
+    takes_two: Any = lambda path, other: True  # noqa: E731
+    with pytest.raises(InvalidStreamError, match=r"f\(path\) -> bool"):
+        FileSource("/data", filter=takes_two)
+
+
+def test_the_name_says_operation_and_place() -> None:
+    """The name appears in messages and on the page."""
+    assert FileSource("/data/in", "textFileStream").name == "textFileStream(/data/in)"
+
+
+def test_each_new_file_is_in_one_batch(surroundings: Surroundings, tmp_path: Path) -> None:
+    """Files there before are ignored, new ones taken once, a batch without any is empty."""
+    put(tmp_path / "old.txt", "", 10_000)
+    reader = started(text_files(tmp_path, new_since_ms=10_000), surroundings.environment())
+    put(tmp_path / "a.txt", "", 10_500)
+    put(tmp_path / "b.txt", "", 11_500)
+    plans = [reader.plan(time_ms) for time_ms in (11_000, 12_000, 13_000)]
+    assert [names(plan) for plan in plans] == [["a.txt"], ["b.txt"], []]
+    assert plans[0].content[0].path == f"file://{tmp_path}/a.txt"
+    assert [plan.records for plan in plans] == [None, None, 0]
+    assert [plan.description for plan in plans] == [
+        "new files: a.txt",
+        "new files: b.txt",
+        "no new files",
+    ]
+
+
+def test_files_that_were_there_may_count(surroundings: Surroundings, tmp_path: Path) -> None:
+    """All within the window, or by a maximum age also those that are older."""
+    put(tmp_path / "a.txt", "", 10_000)
+    put(tmp_path / "b.txt", "", 90_000)
+    for since_ms, max_age_ms, expected in [
+        (95_000, None, []),
+        (50_000, None, ["b.txt"]),
+        (None, None, ["b.txt"]),
+        (None, 20_000, ["b.txt"]),
+        (None, UNLIMITED_MS, ["a.txt", "b.txt"]),
+        (95_000, UNLIMITED_MS, []),
+        (50_000, UNLIMITED_MS, ["b.txt"]),
+    ]:
+        source = text_files(tmp_path, new_since_ms=since_ms, max_age_ms=max_age_ms)
+        assert names(started(source, surroundings.environment()).plan(101_000)) == expected
+
+
+def test_settings_say_what_a_stream_does_not(surroundings: Surroundings, tmp_path: Path) -> None:
+    """Age and number of files, for all streams and for one."""
+    for number in range(3):
+        put(tmp_path / f"{number}.txt", "", 1000 + number)
+    environment = surroundings.environment(file_max_age_ms=UNLIMITED_MS, max_files_per_batch=2)
+    reader = started(text_files(tmp_path), environment)
+    first = reader.plan(900_000)
+    assert names(first) == ["0.txt", "1.txt"]
+    assert first.description == "new files: 0.txt, 1.txt; 1 more wait"
+    assert names(reader.plan(901_000)) == ["2.txt"]
+    own = text_files(tmp_path, max_files=3, max_age_ms=1000)
+    assert names(started(own, environment).plan(900_000)) == []
+    assert names(started(own, environment).plan(1900)) == ["0.txt", "1.txt", "2.txt"]
+
+
+def test_the_remember_window_is_rounded_up_to_whole_batches(
+    surroundings: Surroundings, tmp_path: Path
+) -> None:
+    """60 s in batches of 7 s is 63 s."""
+    put(tmp_path / "a.txt", "", 37_000)
+    put(tmp_path / "b.txt", "", 37_001)
+    reader = started(text_files(tmp_path), surroundings.environment(batch_ms=7000))
+    assert names(reader.plan(100_000)) == ["b.txt"]
+
+
+def test_ignored_files_are_named_in_the_log_once(
+    surroundings: Surroundings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Name, reason and remedy, in one line; many are counted."""
+    for number in range(12):
+        put(tmp_path / f"{number:02}.txt", "", 9000)
+    reader = started(text_files(tmp_path, new_since_ms=10_000), surroundings.environment())
+    for time_ms in (11_000, 12_000):
+        assert reader.plan(time_ms).content == ()
+    (message,) = caplog.messages
+    assert message.startswith(f"textFileStream(file://{tmp_path}): ignored 12 files: ")
+    assert "00.txt (modified at 1970-01-01T00:00:09.000+00:00, which is not after" in message
+    assert "there before; to have it, say newFilesOnly=False)" in message
+    assert message.endswith(" and 2 more")
+
+
+def test_unfinished_and_changed_files_are_named(
+    surroundings: Surroundings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A name that is left out is normal; a file that changed after it was taken is not."""
+    caplog.set_level(logging.INFO)
+    put(tmp_path / "_a.txt", "", 500)
+    put(tmp_path / "b.txt", "one", 500)
+    reader = started(text_files(tmp_path), surroundings.environment())
+    assert names(reader.plan(1000)) == ["b.txt"]
+    put(tmp_path / "b.txt", "one two", 1500)
+    for time_ms in (2000, 3000):
+        assert names(reader.plan(time_ms)) == []
+    name = f"textFileStream(file://{tmp_path})"
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", f"{name}: left out 1 files: file://{tmp_path}/_a.txt (name begins with _)"),
+        (
+            "WARNING",
+            f"{name}: 1 files have changed since they were taken, and are not read again: "
+            f"file://{tmp_path}/b.txt; give new data a new name",
+        ),
+    ]
+
+
+def test_files_that_were_there_before_are_named_at_the_start(
+    surroundings: Surroundings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a maximum age they are known by name, not by time."""
+    caplog.set_level(logging.INFO)
+    put(tmp_path / "a.txt", "", 500)
+    source = text_files(tmp_path, new_since_ms=1000, max_age_ms=UNLIMITED_MS)
+    reader = started(source, surroundings.environment())
+    put(tmp_path / "b.txt", "", 400)
+    assert names(reader.plan(2000)) == ["b.txt"]
+    (message,) = caplog.messages
+    assert f"left out 1 files that were there before: file://{tmp_path}/a.txt" in message
+
+
+def test_a_missing_directory_is_a_warning_and_may_appear(
+    surroundings: Surroundings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line when it is missing, also when it vanishes; what was taken is remembered."""
+    directory = tmp_path / "later"
+    reader = started(text_files(directory), surroundings.environment())
+    assert reader.plan(1000).content == ()
+    assert caplog.messages == [
+        f"textFileStream(file://{directory}): no such directory; "
+        "batches stay empty until it appears"
+    ]
+    directory.mkdir()
+    put(directory / "a.txt", "", 1500)
+    assert names(reader.plan(2000)) == ["a.txt"]
+    directory.rename(tmp_path / "away")
+    for time_ms in (3000, 4000):
+        assert reader.plan(time_ms).content == ()
+    assert len(caplog.messages) == 2
+    (tmp_path / "away").rename(directory)
+    assert reader.plan(500_000).content == ()
+
+
+def test_start_refuses_what_is_no_directory(surroundings: Surroundings, tmp_path: Path) -> None:
+    """A file will never become a directory."""
+    put(tmp_path / "a.txt", "", 0)
+    reader = text_files(tmp_path / "a.txt").open(surroundings.environment())
+    with pytest.raises(SourceError, match="is not a directory"):
+        reader.start()
+
+
+def test_a_failed_listing_fails_the_batch_and_a_later_one_takes_the_files(
+    surroundings: Surroundings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was chosen, so nothing is lost, however long it lasts."""
+    reader = started(text_files(tmp_path), surroundings.environment())
+    put(tmp_path / "a.txt", "", 500)
+
+    def fail(path: str) -> None:
+        raise OSError(5, "Input/output error", path)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "scandir", fail)
+        with pytest.raises(SourceError, match="cannot be listed: Input/output error"):
+            reader.plan(1000)
+    assert names(reader.plan(3_600_000)) == ["a.txt"]
+
+
+def test_a_filter_decides_and_its_failure_is_told(
+    surroundings: Surroundings, tmp_path: Path
+) -> None:
+    """The message names the filter, the stream and the path; the next batch asks again."""
+    put(tmp_path / "a.csv", "", 500)
+    put(tmp_path / "b.txt", "", 500)
+    reader = started(
+        text_files(tmp_path, filter=lambda path: path.endswith(".csv")), surroundings.environment()
+    )
+    assert names(reader.plan(1000)) == ["a.csv"]
+    answers = iter([ZeroDivisionError("by zero"), True, True])
+
+    def sometimes(path: str) -> bool:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    reader = started(text_files(tmp_path, filter=sometimes), surroundings.environment())
+    with pytest.raises(SourceError, match=r"sometimes.*, the filter of textFile.* failed for file"):
+        reader.plan(1000)
+    assert names(reader.plan(2000)) == ["a.csv", "b.txt"]
+
+
+def test_a_file_of_odd_records_fails_one_batch_and_the_next_has_the_others(
+    surroundings: Surroundings, tmp_path: Path
+) -> None:
+    """The message names the file and says what is wrong with it."""
+    put(tmp_path / "bad.bin", "1234567", 400)
+    put(tmp_path / "good.bin", "1234567890", 500)
+    source = text_files(tmp_path, format=FixedRecords(5))
+    reader = started(source, surroundings.environment())
+    with pytest.raises(
+        SourceError,
+        match=r"bad.bin \(its 7 bytes are no whole number of records of 5 bytes: the last has 2\)",
+    ):
+        reader.plan(1000)
+    planned = reader.plan(2000)
+    assert (names(planned), planned.records) == (["good.bin"], 2)
+
+
+def test_stopping_takes_what_is_there_and_nothing_that_comes_later(
+    surroundings: Surroundings, tmp_path: Path
+) -> None:
+    """A graceful stop runs batches as long as files wait."""
+    reader = started(text_files(tmp_path, max_files=2), surroundings.environment())
+    for number in range(3):
+        put(tmp_path / f"{number}.txt", "", 500)
+    reader.stop_receiving()
+    put(tmp_path / "late.txt", "", 500)
+    taken = []
+    while reader.has_pending():
+        taken.append(names(reader.plan(1000 * (len(taken) + 1))))
+    assert taken == [["0.txt", "1.txt"], ["2.txt"]]
+    reader.stop_receiving()
+    assert not reader.has_pending()
+    reader.close()
+    reader.close()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_stopping_without_new_files_leaves_nothing_pending(
+    surroundings: Surroundings, tmp_path: Path, is_there: bool
+) -> None:
+    """Also when the directory is missing, or the reader was never started."""
+    directory = tmp_path if is_there else tmp_path / "later"
+    put(tmp_path / ".hidden", "", 500)
+    reader = text_files(directory).open(surroundings.environment())
+    reader.stop_receiving()
+    assert not reader.has_pending()
+    reader.start()
+    reader.stop_receiving()
+    assert not reader.has_pending()
+
+
+# The record ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files() -> Files:
+    return open_files(f"memory://{uuid.uuid4()}")
+
+
+@pytest.fixture
+def recording(surroundings: Surroundings) -> Callable[..., SourceEnvironment]:
+    def environment(files: Files, **settings: Any) -> SourceEnvironment:
+        return replace(surroundings.environment(**settings), open_files=lambda: files)
+
+    return environment
+
+
+def test_the_files_of_a_batch_are_recorded_when_it_is_planned(
+    recording: Callable[..., SourceEnvironment], files: Files, tmp_path: Path
+) -> None:
+    """Before anything is read; a batch without files writes nothing."""
+    reader = started(text_files(tmp_path), recording(files))
+    assert isinstance(reader, DurableReader)
+    reader.plan(1000)
+    put(tmp_path / "a.txt", "one", 1500)
+    planned = reader.plan(2000)
+    history = FileLog(files, "run", "input").load()
+    assert history is not None
+    assert history.batches == {2000: FileBatch(2000, 2000, planned.content)}
+
+
+def test_a_reader_on_an_existing_record_repeats_and_loses_nothing(
+    recording: Callable[..., SourceEnvironment], files: Files, tmp_path: Path
+) -> None:
+    """Recorded batches have their files again, batches in between none, later ones the rest."""
+    source = text_files(tmp_path, max_files=1)
+    first = started(source, recording(files))
+    put(tmp_path / "a.txt", "", 500)
+    put(tmp_path / "b.txt", "", 600)
+    before = {time_ms: first.plan(time_ms) for time_ms in (1000, 2000)}
+    put(tmp_path / "c.txt", "", 2500)
+    put(tmp_path / "b.txt", "changed", 2600)
+    second = started(source, recording(files))
+    again = [names(second.plan(time_ms)) for time_ms in (1000, 1500, 2000, 900_000, 901_000)]
+    assert [names(plan) for plan in before.values()] == [["a.txt"], ["b.txt"]]
+    assert again == [["a.txt"], [], ["b.txt"], ["c.txt"], []]
+
+
+def test_a_restart_knows_what_was_there_at_the_first_start(
+    recording: Callable[..., SourceEnvironment], files: Files, tmp_path: Path
+) -> None:
+    """What came while no driver ran is new, whatever its time and that of the new definition."""
+    put(tmp_path / "old.txt", "", 100)
+    rules: dict[str, Any] = {"max_age_ms": UNLIMITED_MS}
+    started(text_files(tmp_path, new_since_ms=1000, **rules), recording(files)).plan(2000)
+    put(tmp_path / "meanwhile.txt", "", 50)
+    second = started(text_files(tmp_path, new_since_ms=9_000_000, **rules), recording(files))
+    assert names(second.plan(10_000_000)) == ["meanwhile.txt"]
+
+
+def test_a_record_that_cannot_be_written_takes_nothing(
+    recording: Callable[..., SourceEnvironment], files: Files, tmp_path: Path
+) -> None:
+    """The batch fails, and the next one takes the files."""
+    sound = FaultyFiles(open_files(f"memory://{uuid.uuid4()}"), at=1000)
+    started(text_files(tmp_path), recording(sound))
+    at = len(sound.calls) + 1
+    broken = FaultyFiles(files, at, "before", StorageRefusedError)
+    reader = started(text_files(tmp_path), recording(broken))
+    put(tmp_path / "a.txt", "", 500)
+    with pytest.raises(StorageRefusedError, match=r"create files/input/batches/0*1000\.batch"):
+        reader.plan(1000)
+    assert names(reader.plan(2000)) == ["a.txt"]
+    history = FileLog(files, "run", "input").load()
+    assert history is not None
+    assert list(history.batches) == [2000]
+
+
+@pytest.mark.parametrize("effect", ["before", "during", "after"])
+@pytest.mark.parametrize("max_age_ms", [None, UNLIMITED_MS])
+def test_a_crash_at_any_operation_of_the_record_loses_no_file_and_repeats_none(
+    recording: Callable[..., SourceEnvironment],
+    tmp_path: Path,
+    effect: Effect,
+    max_age_ms: int | None,
+) -> None:
+    """What a batch was allowed to read before the crash is what it reads after it."""
+    arrivals = [["old"], ["a", "b"], [], ["c"], [*"defg"], ["h"]]
+    at = 0
+    while True:
+        at += 1
+        directory, files = tmp_path / str(at), open_files(f"memory://{uuid.uuid4()}")
+        directory.mkdir()
+        source = text_files(directory, new_since_ms=0, max_files=2, max_age_ms=max_age_ms)
+        put(directory / "old", "", 0)
+        faulty = FaultyFiles(files, at, effect)
+        reader: FileReader | None = None
+        read: dict[int, list[str]] = {}
+        retries = 0
+        for batch, new in enumerate([*arrivals, *[[]] * 4]):
+            for name in new:
+                if name != "old":
+                    put(directory / name, "", batch * 1000 - 500)
+            while True:
+                try:
+                    if reader is None:
+                        environment = recording(files if faulty.fired else faulty)
+                        upto_ms = max(read, default=None)
+                        reader = started(source, replace(environment, planned_upto_ms=upto_ms))
+                        for time_ms, found in read.items():
+                            assert names(reader.plan(time_ms)) == found
+                    planned = reader.plan(batch * 1000 + 1)
+                    reader.retire(batch * 1000 - 2000)
+                    break
+                except SimulatedCrash:
+                    reader, retries = None, retries + 1
+                    assert retries == 1
+            read[batch * 1000 + 1] = names(planned)
+        assert sorted(name for found in read.values() for name in found) == list("abcdefgh")
+        if not faulty.fired:
+            break
+    assert at > 5
+
+
+def test_old_records_become_one(
+    recording: Callable[..., SourceEnvironment], files: Files, tmp_path: Path
+) -> None:
+    """Records stay few, and what they say is kept: the restart takes nothing twice."""
+    source = text_files(tmp_path, max_age_ms=UNLIMITED_MS)
+    reader = started(source, recording(files))
+    for number in range(100):
+        put(tmp_path / f"{number:03}", "", number * 1000)
+        assert len(reader.plan((number + 1) * 1000).content) == 1
+        reader.retire(number * 1000)
+        assert len(files.list("")) < 30
+    again = started(source, recording(files))
+    assert names(again.plan(100_000)) == ["099"]
+    assert names(again.plan(101_000)) == []
+
+
+def test_without_a_record_there_is_nothing_to_retire(
+    surroundings: Surroundings, tmp_path: Path
+) -> None:
+    """Without a checkpoint directory the memory of the driver has to do."""
+    reader = text_files(tmp_path).open(surroundings.environment())
+    reader.retire(1000)
+    reader.start()
+    put(tmp_path / "a.txt", "", 500)
+    assert names(reader.plan(1000)) == ["a.txt"]
+    reader.retire(1000)
+    reader.release(1000)
+    assert names(reader.plan(2000)) == []
+
+
+# On Spark ------------------------------------------------------------------------------------
+
+
+def test_the_files_of_a_batch_are_one_rdd_of_lines(
+    surroundings: Surroundings, tmp_path: Path, sc: SparkContext
+) -> None:
+    """All lines of all files, twice the same, planned without a job."""
+    reader = started(text_files(tmp_path), surroundings.environment(sc))
+    put(tmp_path / "a.txt", "one\ntwo\n", 100)
+    put(tmp_path / "b.txt", "grün", 200)
+    put(tmp_path / "c.txt", "", 300)
+    planned = reader.plan(1000)
+    for _ in range(2):
+        assert sorted(reader.rdd(planned).collect()) == ["grün", "one", "two"]
+
+
+def test_a_batch_without_files_has_no_partitions(
+    surroundings: Surroundings, tmp_path: Path, sc: SparkContext
+) -> None:
+    """No new file costs no task."""
+    reader = started(text_files(tmp_path), surroundings.environment(sc))
+    rdd = reader.rdd(reader.plan(1000))
+    assert rdd.getNumPartitions() == 0
+    assert rdd.collect() == []
+
+
+def test_a_file_that_was_deleted_before_it_is_read_is_named(
+    surroundings: Surroundings, tmp_path: Path, sc: SparkContext
+) -> None:
+    """It fails where the RDD is made, so that no state is built on what cannot be read."""
+    reader = started(text_files(tmp_path), surroundings.environment(sc))
+    put(tmp_path / "a.txt", "one", 100)
+    planned = reader.plan(1000)
+    (tmp_path / "a.txt").unlink()
+    with pytest.raises(SourceError, match=r"cannot be opened: .*/a.txt.*; it has a.txt"):
+        reader.rdd(planned)
+
+
+def test_special_characters_in_names_are_read_exactly(
+    surroundings: Surroundings, tmp_path: Path, sc: SparkContext
+) -> None:
+    """A name is never taken for a list or a pattern, in the directory and in the file."""
+    directory = tmp_path / "in, [x]{y,z}*"
+    directory.mkdir()
+    file_names = [
+        "a,b",
+        "a?b",
+        "a*b",
+        "a[b]c",
+        "a{b,c}d",
+        "a\\b",
+        "a b",
+        "a%20b",
+        "a#b",
+        "ü",
+        "~^$",
+    ]
+    for name in file_names:
+        put(directory / name, name, 100)
+    source = FileSource(str(directory), new_since_ms=0)
+    reader = started(source, surroundings.environment(sc))
+    assert sorted(reader.rdd(reader.plan(1000)).collect()) == sorted(file_names)
+
+
+def test_one_file_of_many_that_look_alike_is_read_alone(
+    surroundings: Surroundings, tmp_path: Path, sc: SparkContext
+) -> None:
+    """Escaping a comma makes a pattern; it matches that one file only."""
+    for name, modified_ms in [("a,b", 200), ("axb", 100), ("ab", 100)]:
+        put(tmp_path / name, name, modified_ms)
+    source = FileSource(str(tmp_path), new_since_ms=100)
+    reader = started(source, surroundings.environment(sc))
+    assert reader.rdd(reader.plan(1000)).collect() == ["a,b"]
+
+
+def test_a_name_with_a_colon_is_left_out_and_named(
+    surroundings: Surroundings, tmp_path: Path, sc: SparkContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The other files of the batch are read."""
+    caplog.set_level(logging.WARNING)
+    put(tmp_path / "12:30.txt", "no", 100)
+    put(tmp_path / "good.txt", "yes", 100)
+    reader = started(text_files(tmp_path), surroundings.environment(sc))
+    assert reader.rdd(reader.plan(1000)).collect() == ["yes"]
+    assert "12:30.txt (a colon in the name" in caplog.text
+
+
+def test_other_file_systems_are_reached_through_hadoop(
+    surroundings: Surroundings, tmp_path: Path, sc: SparkContext
+) -> None:
+    """A mount table of Hadoop's stands for any scheme that is not file."""
+    sc._jsc.hadoopConfiguration().set(
+        "fs.viewfs.mounttable.tests.link./in", tmp_path.absolute().as_uri()
+    )
+    put(tmp_path / "a,1.txt", "through viewfs", 100)
+    source = FileSource("viewfs://tests/in", new_since_ms=0)
+    reader = started(source, surroundings.environment(sc))
+    planned = reader.plan(1000)
+    assert [file.path for file in planned.content] == ["viewfs://tests/in/a,1.txt"]
+    assert reader.rdd(planned).collect() == ["through viewfs"]
