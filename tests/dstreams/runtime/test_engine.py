@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from pyspark import RDD, SparkContext
 
 from dstreams import BatchFailedError, DStream, SourceError, StreamingContext
+from dstreams.events import BatchCompleted, BatchStarted, BatchSubmitted, InputInfo
 from dstreams.runtime.engine import BatchResult, Engine
 from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceReader
 from dstreams.testing import ManualClock
@@ -229,6 +230,59 @@ def test_a_request_to_end_is_no_failure_of_a_batch(
     stream.foreachRDD(interrupt)
     with pytest.raises(error):
         ssc.step()
+
+
+def told(engine: Engine) -> list[Any]:
+    """Keep what the engine tells from now on."""
+    events: list[Any] = []
+    engine.tell = events.append
+    return events
+
+
+def test_each_step_of_a_batch_is_told(ssc: StreamingContext) -> None:
+    """In order, with what is known at that step."""
+    stream, _ = scripted(ssc, [[1, 2]])
+    seen = collected(stream)
+    engine = engine_of(ssc)
+    events = told(engine)
+    batch = engine.plan_batch()
+    assert [type(event) for event in events] == [BatchSubmitted]
+    result = engine.run_batch(batch)
+    submitted, started, output_started, output_completed, completed = events
+    assert submitted.batch.inputs == (InputInfo(0, "scripted", None, "as scripted"),)
+    assert [(each.output_id, each.name) for each in submitted.batch.outputs] == [
+        (0, result.info.outputs[0].name)
+    ]
+    assert started.batch == replace(submitted.batch, started_ms=10_500)
+    assert output_started.output == submitted.batch.outputs[0]
+    assert output_completed.output == result.info.outputs[0]
+    assert completed == BatchCompleted(result.info)
+    assert seen == [[1, 2]]
+
+
+def test_a_batch_that_a_source_fails_is_told(ssc: StreamingContext) -> None:
+    """It has no input from that source, no output runs, and its end says why."""
+    stream, _ = scripted(ssc, [SourceError("the disk is gone")])
+    collected(stream)
+    engine = engine_of(ssc)
+    events = told(engine)
+    run(engine)
+    assert [type(event) for event in events] == [BatchSubmitted, BatchStarted, BatchCompleted]
+    assert events[0].batch.inputs == ()
+    assert events[2].batch.outcome == "failed"
+    assert events[2].batch.failure.endswith("SourceError: the disk is gone")
+
+
+def test_a_batch_that_was_told_to_end_is_told(ssc: StreamingContext) -> None:
+    """Outputs that did not begin are not told, and the batch is completed."""
+    stream, _ = scripted(ssc, [[1]])
+    seen = collected(stream)
+    engine = engine_of(ssc)
+    events = told(engine)
+    engine.run_batch(engine.plan_batch(), is_cancelled=lambda: True)
+    assert [type(event) for event in events] == [BatchSubmitted, BatchStarted, BatchCompleted]
+    assert events[2].batch.outputs == ()
+    assert seen == []
 
 
 def test_stopping_closes_the_sources(ssc: StreamingContext) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from dstreams import InvalidStreamError, Settings
 from dstreams.events import BatchCompleted, BatchInfo, InputInfo, StreamingStarted
-from dstreams.runtime.rate_control import PidEstimator, RateControl
+from dstreams.graph.input import InputDStream
+from dstreams.runtime.rate_control import PidEstimator, RateControl, limit_rates
 from dstreams.sources.source import RateLimited
 
 Measured = tuple[int, int, int, int]
@@ -243,3 +245,24 @@ def test_who_can_be_limited() -> None:
     """Whatever has the method."""
     assert isinstance(Limited(), RateLimited)
     assert not isinstance(object(), RateLimited)
+
+
+@dataclass(frozen=True)
+class NamedSource:
+    """A source that is opened elsewhere."""
+
+    name: str
+
+    def open(self, environment: Any) -> Any:
+        raise NotImplementedError
+
+
+def test_readers_of_a_context() -> None:
+    """Those that can be limited are, by the id of their stream; the others are left alone."""
+    streams = [InputDStream(number, NamedSource("any"), 1000, "any") for number in range(2)]
+    limited = Limited()
+    readers: Any = {streams[0]: object(), streams[1]: limited}
+    control = limit_rates(readers, ON.replace(receiver_max_rate=650), 1000)
+    for event in (completed(1, 700), completed(2, 600)):
+        control.observe(event)
+    assert limited.rates == [650, 600]
