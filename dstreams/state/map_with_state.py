@@ -58,7 +58,7 @@ class RecordProcessor:
     set, and, with a timeout, whenever a record of it comes while it has a state.
 
     Semantics: MapWithStateRDDRecord (Spark Streaming 4.3). There keys time out in the batches that
-    write a checkpoint; here in every batch that is asked to look, at the cost of those that are due.
+    write a checkpoint; here in every batch that is asked to look, for the price of those due.
 
     Args:
         store: the state of the partition.

@@ -178,5 +178,5 @@ def test_a_function_that_fails() -> None:
     def fails(key: str, value: Any, state: State[int]) -> Any:
         raise KeyError(value)
 
-    with pytest.raises(UserFunctionError, match="f at app.py:3 failed for key 'a': KeyError: 1"):
+    with pytest.raises(UserFunctionError, match=r"f at app\.py:3 failed for key 'a': KeyError: 1"):
         run(fails, ["a"], takes_time=False)
