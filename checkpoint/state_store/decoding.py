@@ -18,6 +18,7 @@ from fractions import Fraction
 from typing import Any
 from uuid import UUID
 
+from checkpoint.errors import CheckpointError
 from checkpoint.state_store.keys import INT_BIAS, compared_fields
 
 _FLOAT = struct.Struct(">d")
@@ -31,7 +32,7 @@ _ZERO = timedelta(0)
 _EARLIEST, _LATEST = datetime.min, datetime.max  # noqa: DTZ901 - wall times, as they are
 
 
-class UndecodableKeyError(ValueError):
+class UndecodableKeyError(CheckpointError, ValueError):
     """Bytes that are no key, or a key whose class is not there."""
 
 
