@@ -1,0 +1,101 @@
+"""StateSpec: what ``mapWithState`` is to do, said step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark import RDD
+
+from dstreams.callables import call_site, describe, require_arity, require_picklable
+from dstreams.durations import require_duration_ms
+from dstreams.errors import InvalidStreamError
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.state.map_with_state import MappingFunction
+
+_SHAPE = "f(key, value, state) or f(time, key, value, state)"
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """A specification that each method returns with one thing more.
+
+    >>> def count(key, value, state):
+    ...     state.update((state.getOption or 0) + 1)
+    ...     return key, state.get
+    >>> spec = StateSpec.function(count).numPartitions(4).timeout(60)
+    >>> spec.idle_ms
+    60000
+
+    Semantics: org.apache.spark.streaming.StateSpec (4.3).
+
+    Args:
+        mapping: the user's function.
+        initial: pairs of key and state to begin with, None for none.
+        partitions: partitions of the state, None for the default parallelism.
+        partition_func: where a key belongs, None for the stable hash.
+        idle_ms: how long a key may be without a record, in milliseconds; None for ever.
+    """
+
+    mapping: MappingFunction
+    initial: RDD[Any] | Iterable[tuple[Any, Any]] | None = None
+    partitions: int | None = None
+    partition_func: Callable[[Any], int] | StablePartitioner | None = None
+    idle_ms: int | None = None
+
+    @classmethod
+    def function(cls, mappingFunction: Callable[..., Any]) -> StateSpec:
+        """Return a specification with the function that is called for each record.
+
+        Args:
+            mappingFunction: ``f(key, value, state)``, which emits whatever it returns; or
+                ``f(time, key, value, state)`` with the batch time as a datetime, which emits what
+                it returns unless that is None. *state* is a :class:`~dstreams.State`. When a key
+                times out, *value* is None and ``state.isTimingOut`` is true.
+
+        Raises:
+            InvalidStreamError: the function takes other arguments, or cannot be sent to workers.
+        """
+        operation = f"StateSpec.function at {call_site()}"
+        count = require_arity(mappingFunction, (3, 4), operation, _SHAPE)
+        require_picklable(mappingFunction, operation)
+        where = f"mapping function {describe(mappingFunction)}"
+        return cls(MappingFunction(mappingFunction, count == 4, where))
+
+    def initialState(self, rdd: RDD[Any] | Iterable[tuple[Any, Any]]) -> StateSpec:
+        """Return the specification with pairs of key and state to begin with.
+
+        Args:
+            rdd: an RDD or a collection of pairs, each key once.
+        """
+        if isinstance(rdd, (str, bytes)) or not isinstance(rdd, RDD | Iterable):
+            raise InvalidStreamError(
+                "initialState must be an RDD or a collection of (key, state) pairs, got "
+                f"{type(rdd).__name__}"
+            )
+        return replace(self, initial=rdd)
+
+    def numPartitions(self, numPartitions: int) -> StateSpec:
+        """Return the specification with a number of partitions and the stable hash."""
+        StablePartitioner(numPartitions)
+        return replace(self, partitions=numPartitions, partition_func=None)
+
+    def partitioner(self, partitioner: StablePartitioner | Callable[[Any], int]) -> StateSpec:
+        """Return the specification with a partitioner, or a function ``key -> int``."""
+        if isinstance(partitioner, StablePartitioner):
+            return replace(self, partitions=partitioner.numPartitions, partition_func=partitioner)
+        require_arity(partitioner, (1,), "StateSpec.partitioner", "f(key) -> int")
+        return replace(self, partition_func=partitioner)
+
+    def timeout(self, idleDuration: float) -> StateSpec:
+        """Return the specification with a timeout.
+
+        Args:
+            idleDuration: seconds that a key may be without a record; in the first batch after it
+                was longer, the function is called once more for the key, and the key is removed.
+
+        Raises:
+            InvalidStreamError: *idleDuration* is no positive duration.
+        """
+        return replace(self, idle_ms=require_duration_ms(idleDuration, "idleDuration"))
