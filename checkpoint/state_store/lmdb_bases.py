@@ -1,0 +1,165 @@
+"""Stores on files, with local copies in LMDB: what a task on any host opens and commits to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from checkpoint.files import Files
+from checkpoint.local_files import LocalFiles
+from checkpoint.state_store.base import Base, Changes, CommittedChanges
+from checkpoint.state_store.blocks import Compression
+from checkpoint.state_store.changelog import write_changelog
+from checkpoint.state_store.local_copy import (
+    Changelogs,
+    LmdbBase,
+    LocalCopy,
+    LocalSettings,
+    copy_path,
+)
+from checkpoint.state_store.local_directory import (
+    PartitionDirectory,
+    boot_id,
+    delete_tree,
+    host_directory,
+    require_private,
+)
+from checkpoint.state_store.reference import EMPTY, Reference, StoreId, new_suffix, new_uid
+
+
+class EmptyBase:
+    """The content of a store before its first commit."""
+
+    reference = EMPTY
+    codec: Mapping[str, str] = {}
+
+    def get(self, key: bytes, /) -> bytes | None:
+        return None
+
+    def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        return iter(())
+
+    def scan_index(self, stop: bytes | None = None) -> Iterator[bytes]:
+        return iter(())
+
+    def count(self) -> int:
+        return 0
+
+    def size_bytes(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class LmdbBases:
+    """Contents in *files*, read through local copies below a directory of this host.
+
+    A value that can be pickled: the driver makes it, tasks use it. One local directory for all
+    processes of a host lets each of them find the copies of the others; with several of them the
+    same is only slower.
+
+    Args:
+        files: where changelogs and snapshots are, for all hosts.
+        local_directory: path on each host, on a local file system, of this user alone.
+        epoch: epoch of the driver that the attempts work for.
+        settings: how local copies are kept.
+        compression: of new files; None compresses where *files* are not on a path.
+        keeps_copies: keep what is committed here on this host until it is applied; None does so
+            where *files* are not on a path.
+        boot: name of the time since the host was started; None asks the kernel.
+    """
+
+    files: Files
+    local_directory: str
+    epoch: int = 0
+    settings: LocalSettings = field(default_factory=LocalSettings)
+    compression: Compression | None = None
+    keeps_copies: bool | None = None
+    boot: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "local_directory", os.path.abspath(self.local_directory))
+
+    def open(self, store: StoreId, reference: Reference) -> Base:
+        """Open one content. Raises as :meth:`LocalCopy.open` does."""
+        return EmptyBase() if reference == EMPTY else self.local_copy(store).open(reference)
+
+    def commit(
+        self,
+        store: StoreId,
+        base: Reference,
+        changes: Iterable[Changes],
+        codec: Mapping[str, str],
+    ) -> CommittedChanges:
+        """Write the changes of one attempt. Raises as :func:`write_changelog` does."""
+        uid = new_uid(self.epoch)
+        path = None
+        if self._keeps_copies:
+            path = copy_path(self._copies_root(store), store, Reference(base.version + 1, uid))
+            with contextlib.suppress(OSError):  # then there is no copy
+                os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        return write_changelog(
+            self.files, store, base, uid, changes, codec, self.effective_compression, path
+        )
+
+    def local_copy(self, store: StoreId) -> LocalCopy:
+        """Return the local copy of *store*, which may not exist yet."""
+        require_private(self.local_directory)
+        directory = PartitionDirectory.of(self._host(store), store)
+        return LocalCopy(directory, self._changelogs(store), self.settings)
+
+    @contextlib.contextmanager
+    def open_apart(self, store: StoreId, reference: Reference) -> Iterator[Base]:
+        """Open any content in a copy of its own, which is deleted afterwards.
+
+        For looking at old versions: :meth:`open` would take the local copy back to them, and the
+        next batch would have to bring it forth again.
+        """
+        if reference == EMPTY:
+            yield EmptyBase()
+            return
+        require_private(self.local_directory)
+        directory = PartitionDirectory(
+            os.path.join(self.local_directory, "apart", f"{new_suffix()}")
+        )
+        with directory.locked(self.settings.lock_timeout_ms):
+            copy = LocalCopy(
+                PartitionDirectory(directory.child("copy")), self._changelogs(store), self.settings
+            )
+            try:
+                with contextlib.closing(copy.open(reference)) as base:
+                    yield base
+            finally:
+                delete_tree(directory.path)
+
+    @property
+    def effective_compression(self) -> Compression:
+        """How new files are compressed."""
+        if self.compression is not None:
+            return self.compression
+        return Compression.NONE if self._is_path else Compression.ZSTD
+
+    @property
+    def _is_path(self) -> bool:
+        return self.files.url.startswith("file:")
+
+    @property
+    def _keeps_copies(self) -> bool:
+        return not self._is_path if self.keeps_copies is None else self.keeps_copies
+
+    def _host(self, store: StoreId) -> str:
+        return host_directory(self.local_directory, store.stream_id, self.boot or boot_id())
+
+    def _copies_root(self, store: StoreId) -> str:
+        return os.path.join(self._host(store), "copies")
+
+    def _changelogs(self, store: StoreId) -> Changelogs:
+        copies = LocalFiles(self._copies_root(store)) if self._keeps_copies else None
+        return Changelogs(self.files, copies, store)
+
+
+__all__ = ["EmptyBase", "LmdbBase", "LmdbBases"]

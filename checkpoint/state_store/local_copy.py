@@ -1,0 +1,375 @@
+"""The local copy of a partition: an LMDB file that holds one confirmed content.
+
+Confirm, then apply: no attempt writes its own results here. It writes a changelog of its own, the
+driver says which one counts, and the next open applies that. So abort, retry, twins and attempts of
+a dead driver have nothing to undo: what they wrote is not on the chain that is asked for.
+
+============================================ =====================================================
+the copy holds                               open does
+============================================ =====================================================
+the content that is asked for                a read transaction, which is that content until closed
+one some changelogs before it, on its chain  applies those, each in one transaction
+another chain, one after it, one far before  rebuilds a new generation from snapshot and changelogs
+something damaged, nothing, another layout   the same
+============================================ =====================================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import lmdb
+
+from checkpoint.errors import CorruptCheckpointError, StorageRefusedError
+from checkpoint.files import Files
+from checkpoint.local_files import LocalFiles
+from checkpoint.state_store.chain import plan_catch_up, plan_rebuilds
+from checkpoint.state_store.changelog import read_base, read_changelog
+from checkpoint.state_store.environments import (
+    DamagedCopyError,
+    Environment,
+    MapBusyError,
+    acquire,
+    acquire_open,
+    release,
+)
+from checkpoint.state_store.local_directory import (
+    PartitionDirectory,
+    is_mapped_generation,
+    refusing,
+)
+from checkpoint.state_store.progress import Progress, read_progress, require_store
+from checkpoint.state_store.rebuild import apply_changelog, build_generation
+from checkpoint.state_store.reference import Reference, StoredKind, StoreId, file_name
+from checkpoint.state_store.snapshot import list_snapshots
+from checkpoint.state_store.stored_file import StoredFile
+
+_log = logging.getLogger("checkpoint.state_store")
+
+
+@dataclass(frozen=True)
+class LocalSettings:
+    """How local copies are kept.
+
+    Args:
+        writes_through_map: reserve the room of the file and write through its mapping where the
+            file system can: a quarter less CPU with large states. Switch it off on file systems
+            that promise room they do not have (btrfs, zfs, thin volumes): running out of it is a
+            signal there, which kills the process (not the state).
+        first_map_bytes: room of a new copy; doubled as it fills.
+        lock_timeout_ms: how long to wait for another process that applies or rebuilds.
+        max_open: environments that a process keeps open.
+        max_catch_up: changelogs to apply at most; a copy further behind is rebuilt.
+    """
+
+    writes_through_map: bool = True
+    first_map_bytes: int = 4 << 20
+    lock_timeout_ms: int = 120_000
+    max_open: int = 64
+    max_catch_up: int = 50
+
+    def __post_init__(self) -> None:
+        if self.first_map_bytes < 1 << 20 or self.first_map_bytes % 4096:
+            raise ValueError(
+                f"first map of {self.first_map_bytes} bytes must be a multiple of 4096, 1 MiB at "
+                "least"
+            )
+        if self.lock_timeout_ms < 0 or self.max_open < 1 or self.max_catch_up < 0:
+            raise ValueError(f"settings of local copies must not be negative: {self}")
+
+
+class LmdbBase:
+    """One content, read from a local copy; it stays as it is until it is closed."""
+
+    def __init__(
+        self,
+        directory: PartitionDirectory,
+        environment: Environment,
+        txn: lmdb.Transaction[bytes],
+        progress: Progress,
+    ) -> None:
+        self.reference = progress.reference
+        self.progress = progress
+        self._directory = directory
+        self._environment = environment
+        self._txn = txn
+        self._get = txn.get
+        self._is_open = True
+
+    @property
+    def codec(self) -> Mapping[str, str]:
+        """How keys and records are encoded, as the last commit said."""
+        return self.progress.codec
+
+    def get(self, key: bytes, /) -> bytes | None:
+        try:
+            return self._get(key)
+        except lmdb.Error as error:
+            raise self._failure(error) from error
+
+    def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        with self._reading():
+            cursor = self._txn.cursor(self._environment.data)
+            if not (cursor.set_range(start) if start else cursor.first()):
+                return
+            if stop is None:
+                yield from cursor.iternext()
+                return
+            for item in cursor.iternext():
+                if item[0] >= stop:
+                    return
+                yield item
+
+    def scan_index(self, stop: bytes | None = None) -> Iterator[bytes]:
+        with self._reading():
+            for entry in self._txn.cursor(self._environment.index).iternext(values=False):
+                if stop is not None and entry >= stop:
+                    return
+                yield entry
+
+    def count(self) -> int:
+        with self._reading():
+            return int(self._txn.stat(self._environment.data)["entries"])
+
+    def size_bytes(self) -> int:
+        with self._reading():
+            return sum(
+                int(stat["psize"])
+                * (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])
+                for stat in (
+                    self._txn.stat(self._environment.data),
+                    self._txn.stat(self._environment.index),
+                )
+            )
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._environment.end(self._txn)
+            release(self._environment)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except lmdb.Error as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: lmdb.Error) -> Exception:
+        """Say what an error of LMDB means; a copy that cannot be read is not tried again."""
+        if not self._is_open:
+            return ValueError(f"version {self.reference.version} of a store was closed already")
+        if isinstance(error, lmdb.BadValsizeError):
+            return ValueError(f"a key must be 1 to 511 bytes: {error}")
+        self._directory.drop_current(self._environment.generation)
+        return StorageRefusedError(
+            f"the local copy in {self._environment.path} cannot be read: {error}; the state itself "
+            "is intact, and the next open builds a new copy"
+        )
+
+
+class Changelogs:
+    """Changelogs of one store, from copies on this host where there are some.
+
+    Args:
+        files: where all of them are.
+        copies: where this host may have copies, None if it keeps none.
+        store: whose they are.
+    """
+
+    def __init__(self, files: Files, copies: LocalFiles | None, store: StoreId) -> None:
+        self.files = files
+        self.store = store
+        self._copies = copies
+        self._opened: tuple[Reference, StoredFile] | None = None
+
+    def open(self, reference: Reference) -> StoredFile:
+        """Open the changes that led to *reference*. Raises as read_changelog does."""
+        if self._opened is not None and self._opened[0] == reference:
+            changelog = self._opened[1]
+            self._opened = None
+            return changelog
+        if self._copies is not None:
+            try:
+                return read_changelog(self._copies, self.store, reference)
+            except (CorruptCheckpointError, StorageRefusedError):
+                self.drop_copy(reference)
+        return read_changelog(self.files, self.store, reference)
+
+    def base_of(self, reference: Reference) -> Reference:
+        """Return the base of *reference*. Raises as read_base does."""
+        if self._opened is None:  # the newest: mostly the only one, and applied next
+            self._opened = reference, self.open(reference)
+            return self._opened[1].header.base
+        return read_base(self.files, self.store, reference)
+
+    def drop_copy(self, reference: Reference) -> bool:
+        """Delete the copy on this host, and return whether there was one."""
+        if self._copies is None:
+            return False
+        path = copy_path(self._copies.root, self.store, reference)
+        try:
+            os.unlink(path)
+        except OSError:
+            return False
+        return True
+
+
+def copy_path(root: str, store: StoreId, reference: Reference) -> str:
+    """Return where a host keeps its copy of a changelog."""
+    return os.path.join(root, file_name(store, reference, StoredKind.CHANGES))
+
+
+class LocalCopy:
+    """The local copy of one store, as a value: what it is made of, and how it is kept."""
+
+    def __init__(
+        self, directory: PartitionDirectory, changelogs: Changelogs, settings: LocalSettings
+    ) -> None:
+        self.directory = directory
+        self._changelogs = changelogs
+        self._store = changelogs.store
+        self._settings = settings
+
+    def open(self, reference: Reference) -> LmdbBase:
+        """Open one content, bringing the copy to it if it holds another one.
+
+        Raises:
+            CorruptCheckpointError: the content cannot be had: its files are damaged or missing.
+            StorageRefusedError: the storage, or the local file system, did not work.
+        """
+        generation = self.directory.current()
+        if generation is not None:
+            environment = acquire_open(self.directory, generation)
+            base = None if environment is None else self._read(environment, reference)
+            if base is not None:
+                return base
+        with self.directory.locked(self._settings.lock_timeout_ms):
+            base = self._open_if_there(reference)  # another process may have brought it there
+            if base is None:
+                self._bring_to(reference)
+                base = self._open_if_there(reference)
+        if base is None:
+            raise StorageRefusedError(
+                f"the local copy in {self.directory.path} was built and cannot be opened; look at "
+                "that file system, and at who deletes files there"
+            )
+        return base
+
+    def _open_if_there(self, reference: Reference) -> LmdbBase | None:
+        generation = self.directory.current()
+        if generation is None:
+            return None
+        try:
+            environment = acquire(self.directory, generation, self._settings.max_open)
+        except DamagedCopyError:
+            return None  # found again, and repaired, by _bring_to
+        return self._read(environment, reference)
+
+    def _read(self, environment: Environment, reference: Reference) -> LmdbBase | None:
+        """Begin to read if *reference* is what the copy holds; else give *environment* back."""
+        txn = None
+        try:
+            txn = environment.begin()
+            progress = self._progress(environment, txn)
+            if progress.reference == reference:
+                return LmdbBase(self.directory, environment, txn, progress)
+        except (DamagedCopyError, MapBusyError, lmdb.Error):
+            pass  # found again, and repaired, by _bring_to
+        except BaseException:
+            _give_back(environment, txn)
+            raise
+        _give_back(environment, txn)
+        return None
+
+    def _bring_to(self, reference: Reference) -> None:
+        while (generation := self.directory.current()) is not None:
+            try:
+                if self._catch_up(generation, reference):
+                    return
+                break
+            except MapBusyError:
+                self._copy_generation(generation)
+            except (DamagedCopyError, CorruptCheckpointError, lmdb.Error) as error:
+                _log.warning("local copy rebuilt: %s", error)
+                break
+        build_generation(
+            self.directory,
+            self._store,
+            plan_rebuilds(
+                reference,
+                list_snapshots(self._changelogs.files, self._store),
+                self._changelogs.base_of,
+            ),
+            self._changelogs.files,
+            self._changelogs.open,
+            self._settings.writes_through_map,
+            self._settings.first_map_bytes,
+        )
+
+    def _catch_up(self, generation: str, reference: Reference) -> bool:
+        environment = acquire(self.directory, generation, self._settings.max_open)
+        try:
+            txn = environment.begin()
+            try:
+                local = self._progress(environment, txn).reference
+            finally:
+                environment.end(txn)
+            plan = plan_catch_up(
+                local, reference, self._changelogs.base_of, self._settings.max_catch_up
+            )
+            if plan is None:
+                _log.info(
+                    "local copy of version %d does not lead to version %d: rebuilding %s",
+                    local.version,
+                    reference.version,
+                    self.directory.path,
+                )
+                return False
+            for passed in plan.changelogs:
+                self._apply(environment, passed)
+            return True
+        finally:
+            release(environment)
+
+    def _apply(self, environment: Environment, reference: Reference) -> None:
+        while True:
+            try:
+                apply_changelog(environment, self._changelogs.open(reference))
+            except lmdb.MapFullError:
+                environment.grow()
+            except lmdb.MapResizedError:
+                environment.adopt_size()
+            except CorruptCheckpointError:
+                if not self._changelogs.drop_copy(reference):
+                    raise
+            else:
+                self._changelogs.drop_copy(reference)
+                return
+
+    def _progress(self, environment: Environment, txn: lmdb.Transaction[bytes]) -> Progress:
+        require_store(environment, txn, self._store)
+        return read_progress(environment, txn)
+
+    def _copy_generation(self, generation: str) -> None:
+        """Go on in a copy of the file: contents that are open here pin the map of this one.
+
+        Nobody writes while the lock is held, so the copy is whole.
+        """
+        temp = self.directory.new_temp()
+        source = os.path.join(self.directory.child(generation), "data.mdb")
+        with refusing("copy", source):
+            shutil.copyfile(source, os.path.join(temp, "data.mdb"))
+        version = int(generation[1:].partition("-")[0])
+        self.directory.publish(temp, version, is_mapped_generation(generation))
+
+
+def _give_back(environment: Environment, txn: lmdb.Transaction[bytes] | None) -> None:
+    if txn is not None:
+        environment.end(txn)
+    release(environment)

@@ -1,0 +1,220 @@
+"""Directories of local copies: whose they are, which generation counts, and who may change it.
+
+::
+
+    <root>/<stream>/<boot id>/<operator>/<store>/p00000-of-00004/
+        lock                     held by who applies, rebuilds or sweeps
+        cur                      name of the generation that counts; replaced by rename
+        g<version>-<random>-w/   a generation: data.mdb and its lock file (-w: written through map)
+        tmp-<random>/            a generation that is being built
+
+Nothing here is synced. The boot id makes that safe: after a power loss the name is another one, so
+a copy that lost what the kernel still had in memory is never looked at.
+
+A root is for one host, and for processes that see each other (one pid namespace).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from checkpoint.errors import StorageRefusedError
+from checkpoint.names import uid_part
+from checkpoint.state_store.reference import StoreId, new_suffix
+
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_GENERATION = re.compile(r"g\d+-[0-9a-f]{16}(-w)?")
+_TEMP = re.compile(r"tmp-[0-9a-f]{16}")
+_FIRST_WAIT_S = 0.001
+_LONGEST_WAIT_S = 0.05
+
+_own_boot_id = new_suffix()
+
+
+def boot_id() -> str:
+    """Return a name for the time since the kernel of this host was started.
+
+    Where the kernel does not tell, it is a name for this process: copies are then not shared.
+    """
+    try:
+        with open(_BOOT_ID, encoding="ascii") as file:
+            return uid_part(file.read().strip())
+    except OSError:
+        return f"process-{_own_boot_id}"
+
+
+def require_private(root: str) -> None:
+    """Make the directory of all local copies if it is missing, and require that it is ours alone.
+
+    Raises:
+        StorageRefusedError: it cannot be made, is no directory, belongs to another user, or can be
+            written by others.
+    """
+    with refusing("make the directory of local copies", root):
+        os.makedirs(root, 0o700, exist_ok=True)
+        status = os.lstat(root)
+    if not stat.S_ISDIR(status.st_mode):
+        raise StorageRefusedError(f"{root} is no directory, or a link to one; give the path of one")
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise StorageRefusedError(
+            f"{root} belongs to user {status.st_uid} and has mode {status.st_mode & 0o777:04o}; "
+            f"local copies of state need a directory of user {os.geteuid()} that no other can "
+            "write, mode 0700"
+        )
+
+
+def host_directory(root: str, stream_id: str, boot: str) -> str:
+    """Return where the local copies of a stream are, since the host was started."""
+    return os.path.join(root, uid_part(stream_id), boot)
+
+
+@contextlib.contextmanager
+def refusing(action: str, path: str) -> Iterator[None]:
+    """Turn an OSError into the error that says: this did not happen."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageRefusedError(
+            f"cannot {action} {path}: {error.strerror or error}; the state itself is intact, look "
+            "at that file system or use another directory for local copies"
+        ) from error
+
+
+@dataclass(frozen=True)
+class PartitionDirectory:
+    """The directory of the local copy of one partition."""
+
+    path: str
+
+    @classmethod
+    def of(cls, host: str, store: StoreId) -> PartitionDirectory:
+        """Return the directory of *store* below that of the stream."""
+        name = f"p{store.partition:05d}-of-{store.partition_count:05d}"
+        parts = (uid_part(store.operator_uid), uid_part(store.store), name)
+        return cls(os.path.join(host, *parts))
+
+    def child(self, name: str) -> str:
+        """Return the path of what is in it."""
+        return os.path.join(self.path, name)
+
+    def current(self) -> str | None:
+        """Return the name of the generation that counts, None if there is none."""
+        try:
+            with open(self.child("cur"), encoding="ascii", errors="replace") as file:
+                name = file.read(100)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageRefusedError(f"cannot read {self.child('cur')}: {error}") from error
+        return name if _GENERATION.fullmatch(name) else None
+
+    @contextlib.contextmanager
+    def locked(self, timeout_ms: int) -> Iterator[None]:
+        """Hold the lock of this directory, which is made if it is missing.
+
+        Raises:
+            StorageRefusedError: another process held it for *timeout_ms*, perhaps stopped.
+        """
+        deadline = time.monotonic() + timeout_ms / 1000
+        fd = self._lock(deadline, timeout_ms)
+        try:
+            yield
+        finally:
+            os.close(fd)
+
+    def new_temp(self) -> str:
+        """Make a directory for a generation to be built in; the lock must be held."""
+        path = self.child(f"tmp-{new_suffix()}")
+        with refusing("make the directory", path):
+            os.mkdir(path, 0o700)
+        return path
+
+    def publish(self, temp: str, version: int, is_mapped: bool) -> None:
+        """Make a finished generation the one that counts; the lock must be held."""
+        name = f"g{version}-{new_suffix()}{'-w' if is_mapped else ''}"
+        with refusing("publish the generation", self.child(name)):
+            os.rename(temp, self.child(name))
+            self._set_current(name)
+        self.sweep()
+
+    def drop_current(self, generation: str) -> None:
+        """Let the next open rebuild, if *generation* still counts."""
+        with contextlib.suppress(OSError, StorageRefusedError):
+            if self.current() == generation:
+                os.unlink(self.child("cur"))
+
+    def sweep(self) -> list[str]:
+        """Delete all generations that do not count, and return their names; the lock must be held.
+
+        Processes that have one open keep its files until they close it.
+        """
+        current = self.current()
+        swept = []
+        with contextlib.suppress(FileNotFoundError), refusing("list", self.path):
+            for name in os.listdir(self.path):
+                is_old = _GENERATION.fullmatch(name) and name != current
+                if is_old or _TEMP.fullmatch(name) or name.startswith("cur."):
+                    delete_tree(self.child(name))
+                    swept.append(name)
+        return sorted(swept)
+
+    def _set_current(self, name: str) -> None:
+        temp = self.child(f"cur.{new_suffix()}")
+        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.write(fd, name.encode("ascii"))
+        finally:
+            os.close(fd)
+        os.rename(temp, self.child("cur"))
+
+    def _lock(self, deadline: float, timeout_ms: int) -> int:
+        path = self.child("lock")
+        never = threading.Event()
+        wait_s = _FIRST_WAIT_S
+        while True:
+            with refusing("lock", path):
+                os.makedirs(self.path, 0o700, exist_ok=True)
+                flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+                fd = os.open(path, flags, 0o600)
+            if _try_lock(fd, path):
+                return fd
+            os.close(fd)
+            if time.monotonic() > deadline:
+                raise StorageRefusedError(
+                    f"{path} was held by another process for {timeout_ms} ms, which may be stopped "
+                    "or very slow; end it, or give a longer time limit"
+                )
+            never.wait(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+
+def delete_tree(path: str) -> None:
+    """Delete a file or a directory with all that is in it, as far as that works."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def is_mapped_generation(name: str) -> bool:
+    """Whether a generation is written through its map; all its users must do it the same way."""
+    return name.endswith("-w")
+
+
+def _try_lock(fd: int, path: str) -> bool:
+    """Lock *fd*; False if another has it, or if it is no longer the file at *path*."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.fstat(fd).st_ino == os.stat(path).st_ino
+    except (BlockingIOError, FileNotFoundError):
+        return False

@@ -1,0 +1,207 @@
+"""Changes into LMDB: one changelog into a copy that is in use, or everything into a new one."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+import lmdb
+
+from checkpoint.errors import CorruptCheckpointError
+from checkpoint.files import Files, location
+from checkpoint.framing import RESTORE
+from checkpoint.state_store.base import Changes
+from checkpoint.state_store.chain import Plan
+from checkpoint.state_store.environments import (
+    DamagedCopyError,
+    Environment,
+    create_environment,
+    translating,
+)
+from checkpoint.state_store.local_directory import PartitionDirectory, delete_tree
+from checkpoint.state_store.progress import Progress, read_progress, write_progress, write_store
+from checkpoint.state_store.reference import EMPTY, Reference, StoredKind, StoreId, file_name
+from checkpoint.state_store.snapshot import read_snapshot
+from checkpoint.state_store.stored_file import StoredFile
+
+_log = logging.getLogger("checkpoint.state_store")
+
+OpenChangelog = Callable[[Reference], StoredFile]
+
+
+def apply_changelog(environment: Environment, changelog: StoredFile) -> None:
+    """Apply a changelog to a copy that holds its base, in one transaction.
+
+    Raises:
+        CorruptCheckpointError: the file is damaged; the copy is as it was.
+        DamagedCopyError: the copy has not the keys that it must have then; it is as it was.
+        lmdb.MapFullError: the map must grow; the copy is as it was.
+    """
+    header = changelog.header
+    with translating("apply changes to", environment.path), environment.env.begin(write=True) as w:
+        progress = read_progress(environment, w)
+        if progress.reference != header.base:
+            raise DamagedCopyError(
+                f"{environment.path} holds version {progress.reference.version}, "
+                f"not the base of version {header.reference.version}"
+            )
+        count = -1
+        for part in changelog.parts:
+            put_changes(environment, w, part)
+            count = part.count
+        found = w.stat(environment.data)["entries"]
+        if found != count:
+            raise DamagedCopyError(
+                f"{environment.path} has {found} keys of {count} in version "
+                f"{header.reference.version}"
+            )
+        after = progress.after(header.reference, header.codec, changelog.totals.size_bytes)
+        write_progress(environment, w, after)
+
+
+def put_changes(environment: Environment, txn: lmdb.Transaction[bytes], changes: Changes) -> None:
+    """Put and remove what *changes* says."""
+    if changes.puts:
+        txn.cursor(environment.data).putmulti(changes.puts)
+    for key in changes.removes:
+        txn.delete(key, db=environment.data)
+    if changes.index_puts:
+        entries = [(entry, b"") for entry in changes.index_puts]
+        txn.cursor(environment.index).putmulti(entries)
+    for entry in changes.index_removes:
+        txn.delete(entry, db=environment.index)
+
+
+def build_generation(
+    directory: PartitionDirectory,
+    store: StoreId,
+    plans: Iterator[Plan],
+    files: Files,
+    open_changelog: OpenChangelog,
+    wants_map: bool,
+    map_bytes: int,
+) -> None:
+    """Build a new generation by the first of *plans* that works, and make it the one that counts.
+
+    The lock of *directory* must be held.
+
+    Raises:
+        CorruptCheckpointError: there is no way that works.
+        StorageRefusedError: there is no room, or the storage cannot be read.
+    """
+    failed: CorruptCheckpointError | None = None
+    for plan in plans:
+        temp = directory.new_temp()
+        try:
+            environment = create_environment(temp, wants_map, map_bytes)
+            try:
+                reference = _build(_Loader(environment), store, plan, files, open_changelog)
+            finally:
+                environment.env.close()
+            directory.publish(temp, reference.version, environment.is_mapped)
+        except _DamagedSnapshotError as error:
+            failed = error.cause
+            _log.warning(
+                "snapshot fallback: %s; going on with an older one and more changelogs", failed
+            )
+        except CorruptCheckpointError as error:
+            raise error from failed
+        else:
+            return
+        finally:
+            delete_tree(temp)
+    raise failed or AssertionError("there was no plan")
+
+
+class _DamagedSnapshotError(Exception):
+    def __init__(self, cause: CorruptCheckpointError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class _Loader:
+    """Loads into an environment that nobody else sees; its map grows as it must."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+
+    def run(self, work: Callable[[lmdb.Transaction[bytes]], None]) -> None:
+        """Do *work* in a transaction, again when the map was full."""
+        while True:
+            try:
+                with (
+                    translating("build", self.environment.path),
+                    self.environment.env.begin(write=True) as txn,
+                ):
+                    work(txn)
+            except lmdb.MapFullError:
+                self.environment.grow()
+            else:
+                return
+
+    def load(self, parts: Iterable[Changes], file: str, put: _Put) -> None:
+        """Load the parts of a file, and require the number of keys that it says.
+
+        Each part has a transaction of its own: memory stays small, and growing repeats little.
+        """
+        environment, count = self.environment, 0
+        for part in parts:
+            try:
+                self.run(functools.partial(put, environment, changes=part))
+            except ValueError as error:
+                raise CorruptCheckpointError(file, str(error), "keys in order", RESTORE) from error
+            count = part.count
+        with environment.env.begin(db=environment.data) as txn:
+            found = txn.stat(environment.data)["entries"]
+        if found != count:
+            raise CorruptCheckpointError(file, f"leads to {found} keys", f"{count} keys", RESTORE)
+
+
+class _Put(Protocol):
+    def __call__(
+        self, environment: Environment, txn: lmdb.Transaction[bytes], changes: Changes
+    ) -> None: ...
+
+
+def _build(
+    loader: _Loader, store: StoreId, plan: Plan, files: Files, open_changelog: OpenChangelog
+) -> Reference:
+    progress = Progress(plan.start)
+    if plan.start != EMPTY:
+        progress = _load_snapshot(loader, store, plan.start, files)
+    for reference in plan.changelogs:
+        changelog = open_changelog(reference)
+        file = location(files, file_name(store, reference, StoredKind.CHANGES))
+        loader.load(changelog.parts, file, put_changes)
+        header = changelog.header
+        progress = progress.after(reference, header.codec, changelog.totals.size_bytes)
+
+    def finish(txn: lmdb.Transaction[bytes]) -> None:
+        write_store(loader.environment, txn, store)
+        write_progress(loader.environment, txn, progress)
+
+    loader.run(finish)
+    return progress.reference
+
+
+def _load_snapshot(loader: _Loader, store: StoreId, reference: Reference, files: Files) -> Progress:
+    file = location(files, file_name(store, reference, StoredKind.SNAPSHOT))
+    try:
+        snapshot = read_snapshot(files, store, reference)
+        loader.load(snapshot.parts, file, _append)
+    except CorruptCheckpointError as error:
+        raise _DamagedSnapshotError(error) from error
+    codec, size_bytes = snapshot.header.codec, snapshot.totals.size_bytes
+    return Progress(reference, codec, snapshot=reference, snapshot_bytes=size_bytes)
+
+
+def _append(environment: Environment, txn: lmdb.Transaction[bytes], changes: Changes) -> None:
+    """Put the next part of a snapshot at the end."""
+    entries = [(entry, b"") for entry in changes.index_puts]
+    for database, items in ((environment.data, changes.puts), (environment.index, entries)):
+        if items:
+            consumed, added = txn.cursor(database).putmulti(items, append=True)
+            if added != consumed:
+                raise ValueError(f"has {consumed - added} keys out of order")
