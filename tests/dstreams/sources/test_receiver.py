@@ -46,7 +46,7 @@ class Reading:
 
     def start(self) -> None:
         self.reader.start()
-        wait_for(self.receiver.isStarted)
+        wait_for(lambda: self.events and self.receiver.calls)
 
     def plan(self, batch_time_ms: int) -> list[Any]:
         """The records that a batch has."""
@@ -324,7 +324,7 @@ def test_a_receiver_that_ends_with_an_error_is_no_secret(read: Read) -> None:
     assert "receiverStream(Calls) stopped for good: no licence" in str(error)
     other = read()
     other.receiver.stop("done")
-    wait_for(lambda: isinstance(other.events[-1], ReceiverStopped))
+    wait_for(lambda: other.events[-1:] and isinstance(other.events[-1], ReceiverStopped))
     assert other.surroundings.errors == []
 
 

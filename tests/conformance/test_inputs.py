@@ -1,0 +1,382 @@
+"""Section 6.9: receivers, and what a graceful stop owes them (6.8, X-9; 6.4, M-7)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import RDD, SparkContext
+
+from dstreams import (
+    InvalidStreamError,
+    Receiver,
+    Settings,
+    StreamingContext,
+    StreamingContextState,
+    StreamingListener,
+)
+from dstreams.testing import ManualClock
+from tests.support.waiting import wait_for
+
+MakeContext = Callable[..., StreamingContext]
+
+both_places = pytest.mark.parametrize("runOn", ["driver", "executor"])
+
+
+@pytest.fixture
+def make_ssc(sc: SparkContext) -> Iterator[MakeContext]:
+    """Make contexts, and stop them when the test ends."""
+    contexts: list[StreamingContext] = []
+
+    def make(
+        batch_duration: float = 0.2, clock: ManualClock | None = None, **settings: Any
+    ) -> StreamingContext:
+        settings = {"block_interval_ms": 50, "receiver_restart_delay_ms": 10, **settings}
+        ssc = StreamingContext(sc, batch_duration, clock=clock, settings=Settings(**settings))
+        contexts.append(ssc)
+        return ssc
+
+    yield make
+    for ssc in contexts:
+        ssc.stop(stopSparkContext=False)
+
+
+def collected(stream: Any) -> list[Any]:
+    """All records of a stream, as they come."""
+    seen: list[Any] = []
+    stream.foreachRDD(lambda rdd: seen.extend(rdd.collect()))
+    return seen
+
+
+class Threads(Receiver):
+    """Stores with several threads until each has stored its records."""
+
+    def __init__(self, threads: int, records: int) -> None:
+        super().__init__()
+        self.shape = (threads, records)
+
+    def onStart(self) -> None:
+        threads, records = self.shape
+        self.threads = [
+            threading.Thread(target=self.send, args=(thread, records), daemon=True)
+            for thread in range(threads)
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def onStop(self) -> None:
+        for thread in self.threads:
+            thread.join(30)
+
+    def send(self, thread: int, records: int) -> None:
+        for record in range(records):
+            self.store((thread, record))
+
+
+@both_places
+def test_i_9_many_threads(make_ssc: MakeContext, runOn: Any) -> None:
+    """Ten threads store a thousand records each: all arrive, once, those of a thread in order."""
+    ssc = make_ssc()
+    seen = collected(ssc.receiverStream(Threads(10, 1000), runOn=runOn))
+    ssc.start()
+    wait_for(lambda: len(seen) >= 10_000, 60)
+    ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    assert len(seen) == 10_000
+    for thread in range(10):
+        assert [record for of, record in seen if of == thread] == list(range(1000))
+
+
+def test_i_10_ids_are_numbers_by_creation(make_ssc: MakeContext) -> None:
+    """Of all input streams together; a receiver knows its own."""
+    ssc = make_ssc()
+    receivers = [Threads(1, 1), Threads(1, 1)]
+    streams = [
+        ssc.receiverStream(receivers[0]),
+        ssc.queueStream([]),
+        ssc.receiverStream(receivers[1], runOn="driver"),
+    ]
+    assert [stream._node.stream_id for stream in streams] == [0, 1, 2]
+    assert [receiver.streamId for receiver in receivers] == [0, 2]
+
+
+class Troubled(Receiver):
+    """Reports an error, restarts once, and stops for good."""
+
+    def onStart(self) -> None:
+        self.starts = getattr(self, "starts", 0) + 1
+        if self.starts == 1:
+            self.reportError("a bad record", ValueError("x"))
+            self.restart("connection lost", OSError("reset"))
+        else:
+            self.stop("no more data")
+
+    def onStop(self) -> None:
+        pass
+
+
+class Notes(StreamingListener):
+    """Notes what it is told of receivers."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, bool, str]] = []
+        self.infos: list[Any] = []
+
+    def note(self, kind: str, info: Any) -> None:
+        self.infos.append(info)
+        self.seen.append((kind, info.active(), info.lastErrorMessage()))
+
+    def onReceiverStarted(self, receiverStarted: Any) -> None:
+        self.note("started", receiverStarted.receiverInfo())
+
+    def onReceiverError(self, receiverError: Any) -> None:
+        self.note("error", receiverError.receiverInfo())
+
+    def onReceiverStopped(self, receiverStopped: Any) -> None:
+        self.note("stopped", receiverStopped.receiverInfo())
+
+
+@both_places
+def test_i_11_what_becomes_of_a_receiver_is_told(make_ssc: MakeContext, runOn: Any) -> None:
+    """Started, error, restarted, stopped: each with its message, and whether it is active."""
+    ssc = make_ssc()
+    collected(ssc.receiverStream(Troubled(), runOn=runOn))
+    notes = Notes()
+    ssc.addStreamingListener(notes)
+    ssc.start()
+    wait_for(lambda: len(notes.seen) == 5, 60)
+    assert notes.seen == [
+        ("started", True, ""),
+        ("error", True, "a bad record"),
+        ("stopped", False, "connection lost"),
+        ("started", True, "connection lost"),
+        ("stopped", False, "no more data"),
+    ]
+    assert {(info.streamId(), info.name()) for info in notes.infos} == {
+        (0, "receiverStream(Troubled)")
+    }
+    assert "ValueError: x" in notes.infos[1].lastError()
+    assert notes.infos[1].lastErrorTime() > 0
+    assert notes.infos[1].executorId() == "driver"
+    assert ssc.awaitTerminationOrTimeout(0) is False
+
+
+class Endless(Receiver):
+    """Stores numbers as fast as it may."""
+
+    def onStart(self) -> None:
+        self.stored = 0
+        self.thread = threading.Thread(target=self.send, daemon=True)
+        self.thread.start()
+
+    def onStop(self) -> None:
+        self.thread.join(30)
+
+    def send(self) -> None:
+        while not self.isStopped():
+            self.store(self.stored)
+            self.stored += 1
+
+
+def test_i_12_the_rate_is_limited_from_the_first_batch_on(make_ssc: MakeContext) -> None:
+    """A hundred records a second: about as many in each batch of a second, none over."""
+    clock = ManualClock()
+    ssc = make_ssc(1, clock, receiver_max_rate=100, block_interval_ms=200)
+    receiver = Endless()
+    counts: list[int] = []
+    ssc.receiverStream(receiver, runOn="driver").foreachRDD(lambda rdd: counts.append(rdd.count()))
+    ssc.start()
+    for passed_ms in range(0, 5000, 20):
+        wait_for(lambda due=passed_ms // 10: receiver.stored >= due)  # type: ignore[misc]
+        clock.advance(20)
+    wait_for(lambda: len(counts) == 5)
+    assert all(80 <= count <= 121 for count in counts[1:])
+    assert 60 <= counts[0] <= 121
+    assert 440 <= sum(counts) <= 501
+
+
+class Told(Receiver):
+    """Stores numbers; the last record, which onStop stores, says how many there were."""
+
+    def __init__(self, pause_s: float = 0.0, last_words: int = 0) -> None:
+        super().__init__()
+        self.pause_s = pause_s
+        self.last_words = last_words
+
+    def onStart(self) -> None:
+        self.stored = 0
+        self.ending = threading.Event()
+        self.thread = threading.Thread(target=self.send, daemon=True)
+        self.thread.start()
+
+    def onStop(self) -> None:
+        self.ending.set()
+        self.thread.join(30)
+        for _ in range(self.last_words):
+            threading.Event().wait(0.01)
+            self.send_one()
+        self.store(f"stored {self.stored}")
+
+    def send(self) -> None:
+        while not self.isStopped():
+            self.send_one()
+            self.ending.wait(self.pause_s)
+
+    def send_one(self) -> None:
+        self.store(self.stored)
+        self.stored += 1
+
+
+@both_places
+@pytest.mark.parametrize(
+    ("pause_s", "last_words", "job_s"),
+    [
+        pytest.param(0.0002, 0, 0, id="fast receiver"),
+        pytest.param(0.05, 60, 0, id="slow receiver"),
+        pytest.param(0.001, 0, 0.6, id="long jobs"),
+    ],
+)
+def test_x_9_a_graceful_stop_processes_all(
+    make_ssc: MakeContext, runOn: Any, pause_s: float, last_words: int, job_s: float
+) -> None:
+    """All that was received, also what a receiver stores while it ends, and with a backlog."""
+    ssc = make_ssc(graceful_stop_timeout_ms=60_000)
+    seen: list[Any] = []
+
+    def process(rdd: RDD[Any]) -> None:
+        threading.Event().wait(job_s)
+        seen.extend(rdd.collect())
+
+    ssc.receiverStream(Told(pause_s, last_words), runOn=runOn).foreachRDD(process)
+    ssc.start()
+    wait_for(lambda: len(seen) > 20, 60)
+    ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    *numbers, last = seen
+    assert last == f"stored {len(numbers)}"
+    assert numbers == list(range(len(numbers)))
+
+
+class Acknowledging(Receiver):
+    """Stores blocks, and writes down what it may acknowledge, as a reliable receiver does."""
+
+    def __init__(self, acknowledged: Path) -> None:
+        super().__init__()
+        self.acknowledged = acknowledged
+
+    def onStart(self) -> None:
+        self.thread = threading.Thread(target=self.send, daemon=True)
+        self.thread.start()
+
+    def onStop(self) -> None:
+        self.thread.join(30)
+
+    def send(self) -> None:
+        number = 0
+        while not self.isStopped():
+            self.storeAll([(os.getpid(), number)])
+            with self.acknowledged.open("a") as file:
+                file.write(f"{os.getpid()} {number}\n")
+            number += 1
+
+
+@pytest.mark.parametrize("log", [False, True], ids=["memory", "write-ahead log"])
+def test_a_killed_receiver_is_started_again(
+    make_ssc: MakeContext, tmp_path: Path, log: bool
+) -> None:
+    """kill -9 of its worker: another one receives, and nothing that was acknowledged is lost."""
+    ssc = make_ssc(receiver_write_ahead_log=log)
+    ssc.checkpoint(str(tmp_path / "checkpoint"))
+    seen = collected(ssc.receiverStream(Acknowledging(tmp_path / "acknowledged")))
+    notes = Notes()
+    ssc.addStreamingListener(notes)
+    ssc.start()
+    killed: set[int] = set()
+    for _ in range(2):
+        wait_for(lambda: {pid for pid, _ in list(seen)} - killed, 60)
+        for pid in {pid for pid, _ in list(seen)} - killed:
+            killed.add(pid)
+            os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: {pid for pid, _ in list(seen)} - killed, 60)
+    ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    lines = (tmp_path / "acknowledged").read_text().splitlines()
+    acknowledged = Counter(tuple(map(int, line.split())) for line in lines)
+    assert not acknowledged - Counter(seen)
+    assert max(Counter(seen).values()) == 1
+    assert [kind for kind, _, _ in notes.seen].count("started") >= 3
+    lost = [message for kind, active, message in notes.seen if kind == "stopped" and not active]
+    assert "its connection was lost: the task or the executor has ended" in lost
+    files = [path for path in (tmp_path / "checkpoint").rglob("*.block") if path.is_file()]
+    assert len(files) <= len(seen) * log
+
+
+def test_blocks_are_on_disk_before_their_batch(make_ssc: MakeContext, tmp_path: Path) -> None:
+    """With the log, a batch that runs finds its record; when it is done, its blocks are gone."""
+    ssc = make_ssc(receiver_write_ahead_log=True)
+    ssc.checkpoint(str(tmp_path))
+    records: list[int] = []
+    seen: list[Any] = []
+
+    def process(rdd: RDD[Any]) -> None:
+        records.append(len(list(tmp_path.rglob("*.batch"))))
+        seen.extend(rdd.collect())
+
+    ssc.receiverStream(Threads(1, 100), runOn="driver").foreachRDD(process)
+    ssc.start()
+    wait_for(lambda: len(seen) == 100, 60)
+    wait_for(lambda: not list(tmp_path.rglob("*.block")))
+    assert max(records) >= 1
+
+
+def test_m_7_old_rdds_of_a_receiver_stream_are_unpersisted(
+    sc: SparkContext, make_ssc: MakeContext
+) -> None:
+    """The newest RDD is persisted, the ones before it are gone from memory."""
+    clock = ManualClock()
+    ssc = make_ssc(1, clock)
+    receiver = Endless()
+    mapped = ssc.receiverStream(receiver, runOn="driver").map(lambda number: number + 1).cache()
+    ids: list[int] = []
+
+    def note(rdd: RDD[Any]) -> None:
+        rdd.count()
+        ids.append(rdd.id())
+
+    mapped.foreachRDD(note)
+    ssc.start()
+    for batch in range(1, 5):
+        clock.advance(1000)
+        wait_for(lambda batch=batch: len(ids) == batch)  # type: ignore[misc]
+    wait_for(lambda: not set(ids[:-2]) & set(map(int, sc._jsc.getPersistentRDDs().keySet())))
+    assert ids[-1] in set(map(int, sc._jsc.getPersistentRDDs().keySet()))
+
+
+def test_receivers_leave_a_core_for_batches(make_ssc: MakeContext) -> None:
+    """Two on executors do not fit into two threads: start says so, and nothing is left running."""
+    ssc = make_ssc()
+    for _ in range(2):
+        collected(ssc.receiverStream(Threads(1, 1)))
+    with pytest.raises(InvalidStreamError, match=r"local\[2,4\] runs 2 tasks .* use local\[3\]"):
+        ssc.start()
+    assert ssc.getState() is StreamingContextState.STOPPED
+    again = make_ssc()
+    seen = collected(again.receiverStream(Threads(1, 1)))
+    again.start()
+    wait_for(lambda: seen == [(0, 0)], 60)
+
+
+def test_a_stop_that_is_not_graceful_is_quick(make_ssc: MakeContext) -> None:
+    """A receiver that never stops to store, and a full buffer, hold nobody up."""
+    ssc = make_ssc(60, receiver_max_buffer_bytes=1000)
+    for place in ("driver", "executor"):
+        collected(ssc.receiverStream(Endless(), runOn=place))  # type: ignore[arg-type]
+    ssc.start()
+    stopping = threading.Thread(target=lambda: ssc.stop(stopSparkContext=False), daemon=True)
+    stopping.start()
+    stopping.join(30)
+    assert not stopping.is_alive()
+    wait_for(lambda: not [t for t in threading.enumerate() if "receiverStream" in t.name])
