@@ -28,8 +28,11 @@ class KeyedStore(Protocol):
         """Remove *key*; that there is none is fine."""
         ...
 
-    def due(self, until_ms: int) -> Iterator[Any]:
-        """Iterate over the keys that are due before *until_ms*, whatever is changed meanwhile."""
+    def due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
+        """Iterate over (key, value, when it is due) of what is due before *until_ms*.
+
+        What is put or removed meanwhile does not disturb it; each key comes once.
+        """
         ...
 
 
@@ -64,7 +67,9 @@ class GroupStateManager:
 
     def get_state(self, store: KeyedStore, key: Any) -> StateData:
         """Return what the store has for *key*."""
-        row = store.get(key)
+        return self._data(key, store.get(key))
+
+    def _data(self, key: Any, row: Any) -> StateData:
         if row is None:
             return StateData(key, None, NO_TIMESTAMP)
         return StateData(key, row[0], row[1] if self.has_timeouts else NO_TIMESTAMP)
@@ -83,8 +88,8 @@ class GroupStateManager:
 
     def due_states(self, store: KeyedStore, threshold_ms: int) -> Iterator[StateData]:
         """Iterate over what is due: the timer is before *threshold_ms*, not equal to it."""
-        for key in store.due(threshold_ms):
-            data = self.get_state(store, key)
+        for key, row, _ in store.due(threshold_ms):
+            data = self._data(key, row)
             if data.timeout_ms != NO_TIMESTAMP and data.timeout_ms < threshold_ms:
                 yield data
 
@@ -98,8 +103,8 @@ class GroupStateManagerV1(GroupStateManager):
 
     version = 1
 
-    def get_state(self, store: KeyedStore, key: Any) -> StateData:
-        data = super().get_state(store, key)
+    def _data(self, key: Any, row: Any) -> StateData:
+        data = super()._data(key, row)
         return data._replace(state=None) if _is_all_none(data.state) else data
 
     def put_state(self, store: KeyedStore, key: Any, state: Any, timeout_ms: int) -> None:

@@ -103,8 +103,8 @@ class RecordProcessor:
         if self.idle_ms is None:
             return
         time = batch_datetime(self.batch_time_ms)
-        for key in self.store.due(self.batch_time_ms):
-            state = State(self.store.get(key)[0], is_timing_out=True)
+        for key, (value, _), _ in self.store.due(self.batch_time_ms):
+            state = State(value, is_timing_out=True)
             emitted = self.func(time, key, None, state)
             self.store.remove(key)
             self.metrics.numRemovedStateRows += 1

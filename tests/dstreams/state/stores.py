@@ -29,6 +29,7 @@ class DictStore:
         self.rows.pop(key, None)
         self.timeouts.pop(key, None)
 
-    def due(self, until_ms: int) -> Iterator[Any]:
+    def due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
         due = [key for key, time_ms in self.timeouts.items() if time_ms < until_ms]
-        yield from sorted(due, key=self.timeouts.__getitem__)
+        for key in sorted(due, key=self.timeouts.__getitem__):
+            yield key, self.rows[key], self.timeouts[key]
