@@ -69,9 +69,15 @@ class FileInputMethods:
     ) -> DStream[Any]:
         """Create a stream of what is in the files that appear in *directory*.
 
-        >>> ssc.fileStream("/data/in", lambda path: path.endswith(".csv"), newFilesOnly=False)
-        >>> ssc.fileStream("/data/in", read="binaryFiles", maxFileAge=math.inf)
-        >>> ssc.fileStream("/data/in", read=lambda sc, paths: sc.sequenceFile(",".join(paths)))
+        >>> import math, pathlib
+        >>> csv = ssc.fileStream(directory, lambda path: path.endswith(".csv"), maxFileAge=math.inf)
+        >>> csv.foreachRDD(lambda rdd: print(rdd.collect()))
+        >>> pathlib.Path(directory).mkdir()
+        >>> for name in "a.csv", "b.txt", ".c.csv":
+        ...     _ = pathlib.Path(directory, name).write_text(f"a line of {name}")
+        >>> sum(ssc.step()[0].records.values())
+        ['a line of a.csv']
+        1
 
         Args:
             directory: as in :meth:`textFileStream`.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dstreams.errors import InvalidStreamError
-from dstreams.settings import Settings
+from dstreams.settings import UNLIMITED_MS, Settings
 
 
 def test_defaults() -> None:
@@ -45,6 +45,10 @@ def test_foreign_keys_are_ignored() -> None:
         ("spark.dstreams.maxQueuedBatches", "5", "max_queued_batches", 5),
         ("spark.streaming.fileStream.minRememberDuration", "90", "file_remember_ms", 90_000),
         ("spark.streaming.fileStream.minRememberDuration", "2min", "file_remember_ms", 120_000),
+        ("spark.dstreams.fileStream.maxFileAge", "90", "file_max_age_ms", 90_000),
+        ("spark.dstreams.fileStream.maxFileAge", "2d", "file_max_age_ms", 172_800_000),
+        ("spark.dstreams.fileStream.maxFileAge", "unlimited", "file_max_age_ms", UNLIMITED_MS),
+        ("spark.dstreams.fileStream.maxFilesPerBatch", "50", "max_files_per_batch", 50),
         ("spark.streaming.receiverRestartDelay", "100", "receiver_restart_delay_ms", 100),
         ("spark.streaming.receiver.maxRate", "100", "receiver_max_rate", 100),
         ("spark.streaming.receiver.maxRate", "0", "receiver_max_rate", None),
