@@ -32,6 +32,7 @@ REVEALED = {
     "lines": "DStream[str]",
     "ssc.socketTextStream('host', 1)": "DStream[str]",
     "ssc.queueStream([[1, 2], None, [3]])": "DStream[int]",
+    "ssc.rateStream(5).map(lambda row: row[1])": "DStream[int]",
     "lines.flatMap(str.split)": "DStream[str]",
     "lines.map(len).filter(bool)": "DStream[int]",
     "numbers.glom()": "DStream[list[int]]",
