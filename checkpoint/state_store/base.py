@@ -21,8 +21,9 @@ class Changes:
     Args:
         puts: pairs (key, record).
         removes: keys; each of them was in the base.
-        index_puts: entries for the timeout index; each begins with its time.
-        index_removes: entries that leave the timeout index.
+        index_puts: entries for the timeout index, eight bytes of time and a key; some of them may
+            be there already.
+        index_removes: entries that leave the timeout index; some may not be there.
         count: keys of the store after all changes of the commit.
     """
 

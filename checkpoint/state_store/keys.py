@@ -35,7 +35,7 @@ import dataclasses
 import hashlib
 import math
 import struct
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
 from fractions import Fraction
@@ -62,6 +62,8 @@ _U32 = struct.Struct(">I")
 _SIGN = 1 << 63
 _ALL = (1 << 64) - 1
 _MAX_EXPONENT = MAX_KEY_BYTES * 2
+_UTC = timezone.utc
+_EXACT = frozenset({str, int, bytes, type(None), UUID, timedelta, date})
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -309,3 +311,24 @@ def _generated_in(kind: type, method: str) -> Any:
     code = getattr(vars(owner)[method], "__code__", None)
     made = getattr(code, "co_filename", "") == "<string>"  # what dataclasses makes has no file
     return owner if made and "__dataclass_params__" in vars(owner) else None
+
+
+def comes_back(key: Any) -> bool:
+    """Whether decoding gives *key* itself, not only a key that equals it."""
+    kind: Any = type(key)
+    if kind in _EXACT:
+        return True
+    if kind in (tuple, frozenset):
+        return all(map(comes_back, key))
+    if kind is float:
+        return not key.is_integer()
+    if kind in (datetime, time):
+        return key.fold == 0 and (key.tzinfo is None or (kind is datetime and key.tzinfo is _UTC))
+    if isinstance(key, Enum):
+        return not isinstance(key, (Number, str, bytes, tuple, frozenset, date, time, timedelta))
+    names = compared_fields(kind)
+    return (
+        names is not None
+        and len(names) == len(dataclasses.fields(key))
+        and all(comes_back(getattr(key, name)) for name in names)
+    )

@@ -1,0 +1,138 @@
+"""Contents in memory: for tests, and the model that every other implementation is compared with."""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from checkpoint.errors import CorruptCheckpointError
+from checkpoint.state_store.base import Changes, CommittedChanges
+from checkpoint.state_store.reference import EMPTY, Reference, StoreId
+
+
+@dataclass(frozen=True)
+class _Content:
+    """Everything that a store holds; never changed."""
+
+    records: Mapping[bytes, bytes]
+    index: frozenset[bytes]
+    codec: Mapping[str, str]
+
+    @cached_property
+    def keys(self) -> list[bytes]:
+        return sorted(self.records)
+
+    @cached_property
+    def entries(self) -> list[bytes]:
+        return sorted(self.index)
+
+
+_NOTHING = _Content({}, frozenset(), {})
+
+
+class MemoryBase:
+    """One content in memory."""
+
+    def __init__(self, reference: Reference, content: _Content) -> None:
+        self.reference = reference
+        self.codec = content.codec
+        self.get = content.records.get
+        self._content = content
+
+    def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Iterate over (key, record) in key order, from *start* up to before *stop*."""
+        keys, records = self._content.keys, self._content.records
+        end = len(keys) if stop is None else bisect_left(keys, stop)
+        for position in range(bisect_left(keys, start), end):
+            yield keys[position], records[keys[position]]
+
+    def scan_index(self, stop: bytes | None = None) -> Iterator[bytes]:
+        """Iterate over the entries of the timeout index in order, up to before *stop*."""
+        entries = self._content.entries
+        end = len(entries) if stop is None else bisect_left(entries, stop)
+        for position in range(end):
+            yield entries[position]
+
+    def count(self) -> int:
+        """Return how many keys there are."""
+        return len(self._content.records)
+
+    def size_bytes(self) -> int:
+        """Return the bytes of all keys, records and entries."""
+        pairs = sum(len(key) + len(record) for key, record in self._content.records.items())
+        return pairs + sum(map(len, self._content.index))
+
+    def close(self) -> None:
+        """Give the content back, which is nothing to do."""
+
+
+class MemoryBases:
+    """Contents in memory. Every content stays until it is forgotten, and each is a whole copy."""
+
+    def __init__(self) -> None:
+        self._contents: dict[tuple[StoreId, Reference], _Content] = {}
+        self._attempts = 0
+
+    def open(self, store: StoreId, reference: Reference) -> MemoryBase:
+        """Open one content.
+
+        Raises:
+            CorruptCheckpointError: it was never committed, or was forgotten.
+        """
+        return MemoryBase(reference, self._content(store, reference))
+
+    def commit(
+        self,
+        store: StoreId,
+        base: Reference,
+        changes: Iterable[Changes],
+        codec: Mapping[str, str],
+    ) -> CommittedChanges:
+        """Keep a changed copy of a content under a reference that is new."""
+        before = self._content(store, base)
+        records, index = dict(before.records), set(before.index)
+        digest = hashlib.blake2b(digest_size=16)
+        size_bytes = count = 0
+        for part in changes:
+            records.update(part.puts)
+            for key in part.removes:
+                del records[key]
+            index.difference_update(part.index_removes)
+            index.update(part.index_puts)
+            written = repr((part.puts, part.removes, part.index_puts, part.index_removes))
+            digest.update(written.encode())
+            size_bytes += len(written)
+            count = part.count
+        if count != len(records):
+            raise ValueError(f"changes of {count} keys make a store of {len(records)} keys")
+        self._attempts += 1
+        reference = Reference(base.version + 1, f"{self._attempts:016x}")
+        self._contents[store, reference] = _Content(records, frozenset(index), dict(codec))
+        return CommittedChanges(store, base, reference, "", size_bytes, digest.hexdigest(), count)
+
+    def references(self, store: StoreId) -> list[Reference]:
+        """Return the contents of a store that are kept, by version, but the empty one."""
+        kept = [reference for owner, reference in self._contents if owner == store]
+        return sorted(kept, key=lambda reference: (reference.version, reference.uid))
+
+    def forget(self, store: StoreId, reference: Reference) -> None:
+        """Keep a content no longer."""
+        self._contents.pop((store, reference), None)
+
+    def _content(self, store: StoreId, reference: Reference) -> _Content:
+        if reference == EMPTY:
+            return _NOTHING
+        found = self._contents.get((store, reference))
+        if found is None:
+            kept = [kept.version for kept in self.references(store)]
+            raise CorruptCheckpointError(
+                f"memory of store {store.store!r} of operator {store.operator_uid!r}, partition "
+                f"{store.partition}",
+                f"does not hold version {reference.version} of attempt {reference.uid}",
+                f"one of the versions {kept}",
+                "open one that was committed there and not forgotten",
+            )
+        return found

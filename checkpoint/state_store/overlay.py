@@ -1,0 +1,37 @@
+"""Layers of changes over a base: sorted streams in which the upper one wins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+_V = TypeVar("_V")
+
+
+def overlaid(
+    below: Iterator[tuple[bytes, _V]], above: Iterator[tuple[bytes, _V]]
+) -> Iterator[tuple[bytes, _V]]:
+    """Merge two streams that are sorted by key; of a key that is in both, *above* counts."""
+    end: tuple[None, None] = (None, None)
+    key, value = next(above, end)
+    for lower in below:
+        while key is not None and key <= lower[0]:
+            yield key, value  # type: ignore[misc]
+            if key == lower[0]:
+                key, value = next(above, end)
+                break
+            key, value = next(above, end)
+        else:
+            yield lower
+    if key is not None:
+        yield key, value  # type: ignore[misc]
+        yield from above
+
+
+def entries_between(
+    changed: dict[bytes, _V], start: bytes = b"", stop: bytes | None = None
+) -> Iterator[tuple[bytes, _V]]:
+    """Return what is in *changed* now, sorted by key, from *start* up to before *stop*."""
+    keys = [key for key in changed if start <= key and (stop is None or key < stop)]
+    keys.sort()
+    return iter([(key, changed[key]) for key in keys])

@@ -1,0 +1,117 @@
+"""Records: the bytes of a value, and behind them what else belongs to its key.
+
+A record without extras is the pickle of its value and ends with a dot. One with extras is::
+
+    pickle | whole key | original key | I its length | I its length | Q timeout | Q indexed | flags
+
+of which only the parts are there that the flags name. Unpickling stops at the end of the pickle, so
+the extras cost nothing where nobody asks for them.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from checkpoint.errors import CheckpointError
+
+PLAIN_END = 0x2E  # the dot that ends every pickle
+
+_TIMEOUT, _WHOLE, _ORIGINAL = 1, 2, 4
+_KNOWN = _TIMEOUT | _WHOLE | _ORIGINAL
+_TIMES = struct.Struct("<QQ")
+_LENGTH = struct.Struct("<I")
+
+
+class DamagedRecordError(CheckpointError, ValueError):
+    """Bytes that are no record."""
+
+
+class Extras(NamedTuple):
+    """What a record holds beside its value.
+
+    Args:
+        timeout_ms: when the key is due, None for never.
+        indexed_ms: the time at which the timeout index names it, at most *timeout_ms*.
+        whole: encoding of the key, where that is cut in the key itself.
+        original: the key as it was put, encoded as a value, where decoding gives only an equal one.
+    """
+
+    timeout_ms: int | None = None
+    indexed_ms: int | None = None
+    whole: bytes | None = None
+    original: bytes | None = None
+
+
+NO_EXTRAS = Extras()
+
+
+def with_extras(value: bytes, extras: Extras) -> bytes:
+    """Return a record of an encoded value."""
+    flags = 0
+    parts, lengths = [value], []
+    for part, flag in ((extras.whole, _WHOLE), (extras.original, _ORIGINAL)):
+        if part is not None:
+            flags |= flag
+            parts.append(part)
+            lengths.append(_LENGTH.pack(len(part)))
+    parts += lengths
+    if extras.timeout_ms is not None and extras.indexed_ms is not None:
+        flags |= _TIMEOUT
+        parts.append(_TIMES.pack(extras.timeout_ms, extras.indexed_ms))
+    if not flags:
+        return value
+    parts.append(bytes((flags,)))
+    return b"".join(parts)
+
+
+def extras_of(record: bytes) -> Extras:
+    """Return what a record holds beside its value.
+
+    Raises:
+        DamagedRecordError: it is no record.
+    """
+    return NO_EXTRAS if record[-1:] == b"." else split_record(record)[1]
+
+
+def split_record(record: bytes) -> tuple[bytes, Extras]:
+    """Return the encoded value of a record, and the extras.
+
+    Raises:
+        DamagedRecordError: it is no record.
+    """
+    if record[-1:] == b".":
+        return record, NO_EXTRAS
+    try:
+        return _split(record)
+    except (struct.error, IndexError) as error:
+        raise DamagedRecordError(f"a record of {len(record)} bytes is damaged: {error}") from error
+
+
+def _split(record: bytes) -> tuple[bytes, Extras]:
+    flags, end = record[-1], len(record) - 1
+    if flags & ~_KNOWN:
+        raise struct.error(f"flags {flags:#x}, of which {_KNOWN:#x} are known")
+    timeout_ms = indexed_ms = whole = original = None
+    if flags & _TIMEOUT:
+        end -= _TIMES.size
+        timeout_ms, indexed_ms = _TIMES.unpack_from(record, _at(end))
+    lengths = []
+    for flag in (_ORIGINAL, _WHOLE):
+        if flags & flag:
+            end -= _LENGTH.size
+            lengths.append(_LENGTH.unpack_from(record, _at(end))[0])
+    if flags & _ORIGINAL:
+        original = record[_at(end - lengths[0]) : end]
+        end -= lengths[0]
+    if flags & _WHOLE:
+        whole = record[_at(end - lengths[-1]) : end]
+        end -= lengths[-1]
+    return record[:end], Extras(timeout_ms, indexed_ms, whole, original)
+
+
+def _at(position: int) -> int:
+    # Positions count from the end of a record elsewhere; here a negative one is past its beginning.
+    if position <= 0:
+        raise IndexError(f"extras are longer than the record by {1 - position} bytes")
+    return position

@@ -1,0 +1,74 @@
+"""The state store: keys and values of Python over any :class:`Bases`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from checkpoint.state_store.base import Bases
+from checkpoint.state_store.keys import KEYS_NAME
+from checkpoint.state_store.reader import Reader
+from checkpoint.state_store.reference import Reference, StoreId
+from checkpoint.state_store.values import DataValues, ValueCodec
+from checkpoint.state_store.writer import Writer
+
+SPILL_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class StateStore:
+    """State of a stream, by key: opened at one content, changed by one attempt at a time.
+
+    >>> from checkpoint.state_store.memory import MemoryBases
+    >>> from checkpoint.state_store.reference import EMPTY
+    >>> store = StateStore(MemoryBases())
+    >>> counts = StoreId("stream-1", "counts", "default", partition=0, partition_count=1)
+    >>> with store.writer(counts, EMPTY) as writer:
+    ...     writer.put("spark", 1)
+    ...     committed = writer.commit()
+    >>> with store.reader(counts, committed.reference) as reader:
+    ...     reader.get("spark"), reader.count()
+    (1, 1)
+
+    Args:
+        bases: where contents are.
+        values: codec of the values.
+        spill_bytes: changes of one writer above about this are held on disk, not in memory.
+        spill_directory: where, on a local disk. None: where the system has temporary files.
+        schema: what the values are, in words of the caller; kept beside the changes.
+    """
+
+    bases: Bases
+    values: ValueCodec = field(default_factory=DataValues)
+    spill_bytes: int = SPILL_BYTES
+    spill_directory: str | None = None
+    schema: str = ""
+
+    @property
+    def codec(self) -> Mapping[str, str]:
+        """What is written beside changes, about how they are encoded."""
+        codec = {"keys": KEYS_NAME, "values": self.values.name}
+        return {**codec, "schema": self.schema} if self.schema else codec
+
+    def reader(self, store: StoreId, reference: Reference) -> Reader:
+        """Open one content for reading.
+
+        Raises:
+            CheckpointError: it cannot be had.
+        """
+        return Reader(store, self.bases.open(store, reference), self.values)
+
+    def writer(self, store: StoreId, reference: Reference) -> Writer:
+        """Open one content for an attempt to make the next one.
+
+        Raises:
+            CheckpointError: it cannot be had.
+        """
+        return Writer(
+            store,
+            self.bases.open(store, reference),
+            self.values,
+            lambda changes: self.bases.commit(store, reference, changes, self.codec),
+            self.spill_bytes,
+            self.spill_directory,
+        )

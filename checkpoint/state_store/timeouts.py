@@ -1,0 +1,43 @@
+"""The timeout index: keys by the time at which they are due, so that no scan looks for them.
+
+An entry is eight bytes of time and the key. A key that is touched again and again would leave the
+index and enter it each time; so it enters only if it is not there or is due earlier than it is
+there. It may stand too early, then, and never too late: who walks the index looks into the record,
+and moves what is not due yet. A key is moved once for each timeout it had, not once for each touch.
+"""
+
+from __future__ import annotations
+
+import struct
+
+_TIME = struct.Struct(">Q")
+TIME_BYTES = _TIME.size
+MAX_TIME_MS = (1 << 63) - 1
+
+
+def index_entry(time_ms: int, key: bytes) -> bytes:
+    """Return the entry of an encoded key."""
+    return _TIME.pack(time_ms) + key
+
+
+def index_stop(until_ms: int) -> bytes:
+    """Return where the entries before a time end."""
+    return _TIME.pack(min(max(until_ms, 0), MAX_TIME_MS))
+
+
+def split_entry(entry: bytes) -> tuple[int, bytes]:
+    """Return time and encoded key of an entry."""
+    return _TIME.unpack_from(entry)[0], entry[TIME_BYTES:]
+
+
+def require_timeout(timeout_ms: int) -> int:
+    """Return *timeout_ms* if a key can be due then.
+
+    Raises:
+        ValueError: it is no int, or no time from 0 to 2**63 - 1 ms.
+    """
+    if type(timeout_ms) is int and 0 <= timeout_ms <= MAX_TIME_MS:
+        return timeout_ms
+    raise ValueError(
+        f"timeout of {timeout_ms!r} ms must be an int from 0 to {MAX_TIME_MS}; None is no timeout"
+    )

@@ -1,0 +1,348 @@
+"""A writer: one content, and an overlay of changes on it.
+
+Nothing below is changed before :meth:`Writer.commit` hands all changes over. The overlay is bytes,
+so what a caller does to a value after it was put changes nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from types import TracebackType
+from typing import Any
+
+from checkpoint.state_store.base import Base, Changes, CommittedChanges
+from checkpoint.state_store.keys import MAX_INLINE_BYTES, comes_back, encode_key, encode_whole
+from checkpoint.state_store.life import Life
+from checkpoint.state_store.overlay import entries_between, overlaid
+from checkpoint.state_store.protocol import WriterState
+from checkpoint.state_store.ranges import EVERYTHING, KeyRange, key_range, prefix_range
+from checkpoint.state_store.records import PLAIN_END, Extras, extras_of, split_record, with_extras
+from checkpoint.state_store.reference import Reference, StoreId
+from checkpoint.state_store.scanning import decoded, key_of
+from checkpoint.state_store.spill import Runs
+from checkpoint.state_store.timeouts import index_entry, index_stop, require_timeout, split_entry
+from checkpoint.state_store.values import MAX_VALUE_BYTES, ValueCodec
+
+CHUNK_KEYS = 50_000
+_ENTRY = b"+"  # an entry of the timeout index that is there
+_PAIR_BYTES = 200  # of memory, for a key and a record beside their own bytes
+_NO_KEY = object()
+
+
+class Writer:
+    """One content and changes to it; see :class:`checkpoint.state_store.protocol.StateWriter`."""
+
+    def __init__(
+        self,
+        store: StoreId,
+        base: Base,
+        values: ValueCodec,
+        commit: Callable[[Iterable[Changes]], CommittedChanges],
+        spill_bytes: int,
+        spill_directory: str | None,
+    ) -> None:
+        self.store = store
+        self._base = base
+        self._commit = commit
+        self._life = Life("writer", store, base.reference)
+        self._encode, self._decode = values.encoder(), values.decoder()
+        self._changed: dict[bytes, bytes | None] = {}  # None: removed
+        self._index: dict[bytes, bytes | None] = {}
+        self._runs = Runs(spill_directory)
+        self._spill_bytes = spill_bytes
+        self._room = spill_bytes
+        self._count = base.count()
+        self._below: Callable[[bytes], bytes | None] = base.get
+        # What was read last: what is got is mostly put next.
+        self._last_key: Any = _NO_KEY
+        self._last_raw = b""
+        self._last_record: bytes | None = None
+
+    @property
+    def reference(self) -> Reference:
+        """The content that was opened."""
+        return self._base.reference
+
+    @property
+    def state(self) -> WriterState:
+        """Where this writer is in its life."""
+        return WriterState(self._life.end or "open")
+
+    def get(self, key: Any) -> Any:
+        """Return the value of a key, None if there is none."""
+        record = self._record(key)
+        return None if record is None else self._decode(record)
+
+    def timeout_ms(self, key: Any) -> int | None:
+        """Return when a key is due, None if never or if it is not there."""
+        record = self._record(key)
+        return None if record is None else extras_of(record).timeout_ms
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """Iterate over (key, value), in the order of encoded keys."""
+        return self._scan(EVERYTHING)
+
+    def prefix(self, prefix: Any) -> Iterator[tuple[Any, Any]]:
+        """Iterate over the pairs whose keys begin with a text, bytes, or elements of a tuple."""
+        return self._scan(prefix_range(prefix))
+
+    def range(self, start: Any, stop: Any) -> Iterator[tuple[Any, Any]]:
+        """Iterate over the pairs with keys from *start* up to before *stop*."""
+        return self._scan(key_range(start, stop))
+
+    def due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
+        """Iterate over (key, value, timeout in ms) of the keys that are due before *until_ms*."""
+        self._life.require()
+        return self._due(until_ms)
+
+    def count(self) -> int:
+        """Return the number of keys."""
+        self._life.require()
+        return self._count
+
+    def size_bytes(self) -> int:
+        """Return about how much room the content takes, with the changes that are in memory."""
+        self._life.require()
+        return self._base.size_bytes() + self._spill_bytes - self._room
+
+    def put(self, key: Any, value: Any, timeout_ms: int | None = None) -> None:
+        """Give a key a value, and a timeout or none.
+
+        Args:
+            timeout_ms: when the key is due, in ms since the epoch. None: never, whatever it was.
+
+        Raises:
+            TypeError: the codec does not take the value.
+            ValueError: the value is None or too large, or the timeout is no time.
+        """
+        before = self._record(key)
+        if value is None:
+            raise ValueError(
+                f"value None of key {key!r:.80} must be another: None is what get returns for a "
+                "key that is not there; remove the key, or put a tuple that holds None"
+            )
+        self._put(key, self._last_raw, before, self._encode(value), timeout_ms)
+        self._last_key = _NO_KEY
+
+    def remove(self, key: Any) -> None:
+        """Remove a key and its timeout; that there is none is fine."""
+        before = self._record(key)
+        if before is not None:
+            self._remove(self._last_raw, before)
+            self._last_key = _NO_KEY
+
+    def update(self, pairs: Iterable[tuple[Any, Any]], step: Callable[[Any, Any], Any]) -> None:
+        """Get, step and put for many keys, faster than one by one.
+
+        Args:
+            pairs: (key, given).
+            step: ``(given, value or None) -> new value``, or None to remove the key. The new value
+                has no timeout. It must not change the store itself.
+        """
+        self._life.require()
+        changed, encode, decode = self._changed, self._encode, self._decode
+        for key, given in pairs:
+            raw = encode_key(key)
+            before = changed[raw] if raw in changed else self._below(raw)
+            value = step(given, None if before is None else decode(before))
+            if value is not None:
+                self._put(key, raw, before, encode(value), None)
+            elif before is not None:
+                self._remove(raw, before)
+        self._last_key = _NO_KEY
+
+    def commit(self) -> CommittedChanges:
+        """Write the changes, durably, and end this writer.
+
+        Raises:
+            CheckpointError: they were not, or perhaps not, written. The writer is aborted.
+        """
+        self._life.require()
+        end = "aborted"
+        try:
+            committed = self._commit(self._changes())
+            end = "committed"
+        finally:
+            self._end(end)
+        return committed
+
+    def abort(self) -> None:
+        """Drop all changes and end this writer, if it has not come to its end."""
+        if self._life.is_open:
+            self._end("aborted")
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.abort()
+
+    def _end(self, end: str) -> None:
+        self._life.finish(end)
+        self._changed.clear()
+        self._index.clear()
+        self._last_key, self._last_record = _NO_KEY, None
+        try:
+            self._runs.close()
+        finally:
+            self._base.close()
+
+    def _record(self, key: Any) -> bytes | None:
+        """Return the record of a key, and remember it with its encoding."""
+        if not self._life.is_open:
+            self._life.require()
+        if key is self._last_key:
+            return self._last_record
+        raw = encode_key(key)
+        changed = self._changed
+        record = changed[raw] if raw in changed else self._below(raw)
+        self._last_key, self._last_raw, self._last_record = key, raw, record
+        return record
+
+    def _put(
+        self, key: Any, raw: bytes, before: bytes | None, value: bytes, timeout_ms: int | None
+    ) -> None:
+        if len(value) > MAX_VALUE_BYTES:
+            raise ValueError(
+                f"value of key {key!r:.80} of {len(value)} bytes must be at most {MAX_VALUE_BYTES} "
+                "bytes when encoded; split it over several keys"
+            )
+        kind = type(key)
+        if (
+            timeout_ms is not None
+            or (kind is not str and kind is not int)
+            or len(raw) > MAX_INLINE_BYTES
+            or (before is not None and before[-1] != PLAIN_END)
+        ):
+            value = self._with_extras(key, raw, before, value, timeout_ms)
+        if before is None:
+            self._count += 1
+        self._changed[raw] = value
+        self._room -= len(value) + _PAIR_BYTES
+        if self._room < 0:
+            self._spill()
+
+    def _with_extras(
+        self, key: Any, raw: bytes, before: bytes | None, value: bytes, timeout_ms: int | None
+    ) -> bytes:
+        """Return the record of a value that needs more than itself, and bring the index to it."""
+        stood_ms = None if before is None else extras_of(before).indexed_ms
+        indexed_ms = stood_ms
+        if timeout_ms is None:
+            indexed_ms = None
+        elif stood_ms is None or stood_ms > require_timeout(timeout_ms):
+            indexed_ms = require_timeout(timeout_ms)
+        if indexed_ms != stood_ms:
+            self._move(raw, stood_ms, indexed_ms)
+        whole = encode_whole(key) if len(raw) > MAX_INLINE_BYTES else None
+        original = None if comes_back(key) else self._original(key)
+        return with_extras(value, Extras(timeout_ms, indexed_ms, whole, original))
+
+    def _original(self, key: Any) -> bytes | None:
+        try:
+            return self._encode(key)
+        except TypeError:  # no plain data, as a named tuple; the tuple that it equals will do
+            return None
+
+    def _remove(self, raw: bytes, before: bytes) -> None:
+        self._count -= 1
+        self._changed[raw] = None
+        if before[-1] != PLAIN_END:
+            stood_ms = extras_of(before).indexed_ms
+            if stood_ms is not None:
+                self._move(raw, stood_ms, None)
+        self._room -= _PAIR_BYTES
+        if self._room < 0:
+            self._spill()
+
+    def _move(self, raw: bytes, from_ms: int | None, to_ms: int | None) -> None:
+        for time_ms, present in ((from_ms, None), (to_ms, _ENTRY)):
+            if time_ms is not None:
+                self._index[index_entry(time_ms, raw)] = present
+                self._room -= _PAIR_BYTES
+
+    def _spill(self) -> None:
+        self._runs.add(self._changed, self._index)
+        self._changed.clear()
+        self._index.clear()
+        self._room = self._spill_bytes
+        self._below = self._spilled_or_below
+
+    def _spilled_or_below(self, raw: bytes) -> bytes | None:
+        spilled = self._runs.get(raw)
+        return self._base.get(raw) if spilled is None else spilled or None
+
+    def _scan(self, wanted: KeyRange) -> Iterator[tuple[Any, Any]]:
+        self._life.require()
+        return decoded(self._stream(wanted), wanted, self._decode, self._life)
+
+    def _stream(self, wanted: KeyRange) -> Iterator[tuple[bytes, bytes | None]]:
+        start, stop = wanted.first, wanted.last
+        base: Iterator[tuple[bytes, bytes | None]] = self._base.scan(start, stop)
+        yield from overlaid(base, self._own(start, stop)) if self._has_changes() else base
+
+    def _has_changes(self) -> bool:
+        return bool(self._changed or self._index or len(self._runs))
+
+    def _own(
+        self, start: bytes = b"", stop: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes | None]]:
+        in_memory = entries_between(self._changed, start, stop)
+        return overlaid(self._runs.scan(start, stop), in_memory) if len(self._runs) else in_memory
+
+    def _own_index(self, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes | None]]:
+        in_memory = entries_between(self._index, b"", stop)
+        return overlaid(self._runs.scan_index(stop), in_memory) if len(self._runs) else in_memory
+
+    def _due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
+        self._life.require()
+        stop = index_stop(until_ms)
+        base = ((entry, _ENTRY) for entry in self._base.scan_index(stop))
+        for entry, present in overlaid(base, self._own_index(stop)):
+            if present is None:
+                continue
+            indexed_ms, raw = split_entry(entry)
+            record = self._changed[raw] if raw in self._changed else self._below(raw)
+            if record is None:
+                continue
+            value, extras = split_record(record)
+            timeout_ms = extras.timeout_ms
+            if extras.indexed_ms != indexed_ms or timeout_ms is None:
+                continue  # put anew since this iteration began
+            if timeout_ms >= until_ms:
+                self._move(raw, indexed_ms, timeout_ms)
+                moved = with_extras(value, extras._replace(indexed_ms=timeout_ms))
+                self._changed[raw] = moved
+                self._last_key = _NO_KEY
+                self._room -= len(moved) + _PAIR_BYTES
+                continue
+            yield key_of(raw, record, self._decode), self._decode(record), timeout_ms
+            self._life.require()
+
+    def _changes(self) -> Iterator[Changes]:
+        """Yield all changes in parts, each of a bounded number of keys."""
+        own, index = self._own(), self._own_index()
+        is_first = True
+        while True:
+            part = list(islice(own, CHUNK_KEYS))
+            entries = list(islice(index, CHUNK_KEYS))
+            if not (part or entries or is_first):
+                return
+            is_first = False
+            yield Changes(
+                puts=[pair for pair in part if pair[1] is not None],  # type: ignore[misc]
+                removes=[
+                    raw
+                    for raw, record in part
+                    if record is None and self._base.get(raw) is not None
+                ],
+                index_puts=[entry for entry, present in entries if present is not None],
+                index_removes=[entry for entry, present in entries if present is None],
+                count=self._count,
+            )
