@@ -233,8 +233,10 @@ class Engine:
     def write_state(self, node: Node, time_ms: int) -> DurableCopy | None:
         """Make the RDD of *node* and, when a copy is due, compute and write it; None for no copy.
 
-        A copy that could not be made or committed stays due in the next batch.
+        A copy that could not be made or committed stays due in the next batch of the stream.
         """
+        if not self.plan.fires(node, time_ms):
+            return None
         if self.plan.checkpoint_due(node, time_ms):
             self._overdue.add(node)
         rdd = self.history.at(node, time_ms)
