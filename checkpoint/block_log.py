@@ -93,6 +93,8 @@ class BlockRef:
 class BlockLog:
     """The received blocks of one input stream among *files*.
 
+    A driver that takes over from another one begins the next epoch: see :meth:`last_epoch`.
+
     Args:
         files: where they are.
         stream_id: id of the stream that the input belongs to, the same over all its restarts.
@@ -148,6 +150,12 @@ class BlockLog:
             file = location(self.files, ref.name)
             raise CorruptCheckpointError(file, f"is {found}", f"{ref}, as recorded", RESTORE)
         return payload
+
+    def last_epoch(self) -> int:
+        """The highest epoch of a block, on disk or in a record; 0 without any."""
+        recorded = (ref.name for time_ms in self.times() for ref in self.read_batch(time_ms))
+        names = {*self.blocks(), *recorded}
+        return max((identity[0] for identity in map(_identity, names) if identity), default=0)
 
     def blocks(self) -> list[str]:
         """Names of all blocks on disk, in the order in which they were received."""

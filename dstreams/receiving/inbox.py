@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -63,6 +63,13 @@ class BlockInbox:
                 self._waiting_bytes -= size
                 self._changed.notify_all()
             raise
+
+    def restore(self, blocks: Iterable[ReceivedBlock]) -> None:
+        """Take blocks that an earlier run has written, before all others."""
+        with self._changed:
+            for block in blocks:
+                self._blocks.append(block)
+                self._waiting_bytes += len(block.payload)
 
     def peek(self, records: float | None = None) -> list[ReceivedBlock]:
         """Return the blocks for a batch, and leave them; :meth:`take` removes them.

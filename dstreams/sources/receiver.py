@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pyspark import RDD
 
-from checkpoint import BlockLog
+from checkpoint import BlockLog, BlockRef
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.events import ReceiverError, ReceiverInfo, ReceiverStarted, ReceiverStopped
 from dstreams.receiving.blocks import ReceivedBlock, decode_records
@@ -31,8 +32,6 @@ _STOP_SHARE = 0.75
 # A batch below this is one task: a second one costs more than it saves.
 _PARTITION_BYTES = 16 << 10
 
-_EPOCH = 1
-
 
 @dataclass(frozen=True, eq=False)
 class ReceiverSource:
@@ -44,7 +43,8 @@ class ReceiverSource:
 
     Without a write-ahead log, what was received and not processed is lost when the driver dies.
     With one, a block is on disk before :meth:`Receiver.storeAll` returns, and so is the record of
-    the blocks of a batch before the batch runs.
+    the blocks of a batch before the batch runs. A run that finds them there, of a run before it,
+    plans the batches of that run as they were, and has the blocks without a batch in its first.
 
     Args:
         receiver: the receiver.
@@ -101,6 +101,9 @@ class ReceiverReader:
         return ExecutorHost(*common, environment.spark, receiving)
 
     def start(self) -> None:
+        if self._log is not None:
+            refs = self._log.unallocated()
+            self._inbox.restore(_read_block(self._log, ref) for ref in refs)
         self._host.start()
 
     def update_rate(self, records_per_second: float) -> None:
@@ -111,18 +114,25 @@ class ReceiverReader:
         self._host.update_rate(records_per_second)
 
     def plan(self, batch_time_ms: int) -> PlannedInput:
+        before_ms = self._environment.planned_upto_ms
+        if self._log is not None and before_ms is not None and batch_time_ms <= before_ms:
+            return _planned(batch_time_ms, self._planned_before(self._log, batch_time_ms))
         blocks = self._inbox.peek(self._next_credit())
-        records = sum(block.records for block in blocks)
         if self._log is not None and blocks:
             refs = [block.ref for block in blocks if block.ref is not None]
             # When this fails, the blocks stay where they are, and the next batch has them.
             self._log.allocate(batch_time_ms, refs)
             self._recorded.add(batch_time_ms)
         self._inbox.take(blocks, batch_time_ms)
-        self._credit -= records
-        size = sum(len(block.payload) for block in blocks)
-        description = f"{records} records in {len(blocks)} blocks, {size} bytes"
-        return PlannedInput(batch_time_ms, tuple(blocks), records, description)
+        planned = _planned(batch_time_ms, blocks)
+        self._credit -= planned.records or 0
+        return planned
+
+    def _planned_before(self, log: BlockLog, batch_time_ms: int) -> list[ReceivedBlock]:
+        """The blocks that an earlier run gave to a batch; without a record it gave none."""
+        refs = log.allocated().get(batch_time_ms, ())
+        self._recorded.add(batch_time_ms)
+        return [_read_block(log, ref) for ref in refs]
 
     def _next_credit(self) -> float | None:
         """How many records the next batch may have, None for all."""
@@ -212,6 +222,17 @@ class ReceiverReader:
         )
 
 
+def _planned(batch_time_ms: int, blocks: Sequence[ReceivedBlock]) -> PlannedInput:
+    records = sum(block.records for block in blocks)
+    size = sum(len(block.payload) for block in blocks)
+    description = f"{records} records in {len(blocks)} blocks, {size} bytes"
+    return PlannedInput(batch_time_ms, tuple(blocks), records, description)
+
+
+def _read_block(log: BlockLog, ref: BlockRef) -> ReceivedBlock:
+    return ReceivedBlock(log.read(ref), ref.records, ref)
+
+
 def _block_log(source: ReceiverSource, environment: SourceEnvironment) -> BlockLog | None:
     if not environment.settings.receiver_write_ahead_log:
         return None
@@ -220,5 +241,6 @@ def _block_log(source: ReceiverSource, environment: SourceEnvironment) -> BlockL
             f"{source.name}: spark.streaming.receiver.writeAheadLog.enable is true, and there is "
             "no checkpoint directory to write to; call ssc.checkpoint(directory) before start()"
         )
-    uid = f"receiver-{source.stream_id}"
-    return BlockLog(environment.open_files(), environment.run_id, uid, _EPOCH)
+    files = environment.open_files()
+    epoch = BlockLog(files, environment.run_id, environment.uid, 0).last_epoch() + 1
+    return BlockLog(files, environment.run_id, environment.uid, epoch)

@@ -83,6 +83,20 @@ def test_blocks_are_in_order_of_epoch_and_sequence(tmp_path: Path) -> None:
     assert log_of(files, epoch=3).unallocated() == [*early, *late]
 
 
+def test_the_last_epoch_is_known(tmp_path: Path) -> None:
+    """Also when only a record still speaks of it."""
+    files = open_files(tmp_path)
+    log = log_of(files, epoch=3)
+    assert log.last_epoch() == 0
+    refs = write(log, 0)
+    assert log.last_epoch() == 3
+    log.allocate(1000, refs)
+    files.delete(refs[0].name)
+    assert log.last_epoch() == 3
+    log.release(1000)
+    assert log.last_epoch() == 0
+
+
 def test_inputs_do_not_see_each_other(tmp_path: Path) -> None:
     """Each input stream has blocks and records of its own."""
     files = open_files(tmp_path)

@@ -24,11 +24,19 @@ from tests.support.surroundings import Surroundings
 from tests.support.waiting import wait_for
 
 
+AFTER_OPENING = 5
+"""The first operation after a reader has looked for what an earlier run left: four listings."""
+
+
 class Reading:
     """A reader of a receiver on the driver, and what it told."""
 
     def __init__(
-        self, spark: SparkContext | None = None, files: Files | None = None, **settings: Any
+        self,
+        spark: SparkContext | None = None,
+        files: Files | None = None,
+        planned_upto_ms: int | None = None,
+        **settings: Any,
     ) -> None:
         self.receiver = Calls()
         self.surroundings = Surroundings()
@@ -40,6 +48,7 @@ class Reading:
             clock=self.clock,
             tell=self.events.append,
             open_files=None if files is None else lambda: files,
+            planned_upto_ms=planned_upto_ms,
         )
         source = ReceiverSource(self.receiver, 3, "driver", "receiverStream(Calls)")
         self.reader: ReceiverReader = source.open(environment)
@@ -196,7 +205,7 @@ def test_large_batches_have_partitions(sc: SparkContext, read: Read) -> None:
 
 
 def block_log(files: Files) -> BlockLog:
-    return BlockLog(files, "run", "receiver-3", 2)
+    return BlockLog(files, "run", "input", 99)
 
 
 def test_blocks_are_written_ahead(tmp_path: Path, read: Read) -> None:
@@ -247,7 +256,7 @@ def test_without_the_setting_nothing_is_written(tmp_path: Path, read: Read) -> N
 
 def test_a_block_that_cannot_be_written_is_not_acknowledged(tmp_path: Path, read: Read) -> None:
     """The reliable receiver gets the error; it is in no batch, and a second try works."""
-    files = FaultyFiles(open_files(tmp_path), 1, "before", StorageRefusedError)
+    files = FaultyFiles(open_files(tmp_path), AFTER_OPENING, "before", StorageRefusedError)
     reading = read(files=files, receiver_write_ahead_log=True)
     with pytest.raises(StorageRefusedError):
         reading.receiver.storeAll([1])
@@ -258,7 +267,7 @@ def test_a_block_that_cannot_be_written_is_not_acknowledged(tmp_path: Path, read
 
 def test_a_batch_that_cannot_be_recorded_leaves_its_blocks(tmp_path: Path, read: Read) -> None:
     """The batch fails, and the next one has them."""
-    files = FaultyFiles(open_files(tmp_path), 2, "before", StorageRefusedError)
+    files = FaultyFiles(open_files(tmp_path), AFTER_OPENING + 1, "before", StorageRefusedError)
     reading = read(files=files, receiver_write_ahead_log=True)
     reading.receiver.storeAll([1])
     with pytest.raises(StorageRefusedError):
@@ -269,7 +278,7 @@ def test_a_batch_that_cannot_be_recorded_leaves_its_blocks(tmp_path: Path, read:
 
 def test_single_records_wait_for_the_storage(tmp_path: Path, read: Read) -> None:
     """A block that cannot be written is tried again, and the error is told."""
-    files = FaultyFiles(open_files(tmp_path), 1, "before", StorageRefusedError)
+    files = FaultyFiles(open_files(tmp_path), AFTER_OPENING, "before", StorageRefusedError)
     reading = read(files=files, receiver_write_ahead_log=True)
     reading.receiver.store("a")
     reading.clock.advance(1000)
@@ -277,6 +286,37 @@ def test_single_records_wait_for_the_storage(tmp_path: Path, read: Read) -> None
     assert reading.plan(6000) == ["a"]
     (error,) = [event for event in reading.events if isinstance(event, ReceiverError)]
     assert "could not be stored" in error.receiver.last_error_message
+
+
+def test_a_later_run_has_all_that_was_received(tmp_path: Path, read: Read) -> None:
+    """Batches as they were planned, then what no batch had, then what is new; all of it once."""
+    files = open_files(tmp_path)
+    reading = read(files=files, receiver_write_ahead_log=True)
+    reading.receiver.storeAll(["a", "b"])
+    assert reading.plan(6000) == ["a", "b"]
+    assert reading.plan(7000) == []
+    reading.receiver.storeAll(["c"])
+    assert reading.plan(8000) == ["c"]
+    reading.receiver.storeAll(["d"])
+    reading.reader.close()
+    later = read(files=files, planned_upto_ms=8000, receiver_write_ahead_log=True)
+    later.receiver.storeAll(["e"])
+    assert [later.plan(time_ms) for time_ms in (6000, 7000, 8000)] == [["a", "b"], [], ["c"]]
+    assert later.plan(9000) == ["d", "e"]
+    later.reader.retire(9000)
+    log = block_log(files)
+    assert (log.blocks(), log.times()) == ([], [])
+
+
+def test_numbers_of_a_later_run_are_no_numbers_of_an_earlier(tmp_path: Path, read: Read) -> None:
+    """Each run has an epoch of its own, so no block hides another."""
+    files = open_files(tmp_path)
+    for run in range(3):
+        reading = read(files=files, receiver_write_ahead_log=True)
+        reading.receiver.storeAll([run])
+        reading.reader.close()
+    reading = read(files=files, receiver_write_ahead_log=True)
+    assert reading.plan(6000) == [0, 1, 2]
 
 
 # Life --------------------------------------------------------------------------------------------
