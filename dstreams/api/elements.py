@@ -14,6 +14,7 @@ from dstreams.callables import require_arity, require_picklable
 from dstreams.durations import batch_datetime
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.by_key import Combiner, combine_by_key
+from dstreams.rdd.element_tasks import Filter, FlatMap, Map, with_ones
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.totals import count_all, reduce_all
 
@@ -40,7 +41,7 @@ class ElementOperations(Stream[T_co]):
         [[10, 20], []]
         """
         self._require_function(f, "map", "f(x) -> y")
-        return self._transformed("map", lambda rdd: rdd.map(f, preservesPartitioning))
+        return self._transformed("map", _each(Map(f), preservesPartitioning))
 
     def flatMap(
         self, f: Callable[[T_co], Iterable[U]], preservesPartitioning: bool = False
@@ -51,7 +52,7 @@ class ElementOperations(Stream[T_co]):
         [['be', 'or', 'to']]
         """
         self._require_function(f, "flatMap", "f(x) -> iterable of y")
-        return self._transformed("flatMap", lambda rdd: rdd.flatMap(f, preservesPartitioning))
+        return self._transformed("flatMap", _each(FlatMap(f), preservesPartitioning))
 
     def filter(self, f: Callable[[T_co], Any]) -> DStream[T_co]:
         """Return the stream of the elements x for which ``f(x)`` is true.
@@ -60,7 +61,7 @@ class ElementOperations(Stream[T_co]):
         [[2, 3], [5]]
         """
         self._require_function(f, "filter", "f(x) -> bool")
-        return self._transformed("filter", lambda rdd: rdd.filter(f))
+        return self._transformed("filter", _each(Filter(f), True))
 
     def mapPartitions(
         self, f: Callable[[Iterator[T_co]], Iterable[U]], preservesPartitioning: bool = False
@@ -141,7 +142,9 @@ class ElementOperations(Stream[T_co]):
         ones = Combiner.of_reduction(add)
         return self._transformed(
             "countByValue",
-            lambda rdd: combine_by_key(rdd.map(_with_one), ones, partitioner, operation),
+            lambda rdd: combine_by_key(
+                rdd.mapPartitionsWithIndex(with_ones), ones, partitioner, operation
+            ),
         )
 
     def union(self, other: Stream[U]) -> DStream[T_co | U]:
@@ -244,5 +247,7 @@ def _timed(wanted: bool, time_ms: int) -> tuple[Any, ...]:
     return (batch_datetime(time_ms),) if wanted else ()
 
 
-def _with_one(value: Any) -> tuple[Any, int]:
-    return value, 1
+def _each(
+    task: Callable[[int, Iterable[Any]], Iterator[Any]], keeps_partitioning: bool
+) -> Callable[[RDD[Any]], RDD[Any]]:
+    return lambda rdd: rdd.mapPartitionsWithIndex(task, keeps_partitioning)

@@ -1,0 +1,60 @@
+"""Tasks over elements: what a user's function is called for, one element at a time.
+
+Each is a generator expression. That costs what ``map`` costs, and makes an error of a StopIteration
+that the user's function raises, by a slip such as a bare ``next``; to ``map`` it would be the end
+of the partition, and its other elements would be lost without a word. PySpark's own way, a wrapper
+called for each element, costs about 0.1 microseconds more for each.
+
+>>> from dstreams.rdd.element_tasks import Map
+>>> list(Map(len)(0, ["a", "xyz"]))
+[1, 3]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Map:
+    """Task: x -> func(x).
+
+    Args:
+        func: the user's function.
+    """
+
+    func: Callable[[Any], Any]
+
+    def __call__(self, _: int, elements: Iterable[Any]) -> Iterator[Any]:
+        func = self.func
+        return (func(element) for element in elements)
+
+
+@dataclass(frozen=True)
+class FlatMap:
+    """Task: x -> each y of func(x); arguments as of :class:`Map`."""
+
+    func: Callable[[Any], Iterable[Any]]
+
+    def __call__(self, _: int, elements: Iterable[Any]) -> Iterator[Any]:
+        func = self.func
+        return chain.from_iterable(func(element) for element in elements)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Task: x -> x where func(x) is true; arguments as of :class:`Map`."""
+
+    func: Callable[[Any], Any]
+
+    def __call__(self, _: int, elements: Iterable[Any]) -> Iterator[Any]:
+        func = self.func
+        return (element for element in elements if func(element))
+
+
+def with_ones(_: int, elements: Iterable[Any]) -> Iterator[tuple[Any, int]]:
+    """Task: x -> (x, 1)."""
+    return ((element, 1) for element in elements)
