@@ -366,6 +366,20 @@ DIFFERENCES = (
         our_batches=[[2], None, [4]],
     ),
     Difference(
+        name="a StopIteration raised by a function",
+        theirs="ends the partition: its other elements are lost",
+        ours="the batch fails",
+        why="it is a mistake, and no result shows it",
+        covers=lambda program: any(
+            function.name == "stopping_at_3"
+            for node in program.streams()
+            for function in functions_of(node)
+        ),
+        example=Program("stop", Queue([1, 2, 3, 4]).map(use("stopping_at_3")), 1),
+        their_batches=[[1, 2]],
+        our_batches=[Failed("Py4JJavaError")],
+    ),
+    Difference(
         name="records that are no pairs",
         theirs="what is behind the first two is dropped, by some operations",
         ours="the batch fails, with the record and the operation",

@@ -42,6 +42,11 @@ def nothing(x: Any) -> None:
     return None
 
 
+def stopping_at_3(x: int) -> int:
+    """A slip: the error of ``next`` is also what tells the end of an iterator."""
+    return next(iter([x] if x != 3 else []))
+
+
 def by_remainder(x: int) -> tuple[int, int]:
     return x % 3, x
 
