@@ -1,1 +1,26 @@
 """Versioned key-value state, one store for each partition of an operator."""
+
+from __future__ import annotations
+
+from checkpoint.state_store.base import Bases, CommittedChanges
+from checkpoint.state_store.lmdb_bases import LmdbBases
+from checkpoint.state_store.protocol import StateReader, StateStoreUseError, StateWriter
+from checkpoint.state_store.reference import EMPTY, Reference, StoreId
+from checkpoint.state_store.store import StateStore
+from checkpoint.state_store.values import DataValues, PickleValues, ValueCodec
+
+__all__ = [
+    "EMPTY",
+    "Bases",
+    "CommittedChanges",
+    "DataValues",
+    "LmdbBases",
+    "PickleValues",
+    "Reference",
+    "StateReader",
+    "StateStore",
+    "StateStoreUseError",
+    "StateWriter",
+    "StoreId",
+    "ValueCodec",
+]

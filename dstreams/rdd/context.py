@@ -48,10 +48,10 @@ _QUIET_LOGGING = Path(__file__).with_name("log4j2.properties")
 _NOISE = b"WARNING: Using incubator modules: jdk.incubator.vector"
 
 # Not extraJavaOptions, which would be lost where the caller sets his own.
-QUIET_JVM = {
-    "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_QUIET_LOGGING.as_uri()}"
-}
-"""The setting by which the JVM logs errors only; it counts when the JVM is launched."""
+JVM_OPTIONS = "spark.driver.defaultJavaOptions"
+"""The setting for options of a JVM that is launched."""
+ERRORS_ONLY = f"-Dlog4j2.configurationFile={_QUIET_LOGGING.as_uri()}"
+"""Option by which the JVM logs errors only."""
 
 _log = logging.getLogger(__name__)
 _warned: weakref.WeakSet[SparkContext] = weakref.WeakSet()
@@ -117,7 +117,7 @@ def tuned_conf(
     given = dict(conf.getAll() if isinstance(conf, SparkConf) else conf or {})
     given = {**_submitted(), **given, "spark.app.name": app_name}
     given["spark.master"] = master or given.get("spark.master") or DEFAULT_MASTER
-    tuned = {**QUIET_JVM, **tuned_settings(given["spark.master"]), **given}
+    tuned = {JVM_OPTIONS: ERRORS_ONLY, **tuned_settings(given["spark.master"]), **given}
     return SparkConf().setAll(list(tuned.items()))
 
 

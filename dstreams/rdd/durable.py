@@ -33,6 +33,7 @@ from dstreams.rdd import jvm
 from dstreams.rdd.blocks import decode_block
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks
+from dstreams.rdd.slots import slots
 from dstreams.rdd.worker import settle_worker
 
 
@@ -79,32 +80,13 @@ def read_rdd(spark: SparkContext, files: Files, written: WrittenRdd, like: RDD[A
     partitioner = like.partitioner
     task = _Read(files, written)
     if isinstance(partitioner, StablePartitioner):
-        frames = jvm.as_frames(PipelinedRDD(_slots(spark, partitioner), task, True), partitioner)
+        frames = jvm.as_frames(PipelinedRDD(slots(spark, partitioner), task, True), partitioner)
     else:
         count = len(written.files)
         frames = jvm.as_frames(PipelinedRDD(spark.parallelize(range(count), count), task), None)
     if isinstance(like, BlockPairsRDD):
         return pairs_of_blocks(frames, like.side)
     return jvm.from_frames(frames, like)
-
-
-def _slots(spark: SparkContext, partitioner: StablePartitioner) -> RDD[bytes]:
-    """Return an RDD with one empty frame in each partition that claims *partitioner*.
-
-    Only a shuffle makes an RDD claim a partitioner, so a tiny one is run, once a context.
-    """
-    # Kept on the context, so that they end with it: they refer back to it.
-    known: dict[StablePartitioner, RDD[bytes]] = vars(spark).setdefault("_dstreams_slots", {})
-    if partitioner not in known:
-        numbers = spark.parallelize(range(partitioner.numPartitions), 1)
-        known[partitioner] = jvm.shuffle_frames(PipelinedRDD(numbers, _deal), partitioner)
-    return known[partitioner]
-
-
-def _deal(_: int, numbers: Iterable[int]) -> Iterator[bytes]:
-    settle_worker()
-    for number in numbers:
-        yield from jvm.addressed(number, b"")
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import shorten
+from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.group_state import NO_TIMESTAMP, GroupState, GroupStateTimeout
 from dstreams.state.group_state_rows import GroupStateManager, KeyedStore, StateData
-from dstreams.state.metrics import StateMetrics
 
 Rows = Iterable[tuple[Any, Any]]
 GroupFunction = Callable[[Any, Iterator[Any], GroupState[Any]], Iterable[Any]]

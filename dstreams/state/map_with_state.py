@@ -12,10 +12,10 @@ from typing import Any
 
 from dstreams.durations import batch_datetime
 from dstreams.rdd.blocks import shorten
+from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.group_state_rows import KeyedStore
 from dstreams.state.input_processor import UserFunctionError
 from dstreams.state.keyed_state import State
-from dstreams.state.metrics import StateMetrics
 
 FullFunction = Callable[[datetime, Any, Any, State[Any]], Any]
 SimpleFunction = Callable[[Any, Any, State[Any]], Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 
 
 @dataclass
@@ -37,9 +37,9 @@ class StateMetrics:
 
     def add(self, other: StateMetrics) -> None:
         """Add the counts of another partition."""
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        for name, count in vars(other).items():
+            setattr(self, name, getattr(self, name) + count)
 
     def as_dict(self) -> dict[str, int]:
         """Return the counts by name."""
-        return asdict(self)
+        return dict(vars(self))

@@ -1,0 +1,153 @@
+"""What tasks do with the store of their partition: ``mapWithState`` and ``flatMapGroupsWithState``.
+
+Each is a value that is sent to the workers (:mod:`dstreams.rdd.state_store_rdd`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from checkpoint.state_store import StateWriter
+from dstreams.rdd.by_key import Combiner
+from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.state.group_state import GroupStateTimeout
+from dstreams.state.group_state_rows import group_state_manager
+from dstreams.state.input_processor import GroupFunction, InputProcessor
+from dstreams.state.map_with_state import MappingFunction, RecordProcessor
+
+Pairs = Iterator[tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class MapRecords:
+    """Each record is one call; keys that are due are called last.
+
+    Args:
+        mapping: the user's function.
+        batch_time_ms: the batch time.
+        idle_ms: how long a key may be without a record, None for ever.
+        looks_for_timeouts: whether keys time out in this batch.
+    """
+
+    mapping: MappingFunction
+    batch_time_ms: int
+    idle_ms: int | None
+    looks_for_timeouts: bool = True
+
+    def __call__(
+        self, store: StateWriter, initial: Pairs, records: Pairs, metrics: StateMetrics
+    ) -> Iterator[Any]:
+        processor = RecordProcessor(store, self.mapping, self.batch_time_ms, self.idle_ms, metrics)
+        processor.put_initial_states(initial)
+        yield from processor.process_records(records)
+        if self.looks_for_timeouts:
+            yield from _timed(processor.process_timeouts(), metrics)
+
+
+@dataclass(frozen=True)
+class FlatMapGroups:
+    """The records of each key are one call; keys that are due are called last.
+
+    Semantics: FlatMapGroupsWithStateExec.processDataWithPartition (Spark 4.3).
+
+    Args:
+        func: ``f(key, iterator of values, state) -> rows``.
+        timeout: which timeout there is.
+        batch_time_ms: the batch time.
+        watermark_ms: the watermark for eviction, None without one.
+        late_ms: records up to this event time are late, None for none.
+        event_time: ``value -> milliseconds or None``, None without a watermark.
+        where: operation and function, for error messages.
+        state_format: format version of the stored rows.
+        keep_timer: as of :class:`InputProcessor`.
+        skip_initial_keys: do not call the function for keys that have an initial state only.
+        memory_mb: memory for grouping; more is spilled.
+    """
+
+    func: GroupFunction
+    timeout: GroupStateTimeout
+    batch_time_ms: int
+    watermark_ms: int | None
+    late_ms: int | None
+    event_time: Callable[[Any], int | None] | None
+    where: str
+    state_format: int = 2
+    keep_timer: bool = False
+    skip_initial_keys: bool = False
+    memory_mb: float = 512
+
+    def __call__(
+        self, store: StateWriter, initial: Pairs, records: Pairs, metrics: StateMetrics
+    ) -> Iterator[Any]:
+        has_timeouts = self.timeout is not GroupStateTimeout.NoTimeout
+        processor = InputProcessor(
+            store,
+            group_state_manager(self.state_format, has_timeouts=has_timeouts),
+            self.func,
+            self.timeout,
+            self.batch_time_ms,
+            self.watermark_ms,
+            self.where,
+            self.keep_timer,
+            metrics,
+        )
+        yield from self._data(processor, initial, records, metrics)
+        yield from _timed(processor.process_timed_out_state(), metrics)
+
+    def _data(
+        self, processor: InputProcessor, initial: Pairs, records: Pairs, metrics: StateMetrics
+    ) -> Iterator[Any]:
+        groups = _SIDES.merger(self.memory_mb)
+        groups.mergeValues((key, (1, state)) for key, state in initial)
+        has_initial = bool(groups.data or groups.spills)
+        groups.mergeValues((key, (0, value)) for key, value in self._on_time(records, metrics))
+        if has_initial:
+            sides = ((key, values, states) for key, (values, states) in groups.items())
+            return processor.process_new_data_with_initial_state(
+                sides, skip_keys=self.skip_initial_keys
+            )
+        return processor.process_new_data(
+            (key, value) for key, (values, _) in groups.items() for value in values
+        )
+
+    def _on_time(self, records: Pairs, metrics: StateMetrics) -> Pairs:
+        late_ms, event_time = self.late_ms, self.event_time
+        if late_ms is None or event_time is None:
+            yield from records
+            return
+        for key, value in records:
+            time_ms = event_time(value)
+            if time_ms is not None and time_ms <= late_ms:
+                metrics.numRowsDroppedByWatermark += 1
+            else:
+                yield key, value
+
+
+def _timed(rows: Iterator[Any], metrics: StateMetrics) -> Iterator[Any]:
+    started = perf_counter()
+    yield from rows
+    metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
+
+
+_Sides = tuple[list[Any], list[Any]]
+
+
+def _begin(value: tuple[int, Any]) -> _Sides:
+    return _add(([], []), value)
+
+
+def _add(sides: _Sides, value: tuple[int, Any]) -> _Sides:
+    sides[value[0]].append(value[1])
+    return sides
+
+
+def _join(sides: _Sides, more: _Sides) -> _Sides:
+    for side, added in zip(sides, more, strict=True):
+        side.extend(added)
+    return sides
+
+
+_SIDES = Combiner(_begin, _add, _join)

@@ -1,0 +1,163 @@
+"""StateStoreRDD: versions that count, rows that wait for them, attempts that change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark import RDD, SparkContext, TaskContext
+
+from checkpoint import open_files
+from checkpoint.state_store import LmdbBases, StateStore, StateWriter, StoreId
+from dstreams.rdd.blocks import Side
+from dstreams.rdd.failures import summarize
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.shuffle import shuffle_pairs
+from dstreams.rdd.slots import slots
+from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.rdd.state_store_rdd import StateStoreRDD, StoredVersion
+from tests.support.jobs import count_jobs
+
+TWO = StablePartitioner(2)
+STORE = StoreId("stream-1", "counts-0", "default", 0, 2)
+
+Pairs = Iterator[tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Count:
+    """Counts records by key; an initial state is where counting begins."""
+
+    fails_at: str = ""
+    first_attempt_fails: bool = False
+
+    def __call__(
+        self, store: StateWriter, initial: Pairs, records: Pairs, metrics: StateMetrics
+    ) -> Iterator[Any]:
+        for key, state in initial:
+            store.put(key, state)
+        for key, _ in records:
+            if key == self.fails_at:
+                raise ValueError(f"no {key}")
+            store.put(key, (store.get(key) or 0) + 1)
+            metrics.numUpdatedStateRows += 1
+            yield key, store.get(key)
+        context = TaskContext.get()
+        if self.first_attempt_fails and context is not None and context.attemptNumber() == 0:
+            raise OSError("first attempt")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StateStore:
+    return StateStore(LmdbBases(open_files(str(tmp_path / "files")), str(tmp_path / "local")))
+
+
+def blocks(sc: SparkContext, letters: str, side: Side = Side.BATCH) -> RDD[bytes]:
+    return shuffle_pairs(sc.parallelize([(letter, 1) for letter in letters], 2), TWO, side)
+
+
+def contents(store: StateStore, version: StoredVersion) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for partition, reference in enumerate(version.references):
+        store_id = StoreId("stream-1", "counts-0", "default", partition, 2)
+        with store.reader(store_id, reference) as reader:
+            found.update(reader.items())
+    return found
+
+
+def test_versions_follow_each_other(sc: SparkContext, store: StateStore) -> None:
+    """Each batch begins with the version before it; rows and metrics are those of the batch."""
+    version = StoredVersion.empty(STORE, 2)
+    seen = []
+    for letters in ("ab", "aac", ""):
+        batch = blocks(sc, letters) if letters else slots(sc, TWO)
+        counted = StateStoreRDD([batch], store, version, Count())
+        version = counted.force()
+        assert version.metrics is not None
+        counts = version.metrics.as_dict()
+        seen.append((sorted(counted.rows().collect()), counts["numUpdatedStateRows"]))
+        assert (counts["numTotalStateRows"], counts["numStateStoreInstances"]) == (
+            len(contents(store, version)),
+            2,
+        )
+    assert seen == [
+        ([("a", 1), ("b", 1)], 2),
+        ([("a", 2), ("a", 3), ("c", 1)], 3),
+        ([], 0),
+    ]
+    assert contents(store, version) == {"a": 3, "b": 1, "c": 1}
+    assert (version.version, len(version.commits)) == (3, 2)
+
+
+def test_initial_states_come_first(sc: SparkContext, store: StateStore) -> None:
+    """Blocks of state are in the store before the first record is looked at."""
+    inputs = [blocks(sc, "ad", Side.STATE), blocks(sc, "ab")]
+    counted = StateStoreRDD(inputs, store, StoredVersion.empty(STORE, 2), Count())
+    assert contents(store, counted.force()) == {"a": 2, "b": 1, "d": 1}
+    assert sorted(counted.rows().collect()) == [("a", 2), ("b", 1)]
+
+
+def test_handles_carry_no_records(sc: SparkContext, store: StateStore) -> None:
+    """The handles of the version before are input that makes no difference but to the place."""
+    first = StateStoreRDD([blocks(sc, "a")], store, StoredVersion.empty(STORE, 2), Count())
+    version = first.force()
+    second = StateStoreRDD([blocks(sc, "a"), first.handles], store, version, Count())
+    assert contents(store, second.force()) == {"a": 2}
+    third = StateStoreRDD([second.handles], store, second.force(), Count())
+    assert contents(store, third.force()) == {"a": 2}
+
+
+def test_one_job_computes_and_rows_compute_nothing_again(
+    sc: SparkContext, store: StateStore, tmp_path: Path
+) -> None:
+    """Forcing is one job; reading rows, even twice, writes nothing more."""
+    counted = StateStoreRDD([blocks(sc, "ab")], store, StoredVersion.empty(STORE, 2), Count())
+    assert count_jobs(sc, counted.force) == 1
+    files = sorted((tmp_path / "files").rglob("*.changes"))
+    assert len(files) == 2
+    counted.rows().take(1)
+    counted.rows().collect()
+    assert sorted((tmp_path / "files").rglob("*.changes")) == files
+
+
+def test_computed_again_is_another_attempt(sc: SparkContext, store: StateStore) -> None:
+    """What was lost is computed from the same version, and changes nothing that counts."""
+    counted = StateStoreRDD([blocks(sc, "aab")], store, StoredVersion.empty(STORE, 2), Count())
+    version = counted.force()
+    counted.unpersist()
+    assert sorted(counted.rows().collect()) == [("a", 1), ("a", 2), ("b", 1)]
+    following = StateStoreRDD([blocks(sc, "a")], store, version, Count())
+    assert contents(store, following.force()) == {"a": 3, "b": 1}
+
+
+def test_a_retry_applies_nothing_twice(sc: SparkContext, store: StateStore) -> None:
+    """An attempt that failed at its end leaves no trace in the one that succeeds."""
+    counted = StateStoreRDD(
+        [blocks(sc, "aab")], store, StoredVersion.empty(STORE, 2), Count(first_attempt_fails=True)
+    )
+    assert contents(store, counted.force()) == {"a": 2, "b": 1}
+
+
+def test_a_failure_leaves_the_version_before(sc: SparkContext, store: StateStore) -> None:
+    """The error is the user's, no row comes out, and the next try begins where this one did."""
+    version = StateStoreRDD(
+        [blocks(sc, "ab")], store, StoredVersion.empty(STORE, 2), Count()
+    ).force()
+    failing = StateStoreRDD([blocks(sc, "axb")], store, version, Count(fails_at="x"))
+    with pytest.raises(Py4JJavaError) as raised:
+        failing.force()
+    assert "no x" in summarize(raised.value)
+    assert contents(store, version) == {"a": 1, "b": 1}
+    again = StateStoreRDD([blocks(sc, "ab")], store, version, Count())
+    assert contents(store, again.force()) == {"a": 2, "b": 2}
+
+
+def test_partitions_have_to_agree(sc: SparkContext, store: StateStore) -> None:
+    """A state of two partitions is not changed by an input of three."""
+    batch = shuffle_pairs(sc.parallelize([("a", 1)]), StablePartitioner(3))
+    with pytest.raises(ValueError, match="the input has 3 partitions, the state 2"):
+        StateStoreRDD([batch], store, StoredVersion.empty(STORE, 2), Count())
