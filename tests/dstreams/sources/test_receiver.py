@@ -23,7 +23,6 @@ from tests.support.receiving import Calls
 from tests.support.surroundings import Surroundings
 from tests.support.waiting import wait_for
 
-
 AFTER_OPENING = 5
 """The first operation after a reader has looked for what an earlier run left: four listings."""
 

@@ -1,0 +1,130 @@
+"""Streams of receivers: what is refused where they are defined, and how they read."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Any
+
+import pytest
+from pyspark import SparkContext
+
+from dstreams import InvalidStreamError, Receiver, Settings, SourceError, StreamingContext
+from dstreams.testing import ManualClock
+from tests.dstreams.api.conftest import MakeContext
+from tests.support.receiving import Calls
+from tests.support.waiting import wait_for
+
+
+class Holding(Receiver):
+    """Holds what cannot be sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+
+@pytest.mark.parametrize("receiver", [None, Calls, object(), lambda: None])
+def test_what_is_no_receiver_is_refused(ssc: StreamingContext, receiver: Any) -> None:
+    """Also the class instead of an instance."""
+    with pytest.raises(InvalidStreamError, match=r"needs an instance of dstreams.Receiver, got"):
+        ssc.receiverStream(receiver)
+
+
+def test_there_are_two_places(ssc: StreamingContext) -> None:
+    """The message names both."""
+    with pytest.raises(InvalidStreamError, match="runOn is 'worker'; use 'executor' or 'driver'"):
+        ssc.receiverStream(Calls(), runOn="worker")  # type: ignore[arg-type]
+
+
+def test_a_receiver_that_cannot_be_sent_is_refused(ssc: StreamingContext) -> None:
+    """Where it is defined, with what it holds and what to do; on the driver it may be used."""
+    with pytest.raises(InvalidStreamError) as told:
+        ssc.receiverStream(Holding())
+    message = str(told.value)
+    assert "receiverStream cannot send" in message
+    assert "'lock', of type _thread.lock, which cannot be pickled" in message
+    assert "create it in onStart, or use runOn='driver'" in message
+    ssc.receiverStream(Holding(), runOn="driver")
+
+
+def test_a_receiver_is_of_one_stream(ssc: StreamingContext) -> None:
+    """Otherwise its streamId would be two."""
+    receiver = Calls()
+    ssc.receiverStream(receiver)
+    with pytest.raises(
+        InvalidStreamError, match=r"this Calls is the receiver of receiverStream at"
+    ):
+        ssc.receiverStream(receiver)
+
+
+def test_a_receiver_can_be_stepped(ssc: StreamingContext, clock: ManualClock) -> None:
+    """In a notebook the receiver runs, and each step takes what is there."""
+    receiver = Calls(lambda started: started.storeAll([1, 2, 3]))
+    seen: list[Any] = []
+    stream = ssc.receiverStream(receiver, runOn="driver")
+    stream.foreachRDD(lambda rdd: seen.extend(rdd.collect()))
+    (info,) = ssc.step()
+    wait_for(lambda: bool(ssc.step()) and seen == [1, 2, 3])
+    assert list(info.records) == ["receiverStream(Calls)"]
+
+
+def test_a_receiver_that_gave_up_is_raised(ssc: StreamingContext) -> None:
+    """awaitTermination does not wait for what will never come."""
+    receiver = Calls(lambda started: started.stop("no licence", ValueError("expired")))
+    ssc.receiverStream(receiver, runOn="driver").foreachRDD(lambda rdd: None)
+    ssc.start()
+    with pytest.raises(SourceError, match=r"receiverStream\(Calls\) stopped for good: no licence"):
+        ssc.awaitTermination(30)
+
+
+def test_a_log_needs_a_checkpoint_directory(
+    make_ssc: MakeContext, no_checkpoint_directory: None
+) -> None:
+    """start says so, and the context is stopped."""
+    ssc = make_ssc(receiver_write_ahead_log=True)
+    ssc.receiverStream(Calls(), runOn="driver").foreachRDD(lambda rdd: None)
+    with pytest.raises(InvalidStreamError, match=r"writeAheadLog\.enable is true, and there is no"):
+        ssc.start()
+
+
+# socketStream ------------------------------------------------------------------------------------
+
+
+def lines(stream: Any) -> Any:
+    return (line.decode().strip() for line in stream)
+
+
+def test_socket_stream(sc: SparkContext) -> None:
+    """The converter's records reach the batches, in order."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(30)
+        ssc = StreamingContext(sc, 0.1, settings=Settings(block_interval_ms=20))
+        stream = ssc.socketStream("127.0.0.1", server.getsockname()[1], lines)
+        seen: list[str] = []
+        stream.foreachRDD(lambda rdd: seen.extend(rdd.collect()))
+        ssc.start()
+        try:
+            with server.accept()[0] as connection:
+                connection.sendall(b"to be\nor not\nto be\n")
+                wait_for(lambda: len(seen) == 3)
+        finally:
+            ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    assert seen == ["to be", "or not", "to be"]
+
+
+@pytest.mark.parametrize(
+    ("hostname", "port", "converter", "message"),
+    [
+        ("", 9999, lines, "host of socketStream must be a host name"),
+        ("localhost", 0, lines, "port of socketStream must be from 1 to 65535"),
+        ("localhost", 9999, None, r"socketStream needs a function converter\(file\)"),
+        ("localhost", 9999, list, "socketStream calls"),
+    ],
+)
+def test_socket_stream_refuses(
+    ssc: StreamingContext, hostname: Any, port: Any, converter: Any, message: str
+) -> None:
+    """What can never work, where it is defined."""
+    with pytest.raises(InvalidStreamError, match=message):
+        ssc.socketStream(hostname, port, converter)
