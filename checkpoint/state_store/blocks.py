@@ -18,11 +18,19 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
 
 from checkpoint.framing import MAX_BLOCK_BYTES
 from checkpoint.state_store.base import Changes
 
+MAX_KEY_BYTES = 503
+MAX_INDEX_BYTES = 511
+MAX_RECORD_BYTES = 32 << 20
+
+BLOCK_BYTES = 1 << 20
+BLOCK_OPERATIONS = 1 << 15
 MAX_ITEMS = 1 << 16
 
 _COUNT = struct.Struct("<Q")
@@ -39,24 +47,95 @@ class Compression(enum.Enum):
     ZSTD = "zstd"
 
 
-def encode_block(changes: Changes, compression: Compression) -> bytes:
-    """Return the bytes of a block.
+class Pairs(Sequence[tuple[bytes, bytes]]):
+    """Pairs (key, record) that are made when they are asked for, out of two columns."""
+
+    def __init__(self, keys: Sequence[bytes], records: Sequence[bytes]) -> None:
+        self.keys = keys
+        self.records = records
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        return zip(self.keys, self.records)  # noqa: B905 (as long as each other)
+
+    @overload
+    def __getitem__(self, at: int) -> tuple[bytes, bytes]: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Pairs: ...
+
+    def __getitem__(self, at: int | slice) -> tuple[bytes, bytes] | Pairs:
+        if isinstance(at, slice):
+            return Pairs(self.keys[at], self.records[at])
+        return self.keys[at], self.records[at]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class _Column:
+    """Items and their lengths."""
+
+    items: Sequence[bytes]
+    lengths: list[int]
+
+    def half(self, number: int) -> _Column:
+        middle = (len(self.items) + 1) // 2
+        part = slice(middle, None) if number else slice(0, middle)
+        return _Column(self.items[part], self.lengths[part])
+
+
+def encode_blocks(changes: Changes, compression: Compression) -> Iterator[tuple[bytes, int]]:
+    """Yield pairs (bytes of a block, changes in it); one at least.
 
     Raises:
-        ValueError: there are more items than a block can hold.
+        ValueError: a key, an index entry or a record is larger than a store can hold.
     """
-    keys, records = zip(*changes.puts) if changes.puts else ((), ())  # noqa: B905 (pairs)
-    parts = [_COUNT.pack(changes.count)]
-    for column in (keys, records, changes.removes, changes.index_puts, changes.index_removes):
-        if len(column) > MAX_ITEMS:
-            raise ValueError(f"a block of {len(column)} items must have at most {MAX_ITEMS}")
-        lengths = list(map(len, column))
-        width = 2 if max(lengths, default=0) < 1 << 16 else 4
-        parts.append(_COLUMN.pack(width, len(column)))
-        parts.append(struct.pack(f"<{len(column)}{_WIDTHS[width]}", *lengths))
-        parts.extend(column)
-    block = b"".join(parts)
-    return block if compression is Compression.NONE else _compress(block)
+    puts = changes.puts
+    keys: Sequence[bytes] = [key for key, _ in puts]
+    records: Sequence[bytes] = [record for _, record in puts]
+    columns = [
+        _column("key", keys, 1, MAX_KEY_BYTES),
+        _column("record", records, 0, MAX_RECORD_BYTES),
+        _column("key", changes.removes, 1, MAX_KEY_BYTES),
+        _column("index entry", changes.index_puts, 1, MAX_INDEX_BYTES),
+        _column("index entry", changes.index_removes, 1, MAX_INDEX_BYTES),
+    ]
+    for block, operations in _encode(changes.count, columns):
+        yield block if compression is Compression.NONE else _compress(block), operations
+
+
+def _column(what: str, items: Sequence[bytes], least: int, most: int) -> _Column:
+    lengths = list(map(len, items))
+    if lengths and not least <= min(lengths) <= max(lengths) <= most:
+        wrong = next(length for length in lengths if not least <= length <= most)
+        raise ValueError(
+            f"{what} of {wrong} bytes in a state store must be {least} to {most} bytes; "
+            "keep large values outside of the state, or split them over several keys"
+        )
+    return _Column(items, lengths)
+
+
+def _encode(count: int, columns: list[_Column]) -> Iterator[tuple[bytes, int]]:
+    items = [len(column.items) for column in columns]
+    operations = sum(items) - items[0]  # a key and its record are one
+    payload_bytes = sum(sum(column.lengths) for column in columns)
+    if operations > 1 and (operations > BLOCK_OPERATIONS or payload_bytes > BLOCK_BYTES):
+        for number in (0, 1):
+            yield from _encode(count, [column.half(number) for column in columns])
+        return
+    parts = [_COUNT.pack(count)]
+    for column in columns:
+        width = 2 if max(column.lengths, default=0) < 1 << 16 else 4
+        parts.append(_COLUMN.pack(width, len(column.items)))
+        parts.append(struct.pack(f"<{len(column.items)}{_WIDTHS[width]}", *column.lengths))
+        parts.extend(column.items)
+    yield b"".join(parts), operations
 
 
 def decode_block(payload: bytes, compression: Compression) -> Changes:
@@ -77,8 +156,7 @@ def decode_block(payload: bytes, compression: Compression) -> Changes:
         raise ValueError(f"a column ends too early: {error}") from error
     if at != len(block) or len(keys) != len(records):
         raise ValueError(f"{len(block) - at} bytes are left, {len(keys)} keys, {len(records)} puts")
-    puts = list(zip(keys, records))  # noqa: B905 (compared above)
-    return Changes(puts, removes, index_puts, index_removes, count)
+    return Changes(Pairs(keys, records), removes, index_puts, index_removes, count)
 
 
 def _read_column(block: bytes, at: int) -> tuple[Sequence[bytes], int]:

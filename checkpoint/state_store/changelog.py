@@ -14,7 +14,6 @@ from checkpoint.files import Files
 from checkpoint.framing import FrameTotals
 from checkpoint.state_store.base import Changes, CommittedChanges
 from checkpoint.state_store.blocks import Compression
-from checkpoint.state_store.changes import require_sizes, split_changes
 from checkpoint.state_store.reference import Reference, StoredKind, StoreId, new_suffix
 from checkpoint.state_store.stored_file import (
     HEADER_CHUNK_BYTES,
@@ -59,7 +58,7 @@ def write_changelog(
     )
     totals = FrameTotals()
     last: list[Changes] = []
-    pieces = stored_frames(header, _checked_parts(changes, last), totals)
+    pieces = stored_frames(header, _remembering(changes, last), totals)
     copy = _Copy(copy_path)
     try:
         size_bytes = files.create(header.name, copy.tee(pieces))
@@ -91,11 +90,10 @@ def read_base(files: Files, store: StoreId, reference: Reference) -> Reference:
     return open_stored(files, store, reference, StoredKind.CHANGES, chunk_bytes).header.base
 
 
-def _checked_parts(changes: Iterable[Changes], last: list[Changes]) -> Iterator[Changes]:
+def _remembering(changes: Iterable[Changes], last: list[Changes]) -> Iterator[Changes]:
     for given in changes:
-        require_sizes(given)
         last[:] = [given]
-        yield from split_changes(given)
+        yield given
     if not last:
         raise ValueError("a commit must have at least one part of changes; it may be empty")
 

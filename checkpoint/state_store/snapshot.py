@@ -16,7 +16,6 @@ from checkpoint.files import Files
 from checkpoint.framing import FrameTotals
 from checkpoint.state_store.base import Base, Changes
 from checkpoint.state_store.blocks import Compression
-from checkpoint.state_store.changes import split_changes
 from checkpoint.state_store.reference import (
     Reference,
     StoredKind,
@@ -86,9 +85,9 @@ def _parts(base: Base) -> Iterator[Changes]:
     count = base.count()
     yield Changes([], [], [], [], count)
     for puts in _batches(base.scan()):
-        yield from split_changes(Changes(puts, [], [], [], count))
+        yield Changes(puts, [], [], [], count)
     for entries in _batches(base.scan_index()):
-        yield from split_changes(Changes([], [], entries, [], count))
+        yield Changes([], [], entries, [], count)
 
 
 def _batches(items: Iterable[_T]) -> Iterator[list[_T]]:

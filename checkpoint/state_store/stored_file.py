@@ -16,7 +16,7 @@ from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import RESTORE, FileKind, Frames, FrameTotals, read_frames, write_frames
 from checkpoint.json_fields import int_field, list_field, object_field, text_field
 from checkpoint.state_store.base import Changes
-from checkpoint.state_store.blocks import Compression, decode_block, encode_block
+from checkpoint.state_store.blocks import Compression, decode_block, encode_blocks
 from checkpoint.state_store.changes import operation_count
 from checkpoint.state_store.reference import Reference, StoredKind, StoreId, epoch_of, file_name
 
@@ -99,8 +99,12 @@ def this_writer() -> dict[str, str]:
 def stored_frames(
     header: StoredHeader, parts: Iterable[Changes], totals: FrameTotals
 ) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a file, in pieces, as *parts* are pulled."""
-    blocks = ((encode_block(part, header.compression), operation_count(part)) for part in parts)
+    """Yield the bytes of a file, in pieces, as *parts* are pulled.
+
+    Raises:
+        ValueError: a key, an index entry or a record is larger than a store can hold.
+    """
+    blocks = (block for part in parts for block in encode_blocks(part, header.compression))
     return write_frames(_KINDS[header.kind], header.to_json(), blocks, totals)
 
 
