@@ -47,6 +47,7 @@ from checkpoint.state_files import (
     state_files_of,
     write_state_file,
 )
+from checkpoint.stored_state import StoreCommit, StoredPartition
 
 __all__ = [
     "MAX_BLOCK_BYTES",
@@ -74,6 +75,8 @@ __all__ = [
     "StatePartition",
     "StorageRefusedError",
     "StorageUncertainError",
+    "StoreCommit",
+    "StoredPartition",
     "apply_retention",
     "compaction_due",
     "new_attempt",

@@ -7,7 +7,9 @@ The order that makes a batch durable:
 3. the driver creates the record that names exactly those files, if there is none for that batch;
 4. only then the batch is committed. What no record names does not exist.
 
-One record covers all operators, so a batch commits whole or not at all.
+One record covers all operators, so a batch commits whole or not at all: state that is written
+anew each time (a state file for each partition) and state in stores (the content of each partition,
+and the changelog that led to it).
 """
 
 from __future__ import annotations
@@ -38,8 +40,14 @@ from checkpoint.json_fields import (
     text_field,
 )
 from checkpoint.state_files import StateFileRef
+from checkpoint.stored_state import StoreCommit
 
 COMMIT_PREFIX = "commits/"
+
+# Of the JSON of a record. One without stores is still written as 1: every release can read it.
+_RECORD_FORMAT = 1
+_RECORD_FORMAT_WITH_STORES = 2
+_UPGRADE = "read this checkpoint with the release that wrote it, or a newer one"
 
 _NAME = re.compile(re.escape(COMMIT_PREFIX) + r"(\d{16,})\.commit")
 
@@ -88,6 +96,7 @@ class CommitRecord:
         operators: state by uid of the operator; may be empty.
         writer: facts that a reader may want to compare, such as the version of Python and the name
             of the hash function; never secrets.
+        stores: state in stores; every store of the stream, also if the batch did not change it.
     """
 
     stream_id: str
@@ -96,6 +105,7 @@ class CommitRecord:
     epoch: int
     operators: Mapping[str, OperatorCommit]
     writer: Mapping[str, str]
+    stores: tuple[StoreCommit, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.stream_id or "" in self.operators:
@@ -107,10 +117,16 @@ class CommitRecord:
             )
         object.__setattr__(self, "operators", dict(self.operators))
         object.__setattr__(self, "writer", dict(self.writer))
+        stores = sorted(self.stores, key=lambda commit: (commit.operator_uid, commit.store))
+        named = {(commit.operator_uid, commit.store) for commit in stores}
+        if len(named) < len(stores):
+            raise ValueError(f"a store is in the record of {self.batch_time_ms} ms more than once")
+        object.__setattr__(self, "stores", tuple(stores))
 
     def file_names(self) -> frozenset[str]:
-        """Names of all state files of this record."""
-        return frozenset(ref.name for commit in self.operators.values() for ref in commit.files)
+        """Names of all state files and changelogs of this record."""
+        state_files = (ref.name for commit in self.operators.values() for ref in commit.files)
+        return frozenset(state_files).union(*(commit.file_names() for commit in self.stores))
 
 
 class CommitLog:
@@ -154,7 +170,13 @@ class CommitLog:
         frames = read_frames(chunks, FileKind.COMMIT, file)
         payload = b"".join(payload for payload, _ in frames.blocks)
         try:
-            record = _from_json(load_json(payload))
+            data = load_json(payload)
+            record_format = int_field(data, "format") if "format" in data else _RECORD_FORMAT
+            if record_format not in (_RECORD_FORMAT, _RECORD_FORMAT_WITH_STORES):
+                found = f"is a record in format {record_format}"
+                expected = f"format {_RECORD_FORMAT} or {_RECORD_FORMAT_WITH_STORES}"
+                raise CorruptCheckpointError(file, found, expected, _UPGRADE)
+            record = _from_json(data)
         except ValueError as error:
             expected = "the JSON of a commit record"
             raise CorruptCheckpointError(file, f"says: {error}", expected, RESTORE) from error
@@ -205,7 +227,12 @@ def _name(batch_time_ms: int) -> str:
 
 
 def _to_json(record: CommitRecord) -> dict[str, object]:
+    stores: dict[str, object] = {}
+    if record.stores:
+        stores["format"] = _RECORD_FORMAT_WITH_STORES
+        stores["stores"] = [commit.to_json() for commit in record.stores]
     return {
+        **stores,
         "stream_id": record.stream_id,
         "batch_id": record.batch_id,
         "batch_time_ms": record.batch_time_ms,
@@ -224,6 +251,7 @@ def _to_json(record: CommitRecord) -> dict[str, object]:
 def _from_json(data: Mapping[str, object]) -> CommitRecord:
     operators = object_field(data, "operators")
     writer = object_field(data, "writer")
+    stores = list_field(data, "stores") if "stores" in data else []
     return CommitRecord(
         stream_id=text_field(data, "stream_id"),
         batch_id=int_field(data, "batch_id"),
@@ -231,6 +259,7 @@ def _from_json(data: Mapping[str, object]) -> CommitRecord:
         epoch=int_field(data, "epoch"),
         operators={uid: _operator(require_object(operators[uid], uid)) for uid in operators},
         writer={key: text_field(writer, key) for key in writer},
+        stores=tuple(StoreCommit.from_json(require_object(item, "store")) for item in stores),
     )
 
 

@@ -24,7 +24,7 @@ checkpoint.names checkpoint.json_fields
 checkpoint.framing
 checkpoint.local_files checkpoint.fsspec_files
 checkpoint.files
-checkpoint.state_files checkpoint.file_log
+checkpoint.state_files checkpoint.stored_state checkpoint.file_log
 checkpoint.block_log
 checkpoint.commit_log
 checkpoint.retention
@@ -49,7 +49,7 @@ dstreams.cli
 """
 
 # What dstreams may import of checkpoint: never a module inside.
-PUBLIC_OF_CHECKPOINT = {"checkpoint", "checkpoint.testing"}
+PUBLIC_OF_CHECKPOINT = {"checkpoint", "checkpoint.state_store", "checkpoint.testing"}
 
 # Modules that can be imported without Spark; callables imports it inside a function.
 WITHOUT_SPARK = {"errors", "durations", "clock", "events", "callables", "settings", "listener"}
