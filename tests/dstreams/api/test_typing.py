@@ -53,6 +53,12 @@ REVEALED = {
     "pairs.updateStateByKey(total)": "DStream[tuple[str, int]]",
     "pairs.updateStateByKey(keyed, form='keyed')": "DStream[tuple[str, float]]",
     "pairs.updateStateByKey(rows, form='iterator')": "DStream[tuple[str, int]]",
+    "lines.window(2)": "DStream[str]",
+    "numbers.reduceByWindow(max, None, 2)": "DStream[int]",
+    "lines.countByWindow(2)": "DStream[int]",
+    "lines.countByValueAndWindow(2)": "DStream[tuple[str, int]]",
+    "pairs.groupByKeyAndWindow(2)": "DStream[tuple[str, list[int]]]",
+    "pairs.reduceByKeyAndWindow(max, None, 2)": "DStream[tuple[str, int]]",
     "pairs.slice(0, 1)": "list[RDD[tuple[str, int]]]",
 }
 

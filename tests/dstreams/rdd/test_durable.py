@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from dstreams.rdd.cogroup import ColumnStep, cogroup_with_state
 from dstreams.rdd.durable import WrittenRdd, _Read, read_rdd, write_rdd
 from dstreams.rdd.failures import is_storage_failure, summarize
 from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.reduction import Reduction, reduce_pairs
 from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks, shuffle_pairs
 from dstreams.rdd.stable_hash import STABLE_HASH_NAME
 from dstreams.state.update_function import UpdateFunction
@@ -62,6 +64,18 @@ def test_state_comes_back_as_it_was(sc: SparkContext, files: Files) -> None:
     assert read.partitioner == TWO
     assert read.count() == 3000
     assert read.glom().collect() == state.glom().collect()
+
+
+def test_reduced_batches_come_back_as_they_were(sc: SparkContext, files: Files) -> None:
+    """Not as a state: whoever takes values of a batch takes them without packing them anew."""
+    pairs = sc.parallelize(PAIRS[:100], 2)
+    reduced = reduce_pairs(pairs, Reduction(operator.add, "plus"), TWO)
+    read = read_rdd(sc, files, write_rdd(reduced, files, first_of(reduced), 1), like=reduced)
+    assert isinstance(read, BlockPairsRDD)
+    assert read.side is Side.BATCH
+    assert shuffle_pairs(read, TWO) is read.blocks
+    assert read.blocks.collect() == reduced.blocks.collect()
+    assert read.count() == 100
 
 
 def test_narrow_union_after_reading_back(sc: SparkContext, files: Files) -> None:
