@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext
 
-from dstreams import BatchFailedError, Settings, StreamingContext, StreamingContextState
+from dstreams import (
+    BatchFailedError,
+    Settings,
+    SourceError,
+    StreamingContext,
+    StreamingContextState,
+)
+from dstreams.sources.source import PlannedInput, SourceEnvironment
 from dstreams.testing import ManualClock
 from tests.support.waiting import wait_for
 
@@ -139,3 +146,45 @@ def test_errors_are_reported_while_later_batches_run(
         wait_for(lambda: gate.seen == [2])
     finally:
         ssc.stop(stopSparkContext=False)
+
+
+class BrokenWithRest:
+    """A source, and its reader, that has more to give and cannot."""
+
+    name = "broken"
+
+    def __init__(self) -> None:
+        self.plans = 0
+
+    def open(self, environment: SourceEnvironment) -> BrokenWithRest:
+        return self
+
+    def plan(self, batch_time_ms: int) -> PlannedInput:
+        self.plans += 1
+        raise SourceError("no more")
+
+    def has_pending(self) -> bool:
+        return True
+
+    def start(self) -> None: ...
+
+    def rdd(self, planned: PlannedInput) -> None: ...
+
+    def release(self, batch_time_ms: int) -> None: ...
+
+    def stop_receiving(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_a_graceful_stop_gives_up_a_source_that_fails(sc: SparkContext, clock: ManualClock) -> None:
+    """What it received cannot be had; one failed batch says so, and the stop goes on."""
+    settings = Settings(graceful_stop_timeout_ms=60_000)
+    ssc = StreamingContext(sc, 1, clock=clock, settings=settings)
+    source = BrokenWithRest()
+    ssc._input(source, "broken").pprint()
+    ssc.start()
+    ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    assert source.plans == 1
+    with pytest.raises(BatchFailedError, match="no more"):
+        ssc.awaitTermination()
