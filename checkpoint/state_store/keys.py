@@ -26,7 +26,8 @@ without zone and timedeltas, and for tuples in which each place has one of these
 not stand between ints.
 
 An encoding of more than 480 bytes is cut after 464 and ends in a digest of the whole; its length
-tells it from all others, and the whole is kept in the record.
+tells it from all others, and the whole is kept in the record. Keys that agree in 464 bytes follow
+each other in no order that means anything.
 """
 
 from __future__ import annotations
@@ -74,8 +75,23 @@ def encode_key(key: Any) -> bytes:
         TypeError: the key is unhashable, NaN, or equal to others by what only its class knows.
         ValueError: its encoding is longer than 64 KiB.
     """
+    if type(key) is str and len(key) < 100:  # then at most 400 bytes
+        try:
+            return b"s" + key.encode()
+        except UnicodeEncodeError:
+            return b"s" + key.encode("utf-8", "surrogatepass")
     raw = encode_whole(key)
     return raw if len(raw) <= MAX_INLINE_BYTES else shorten(raw)
+
+
+def encode_keys(keys: list[Any]) -> list[bytes]:
+    """Return :func:`encode_key` of each key, for many at once and the commonest kind faster."""
+    if set(map(type, keys)) == {str} and len(max(keys, key=len)) < 100:
+        try:
+            return [b"s" + key.encode() for key in keys]
+        except UnicodeEncodeError:
+            pass
+    return list(map(encode_key, keys))
 
 
 def encode_whole(key: Any) -> bytes:

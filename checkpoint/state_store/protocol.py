@@ -111,6 +111,15 @@ class StateReader(Protocol):
         """Give the content back; again is fine."""
         ...
 
+    def __enter__(self) -> StateReader: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
 
 class StateWriter(Protocol):
     """A content, and changes to it that only this writer sees until they count.
@@ -185,7 +194,7 @@ class StateWriter(Protocol):
         """Get, step and put for many keys, faster than one by one.
 
         Args:
-            pairs: (key, given).
+            pairs: (key, given); some are pulled before the first is stepped.
             step: ``(given, value or None) -> new value``, or None to remove the key. The new value
                 has no timeout. It must not change the store itself.
         """

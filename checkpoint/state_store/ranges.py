@@ -72,7 +72,9 @@ def prefix_range(prefix: Any) -> KeyRange:
     """
     if isinstance(prefix, (str, bytes, tuple)):
         whole = encode_whole(prefix)
-        return KeyRange(whole, after_prefix(whole))
+        # The next element of a tuple begins with a tag; a byte of 255 goes on with the last text.
+        is_tuple = isinstance(prefix, tuple)
+        return KeyRange(whole, whole + b"\xff" if is_tuple else after_prefix(whole))
     raise TypeError(
         f"prefix {prefix!r} of type {type(prefix).__name__} must be a str, bytes, or a tuple of "
         "the first elements"

@@ -36,6 +36,8 @@ MAX_VALUE_BYTES = 32 << 20
 
 Encoder = Callable[[Any], bytes]
 Decoder = Callable[[bytes], Any]
+Step = Callable[[Any, Any], Any]
+Stepper = Callable[[list[Any], list["bytes | None"], Step], list["bytes | None"]]
 
 # A pickle names a class by STACK_GLOBAL; by GLOBAL or INST, which two lines follow; or by a number
 # that the program itself has given to a class by copyreg.add_extension.
@@ -66,6 +68,15 @@ class ValueCodec(Protocol):
         """Return the function that makes a value, new at each call, and ignores what follows it.
 
         It raises :class:`UndecodableValueError` for what no encoder wrote.
+        """
+        ...
+
+    def stepper(self) -> Stepper:
+        """Return a function for one writer that decodes, steps and encodes many values.
+
+        It takes what is given for each key, the records before, and the step; it returns encoded
+        values. A value is encoded before the next step runs. None stands for no value, before and
+        after.
         """
         ...
 
@@ -183,12 +194,51 @@ class DataValues:
 
     def encoder(self) -> Encoder:
         """Return a function for one writer."""
-        return _PickleOnce(frozenset((*_PLAIN, *self.allow))).encode
+        return self._pickler().encode
+
+    def _pickler(self) -> _PickleOnce:
+        return _PickleOnce(frozenset((*_PLAIN, *self.allow)))
+
+    def _careful(self) -> type[pickle.Unpickler]:
+        kinds = (*_PLAIN, *_MAKERS, *self.allow)
+        return _unpickler({_name_of(kind): kind for kind in kinds})
+
+    def stepper(self) -> Stepper:
+        """Return a function that decodes, steps and encodes many values."""
+        decode, pickler = self.decoder(), self._pickler()
+        loads = pickle.loads
+
+        def step_all(
+            given: list[Any], before: list[bytes | None], step: Step
+        ) -> list[bytes | None]:
+            after: list[bytes | None] = []
+            dump, forget = pickler.start(after)
+            for new, record in zip(given, before, strict=True):
+                if record is None:
+                    value = step(new, None)
+                elif _STACK_GLOBAL in record or record.count(b"\n") > 1 or _EXTENSIONS:
+                    value = step(new, decode(record))
+                else:  # as in the decoder, without calling it
+                    try:
+                        old = loads(record)
+                    except Exception as error:
+                        raise _undecodable(record, error) from error
+                    value = step(new, old)
+                if value is None:
+                    after.append(None)
+                    continue
+                wanted = len(after) + 1
+                dump(value)
+                forget()
+                if len(after) != wanted:  # large strings are written on their own
+                    after[wanted - 1 :] = [b"".join(after[wanted - 1 :])]  # type: ignore[arg-type]
+            return after
+
+        return step_all
 
     def decoder(self) -> Decoder:
         """Return the function that makes a value of bytes."""
-        kinds = (*_PLAIN, *_MAKERS, *self.allow)
-        careful = _unpickler({_name_of(kind): kind for kind in kinds})
+        careful = self._careful()
         loads, memory = pickle.loads, io.BytesIO
 
         def decode(record: bytes) -> Any:
@@ -240,35 +290,53 @@ class PickleValues:
 
         return decode
 
+    def stepper(self) -> Stepper:
+        """Return a function that decodes, steps and encodes many values."""
+        encode, decode = self.encoder(), self.decoder()
+
+        def step_all(
+            given: list[Any], before: list[bytes | None], step: Step
+        ) -> list[bytes | None]:
+            after: list[bytes | None] = []
+            for new, record in zip(given, before, strict=True):
+                value = step(new, None if record is None else decode(record))
+                after.append(None if value is None else encode(value))
+            return after
+
+        return step_all
+
 
 class _PickleOnce:
     """One pickler for many values: making one for each would take four times as long."""
 
     def __init__(self, allowed: frozenset[type]) -> None:
         self._allowed = allowed
-        self._start()
+        self._written: list[Any] = []
+        self._dump, self._forget = self.start(self._written)
 
-    def _start(self) -> None:
-        self._written: list[bytes] = []
-        pickler = _DataPickler(_Sink(self._written.append), self._allowed)
-        self._dump, self._forget = pickler.dump, pickler.clear_memo
+    def start(self, written: list[Any]) -> tuple[Callable[[Any], None], Callable[[], None]]:
+        """Return a function that appends to *written*, and one to call between two values."""
+        pickler = _DataPickler(_Sink(written.append), self._allowed)
+        return pickler.dump, pickler.clear_memo
 
     def encode(self, value: Any) -> bytes:
+        """Return the bytes of one value."""
         written = self._written
         try:
             self._dump(value)
         except BaseException:
-            self._start()
+            written.clear()
+            self._dump, self._forget = self.start(written)
             raise
         self._forget()
-        if len(written) == 1:
-            return written.pop()
-        whole = b"".join(written)  # large strings are written on their own
+        whole: bytes = written.pop() if len(written) == 1 else b"".join(written)
         written.clear()
         return whole
 
 
 class _Sink:
+    __slots__ = ("write",)
+
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self.write = write
 

@@ -12,7 +12,13 @@ from types import TracebackType
 from typing import Any
 
 from checkpoint.state_store.base import Base, Changes, CommittedChanges
-from checkpoint.state_store.keys import MAX_INLINE_BYTES, comes_back, encode_key, encode_whole
+from checkpoint.state_store.keys import (
+    MAX_INLINE_BYTES,
+    comes_back,
+    encode_key,
+    encode_keys,
+    encode_whole,
+)
 from checkpoint.state_store.life import Life
 from checkpoint.state_store.overlay import entries_between, overlaid
 from checkpoint.state_store.protocol import WriterState
@@ -25,6 +31,7 @@ from checkpoint.state_store.timeouts import index_entry, index_stop, require_tim
 from checkpoint.state_store.values import MAX_VALUE_BYTES, ValueCodec
 
 CHUNK_KEYS = 50_000
+UPDATE_KEYS = 2_000
 _ENTRY = b"+"  # an entry of the timeout index that is there
 _PAIR_BYTES = 200  # of memory, for a key and a record beside their own bytes
 _NO_KEY = object()
@@ -47,6 +54,7 @@ class Writer:
         self._commit = commit
         self._life = Life("writer", store, base.reference)
         self._encode, self._decode = values.encoder(), values.decoder()
+        self._step = values.stepper()
         self._changed: dict[bytes, bytes | None] = {}  # None: removed
         self._index: dict[bytes, bytes | None] = {}
         self._runs = Runs(spill_directory)
@@ -136,21 +144,36 @@ class Writer:
         """Get, step and put for many keys, faster than one by one.
 
         Args:
-            pairs: (key, given).
+            pairs: (key, given); some are pulled before the first is stepped.
             step: ``(given, value or None) -> new value``, or None to remove the key. The new value
                 has no timeout. It must not change the store itself.
         """
         self._life.require()
-        changed, encode, decode = self._changed, self._encode, self._decode
-        for key, given in pairs:
-            raw = encode_key(key)
-            before = changed[raw] if raw in changed else self._below(raw)
-            value = step(given, None if before is None else decode(before))
-            if value is not None:
-                self._put(key, raw, before, encode(value), None)
-            elif before is not None:
-                self._remove(raw, before)
         self._last_key = _NO_KEY
+        rest = iter(pairs)
+        while chunk := list(islice(rest, UPDATE_KEYS)):
+            keys, given = map(list, zip(*chunk, strict=True))
+            raws = encode_keys(keys)
+            if len(set(raws)) == len(raws):
+                self._update(keys, raws, given, step)
+                continue
+            for key, raw, new in zip(keys, raws, given, strict=True):  # a step sees the one before
+                self._update([key], [raw], [new], step)
+
+    def _update(
+        self, keys: list[Any], raws: list[bytes], given: list[Any], step: Callable[[Any, Any], Any]
+    ) -> None:
+        changed, below = self._changed, self._below
+        if changed.keys().isdisjoint(raws):
+            before = list(map(below, raws))
+        else:
+            before = [changed[raw] if raw in changed else below(raw) for raw in raws]
+        after = self._step(given, before, step)
+        for key, raw, old, new in zip(keys, raws, before, after, strict=True):
+            if new is not None:
+                self._put(key, raw, old, new, None)
+            elif old is not None:
+                self._remove(raw, old)
 
     def commit(self) -> CommittedChanges:
         """Write the changes, durably, and end this writer.

@@ -17,7 +17,8 @@ from checkpoint import (
     StorageRefusedError,
     StorageUncertainError,
 )
-from checkpoint.testing import RACING_CREATORS, FaultyFiles, SimulatedCrash, check_files
+from checkpoint.testing import FaultyFiles, SimulatedCrash, check_files
+from checkpoint.testing.files import RACING_CREATORS
 
 
 class Replaces(LocalFiles):

@@ -1,11 +1,4 @@
-"""Public test tools: conformance of :class:`Files`, and faults on demand.
-
-They raise plain ``AssertionError`` and need no test framework::
-
-    def test_my_files(tmp_path):
-        numbers = itertools.count()
-        check_files(lambda: MyFiles(tmp_path / str(next(numbers))))
-"""
+"""Conformance of :class:`Files`, and files that fail on demand."""
 
 from __future__ import annotations
 
@@ -18,6 +11,7 @@ from typing import Literal, TypeVar
 from checkpoint.errors import AlreadyExistsError, StorageRefusedError
 from checkpoint.files import Files
 from checkpoint.names import Names
+from checkpoint.testing.claims import require, require_raises
 
 _T = TypeVar("_T")
 
@@ -153,23 +147,23 @@ def _check_round_trip(files: Files) -> None:
     ]
     for name, chunks in cases:
         data = b"".join(chunks)
-        _require(not files.exists(name), f"{name} exists before it is created")
-        _require(files.create(name, iter(chunks)) == len(data), f"create({name}) must return size")
-        _require(files.exists(name), f"{name} does not exist after create")
-        _require(files.read(name) == data, f"read({name}) is not what was created")
+        require(not files.exists(name), f"{name} exists before it is created")
+        require(files.create(name, iter(chunks)) == len(data), f"create({name}) must return size")
+        require(files.exists(name), f"{name} does not exist after create")
+        require(files.read(name) == data, f"read({name}) is not what was created")
         for chunk_bytes in (1000, 1 << 22):
             parts = list(files.read_chunks(name, chunk_bytes))
-            _require(b"".join(parts) == data, f"read_chunks({name}) is not what was created")
+            require(b"".join(parts) == data, f"read_chunks({name}) is not what was created")
             lengths_ok = all(0 < len(part) <= chunk_bytes for part in parts)
-            _require(lengths_ok, f"read_chunks({name}) has a chunk that is empty or too long")
+            require(lengths_ok, f"read_chunks({name}) has a chunk that is empty or too long")
 
 
 def _check_create_once(files: Files) -> None:
     files.create("a/once", [b"first"])
     for content in (b"second", b"first", b""):
         again = functools.partial(files.create, "a/once", [content])
-        _require_raises(AlreadyExistsError, again)
-        _require(files.read("a/once") == b"first", "a second create has changed the file")
+        require_raises(AlreadyExistsError, again)
+        require(files.read("a/once") == b"first", "a second create has changed the file")
 
 
 def _check_failed_create_leaves_nothing(files: Files) -> None:
@@ -181,13 +175,13 @@ def _check_failed_create_leaves_nothing(files: Files) -> None:
         try:
             files.create("a/torn", chunks(error))
         except BaseException as raised:
-            _require(raised is error, f"create must pass on {error!r}, got {raised!r}")
+            require(raised is error, f"create must pass on {error!r}, got {raised!r}")
         else:
-            _require(False, f"create must pass on {error!r}")
-        _require(not files.exists("a/torn"), "a create that failed has left a file")
-        _require(files.list("") == [], "a create that failed is listed")
+            require(False, f"create must pass on {error!r}")
+        require(not files.exists("a/torn"), "a create that failed has left a file")
+        require(files.list("") == [], "a create that failed is listed")
     files.create("a/torn", [b"whole"])
-    _require(files.read("a/torn") == b"whole", "the name is spoilt after a create that failed")
+    require(files.read("a/torn") == b"whole", "the name is spoilt after a create that failed")
 
 
 def _check_one_creator_wins(files: Files) -> None:
@@ -205,20 +199,20 @@ def _check_one_creator_wins(files: Files) -> None:
         for name in ("race/1", "race/2", "race/3"):
             creators = range(RACING_CREATORS)
             won = list(threads.map(create, [name] * RACING_CREATORS, creators))
-            _require(sum(won) == 1, f"of creates that race for one name {sum(won)} succeed, 1 must")
+            require(sum(won) == 1, f"of creates that race for one name {sum(won)} succeed, 1 must")
             winner = bytes([won.index(True)]) * 150_000
-            _require(files.read(name) == winner, "the file is not that of the creator who won")
+            require(files.read(name) == winner, "the file is not that of the creator who won")
 
 
 def _check_list(files: Files) -> None:
-    _require(files.list("") == [], "new files must list nothing")
+    require(files.list("") == [], "new files must list nothing")
     names = ["a/b/1", "a/b/10", "a/b/2", "a/bc", "a0", "b"]
     for name in reversed(names):
         files.create(name, [b"."])
     for prefix in ("", "a", "a/", "a/b", "a/b/", "a/b/1", "b", "c", "c/d/", "b/"):
         expected = sorted(name for name in names if name.startswith(prefix))
         found = files.list(prefix)
-        _require(found == expected, f"list({prefix!r}) must be {expected}, got {found}")
+        require(found == expected, f"list({prefix!r}) must be {expected}, got {found}")
 
 
 def _check_delete(files: Files) -> None:
@@ -227,17 +221,17 @@ def _check_delete(files: Files) -> None:
     files.delete("a/gone")
     files.delete("a/gone")
     files.delete("never/there")
-    _require(not files.exists("a/gone"), "a deleted file exists")
-    _require(files.list("") == ["a/kept"], "delete must delete one file and no other")
+    require(not files.exists("a/gone"), "a deleted file exists")
+    require(files.list("") == ["a/kept"], "delete must delete one file and no other")
     files.create("a/gone", [b"new"])
-    _require(files.read("a/gone") == b"new", "a deleted name must be free again")
+    require(files.read("a/gone") == b"new", "a deleted name must be free again")
 
 
 def _check_missing(files: Files) -> None:
     for name in ("missing", "no/such/file"):
-        _require_raises(FileNotFoundError, functools.partial(files.read, name))
-        _require_raises(FileNotFoundError, functools.partial(_read_in_chunks, files, name))
-        _require(not files.exists(name), f"{name} exists and was never created")
+        require_raises(FileNotFoundError, functools.partial(files.read, name))
+        require_raises(FileNotFoundError, functools.partial(_read_in_chunks, files, name))
+        require(not files.exists(name), f"{name} exists and was never created")
 
 
 def _check_names(files: Files) -> None:
@@ -249,10 +243,10 @@ def _check_names(files: Files) -> None:
             functools.partial(files.delete, name),
         ]
         for call in calls:
-            _require_raises(ValueError, call)
+            require_raises(ValueError, call)
     for prefix in ("/", "../", "a//", "."):
-        _require_raises(ValueError, functools.partial(files.list, prefix))
-    _require(files.list("") == [], "a refused name has left a file")
+        require_raises(ValueError, functools.partial(files.list, prefix))
+    require(files.list("") == [], "a refused name has left a file")
 
 
 _CHECKS: tuple[Callable[[Files], None], ...] = (
@@ -269,16 +263,3 @@ _CHECKS: tuple[Callable[[Files], None], ...] = (
 
 def _read_in_chunks(files: Files, name: str) -> bytes:
     return b"".join(files.read_chunks(name, 10))
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise AssertionError(message)
-
-
-def _require_raises(error: type[Exception], call: Callable[[], object]) -> None:
-    try:
-        call()
-    except error:
-        return
-    raise AssertionError(f"{error.__name__} must be raised by {call}")

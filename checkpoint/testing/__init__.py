@@ -1,0 +1,27 @@
+"""Public test tools: conformance of files, of contents and of state stores, and faults on demand.
+
+They raise plain ``AssertionError`` and need no test framework::
+
+    def test_my_files(tmp_path):
+        numbers = itertools.count()
+        check_files(lambda: MyFiles(tmp_path / str(next(numbers))))
+
+    def test_my_contents():
+        check_bases(MyBases)
+        check_state_store(lambda: StateStore(MyBases()))
+"""
+
+from checkpoint.testing.bases import check_bases
+from checkpoint.testing.faulty_bases import FaultyBases
+from checkpoint.testing.files import Effect, FaultyFiles, SimulatedCrash, check_files
+from checkpoint.testing.state_store import check_state_store
+
+__all__ = [
+    "Effect",
+    "FaultyBases",
+    "FaultyFiles",
+    "SimulatedCrash",
+    "check_bases",
+    "check_files",
+    "check_state_store",
+]

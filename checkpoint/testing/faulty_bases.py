@@ -1,0 +1,134 @@
+"""Contents that fail on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from checkpoint.errors import AlreadyExistsError, StorageRefusedError
+from checkpoint.state_store.base import Base, Bases, Changes, CommittedChanges
+from checkpoint.state_store.reference import Reference, StoreId
+from checkpoint.testing.files import Effect, SimulatedCrash
+
+_T = TypeVar("_T")
+
+
+class FaultyBases:
+    """Contents of which one operation fails, number *at* (from 1).
+
+    Operations are opening, each look-up, each step of a scan, counting, and committing; closing
+    never fails. Make *at* larger until ``fired`` stays False: then the code was hit everywhere.
+    After a crash every operation raises it again: dead processes do nothing.
+
+    Args:
+        inner: the contents that do the work.
+        at: number of the operation that fails, counted over all methods.
+        effect: fail before the operation had its effect, after it, or in the middle of the parts of
+            a commit (any other operation then fails before).
+        error: what is raised: an exception class that takes a message.
+
+    Raises:
+        ValueError: a refusal after the effect would be a lie.
+    """
+
+    def __init__(
+        self,
+        inner: Bases,
+        at: int,
+        effect: Effect = "before",
+        error: Callable[[str], BaseException] = SimulatedCrash,
+    ) -> None:
+        if effect == "after" and error in (StorageRefusedError, AlreadyExistsError):
+            raise ValueError(f"{error} says that nothing happened; use effect 'before' with it")
+        self.calls: list[str] = []
+        self.fired = False
+        self._inner = inner
+        self._at = at
+        self._effect = effect
+        self._error = error
+        self._dead: SimulatedCrash | None = None
+
+    def open(self, store: StoreId, reference: Reference) -> FaultyBase:
+        """Open a content whose operations count as well."""
+        return FaultyBase(self.call("open", lambda: self._inner.open(store, reference)), self)
+
+    def commit(
+        self,
+        store: StoreId,
+        base: Reference,
+        changes: Iterable[Changes],
+        codec: Mapping[str, str],
+    ) -> CommittedChanges:
+        """Commit, unless it is this operation that fails."""
+        return self.call(
+            "commit", lambda: self._inner.commit(store, base, self._torn(changes), codec)
+        )
+
+    def call(self, operation: str, run: Callable[[], _T]) -> _T:
+        """Run an operation, or fail."""
+        if self._dead is not None:
+            raise self._dead
+        self.calls.append(operation)
+        if len(self.calls) != self._at:
+            return run()
+        if self._effect == "during" and operation == "commit":
+            return run()  # its parts raise
+        if self._effect == "after":
+            run()
+        raise self._fault()
+
+    def _torn(self, changes: Iterable[Changes]) -> Iterator[Changes]:
+        is_torn = self._effect == "during" and len(self.calls) == self._at
+        for part in changes:
+            yield part
+            if is_torn:
+                raise self._fault()
+
+    def _fault(self) -> BaseException:
+        self.fired = True
+        error = self._error(f"injected fault {self._effect} operation {self._at}: {self.calls[-1]}")
+        if isinstance(error, SimulatedCrash):
+            self._dead = error
+        return error
+
+
+class FaultyBase:
+    """A content of :class:`FaultyBases`."""
+
+    def __init__(self, inner: Base, bases: FaultyBases) -> None:
+        self._inner = inner
+        self._call = bases.call
+
+    @property
+    def reference(self) -> Reference:
+        """The content that this is."""
+        return self._inner.reference
+
+    def get(self, key: bytes, /) -> bytes | None:
+        """Return the record of *key*, None if there is none."""
+        return self._call("get", lambda: self._inner.get(key))
+
+    def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Iterate over (key, record) in key order, from *start* up to before *stop*."""
+        return self._steps("scan", self._inner.scan(start, stop))
+
+    def scan_index(self, stop: bytes | None = None) -> Iterator[bytes]:
+        """Iterate over the entries of the timeout index in order, up to before *stop*."""
+        return self._steps("scan_index", self._inner.scan_index(stop))
+
+    def count(self) -> int:
+        """Return how many keys there are."""
+        return self._call("count", self._inner.count)
+
+    def size_bytes(self) -> int:
+        """Return about how much room this content takes."""
+        return self._call("size_bytes", self._inner.size_bytes)
+
+    def close(self) -> None:
+        """Give the content back."""
+        self._inner.close()
+
+    def _steps(self, operation: str, steps: Iterator[_T]) -> Iterator[_T]:
+        end = object()
+        while (step := self._call(operation, lambda: next(steps, end))) is not end:
+            yield step  # type: ignore[misc]
