@@ -9,10 +9,10 @@ every PySpark program, and at last the tuned settings.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -22,7 +22,8 @@ from pyspark.errors import PySparkException
 from dstreams.errors import EnvironmentNotReadyError
 from dstreams.rdd.context import (
     DEFAULT_MASTER,
-    QUIET_JVM,
+    ERRORS_ONLY,
+    JVM_OPTIONS,
     choose_python,
     has_jvm,
     interrupt_put_off,
@@ -33,7 +34,12 @@ from dstreams.rdd.context import (
 )
 from dstreams.rdd.failures import summarize
 
-_MASTER = "MASTER"
+_SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
+_MASTER = "MASTER"  # where spark-submit looks when options and spark-defaults.conf have none
+_OPTIONS = {"spark.master": "--master", "spark.app.name": "--name"}
+
+# As a property of the JVM, because spark-submit shows progress to us where nothing is said.
+_NO_PROGRESS = "-Dspark.ui.showConsoleProgress=false"
 
 
 @dataclass(frozen=True)
@@ -80,18 +86,16 @@ class TunedSpark:
             EnvironmentNotReadyError: there is no Java, or Spark does not start.
             KeyboardInterrupt: Ctrl-C was pressed meanwhile; the JVM is ended again.
         """
-        given = dict(conf.getAll()) if conf is not None else {}
-        settings = {"spark.app.name": self.app_name, **self.submitted, **given}
-        if not Path(spark_conf_directory(), "log4j2.properties").exists():
-            settings = {**QUIET_JVM, **settings}
-        choose_python(settings.get("spark.pyspark.python"))
+        defaults = {"spark.app.name": self.app_name, JVM_OPTIONS: _jvm_options()}
+        given = {**defaults, **(dict(conf.getAll()) if conf is not None else {})}
+        choose_python({**self.submitted, **given}.get("spark.pyspark.python"))
         if has_jvm():
             return None
         gateway = None
         try:
             with interrupt_put_off():
                 require_java()
-                gateway = _launch(SparkConf(loadDefaults=False).setAll(list(settings.items())))
+                gateway = self._launch_jvm(given)
         except KeyboardInterrupt:
             if gateway is not None:
                 gateway.shutdown()
@@ -99,24 +103,45 @@ class TunedSpark:
             raise
         return gateway
 
+    def _launch_jvm(self, given: Mapping[str, str]) -> Any:
+        conf = SparkConf(loadDefaults=False).setAll(list(given.items()))
+        variables = {
+            _SUBMIT_ARGS: _after_arguments(os.environ.get(_SUBMIT_ARGS), self.submitted),
+            _MASTER: os.environ.get(_MASTER, DEFAULT_MASTER),
+        }
+        try:
+            with _environment(variables):
+                return launch_jvm(conf)
+        except (OSError, Py4JError, PySparkException) as error:
+            raise EnvironmentNotReadyError(
+                f"Spark could not be started on this machine: {summarize(error)}"
+            ) from error
 
-def _launch(conf: SparkConf) -> Any:
-    try:
-        with _default_master():
-            return launch_jvm(conf)
-    except (OSError, Py4JError, PySparkException) as error:
-        raise EnvironmentNotReadyError(
-            f"Spark could not be started on this machine: {summarize(error)}"
-        ) from error
+
+def _jvm_options() -> str:
+    has_own_logging = (spark_conf_directory() / "log4j2.properties").exists()
+    return _NO_PROGRESS if has_own_logging else f"{_NO_PROGRESS} {ERRORS_ONLY}"
+
+
+def _after_arguments(arguments: str | None, settings: Mapping[str, str]) -> str:
+    """Return arguments of spark-submit with *settings* behind their options, so that these win."""
+    *options, shell = shlex.split(arguments or "") or ["pyspark-shell"]
+    for key, value in settings.items():
+        option = _OPTIONS.get(key)
+        options += [option, value] if option else ["--conf", f"{key}={value}"]
+    return shlex.join([*options, shell])
 
 
 @contextmanager
-def _default_master() -> Iterator[None]:
-    """Let spark-submit choose our master where options and spark-defaults.conf name none."""
-    before = os.environ.get(_MASTER)
-    os.environ.setdefault(_MASTER, DEFAULT_MASTER)
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set *variables* for the child process that is started in the block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop(_MASTER, None)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -151,6 +151,7 @@ def test_its_own_settings_win(told: dict[str, Any]) -> None:
     assert settings["spark.of.options"] == "a=b"
     assert "spark.of.nobody" not in settings
     assert settings["spark.ui.enabled"] == "false"
+    assert settings["spark.ui.showConsoleProgress"] == "false"
     assert settings["spark.driver.host"] == "127.0.0.1"
     if tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1):
         assert settings["spark.python.unix.domain.socket.enabled"] == "true"
@@ -158,10 +159,12 @@ def test_its_own_settings_win(told: dict[str, Any]) -> None:
 
 SETTINGS = """
     import json
+    import os
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
     sc = SparkSession.builder.getOrCreate().sparkContext
-    print(json.dumps([dict(sc.getConf().getAll()), "MASTER" in __import__("os").environ]))
+    left = {"MASTER", "PYSPARK_SUBMIT_ARGS"} & set(os.environ)
+    print(json.dumps([dict(sc.getConf().getAll()), sorted(left)]))
     sc.stop()
     again = SparkContext()
     print(json.dumps(dict(again.getConf().getAll())))
@@ -178,7 +181,7 @@ def test_settings_of_the_machine_win_over_tuned_ones(tmp_path: Path) -> None:
     done = run(*option, write(tmp_path, SETTINGS), SPARK_CONF_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
     first, again = map(json.loads, done.stdout.splitlines())
-    assert not first[1]
+    assert first[1] == []
     for settings in (first[0], again):
         assert settings["spark.master"] == "local[3]"
         assert settings["spark.app.name"] == "app.py"
@@ -188,8 +191,24 @@ def test_settings_of_the_machine_win_over_tuned_ones(tmp_path: Path) -> None:
         assert settings["spark.ui.enabled"] == "false"
 
 
+def test_logging_of_the_machine(tmp_path: Path) -> None:
+    """A log4j2.properties in SPARK_CONF_DIR stays what the JVM logs by, and shows no progress."""
+    (tmp_path / "log4j2.properties").write_text(
+        "rootLogger.level = warn\nrootLogger.appenderRef.out.ref = out\nappender.out.type = Console"
+        "\nappender.out.name = out\nappender.out.target = SYSTEM_ERR\n"
+        "appender.out.layout.type = PatternLayout\nappender.out.layout.pattern = logged: %m%n\n"
+    )
+    source = """
+        from pyspark import SparkContext
+        print(SparkContext().getConf().get("spark.ui.showConsoleProgress"))
+    """
+    done = run(write(tmp_path, source), SPARK_CONF_DIR=str(tmp_path))
+    assert done.stdout == "false\n"
+    assert "logged: " in done.stderr
+
+
 def test_master_by_default(tmp_path: Path) -> None:
-    """All cores, with four attempts for a task; under PYSPARK_SUBMIT_ARGS its own."""
+    """All cores, with four attempts for a task; PYSPARK_SUBMIT_ARGS loses to the options."""
     source = """
         from pyspark import SparkContext
         print(SparkContext(appName="other").master)
@@ -198,6 +217,8 @@ def test_master_by_default(tmp_path: Path) -> None:
     assert run(program).stdout == "local[*,4]\n"
     submit = "--master local[5] pyspark-shell"
     assert run(program, PYSPARK_SUBMIT_ARGS=submit).stdout == "local[5]\n"
+    options = ("--master", "local[6]")
+    assert run(*options, program, PYSPARK_SUBMIT_ARGS=submit).stdout == "local[6]\n"
 
 
 # How it ends ---------------------------------------------------------------------------------
