@@ -45,13 +45,6 @@ from checkpoint.state_store import (
     StateWriter,
     StoreId,
 )
-    EMPTY,
-    CommittedChanges,
-    Reference,
-    StateStore,
-    StateWriter,
-    StoreId,
-)
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import Block, BlockBuilder, Side, decode_block
 from dstreams.rdd.state_metrics import StateMetrics

@@ -251,8 +251,22 @@ class ExecutorHost:
         self._report(notice)
 
     def _note_place(self, fields: dict[str, Any]) -> None:
-        executor_id = "driver" if is_local(self._spark) else ""
+        executor_id = "driver"
+        if not is_local(self._spark):
+            executor_id = _executor_of(self._spark, fields.get("stage"), fields.get("task"))
         self._place = Place(str(fields.get("host", "")), executor_id)
+
+
+def _executor_of(spark: SparkContext, stage: object, task: object) -> str:
+    """The executor that runs a task, empty when Spark does not say: it is told to people only."""
+    try:
+        store: Any = spark._jsc.sc().statusStore()
+        tasks = store.taskList(stage, store.lastStageAttempt(stage).attemptId(), 100)
+        found = (tasks.apply(index) for index in range(tasks.size()))
+        return next((str(each.executorId()) for each in found if each.taskId() == task), "")
+    except Exception:
+        logger.debug("the executor of task %s is not known", task, exc_info=True)
+        return ""
 
 
 def _addresses(spark: SparkContext) -> tuple[str, str]:
