@@ -52,14 +52,14 @@ NAMES: Mapping[str, Mapping[str, Any]] = {
 }
 """What each module has for programs; the package also has its modules, as attributes."""
 
-_FILES_OR_SOCKET = (
-    "let something else write its records to files or send them over a socket, and read them with "
-    "textFileStream or socketTextStream"
+_INSTEAD = (
+    "read it by a dstreams.Receiver of your own in ssc.receiverStream, or have its records written "
+    "to files and use ssc.textFileStream"
 )
 _ELSEWHERE = {
-    "kafka": f"Spark removed it from Python in 3.0; {_FILES_OR_SOCKET}",
-    "flume": f"Spark removed it in 3.0; {_FILES_OR_SOCKET}",
-    "kinesis": f"it is a receiver inside of the JVM; {_FILES_OR_SOCKET}",
+    "kafka": f"Spark removed it from Python in 3.0; {_INSTEAD}",
+    "flume": f"Spark removed it in 3.0; {_INSTEAD}",
+    "kinesis": f"it is a receiver inside of the JVM; {_INSTEAD}",
 }
 
 logger = logging.getLogger(__name__)

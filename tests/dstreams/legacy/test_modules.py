@@ -87,9 +87,15 @@ def test_it_was_imported_before() -> None:
 @pytest.mark.parametrize(
     ("module", "reason"),
     [
-        ("kafka", "Spark removed it from Python in 3.0; let something else write its records to"),
-        ("flume", "Spark removed it in 3.0; let something else write its records to files or send"),
-        ("kinesis", "it is a receiver inside of the JVM; let something else write its records to"),
+        (
+            "kafka",
+            "Spark removed it from Python in 3.0; read it by a dstreams.Receiver",
+        ),
+        ("flume", "Spark removed it in 3.0; read it by a dstreams.Receiver"),
+        (
+            "kinesis",
+            "it is a receiver inside of the JVM; read it by a dstreams.Receiver",
+        ),
         ("mqtt", "of pyspark.streaming it has context, dstream, listener, util"),
     ],
 )
