@@ -116,6 +116,15 @@ class Environment:
         """
         self._resize(0)
 
+    def used_bytes(self) -> int:
+        """Return how much of the file was ever used."""
+        return int(self.env.info()["last_pgno"] + 1) * int(self.env.stat()["psize"])
+
+    def live_bytes(self) -> int:
+        """Return how much of the file holds the newest content."""
+        with self.env.begin() as txn:
+            return sum(live_bytes(txn, database) for database in (self.data, self.index, self.meta))
+
     def _resize(self, map_bytes: int) -> None:
         with _table.lock:
             if self.users > 1:
@@ -223,6 +232,26 @@ def create_environment(path: str, wants_map: bool, map_bytes: int) -> Environmen
         return Environment(path, is_mapped, env, *_open_databases(env))
 
 
+def copy_compact(environment: Environment, path: str, map_bytes: int) -> None:
+    """Write the newest content into the directory *path*, without the room that was freed.
+
+    Raises:
+        StorageRefusedError: there is no room.
+    """
+    with translating("copy", environment.path):
+        environment.env.copy(path, compact=True)
+    if environment.is_mapped:
+        size_bytes = os.stat(os.path.join(path, "data.mdb")).st_size
+        reserve(path, -(-max(map_bytes, size_bytes) // _PAGE_BYTES) * _PAGE_BYTES)
+
+
+def live_bytes(txn: lmdb.Transaction[bytes], database: Any) -> int:
+    """Return the size of the pages of a database."""
+    stat = txn.stat(database)
+    pages = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+    return int(pages * stat["psize"])
+
+
 def reserve(path: str, map_bytes: int) -> None:
     """Reserve the room of a map: a full disk must be found now, not by a signal while writing.
 
@@ -269,7 +298,7 @@ def _open(directory: PartitionDirectory, generation: str) -> Environment:
     except lmdb.Error as error:
         raise DamagedCopyError(f"{path} cannot be opened: {error}") from error
     try:
-        used_bytes = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
+        used_bytes = int(env.info()["last_pgno"] + 1) * int(env.stat()["psize"])
         if used_bytes > size_bytes:  # reading past the end of the file would be a signal
             raise DamagedCopyError(f"{path} has {size_bytes} bytes of {used_bytes}")
         return Environment(path, is_mapped, env, *_open_databases(env))

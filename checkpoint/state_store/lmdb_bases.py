@@ -28,6 +28,10 @@ from checkpoint.state_store.local_directory import (
 )
 from checkpoint.state_store.reference import EMPTY, Reference, StoreId, new_suffix, new_uid
 
+# Directories beside those of the operators; no uid_part ends like this.
+APART = "apart.d"
+_COPIES = "copies.d"
+
 
 class EmptyBase:
     """The content of a store before its first commit."""
@@ -123,9 +127,7 @@ class LmdbBases:
             yield EmptyBase()
             return
         require_private(self.local_directory)
-        directory = PartitionDirectory(
-            os.path.join(self.local_directory, "apart", f"{new_suffix()}")
-        )
+        directory = PartitionDirectory(os.path.join(self._host(store), APART, new_suffix()))
         with directory.locked(self.settings.lock_timeout_ms):
             copy = LocalCopy(
                 PartitionDirectory(directory.child("copy")), self._changelogs(store), self.settings
@@ -155,7 +157,7 @@ class LmdbBases:
         return host_directory(self.local_directory, store.stream_id, self.boot or boot_id())
 
     def _copies_root(self, store: StoreId) -> str:
-        return os.path.join(self._host(store), "copies")
+        return os.path.join(self._host(store), _COPIES)
 
     def _changelogs(self, store: StoreId) -> Changelogs:
         copies = LocalFiles(self._copies_root(store)) if self._keeps_copies else None

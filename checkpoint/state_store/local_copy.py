@@ -17,6 +17,7 @@ something damaged, nothing, another layout   the same
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import shutil
@@ -36,6 +37,7 @@ from checkpoint.state_store.environments import (
     MapBusyError,
     acquire,
     acquire_open,
+    live_bytes,
     release,
 )
 from checkpoint.state_store.local_directory import (
@@ -43,9 +45,16 @@ from checkpoint.state_store.local_directory import (
     is_mapped_generation,
     refusing,
 )
-from checkpoint.state_store.progress import Progress, read_progress, require_store
+from checkpoint.state_store.progress import Progress, read_progress, require_store, write_progress
 from checkpoint.state_store.rebuild import apply_changelog, build_generation
-from checkpoint.state_store.reference import Reference, StoredKind, StoreId, file_name
+from checkpoint.state_store.reference import (
+    Reference,
+    StoredKind,
+    StoreId,
+    directory_of,
+    file_name,
+    parse_file_name,
+)
 from checkpoint.state_store.snapshot import list_snapshots
 from checkpoint.state_store.stored_file import StoredFile
 
@@ -138,14 +147,8 @@ class LmdbBase:
 
     def size_bytes(self) -> int:
         with self._reading():
-            return sum(
-                int(stat["psize"])
-                * (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])
-                for stat in (
-                    self._txn.stat(self._environment.data),
-                    self._txn.stat(self._environment.index),
-                )
-            )
+            databases = (self._environment.data, self._environment.index)
+            return sum(live_bytes(self._txn, database) for database in databases)
 
     def close(self) -> None:
         if self._is_open:
@@ -212,12 +215,22 @@ class Changelogs:
         """Delete the copy on this host, and return whether there was one."""
         if self._copies is None:
             return False
-        path = copy_path(self._copies.root, self.store, reference)
         try:
-            os.unlink(path)
+            os.unlink(copy_path(self._copies.root, self.store, reference))
         except OSError:
             return False
         return True
+
+    def drop_copies(self, version: int) -> None:
+        """Delete all copies on this host up to *version*, also those of attempts that lost."""
+        if self._copies is None:
+            return
+        directory = directory_of(self.store)
+        with contextlib.suppress(OSError):
+            for name in os.listdir(os.path.join(self._copies.root, directory)):
+                found = parse_file_name(directory + name)
+                if found is not None and found[1].version <= version:
+                    self.drop_copy(found[1])
 
 
 def copy_path(root: str, store: StoreId, reference: Reference) -> str:
@@ -260,6 +273,24 @@ class LocalCopy:
                 "that file system, and at who deletes files there"
             )
         return base
+
+    def note_snapshot(self, held: Progress, snapshot_bytes: int) -> None:
+        """Remember that there is a snapshot of what the copy held; if that fails, it is forgotten.
+
+        Then the next one is due too early, and that is all.
+        """
+        try:
+            with self.directory.locked(self._settings.lock_timeout_ms):
+                generation = self.directory.current()
+                if generation is None:
+                    return
+                environment = acquire(self.directory, generation, self._settings.max_open)
+                try:
+                    _note_snapshot(environment, held, snapshot_bytes)
+                finally:
+                    release(environment)
+        except (DamagedCopyError, StorageRefusedError, lmdb.Error) as error:
+            _log.warning("a snapshot was written, and the local copy does not know: %s", error)
 
     def _open_if_there(self, reference: Reference) -> LmdbBase | None:
         generation = self.directory.current()
@@ -349,7 +380,7 @@ class LocalCopy:
                 if not self._changelogs.drop_copy(reference):
                     raise
             else:
-                self._changelogs.drop_copy(reference)
+                self._changelogs.drop_copies(reference.version)
                 return
 
     def _progress(self, environment: Environment, txn: lmdb.Transaction[bytes]) -> Progress:
@@ -373,3 +404,17 @@ def _give_back(environment: Environment, txn: lmdb.Transaction[bytes] | None) ->
     if txn is not None:
         environment.end(txn)
     release(environment)
+
+
+def _note_snapshot(environment: Environment, held: Progress, snapshot_bytes: int) -> None:
+    with environment.env.begin(write=True) as txn:
+        now = read_progress(environment, txn)
+        if now.snapshot == held.snapshot and now.changelogs >= held.changelogs:
+            since = dataclasses.replace(
+                now,
+                snapshot=held.reference,
+                snapshot_bytes=snapshot_bytes,
+                changelogs=now.changelogs - held.changelogs,
+                changelog_bytes=now.changelog_bytes - held.changelog_bytes,
+            )
+            write_progress(environment, txn, since)

@@ -1,0 +1,163 @@
+"""Maintenance of stores: snapshots, compaction and sweeping; off the path of the batches.
+
+Each is a decision that is a pure function, and an action that any process of a host can take at
+any time beside running batches, and that may be killed anywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+from dataclasses import dataclass
+
+import lmdb
+
+from checkpoint.errors import StorageRefusedError
+from checkpoint.state_store.environments import (
+    DamagedCopyError,
+    acquire,
+    copy_compact,
+    release,
+)
+from checkpoint.state_store.lmdb_bases import APART, LmdbBases
+from checkpoint.state_store.local_copy import LmdbBase
+from checkpoint.state_store.local_directory import (
+    PartitionDirectory,
+    boot_id,
+    delete_tree,
+)
+from checkpoint.state_store.progress import Progress
+from checkpoint.state_store.reference import EMPTY, Reference, StoreId
+from checkpoint.state_store.snapshot import list_snapshots, write_snapshot
+
+
+@dataclass(frozen=True)
+class SnapshotRule:
+    """When a snapshot is due: when reading the changelogs since costs as much as a new one.
+
+    Args:
+        min_changelogs: never before that many since the last one.
+        max_changelogs: always after that many.
+    """
+
+    min_changelogs: int = 10
+    max_changelogs: int = 100
+
+    def is_due(self, progress: Progress) -> bool:
+        """Whether a copy that stands there should be written as a snapshot."""
+        if progress.changelogs < self.min_changelogs:
+            return False
+        is_much = progress.changelog_bytes >= progress.snapshot_bytes
+        return is_much or progress.changelogs >= self.max_changelogs
+
+
+def snapshot_if_due(
+    bases: LmdbBases, store: StoreId, reference: Reference, rule: SnapshotRule | None = None
+) -> int | None:
+    """Write a snapshot of a content if it is time, and return its size in bytes.
+
+    While it is written the local copy keeps the pages of that content, so its file grows by what
+    batches change meanwhile.
+
+    Returns:
+        None if it was not time, or there is one already.
+
+    Raises:
+        CheckpointError: the content cannot be opened, or the snapshot not be written; nothing is
+            lost by that, try again later.
+    """
+    if reference == EMPTY:
+        return None
+    with contextlib.closing(bases.local_copy(store).open(reference)) as base:
+        if not (rule or SnapshotRule()).is_due(base.progress):
+            return None
+        return take_snapshot(bases, store, base)
+
+
+def take_snapshot(bases: LmdbBases, store: StoreId, base: LmdbBase) -> int | None:
+    """Write an open content as a snapshot, whether it is time or not. Returns as above."""
+    size_bytes: int | None = None
+    if base.reference not in list_snapshots(bases.files, store):
+        size_bytes = write_snapshot(
+            bases.files, store, base, base.codec, bases.effective_compression
+        )
+    bases.local_copy(store).note_snapshot(base.progress, size_bytes or base.size_bytes())
+    return size_bytes
+
+
+def compaction_due(used_bytes: int, live_bytes: int, min_bytes: int = 16 << 20) -> bool:
+    """Whether a local copy has so much room that was freed that it should be written anew.
+
+    Twice the live pages and twice what a batch touches is normal, as both contents of a batch are
+    there; a long read leaves more.
+    """
+    return used_bytes > min_bytes and used_bytes > 4 * live_bytes
+
+
+def compact_if_due(bases: LmdbBases, store: StoreId, min_bytes: int = 16 << 20) -> bool:
+    """Write the local copy of a store anew if it has grown, and return whether that was done.
+
+    Raises:
+        StorageRefusedError: there is no room, or another process holds the lock; the copy is as it
+            was.
+    """
+    directory = bases.local_copy(store).directory
+    if directory.current() is None:
+        return False
+    with directory.locked(bases.settings.lock_timeout_ms):
+        generation = directory.current()
+        if generation is None:
+            return False
+        try:
+            environment = acquire(directory, generation, bases.settings.max_open)
+        except DamagedCopyError:
+            return False  # the next open builds a new one
+        try:
+            used_bytes, live_bytes = environment.used_bytes(), environment.live_bytes()
+            if not compaction_due(used_bytes, live_bytes, min_bytes):
+                return False
+            temp = directory.new_temp()
+            copy_compact(environment, temp, 2 * live_bytes)
+        except lmdb.Error:
+            return False
+        finally:
+            release(environment)
+        directory.publish(temp, int(generation[1:].partition("-")[0]), environment.is_mapped)
+    return True
+
+
+def sweep_local(bases: LmdbBases) -> list[str]:
+    """Delete what processes that died have left below the local directory, and return the paths.
+
+    That is: copies of earlier starts of the host, unfinished and old generations, and contents
+    that were opened apart. What is locked is left alone.
+    """
+    swept = []
+    for stream in _directories(bases.local_directory):
+        for host in _directories(stream):
+            if os.path.basename(host) != (bases.boot or boot_id()):
+                delete_tree(host)
+                swept.append(host)
+            else:
+                swept += _sweep_host(host)
+    return sorted(swept)
+
+
+def _sweep_host(host: str) -> list[str]:
+    swept = []
+    for lock in glob.glob(os.path.join(glob.escape(host), "*", "**", "lock"), recursive=True):
+        directory = PartitionDirectory(os.path.dirname(lock))
+        with contextlib.suppress(StorageRefusedError), directory.locked(0):
+            if os.path.basename(os.path.dirname(directory.path)) == APART:
+                delete_tree(directory.path)
+                swept.append(directory.path)
+            else:
+                swept += [directory.child(name) for name in directory.sweep()]
+    return swept
+
+
+def _directories(path: str) -> list[str]:
+    with contextlib.suppress(FileNotFoundError), os.scandir(path) as entries:
+        return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return []

@@ -1,0 +1,230 @@
+"""Retention of stored state: which files no recovery can ever ask for.
+
+::
+
+    versions      1   2   3   4   5   6   7   8   9
+    changelogs    x   x   x   x   x   o   o   o   o
+    snapshots             x       o           o
+    oldest needed                                 ^     kept_snapshots = 2
+
+Every content from the oldest needed one on stays readable, and stays readable if the newest
+snapshot before it proves to be damaged: so the changelogs from the one before on stay too.
+
+Planning is a pure function of the commit records and of a listing. The records decide, the listing
+only adds what they cannot know: snapshots, and files of attempts that no record names. Those are
+orphans, and they are deleted when they are of an epoch up to this one and their version is so far
+back that its batch is committed, by another attempt.
+
+As in :mod:`checkpoint.retention`, files go before the records that name them.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from checkpoint.commit_log import CommitLog, CommitRecord
+from checkpoint.errors import ConcurrentWriterError, StorageRefusedError
+from checkpoint.retention import RetentionPlan, apply_retention, plan_retention
+from checkpoint.state_store.commits import reference_of, store_id
+from checkpoint.state_store.reference import (
+    Reference,
+    StoredKind,
+    directory_of,
+    epoch_of,
+    parse_file_name,
+)
+
+KEPT_SNAPSHOTS = 2
+ORPHAN_VERSIONS = 2
+
+_log = logging.getLogger("checkpoint.state_store")
+
+
+@dataclass(frozen=True)
+class StoreRetentionPlan:
+    """What to delete.
+
+    Args:
+        commits: commit records, and the files that only they name.
+        snapshots: snapshots from before the oldest that is kept.
+        orphans: files of attempts that do not count.
+    """
+
+    commits: RetentionPlan
+    snapshots: tuple[str, ...]
+    orphans: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """What records say of one partition."""
+
+    references: frozenset[Reference]
+    latest_version: int
+
+    @property
+    def oldest_version(self) -> int:
+        return min(reference.version for reference in self.references)
+
+    def names_version(self, version: int) -> bool:
+        return any(reference.version == version for reference in self.references)
+
+
+def plan_store_retention(
+    records: Sequence[CommitRecord],
+    names: Iterable[str],
+    oldest_needed_ms: int,
+    epoch: int,
+    kept_snapshots: int = KEPT_SNAPSHOTS,
+) -> StoreRetentionPlan:
+    """Plan what to delete of stored state, and of the records and state files with it.
+
+    Args:
+        records: all committed records, in any order.
+        names: names of all files of stores, as listed *after* the records were read.
+        oldest_needed_ms: the earliest batch time whose state may be wanted.
+        epoch: epoch of the driver that plans; files of a later one are left alone.
+        kept_snapshots: snapshots to keep up to the oldest needed content, 1 at least.
+
+    Raises:
+        ValueError: *kept_snapshots* is less than 1.
+    """
+    if kept_snapshots < 1:
+        raise ValueError(f"kept snapshots must be 1 at least, got {kept_snapshots}")
+    chains = _chains(records)
+    by_directory: dict[str, list[tuple[str, Reference, StoredKind]]] = {}
+    for name in names:
+        found = parse_file_name(name)
+        if found is not None and found[0] in chains:  # others are not ours to judge
+            by_directory.setdefault(found[0], []).append((name, *found[1:]))
+    snapshots = {
+        directory: sorted(
+            reference.version
+            for _, reference, kind in stored
+            if kind is StoredKind.SNAPSHOT and reference in chains[directory].references
+        )
+        for directory, stored in by_directory.items()
+    }
+    commits = plan_retention(
+        records, _anchor_ms(records, snapshots, oldest_needed_ms, kept_snapshots)
+    )
+    dropped = set(commits.batch_times_ms)
+    kept = _chains(record for record in records if record.batch_time_ms not in dropped)
+    old, orphans = [], []
+    for directory, stored in by_directory.items():
+        oldest_kept = kept[directory].oldest_version if directory in kept else sys.maxsize
+        chain = chains[directory]
+        for name, reference, kind in stored:
+            if reference not in chain.references:
+                if _is_orphan(reference, chain, oldest_kept, epoch):
+                    orphans.append(name)
+            elif kind is StoredKind.SNAPSHOT and reference.version < oldest_kept:
+                old.append(name)
+    return StoreRetentionPlan(commits, tuple(sorted(old)), tuple(sorted(orphans)))
+
+
+def apply_store_retention(log: CommitLog, plan: StoreRetentionPlan, epoch: int) -> list[str]:
+    """Delete what *plan* says; doing it again, or after a crash half way, is fine.
+
+    A file that cannot be deleted now is left for the next time, and so are the records while there
+    is one.
+
+    Returns:
+        Names of the files that could not be deleted.
+
+    Raises:
+        ConcurrentWriterError: a newer driver has committed since; nothing was deleted.
+        StorageRefusedError: the newest record cannot be read; nothing was deleted.
+    """
+    apply_retention(log, RetentionPlan((), ()), epoch)  # raises if there is a newer driver
+    failed = [
+        name
+        for name in (*plan.orphans, *plan.snapshots, *plan.commits.state_files)
+        if not _delete(log, name)
+    ]
+    if not failed:
+        try:
+            apply_retention(log, RetentionPlan(plan.commits.batch_times_ms, ()), epoch)
+        except ConcurrentWriterError:
+            raise
+        except StorageRefusedError as error:
+            _log.warning("retention: records are left for the next time: %s", error)
+    return failed
+
+
+def _delete(log: CommitLog, name: str) -> bool:
+    try:
+        log.files.delete(name)
+    except StorageRefusedError as error:
+        _log.warning("retention: a file is left for the next time: %s", error)
+        return False
+    return True
+
+
+def _chains(records: Iterable[CommitRecord]) -> dict[str, _Chain]:
+    """Collect what *records* name, by directory."""
+    references: dict[str, set[Reference]] = {}
+    newest: dict[str, tuple[int, int]] = {}
+    for record in records:
+        for directory, reference in _named(record):
+            references.setdefault(directory, set()).add(reference)
+            at = (record.batch_time_ms, reference.version)
+            newest[directory] = max(newest.get(directory, at), at)
+    return {
+        directory: _Chain(frozenset(references[directory]), newest[directory][1])
+        for directory in references
+    }
+
+
+def _named(record: CommitRecord) -> Iterator[tuple[str, Reference]]:
+    """Yield (directory, reference) of all partitions of all stores."""
+    for commit in record.stores:
+        for stored in commit.partitions:
+            store = store_id(record.stream_id, commit, stored.partition)
+            yield directory_of(store), reference_of(stored)
+
+
+def _anchor_ms(
+    records: Sequence[CommitRecord],
+    snapshots: dict[str, list[int]],
+    oldest_needed_ms: int,
+    kept_snapshots: int,
+) -> int:
+    """Return the batch time up to which nothing is needed of any partition.
+
+    The content of every partition at that record can be had from a snapshot that is kept, or is not
+    needed at all, because each chain that is needed begins later.
+    """
+    needed = [record for record in records if record.batch_time_ms <= oldest_needed_ms]
+    if not needed:
+        return oldest_needed_ms
+    newest_needed = max(needed, key=lambda record: record.batch_time_ms)
+    limits = {}
+    for directory, reference in _named(newest_needed):
+        usable = [v for v in snapshots.get(directory, []) if v <= reference.version]
+        has_enough = len(usable) >= kept_snapshots
+        limits[directory] = usable[-kept_snapshots] if has_enough else 0
+    times = [
+        record.batch_time_ms
+        for record in needed
+        if all(
+            reference.version <= limits.get(directory, reference.version)
+            for directory, reference in _named(record)
+        )
+    ]
+    return max(times, default=-1)
+
+
+def _is_orphan(reference: Reference, chain: _Chain, oldest_kept: int, epoch: int) -> bool:
+    """Whether a file that no record names can be of no use any more.
+
+    That its version is past is not enough: a record may have been lost. Another attempt must be
+    named for the version, or nothing as old as it be needed.
+    """
+    written_in = epoch_of(reference.uid)
+    is_past = reference.version <= chain.latest_version - ORPHAN_VERSIONS
+    is_settled = reference.version < oldest_kept or chain.names_version(reference.version)
+    return is_past and is_settled and written_in is not None and written_in <= epoch
