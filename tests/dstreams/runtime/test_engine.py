@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext
 
-from dstreams import BatchFailedError, DStream, SourceError, StreamingContext
+from checkpoint import StorageRefusedError
+from dstreams import BatchFailedError, DStream, DurabilityError, SourceError, StreamingContext
 from dstreams.events import BatchCompleted, BatchStarted, BatchSubmitted, InputInfo
 from dstreams.runtime.engine import BatchResult, Engine
 from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceReader
@@ -129,6 +130,81 @@ def test_sources_are_told_what_is_not_read_again(ssc: StreamingContext) -> None:
     run(engine)
     assert source.calls == ["open", "start", "release 8000", "release 9000"]
     assert unused.calls == ["open", "start", "release 11000", "release 12000"]
+
+
+class KeepingReader(ScriptedReader):
+    """A reader with a durable record of what its batches read."""
+
+    def retire(self, batch_time_ms: int) -> None:
+        self._source.calls.append(f"retire {batch_time_ms}")
+
+
+class KeepingSource(ScriptedSource):
+    """The source of such readers."""
+
+    def open(self, environment: SourceEnvironment) -> SourceReader:
+        return KeepingReader(self, environment.spark)
+
+    @property
+    def retired_ms(self) -> list[int]:
+        """The times up to which no later run needs anything."""
+        told = (call.split() for call in self.calls)
+        return [int(time_ms) for what, *time_ms in told if what == "retire" for time_ms in time_ms]
+
+
+def test_a_durable_record_is_kept_as_long_as_the_input_is_remembered(
+    ssc: StreamingContext,
+) -> None:
+    """Without state there is nothing else that a later run would need."""
+    ssc.remember(2)
+    source = KeepingSource([[1], [2], [3]])
+    collected(ssc._input(source, "keeping"))
+    engine = engine_of(ssc)
+    for _ in range(3):
+        run(engine)
+    assert source.retired_ms == [9000, 10_000, 11_000]
+
+
+def test_a_durable_record_is_kept_until_its_records_are_in_a_committed_state(
+    ssc: StreamingContext, tmp_path: Path
+) -> None:
+    """A later run begins with such a state, and reads the batches after it."""
+    ssc.checkpoint(str(tmp_path))
+    source = KeepingSource([[("a", 1)]] * 9)
+    states = ssc._input(source, "keeping").updateStateByKey(add)
+    collected(states.checkpoint(2))
+    engine = engine_of(ssc)
+    for _ in range(9):
+        run(engine)
+    # Inputs are remembered for 4 s. Copies are committed at 12, 14, 16 and 18 s; at 17 and 18 s the
+    # one of 12 s is the oldest that is still there.
+    assert source.retired_ms == [*range(7000, 12_000, 1000), *[12_000] * 3, 14_000]
+
+
+def test_a_state_that_has_never_been_keeps_no_durable_record(
+    ssc: StreamingContext, tmp_path: Path
+) -> None:
+    """Batches that had no RDD left nothing behind that could be committed."""
+    ssc.checkpoint(str(tmp_path))
+    source = KeepingSource([None] * 4)
+    collected(ssc._input(source, "keeping").updateStateByKey(add).checkpoint(1))
+    engine = engine_of(ssc)
+    for _ in range(4):
+        run(engine)
+    assert source.retired_ms == [9000, 10_000, 11_000, 12_000]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(StorageRefusedError("disk full"), DurabilityError), (OSError("refused"), BatchFailedError)],
+)
+def test_a_source_that_cannot_record_what_it_reads_stops_the_stream(
+    ssc: StreamingContext, error: Exception, kind: type[BatchFailedError]
+) -> None:
+    """Nothing goes on without durability; a connection that is refused is none of the storage."""
+    stream, _ = scripted(ssc, [error])
+    collected(stream)
+    assert type(run(engine_of(ssc)).error) is kind
 
 
 def test_a_source_that_cannot_plan_fails_its_batch(ssc: StreamingContext) -> None:
