@@ -97,7 +97,7 @@ BANS = (
     Ban(
         ("pickle.load", "pickle.loads", "pickle.Unpickler"),
         "let dstreams decide what bytes mean: checkpoint stores them",
-        ("dstreams",),
+        ("checkpoint.state_store.values", "dstreams"),
     ),
 )
 

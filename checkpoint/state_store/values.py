@@ -280,11 +280,10 @@ class PickleValues:
 
     def decoder(self) -> Decoder:
         """Return the function that makes a value of bytes."""
-        loads = pickle.loads
 
         def decode(record: bytes) -> Any:
             try:
-                return loads(record)
+                return pickle.loads(record)
             except Exception as error:
                 raise _undecodable(record, error) from error
 

@@ -68,10 +68,11 @@ def _require_base(
     require_equal(list(base.scan_index()), list(index), f"scan_index {what}")
     require_equal(base.count(), len(pairs), f"count {what}")
     require(base.size_bytes() >= 0, f"size_bytes {what} must not be negative")
+    records = dict(pairs)
     for key, record in pairs:
         require_equal(base.get(key), record, f"get({key!r:.60}) {what}")
         for other in (key + b"\0", key[:-1] or b"?"):
-            require_equal(base.get(other), dict(pairs).get(other), f"get({other!r:.60}) {what}")
+            require_equal(base.get(other), records.get(other), f"get({other!r:.60}) {what}")
 
 
 def _check_empty(bases: Bases) -> None:

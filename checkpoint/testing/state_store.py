@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from itertools import count as numbers
 from typing import Any
 
 from checkpoint.state_store.protocol import (
@@ -19,9 +18,7 @@ from checkpoint.state_store.protocol import (
 )
 from checkpoint.state_store.reference import EMPTY, Reference, StoreId
 from checkpoint.testing.claims import require, require_equal, require_raises
-
-Model = dict[Any, tuple[Any, "int | None"]]
-"""Value and timeout of each key: what a store must agree with."""
+from checkpoint.testing.programs import Model, change_anything, draws, require_content
 
 _ID = StoreId("stream-1", "counts", "default", 0, 1)
 _EQUAL_KEYS: tuple[tuple[Any, ...], ...] = (
@@ -51,19 +48,6 @@ def check_state_store(make_store: Callable[[], StateStores]) -> None:
     """
     for check in _CHECKS:
         check(make_store())
-
-
-def require_content(view: StateReader | StateWriter, model: Model, what: str) -> None:
-    """Raise ``AssertionError`` unless a reader or writer shows what *model* holds."""
-    require_equal(view.count(), len(model), f"count of {what}")
-    pairs = list(view.items())
-    require_equal(len(pairs), len(model), f"number of items of {what}")
-    require_equal(
-        dict(pairs), {key: value for key, (value, _) in model.items()}, f"items of {what}"
-    )
-    for key, (value, timeout_ms) in model.items():
-        require_equal(view.get(key), value, f"get({key!r:.60}) of {what}")
-        require_equal(view.timeout_ms(key), timeout_ms, f"timeout_ms({key!r:.60}) of {what}")
 
 
 def _commit(
@@ -378,49 +362,16 @@ def _check_random_program(store: StateStores) -> None:
     """Many versions of random changes, each compared with a dict, and read back later."""
     models: dict[Reference, Model] = {EMPTY: {}}
     for seed in range(12):
-        draw = _draws(seed)
+        draw = draws(seed)
         reference = list(models)[next(draw) % len(models)]
         model = dict(models[reference])
         with store.writer(_ID, reference) as writer:
             for _ in range(next(draw) % 60):
-                _change(writer, model, draw)
+                change_anything(writer, model, draw)
             require_content(writer, model, f"the writer of program {seed}")
             models[writer.commit().reference] = model
     for reference, model in models.items():
         _require_stored(store, reference, model)
-
-
-def _draws(seed: int) -> Iterator[int]:
-    """Yield numbers that look like chance and are the same at each call."""
-    state = seed
-    for _ in numbers():
-        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
-        yield state >> 33
-
-
-def _change(writer: StateWriter, model: Model, draw: Iterator[int]) -> None:
-    kind, number = next(draw) % 8, next(draw) % 40
-    key: Any = (f"key-{number}", number, ("t", number))[number % 3]
-    if kind < 4:
-        timeout_ms = (None, next(draw) % 100)[kind % 2]
-        writer.put(key, number, timeout_ms)
-        model[key] = (number, timeout_ms)
-    elif kind == 4:
-        writer.remove(key)
-        model.pop(key, None)
-    elif kind == 5:
-        writer.update([(key, number)], lambda given, value: (given, value)[value is not None])
-        model[key] = (model[key][0] if key in model else number, None)
-    elif kind == 6:
-        until_ms = next(draw) % 100
-        found = {key: (value, timeout_ms) for key, value, timeout_ms in writer.due(until_ms)}
-        wanted = {k: (v, t) for k, (v, t) in model.items() if t is not None and t < until_ms}
-        require_equal(found, wanted, f"due({until_ms}) in a random program")
-        for due in found:
-            writer.remove(due)
-            del model[due]
-    else:
-        require_equal(writer.get(key), model.get(key, (None,))[0], "get in a random program")
 
 
 _CHECKS: tuple[Callable[[StateStores], None], ...] = (
