@@ -19,6 +19,8 @@ def sc() -> Iterator[SparkContext]:
         .setMaster("local[2,4]")
         .setAppName("dstreams tests")
         .set("spark.default.parallelism", "2")
+        # For a life of minutes: no second compiler and one collector take half the processor time.
+        .set("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .set("spark.driver.bindAddress", "127.0.0.1")
         # Results over 1 MiB are fetched from this address, which must be the bound one.
         .set("spark.driver.host", "127.0.0.1")

@@ -57,7 +57,7 @@ EACH_ELEMENT: dict[str, Node] = {
     "transform with time": NUMBERS.transform(use("timed_rdd")),
     "transform with a shuffle": WORDS.transform(use("distinct_rdd")),
     "transform of a transform": NUMBERS.transform(use("timed_rdd")).transform(use("timed_rdd")),
-    "transform to no RDD": NUMBERS.transform(use("without_rdd", 1, 4)),
+    "transform to no RDD": NUMBERS.transform(use("without_rdd", 1)),
     "each of them": NUMBERS.flatMap(use("up_to")).filter(use("is_even")).map(use("double")).glom(),
     "a missing RDD": NUMBERS.lacking(1, 2).flatMap(use("up_to")).map(use("text")).glom(),
 }
@@ -175,7 +175,10 @@ QUEUES: dict[str, Node] = {
     "queue of empty batches": Queue([], []).map(use("double")).count(),
 }
 
-CASES = {**EACH_ELEMENT, **TWO_STREAMS, **EACH_KEY, **STATE, **PLACED, **QUEUES}
+BY_BATCHES: dict[int, dict[str, Node]] = {
+    3: {**EACH_ELEMENT, **TWO_STREAMS, **EACH_KEY},
+    4: {**STATE, **PLACED, **QUEUES},
+}
 
 SLICES = [
     Program("slices", NUMBERS.map(use("double")), 4, ((0, 1), (2, 3), (1, 4), (0, 4), (4, 4))),
@@ -183,7 +186,11 @@ SLICES = [
     Program("slices with missing RDDs", NUMBERS.lacking(2, 4).map(use("text")), 4, ((1, 4),)),
 ]
 
-PROGRAMS = [*(Program(name, node) for name, node in CASES.items()), *SLICES, *WINDOWS]
+PROGRAMS = [
+    *(Program(name, node, n) for n, nodes in BY_BATCHES.items() for name, node in nodes.items()),
+    *SLICES,
+    *WINDOWS,
+]
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +219,9 @@ NOT_COMPARED = frozenset(["context", "foreachRDD", "pprint", "saveAsTextFiles", 
 
 def vars_of(kind: type) -> set[str]:
     """Return the names of all public methods."""
-    return {name for name in dir(kind) if not name.startswith("_")}
+    return {
+        name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))
+    }
 
 
 def test_a_program_prints_as_python() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tests.conformance.programs import Node, OfContext, Program, Queue, use
 
-_BATCHES = 8
+_BATCHES, _MORE_BATCHES = 6, 8
+_LONG = ("five slides", "six slides", "gaps", "window of a window")
+"""What is in the names of programs that take more batches to show what they show."""
 
 NUMBERS = Queue([1, 2], [], [3], [4, 5, 6], [], [], [7], [])
 PAIRS = Queue(
@@ -78,5 +80,11 @@ _NODES: dict[str, Node] = {
 }
 
 WINDOWS = [
-    Program(name, node, _BATCHES, reads=name.endswith("gaps")) for name, node in _NODES.items()
+    Program(
+        name,
+        node,
+        _MORE_BATCHES if any(words in name for words in _LONG) else _BATCHES,
+        reads=name.endswith("gaps"),
+    )
+    for name, node in _NODES.items()
 ]
