@@ -1,0 +1,254 @@
+"""Values come back as they were, and reading plain data runs no code."""
+
+# ruff: noqa: DTZ001 - moments without a zone are values too
+
+from __future__ import annotations
+
+import contextlib
+import copyreg
+import math
+import os
+import pickle
+from collections import Counter, OrderedDict, deque
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from checkpoint.state_store.values import (
+    DataValues,
+    PickleValues,
+    UndecodableValueError,
+    ValueCodec,
+)
+
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+PLAIN = [
+    None, True, 0, -(2**80), 0.1, math.inf, 1.5 - 2j, "", "text\n\n\x93", "\ud800", b"\n\x93\n",
+    bytearray(b"x"), [], [[1], (2,)], {}, {"a": {1: None}}, set(), {1, "a"}, frozenset({b"x"}),
+    date(2024, 2, 29), datetime(2024, 1, 1), time(3, 4), timedelta(-3, 4, 5), timezone.utc,
+    datetime(2024, 1, 1, tzinfo=timezone(timedelta(hours=2))), Decimal("1.50"),
+    Decimal("-Infinity"),
+    datetime(2024, 7, 1, tzinfo=ZoneInfo("Europe/Berlin")), Fraction(1, 3), UUID(int=7),
+    Counter("aab"), OrderedDict(b=1, a=2), deque([1, 2], maxlen=3), "x" * 200_000, b"x" * 200_000,
+    [b"x" * 70_000, "y" * 70_000, Decimal(1)],
+]  # fmt: skip
+
+atoms = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(),
+    st.decimals(allow_nan=False), st.fractions(), st.uuids(), st.dates(), st.datetimes(),
+)  # fmt: skip
+values = st.recursive(
+    atoms,
+    lambda inner: st.one_of(
+        st.lists(inner),
+        st.lists(inner).map(tuple),
+        st.dictionaries(st.text(), inner),
+        st.lists(inner).map(deque),
+    ),
+    max_leaves=8,
+)
+
+
+class Point(NamedTuple):
+    x: int
+
+
+@dataclass
+class Account:
+    owner: str
+    total: int
+
+
+class Payload:
+    """Touches a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.mkdir, (str(self.path),))
+
+
+def through(codec: ValueCodec, value: Any) -> Any:
+    return codec.decoder()(codec.encoder()(value))
+
+
+def same(found: Any, wanted: Any) -> bool:
+    return type(found) is type(wanted) and repr(found) == repr(wanted)
+
+
+@pytest.mark.parametrize("codec", [DataValues(), PickleValues()], ids=lambda codec: codec.name)
+@pytest.mark.parametrize("value", PLAIN, ids=lambda value: repr(value)[:30])
+def test_plain_values(codec: ValueCodec, value: Any) -> None:
+    """Plain data comes back as it was, type and all, and ends with a dot."""
+    assert same(through(codec, value), value)
+    assert codec.encoder()(value).endswith(b".")
+
+
+@PATIENT
+@given(st.lists(values, max_size=5), st.binary(max_size=6))
+def test_one_encoder_for_many(many: list[Any], behind: bytes) -> None:
+    """Values of one encoder know nothing of each other, and what follows them is ignored."""
+    for codec in (DataValues(), PickleValues()):
+        encode, decode = codec.encoder(), codec.decoder()
+        encoded = [encode(value) for value in many + many]
+        for raw, value in zip(encoded, many + many, strict=True):
+            assert same(decode(raw + behind), value)
+
+
+@PATIENT
+@given(st.lists(st.tuples(values, st.none() | values), max_size=5))
+def test_stepper_is_decode_step_encode(pairs: list[tuple[Any, Any]]) -> None:
+    """Stepping many values gives what decoding, stepping and encoding each gives."""
+    for codec in (DataValues(), PickleValues()):
+        encode, decode, step_all = codec.encoder(), codec.decoder(), codec.stepper()
+        given_ = [new for new, _ in pairs]
+        before = [None if old is None else encode(old) for _, old in pairs]
+        after = step_all(given_, before, lambda new, old: None if new is None else [new, old])
+        for raw, (new, old) in zip(after, pairs, strict=True):
+            if raw is None:
+                assert new is None
+            else:
+                assert same(decode(raw), [new, old])
+
+
+def test_stepper_with_large_values() -> None:
+    """Values that pickle writes in several pieces stay with their keys."""
+    codec = DataValues()
+    given_ = ["a", "b" * 100_000, "c", ["d" * 100_000, b"e" * 100_000], "f"]
+    after = codec.stepper()(given_, [None] * 5, lambda new, old: new)
+    assert [codec.decoder()(raw) for raw in after if raw is not None] == given_
+
+
+def test_identity_inside_of_a_value() -> None:
+    """What is one object twice in a value is that after reading, also in a circle."""
+    inner: list[Any] = [1]
+    found = through(DataValues(), [inner, inner])
+    assert found[0] is found[1]
+    inner.append(inner)
+    circle = through(DataValues(), inner)
+    assert circle[1] is circle
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        object(),
+        print,
+        int,
+        len,
+        lambda: 1,
+        Point(1),
+        Account("a", 1),
+        [Account("a", 1)],
+        ValueError(),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_refused_values(value: Any) -> None:
+    """What is not plain is refused with the ways out, and the encoder goes on."""
+    encode = DataValues().encoder()
+    with pytest.raises(
+        TypeError, match=r"DataValues\(allow=\[\.\.\.\]\), or take PickleValues\(\)"
+    ):
+        encode(value)
+    assert DataValues().decoder()(encode([1])) == [1]
+
+
+def test_allowed_classes() -> None:
+    """Classes that were allowed come back, and only where they are allowed."""
+    codec = DataValues(allow=(Account, Point))
+    assert through(codec, [Account("a", 1), Point(2)]) == [Account("a", 1), Point(2)]
+    assert codec.name == f"data-1 {__name__}.Account {__name__}.Point"
+    with pytest.raises(UndecodableValueError, match=r"it names .*Account, which is not plain data"):
+        DataValues().decoder()(codec.encoder()(Account("a", 1)))
+    with pytest.raises(TypeError, match="allow takes classes, got 'Account'"):
+        DataValues(allow=("Account",))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_reading_runs_no_code(tmp_path: Path, protocol: int) -> None:
+    """A pickle that would run something is refused, however it names it."""
+    bomb = pickle.dumps(Payload(tmp_path / "made"), protocol)
+    for raw in (
+        bomb,
+        bomb[:-1] + b"\n\n.",
+        b"(S'a'\nios\nmkdir\n.",
+        b"cos\nmkdir\n.",
+        b"cos\nmkdir",
+    ):
+        with pytest.raises(UndecodableValueError):
+            DataValues().decoder()(raw)
+    assert not (tmp_path / "made").exists()
+    PickleValues().decoder()(bomb)
+    assert (tmp_path / "made").exists()
+
+
+def test_extensions_are_looked_up(tmp_path: Path) -> None:
+    """A class that the program has given a number is refused as well."""
+    copyreg.add_extension("posix", "mkdir", 240)
+    try:
+        bomb = pickle.dumps(Payload(tmp_path / "made"), 2)
+        assert b"mkdir" not in bomb
+        with pytest.raises(UndecodableValueError):
+            DataValues().decoder()(bomb)
+        assert through(DataValues(), [1]) == [1]
+    finally:
+        copyreg.remove_extension("posix", "mkdir", 240)
+    with pytest.raises(UndecodableValueError):
+        DataValues().decoder()(bomb)
+    assert not (tmp_path / "made").exists()
+
+
+@PATIENT
+@given(values, st.data())
+def test_damaged_values(value: Any, data: st.DataObject) -> None:
+    """A damaged record is another value or the documented error."""
+    raw = bytearray(DataValues().encoder()(value))
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(UndecodableValueError):
+        DataValues().decoder()(bytes(raw))
+
+
+@pytest.mark.parametrize(
+    "arguments", [("1e99999999",), (1.5, 2), (1, 0)], ids=["text", "float", "zero"]
+)
+def test_fraction_of_anything_but_two_ints(arguments: tuple[Any, ...]) -> None:
+    """A fraction cannot be made of text, which may take for ever."""
+    raw = DataValues().encoder()(Fraction(1, 3))
+    made = pickle.dumps(arguments, 5)
+    start = raw.index(b"K\x01K\x03\x86")
+    with pytest.raises(UndecodableValueError):
+        DataValues().decoder()(raw[:start] + made[2:-1].partition(b"\x94.")[0] + b"R.")
+
+
+def test_any_value_with_pickle() -> None:
+    """The explicit fallback takes any object, also of classes that pickle cannot name."""
+
+    @dataclass
+    class Local:
+        x: int
+
+    assert through(PickleValues(), Account("a", 1)) == Account("a", 1)
+    assert through(PickleValues(), Local(3)).x == 3
+    assert through(PickleValues(), lambda: 5)() == 5
+    with pytest.raises(UndecodableValueError, match="read it with the codec"):
+        PickleValues().decoder()(b"\x80\x05nothing")
+
+
+def test_names() -> None:
+    """Codecs have names for the disk, and can be sent to tasks."""
+    for codec in (DataValues(), PickleValues(), DataValues(allow=(Account,))):
+        assert pickle.loads(pickle.dumps(codec)) == codec
+    assert (DataValues().name, PickleValues().name) == ("data-1", "pickle-5")
