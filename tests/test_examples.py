@@ -48,6 +48,21 @@ def test_word_count(listener: socket.socket, tmp_path: Path, number: signal.Sign
     assert program.failures() == [], "\n".join(program.lines)
 
 
+def test_custom_receiver(listener: socket.socket) -> None:
+    """Words are counted for each batch; the receiver connects again, and a signal ends it."""
+    port = str(listener.getsockname()[1])
+    program_file = str(ROOT / "examples" / "custom_receiver.py")
+    with running(program_file, "127.0.0.1", port) as program:
+        for word in ("first", "second"):
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(f"to be or not\n{word} to be\n".encode())
+                counts = ("('to', 2)", "('be', 2)", "('or', 1)", "('not', 1)", f"('{word}', 1)")
+                wait_for(lambda counts=counts: program.has_printed(*counts), LIMIT_S)  # type: ignore[misc]
+        assert program.end(signal.SIGTERM) == 0, "\n".join(program.lines)
+    assert program.failures() == [], "\n".join(program.lines)
+
+
 def test_word_count_usage() -> None:
     """A port that is no number is a usage error."""
     done = subprocess.run(
