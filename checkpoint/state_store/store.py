@@ -64,11 +64,16 @@ class StateStore:
         Raises:
             CheckpointError: it cannot be had.
         """
-        return Writer(
-            store,
-            self.bases.open(store, reference),
-            self.values,
-            lambda changes: self.bases.commit(store, reference, changes, self.codec),
-            self.spill_bytes,
-            self.spill_directory,
-        )
+        base = self.bases.open(store, reference)
+        try:
+            return Writer(
+                store,
+                base,
+                self.values,
+                lambda changes: self.bases.commit(store, reference, changes, self.codec),
+                self.spill_bytes,
+                self.spill_directory,
+            )
+        except BaseException:
+            base.close()
+            raise

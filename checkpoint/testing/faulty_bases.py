@@ -42,6 +42,7 @@ class FaultyBases:
             raise ValueError(f"{error} says that nothing happened; use effect 'before' with it")
         self.calls: list[str] = []
         self.fired = False
+        self.opened = 0  # contents that are open now
         self._inner = inner
         self._at = at
         self._effect = effect
@@ -50,7 +51,9 @@ class FaultyBases:
 
     def open(self, store: StoreId, reference: Reference) -> FaultyBase:
         """Open a content whose operations count as well."""
-        return FaultyBase(self.call("open", lambda: self._inner.open(store, reference)), self)
+        base = FaultyBase(self.call("open", lambda: self._inner.open(store, reference)), self)
+        self.opened += 1
+        return base
 
     def commit(
         self,
@@ -97,6 +100,8 @@ class FaultyBase:
 
     def __init__(self, inner: Base, bases: FaultyBases) -> None:
         self._inner = inner
+        self._bases = bases
+        self._is_open = True
         self._call = bases.call
 
     @property
@@ -126,6 +131,9 @@ class FaultyBase:
 
     def close(self) -> None:
         """Give the content back."""
+        if self._is_open:
+            self._is_open = False
+            self._bases.opened -= 1
         self._inner.close()
 
     def _steps(self, operation: str, steps: Iterator[_T]) -> Iterator[_T]:

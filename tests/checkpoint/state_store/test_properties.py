@@ -1,0 +1,172 @@
+"""Random programs of versions, readers and writers: every store agrees with a dict."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, precondition, rule
+
+from checkpoint import open_files
+from checkpoint.state_store import EMPTY, LmdbBases, Reference, StateStore, StoreId
+from checkpoint.state_store.base import Bases
+from checkpoint.state_store.memory import MemoryBases
+from checkpoint.state_store.reader import Reader
+from checkpoint.state_store.writer import Writer
+from checkpoint.testing.programs import Model, require_content
+
+keys = st.one_of(
+    st.sampled_from(["", "a", "b", "ab", "z" * 500, "z" * 501]),
+    st.sampled_from([0, 1, True, 1.0, 2**64, 0.5, b"a", None]),
+    st.tuples(st.sampled_from(["u", "v"]), st.integers(0, 2)),
+)
+values = st.one_of(st.integers(), st.text(max_size=3), st.lists(st.integers(), max_size=2))
+timeouts = st.none() | st.integers(0, 12)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Writers on any version that was committed, each beside the dict that it must show."""
+
+    spill_bytes: ClassVar[int] = 64 << 20
+
+    references = Bundle("references")
+    writers = Bundle("writers")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = StateStore(self.make_bases(), spill_bytes=self.spill_bytes)
+        self.store_id = StoreId("stream-1", "counts", "default", 0, 1)
+        self.models: dict[Reference, Model] = {EMPTY: {}}
+
+    def make_bases(self) -> Bases:
+        return MemoryBases()
+
+    @rule(target=writers, data=st.data())
+    def open_writer(self, data: st.DataObject) -> tuple[Writer, Model]:
+        reference = data.draw(st.sampled_from(list(self.models)))
+        writer = self.store.writer(self.store_id, reference)
+        return writer, dict(self.models[reference])
+
+    @rule(writer=writers, key=keys, value=values, timeout_ms=timeouts)
+    def put(self, writer: tuple[Writer, Model], key: Any, value: Any, timeout_ms: Any) -> None:
+        writer[0].put(key, value, timeout_ms)
+        writer[1][key] = (value, timeout_ms)
+
+    @rule(writer=writers, key=keys)
+    def remove(self, writer: tuple[Writer, Model], key: Any) -> None:
+        writer[0].remove(key)
+        writer[1].pop(key, None)
+
+    @rule(writer=writers, key=keys, value=values, timeout_ms=timeouts)
+    def get_then_put(
+        self, writer: tuple[Writer, Model], key: Any, value: Any, timeout_ms: Any
+    ) -> None:
+        assert writer[0].get(key) == writer[1].get(key, (None,))[0]
+        self.put(writer, key, value, timeout_ms)
+
+    @rule(writer=writers, pairs=st.lists(st.tuples(keys, st.none() | values), max_size=4))
+    def update(self, writer: tuple[Writer, Model], pairs: list[tuple[Any, Any]]) -> None:
+        store, model = writer
+        store.update(pairs, lambda given, value: None if given is None else [given, value])
+        for key, given in pairs:
+            before = model.get(key, (None,))[0]
+            model.pop(key, None)
+            if given is not None:
+                model[key] = ([given, before], None)
+
+    @rule(writer=writers, until_ms=st.integers(-1, 14), removes=st.booleans())
+    def due(self, writer: tuple[Writer, Model], until_ms: int, removes: bool) -> None:
+        store, model = writer
+        wanted = {k: (v, t) for k, (v, t) in model.items() if t is not None and t < until_ms}
+        found = {}
+        for key, value, timeout_ms in store.due(until_ms):
+            found[key] = (value, timeout_ms)
+            if removes:
+                store.remove(key)
+                del model[key]
+        assert found == wanted
+
+    @rule(writer=writers, prefix=st.sampled_from(["", "a", "z" * 500, ("u",), (), b""]))
+    def prefix(self, writer: tuple[Writer, Model], prefix: Any) -> None:
+        store, model = writer
+        found = dict(store.prefix(prefix))
+        wanted = {
+            key: value
+            for key, (value, _) in model.items()
+            if type(key) is type(prefix) and key[: len(prefix)] == prefix
+        }
+        assert found == wanted
+
+    @rule(writer=writers)
+    def look(self, writer: tuple[Writer, Model]) -> None:
+        require_content(writer[0], writer[1], "a writer")
+
+    @precondition(lambda self: len(self.models) < 9)
+    @rule(writer=consumes(writers))
+    def commit(self, writer: tuple[Writer, Model]) -> None:
+        store, model = writer
+        committed = store.commit()
+        assert committed.base == store.reference
+        assert committed.count == len(model)
+        self.models[committed.reference] = model
+
+    @rule(writer=consumes(writers))
+    def abort(self, writer: tuple[Writer, Model]) -> None:
+        writer[0].abort()
+
+    @rule(data=st.data())
+    def read(self, data: st.DataObject) -> None:
+        reference = data.draw(st.sampled_from(list(self.models)))
+        with self.store.reader(self.store_id, reference) as reader:
+            self.check_reader(reader, self.models[reference])
+
+    def check_reader(self, reader: Reader, model: Model) -> None:
+        require_content(reader, model, "a reader")
+        wanted = {k: (v, t) for k, (v, t) in model.items() if t is not None and t < 6}
+        assert {key: (value, t) for key, value, t in reader.due(6)} == wanted
+
+    def teardown(self) -> None:
+        for reference, model in self.models.items():
+            with self.store.reader(self.store_id, reference) as reader:
+                self.check_reader(reader, model)
+
+
+class SpillingMachine(StoreMachine):
+    """Memory for two or three changes."""
+
+    spill_bytes = 700
+
+
+class LmdbMachine(StoreMachine):
+    """On files, with a local copy."""
+
+    def make_bases(self) -> Bases:
+        self.root = Path(tempfile.mkdtemp())
+        (self.root / "local").mkdir(mode=0o700)
+        return LmdbBases(open_files(str(self.root / "files")), str(self.root / "local"))
+
+    def teardown(self) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.callback(shutil.rmtree, self.root)
+            super().teardown()
+
+
+@pytest.mark.parametrize(
+    ("machine", "programs"), [(StoreMachine, 60), (SpillingMachine, 30), (LmdbMachine, 25)]
+)
+def test_store_agrees_with_a_dict(machine: type[StoreMachine], programs: int) -> None:
+    """Whatever is done, in any order, on any version: the store shows what a dict does."""
+    case = machine.TestCase
+    case.settings = settings(
+        max_examples=programs,
+        stateful_step_count=30,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    case("runTest").runTest()

@@ -1,0 +1,232 @@
+"""Stores keep their protocol, in memory, spilling and on files."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from checkpoint import CorruptCheckpointError, StorageRefusedError, open_files
+from checkpoint.state_store import (
+    EMPTY,
+    DataValues,
+    LmdbBases,
+    PickleValues,
+    Reference,
+    StateStore,
+    StateStoreUseError,
+    StoreId,
+)
+from checkpoint.state_store.base import Bases
+from checkpoint.state_store.memory import MemoryBases
+from checkpoint.state_store.protocol import WriterState
+from checkpoint.testing import FaultyBases, SimulatedCrash, check_bases, check_state_store
+from tests.dstreams.rdd.sample_keys import Colour, Point, User
+
+ID = StoreId("stream-1", "counts", "default", 0, 1)
+
+MakeBases = Callable[[], Bases]
+
+
+@pytest.fixture(params=["memory", "lmdb"])
+def make_bases(request: pytest.FixtureRequest, tmp_path: Path) -> MakeBases:
+    numbers = itertools.count()
+
+    def make() -> Bases:
+        if request.param == "memory":
+            return MemoryBases()
+        root = tmp_path / str(next(numbers))
+        (root / "local").mkdir(parents=True, mode=0o700)
+        return LmdbBases(open_files(str(root / "files")), str(root / "local"))
+
+    return make
+
+
+def test_bases_conform(make_bases: MakeBases) -> None:
+    """Contents in memory and on files do what is asked of contents."""
+    check_bases(make_bases)
+
+
+@pytest.mark.parametrize("spill_bytes", [500, 64 << 20], ids=["spilling", "in memory"])
+def test_store_conforms(make_bases: MakeBases, spill_bytes: int) -> None:
+    """A store does what it promises, wherever contents and changes are."""
+    check_state_store(lambda: StateStore(make_bases(), spill_bytes=spill_bytes))
+
+
+def test_store_conforms_with_pickle() -> None:
+    """The explicit codec changes nothing else."""
+    check_state_store(lambda: StateStore(MemoryBases(), values=PickleValues()))
+
+
+def test_codec_is_recorded() -> None:
+    """What was written says how it is encoded, and what the caller said about it."""
+    bases = MemoryBases()
+    store = StateStore(bases, DataValues(allow=(User,)), schema="(count, last seen)")
+    with store.writer(ID, EMPTY) as writer:
+        reference = writer.commit().reference
+    wanted = {"keys": "keys-1", "values": store.values.name, "schema": "(count, last seen)"}
+    assert bases.open(ID, reference).codec == wanted
+
+
+def test_store_can_be_sent_to_tasks(tmp_path: Path) -> None:
+    """A store on files is a value: the driver makes it, tasks use it."""
+    (tmp_path / "local").mkdir(mode=0o700)
+    store = StateStore(LmdbBases(open_files(str(tmp_path / "files")), str(tmp_path / "local")))
+    copy = pickle.loads(pickle.dumps(store))
+    with copy.writer(ID, EMPTY) as writer:
+        writer.put("a", 1)
+        reference = writer.commit().reference
+    with store.reader(ID, reference) as reader:
+        assert reader.get("a") == 1
+
+
+@pytest.mark.parametrize(
+    ("end", "remedy"),
+    [
+        ("committed", "is committed; open a writer of what the commit returned"),
+        ("aborted", "is aborted; open another writer"),
+    ],
+)
+def test_message_at_the_end(end: str, remedy: str) -> None:
+    """A writer that came to its end says whose it was, how it ended and what to do."""
+    writer = StateStore(MemoryBases()).writer(ID, EMPTY)
+    if end == "committed":
+        writer.commit()
+    else:
+        writer.abort()
+    with pytest.raises(StateStoreUseError) as caught:
+        writer.put("a", 1)
+    assert str(caught.value) == (
+        "the writer of version 0 of store 'default' of operator 'counts', partition 0, " + remedy
+    )
+
+
+@pytest.mark.parametrize("effect", ["before", "during", "after"])
+@pytest.mark.parametrize("error", [SimulatedCrash, CorruptCheckpointError, StorageRefusedError])
+def test_every_operation_may_fail(effect: str, error: type[BaseException]) -> None:
+    """Whatever fails: the error is passed on, the old content intact, and nothing left open."""
+    if effect == "after" and error is StorageRefusedError:
+        pytest.skip("a refusal after the effect would be a lie")
+    inner = MemoryBases()
+    root = write_root(StateStore(inner))
+    make = (lambda text: error(text, "", "", "")) if error is CorruptCheckpointError else error
+    for at in itertools.count(1):
+        bases = FaultyBases(inner, at, effect, make)  # type: ignore[arg-type]
+        try:
+            run_batch(StateStore(bases, spill_bytes=600), root)
+        except error:
+            assert bases.fired
+        else:
+            assert not bases.fired
+            break
+        assert bases.opened == 0
+        assert read_all(StateStore(inner), root) == {"a": 1, "b": 2, "c": 3}
+    assert at > 10
+
+
+def write_root(store: StateStore) -> Reference:
+    with store.writer(ID, EMPTY) as writer:
+        for value, key in enumerate("abc", 1):
+            writer.put(key, value, timeout_ms=value)
+        return writer.commit().reference
+
+
+def run_batch(store: StateStore, root: Reference) -> None:
+    writer = store.writer(ID, root)
+    try:
+        for key in "abcd":
+            writer.put(key, (writer.get(key) or 0) + 1, timeout_ms=2)
+        for key, _, _ in writer.due(2):
+            writer.remove(key)
+        list(writer.items())
+        writer.update([("a", 1), ("e", 2)], lambda given, value: given)
+        writer.commit()
+    finally:
+        writer.abort()
+        assert writer.state is not WriterState.OPEN
+
+
+def read_all(store: StateStore, reference: Reference) -> dict[object, object]:
+    with store.reader(ID, reference) as reader:
+        return dict(reader.items())
+
+
+def test_commit_that_fails_aborts() -> None:
+    """After a commit that failed, nothing can be done with the writer."""
+    inner = MemoryBases()
+    bases = FaultyBases(inner, 3, error=StorageRefusedError)
+    writer = StateStore(bases).writer(ID, EMPTY)
+    with pytest.raises(StorageRefusedError, match="operation 3: get"):
+        writer.put("a", 1)
+    bases = FaultyBases(inner, 4, error=StorageRefusedError)
+    writer = StateStore(bases).writer(ID, EMPTY)
+    writer.put("a", 1)
+    with pytest.raises(StorageRefusedError, match="operation 4: commit"):
+        writer.commit()
+    assert writer.state is WriterState.ABORTED
+    with pytest.raises(StateStoreUseError):
+        writer.commit()
+    assert inner.references(ID) == []
+
+
+def test_keys_as_they_were_put() -> None:
+    """Scans return a key as it was put last, or the plainest that equals it; members as members."""
+    keys = [True, 2.0, ("a", 1.0), Colour.RED, User("anna", 1), Point(1.0, "y")]
+    for values in (DataValues(), PickleValues()):
+        store = StateStore(MemoryBases(), values)
+        with store.writer(ID, EMPTY) as writer:
+            for key in keys:
+                writer.put(key, 0)
+            found = {repr(key) for key, _ in writer.items()}
+            writer.put(1, 0)
+            assert [key for key, _ in writer.range(1, 2)] == [1]
+        point = "Point(x=1.0, y='y')" if isinstance(values, PickleValues) else "(1, 'y')"
+        assert found == {*map(repr, keys[:-1]), point}
+
+
+def test_size_counts_changes() -> None:
+    """The size of a writer grows with what is put, and is asked of the content elsewhere."""
+    store = StateStore(MemoryBases())
+    with store.writer(ID, EMPTY) as writer:
+        empty = writer.size_bytes()
+        writer.put("a", "x" * 1000)
+        assert writer.size_bytes() >= empty + 1000
+        reference = writer.commit().reference
+    with store.reader(ID, reference) as reader:
+        assert 1000 < reader.size_bytes() < 1100
+
+
+def test_values_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value above the limit is refused by its size, and nothing has changed."""
+    monkeypatch.setattr("checkpoint.state_store.writer.MAX_VALUE_BYTES", 1000)
+    with StateStore(MemoryBases()).writer(ID, EMPTY) as writer:
+        with pytest.raises(ValueError, match="must be at most 1000 bytes when encoded; split it"):
+            writer.put("a", "x" * 2000, timeout_ms=1)
+        assert (writer.count(), list(writer.items()), list(writer.due(5))) == (0, [], [])
+
+
+def test_update_pulls_lazily_and_in_order() -> None:
+    """Any number of pairs can be updated; steps run in their order."""
+    seen = []
+
+    def pairs() -> Iterator[tuple[int, int]]:
+        yield from ((number % 3_000, number) for number in range(5_000))
+
+    with StateStore(MemoryBases()).writer(ID, EMPTY) as writer:
+        writer.update(pairs(), lambda given, value: seen.append(given) or (value or 0) + 1)
+        assert seen == list(range(5_000))
+        assert writer.count() == 3_000
+        assert sum(value for _, value in writer.items()) == 5_000
+
+
+def test_error_of_a_step_is_passed_on() -> None:
+    """A step that fails leaves a writer that can be aborted, and says what it said."""
+    with StateStore(MemoryBases()).writer(ID, EMPTY) as writer:
+        with pytest.raises(ZeroDivisionError):
+            writer.update([("a", 0)], lambda given, value: 1 // given)
+        with pytest.raises(TypeError, match="not plain data"):
+            writer.update([("a", 0)], lambda given, value: object())
+        assert writer.count() == 0

@@ -1,0 +1,136 @@
+"""The timeout index holds one entry for each key with a timeout, never too late."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkpoint.state_store import EMPTY, Reference, StateStore, StoreId
+from checkpoint.state_store.memory import MemoryBases
+from checkpoint.state_store.timeouts import (
+    index_entry,
+    index_stop,
+    require_timeout,
+    split_entry,
+)
+
+ID = StoreId("stream-1", "sessions", "default", 0, 1)
+
+
+def entries(bases: MemoryBases, reference: Reference) -> list[tuple[int, bytes]]:
+    return [split_entry(entry) for entry in bases.open(ID, reference).scan_index()]
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.binary(max_size=3))
+def test_entries_are_in_the_order_of_time(first: int, second: int, key: bytes) -> None:
+    """Entries sort by time, and those before a time are those before its stop."""
+    one, other = index_entry(first, key), index_entry(second, b"\xff")
+    assert split_entry(one) == (first, key)
+    if first != second:
+        assert (one < other) == (first < second)
+    assert (one < index_stop(second)) == (first < second)
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 2**63, 1.0, True, "1"])
+def test_no_timeouts(timeout_ms: object) -> None:
+    """What is no time is refused."""
+    with pytest.raises(ValueError, match="must be an int from 0 to"):
+        require_timeout(timeout_ms)  # type: ignore[arg-type]
+
+
+def test_touch_does_not_move_a_key() -> None:
+    """A timeout that is put off changes no entry; the walk that meets it too early moves it."""
+    bases = MemoryBases()
+    store = StateStore(bases)
+    reference = EMPTY
+    for timeout_ms in (10, 20, 30):
+        with store.writer(ID, reference) as writer:
+            writer.put("a", timeout_ms, timeout_ms)
+            reference = writer.commit().reference
+        assert entries(bases, reference) == [(10, b"sa")]
+    with store.writer(ID, reference) as writer:
+        assert list(writer.due(15)) == []
+        moved = writer.commit().reference
+    assert entries(bases, moved) == [(30, b"sa")]
+    with store.reader(ID, reference) as reader:
+        assert (list(reader.due(15)), list(reader.due(31))) == ([], [("a", 30, 30)])
+
+
+def test_earlier_timeout_moves_at_once() -> None:
+    """A key that is due earlier than its entry gets another entry and loses the old one."""
+    bases = MemoryBases()
+    store = StateStore(bases)
+    with store.writer(ID, EMPTY) as writer:
+        writer.put("a", 1, 20)
+        writer.put("b", 1, 20)
+        writer.put("c", 1, 20)
+        reference = writer.commit().reference
+    with store.writer(ID, reference) as writer:
+        writer.put("a", 1, 5)
+        writer.put("b", 1)
+        writer.remove("c")
+        reference = writer.commit().reference
+    assert entries(bases, reference) == [(5, b"sa")]
+
+
+def test_due_keys_are_found_without_a_scan() -> None:
+    """Asking what is due looks at the entries that are due, and at no other key."""
+    bases = MemoryBases()
+    store = StateStore(bases)
+    with store.writer(ID, EMPTY) as writer:
+        for number in range(1_000):
+            writer.put(number, number, timeout_ms=number)
+        reference = writer.commit().reference
+    looked = []
+    with store.reader(ID, reference) as reader:
+        find = reader._find
+        reader._find = lambda raw: looked.append(raw) or find(raw)  # type: ignore[func-returns-value]
+        assert len(list(reader.due(10))) == 10
+    assert len(looked) == 10
+
+
+def test_move_between_get_and_put() -> None:
+    """A key that the walk moves between its get and its put keeps one entry."""
+    bases = MemoryBases()
+    store = StateStore(bases)
+    with store.writer(ID, EMPTY) as writer:
+        writer.put("a", 1, 5)
+        writer.put("a", 1, 50)
+        assert writer.get("a") == 1
+        assert list(writer.due(10)) == []
+        writer.put("a", 2, 60)
+        reference = writer.commit().reference
+    assert entries(bases, reference) == [(50, b"sa")]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abcd"), st.none() | st.integers(0, 9), st.integers(0, 9)),
+        max_size=12,
+    ),
+    st.integers(1, 4),
+)
+def test_index_belongs_to_the_records(
+    steps: list[tuple[str, int | None, int]], commit_every: int
+) -> None:
+    """After any program each key with a timeout has one entry, not later than it, and no other."""
+    bases = MemoryBases()
+    store = StateStore(bases)
+    reference = EMPTY
+    for at in range(0, len(steps), commit_every):
+        with store.writer(ID, reference) as writer:
+            for key, timeout_ms, until_ms in steps[at : at + commit_every]:
+                writer.put(key, 0, timeout_ms)
+                for due, _, _ in writer.due(until_ms):
+                    if until_ms % 2:
+                        writer.remove(due)
+            reference = writer.commit().reference
+        with store.reader(ID, reference) as reader:
+            timeouts = {key: reader.timeout_ms(key) for key, _ in reader.items()}
+        found = entries(bases, reference)
+        indexed = {raw[1:].decode(): time_ms for time_ms, raw in found}
+        assert len(indexed) == len(found)
+        assert indexed.keys() == {key for key, time_ms in timeouts.items() if time_ms is not None}
+        assert all(time_ms <= (timeouts[key] or 0) for key, time_ms in indexed.items())
