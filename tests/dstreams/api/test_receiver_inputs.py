@@ -95,6 +95,10 @@ def lines(stream: Any) -> Any:
     return (line.decode().strip() for line in stream)
 
 
+def nothing() -> list[str]:
+    return []
+
+
 def test_socket_stream(sc: SparkContext) -> None:
     """The converter's records reach the batches, in order."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -119,7 +123,7 @@ def test_socket_stream(sc: SparkContext) -> None:
         ("", 9999, lines, "host of socketStream must be a host name"),
         ("localhost", 0, lines, "port of socketStream must be from 1 to 65535"),
         ("localhost", 9999, None, r"socketStream needs a function converter\(file\)"),
-        ("localhost", 9999, list, "socketStream calls"),
+        ("localhost", 9999, nothing, "socketStream calls"),
     ],
 )
 def test_socket_stream_refuses(
