@@ -16,6 +16,7 @@ from tests.conformance.programs import (
     Program,
     Queue,
     functions_of,
+    is_ordered,
     may_lack_partitions,
     may_lack_rdd,
     operation_of,
@@ -83,6 +84,13 @@ def _layout_of_queue_end(program: Program) -> bool:
         for node in program.streams()
     )
     return ends and bool(_LAYOUT & program.operations())
+
+
+def _places_of_keys(program: Program) -> bool:
+    return any(
+        operation_of(node) in _LAYOUT and not is_ordered(node.parents[0])
+        for node in program.streams()
+    )
 
 
 def _of_context_without_rdd(program: Program) -> bool:
@@ -378,6 +386,23 @@ DIFFERENCES = (
         example=Program("stop", Queue([1, 2, 3, 4]).map(use("stopping_at_3")), 1),
         their_batches=[[1, 2]],
         our_batches=[Failed("Py4JJavaError")],
+    ),
+    Difference(
+        name="in which partition a key is",
+        theirs="portable_hash, which depends on PYTHONHASHSEED and the version of Python",
+        ours="stable_hash, the same in every process",
+        why="a state that was written finds its keys again",
+        covers=_places_of_keys,
+        example=Program(
+            "places",
+            Queue([((1, 2), 1), ((3, 4), 2), ((5,), 3), (None, 4), (7, 5)])
+            .partitionBy(3)
+            .glom()
+            .map(use("in_order")),
+            1,
+        ),
+        their_batches=[[[((1, 2), 1), (None, 4)], [((5,), 3), (7, 5)], [((3, 4), 2)]]],
+        our_batches=[[[((5,), 3), (None, 4)], [((1, 2), 1), ((3, 4), 2), (7, 5)], []]],
     ),
     Difference(
         name="records that are no pairs",

@@ -47,6 +47,12 @@ def stopping_at_3(x: int) -> int:
     return next(iter([x] if x != 3 else []))
 
 
+def refusing_3(x: int) -> list[int]:
+    if x == 3:
+        raise ValueError("no 3, please")
+    return [x]
+
+
 def by_remainder(x: int) -> tuple[int, int]:
     return x % 3, x
 
@@ -197,6 +203,12 @@ def last_text(values: list[int], state: str | None) -> str | None:
     return "x" * (max(values) % 3) if values else state
 
 
+def refusing_state_4(values: list[int], state: int | None) -> int:
+    if running_sum(values, state) == 4:
+        raise ValueError("no state of 4, please")
+    return running_sum(values, state)
+
+
 # RDDs ----------------------------------------------------------------------------------------
 
 
@@ -247,6 +259,17 @@ def without_rdd(*batches: int) -> Callable[[datetime, RDD[Any]], RDD[Any] | None
         return None if round(time.timestamp()) in batches else rdd
 
     return gate
+
+
+def refusing_rdd(batch: int) -> Callable[[datetime, RDD[Any]], RDD[Any]]:
+    """Return a function that fails in the batch of this number, the first being 1."""
+
+    def refuse(time: datetime, rdd: RDD[Any]) -> RDD[Any]:
+        if round(time.timestamp()) == batch:
+            raise ValueError("no such batch, please")
+        return rdd
+
+    return refuse
 
 
 def without_rdds(*batches: int) -> Callable[[datetime, RDD[Any], RDD[Any]], RDD[Any] | None]:

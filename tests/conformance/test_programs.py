@@ -6,9 +6,10 @@ import pytest
 from pyspark import SparkContext
 
 from dstreams import DStream
-from tests.conformance.comparison import Compared, compare_all
+from tests.conformance.comparison import Compared, compare_all, compare_alone
 from tests.conformance.oracle import Oracle
 from tests.conformance.programs import Node, OfContext, Program, Queue, operation_of, use
+from tests.conformance.runs import Failed
 from tests.conformance.window_programs import WINDOWS
 
 NUMBERS = Queue([1, 2, 3, 4], [], [5, 6, 7, -8, 9], [0])
@@ -21,6 +22,12 @@ KEYS = Queue(
     [(None, 1), (1.5, 2), ((), 3), (("a", 1), 4)],
     [(2**40, 1), (-7, 2), (b"k", 3), (None, 4)],
     [(("a", 1), 1), (("a", None), 2), (1.5, 3)],
+)
+EQUAL_KEYS = Queue([(1, 1), (1.0, 2), (True, 3)], [(1.0, 4)], [(True, 5), (1, 6)])
+LISTS = Queue([["a", 1], ["b", 2], ["a", 3]], [("a", 1)], [])
+MORE_KEYS = Queue(
+    [(frozenset([1, 2]), 1), (frozenset([2, 1]), 2), (complex(1, 2), 3), (1e300, 4)],
+    [(-1, 1), (-2, 2), (2**61 - 1, 3), (2**61, 4), (0, 5)],
 )
 STATES = {
     "running_sum": [("a", 5), ("z", 0)],
@@ -125,6 +132,43 @@ EACH_KEY: dict[str, Node] = {
     "reduceByKey twice": PAIRS.reduceByKey(use("add")).map(use("swapped")).reduceByKey(use("add")),
 }
 
+KEYS_IN_PLACE: dict[str, Node] = {
+    "keys that are equal": EQUAL_KEYS.reduceByKey(use("add")),
+    "groups of keys that are equal": EQUAL_KEYS.groupByKey(3),
+    "state of keys that are equal": EQUAL_KEYS.updateStateByKey(use("running_sum")),
+    "join of keys that are equal": EQUAL_KEYS.join(EQUAL_KEYS),
+    "values that are equal": Queue([1, 1.0, True], [True, 1], [0.0, -0.0, 0]).countByValue(),
+    "keys of more types": MORE_KEYS.reduceByKey(use("add"), 3),
+    "state of keys of more types": MORE_KEYS.updateStateByKey(use("running_sum")),
+    "pairs that are lists": LISTS.reduceByKey(use("add")),
+    "values of pairs that are lists": LISTS.mapValues(use("plus_ten")).flatMapValues(use("twice")),
+    "join of pairs that are lists": LISTS.fullOuterJoin(LISTS),
+    "a filter keeps the place": PAIRS.reduceByKey(use("add"), 2)
+    .filter(use("not_zero"))
+    .join(PAIRS, 2),
+    "a map that says it keeps the place": PAIRS.reduceByKey(use("add"), 2)
+    .map(use("swapped"), True)
+    .groupByKey(2),
+    "places of a window": PAIRS.reduceByKey(use("add"), 2)
+    .window(2)
+    .updateStateByKey(use("running_sum"), 2)
+    .reduceByKey(use("add"), 2)
+    .join(OTHER_PAIRS, 2),
+    "places after repartition": PAIRS.updateStateByKey(use("running_sum"), 2)
+    .repartition(3)
+    .updateStateByKey(use("running_sum"), 3)
+    .cogroup(OTHER_PAIRS, 2),
+    "places in a union": PAIRS.reduceByKey(use("add"), 2)
+    .union(OTHER_PAIRS.partitionBy(2))
+    .reduceByKey(use("add"), 2)
+    .union(PAIRS.reduceByKey(use("add"), 2))
+    .join(OTHER_PAIRS.partitionBy(2), 2),
+    "places behind transformWith": PAIRS.reduceByKey(use("add")).transformWith(
+        use("joined_rdds"), OTHER_PAIRS.groupByKey().mapValues(use("sizes"))
+    ),
+    "places behind transform": PAIRS.reduceByKey(use("add")).transform(use("distinct_rdd")),
+}
+
 STATE: dict[str, Node] = {
     **{f"state: {name}": PAIRS.updateStateByKey(use(name)) for name in STATES},
     **{
@@ -176,7 +220,7 @@ QUEUES: dict[str, Node] = {
 }
 
 BY_BATCHES: dict[int, dict[str, Node]] = {
-    3: {**EACH_ELEMENT, **TWO_STREAMS, **EACH_KEY},
+    3: {**EACH_ELEMENT, **TWO_STREAMS, **EACH_KEY, **KEYS_IN_PLACE},
     4: {**STATE, **PLACED, **QUEUES},
 }
 
@@ -206,6 +250,35 @@ def test_program(compared: dict[str, Compared], name: str) -> None:
     found.require_equal()
     assert not found.ours.failed, found.report()
     assert any(found.ours.batches), "nothing came out: nothing was compared"
+
+
+FAILING: dict[str, Node] = {
+    "an element in the first batch": NUMBERS.map(use("refusing_3")),
+    "a value in the second batch": Queue([(1, 1)], [(1, 3)], [(1, 2)]).flatMapValues(
+        use("refusing_3")
+    ),
+    "a state in the second batch": Queue(
+        [("a", 1)], [("a", 3)], [("b", 1)], [("b", 1)]
+    ).updateStateByKey(use("refusing_state_4")),
+    "a record that is no pair": Queue([1], [("a", 1)]).reduceByKey(use("add")),
+    "a key that cannot be looked up": Queue([([], 1)], [("a", 1)]).groupByKey(),
+    "an RDD of the second batch": NUMBERS.transform(use("refusing_rdd", 2)),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_failing_program(sc: SparkContext, oracle: Oracle, name: str) -> None:
+    """The same batches fail on both sides: as many as cannot be computed, and no others."""
+    found = compare_alone(sc, oracle, Program(name, FAILING[name]))
+    failed = [
+        [isinstance(batch, Failed) for batch in run.batches] for run in (found.theirs, found.ours)
+    ]
+    assert failed[0] == failed[1], found.report()
+    assert any(failed[1])
+    good = [
+        [b for b in run.batches if not isinstance(b, Failed)] for run in (found.theirs, found.ours)
+    ]
+    assert good[0] == good[1], found.report()
 
 
 def test_every_operation_has_a_program() -> None:
