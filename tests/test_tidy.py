@@ -81,6 +81,7 @@ BANS = (
             "dstreams.runtime.scheduler",
             "dstreams.runtime.signals",
             "dstreams.sources.socket",
+            "examples.custom_receiver",
         ),
     ),
     Ban(
