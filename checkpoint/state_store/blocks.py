@@ -51,14 +51,14 @@ class Pairs(Sequence[tuple[bytes, bytes]]):
     """Pairs (key, record) that are made when they are asked for, out of two columns."""
 
     def __init__(self, keys: Sequence[bytes], records: Sequence[bytes]) -> None:
-        self.keys = keys
-        self.records = records
+        self._keys = keys  # not keys: dict.update would take this for a mapping
+        self._records = records
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self._keys)
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        return zip(self.keys, self.records)  # noqa: B905 (as long as each other)
+        return zip(self._keys, self._records)  # noqa: B905 (as long as each other)
 
     @overload
     def __getitem__(self, at: int) -> tuple[bytes, bytes]: ...
@@ -68,8 +68,8 @@ class Pairs(Sequence[tuple[bytes, bytes]]):
 
     def __getitem__(self, at: int | slice) -> tuple[bytes, bytes] | Pairs:
         if isinstance(at, slice):
-            return Pairs(self.keys[at], self.records[at])
-        return self.keys[at], self.records[at]
+            return Pairs(self._keys[at], self._records[at])
+        return self._keys[at], self._records[at]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)

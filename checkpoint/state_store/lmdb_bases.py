@@ -24,6 +24,7 @@ from checkpoint.state_store.local_directory import (
     boot_id,
     delete_tree,
     host_directory,
+    make_directories,
     require_private,
 )
 from checkpoint.state_store.reference import EMPTY, Reference, StoreId, new_suffix, new_uid
@@ -105,7 +106,7 @@ class LmdbBases:
         if self._keeps_copies:
             path = copy_path(self._copies_root(store), store, Reference(base.version + 1, uid))
             with contextlib.suppress(OSError):  # then there is no copy
-                os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+                make_directories(os.path.dirname(path))
         return write_changelog(
             self.files, store, base, uid, changes, codec, self.effective_compression, path
         )

@@ -60,7 +60,7 @@ def require_private(root: str) -> None:
             written by others.
     """
     with refusing("make the directory of local copies", root):
-        os.makedirs(root, 0o700, exist_ok=True)
+        make_directories(root)
         status = os.lstat(root)
     if not stat.S_ISDIR(status.st_mode):
         raise StorageRefusedError(f"{root} is no directory, or a link to one; give the path of one")
@@ -70,6 +70,16 @@ def require_private(root: str) -> None:
             f"local copies of state need a directory of user {os.geteuid()} that no other can "
             "write, mode 0700"
         )
+
+
+def make_directories(path: str) -> None:
+    """Make a directory and those above it where they are missing, all of them 0700."""
+    # Not os.makedirs, which gives its mode to the last of them alone.
+    if not os.path.isdir(path):
+        if os.path.dirname(path) != path:
+            make_directories(os.path.dirname(path))
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
 
 
 def host_directory(root: str, stream_id: str, boot: str) -> str:
@@ -182,7 +192,7 @@ class PartitionDirectory:
         wait_s = _FIRST_WAIT_S
         while True:
             with refusing("lock", path):
-                os.makedirs(self.path, 0o700, exist_ok=True)
+                make_directories(self.path)
                 flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
                 fd = os.open(path, flags, 0o600)
             if _try_lock(fd, path):

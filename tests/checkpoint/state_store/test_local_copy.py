@@ -1,0 +1,364 @@
+"""Local copies: each open gives exactly the content that was asked for, whatever was there."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from checkpoint import CorruptCheckpointError, StorageRefusedError, open_files
+from checkpoint.state_store import environments
+from checkpoint.state_store.base import Changes
+from checkpoint.state_store.blocks import Compression
+from checkpoint.state_store.lmdb_bases import LmdbBases
+from checkpoint.state_store.local_copy import LmdbBase, LocalSettings
+from checkpoint.state_store.reference import EMPTY, Reference, StoredKind, StoreId, file_name
+from checkpoint.testing import check_bases
+from tests.support.stores import (
+    commit,
+    commit_up_to,
+    require_content,
+    require_open,
+    store_of,
+)
+
+STORE = store_of()
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
+
+@pytest.fixture
+def bases(tmp_path: Path) -> Iterator[LmdbBases]:
+    yield make_bases(tmp_path)
+    environments.close_unused()
+
+
+def make_bases(tmp_path: Path, **options: object) -> LmdbBases:
+    settings = LocalSettings(first_map_bytes=1 << 20)
+    options = {"settings": settings, "boot": "boot-1", **options}
+    return LmdbBases(open_files(tmp_path / "files"), str(tmp_path / "local"), **options)  # type: ignore[arg-type]
+
+
+def generation(bases: LmdbBases, store: StoreId = STORE) -> str:
+    name = bases.local_copy(store).directory.current()
+    assert name is not None
+    return name
+
+
+@pytest.mark.parametrize("place", ["path", "memory"])
+@pytest.mark.parametrize("through_map", [True, False])
+def test_contents_on_lmdb_do_what_contents_must(
+    tmp_path: Path, place: str, through_map: bool
+) -> None:
+    """The public check of contents passes, on a path and on an object store."""
+    numbers = iter(range(1000))
+
+    def make() -> LmdbBases:
+        number = next(numbers)
+        url = f"memory://{tmp_path.name}-{through_map}-{number}"
+        files = open_files(url if place == "memory" else tmp_path / f"files-{number}")
+        settings = LocalSettings(writes_through_map=through_map, first_map_bytes=1 << 20)
+        return LmdbBases(files, str(tmp_path / f"local-{number}"), settings=settings)
+
+    check_bases(make)
+    environments.close_unused()
+
+
+def test_a_batch_after_the_other_stays_in_one_generation(bases: LmdbBases) -> None:
+    """Confirmed changes are applied to the copy that is there; nothing is built again."""
+    references = [EMPTY]
+    generations = set()
+    for _ in range(12):
+        require_open(bases, STORE, references[-1])
+        if references[-1] != EMPTY:
+            generations.add(generation(bases))
+        references.append(commit(bases, STORE, references[-1]).reference)
+    assert len(generations) == 1
+
+
+def test_a_commit_changes_nothing_that_can_be_seen(bases: LmdbBases) -> None:
+    """Not the base that is open, not the local copy, not what another attempt opens."""
+    references = commit_up_to(bases, STORE, 3)
+    base = bases.open(STORE, references[3])
+    twins = [commit(bases, STORE, references[3]) for _ in range(3)]
+    assert len({twin.reference for twin in twins}) == len({twin.file for twin in twins}) == 3
+    require_content(base, 3)
+    require_open(bases, STORE, references[3])
+    base.close()
+
+
+def test_an_open_content_stays_as_it_is_while_later_ones_are_applied(bases: LmdbBases) -> None:
+    """Readers of several versions are open in one process, also when the map must grow for that."""
+    references = [EMPTY]
+    opened = []
+    record = os.urandom(3000)
+    for version in range(1, 8):
+        puts = [(b"%d-%d" % (version, number), record) for number in range(100)]
+        part = Changes(puts, [], [], [], 100 * version)
+        references.append(bases.commit(STORE, references[-1], [part], {}).reference)
+        opened.append(bases.open(STORE, references[-1]))
+    for version, base in enumerate(opened, 1):
+        assert base.count() == len(list(base.scan())) == 100 * version
+        base.close()
+
+
+@pytest.mark.parametrize("through_map", [True, False])
+def test_the_map_grows_as_the_state_does(tmp_path: Path, through_map: bool) -> None:
+    """From 1 MiB to 30 in one commit; no setting is needed, and no content is lost."""
+    settings = LocalSettings(writes_through_map=through_map, first_map_bytes=1 << 20)
+    bases = make_bases(tmp_path, settings=settings)
+    references = commit_up_to(bases, STORE, 2)
+    require_open(bases, STORE, references[2])
+    record = os.urandom(10_000)
+    parts = [
+        Changes([(b"big-%05d" % n, record) for n in range(s, s + 500)], [], [], [], 3000 + 14)
+        for s in range(0, 3000, 500)
+    ]
+    with contextlib.closing(bases.open(STORE, references[2])) as base:
+        before = base.count()
+    parts = [Changes(part.puts, [], [], [], 3000 + before) for part in parts]
+    reference = bases.commit(STORE, references[2], parts, {}).reference
+    with contextlib.closing(bases.open(STORE, reference)) as base:
+        assert base.count() == 3000 + before
+        assert base.size_bytes() > 30_000_000
+        assert base.get(b"big-02999") == record
+
+
+def test_a_copy_on_another_chain_is_built_anew(bases: LmdbBases) -> None:
+    """After going back two versions, the history that was left is nowhere to be seen."""
+    references = commit_up_to(bases, STORE, 5)
+    require_open(bases, STORE, references[5])
+    lost = generation(bases)
+    other = references[:4]
+    for _ in range(3):
+        other.append(commit(bases, STORE, other[-1]).reference)
+        require_open(bases, STORE, other[-1])
+    assert generation(bases) != lost
+    require_open(bases, STORE, references[4])
+
+
+def test_a_copy_far_behind_is_built_from_a_snapshot(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """More changelogs than the limit are not applied one by one."""
+    bases = make_bases(tmp_path, settings=LocalSettings(first_map_bytes=1 << 20, max_catch_up=3))
+    references = commit_up_to(bases, STORE, 1)
+    require_open(bases, STORE, references[1])
+    first = generation(bases)
+    for _ in range(5):
+        references.append(commit(bases, STORE, references[-1]).reference)
+    with caplog.at_level(logging.INFO, "checkpoint.state_store"):
+        require_open(bases, STORE, references[-1])
+    assert "does not lead to version 6" in caplog.text
+    assert generation(bases) != first
+
+
+def test_old_versions_are_read_apart_from_the_copy(bases: LmdbBases) -> None:
+    """Any retained version can be read, and the next batch finds the copy where it was."""
+    references = commit_up_to(bases, STORE, 6)
+    require_open(bases, STORE, references[6])
+    before = generation(bases)
+    for reference in references:
+        with bases.open_apart(STORE, reference) as base:
+            require_content(base, reference.version)
+    assert generation(bases) == before
+    apart = Path(bases.local_directory) / "stream-1" / "boot-1" / "apart.d"
+    assert list(apart.iterdir()) == []
+
+
+def test_after_a_restart_of_the_host_no_copy_is_trusted(tmp_path: Path) -> None:
+    """A power loss may leave anything in files that nobody synced; they are not even opened."""
+    before = make_bases(tmp_path)
+    references = commit_up_to(before, STORE, 4)
+    require_open(before, STORE, references[4])
+    environments.close_unused()
+    for path in Path(before.local_directory).rglob("data.mdb"):
+        path.write_bytes(os.urandom(50_000))
+    require_open(make_bases(tmp_path, boot="boot-2"), STORE, references[4])
+
+
+def damage_pages(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[:100] = os.urandom(100)
+    data[4096:4196] = os.urandom(100)
+    path.write_bytes(data)
+
+
+DAMAGES = {
+    "empty": lambda path: path.write_bytes(b""),
+    "one page": lambda path: os.truncate(path, 4096),
+    "cut": lambda path: os.truncate(path, 3 * 4096),
+    "zeros": lambda path: path.write_bytes(bytes(100_000)),
+    "no LMDB": lambda path: path.write_bytes(b"x" * 100_000),
+    "meta pages": damage_pages,
+    "deleted": os.unlink,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_copy_is_built_anew(
+    bases: LmdbBases, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever happened to its file while no process had it open."""
+    references = commit_up_to(bases, STORE, 5)
+    require_open(bases, STORE, references[4])
+    old = generation(bases)
+    environments.close_unused()
+    DAMAGES[damage](Path(bases.local_copy(STORE).directory.child(old)) / "data.mdb")
+    require_open(bases, STORE, references[5])
+    assert generation(bases) != old
+    assert "local copy rebuilt" in caplog.text
+
+
+def test_a_copy_with_other_keys_is_noticed_by_their_number(
+    bases: LmdbBases, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A key that somebody put into the copy is gone after the next batch."""
+    references = commit_up_to(bases, STORE, 5)
+    require_open(bases, STORE, references[4])
+    directory = bases.local_copy(STORE).directory
+    environment = environments.acquire(directory, generation(bases), 64)
+    with environment.env.begin(write=True) as txn:
+        txn.put(b"somebody else's", b"record", db=environment.data)
+    environments.release(environment)
+    require_open(bases, STORE, references[5])
+    assert "local copy rebuilt" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["cur", "lock", "."])
+def test_files_that_a_cleaner_deleted_are_made_again(bases: LmdbBases, name: str) -> None:
+    """The name of the generation, the lock, or the whole directory."""
+    references = commit_up_to(bases, STORE, 3)
+    require_open(bases, STORE, references[2])
+    path = Path(bases.local_copy(STORE).directory.child(name))
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+    require_open(bases, STORE, references[2])
+    require_open(bases, STORE, references[3])
+
+
+def test_the_copy_of_another_store_is_not_taken(bases: LmdbBases) -> None:
+    """A directory that was moved to another name shows whose copy it is."""
+    other = store_of(1, 2)
+    mine = store_of(0, 2)
+    reference = commit_up_to(bases, mine, 1)[1]
+    other_reference = commit_up_to(bases, other, 1)[1]
+    require_open(bases, mine, reference)
+    environments.close_unused()
+    path = bases.local_copy(mine).directory.path
+    shutil.move(path, bases.local_copy(other).directory.path)
+    require_open(bases, other, other_reference)
+    require_open(bases, mine, reference)
+
+
+def test_copies_of_changelogs_stand_in_for_the_storage(tmp_path: Path) -> None:
+    """What was committed on this host is applied without reading it from far away, once."""
+    bases = make_bases(tmp_path, keeps_copies=True, compression=Compression.ZSTD)
+    references = commit_up_to(bases, STORE, 3)
+    loser = commit(bases, STORE, references[2])
+    require_open(bases, STORE, references[2])
+    (tmp_path / "files" / file_name(STORE, references[3], StoredKind.CHANGES)).unlink()
+    require_open(bases, STORE, references[3])
+    copies = tmp_path / "local" / "stream-1" / "boot-1" / "copies.d"
+    assert [path for path in copies.rglob("*") if path.is_file()] == []
+    assert (tmp_path / "files" / loser.file).exists()
+
+
+@pytest.mark.parametrize("left", [0, 10, 300, -3])
+def test_a_torn_copy_of_a_changelog_is_not_used(tmp_path: Path, left: int) -> None:
+    """The storage has the whole one."""
+    bases = make_bases(tmp_path, keeps_copies=True)
+    references = commit_up_to(bases, STORE, 3)
+    require_open(bases, STORE, references[2])
+    copies = tmp_path / "local" / "stream-1" / "boot-1" / "copies.d"
+    path = copies / file_name(STORE, references[3], StoredKind.CHANGES)
+    path.write_bytes(path.read_bytes()[:left])
+    require_open(bases, STORE, references[3])
+
+
+def test_an_unknown_content_is_refused_by_name(bases: LmdbBases) -> None:
+    """The message has the file, the version and the store, and the copy is as it was."""
+    references = commit_up_to(bases, STORE, 2)
+    require_open(bases, STORE, references[2])
+    unknown = Reference(3, "0" * 24)
+    with pytest.raises(CorruptCheckpointError, match=r"is missing.*version 3.*'counts'") as error:
+        bases.open(STORE, unknown)
+    assert error.value.file.endswith(file_name(STORE, unknown, StoredKind.CHANGES))
+    require_open(bases, STORE, references[2])
+
+
+def test_a_closed_content_says_so(bases: LmdbBases) -> None:
+    """Reading it is an error of the program, and does no harm to the copy."""
+    reference = commit_up_to(bases, STORE, 1)[1]
+    base = bases.open(STORE, reference)
+    base.close()
+    base.close()
+    for read in (lambda: base.get(b"k"), lambda: list(base.scan()), base.count, base.size_bytes):
+        with pytest.raises(ValueError, match="was closed"):
+            read()
+    require_open(bases, STORE, reference)
+
+
+def test_everything_is_private(tmp_path: Path) -> None:
+    """Files and directories are for their owner only, whatever the umask."""
+    umask = os.umask(0)
+    try:
+        bases = make_bases(tmp_path, keeps_copies=True)
+        references = commit_up_to(bases, STORE, 2)
+        require_open(bases, STORE, references[1])
+    finally:
+        os.umask(umask)
+    for path in (tmp_path / "local").rglob("*"):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        assert mode == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_a_directory_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    """Somebody could put a copy there that is none."""
+    bases = make_bases(tmp_path)
+    reference = commit_up_to(bases, STORE, 1)[1]
+    os.makedirs(bases.local_directory)
+    os.chmod(bases.local_directory, 0o777)  # noqa: S103 (the fault under test)
+    with pytest.raises(StorageRefusedError, match="no other can write, mode 0700"):
+        bases.open(STORE, reference)
+    os.chmod(bases.local_directory, 0o700)
+    require_open(bases, STORE, reference)
+
+
+def test_a_link_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
+    """It may lead anywhere."""
+    bases = make_bases(tmp_path)
+    reference = commit_up_to(bases, STORE, 1)[1]
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    os.symlink(tmp_path / "elsewhere", bases.local_directory)
+    with pytest.raises(StorageRefusedError, match="is no directory, or a link"):
+        bases.open(STORE, reference)
+
+
+def test_codec_and_progress_come_with_the_content(bases: LmdbBases) -> None:
+    """What the last commit said of its encoding, and how far the last snapshot is."""
+    reference = commit_up_to(bases, STORE, 4)[4]
+    base = bases.open(STORE, reference)
+    assert isinstance(base, LmdbBase)
+    assert base.codec == {"keys": "test"}
+    assert (base.progress.changelogs, base.progress.snapshot) == (4, EMPTY)
+    assert base.progress.changelog_bytes > 400
+    base.close()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"first_map_bytes": 4096}, {"first_map_bytes": (1 << 20) + 1}, {"max_open": 0}],
+)
+def test_impossible_settings_are_refused(settings: dict[str, int]) -> None:
+    """When they are made, not when they are used."""
+    with pytest.raises(ValueError, match="must"):
+        LocalSettings(**settings)  # type: ignore[arg-type]

@@ -1,0 +1,197 @@
+"""Snapshots when they are due, compaction of copies, and sweeping."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+
+from checkpoint import StorageRefusedError, open_files
+from checkpoint.state_store import environments
+from checkpoint.state_store.base import Changes
+from checkpoint.state_store.lmdb_bases import LmdbBases
+from checkpoint.state_store.local_copy import LmdbBase, LocalSettings
+from checkpoint.state_store.maintenance import (
+    SnapshotRule,
+    compact_if_due,
+    compaction_due,
+    snapshot_if_due,
+    sweep_local,
+)
+from checkpoint.state_store.progress import Progress
+from checkpoint.state_store.reference import EMPTY, Reference
+from checkpoint.state_store.snapshot import list_snapshots
+from tests.support.stores import commit, commit_up_to, require_open, store_of
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
+STORE = store_of()
+ALWAYS = SnapshotRule(1, 1)
+
+
+@pytest.fixture
+def bases(tmp_path: Path) -> LmdbBases:
+    settings = LocalSettings(first_map_bytes=1 << 20)
+    return LmdbBases(
+        open_files(tmp_path / "files"), str(tmp_path / "local"), settings=settings, boot="boot-1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changelogs", "changelog_bytes", "snapshot_bytes", "due"),
+    [
+        (9, 10**9, 0, False),  # too few, however large
+        (10, 100, 0, True),  # there is none yet
+        (10, 100, 101, False),
+        (10, 101, 101, True),  # as much as the snapshot
+        (99, 100, 10**9, False),
+        (100, 100, 10**9, True),  # many, however small
+    ],
+)
+def test_a_snapshot_is_due_by_the_amount_of_change(
+    changelogs: int, changelog_bytes: int, snapshot_bytes: int, due: bool
+) -> None:
+    """When reading the changelogs costs as much as reading a snapshot."""
+    progress = Progress(
+        Reference(500, "ab" * 12), {}, EMPTY, snapshot_bytes, changelogs, changelog_bytes
+    )
+    assert SnapshotRule().is_due(progress) is due
+
+
+def test_snapshots_come_as_they_are_due(bases: LmdbBases) -> None:
+    """The first after ten batches, the next one not before ten more."""
+    reference, written = EMPTY, []
+    for version in range(1, 34):
+        reference = commit(bases, STORE, reference).reference
+        if snapshot_if_due(bases, STORE, reference) is not None:
+            written.append(version)
+    assert written[0] == 10
+    assert all(later - earlier >= 10 for earlier, later in zip(written, written[1:]))  # noqa: B905, RUF007
+    assert sorted(found.version for found in list_snapshots(bases.files, STORE)) == written
+    base = bases.open(STORE, reference)
+    assert isinstance(base, LmdbBase)
+    assert base.progress.snapshot.version == written[-1]
+    assert base.progress.changelogs == 33 - written[-1]
+    base.close()
+
+
+def test_a_snapshot_is_written_once(bases: LmdbBases) -> None:
+    """Whoever comes second finds it, and the empty content needs none."""
+    reference = commit_up_to(bases, STORE, 3)[3]
+    assert snapshot_if_due(bases, STORE, reference, ALWAYS) is not None
+    assert snapshot_if_due(bases, STORE, reference, ALWAYS) is None
+    assert snapshot_if_due(bases, STORE, EMPTY, ALWAYS) is None
+    other = LmdbBases(bases.files, f"{bases.local_directory}-2", settings=bases.settings)
+    assert snapshot_if_due(other, STORE, reference, ALWAYS) is None
+
+
+def test_a_snapshot_of_a_content_that_is_open_while_batches_go_on(bases: LmdbBases) -> None:
+    """It holds the content it was asked for, and the copy remembers how far it is now."""
+    references = commit_up_to(bases, STORE, 4)
+    with contextlib.closing(bases.local_copy(STORE).open(references[4])) as base:
+        held = base.progress
+        for _ in range(3):
+            references.append(commit(bases, STORE, references[-1]).reference)
+            require_open(bases, STORE, references[-1])
+        bases.local_copy(STORE).note_snapshot(held, 1234)
+    with contextlib.closing(bases.local_copy(STORE).open(references[7])) as base:
+        assert base.progress.snapshot == references[4]
+        assert (base.progress.changelogs, base.progress.snapshot_bytes) == (3, 1234)
+
+
+@pytest.mark.parametrize(
+    ("used", "live", "due"), [(100, 1, False), (100 << 20, 30 << 20, False), (100 << 20, 1, True)]
+)
+def test_compaction_is_due_when_most_of_a_file_was_freed(used: int, live: int, due: bool) -> None:
+    """Not of small files, and not of what two contents of a batch take."""
+    assert compaction_due(used, live) is due
+
+
+@pytest.mark.parametrize("through_map", [True, False])
+def test_a_copy_that_has_grown_is_compacted(tmp_path: Path, through_map: bool) -> None:
+    """Most keys were removed: the file shrinks, readers of the old one are not disturbed."""
+    settings = LocalSettings(writes_through_map=through_map, first_map_bytes=1 << 20)
+    bases = LmdbBases(open_files(tmp_path / "files"), str(tmp_path / "local"), settings=settings)
+    keys = [b"%06d" % number for number in range(3000)]
+    full = Changes([(key, os.urandom(2000)) for key in keys], [], [], [], 3000)
+    reference = bases.commit(STORE, EMPTY, [full], {}).reference
+    before = bases.open(STORE, reference)
+    emptied = Changes([], keys[10:], [], [], 10)
+    reference = bases.commit(STORE, reference, [emptied], {}).reference
+    with contextlib.closing(bases.open(STORE, reference)):
+        pass
+
+    def file_bytes() -> int:
+        directory = bases.local_copy(STORE).directory
+        return os.stat(directory.child(f"{directory.current()}/data.mdb")).st_size
+
+    large = file_bytes()
+    assert compact_if_due(bases, STORE, min_bytes=1 << 20)
+    assert file_bytes() < large / 4
+    assert not compact_if_due(bases, STORE, min_bytes=1 << 20)
+    assert len(list(before.scan())) == 3000
+    before.close()
+    with contextlib.closing(bases.open(STORE, reference)) as base:
+        assert [key for key, _ in base.scan()] == keys[:10]
+        again = Changes(full.puts[10:], [], [], [], 3000)
+        reference = bases.commit(STORE, reference, [again], {}).reference
+    with contextlib.closing(bases.open(STORE, reference)) as base:
+        assert base.count() == 3000
+
+
+def test_there_is_nothing_to_compact_where_there_is_no_copy(bases: LmdbBases) -> None:
+    """No copy is made for that."""
+    assert not compact_if_due(bases, STORE)
+    assert not (Path(bases.local_directory) / "stream-1").exists()
+
+
+def test_sweeping_deletes_what_the_dead_have_left(bases: LmdbBases) -> None:
+    """Other starts of the host, unfinished generations, contents apart; nothing that is in use."""
+    references = commit_up_to(bases, STORE, 3)
+    require_open(bases, STORE, references[3])
+    stream = Path(bases.local_directory) / "stream-1"
+    directory = Path(bases.local_copy(STORE).directory.path)
+    (stream / "boot-0" / "counts").mkdir(parents=True)
+    (directory / f"tmp-{'0' * 16}").mkdir()
+    (directory / f"g1-{'0' * 16}").mkdir()
+    (directory / f"cur.{'0' * 16}").write_text("g1")
+    (directory / "notes").write_text("of the administrator")
+    dead = stream / "boot-1" / "apart.d" / ("0" * 16)
+    dead.mkdir(parents=True)
+    (dead / "lock").touch()
+    with bases.open_apart(STORE, references[2]) as base:
+        swept = [os.path.relpath(path, stream) for path in sweep_local(bases)]
+        assert base.count()
+    at = directory.relative_to(stream)
+    assert sorted(swept) == sorted(
+        [
+            "boot-0",
+            f"boot-1/apart.d/{'0' * 16}",
+            f"{at}/cur.{'0' * 16}",
+            f"{at}/g1-{'0' * 16}",
+            f"{at}/tmp-{'0' * 16}",  # noqa: S108
+        ]
+    )
+    assert sweep_local(bases) == []
+    assert (directory / "notes").exists()
+    require_open(bases, STORE, references[3])
+
+
+def test_a_stopped_process_does_not_stop_this_one_for_ever(bases: LmdbBases) -> None:
+    """The lock has a limit, and the message says what may be the matter."""
+    references = commit_up_to(bases, STORE, 2)
+    require_open(bases, STORE, references[1])
+    hasty = LmdbBases(
+        bases.files,
+        bases.local_directory,
+        settings=LocalSettings(lock_timeout_ms=30),
+        boot="boot-1",
+    )
+    with bases.local_copy(STORE).directory.locked(1000):
+        require_open(hasty, STORE, references[1])  # needs no lock
+        with pytest.raises(StorageRefusedError, match="was held by another process for 30 ms"):
+            hasty.open(STORE, references[2])
+    require_open(hasty, STORE, references[2])
+    environments.close_unused()

@@ -1,0 +1,259 @@
+"""Retention of stores: what is needed stays, what no record names goes when it is settled."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from checkpoint import (
+    CommitLog,
+    CommitRecord,
+    ConcurrentWriterError,
+    Files,
+    StorageRefusedError,
+    open_files,
+)
+from checkpoint.state_store.changelog import write_changelog
+from checkpoint.state_store.history import changes_between
+from checkpoint.state_store.memory import MemoryBases
+from checkpoint.state_store.reference import (
+    EMPTY,
+    STORE_PREFIX,
+    Reference,
+    StoredKind,
+    StoreId,
+    new_uid,
+    parse_file_name,
+)
+from checkpoint.state_store.retention import (
+    StoreRetentionPlan,
+    apply_store_retention,
+    plan_store_retention,
+)
+from checkpoint.state_store.snapshot import write_snapshot
+from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
+from tests.support.stores import changes, commit_up_to, content, record, require_files, store_of
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
+STORES = (store_of(0, 2), store_of(1, 2))
+
+
+class History:
+    """Two partitions committed in every batch, with snapshots where they are asked for."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        self.log = CommitLog(files)
+        self.references: dict[StoreId, list[Reference]] = {store: [EMPTY] for store in STORES}
+
+    def batch(self, epoch: int = 1) -> None:
+        done = [self.changelog(store, epoch) for store in STORES]
+        for committed in done:
+            self.references[committed.store].append(committed.reference)
+        version = len(self.references[STORES[0]]) - 1
+        self.log.commit(record(version * 1000, done, epoch))
+
+    def changelog(self, store: StoreId, epoch: int = 1, version: int | None = None):  # type: ignore[no-untyped-def]
+        base = self.references[store][-1 if version is None else version - 1]
+        parts = changes(base.version + 1)
+        return write_changelog(self.files, store, base, new_uid(epoch), parts, {})
+
+    def snapshot(self, store: StoreId, version: int) -> None:
+        bases = MemoryBases()
+        base = bases.open(store, commit_up_to(bases, store, version)[version])
+        base.reference = self.references[store][version]  # type: ignore[misc]
+        write_snapshot(self.files, store, base, {})
+
+    def records(self) -> list[CommitRecord]:
+        return [self.log.read(time_ms) for time_ms in self.log.times()]
+
+    def names(self) -> list[str]:
+        return self.files.list(STORE_PREFIX)
+
+    def retain(self, oldest_needed: int, epoch: int = 1, log: CommitLog | None = None) -> list[str]:
+        plan = plan_store_retention(self.records(), self.names(), oldest_needed * 1000, epoch)
+        return apply_store_retention(log or self.log, plan, epoch)
+
+    def versions(self, kind: StoredKind, store: StoreId = STORES[0]) -> list[int]:
+        """Versions that have a file of a kind."""
+        found = (parse_file_name(name) for name in self.names())
+        part = f"/p{store.partition:05d}/"
+        return [ref.version for where, ref, k in filter(None, found) if k is kind and part in where]
+
+    def require_readable(self, oldest: int) -> None:
+        """Assert that every content from a version on can be had."""
+        for store in STORES:
+            for reference in self.references[store][oldest:]:
+                require_files(self.files, store, reference)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    return History(open_files(tmp_path))
+
+
+def test_without_two_snapshots_everything_stays(history: History) -> None:
+    """A chain that begins with the first batch is needed whole."""
+    for _ in range(6):
+        history.batch()
+    for store in STORES:
+        history.snapshot(store, 3)
+    before = history.names()
+    assert history.retain(6) == []
+    assert history.names() == before
+    assert history.log.times() == [1000, 2000, 3000, 4000, 5000, 6000]
+
+
+def test_what_lies_before_the_last_but_one_snapshot_goes(history: History) -> None:
+    """Everything from the oldest needed version on stays readable without the newest snapshot."""
+    for _ in range(9):
+        history.batch()
+    for store in STORES:
+        for version in (2, 4, 7, 9):
+            history.snapshot(store, version)
+    assert history.retain(8) == []
+    assert history.versions(StoredKind.SNAPSHOT) == [4, 7, 9]
+    assert history.versions(StoredKind.CHANGES) == [4, 5, 6, 7, 8, 9]
+    assert history.log.times() == [4000, 5000, 6000, 7000, 8000, 9000]
+    history.require_readable(4)
+    for store in STORES:
+        history.files.delete(
+            next(
+                n
+                for n in history.names()
+                if f"p{store.partition:05d}/{7:016d}" in n and "snap" in n
+            )
+        )
+    history.require_readable(4)
+    assert history.retain(8) == []
+
+
+def test_the_partition_that_is_furthest_behind_decides(history: History) -> None:
+    """Records are dropped whole, so one partition with old snapshots keeps them."""
+    for _ in range(8):
+        history.batch()
+    for version in (3, 6):
+        history.snapshot(STORES[0], version)
+    for version in (2, 7):
+        history.snapshot(STORES[1], version)
+    history.retain(8)
+    assert history.log.times()[0] == 2000
+    assert history.versions(StoredKind.SNAPSHOT) == [3, 6]
+    history.require_readable(3)
+
+
+def test_attempts_that_lost_go_when_their_batch_is_long_committed(history: History) -> None:
+    """Not those of the newest batches, not those of a later epoch, and no file of the chain."""
+    losers = {}
+    for version in range(1, 6):
+        losers[version] = history.changelog(STORES[0]).file
+        history.batch()
+    later = history.changelog(STORES[0], epoch=2, version=2).file
+    ahead = history.changelog(STORES[0]).file
+    history.retain(5)
+    left = history.names()
+    assert [version for version, name in losers.items() if name in left] == [4, 5]
+    assert later in left
+    assert ahead in left
+    history.require_readable(1)
+    history.retain(5, epoch=2)
+    assert later not in history.names()
+
+
+def test_a_lost_record_makes_no_orphan(history: History) -> None:
+    """A file that no record names stays if no other attempt is named for its version."""
+    for _ in range(6):
+        history.batch()
+    history.log.delete(3000)
+    history.retain(6)
+    history.require_readable(1)
+
+
+def test_other_files_are_left_alone(history: History) -> None:
+    """Those of operators that no record knows, and what is no file of a store."""
+    for _ in range(5):
+        history.batch()
+    other = StoreId("stream-1", "removed", "default", 0, 1)
+    stranger = write_changelog(history.files, other, EMPTY, new_uid(1), changes(1), {}).file
+    history.files.create(f"{STORE_PREFIX}notes", [b"hello"])
+    history.retain(5)
+    assert {stranger, f"{STORE_PREFIX}notes"} <= set(history.names())
+
+
+def test_a_driver_that_was_replaced_deletes_nothing(history: History) -> None:
+    """Its plan may be of a history that is none."""
+    for _ in range(3):
+        history.batch()
+        history.changelog(STORES[0])
+    history.batch(epoch=2)
+    before = history.names()
+    with pytest.raises(ConcurrentWriterError, match="nothing is deleted"):
+        history.retain(4)
+    assert history.names() == before
+
+
+@pytest.mark.parametrize("effect", ["before", "after"])
+@pytest.mark.parametrize("error", [SimulatedCrash, StorageRefusedError])
+def test_a_fault_anywhere_is_made_up_for_by_the_next_run(
+    tmp_path: Path, effect: Effect, error: type[BaseException]
+) -> None:
+    """What is needed is readable at every moment, and in the end the same is left."""
+    if effect == "after" and error is StorageRefusedError:
+        return
+    left = set()
+    for at in itertools.count(1):
+        history = History(open_files(tmp_path / str(at)))
+        for _ in range(7):
+            history.changelog(STORES[1])
+            history.batch()
+        for store, version in itertools.product(STORES, (2, 4, 6)):
+            history.snapshot(store, version)
+        faulty = FaultyFiles(history.files, at, effect, error)
+        try:
+            history.retain(7, log=CommitLog(faulty))
+        except (SimulatedCrash, StorageRefusedError):
+            assert faulty.fired
+        history.require_readable(4)
+        assert history.log.times()[-4:] == [4000, 5000, 6000, 7000]
+        assert history.retain(7) == []
+        history.require_readable(4)
+        # p0 from 4 on, p1 the same and the attempts that lost and are not settled
+        left.add((tuple(history.log.times()), len(history.names())))
+        if not faulty.fired:
+            break
+    assert at > 15
+    assert len(left) == 1
+
+
+def test_a_plan_of_nothing_deletes_nothing(history: History) -> None:
+    """No records, no snapshots, or nothing that is old enough."""
+    plan = plan_store_retention([], ["stores/a/b/p00000/x"], 5000, 1)
+    assert plan == StoreRetentionPlan(plan.commits, (), ())
+    history.batch()
+    assert history.retain(0) == []
+    assert history.log.times() == [1000]
+    with pytest.raises(ValueError, match="kept snapshots must be 1"):
+        plan_store_retention([], [], 0, 1, kept_snapshots=0)
+
+
+def test_changes_between_two_versions(history: History) -> None:
+    """Each commit in order; together they are the difference of the contents."""
+    for _ in range(6):
+        history.batch()
+    store = STORES[0]
+    references = history.references[store]
+    records = content(2)[0]
+    seen = []
+    for reference, part in changes_between(history.files, store, references[2], references[5]):
+        seen.append(reference)
+        records.update(part.puts)
+        for key in part.removes:
+            del records[key]
+    assert sorted(set(seen), key=lambda ref: ref.version) == references[3:6]
+    assert records == content(5)[0]
+    assert list(changes_between(history.files, store, references[4], references[4])) == []
+    with pytest.raises(ValueError, match="does not follow from"):
+        list(changes_between(history.files, store, references[5], references[2]))

@@ -1,0 +1,136 @@
+"""Stores with known contents: every version follows from its number, whoever commits it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+
+from checkpoint import CommitLog, CommitRecord, Files, StoreCommit
+from checkpoint.state_store.base import Base, Bases, Changes, CommittedChanges
+from checkpoint.state_store.chain import plan_rebuilds
+from checkpoint.state_store.changelog import read_base, read_changelog
+from checkpoint.state_store.commits import reference_of, stored_partition
+from checkpoint.state_store.reference import EMPTY, Reference, StoreId
+from checkpoint.state_store.snapshot import list_snapshots, read_snapshot
+
+KEYS = 40
+
+
+def store_of(partition: int = 0, partitions: int = 1) -> StoreId:
+    return StoreId("stream-1", "counts", "default", partition, partitions)
+
+
+def content(version: int) -> tuple[dict[bytes, bytes], set[bytes]]:
+    """Keys with records, and the index, that a store has at a version."""
+    records: dict[bytes, bytes] = {}
+    index: set[bytes] = set()
+    for number in range(1, version + 1):
+        for key in touched(number):
+            records[key] = b"%d of %s;" % (number, key) * (1 + number % 3)
+            index.add(b"%08d%s" % (number, key))
+        if number > 2:
+            for key in touched(number - 2)[:2]:
+                records.pop(key, None)
+            for key in touched(number - 2)[:3]:
+                index.discard(b"%08d%s" % (number - 2, key))
+    return records, index
+
+
+def touched(version: int) -> list[bytes]:
+    return sorted({b"key-%03d" % ((version * 7 + i * i) % KEYS) for i in range(8)})
+
+
+def changes(version: int) -> list[Changes]:
+    """The changes that lead to a version, in two parts."""
+    before, index_before = content(version - 1)
+    after, index_after = content(version)
+    puts = sorted((k, v) for k, v in after.items() if before.get(k) != v)
+    removes = sorted(before.keys() - after.keys())
+    entries, gone = sorted(index_after - index_before), sorted(index_before - index_after)
+    middle = len(puts) // 2
+    return [
+        Changes(puts[:middle], [], entries, [], len(after)),
+        Changes(puts[middle:], removes, [], gone, len(after)),
+    ]
+
+
+def commit(bases: Bases, store: StoreId, base: Reference) -> CommittedChanges:
+    """Commit the version after *base*."""
+    return bases.commit(store, base, changes(base.version + 1), {"keys": "test"})
+
+
+def commit_up_to(bases: Bases, store: StoreId, version: int) -> list[Reference]:
+    """Commit versions 1 to *version*, and return all references from the empty one on."""
+    references = [EMPTY]
+    for _ in range(version):
+        references.append(commit(bases, store, references[-1]).reference)
+    return references
+
+
+def require_content(base: Base, version: int) -> None:
+    """Assert that *base* holds what a version holds."""
+    records, index = content(version)
+    assert dict(base.scan()) == records
+    assert list(base.scan_index()) == sorted(index)
+    assert base.count() == len(records)
+    for key in touched(max(version, 1)):
+        assert base.get(key) == records.get(key)
+
+
+def require_open(bases: Bases, store: StoreId, reference: Reference) -> None:
+    """Assert that a content opens and is what it should be."""
+    with closing(bases.open(store, reference)) as base:
+        assert base.reference == reference
+        require_content(base, reference.version)
+
+
+def require_files(files: Files, store: StoreId, reference: Reference) -> None:
+    """Assert the same by files alone, with no local copy."""
+    plan = next(
+        plan_rebuilds(
+            reference, list_snapshots(files, store), lambda ref: read_base(files, store, ref)
+        )
+    )
+    records: dict[bytes, bytes] = {}
+    index: set[bytes] = set()
+    for part in _parts(files, store, plan.start, plan.changelogs):
+        records.update(part.puts)
+        index.update(part.index_puts)
+        for key in part.removes:
+            del records[key]
+        index.difference_update(part.index_removes)
+    assert (records, index) == content(reference.version)
+
+
+def _parts(
+    files: Files, store: StoreId, start: Reference, changelogs: Iterable[Reference]
+) -> Iterator[Changes]:
+    if start != EMPTY:
+        yield from read_snapshot(files, store, start).parts
+    for reference in changelogs:
+        yield from read_changelog(files, store, reference).parts
+
+
+def run_batch(files: Files, bases: Bases, stores: Sequence[StoreId], epoch: int = 1) -> int:
+    """Run the batch after the newest record: commit all stores, and name them in a record."""
+    log = CommitLog(files)
+    latest = log.latest()
+    time_ms = 1000 if latest is None else latest.batch_time_ms + 1000
+    references = named(latest, stores)
+    committed = [commit(bases, store, references[store]) for store in stores]
+    log.commit(record(time_ms, committed, epoch))
+    return time_ms
+
+
+def record(time_ms: int, committed: Iterable[CommittedChanges], epoch: int = 1) -> CommitRecord:
+    stored = tuple(stored_partition(done) for done in committed)
+    stores = (StoreCommit("counts", "default", "stable", stored),)
+    return CommitRecord("stream-1", time_ms // 1000, time_ms, epoch, {}, {}, stores)
+
+
+def named(found: CommitRecord | None, stores: Sequence[StoreId]) -> dict[StoreId, Reference]:
+    """The contents that a record names."""
+    if found is None:
+        return dict.fromkeys(stores, EMPTY)
+    partitions = found.stores[0].partitions
+    return {store: reference_of(partitions[store.partition]) for store in stores}
