@@ -55,7 +55,7 @@ EACH_ELEMENT: dict[str, Node] = {
     "repartition to one": NUMBERS.repartition(1).map(use("double")),
     "size of repartition": NUMBERS.repartition(3).mapPartitions(use("sum_of")).count(),
     "reduce": NUMBERS.reduce(use("add")),
-    "reduce with a missing RDD": NUMBERS.lacking(1, 3).reduce(use("larger")),
+    "reduce with a missing RDD": NUMBERS.lacking(2).reduce(use("larger")),
     "count": NUMBERS.count(),
     "count with a missing RDD": NUMBERS.lacking(2).count(),
     "countByValue": WORDS.countByValue(),
