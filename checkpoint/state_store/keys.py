@@ -84,14 +84,19 @@ def encode_key(key: Any) -> bytes:
     return raw if len(raw) <= MAX_INLINE_BYTES else shorten(raw)
 
 
-def encode_keys(keys: list[Any]) -> list[bytes]:
-    """Return :func:`encode_key` of each key, for many at once and the commonest kind faster."""
-    if set(map(type, keys)) == {str} and len(max(keys, key=len)) < 100:
+def encode_keys(keys: list[Any]) -> tuple[list[bytes], bool]:
+    """Return :func:`encode_key` of each key, and whether they are short, str or int, all of them.
+
+    For many at once, and the commonest kind faster.
+    """
+    kinds = set(map(type, keys))
+    if kinds == {str} and len(max(keys, key=len)) < 100:
         try:
-            return [b"s" + key.encode() for key in keys]
+            return [b"s" + key.encode() for key in keys], True
         except UnicodeEncodeError:
             pass
-    return list(map(encode_key, keys))
+    raws = list(map(encode_key, keys))
+    return raws, kinds <= {str, int} and len(max(raws, key=len, default=b"")) <= MAX_INLINE_BYTES
 
 
 def encode_whole(key: Any) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from checkpoint.files import Files
@@ -42,6 +42,9 @@ class EmptyBase:
 
     def get(self, key: bytes, /) -> bytes | None:
         return None
+
+    def get_many(self, keys: Sequence[bytes], /) -> list[bytes | None]:
+        return [None] * len(keys)
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         return iter(())

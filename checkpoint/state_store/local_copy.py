@@ -21,7 +21,7 @@ import dataclasses
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import lmdb
@@ -118,6 +118,12 @@ class LmdbBase:
     def get(self, key: bytes, /) -> bytes | None:
         try:
             return self._get(key)
+        except lmdb.Error as error:
+            raise self._failure(error) from error
+
+    def get_many(self, keys: Sequence[bytes], /) -> list[bytes | None]:
+        try:
+            return list(map(self._get, keys))
         except lmdb.Error as error:
             raise self._failure(error) from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -41,6 +41,10 @@ class MemoryBase:
         self.codec = content.codec
         self.get = content.records.get
         self._content = content
+
+    def get_many(self, keys: Sequence[bytes], /) -> list[bytes | None]:
+        """Return the records of many keys."""
+        return list(map(self.get, keys))
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Iterate over (key, record) in key order, from *start* up to before *stop*."""

@@ -32,6 +32,8 @@ def entries_between(
     changed: dict[bytes, _V], start: bytes = b"", stop: bytes | None = None
 ) -> Iterator[tuple[bytes, _V]]:
     """Return what is in *changed* now, sorted by key, from *start* up to before *stop*."""
-    keys = [key for key in changed if start <= key and (stop is None or key < stop)]
-    keys.sort()
+    if start == b"" and stop is None:
+        keys = sorted(changed)
+    else:
+        keys = sorted(key for key in changed if start <= key and (stop is None or key < stop))
     return iter([(key, changed[key]) for key in keys])

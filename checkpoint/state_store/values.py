@@ -42,6 +42,7 @@ Stepper = Callable[[list[Any], list["bytes | None"], Step], list["bytes | None"]
 # A pickle names a class by STACK_GLOBAL; by GLOBAL or INST, which two lines follow; or by a number
 # that the program itself has given to a class by copyreg.add_extension.
 _STACK_GLOBAL = 0x93
+_LINE_END = 0x0A
 _EXTENSIONS: Mapping[int, Any] = vars(copyreg)["_inverted_registry"]
 
 
@@ -213,10 +214,11 @@ class DataValues:
         ) -> list[bytes | None]:
             after: list[bytes | None] = []
             dump, forget = pickler.start(after)
-            for new, record in zip(given, before, strict=True):
+            is_careful = bool(_EXTENSIONS)
+            for wanted, new, record in zip(range(1, len(given) + 1), given, before, strict=True):
                 if record is None:
                     value = step(new, None)
-                elif _STACK_GLOBAL in record or record.count(b"\n") > 1 or _EXTENSIONS:
+                elif _STACK_GLOBAL in record or record.count(_LINE_END) > 1 or is_careful:
                     value = step(new, decode(record))
                 else:  # as in the decoder, without calling it
                     try:
@@ -226,10 +228,9 @@ class DataValues:
                     value = step(new, old)
                 if value is None:
                     after.append(None)
-                    continue
-                wanted = len(after) + 1
-                dump(value)
-                forget()
+                else:
+                    dump(value)
+                    forget()
                 if len(after) != wanted:  # large strings are written on their own
                     after[wanted - 1 :] = [b"".join(after[wanted - 1 :])]  # type: ignore[arg-type]
             return after
@@ -243,7 +244,7 @@ class DataValues:
 
         def decode(record: bytes) -> Any:
             try:
-                if _STACK_GLOBAL in record or record.count(b"\n") > 1 or _EXTENSIONS:
+                if _STACK_GLOBAL in record or record.count(_LINE_END) > 1 or _EXTENSIONS:
                     return careful(memory(record)).load()
                 return loads(record)  # it cannot name a class, and all else is plain
             except Exception as error:

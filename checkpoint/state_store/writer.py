@@ -153,27 +153,52 @@ class Writer:
         rest = iter(pairs)
         while chunk := list(islice(rest, UPDATE_KEYS)):
             keys, given = map(list, zip(*chunk, strict=True))
-            raws = encode_keys(keys)
+            raws, are_plain = encode_keys(keys)
             if len(set(raws)) == len(raws):
-                self._update(keys, raws, given, step)
+                self._update(keys, raws, given, step, are_plain)
                 continue
             for key, raw, new in zip(keys, raws, given, strict=True):  # a step sees the one before
-                self._update([key], [raw], [new], step)
+                self._update([key], [raw], [new], step, are_plain)
 
     def _update(
-        self, keys: list[Any], raws: list[bytes], given: list[Any], step: Callable[[Any, Any], Any]
+        self,
+        keys: list[Any],
+        raws: list[bytes],
+        given: list[Any],
+        step: Callable[[Any, Any], Any],
+        are_plain: bool,
     ) -> None:
-        changed, below = self._changed, self._below
-        if changed.keys().isdisjoint(raws):
-            before = list(map(below, raws))
+        changed = self._changed
+        if changed.keys().isdisjoint(raws) and not len(self._runs):
+            before = self._base.get_many(raws)
         else:
+            below = self._below
             before = [changed[raw] if raw in changed else below(raw) for raw in raws]
         after = self._step(given, before, step)
+        if are_plain and self._put_plain(raws, before, after):
+            return
         for key, raw, old, new in zip(keys, raws, before, after, strict=True):
             if new is not None:
                 self._put(key, raw, old, new, None)
             elif old is not None:
                 self._remove(raw, old)
+
+    def _put_plain(
+        self, raws: list[bytes], before: list[bytes | None], after: list[bytes | None]
+    ) -> bool:
+        """Put many at once, unless one of them needs more than its value."""
+        there = [record for record in before if record is not None]
+        if None in after or {record[-1] for record in there} - {PLAIN_END}:
+            return False
+        size_bytes = sum(map(len, after))  # type: ignore[arg-type]
+        if size_bytes > MAX_VALUE_BYTES:
+            return False
+        self._count += len(before) - len(there)
+        self._changed.update(zip(raws, after, strict=True))
+        self._room -= size_bytes + len(raws) * _PAIR_BYTES
+        if self._room < 0:
+            self._spill()
+        return True
 
     def commit(self) -> CommittedChanges:
         """Write the changes, durably, and end this writer.
@@ -358,13 +383,12 @@ class Writer:
             if not (part or entries or is_first):
                 return
             is_first = False
+            removed = [raw for raw, record in part if record is None]
+            puts = [pair for pair in part if pair[1] is not None] if removed else part
+            there = self._base.get_many(removed)
             yield Changes(
-                puts=[pair for pair in part if pair[1] is not None],  # type: ignore[misc]
-                removes=[
-                    raw
-                    for raw, record in part
-                    if record is None and self._base.get(raw) is not None
-                ],
+                puts=puts,  # type: ignore[arg-type]
+                removes=[raw for raw, old in zip(removed, there, strict=True) if old is not None],
                 index_puts=[entry for entry, present in entries if present is not None],
                 index_removes=[entry for entry, present in entries if present is None],
                 count=self._count,

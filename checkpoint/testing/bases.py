@@ -69,6 +69,10 @@ def _require_base(
     require_equal(base.count(), len(pairs), f"count {what}")
     require(base.size_bytes() >= 0, f"size_bytes {what} must not be negative")
     records = dict(pairs)
+    keys = [*reversed(records), b"?", *records]
+    wanted = [records.get(key) for key in keys]
+    require_equal(base.get_many(keys), wanted, f"get_many {what}")
+    require_equal(base.get_many([]), [], f"get_many of no keys {what}")
     for key, record in pairs:
         require_equal(base.get(key), record, f"get({key!r:.60}) {what}")
         for other in (key + b"\0", key[:-1] or b"?"):

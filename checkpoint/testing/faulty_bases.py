@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from checkpoint.errors import AlreadyExistsError, StorageRefusedError
@@ -112,6 +112,10 @@ class FaultyBase:
     def get(self, key: bytes, /) -> bytes | None:
         """Return the record of *key*, None if there is none."""
         return self._call("get", lambda: self._inner.get(key))
+
+    def get_many(self, keys: Sequence[bytes], /) -> list[bytes | None]:
+        """Return the records of many keys."""
+        return self._call("get_many", lambda: self._inner.get_many(keys))
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Iterate over (key, record) in key order, from *start* up to before *stop*."""
