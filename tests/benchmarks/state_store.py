@@ -1,0 +1,315 @@
+"""Benchmark: the state store against a plain dict in process, and what the store does besides.
+
+A case with a number of keys makes a store of that many, then runs batches in turn with a dict that
+holds the same values: a batch reads, changes and commits random keys, and opens the version that
+the batch before committed, which applies it. Printed are the medians of CPU time (of the whole
+process, so what LMDB and the disk make it do counts) and of wall time, and their ratio to the dict.
+
+    python tests/benchmarks/state_store.py [--case 1M] [--rounds 15] [--memory] [--directory DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import random
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from checkpoint import open_files
+from checkpoint.state_store import EMPTY, LmdbBases, Reference, StateStore, StoreId
+from checkpoint.state_store.base import Bases
+from checkpoint.state_store.memory import MemoryBases
+
+ID = StoreId("benchmark", "counts", "default", 0, 1)
+TIMEOUT_MS = 1_000_000
+
+Value = Any
+
+
+def small(number: int) -> Value:
+    """A tuple of 30 bytes when pickled."""
+    return (number, number * 0.5, 7)
+
+
+def large(number: int) -> Value:
+    """A dict of 9 fields and about 200 bytes when pickled."""
+    return {
+        "name": f"user-{number}",
+        "count": number,
+        "total": number * 0.5,
+        "tags": ("a", "b", "c"),
+        "first_ms": 1_768_000_000_000 + number,
+        "last_ms": 1_770_000_000_000 + number * 7,
+        "city": "Dresden",
+        "active": True,
+        "ratio": 0.25,
+    }
+
+
+def step_small(given: float, value: Value) -> Value:
+    """The user's function on tuples."""
+    return (value[0] + 1, value[1] + given, value[2])
+
+
+def step_large(given: float, value: Value) -> Value:
+    """The user's function on dicts."""
+    value["count"] += 1
+    value["total"] += given
+    return value
+
+
+@dataclass(frozen=True)
+class Case:
+    """A size to measure.
+
+    Args:
+        keys: keys of the store.
+        touched: keys of a batch.
+        make: makes a value of a number.
+        step: the user's function.
+    """
+
+    keys: int
+    touched: int
+    make: Callable[[int], Value] = small
+    step: Callable[[float, Value], Value] = step_small
+
+
+BATCHES = {
+    "10k": Case(10_000, 10_000),
+    "100k": Case(100_000, 10_000),
+    "1M": Case(1_000_000, 10_000),
+    "5M": Case(5_000_000, 10_000),
+    "100k-dicts": Case(100_000, 10_000, large, step_large),
+    "1M-dicts": Case(1_000_000, 10_000, large, step_large),
+    "1M-50k": Case(1_000_000, 50_000),
+    "one": Case(1_000_000, 1),
+}
+
+
+class Stopwatch:
+    """Medians of CPU and wall time in ms, by name."""
+
+    def __init__(self) -> None:
+        self._laps: dict[str, list[tuple[float, float]]] = {}
+
+    @contextmanager
+    def lap(self, name: str) -> Iterator[None]:
+        """Measure what is done inside."""
+        cpu, wall = time.process_time(), time.perf_counter()
+        yield
+        lap = (time.process_time() - cpu, time.perf_counter() - wall)
+        self._laps.setdefault(name, []).append(lap)
+
+    def cpu_ms(self, name: str) -> float:
+        """Median CPU time."""
+        return statistics.median(cpu for cpu, _ in self._laps[name]) * 1e3
+
+    def wall_ms(self, name: str) -> float:
+        """Median wall time."""
+        return statistics.median(wall for _, wall in self._laps[name]) * 1e3
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def make_bases(directory: str | None) -> Bases:
+    """Return contents in memory, or on files below *directory*."""
+    if directory is None:
+        return MemoryBases()
+    local = os.path.join(directory, "local")
+    os.makedirs(local, mode=0o700, exist_ok=True)
+    return LmdbBases(open_files(os.path.join(directory, "files")), local)
+
+
+def fill(store: StateStore, case: Case, timeouts: bool = False) -> Reference:
+    """Commit a store of all keys, in parts as batches would."""
+    reference = EMPTY
+    for start in range(0, case.keys, 250_000):
+        with store.writer(ID, reference) as writer:
+            for number in range(start, min(start + 250_000, case.keys)):
+                timeout_ms = TIMEOUT_MS + number if timeouts else None
+                writer.put(f"user-{number}", case.make(number), timeout_ms)
+            reference = writer.commit().reference
+    store.reader(ID, reference).close()
+    return reference
+
+
+def batch_of(case: Case) -> list[tuple[str, float]]:
+    """Return keys that are touched, and what is given for them."""
+    return [(f"user-{n}", 1.5) for n in random.sample(range(case.keys), case.touched)]
+
+
+def run_batches(name: str, case: Case, store: StateStore, rounds: int) -> None:
+    """Measure batches on a store and on a dict, in turn."""
+    reference = fill(store, case)
+    plain = {f"user-{number}": case.make(number) for number in range(case.keys)}
+    gc.collect()
+    gc.freeze()
+    watch, step = Stopwatch(), case.step
+    for _ in range(rounds):
+        pairs = batch_of(case)
+        gc.collect()
+        with watch.lap("dict"):
+            for key, given in pairs:
+                plain[key] = step(given, plain.get(key))
+        pairs = batch_of(case)
+        with watch.lap("update"):
+            with watch.lap("update.open"):
+                writer = store.writer(ID, reference)
+            with watch.lap("update.update"):
+                writer.update(pairs, step)
+            with watch.lap("update.commit"):
+                reference = writer.commit().reference
+        pairs = batch_of(case)
+        with watch.lap("get/put"):
+            writer = store.writer(ID, reference)
+            get, put = writer.get, writer.put
+            for key, given in pairs:
+                put(key, step(given, get(key)))
+            reference = writer.commit().reference
+    say(f"{name}: {case.touched} of {case.keys} keys, {rounds} rounds")
+    for what in ("dict", "update", "update.open", "update.update", "update.commit", "get/put"):
+        cpu, wall = watch.cpu_ms(what), watch.wall_ms(what)
+        ratio = cpu / watch.cpu_ms("dict")
+        say(f"  {what:14} cpu {cpu:8.2f} ms  wall {wall:8.2f} ms  x {ratio:5.2f}")
+    gc.unfreeze()
+
+
+def run_scan(store: StateStore) -> None:
+    """Measure scans of a million keys, and timeouts of as many."""
+    case = Case(1_000_000, 0)
+    reference = fill(store, case, timeouts=True)
+    watch = Stopwatch()
+    with store.reader(ID, reference) as reader:
+        for _ in range(3):
+            with watch.lap("due"):
+                due = sum(1 for _ in reader.due(TIMEOUT_MS + 100))
+    say(f"due: {due} of {case.keys} keys in {watch.cpu_ms('due'):.2f} ms of CPU")
+    reference = fill(store, case)
+    with store.reader(ID, reference) as reader:
+        for _ in range(3):
+            with watch.lap("scan"):
+                found = sum(1 for _ in reader.items())
+    rate = found / watch.cpu_ms("scan") / 1e3
+    say(f"scan: {found} keys, decoded: {rate:.2f} M/s of CPU")
+
+
+OPEN = """
+import sys, time
+from checkpoint.state_store import Reference
+from tests.benchmarks.state_store import ID, make_bases
+from checkpoint.state_store import StateStore
+store = StateStore(make_bases(sys.argv[1]))
+start = time.perf_counter()
+reader = store.reader(ID, Reference(int(sys.argv[2]), sys.argv[3]))
+reader.get("user-7")
+sys.stdout.write(f"{(time.perf_counter() - start) * 1e3:.2f}")
+"""
+
+
+def run_open(store: StateStore, directory: str, rounds: int) -> None:
+    """Measure opening a warm store from new processes, and rebuilding it from its files."""
+    case = Case(1_000_000, 0)
+    reference = fill(store, case)
+    root = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+    command = [sys.executable, "-c", OPEN, directory, str(reference.version), reference.uid]
+    environment = {**os.environ, "PYTHONPATH": root}
+    times = [
+        float(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
+        for _ in range(rounds)
+    ]
+    say(f"open warm in a new process, with one get: {statistics.median(times):.2f} ms (wall)")
+    watch = Stopwatch()
+    for round_ in range(3):
+        bases = LmdbBases(open_files(os.path.join(directory, "files")), fresh(directory, round_))
+        with watch.lap("rebuild"):
+            StateStore(bases).reader(ID, reference).close()
+    rate = case.keys / watch.cpu_ms("rebuild") / 1e3
+    say(f"rebuild: {case.keys} keys from changelogs: {rate:.2f} M/s of CPU")
+
+
+def fresh(directory: str, number: int) -> str:
+    """Return an empty local directory."""
+    path = os.path.join(directory, f"other-host-{number}")
+    os.mkdir(path, mode=0o700)
+    return path
+
+
+def private_mb() -> float:
+    """Return the private memory of this process, mapped pages of files apart."""
+    with open("/proc/self/smaps_rollup", encoding="ascii") as lines:
+        facts = dict(line.split(":") for line in list(lines)[1:])
+    return int(facts["Anonymous"].split()[0]) / 1e3
+
+
+def run_memory(store: StateStore, rounds: int) -> None:
+    """Measure the memory of a process that runs batches, by the size of the state."""
+    for keys in (10_000, 100_000, 1_000_000):
+        case = Case(keys, 10_000)
+        pid = os.fork()
+        if pid:
+            os.waitpid(pid, 0)
+            continue
+        reference = fill(store, case)
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            os._exit(0)
+        before = private_mb()
+        for _ in range(rounds):
+            with store.writer(ID, reference) as writer:
+                writer.update(batch_of(case), step_small)
+                reference = writer.commit().reference
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+        say(f"memory, {keys} keys: +{private_mb() - before:.1f} MB private, peak {peak:.0f} MB")
+        os._exit(0)
+
+
+def main() -> None:
+    """Run the cases that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    names = [*BATCHES, "scan", "open", "memory"]
+    parser.add_argument("--case", action="append", choices=names)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--memory", action="store_true", help="contents in memory, not on files")
+    parser.add_argument("--directory", help="where files are made; a temporary one by default")
+    options = parser.parse_args()
+    random.seed(7)
+    for name in options.case or names:
+        directory = tempfile.mkdtemp(prefix="state-store-", dir=options.directory)
+        try:
+            run(name, options, directory)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def run(name: str, options: argparse.Namespace, directory: str) -> None:
+    """Run one case below a directory of its own."""
+    store = StateStore(make_bases(None if options.memory else directory))
+    if name == "scan":
+        run_scan(store)
+    elif name == "open":
+        run_open(store, directory, options.rounds)
+    elif name == "memory":
+        run_memory(store, options.rounds)
+    else:
+        run_batches(name, BATCHES[name], store, options.rounds)
+
+
+if __name__ == "__main__":
+    main()
