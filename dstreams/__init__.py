@@ -15,7 +15,9 @@ from dstreams.errors import (
     BatchFailedError,
     DurabilityError,
     EnvironmentNotReadyError,
+    InvalidStateCallError,
     InvalidStreamError,
+    NoStateError,
     RestartError,
     SourceError,
     StreamError,
@@ -28,6 +30,14 @@ from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.stable_hash import stable_hash
 from dstreams.receiving.receiver import Receiver
 from dstreams.settings import Settings
+from dstreams.state.group_state import (
+    GroupState,
+    GroupStateTimeout,
+    OutputMode,
+    TestGroupState,
+)
+from dstreams.state.keyed_state import State
+from dstreams.state.state_spec import StateSpec
 
 __all__ = [
     "BatchFailedError",
@@ -35,19 +45,27 @@ __all__ = [
     "DStream",
     "DurabilityError",
     "EnvironmentNotReadyError",
+    "GroupState",
+    "GroupStateTimeout",
+    "InvalidStateCallError",
     "InvalidStreamError",
+    "NoStateError",
+    "OutputMode",
     "OutputOperationInfo",
     "Receiver",
     "RestartError",
     "Settings",
     "SourceError",
     "StablePartitioner",
+    "State",
+    "StateSpec",
     "StatsReportListener",
     "StreamError",
     "StreamLifecycleError",
     "StreamingContext",
     "StreamingContextState",
     "StreamingListener",
+    "TestGroupState",
     "stable_hash",
     "tuned_conf",
     "tuned_context",

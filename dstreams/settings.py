@@ -18,6 +18,7 @@ from dstreams.durations import parse_duration_ms
 from dstreams.errors import InvalidStreamError
 
 OnFailure = Literal["continue", "stop"]
+StateValues = Literal["data", "pickle"]
 
 UNLIMITED_MS = 1 << 62
 """A duration that is longer than any."""
@@ -31,6 +32,12 @@ class Settings:
         on_failure: what follows a batch that failed (``spark.dstreams.onFailure``). ``continue``
             reports the error and goes on with the next batch, as Spark Streaming does; ``stop``
             stops the context. A failure to persist state stops it in any case.
+        state_values: how the values of stored state are written
+            (``spark.dstreams.state.values``). ``data``: plain data, which runs no code when it is
+            read; ``pickle``: any object.
+        state_local_directory: path on each host where copies of stored state are kept, of this user
+            alone; None: a directory below that for temporary files
+            (``spark.dstreams.state.localDirectory``).
         unpersist: unpersist RDDs that are no longer remembered (``spark.streaming.unpersist``).
         graceful_stop_timeout_ms: how long a graceful stop may take, None for ten batch durations
             (``spark.streaming.gracefulStopTimeout``).
@@ -81,6 +88,8 @@ class Settings:
     """
 
     on_failure: OnFailure = "continue"
+    state_values: StateValues = "data"
+    state_local_directory: str | None = None
     unpersist: bool = True
     graceful_stop_timeout_ms: int | None = None
     stop_gracefully_on_shutdown: bool = False
@@ -110,6 +119,10 @@ class Settings:
         if self.on_failure not in ("continue", "stop"):
             raise InvalidStreamError(
                 f"on_failure is {self.on_failure!r}; use one of continue, stop"
+            )
+        if self.state_values not in ("data", "pickle"):
+            raise InvalidStreamError(
+                f"state_values is {self.state_values!r}; use one of data, pickle"
             )
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -216,6 +229,8 @@ def _text(text: str, key: str) -> str:
 
 
 _KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "state_values": ("spark.dstreams.state.values", _choice("data", "pickle")),
+    "state_local_directory": ("spark.dstreams.state.localDirectory", _text),
     "on_failure": ("spark.dstreams.onFailure", _choice("continue", "stop")),
     "unpersist": ("spark.streaming.unpersist", _flag),
     "graceful_stop_timeout_ms": ("spark.streaming.gracefulStopTimeout", _milliseconds),

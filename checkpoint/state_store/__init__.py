@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from checkpoint.state_store.base import Bases, CommittedChanges
+from checkpoint.state_store.commits import stored_partition
 from checkpoint.state_store.lmdb_bases import LmdbBases
 from checkpoint.state_store.protocol import StateReader, StateStoreUseError, StateWriter
 from checkpoint.state_store.reference import EMPTY, Reference, StoreId
@@ -23,4 +24,5 @@ __all__ = [
     "StateWriter",
     "StoreId",
     "ValueCodec",
+    "stored_partition",
 ]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dstreams.api.outputs import OutputOperations
+from dstreams.api.stored import StoredStateOperations
 from dstreams.api.stream import T_co
 from dstreams.api.windows import WindowOperations
 
 
-class DStream(WindowOperations[T_co], OutputOperations[T_co]):
+class DStream(WindowOperations[T_co], StoredStateOperations[T_co], OutputOperations[T_co]):
     """A sequence of RDDs, one for each batch, defined by what it is made from.
 
     A DStream is made by a :class:`~dstreams.StreamingContext` or from other streams, and does

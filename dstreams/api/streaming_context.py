@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import partial
@@ -19,6 +19,7 @@ from dstreams.api.dstream import DStream
 from dstreams.api.inputs import InputMethods
 from dstreams.api.life_cycle import LifeCycleMethods
 from dstreams.api.listeners import ListenerMethods, open_bus
+from dstreams.api.map_with_state import MapWithStateDStream
 from dstreams.api.stream import Stream
 from dstreams.callables import call_site, require_arity
 from dstreams.clock import Clock, SystemClock
@@ -36,8 +37,9 @@ from dstreams.runtime.engine import Engine
 from dstreams.runtime.rate_control import limit_rates
 from dstreams.runtime.scheduler import Scheduler
 from dstreams.runtime.signals import SignalStop
+from dstreams.runtime.state_stores import open_states
 from dstreams.settings import Settings
-from dstreams.sources.source import SourceEnvironment, SourceReader
+from dstreams.sources.source import SourceEnvironment, SourceReader, close_all
 
 logger = logging.getLogger(__name__)
 
@@ -374,6 +376,10 @@ class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
     def _stream_of(self, node: Node) -> DStream[Any]:
         return DStream(node, self)
 
+    def _stored_stream_of(self, node: Node) -> MapWithStateDStream:
+        self._require_initialized("transformations cannot be added")
+        return MapWithStateDStream(node, self)
+
     def _activate(self) -> Engine:
         """Freeze the graph and open the sources; on failure the context is stopped."""
         if self._state is StreamingContextState.STOPPED:
@@ -409,7 +415,8 @@ class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
         run_id = f"stream-{plan.zero_ms}-{token_hex(4)}"
         url = None if base is None else f"{base.rstrip('/')}/{run_id}"
         # Spark's own directory alone does not ask for more than the state that needs one.
-        is_asked = self._checkpoint_directory is not None or bool(plan.checkpointed())
+        has_state = bool(plan.checkpointed() or plan.stored())
+        is_asked = self._checkpoint_directory is not None or has_state
         environment = SourceEnvironment(
             self._sc,
             self._clock,
@@ -429,19 +436,20 @@ class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
             for reader in readers.values():
                 reader.start()
         except BaseException:
-            _close(readers.values())
+            close_all(readers.values())
             raise
 
         def tell(event: Event) -> None:
             rates.observe(event)
             self._bus.post(event)
 
-        history = History(plan, self._sc, unpersist=self._settings.unpersist)
+        states = open_states(plan, run_id, url, self._settings)
+        history = History(plan, self._sc, unpersist=self._settings.unpersist, states=states)
         durability = self._durability(plan, run_id, url)
         return Engine(plan, history, readers, durability, self._clock, tell)
 
     def _durability(self, plan: Plan, run_id: str, url: str | None) -> StateDurability | None:
-        if url is None or not plan.checkpointed():
+        if url is None or not (plan.checkpointed() or plan.stored()):
             return None
         return StateDurability(open_files(url), run_id, plan, self._sc)
 
@@ -461,7 +469,7 @@ class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
         with StreamingContext._active_lock:
             engine, self._engine = self._engine, None
             if engine is not None:
-                _close(engine.readers.values())
+                close_all(engine.readers.values())
                 engine.history.clear()
             if StreamingContext._active is self:
                 StreamingContext._active = None
@@ -500,12 +508,3 @@ class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
                 batch_datetime(end),
             )
         return self._engine.history.remembered(node, begin - slide, end)
-
-
-def _close(readers: Iterable[SourceReader]) -> None:
-    """Close all; one that fails must keep neither the others nor the context open."""
-    for reader in readers:
-        try:
-            reader.close()
-        except Exception:
-            logger.warning("a source could not be closed", exc_info=True)

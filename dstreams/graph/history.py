@@ -9,6 +9,7 @@ from pyspark import RDD, SparkContext
 
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
+from dstreams.graph.stored_states import StoredStates
 from dstreams.rdd.shuffle import BlockPairsRDD
 
 
@@ -22,12 +23,21 @@ class History:
         plan: the frozen graph.
         spark: context RDDs are made in.
         unpersist: whether forgotten RDDs are unpersisted.
+        states: versions of stored state, None when no stream has any.
     """
 
-    def __init__(self, plan: Plan, spark: SparkContext, *, unpersist: bool = True) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        spark: SparkContext,
+        *,
+        unpersist: bool = True,
+        states: StoredStates | None = None,
+    ) -> None:
         self._plan = plan
         self._spark = spark
         self._unpersist = unpersist
+        self._states = states
         self._rdds: dict[Node, dict[int, RDD[Any] | None]] = {node: {} for node in plan.nodes}
         self._persisted_here: set[tuple[Node, RDD[Any]]] = set()
         self._lock = RLock()
@@ -36,6 +46,12 @@ class History:
     def spark(self) -> SparkContext:
         """The context RDDs are made in."""
         return self._spark
+
+    def stored(self) -> StoredStates:
+        """The versions of stored state."""
+        if self._states is None:
+            raise LookupError("no stream of this graph has stored state")
+        return self._states
 
     def feed(self, node: Node, time_ms: int, rdd: RDD[Any] | None) -> None:
         """Say what an input stream has for a batch; unused input streams are ignored."""
@@ -96,6 +112,8 @@ class History:
         with self._lock:
             for node, plan in self._plan.nodes.items():
                 known = self._rdds[node]
+                if self._states is not None and node.stores:
+                    self._states.forget(node, time_ms - plan.remember_ms)
                 for old in [time for time in known if time <= time_ms - plan.remember_ms]:
                     self._release(node, known.pop(old))
 

@@ -9,9 +9,12 @@ from the whole graph is computed once, when it is frozen into a plan (:mod:`dstr
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pyspark import RDD, SparkContext, StorageLevel
+
+if TYPE_CHECKING:
+    from dstreams.graph.stored_states import StoredStates
 
 MEMORY_ONLY_SER = StorageLevel(False, True, False, False, 1)
 """Serialized, in memory: Spark's level for streams it persists, which PySpark calls MEMORY_ONLY."""
@@ -29,6 +32,10 @@ class Rdds(Protocol):
         """The RDD of *node* at a batch time, made now if it was not; None when there is none."""
         ...
 
+    def stored(self) -> StoredStates:
+        """The versions of stored state, where a stream of the graph has stored state."""
+        ...
+
 
 class Node(ABC):
     """One stream of the graph.
@@ -41,6 +48,9 @@ class Node(ABC):
 
     asks_itself: ClassVar[bool] = False
     """Whether ``compute`` asks for the stream's own RDD of the batch before."""
+
+    stores: ClassVar[bool] = False
+    """Whether ``compute`` makes a version of stored state, which takes a job, in every batch."""
 
     rereads_parents: ClassVar[bool] = False
     """Whether ``compute`` asks for RDDs of parents that earlier batches asked for, too, so that

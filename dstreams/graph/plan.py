@@ -79,6 +79,10 @@ class Plan:
         """Nodes whose RDDs are made durable, parents first."""
         return tuple(node for node, plan in self.nodes.items() if plan.checkpoint_ms is not None)
 
+    def stored(self) -> tuple[Node, ...]:
+        """Nodes with stored state, parents first."""
+        return tuple(node for node in self.nodes if node.stores)
+
 
 @dataclass
 class StreamGraph:
@@ -117,8 +121,10 @@ class StreamGraph:
         order = self._parents_first()
         intervals = {node: self._checkpoint_ms(node) for node in order}
         for node, interval in intervals.items():
+            if node.stores or interval is not None:
+                self._require_directory(node, has_checkpoint_directory)
             if interval is not None:
-                self._require_checkpoint(node, interval, has_checkpoint_directory)
+                self._require_checkpoint(node, interval)
         remember = self._remember_ms(order, intervals)
         counts: Counter[str] = Counter()
         levels = self._storage_levels(order)
@@ -171,12 +177,14 @@ class StreamGraph:
             return -(-_DEFAULT_CHECKPOINT_MS // node.slide_ms) * node.slide_ms
         return chosen
 
-    def _require_checkpoint(self, node: Node, interval_ms: int, has_directory: bool) -> None:
+    def _require_directory(self, node: Node, has_directory: bool) -> None:
         if not has_directory:
             raise InvalidStreamError(
                 f"{node.operation} makes its state durable, but the checkpoint directory has not "
                 "been set; set it with StreamingContext.checkpoint(directory)"
             )
+
+    def _require_checkpoint(self, node: Node, interval_ms: int) -> None:
         if interval_ms < node.slide_ms:
             raise InvalidStreamError(
                 f"the checkpoint interval of {node.operation} is {interval_ms} ms, lower than its "

@@ -201,7 +201,7 @@ class PairReader:
 def explain_key(key: Any, error: TypeError, operation: str) -> TypeError:
     """Return what to say of *error*: it is about *key* if that cannot be looked up in a dict."""
     try:
-        hash(key)
+        {key}  # noqa: B018 - hashed as a dict would
     except TypeError as unhashable:
         return TypeError(
             f"{operation}: the key {shorten(key)} cannot be placed: {unhashable}; use an immutable "

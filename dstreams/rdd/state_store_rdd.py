@@ -7,7 +7,7 @@
 ...         for key, _ in records:
 ...             store.put(key, (store.get(key) or 0) + 1)
 ...             yield key, store.get(key)
->>> version = StoredVersion.empty(store_id, partitions=2)
+>>> version = StoredVersion.empty(store_id, partitioner)
 >>> batch = shuffle_pairs(spark.parallelize([("a", 1), ("a", 2)]), partitioner)
 >>> counted = StateStoreRDD([batch], store, version, Count())
 >>> counted.force().version  # one job; the version counts when a commit record names it
@@ -47,6 +47,7 @@ from checkpoint.state_store import (
 )
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import Block, BlockBuilder, Side, decode_block
+from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.worker import settle_worker
 
@@ -80,20 +81,22 @@ class StoredVersion:
 
     Args:
         store_id: the store of partition 0.
+        partitioner: name of the function that chose the partition of each key.
         references: the content of each partition.
         commits: what the attempts that count have written; empty for the empty state.
         metrics: counts of the operator in the batch that made it.
     """
 
     store_id: StoreId
+    partitioner: str
     references: tuple[Reference, ...]
     commits: tuple[CommittedChanges, ...] = ()
     metrics: StateMetrics | None = None
 
     @classmethod
-    def empty(cls, store_id: StoreId, partitions: int) -> StoredVersion:
+    def empty(cls, store_id: StoreId, partitioner: StablePartitioner) -> StoredVersion:
         """Return the state before the first batch."""
-        return cls(store_id, (EMPTY,) * partitions)
+        return cls(store_id, partitioner.name, (EMPTY,) * partitioner.numPartitions)
 
     @property
     def version(self) -> int:
@@ -160,7 +163,8 @@ class StateStoreRDD:
             total.add(handle.metrics)
         commits = tuple(handle.committed for handle in found)
         references = tuple(committed.reference for committed in commits)
-        return StoredVersion(self._before.store_id, references, commits, total)
+        before = self._before
+        return StoredVersion(before.store_id, before.partitioner, references, commits, total)
 
     def rows(self) -> RDD[Any]:
         """Return the rows; reading them computes nothing again while they are in memory."""

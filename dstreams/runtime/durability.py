@@ -17,14 +17,17 @@ from checkpoint import (
     Files,
     OperatorCommit,
     StatePartition,
+    StoreCommit,
     apply_retention,
     plan_retention,
     state_files_of,
 )
+from checkpoint.state_store import stored_partition
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.rdd.durable import WrittenRdd, read_rdd, write_rdd
 from dstreams.rdd.stable_hash import STABLE_HASH_NAME
+from dstreams.rdd.state_store_rdd import StoredVersion
 
 logger = logging.getLogger(__name__)
 
@@ -76,14 +79,29 @@ class StateDurability:
         except CheckpointError as error:
             logger.warning("files of a failed copy could not be deleted: %s", error)
 
-    def commit(self, batch_id: int, time_ms: int, written: Mapping[Node, WrittenRdd]) -> None:
+    def commit(
+        self,
+        batch_id: int,
+        time_ms: int,
+        written: Mapping[Node, WrittenRdd],
+        stored: Mapping[Node, StoredVersion],
+    ) -> None:
         """Write the record that makes the files of a batch count."""
         operators = {
             self.plan.nodes[node].uid: OperatorCommit(rdd.first.partitioner, rdd.files)
             for node, rdd in written.items()
         }
         facts = {"python": platform.python_version(), "hash": STABLE_HASH_NAME}
-        record = CommitRecord(self.stream_id, batch_id, time_ms, _EPOCH, operators, facts)
+        stores = tuple(
+            StoreCommit(
+                self.plan.nodes[node].uid,
+                version.store_id.store,
+                version.partitioner,
+                tuple(map(stored_partition, version.commits)),
+            )
+            for node, version in stored.items()
+        )
+        record = CommitRecord(self.stream_id, batch_id, time_ms, _EPOCH, operators, facts, stores)
         CommitLog(self.files).commit(record)
 
     def read(self, written: WrittenRdd, like: RDD[Any]) -> RDD[Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark import RDD
@@ -35,8 +34,9 @@ from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
 from dstreams.graph.output import OutputOperation
 from dstreams.graph.plan import Plan
-from dstreams.rdd.durable import WrittenRdd
 from dstreams.rdd.failures import is_storage_failure, summarize
+from dstreams.rdd.state_store_rdd import StoredVersion
+from dstreams.runtime.batch import Batch, BatchResult, DurableCopy, InputFailure
 from dstreams.runtime.durability import StateDurability
 from dstreams.runtime.input_counts import InputCounts
 from dstreams.sources.source import DurableReader, PlannedInput, SourceReader
@@ -46,54 +46,6 @@ logger = logging.getLogger(__name__)
 _LONGEST_LINEAGE = 10
 """Batches of state that one job may make up for: each takes a Python worker for each of its tasks,
 all at the same time, because a state RDD is computed inside the one that is built on it."""
-
-
-@dataclass(frozen=True)
-class InputFailure:
-    """A source that did not deliver.
-
-    Args:
-        operation: operation and call site of the input stream.
-        error: what its reader raised.
-    """
-
-    operation: str
-    error: Exception
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A batch whose input is fixed.
-
-    Args:
-        batch_id: 0, 1, 2, ...
-        time_ms: batch time in milliseconds since the epoch.
-        inputs: what each input stream reads.
-        submitted_ms: clock when the input was fixed.
-        failure: why the input could not be fixed, None when it could.
-    """
-
-    batch_id: int
-    time_ms: int
-    inputs: Mapping[InputDStream, PlannedInput]
-    submitted_ms: int
-    failure: InputFailure | None = None
-
-
-@dataclass(frozen=True)
-class BatchResult:
-    """A batch that ran: what is told about it, and the error that it ended with, if any."""
-
-    info: BatchInfo
-    error: BatchFailedError | None
-
-
-@dataclass(frozen=True)
-class DurableCopy:
-    """An RDD, and the files that hold the same records."""
-
-    rdd: RDD[Any]
-    files: WrittenRdd
 
 
 class Engine:
@@ -253,15 +205,23 @@ class Engine:
 
     def commit(self, batch: Batch, copies: Mapping[Node, DurableCopy]) -> None:
         """Commit the copies of a batch and let the next batch read them: lineage ends here."""
-        if self._durability is None or not copies:
+        stored = self._stored_at(batch.time_ms)
+        if self._durability is None or not (copies or stored):
             return
         written = {node: copy.files for node, copy in copies.items()}
-        self._durability.commit(batch.batch_id, batch.time_ms, written)
+        self._durability.commit(batch.batch_id, batch.time_ms, written, stored)
         for node, copy in copies.items():
             self._overdue.discard(node)
             self._cut.setdefault(node, []).append(batch.time_ms)
             read = self._durability.read(copy.files, copy.rdd)
             self.history.replace(node, batch.time_ms, read)
+
+    def _stored_at(self, time_ms: int) -> dict[Node, StoredVersion]:
+        """The versions to commit: those of all stored states, if this batch made one."""
+        stored = self.plan.stored()
+        if not any(self.history.stored().at(node, time_ms) for node in stored):
+            return {}
+        return self.history.stored().newest()
 
     def clean_up(self, batch: Batch) -> None:
         """Forget and delete what no later batch needs."""
@@ -379,6 +339,12 @@ class _BatchRun:
     def _persist_state(self) -> dict[Node, DurableCopy]:
         """Make every state RDD, also when no output runs, and write those that are due."""
         copies: dict[Node, DurableCopy] = {}
+        for node in self._engine.plan.stored():
+            try:
+                self._engine.history.at(node, self._batch.time_ms)
+            except Exception as error:
+                kind = DurabilityError if is_storage_failure(error) else BatchFailedError
+                self._fail(f"making the state of {node.operation}", error, kind)
         for node in self._engine.plan.checkpointed():
             try:
                 copy = self._engine.write_state(node, self._batch.time_ms)

@@ -16,7 +16,8 @@ from pyspark import InheritableThread, SparkContext
 
 from dstreams.clock import Clock
 from dstreams.errors import BatchFailedError, DurabilityError
-from dstreams.runtime.engine import Batch, BatchResult, Engine
+from dstreams.runtime.batch import Batch, BatchResult
+from dstreams.runtime.engine import Engine
 from dstreams.settings import Settings
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,8 @@ The calls come in this order, all but ``start``'s own threads from the driver's 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -27,6 +28,8 @@ from checkpoint import Files
 from dstreams.clock import Clock
 from dstreams.events import Tell, tell_nobody
 from dstreams.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -126,3 +129,12 @@ class Source(Protocol):
         ...
 
     def open(self, environment: SourceEnvironment) -> SourceReader: ...
+
+
+def close_all(readers: Iterable[SourceReader]) -> None:
+    """Close all; one that fails must keep neither the others nor the context open."""
+    for reader in readers:
+        try:
+            reader.close()
+        except Exception:
+            logger.warning("a source could not be closed", exc_info=True)

@@ -71,7 +71,7 @@ def contents(store: StateStore, version: StoredVersion) -> dict[Any, Any]:
 
 def test_versions_follow_each_other(sc: SparkContext, store: StateStore) -> None:
     """Each batch begins with the version before it; rows and metrics are those of the batch."""
-    version = StoredVersion.empty(STORE, 2)
+    version = StoredVersion.empty(STORE, TWO)
     seen = []
     for letters in ("ab", "aac", ""):
         batch = blocks(sc, letters) if letters else slots(sc, TWO)
@@ -96,14 +96,14 @@ def test_versions_follow_each_other(sc: SparkContext, store: StateStore) -> None
 def test_initial_states_come_first(sc: SparkContext, store: StateStore) -> None:
     """Blocks of state are in the store before the first record is looked at."""
     inputs = [blocks(sc, "ad", Side.STATE), blocks(sc, "ab")]
-    counted = StateStoreRDD(inputs, store, StoredVersion.empty(STORE, 2), Count())
+    counted = StateStoreRDD(inputs, store, StoredVersion.empty(STORE, TWO), Count())
     assert contents(store, counted.force()) == {"a": 2, "b": 1, "d": 1}
     assert sorted(counted.rows().collect()) == [("a", 2), ("b", 1)]
 
 
 def test_handles_carry_no_records(sc: SparkContext, store: StateStore) -> None:
     """The handles of the version before are input that makes no difference but to the place."""
-    first = StateStoreRDD([blocks(sc, "a")], store, StoredVersion.empty(STORE, 2), Count())
+    first = StateStoreRDD([blocks(sc, "a")], store, StoredVersion.empty(STORE, TWO), Count())
     version = first.force()
     second = StateStoreRDD([blocks(sc, "a"), first.handles], store, version, Count())
     assert contents(store, second.force()) == {"a": 2}
@@ -115,7 +115,7 @@ def test_one_job_computes_and_rows_compute_nothing_again(
     sc: SparkContext, store: StateStore, tmp_path: Path
 ) -> None:
     """Forcing is one job; reading rows, even twice, writes nothing more."""
-    counted = StateStoreRDD([blocks(sc, "ab")], store, StoredVersion.empty(STORE, 2), Count())
+    counted = StateStoreRDD([blocks(sc, "ab")], store, StoredVersion.empty(STORE, TWO), Count())
     assert count_jobs(sc, counted.force) == 1
     files = sorted((tmp_path / "files").rglob("*.changes"))
     assert len(files) == 2
@@ -126,7 +126,7 @@ def test_one_job_computes_and_rows_compute_nothing_again(
 
 def test_computed_again_is_another_attempt(sc: SparkContext, store: StateStore) -> None:
     """What was lost is computed from the same version, and changes nothing that counts."""
-    counted = StateStoreRDD([blocks(sc, "aab")], store, StoredVersion.empty(STORE, 2), Count())
+    counted = StateStoreRDD([blocks(sc, "aab")], store, StoredVersion.empty(STORE, TWO), Count())
     version = counted.force()
     counted.unpersist()
     assert sorted(counted.rows().collect()) == [("a", 1), ("a", 2), ("b", 1)]
@@ -137,7 +137,7 @@ def test_computed_again_is_another_attempt(sc: SparkContext, store: StateStore) 
 def test_a_retry_applies_nothing_twice(sc: SparkContext, store: StateStore) -> None:
     """An attempt that failed at its end leaves no trace in the one that succeeds."""
     counted = StateStoreRDD(
-        [blocks(sc, "aab")], store, StoredVersion.empty(STORE, 2), Count(first_attempt_fails=True)
+        [blocks(sc, "aab")], store, StoredVersion.empty(STORE, TWO), Count(first_attempt_fails=True)
     )
     assert contents(store, counted.force()) == {"a": 2, "b": 1}
 
@@ -145,7 +145,7 @@ def test_a_retry_applies_nothing_twice(sc: SparkContext, store: StateStore) -> N
 def test_a_failure_leaves_the_version_before(sc: SparkContext, store: StateStore) -> None:
     """The error is the user's, no row comes out, and the next try begins where this one did."""
     version = StateStoreRDD(
-        [blocks(sc, "ab")], store, StoredVersion.empty(STORE, 2), Count()
+        [blocks(sc, "ab")], store, StoredVersion.empty(STORE, TWO), Count()
     ).force()
     failing = StateStoreRDD([blocks(sc, "axb")], store, version, Count(fails_at="x"))
     with pytest.raises(Py4JJavaError) as raised:
@@ -160,4 +160,4 @@ def test_partitions_have_to_agree(sc: SparkContext, store: StateStore) -> None:
     """A state of two partitions is not changed by an input of three."""
     batch = shuffle_pairs(sc.parallelize([("a", 1)]), StablePartitioner(3))
     with pytest.raises(ValueError, match="the input has 3 partitions, the state 2"):
-        StateStoreRDD([batch], store, StoredVersion.empty(STORE, 2), Count())
+        StateStoreRDD([batch], store, StoredVersion.empty(STORE, TWO), Count())

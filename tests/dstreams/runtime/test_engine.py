@@ -13,7 +13,8 @@ from pyspark import RDD, SparkContext
 from checkpoint import StorageRefusedError
 from dstreams import BatchFailedError, DStream, DurabilityError, SourceError, StreamingContext
 from dstreams.events import BatchCompleted, BatchStarted, BatchSubmitted, InputInfo
-from dstreams.runtime.engine import BatchResult, Engine
+from dstreams.runtime.batch import BatchResult
+from dstreams.runtime.engine import Engine
 from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceReader
 from dstreams.testing import ManualClock
 from tests.support.jobs import count_jobs

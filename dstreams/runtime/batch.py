@@ -1,0 +1,63 @@
+"""A batch as a value: what it reads, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import RDD
+
+from dstreams.errors import BatchFailedError
+from dstreams.events import BatchInfo
+from dstreams.graph.input import InputDStream
+from dstreams.rdd.durable import WrittenRdd
+from dstreams.sources.source import PlannedInput
+
+
+@dataclass(frozen=True)
+class InputFailure:
+    """A source that did not deliver.
+
+    Args:
+        operation: operation and call site of the input stream.
+        error: what its reader raised.
+    """
+
+    operation: str
+    error: Exception
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch whose input is fixed.
+
+    Args:
+        batch_id: 0, 1, 2, ...
+        time_ms: batch time in milliseconds since the epoch.
+        inputs: what each input stream reads.
+        submitted_ms: clock when the input was fixed.
+        failure: why the input could not be fixed, None when it could.
+    """
+
+    batch_id: int
+    time_ms: int
+    inputs: Mapping[InputDStream, PlannedInput]
+    submitted_ms: int
+    failure: InputFailure | None = None
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """A batch that ran: what is told about it, and the error that it ended with, if any."""
+
+    info: BatchInfo
+    error: BatchFailedError | None
+
+
+@dataclass(frozen=True)
+class DurableCopy:
+    """An RDD, and the files that hold the same records."""
+
+    rdd: RDD[Any]
+    files: WrittenRdd

@@ -1,0 +1,39 @@
+"""Where stored state is kept: files for all hosts, and a copy on each host that has it warm."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+from checkpoint import open_files
+from checkpoint.state_store import DataValues, LmdbBases, PickleValues, StateStore
+from dstreams.graph.plan import Plan
+from dstreams.graph.stored_states import StoredStates
+from dstreams.settings import Settings
+
+_EPOCH = 1
+"""A run is the first and only writer of its directory: its stream id is new."""
+
+
+def open_states(
+    plan: Plan, stream_id: str, url: str | None, settings: Settings
+) -> StoredStates | None:
+    """Return the stored states of a run, all of them empty; None for a plan that has none.
+
+    Args:
+        plan: the frozen graph.
+        stream_id: identity of the run.
+        url: the directory of the run, reachable from driver and executors.
+        settings: how values are encoded, and where hosts keep their copies.
+    """
+    if url is None or not plan.stored():
+        return None
+    directory = settings.state_local_directory
+    if directory is None:
+        directory = os.path.join(tempfile.gettempdir(), f"dstreams-state-{os.getuid()}")
+    store = StateStore(
+        LmdbBases(open_files(url), directory, _EPOCH),
+        PickleValues() if settings.state_values == "pickle" else DataValues(),
+    )
+    uids = {node: plan.nodes[node].uid for node in plan.stored()}
+    return StoredStates(store, stream_id, uids, plan.zero_ms)
