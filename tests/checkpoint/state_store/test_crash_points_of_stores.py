@@ -1,0 +1,182 @@
+"""Crash everywhere in a batch with stores: the last committed contents always open.
+
+The whole of it is run with a fault at operation 1, then 2, and so on, until a run meets no fault:
+open the contents of the newest record, commit changes to all stores, commit the record, take a
+snapshot, delete what is not needed. Then again with a second fault while that is made up for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoint import (
+    CheckpointError,
+    CommitLog,
+    Files,
+    StorageRefusedError,
+    StorageUncertainError,
+    open_files,
+)
+from checkpoint.state_store import environments, local_directory
+from checkpoint.state_store.lmdb_bases import LmdbBases
+from checkpoint.state_store.local_copy import LocalSettings
+from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
+from checkpoint.state_store.reference import STORE_PREFIX
+from checkpoint.state_store.retention import apply_store_retention, plan_store_retention
+from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
+from tests.support.stores import named, require_open, run_batch, store_of
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
+STORES = (store_of(0, 2), store_of(1, 2))
+BATCHES_BEFORE = 3
+
+FAULTS: list[tuple[Effect, type[BaseException]]] = [
+    ("before", SimulatedCrash),
+    ("during", SimulatedCrash),
+    ("after", SimulatedCrash),
+    ("before", StorageRefusedError),
+    ("during", StorageUncertainError),
+    ("after", StorageUncertainError),
+]
+FAULT_IDS = [f"{error.__name__} {effect}" for effect, error in FAULTS]
+
+
+def bases_on(files: Files, path: Path, host: str = "host") -> LmdbBases:
+    settings = LocalSettings(first_map_bytes=1 << 20, writes_through_map=False)
+    return LmdbBases(files, str(path / host), settings=settings, keeps_copies=True, boot="boot")
+
+
+def work(files: Files, bases: LmdbBases) -> None:
+    """One batch with everything that belongs to it."""
+    log = CommitLog(files)
+    for store, reference in named(log.latest(), STORES).items():
+        require_open(bases, store, reference)
+    run_batch(files, bases, STORES)
+    for store, reference in named(log.latest(), STORES).items():
+        snapshot_if_due(bases, store, reference, SnapshotRule(2, 2))
+    records = [log.read(time_ms) for time_ms in log.times()]
+    needed_ms = records[-1].batch_time_ms - 1000
+    plan = plan_store_retention(records, files.list(STORE_PREFIX), needed_ms, epoch=1)
+    apply_store_retention(log, plan, epoch=1)
+
+
+def require_recovered(files: Files, path: Path, host: str) -> int:
+    """Assert that the newest record and the one before open, and return the newest time."""
+    log = CommitLog(files)
+    bases = bases_on(files, path, host)
+    times = log.times()
+    for time_ms in times[-2:]:
+        for store, reference in named(log.read(time_ms), STORES).items():
+            if reference.version:
+                require_open(bases, store, reference)
+    return times[-1]
+
+
+def attempt(files: Files, path: Path, at: int, effect: Effect, error: Any) -> bool:
+    """Run one batch with a fault, and return whether it was met."""
+    faulty = FaultyFiles(files, at, effect, error)
+    try:
+        work(faulty, bases_on(faulty, path))
+    except (SimulatedCrash, CheckpointError):
+        assert faulty.fired
+    return faulty.fired
+
+
+def prepared(tmp_path: Path, number: int) -> tuple[Files, Path]:
+    path = tmp_path / str(number)
+    files = open_files(path / "files")
+    for _ in range(BATCHES_BEFORE):
+        work(files, bases_on(files, path))
+    return files, path
+
+
+@pytest.fixture(autouse=True)
+def few_open() -> Any:
+    yield
+    environments.close_unused()
+
+
+@pytest.mark.parametrize(("effect", "error"), FAULTS, ids=FAULT_IDS)
+def test_a_fault_at_any_operation_loses_nothing(
+    tmp_path: Path, effect: Effect, error: type[BaseException]
+) -> None:
+    """The committed contents open on this host and on a new one, and the next batch runs."""
+    last = BATCHES_BEFORE * 1000
+    for at in itertools.count(1):
+        files, path = prepared(tmp_path, at)
+        fired = attempt(files, path, at, effect, error)
+        assert require_recovered(files, path, "host") in (last, last + 1000)
+        assert require_recovered(files, path, f"new-{at}") in (last, last + 1000)
+        work(files, bases_on(files, path))
+        require_recovered(files, path, "host")
+        if not fired:
+            break
+    assert at > 15
+
+
+@pytest.mark.parametrize("effects", [("before", "before"), ("during", "after")])
+def test_two_crashes_lose_nothing(tmp_path: Path, effects: tuple[Effect, Effect]) -> None:
+    """The second one while the first is made up for, at every eleventh pair of operations."""
+    last = BATCHES_BEFORE * 1000
+    pairs = [(a, b) for a in range(1, 24) for b in range(1, 24) if (a * 5 + b) % 11 == 0]
+    fired = 0
+    files, path = prepared(tmp_path, 0)
+    for first, second in pairs:
+        fired += attempt(files, path, first, effects[0], SimulatedCrash)
+        fired += attempt(files, path, second, effects[1], SimulatedCrash)
+        newest = require_recovered(files, path, "host")
+        assert newest >= last
+        last = newest
+    assert fired > len(pairs)
+    assert last > BATCHES_BEFORE * 1000
+    require_recovered(files, path, "another host")
+
+
+class FaultyLocal:
+    """A module of the operating system that dies before its n-th call of some functions."""
+
+    def __init__(self, module: Any, names: tuple[str, ...], counter: list[int]) -> None:
+        self._module = module
+        self._names = names
+        self._counter = counter
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._module, name)
+        if name not in self._names:
+            return function
+
+        def call(*args: Any, **options: Any) -> Any:
+            self._counter[0] -= 1
+            if self._counter[0] <= 0:
+                raise SimulatedCrash(name)
+            return function(*args, **options)
+
+        return call
+
+
+def test_a_crash_between_any_two_calls_on_the_local_directory_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A generation half built, built and not published, published and the old one not deleted."""
+    files, path = prepared(tmp_path, 0)
+    newest = named(CommitLog(files).latest(), STORES)
+    for at in itertools.count(1):
+        bases = bases_on(files, path, f"host-{at}")
+        counter = [at]
+        with monkeypatch.context() as patch:
+            names = ("mkdir", "rename", "open", "write", "unlink", "listdir")
+            patch.setattr(local_directory, "os", FaultyLocal(local_directory.os, names, counter))
+            try:
+                require_open(bases, STORES[0], newest[STORES[0]])
+                met = False
+            except SimulatedCrash:
+                met = True
+        require_open(bases, STORES[0], newest[STORES[0]])
+        if not met:
+            break
+    assert at > 10

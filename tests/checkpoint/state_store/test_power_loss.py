@@ -1,0 +1,176 @@
+"""Power loss at every step: whatever was acknowledged is there, and nothing else counts.
+
+On a simulated disk every step of every file can be the last; then what was not synced is kept,
+dropped, torn, stale or overtaken, by the seed. The same runs with a sync, a checksum or the
+exclusive create left out must fail: else these tests would show nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+
+import pytest
+
+import checkpoint.framing
+from checkpoint import CheckpointError, CommitLog, CorruptCheckpointError
+from checkpoint.state_store.base import Base
+from checkpoint.state_store.changelog import write_changelog
+from checkpoint.state_store.memory import MemoryBases
+from checkpoint.state_store.reference import EMPTY, STORE_PREFIX, Reference, StoreId, new_uid
+from checkpoint.state_store.retention import apply_store_retention, plan_store_retention
+from checkpoint.state_store.snapshot import write_snapshot
+from checkpoint.testing import Omission, SimulatedCrash, SimulatedDisk, check_files
+from tests.support.stores import (
+    changes,
+    commit_up_to,
+    named,
+    record,
+    require_files,
+    store_of,
+)
+
+STORES = (store_of(0, 2), store_of(1, 2))
+BATCHES = 6
+
+
+def content_at(store: StoreId, reference: Reference) -> Base:
+    """A content in memory, under the reference that a test gave it."""
+    bases = MemoryBases()
+    base = bases.open(store, commit_up_to(bases, store, reference.version)[-1])
+    base.reference = reference  # type: ignore[misc]
+    return base
+
+
+def run(disk: SimulatedDisk, acknowledged: list[int]) -> None:
+    """Batches from the newest record on, with a snapshot and retention after every second one."""
+    log = CommitLog(disk)
+    for _ in range(BATCHES):
+        latest = log.latest()
+        time_ms = 1000 if latest is None else latest.batch_time_ms + 1000
+        done = []
+        for store, base in named(latest, STORES).items():
+            done.append(
+                write_changelog(disk, store, base, new_uid(1), changes(base.version + 1), {})
+            )
+        log.commit(record(time_ms, done))
+        acknowledged.append(time_ms)
+        if time_ms % 2000 == 0:
+            for committed in done:
+                base_content = content_at(committed.store, committed.reference)
+                write_snapshot(disk, committed.store, base_content, {})
+            records = [log.read(time) for time in log.times()]
+            plan = plan_store_retention(records, disk.list(STORE_PREFIX), time_ms - 1000, 1)
+            apply_store_retention(log, plan, 1)
+
+
+def require_whole(disk: SimulatedDisk, acknowledged: list[int]) -> None:
+    """Assert that the newest acknowledged batch is there, and every newer record is whole."""
+    log = CommitLog(disk)
+    times = log.times()
+    newest = max(acknowledged, default=0)
+    assert not acknowledged or newest in times
+    for time_ms in times:
+        if time_ms >= newest:
+            for store, reference in named(log.read(time_ms), STORES).items():
+                require_files(disk, store, reference)
+
+
+def crash_points() -> int:
+    disk = SimulatedDisk()
+    run(disk, [])
+    return len(disk.steps)
+
+
+def losses(omit: Omission | None, seeds: int, stride: int = 1) -> Iterator[str]:
+    """Yield what went wrong with a power loss at each step."""
+    for at in range(1, crash_points() + 1, stride):
+        for seed in range(seeds):
+            disk = SimulatedDisk(at, omit)
+            acknowledged: list[int] = []
+            with contextlib.suppress(SimulatedCrash):
+                run(disk, acknowledged)
+            after = disk.power_loss(random.Random(at * 1000 + seed).randrange)
+            try:
+                require_whole(after, acknowledged)
+            except (AssertionError, CheckpointError, KeyError) as error:
+                yield f"step {at} ({disk.steps[-1]}), seed {seed}: {error!r}"
+
+
+def test_the_simulated_disk_does_what_files_must() -> None:
+    """As long as nothing fails it is as good as any."""
+    check_files(SimulatedDisk)
+
+
+@pytest.mark.parametrize("seeds", [1, pytest.param(40, marks=pytest.mark.slow)])
+def test_a_power_loss_at_any_step_loses_nothing(seeds: int) -> None:
+    """Commits, snapshots, retention: what was acknowledged can be read afterwards."""
+    assert crash_points() > 100
+    assert list(losses(None, seeds)) == []
+
+
+@pytest.mark.parametrize("omit", ["file sync", "directory sync"])
+def test_a_missing_sync_is_noticed(omit: Omission) -> None:
+    """Without one of the two, some power loss loses an acknowledged batch."""
+    assert next(losses(omit, seeds=2, stride=5), None) is not None
+
+
+def test_two_losses_of_power_lose_nothing() -> None:
+    """The second one at any step of the run that goes on after the first."""
+    for number in range(60):
+        rng = random.Random(number)
+        disk, acknowledged = SimulatedDisk(rng.randrange(1, 200)), list[int]()
+        for _ in range(2):
+            with contextlib.suppress(SimulatedCrash):
+                run(disk, acknowledged)
+            disk = disk.power_loss(rng.randrange)
+            require_whole(disk, acknowledged)
+        run(disk, acknowledged)
+        require_whole(disk, acknowledged)
+
+
+def flipped(seed: int) -> str | None:
+    """Flip one bit of a file that is needed; say what went wrong if nobody refused it."""
+    disk, rng = SimulatedDisk(), random.Random(seed)
+    run(disk, [])
+    name = rng.choice(disk.list(""))
+    disk.flip_bit(name, rng.randrange(8 * len(disk.read(name))))
+    try:
+        require_whole(disk, [BATCHES * 1000])
+    except CorruptCheckpointError:
+        return None
+    except (AssertionError, KeyError, ValueError) as error:
+        return f"{name}: {error!r}"
+    return None
+
+
+def test_a_flipped_bit_is_refused_or_not_read() -> None:
+    """Never is it taken for a content."""
+    assert [found for seed in range(150) if (found := flipped(seed))] == []
+
+
+def test_a_missing_checksum_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it some flipped bit is taken for a content."""
+    monkeypatch.setattr(checkpoint.framing, "crc32", lambda data, start=0: 7)
+    assert any(flipped(seed) for seed in range(150))
+
+
+def two_drivers(omit: Omission | None) -> list[str]:
+    """Let two drivers commit the same batch, and return who was told that it is committed."""
+    disk = SimulatedDisk(omit=omit)
+    told = []
+    for epoch in (1, 2):
+        done = [
+            write_changelog(disk, store, EMPTY, new_uid(epoch), changes(1), {}) for store in STORES
+        ]
+        with contextlib.suppress(CheckpointError):
+            CommitLog(disk).commit(record(1000, done, epoch))
+            told.append(f"driver {epoch}")
+    return told
+
+
+def test_one_of_two_drivers_commits_a_batch() -> None:
+    """And without the exclusive create both would believe that they did."""
+    assert two_drivers(None) == ["driver 1"]
+    assert two_drivers("exclusive create") == ["driver 1", "driver 2"]
