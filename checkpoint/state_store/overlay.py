@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from typing import TypeVar
 
 _V = TypeVar("_V")
@@ -32,8 +33,7 @@ def entries_between(
     changed: dict[bytes, _V], start: bytes = b"", stop: bytes | None = None
 ) -> Iterator[tuple[bytes, _V]]:
     """Return what is in *changed* now, sorted by key, from *start* up to before *stop*."""
-    if start == b"" and stop is None:
-        keys = sorted(changed)
-    else:
-        keys = sorted(key for key in changed if start <= key and (stop is None or key < stop))
-    return iter([(key, changed[key]) for key in keys])
+    pairs: Iterable[tuple[bytes, _V]] = changed.items()
+    if start != b"" or stop is not None:
+        pairs = (pair for pair in pairs if start <= pair[0] and (stop is None or pair[0] < stop))
+    return iter(sorted(pairs, key=itemgetter(0)))

@@ -218,7 +218,11 @@ class DataValues:
             for wanted, new, record in zip(range(1, len(given) + 1), given, before, strict=True):
                 if record is None:
                     value = step(new, None)
-                elif _STACK_GLOBAL in record or record.count(_LINE_END) > 1 or is_careful:
+                elif (
+                    _STACK_GLOBAL in record
+                    or (_LINE_END in record and record.count(_LINE_END) > 1)
+                    or is_careful
+                ):
                     value = step(new, decode(record))
                 else:  # as in the decoder, without calling it
                     try:
@@ -244,7 +248,11 @@ class DataValues:
 
         def decode(record: bytes) -> Any:
             try:
-                if _STACK_GLOBAL in record or record.count(_LINE_END) > 1 or _EXTENSIONS:
+                if (
+                    _STACK_GLOBAL in record
+                    or (_LINE_END in record and record.count(_LINE_END) > 1)
+                    or _EXTENSIONS
+                ):
                     return careful(memory(record)).load()
                 return loads(record)  # it cannot name a class, and all else is plain
             except Exception as error:
