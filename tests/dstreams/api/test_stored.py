@@ -1,0 +1,280 @@
+"""mapWithState and flatMapGroupsWithState on real RDDs: outputs and states, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import RDD, SparkContext
+
+from checkpoint import CommitLog, open_files
+from dstreams import (
+    BatchFailedError,
+    DStream,
+    GroupState,
+    InvalidStreamError,
+    State,
+    StateSpec,
+    StreamingContext,
+)
+from dstreams.testing import BatchDriver, ManualClock, run_batches
+from tests.support.jobs import count_jobs
+
+Pairs = list[tuple[str, int]]
+
+
+def letters(text: str | None) -> Pairs | None:
+    return None if text is None else [(letter, 1) for letter in text]
+
+
+def count(key: str, value: int, state: State[int]) -> tuple[str, int]:
+    state.update((state.getOption or 0) + 1)
+    return key, state.get
+
+
+def toggle(time: datetime, key: str, value: int, state: State[int]) -> str | None:
+    if state.exists:
+        state.remove()
+        return key
+    state.update(1)
+    return None
+
+
+def last_words(time: datetime, key: str, value: int | None, state: State[int]) -> Any:
+    if state.isTimingOut:
+        return (key, value, state.get, time.timestamp())
+    state.update((state.getOption or 0) + 1)
+    return None
+
+
+def mapped(
+    sc: SparkContext, batches: list[str | None], spec: StateSpec
+) -> tuple[list[Any], list[dict[str, int]]]:
+    """Return sorted outputs and snapshots."""
+    with BatchDriver(sc) as driver:
+        stream = driver.input([letters(batch) for batch in batches]).mapWithState(spec)
+        outputs, snapshots = driver.output(stream), driver.output(stream.stateSnapshots())
+        driver.run(len(batches))
+    return [sorted(out or [], key=repr) for out in outputs], [dict(s or []) for s in snapshots]
+
+
+def test_states_count(sc: SparkContext) -> None:
+    """Each record is one call; snapshots have every key in every batch."""
+    outputs, snapshots = mapped(sc, ["", "a", "ab", None, "abc"], StateSpec.function(count))
+    assert outputs == [
+        [],
+        [("a", 1)],
+        [("a", 2), ("b", 1)],
+        [],
+        [("a", 3), ("b", 2), ("c", 1)],
+    ]
+    last = {"a": 2, "b": 1}
+    assert snapshots == [{}, {"a": 1}, last, last, {"a": 3, "b": 2, "c": 1}]
+
+
+def test_removal_and_initial_states(sc: SparkContext) -> None:
+    """An initial state is there before the first record, and can be removed by it."""
+    spec = StateSpec.function(toggle).initialState([("a", 5), ("z", 0)]).numPartitions(3)
+    outputs, snapshots = mapped(sc, ["ab", "a", "b"], spec)
+    assert outputs == [["a"], [], ["b"]]
+    assert snapshots == [{"b": 1, "z": 0}, {"a": 1, "b": 1, "z": 0}, {"a": 1, "z": 0}]
+
+
+def test_timeouts_are_exact(sc: SparkContext) -> None:
+    """A key ends in the first batch after it was idle for too long, also without any RDD."""
+    spec = StateSpec.function(last_words).timeout(2).initialState({"z": 9}.items())
+    outputs, snapshots = mapped(sc, ["ab", "a", None, None, None, None], spec)
+    assert outputs == [
+        [],
+        [],
+        [],
+        [("b", None, 1, 4.0), ("z", None, 9, 4.0)],
+        [("a", None, 2, 5.0)],
+        [],
+    ]
+    assert snapshots[3:] == [{"a": 2}, {}, {}]
+
+
+def by_first_letter(key: str) -> int:
+    return ord(key[0])
+
+
+def test_partition_functions(sc: SparkContext) -> None:
+    """A user's partition function places states and emitted rows."""
+    spec = StateSpec.function(count).partitioner(by_first_letter)
+    (parts,) = run_batches(sc, [letters("abc")], lambda pairs: pairs.mapWithState(spec).glom())
+    assert sorted(map(sorted, parts or [])) == [[("a", 1), ("c", 1)], [("b", 1)]]
+
+
+def sessions(key: str, values: Iterator[int], state: GroupState[int]) -> list[tuple[str, int]]:
+    if state.hasTimedOut:
+        state.remove()
+        return [(key, -1)]
+    state.update((state.getOption or 0) + len(list(values)))
+    state.setTimeoutDuration("2 seconds")
+    return [(key, state.get)]
+
+
+def test_groups_time_out(sc: SparkContext) -> None:
+    """A group is one call; a timer is due in the first batch after its time."""
+    outputs = run_batches(
+        sc,
+        [letters(batch) for batch in ("aa", "b", None, "b", "", "", "")],
+        lambda pairs: pairs.flatMapGroupsWithState(sessions, timeout="processingTime"),
+    )
+    assert [sorted(out or []) for out in outputs] == [
+        [("a", 2)],
+        [("b", 1)],
+        [],
+        [("a", -1), ("b", 2)],
+        [],
+        [],
+        [("b", -1)],
+    ]
+
+
+def test_groups_with_initial_states(sc: SparkContext) -> None:
+    """Keys of the initial state are called in the first batch, and in no later one."""
+
+    def total(key: str, values: Iterator[int], state: GroupState[int]) -> tuple[str, int, int]:
+        seen = list(values)
+        state.update((state.getOption or 0) + len(seen))
+        return key, len(seen), state.get
+
+    outputs = run_batches(
+        sc,
+        [letters("ab"), letters("a")],
+        lambda pairs: pairs.mapGroupsWithState(total, initialState=[("a", 5), ("z", 7)]),
+    )
+    assert sorted(outputs[0] or []) == [("a", 1, 6), ("b", 1, 1), ("z", 0, 7)]
+    assert outputs[1] == [("a", 1, 7)]
+
+
+def test_one_job_for_the_state_and_one_for_the_output(sc: SparkContext) -> None:
+    """A version is made once, however many outputs read its rows."""
+    with BatchDriver(sc) as driver:
+        stream = driver.input([letters("ab")] * 3).mapWithState(StateSpec.function(count))
+        driver.output(stream)
+        driver.output(stream.map(str))
+        driver.run(2)
+        assert count_jobs(sc, lambda: driver.run(1)) == 3
+
+
+def test_a_failed_batch_does_not_take_the_state(sc: SparkContext) -> None:
+    """What failed is made up for when the function works again; nothing is counted twice."""
+    fails = [False]
+
+    def outage(rdd: RDD[Any]) -> RDD[Any]:
+        if fails[0]:
+            raise ValueError("outage")
+        return rdd
+
+    with BatchDriver(sc) as driver:
+        stream = driver.input([letters("a")] * 5).transform(outage)
+        counts = driver.output(stream.mapWithState(StateSpec.function(count)))
+        driver.run(1)
+        fails[0] = True
+        for _ in range(2):
+            with pytest.raises(BatchFailedError, match="outage"):
+                driver.run(1)
+        fails[0] = False
+        driver.run(2)
+    assert counts == [[("a", 1)], None, None, [("a", 4)], [("a", 5)]]
+
+
+def test_a_function_that_fails(sc: SparkContext) -> None:
+    """The error names the function, its line and the key; later batches fail until it works."""
+
+    def fails(key: str, value: int, state: State[int]) -> Any:
+        return {}[key]
+
+    with BatchDriver(sc) as driver:
+        driver.output(driver.input([letters("a")]).mapWithState(StateSpec.function(fails)))
+        with pytest.raises(BatchFailedError) as raised:
+            driver.run(1)
+    message = str(raised.value)
+    assert "fails at test_stored.py:" in message or "test_stored" in message
+    assert "failed for key 'a': KeyError: 'a'" in message
+
+
+def test_the_record_names_what_counts(sc: SparkContext, tmp_path: Path) -> None:
+    """Each batch has one commit record with the content of each partition."""
+    with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
+        stream = driver.input([letters("ab"), letters("a")])
+        driver.output(stream.mapWithState(StateSpec.function(count)))
+        driver.run(2)
+        (run,) = tmp_path.glob("stream-*")
+        log = CommitLog(open_files(str(run)))
+        records = [log.read(time_ms) for time_ms in log.times()]
+    assert [record.batch_time_ms for record in records] == [1000, 2000]
+    for version, record in enumerate(records, 1):
+        (store,) = record.stores
+        assert store.operator_uid == "mapWithState-0"
+        assert [part.version for part in store.partitions] == [version, version]
+        assert sum(part.count for part in store.partitions) == 2
+        assert all((run / part.file).is_file() for part in store.partitions)
+
+
+@dataclass(frozen=True)
+class Seen:
+    times: int
+
+
+def keep_object(key: str, value: int, state: State[Seen]) -> int:
+    state.update(Seen((state.getOption or Seen(0)).times + 1))
+    return state.get.times
+
+
+def test_objects_need_pickle(sc: SparkContext) -> None:
+    """A state that is no plain data says which setting takes it, and with it works."""
+    spec = StateSpec.function(keep_object)
+    with BatchDriver(sc) as driver:
+        driver.output(driver.input([letters("a")]).mapWithState(spec))
+        with pytest.raises(BatchFailedError, match="Seen"):
+            driver.run(1)
+
+
+def defined(ssc: StreamingContext) -> DStream[tuple[str, int]]:
+    return ssc.queueStream([[("a", 1)]])
+
+
+BAD = {
+    "no StateSpec": (lambda s: s.mapWithState(count), "needs a StateSpec, got function"),
+    "wrong arity": (lambda s: s.flatMapGroupsWithState(len), "flatMapGroupsWithState at"),
+    "output mode": (
+        lambda s: s.flatMapGroupsWithState(sessions, "complete"),
+        "should be append or update",
+    ),
+    "timeout": (
+        lambda s: s.flatMapGroupsWithState(sessions, timeout="soon"),
+        "timeout of flatMapGroupsWithState at .* is 'soon'; use one of none, processingTime",
+    ),
+    "partitions": (lambda s: s.mapGroupsWithState(sessions, numPartitions=0), "at least 1"),
+    "initial": (
+        lambda s: s.mapGroupsWithState(sessions, initialState=[("a", 1), ("a", 2)]),
+        "has the key 'a' twice",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_definitions(sc: SparkContext, case: str) -> None:
+    """What cannot run is refused where it is defined."""
+    define, message = BAD[case]
+    with pytest.raises(InvalidStreamError, match=message):
+        define(defined(StreamingContext(sc, 1, clock=ManualClock())))
+
+
+def test_a_checkpoint_directory_is_needed(
+    sc: SparkContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stored state has to be stored somewhere."""
+    monkeypatch.setattr(SparkContext, "getCheckpointDir", lambda _: None)
+    ssc = StreamingContext(sc, 1, clock=ManualClock())
+    defined(ssc).mapWithState(StateSpec.function(count)).pprint()
+    with pytest.raises(InvalidStreamError, match=r"mapWithState .* checkpoint directory has not"):
+        ssc.step()
