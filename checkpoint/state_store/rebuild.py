@@ -9,7 +9,7 @@ from typing import Protocol
 
 import lmdb
 
-from checkpoint.errors import CorruptCheckpointError
+from checkpoint.errors import CorruptCheckpointError, StorageRefusedError
 from checkpoint.files import Files, location
 from checkpoint.framing import RESTORE
 from checkpoint.state_store.base import Changes
@@ -108,6 +108,11 @@ def build_generation(
             )
         except CorruptCheckpointError as error:
             raise error from failed
+        except lmdb.Error as error:  # nothing that is new can be damaged: it is the disk
+            raise StorageRefusedError(
+                f"cannot build the local copy in {temp}: {error}; the state itself is intact, look "
+                "at that file system or use another directory for local copies"
+            ) from error
         else:
             return
         finally:
