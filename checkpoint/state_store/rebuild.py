@@ -91,33 +91,53 @@ def build_generation(
         CorruptCheckpointError: there is no way that works.
         StorageRefusedError: there is no room, or the storage cannot be read.
     """
-    failed: CorruptCheckpointError | None = None
-    for plan in plans:
-        temp = directory.new_temp()
-        try:
-            environment = create_environment(temp, wants_map, map_bytes)
+    damaged: list[CorruptCheckpointError] = []
+    try:
+        for plan in plans:
             try:
-                reference = _build(_Loader(environment), store, plan, files, open_changelog)
-            finally:
-                environment.env.close()
-            directory.publish(temp, reference.version, environment.is_mapped)
-        except _DamagedSnapshotError as error:
-            failed = error.cause
-            _log.warning(
-                "snapshot fallback: %s; going on with an older one and more changelogs", failed
-            )
-        except CorruptCheckpointError as error:
-            raise error from failed
-        except lmdb.Error as error:  # nothing that is new can be damaged: it is the disk
-            raise StorageRefusedError(
-                f"cannot build the local copy in {temp}: {error}; the state itself is intact, look "
-                "at that file system or use another directory for local copies"
-            ) from error
-        else:
-            return
+                _build_generation(
+                    directory, store, plan, files, open_changelog, wants_map, map_bytes
+                )
+            except _DamagedSnapshotError as error:
+                damaged.append(error.cause)
+                _log.warning(
+                    "snapshot fallback: %s; going on with an older one and more changelogs",
+                    error.cause,
+                )
+            else:
+                return
+    except CorruptCheckpointError as error:
+        if not damaged:
+            raise
+        snapshots = ", ".join(snapshot.file for snapshot in damaged)
+        remedy = f"restore that file, or one of the damaged snapshots after it: {snapshots}"
+        raise CorruptCheckpointError(error.file, error.found, error.expected, remedy) from error
+
+
+def _build_generation(
+    directory: PartitionDirectory,
+    store: StoreId,
+    plan: Plan,
+    files: Files,
+    open_changelog: OpenChangelog,
+    wants_map: bool,
+    map_bytes: int,
+) -> None:
+    temp = directory.new_temp()
+    try:
+        environment = create_environment(temp, wants_map, map_bytes)
+        try:
+            reference = _build(_Loader(environment), store, plan, files, open_changelog)
         finally:
-            delete_tree(temp)
-    raise failed or AssertionError("there was no plan")
+            environment.env.close()
+        directory.publish(temp, reference.version, environment.is_mapped)
+    except lmdb.Error as error:  # nothing that is new can be damaged: it is the disk
+        raise StorageRefusedError(
+            f"cannot build the local copy in {temp}: {error}; the state itself is intact, look "
+            "at that file system or use another directory for local copies"
+        ) from error
+    finally:
+        delete_tree(temp)
 
 
 class _DamagedSnapshotError(Exception):

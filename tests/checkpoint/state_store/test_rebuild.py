@@ -1,0 +1,173 @@
+"""Building a copy anew: from the newest snapshot that is good, and the changelogs since."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from checkpoint import CorruptCheckpointError, open_files
+from checkpoint.framing import FrameTotals
+from checkpoint.state_store import environments
+from checkpoint.state_store.base import Changes
+from checkpoint.state_store.blocks import Compression
+from checkpoint.state_store.lmdb_bases import LmdbBases
+from checkpoint.state_store.local_copy import LocalSettings
+from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
+from checkpoint.state_store.reference import (
+    EMPTY,
+    Reference,
+    StoredKind,
+    file_name,
+    new_uid,
+)
+from checkpoint.state_store.stored_file import StoredHeader, stored_frames, this_writer
+from tests.support.stores import commit, require_open, store_of
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
+STORE = store_of()
+
+
+class Stored:
+    """Nine versions with snapshots of 3 and 6, and new hosts that know none of them."""
+
+    def __init__(self, path: Path, compression: Compression) -> None:
+        self.path = path
+        self.compression = compression
+        self.hosts = 0
+        self.bases = self.new_host()
+        self.references = [EMPTY]
+        for version in range(1, 10):
+            self.references.append(commit(self.bases, STORE, self.references[-1]).reference)
+            if version in (3, 6):
+                rule = SnapshotRule(1, 1)
+                assert snapshot_if_due(self.bases, STORE, self.references[-1], rule)
+
+    def new_host(self) -> LmdbBases:
+        self.hosts += 1
+        return LmdbBases(
+            open_files(self.path / "files"),
+            str(self.path / f"host-{self.hosts}"),
+            settings=LocalSettings(first_map_bytes=1 << 20),
+            compression=self.compression,
+        )
+
+    def file(self, version: int, kind: StoredKind) -> Path:
+        return self.path / "files" / file_name(STORE, self.references[version], kind)
+
+
+@pytest.fixture(params=Compression)
+def stored(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stored]:
+    yield Stored(tmp_path, request.param)
+    environments.close_unused()
+
+
+def damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+def test_a_new_host_needs_the_newest_snapshot_and_what_follows(stored: Stored) -> None:
+    """Not one file from before it."""
+    for version in range(1, 7):
+        stored.file(version, StoredKind.CHANGES).unlink()
+    stored.file(3, StoredKind.SNAPSHOT).unlink()
+    for version in (6, 7, 9):
+        require_open(stored.new_host(), STORE, stored.references[version])
+
+
+@pytest.mark.parametrize("kind", ["damaged", "cut", "empty", "of another content"])
+def test_instead_of_a_damaged_snapshot_the_one_before_is_taken(
+    stored: Stored, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With more changelogs, and a warning that names the file."""
+    path = stored.file(6, StoredKind.SNAPSHOT)
+    if kind == "damaged":
+        damage(path)
+    elif kind == "of another content":
+        path.write_bytes(stored.file(3, StoredKind.SNAPSHOT).read_bytes())
+    else:
+        os.truncate(path, 0 if kind == "empty" else path.stat().st_size - 7)
+    with caplog.at_level(logging.WARNING, "checkpoint.state_store"):
+        require_open(stored.new_host(), STORE, stored.references[9])
+    [message] = [record.getMessage() for record in caplog.records]
+    assert message.startswith("snapshot fallback: ")
+    assert str(path) in message
+
+
+def test_without_any_snapshot_all_changelogs_are_applied(
+    stored: Stored, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both snapshots are damaged, and both are named."""
+    for version in (3, 6):
+        damage(stored.file(version, StoredKind.SNAPSHOT))
+    require_open(stored.new_host(), STORE, stored.references[9])
+    assert caplog.text.count("snapshot fallback: ") == 2
+
+
+def test_a_damaged_changelog_before_a_snapshot_does_no_harm(stored: Stored) -> None:
+    """It is not read."""
+    damage(stored.file(5, StoredKind.CHANGES))
+    require_open(stored.new_host(), STORE, stored.references[8])
+
+
+def test_a_damaged_changelog_after_the_snapshot_is_refused(stored: Stored) -> None:
+    """By name; nothing can stand in for it."""
+    path = stored.file(8, StoredKind.CHANGES)
+    damage(path)
+    host = stored.new_host()
+    with pytest.raises(CorruptCheckpointError, match=r"damaged|has no") as error:
+        host.open(STORE, stored.references[9])
+    assert error.value.file == f"file://{path}"
+    assert "go back to an earlier commit" in error.value.remedy
+    require_open(host, STORE, stored.references[7])
+
+
+def test_when_there_is_no_way_both_files_are_named(stored: Stored) -> None:
+    """The changelog that is missing, and the snapshot that made it necessary."""
+    stored.file(4, StoredKind.CHANGES).unlink()
+    damage(stored.file(6, StoredKind.SNAPSHOT))
+    with pytest.raises(CorruptCheckpointError, match="is missing") as error:
+        stored.new_host().open(STORE, stored.references[9])
+    assert error.value.file == f"file://{stored.file(4, StoredKind.CHANGES)}"
+    assert str(stored.file(6, StoredKind.SNAPSHOT)) in error.value.remedy
+
+
+def put_file(
+    stored: Stored, kind: StoredKind, reference: Reference, base: Reference, part: Changes
+) -> None:
+    header = StoredHeader(STORE, kind, reference, base, {}, stored.compression, this_writer())
+    stored.bases.files.create(header.name, stored_frames(header, [part], FrameTotals()))
+
+
+def test_a_changelog_that_leads_to_another_count_is_refused(stored: Stored) -> None:
+    """Whole and of the right place, and yet not what it says."""
+    reference = Reference(10, new_uid(1))
+    part = Changes([(b"new", b"1")], [], [], [], 99)
+    put_file(stored, StoredKind.CHANGES, reference, stored.references[9], part)
+    require_open(stored.bases, STORE, stored.references[9])
+    with pytest.raises(CorruptCheckpointError, match=r"leads to \d+ keys; expected 99 keys"):
+        stored.bases.open(STORE, reference)
+    require_open(stored.bases, STORE, stored.references[9])
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        Changes([(b"b", b"1"), (b"a", b"1")], [], [], [], 2),
+        Changes([(b"a", b"1"), (b"b", b"1")], [], [b"2", b"1"], [], 2),
+    ],
+)
+def test_a_snapshot_out_of_order_is_not_taken(
+    stored: Stored, part: Changes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What would be lost by that is noticed."""
+    reference = stored.references[9]
+    put_file(stored, StoredKind.SNAPSHOT, reference, reference, part)
+    require_open(stored.new_host(), STORE, reference)
+    assert "has 1 keys out of order" in caplog.text
