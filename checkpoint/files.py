@@ -101,7 +101,7 @@ def open_files(url: str | os.PathLike[str], **options: Any) -> Files:
     text = os.fspath(url)
     if not text:
         raise ValueError("the location of a checkpoint is empty; give a path or a URL")
-    if _URL.match(text) and not text.startswith("file:"):
+    if not is_path(text):
         if "://" not in text:
             raise ValueError(f"{text!r} is no path and no URL; write protocol://host/path")
         remote = FsspecFiles(text, **options)
@@ -112,6 +112,11 @@ def open_files(url: str | os.PathLike[str], **options: Any) -> Files:
     local = LocalFiles(_local_path(text))
     local.make_root()
     return local
+
+
+def is_path(url: str) -> bool:
+    """Whether *url* is on a path of this host: a path itself, or ``file:`` and a path."""
+    return not _URL.match(url) or url.startswith("file:")
 
 
 def location(files: Files, name: str) -> str:

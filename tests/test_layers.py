@@ -30,7 +30,8 @@ checkpoint.commit_log
 checkpoint.retention
 checkpoint.state_store
 checkpoint
-checkpoint.testing
+checkpoint.testing checkpoint.cli
+checkpoint.__main__
 
 dstreams.events
 dstreams.errors

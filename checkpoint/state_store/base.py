@@ -68,6 +68,11 @@ class Base(Protocol):
         """The content that this is."""
         ...
 
+    @property
+    def codec(self) -> Mapping[str, str]:
+        """How keys and records are encoded, as the last commit said; empty before the first."""
+        ...
+
     def get(self, key: bytes, /) -> bytes | None:
         """Return the record of *key*, None if there is none."""
         ...

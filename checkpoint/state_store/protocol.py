@@ -38,6 +38,10 @@ class StateStoreUseError(CheckpointError, RuntimeError):
     """A reader or writer was used after it had come to its end."""
 
 
+class CodecMismatchError(CheckpointError, ValueError):
+    """A content was written by another codec, or with another schema, than it is opened with."""
+
+
 class WriterState(enum.Enum):
     """Where a writer is in its life."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from checkpoint.state_store.base import Bases
+from checkpoint.state_store.base import Base, Bases
 from checkpoint.state_store.keys import KEYS_NAME
+from checkpoint.state_store.protocol import CodecMismatchError
 from checkpoint.state_store.reader import Reader
 from checkpoint.state_store.reference import Reference, StoreId
 from checkpoint.state_store.values import DataValues, ValueCodec
@@ -55,16 +56,19 @@ class StateStore:
 
         Raises:
             CheckpointError: it cannot be had.
+            CodecMismatchError: it was written by another codec or with another schema.
         """
-        return Reader(store, self.bases.open(store, reference), self.values)
+        base = self._open(store, reference)
+        return Reader(store, base, self.values)
 
     def writer(self, store: StoreId, reference: Reference) -> Writer:
         """Open one content for an attempt to make the next one.
 
         Raises:
             CheckpointError: it cannot be had.
+            CodecMismatchError: it was written by another codec or with another schema.
         """
-        base = self.bases.open(store, reference)
+        base = self._open(store, reference)
         try:
             return Writer(
                 store,
@@ -77,3 +81,24 @@ class StateStore:
         except BaseException:
             base.close()
             raise
+
+    def _open(self, store: StoreId, reference: Reference) -> Base:
+        base = self.bases.open(store, reference)
+        try:
+            self._require_codec(store, base)
+        except BaseException:
+            base.close()
+            raise
+        return base
+
+    def _require_codec(self, store: StoreId, base: Base) -> None:
+        for what, wanted in self.codec.items():
+            found = base.codec.get(what, wanted)
+            # The classes that plain data may hold follow its name, and may become more.
+            if found != wanted and (what != "values" or found.split()[0] != wanted.split()[0]):
+                raise CodecMismatchError(
+                    f"{what} of store {store.store!r} of operator {store.operator_uid!r}, "
+                    f"partition {store.partition}, version {base.reference.version}, written as "
+                    f"{found!r} must be opened so, got {wanted!r}; open it as it was written, or "
+                    "begin a new store"
+                )

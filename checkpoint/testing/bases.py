@@ -64,6 +64,8 @@ def _require_base(
 ) -> None:
     what = f"of {reference}"
     require_equal(base.reference, reference, "reference of an open content")
+    codec = CODEC if reference.version else {}
+    require_equal(dict(base.codec), codec, f"codec {what}")
     require_equal(list(base.scan()), list(pairs), f"scan {what}")
     require_equal(list(base.scan_index()), list(index), f"scan_index {what}")
     require_equal(base.count(), len(pairs), f"count {what}")

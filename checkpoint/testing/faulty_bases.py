@@ -109,6 +109,11 @@ class FaultyBase:
         """The content that this is."""
         return self._inner.reference
 
+    @property
+    def codec(self) -> Mapping[str, str]:
+        """How keys and records are encoded."""
+        return self._inner.codec
+
     def get(self, key: bytes, /) -> bytes | None:
         """Return the record of *key*, None if there is none."""
         return self._call("get", lambda: self._inner.get(key))

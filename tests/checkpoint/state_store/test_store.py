@@ -6,6 +6,7 @@ import itertools
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from checkpoint.state_store import (
 )
 from checkpoint.state_store.base import Bases
 from checkpoint.state_store.memory import MemoryBases
-from checkpoint.state_store.protocol import WriterState
+from checkpoint.state_store.protocol import CodecMismatchError, WriterState
 from checkpoint.testing import FaultyBases, SimulatedCrash, check_bases, check_state_store
 from tests.dstreams.rdd.sample_keys import Colour, Point, User
 
@@ -69,6 +70,34 @@ def test_codec_is_recorded() -> None:
         reference = writer.commit().reference
     wanted = {"keys": "keys-1", "values": store.values.name, "schema": "(count, last seen)"}
     assert bases.open(ID, reference).codec == wanted
+
+
+@pytest.mark.parametrize(
+    ("opened_with", "fits"),
+    [
+        ({"values": DataValues()}, True),
+        ({"values": DataValues(allow=(User,))}, True),
+        ({"values": PickleValues()}, False),
+        ({"schema": "(count, last seen)"}, False),
+    ],
+    ids=str,
+)
+def test_codec_must_fit(opened_with: dict[str, Any], fits: bool) -> None:
+    """A store is opened as it was written, but for more classes; the message says how it was."""
+    bases = FaultyBases(MemoryBases(), 0)
+    with StateStore(bases, schema="count").writer(ID, EMPTY) as writer:
+        reference = writer.commit().reference
+    store = StateStore(bases, **{"schema": "count", **opened_with})
+    for open_ in (store.reader, store.writer):
+        if fits:
+            with open_(ID, reference):
+                pass
+        else:
+            with pytest.raises(CodecMismatchError, match="written as '.*' must be opened so, got"):
+                open_(ID, reference)
+    with store.writer(ID, EMPTY) as writer:
+        writer.commit()
+    assert bases.opened == 0
 
 
 def test_store_can_be_sent_to_tasks(tmp_path: Path) -> None:

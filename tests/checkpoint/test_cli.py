@@ -1,0 +1,206 @@
+"""The command shows what commit records name, reads keys, and says what is wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoint import CommitLog, CommitRecord, open_files
+from checkpoint.cli import main
+from checkpoint.state_store import (
+    EMPTY,
+    DataValues,
+    LmdbBases,
+    PickleValues,
+    Reference,
+    StateStore,
+    StoreId,
+    ValueCodec,
+)
+from checkpoint.state_store.commits import stored_partition
+from checkpoint.stored_state import StoreCommit, StoredPartition
+
+PARTITIONS = 2
+
+
+class Stream:
+    """A stream that commits batches of two stores."""
+
+    def __init__(self, root: Path, values: ValueCodec) -> None:
+        (root / "local").mkdir(parents=True, mode=0o700)
+        self.files = open_files(str(root / "files"))
+        self.store = StateStore(LmdbBases(self.files, str(root / "local")), values)
+        self.references = dict.fromkeys(range(PARTITIONS), EMPTY)
+
+    def batch(self, number: int, changes: dict[Any, Any]) -> None:
+        """Commit a batch; a key with value None is removed."""
+        partitions: list[StoredPartition] = []
+        for partition, reference in self.references.items():
+            store_id = StoreId("stream-1", "counts", "default", partition, PARTITIONS)
+            with self.store.writer(store_id, reference) as writer:
+                for key, value in changes.items():
+                    if len(repr(key)) % PARTITIONS != partition:
+                        continue
+                    if value is None:
+                        writer.remove(key)
+                    else:
+                        writer.put(key, value, timeout_ms=9 if value == "late" else None)
+                committed = writer.commit()
+            self.references[partition] = committed.reference
+            partitions.append(stored_partition(committed))
+        stores = (
+            StoreCommit("counts", "default", "stable-hash-1", tuple(partitions)),
+            StoreCommit("other", "default", "stable-hash-1", ()),
+        )
+        record = CommitRecord("stream-1", number, 1000 * (number + 1), 1, {}, {}, stores)
+        CommitLog(self.files).commit(record)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    stream = Stream(tmp_path, DataValues())
+    stream.batch(0, {"a": 1, "bb": (1, [2])})
+    stream.batch(1, {"a": 2, ("u", 1): "late", 17: "n"})
+    stream.batch(2, {"bb": None})
+    return str(tmp_path / "files")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    status = main(["state", *arguments])
+    shown = capsys.readouterr()
+    assert (status, shown.err) == (0, "")
+    return shown.out.splitlines()
+
+
+def test_stores(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without more words, the stores of the last batch are listed, or those of another."""
+    assert run(capsys, url) == [
+        "stream stream-1, batch 2 at 3000 ms",
+        "operator counts, store default: 2 partitions, version 3, 3 keys",
+        "operator other, store default: 0 partitions, version , 0 keys",
+    ]
+    assert run(capsys, url, "--at", "1000")[1].endswith("version 1, 2 keys")
+
+
+def test_versions(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each committed version of each partition has a line."""
+    lines = [line.split() for line in run(capsys, url, "versions", "--operator", "counts")[1:]]
+    assert [(int(t), int(p), int(v), int(keys)) for t, p, v, _, keys, _ in lines] == [
+        (1000, 0, 1, 1), (1000, 1, 1, 1), (2000, 0, 2, 2), (2000, 1, 2, 2), (3000, 0, 3, 1),
+        (3000, 1, 3, 2),
+    ]  # fmt: skip
+    assert len(run(capsys, url, "versions", "--partition", "0")) == 4 - 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["a"], "2  [partition 1, version 3]"),
+        (["'a'"], "2  [partition 1, version 3]"),
+        (["a", "--at", "1000"], "1  [partition 1, version 1]"),
+        (["bb", "--at", "2000"], "(1, [2])  [partition 0, version 2]"),
+        (["('u', 1)"], "'late'  (timeout 9 ms)  [partition 0, version 3]"),
+        (["17"], "'n'  [partition 0, version 3]"),
+    ],
+    ids=str,
+)
+def test_get(
+    url: str, capsys: pytest.CaptureFixture[str], arguments: list[str], shown: str
+) -> None:
+    """A key is read from whichever partition has it, after any batch."""
+    assert (
+        run(capsys, url, "get", *arguments, "--operator", "counts")[0].split("  [")[0]
+        == (shown.split("  [", maxsplit=1)[0])
+    )
+
+
+def test_items_and_count(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Keys with their values, and how many there are."""
+    options = ("--operator", "counts")
+    assert sorted(run(capsys, url, "items", *options)) == ["'a': 2", "('u', 1): 'late'", "17: 'n'"]
+    assert len(run(capsys, url, "items", *options, "--limit", "2")) == 2
+    assert run(capsys, url, "count", *options) == ["3"]
+    parts = [run(capsys, url, "count", *options, "--partition", p)[0] for p in "01"]
+    assert sum(map(int, parts)) == 3
+
+
+def test_changes(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Changes of the last batch, of another, or since another."""
+
+    def marks(*options: str) -> list[str]:
+        lines = run(capsys, url, "changes", "--operator", "counts", *options)
+        return sorted(line.split("  [")[0] for line in lines)
+
+    assert marks() == ["- 'bb'"]
+    assert marks("--at", "1000") == ["+ 'a'", "+ 'bb'"]
+    assert marks("--since", "1000") == ["+ 'a'", "+ ('u', 1)", "+ 17", "- 'bb'"]
+    assert marks("--since", "1000", "--at", "1000") == []
+    assert len(marks("--since", "1000", "--limit", "1")) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["get", "nobody", "--operator", "counts"], "key 'nobody' of type str is not in the store"),
+        (["get", "--operator", "counts"], "get needs a key"),
+        (["get", "a"], "2 stores are meant; choose one of: --operator counts --store default"),
+        (["get", "a", "--operator", "x"], "0 stores are meant"),
+        (["count", "--operator", "counts", "--partition", "2"], "partition 2 must be 0 to 1"),
+        (["stores", "--at", "1500"], "no batch at 1500 ms is committed; the last ones are at 1000"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_not_there(
+    url: str, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+) -> None:
+    """What cannot be shown is said with what could be."""
+    assert main(["state", url, *arguments]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A place that is no checkpoint is not made one."""
+    missing = tmp_path / "missing"
+    assert main(["state", str(missing)]) == 2
+    assert "is no directory" in capsys.readouterr().err
+    assert not missing.exists()
+    assert main(["state", str(tmp_path)]) == 2
+    assert "holds no commit record" in capsys.readouterr().err
+
+
+def test_damaged_file(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A damaged changelog is refused by name."""
+    for path in Path(url).rglob("*"):
+        if path.is_file() and "commits" not in path.parts:
+            path.write_bytes(path.read_bytes()[:-1])
+    assert main(["state", url, "items", "--operator", "counts"]) == 1
+    assert "expected" in capsys.readouterr().err
+
+
+def test_pickles_are_not_read_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Values that could run code are read only by who says so."""
+    Stream(tmp_path, PickleValues()).batch(0, {"a": Reference(1, "0" * 16)})
+    arguments = ["state", str(tmp_path / "files"), "get", "a", "--operator", "counts"]
+    assert main(arguments) == 2
+    assert "add --trust-pickle if you trust" in capsys.readouterr().err
+    assert main([*arguments, "--trust-pickle"]) == 0
+    assert "Reference(version=1" in capsys.readouterr().out
+
+
+def test_as_a_program(url: str) -> None:
+    """``python -m checkpoint`` is the command; nothing is left behind, nothing is changed."""
+    before = sorted(os.listdir(url))
+    done = subprocess.run(
+        [sys.executable, "-m", "checkpoint", "state", url],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.stdout.splitlines()[0] == "stream stream-1, batch 2 at 3000 ms"
+    assert sorted(os.listdir(url)) == before
