@@ -93,7 +93,7 @@ def test_codec_must_fit(opened_with: dict[str, Any], fits: bool) -> None:
             with open_(ID, reference):
                 pass
         else:
-            with pytest.raises(CodecMismatchError, match="written as '.*' must be opened so, got"):
+            with pytest.raises(CodecMismatchError, match=r"written as '.*' must be opened so, got"):
                 open_(ID, reference)
     with store.writer(ID, EMPTY) as writer:
         writer.commit()
