@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import re
 import shutil
@@ -40,6 +41,7 @@ _LONGEST_WAIT_S = 0.05
 _own_boot_id = new_suffix()
 
 
+@functools.cache
 def boot_id() -> str:
     """Return a name for the time since the kernel of this host was started.
 

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import lmdb
 
-from checkpoint.json_fields import dump_json, int_field, load_json, object_field, text_field
+from checkpoint.json_fields import (
+    dump_json,
+    int_field,
+    list_field,
+    load_json,
+    object_field,
+    text_field,
+)
 from checkpoint.state_store.environments import DamagedCopyError, Environment
 from checkpoint.state_store.reference import EMPTY, Reference, StoreId
 
@@ -53,7 +61,14 @@ def write_progress(
     environment: Environment, txn: lmdb.Transaction[bytes], progress: Progress
 ) -> None:
     """Say in *txn* where the copy stands."""
-    data = dataclasses.asdict(progress)
+    data: dict[str, object] = {
+        "reference": [progress.reference.version, progress.reference.uid],
+        "codec": dict(progress.codec),
+        "snapshot": [progress.snapshot.version, progress.snapshot.uid],
+        "snapshot_bytes": progress.snapshot_bytes,
+        "changelogs": progress.changelogs,
+        "changelog_bytes": progress.changelog_bytes,
+    }
     txn.put(_SELF, dump_json(data), db=environment.meta)
 
 
@@ -63,18 +78,8 @@ def read_progress(environment: Environment, txn: lmdb.Transaction[bytes]) -> Pro
     Raises:
         DamagedCopyError: it does not say.
     """
-    value = txn.get(_SELF, db=environment.meta)
     try:
-        data = load_json(value or b"nothing")
-        codec = object_field(data, "codec")
-        return Progress(
-            _reference(object_field(data, "reference")),
-            {name: text_field(codec, name) for name in codec},
-            _reference(object_field(data, "snapshot")),
-            int_field(data, "snapshot_bytes"),
-            int_field(data, "changelogs"),
-            int_field(data, "changelog_bytes"),
-        )
+        return _parse(txn.get(_SELF, db=environment.meta) or b"nothing")
     except ValueError as error:
         raise DamagedCopyError(f"{environment.path} does not say what it holds: {error}") from error
 
@@ -90,9 +95,25 @@ def require_store(environment: Environment, txn: lmdb.Transaction[bytes], store:
         raise DamagedCopyError(f"{environment.path} is not the copy of {store}")
 
 
+@functools.lru_cache(maxsize=256)  # an open reads the same bytes several times
+def _parse(value: bytes) -> Progress:
+    data = load_json(value)
+    codec = object_field(data, "codec")
+    return Progress(
+        _reference(list_field(data, "reference")),
+        {name: text_field(codec, name) for name in codec},
+        _reference(list_field(data, "snapshot")),
+        int_field(data, "snapshot_bytes"),
+        int_field(data, "changelogs"),
+        int_field(data, "changelog_bytes"),
+    )
+
+
+@functools.lru_cache(maxsize=256)
 def _store_json(store: StoreId) -> bytes:
     return dump_json({"layout": LOCAL_LAYOUT, **dataclasses.asdict(store)})
 
 
-def _reference(data: Mapping[str, object]) -> Reference:
-    return Reference(int_field(data, "version"), text_field(data, "uid"))
+def _reference(fields: list[object]) -> Reference:
+    by_name = dict(zip(("version", "uid"), fields, strict=True))
+    return Reference(int_field(by_name, "version"), text_field(by_name, "uid"))
