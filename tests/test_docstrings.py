@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
+from checkpoint import open_files
+from checkpoint.state_store import LmdbBases, StateStore, StoreId
 from dstreams import DStream, StreamingContext, StreamingContextState
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.partitioner import StablePartitioner
@@ -71,8 +73,9 @@ def run_on(spark: SparkContext) -> Callable[..., list[Any]]:
 
 
 @pytest.fixture
-def names(sc: SparkContext) -> dict[str, Any]:
+def names(sc: SparkContext, tmp_path: Path) -> dict[str, Any]:
     """What the examples take for granted."""
+    bases = LmdbBases(open_files(str(tmp_path / "files")), str(tmp_path / "local"))
     partitioner, both = StablePartitioner(2), Reduction(add, "sum")
     monday = reduce_pairs(sc.parallelize([("a", 1), ("b", 2)]), both, partitioner)
     tuesday = reduce_pairs(sc.parallelize([("b", 7)]), both, partitioner)
@@ -86,6 +89,8 @@ def names(sc: SparkContext) -> dict[str, Any]:
         "tuesday": tuesday,
         "pairs_of_blocks": pairs_of_blocks,
         "Side": Side,
+        "store": StateStore(bases),
+        "store_id": StoreId("examples", "counts-0", "default", 0, 2),
     }
 
 

@@ -5,24 +5,31 @@ from __future__ import annotations
 from checkpoint.state_store.base import Bases, CommittedChanges
 from checkpoint.state_store.commits import stored_partition
 from checkpoint.state_store.lmdb_bases import LmdbBases
+from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
 from checkpoint.state_store.protocol import StateReader, StateStoreUseError, StateWriter
-from checkpoint.state_store.reference import EMPTY, Reference, StoreId
+from checkpoint.state_store.reference import EMPTY, STORE_PREFIX, Reference, StoreId
+from checkpoint.state_store.retention import apply_store_retention, plan_store_retention
 from checkpoint.state_store.store import StateStore
 from checkpoint.state_store.values import DataValues, PickleValues, ValueCodec
 
 __all__ = [
     "EMPTY",
+    "STORE_PREFIX",
     "Bases",
     "CommittedChanges",
     "DataValues",
     "LmdbBases",
     "PickleValues",
     "Reference",
+    "SnapshotRule",
     "StateReader",
     "StateStore",
     "StateStoreUseError",
     "StateWriter",
     "StoreId",
     "ValueCodec",
+    "apply_store_retention",
+    "plan_store_retention",
+    "snapshot_if_due",
     "stored_partition",
 ]

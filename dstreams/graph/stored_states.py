@@ -9,7 +9,14 @@ from typing import Any
 from pyspark import RDD, SparkContext
 from pyspark.rdd import PipelinedRDD
 
-from checkpoint.state_store import Reference, StateStore, StoreId
+from checkpoint.state_store import (
+    LmdbBases,
+    Reference,
+    SnapshotRule,
+    StateStore,
+    StoreId,
+    snapshot_if_due,
+)
 from dstreams.graph.node import Node
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.slots import slots
@@ -98,12 +105,52 @@ class StoredStates:
         """Return the newest version of each stream that has one, in a fixed order."""
         return {node: made[max(made)].version for node, made in self._made.items() if made}
 
+    def take_snapshots(self, rule: SnapshotRule | None = None) -> int:
+        """Write a snapshot of each partition of which the newest version is due for one.
+
+        One job for each stream, on the hosts that have the stores warm; for between two batches.
+
+        Args:
+            rule: when a snapshot is due, None for the usual.
+
+        Returns:
+            How many were written.
+        """
+        bases = self.store.bases
+        if not isinstance(bases, LmdbBases):
+            return 0
+        written = 0
+        for made in self._made.values():
+            newest = made[max(made)]
+            references = newest.version.references
+            task = _TakeSnapshot(bases, newest.version.store_id, references, rule)
+            written += sum(PipelinedRDD(newest.rdd.handles, task).collect())
+        return written
+
     def forget(self, node: Node, upto_ms: int) -> None:
         """Give up the rows of batches up to *upto_ms*, the newest version excepted."""
         made = self._made.get(node, {})
         for time_ms in sorted(made)[:-1]:
             if time_ms <= upto_ms:
                 made.pop(time_ms).rdd.unpersist()
+
+
+@dataclass(frozen=True)
+class _TakeSnapshot:
+    """Task: a snapshot of the store of a partition, if it is time; yields how many it wrote."""
+
+    bases: LmdbBases
+    store_id: StoreId
+    references: tuple[Reference, ...]
+    rule: SnapshotRule | None
+
+    def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[int]:
+        settle_worker()
+        for _ in frames:  # a worker whose input is left unread is not used again
+            pass
+        store_id = replace(self.store_id, partition=split)
+        size_bytes = snapshot_if_due(self.bases, store_id, self.references[split], self.rule)
+        yield int(size_bytes is not None)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,12 @@ from checkpoint import (
     plan_retention,
     state_files_of,
 )
-from checkpoint.state_store import stored_partition
+from checkpoint.state_store import (
+    STORE_PREFIX,
+    apply_store_retention,
+    plan_store_retention,
+    stored_partition,
+)
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.rdd.durable import WrittenRdd, read_rdd, write_rdd
@@ -112,4 +117,10 @@ class StateDurability:
         """Delete records and files that no batch from *oldest_needed_ms* on can need."""
         log = CommitLog(self.files)
         records = [log.read(time_ms) for time_ms in log.times()]
-        apply_retention(log, plan_retention(records, oldest_needed_ms), _EPOCH)
+        if not self.plan.stored():
+            apply_retention(log, plan_retention(records, oldest_needed_ms), _EPOCH)
+            return
+        names = self.files.list(STORE_PREFIX)
+        plan = plan_store_retention(records, names, oldest_needed_ms, _EPOCH)
+        for name in apply_store_retention(log, plan, _EPOCH):
+            logger.warning("%s could not be deleted; it is tried again later", name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 from pyspark import RDD
@@ -46,6 +47,9 @@ logger = logging.getLogger(__name__)
 _LONGEST_LINEAGE = 10
 """Batches of state that one job may make up for: each takes a Python worker for each of its tasks,
 all at the same time, because a state RDD is computed inside the one that is built on it."""
+
+_MAINTENANCE_BATCHES = 10
+"""How often stored state is looked after: snapshots that are due, files that nobody needs."""
 
 
 class Engine:
@@ -235,7 +239,10 @@ class Engine:
             reader.release(batch.time_ms - kept_ms)
             if isinstance(reader, DurableReader):
                 reader.retire(min(batch.time_ms - kept_ms, self._durable_upto_ms(batch.time_ms)))
-        if self._durability is not None and batch.time_ms in self._last_cut():
+        is_turn = bool(self.plan.stored()) and (batch.batch_id + 1) % _MAINTENANCE_BATCHES == 0
+        if is_turn:
+            self.history.stored().take_snapshots()
+        if self._durability is not None and (is_turn or batch.time_ms in self._last_cut()):
             oldest_ms = self._oldest_needed_ms(batch.time_ms)
             self._durability.retire(oldest_ms)
             for node, time_ms in self._uncommitted:
@@ -258,12 +265,16 @@ class Engine:
         return {times[-1] for times in self._cut.values()}
 
     def _oldest_needed_ms(self, time_ms: int) -> int:
-        """Time of the oldest copy that an RDD which is remembered may still have to read."""
+        """Time of the oldest state that an RDD which is remembered may still have to read."""
+        stored = (
+            time_ms - self.plan.nodes[node].remember_ms - node.slide_ms
+            for node in self.plan.stored()
+        )
         for node, times in self._cut.items():
             since = time_ms - self.plan.nodes[node].remember_ms
             first = max((time for time in times if time <= since), default=times[0])
             self._cut[node] = [time for time in times if time >= first]
-        return min(times[0] for times in self._cut.values())
+        return min(chain(stored, (times[0] for times in self._cut.values())))
 
     def now_ms(self) -> int:
         """The clock."""

@@ -219,6 +219,42 @@ def test_the_record_names_what_counts(sc: SparkContext, tmp_path: Path) -> None:
         assert all((run / part.file).is_file() for part in store.partitions)
 
 
+def test_old_files_are_deleted(sc: SparkContext, tmp_path: Path) -> None:
+    """After snapshots, changelogs and records from before them go; the state stays whole."""
+    batches = 45
+    with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
+        stream = driver.input([letters("abcdef")] * batches)
+        counts = driver.output(stream.mapWithState(StateSpec.function(count)))
+        driver.run(batches)
+        (run,) = tmp_path.glob("stream-*")
+        times = CommitLog(open_files(str(run))).times()
+    assert dict(counts[-1] or []) == dict.fromkeys("abcdef", batches)
+    assert len(list(run.rglob("*.snapshot"))) >= 2
+    assert len(times) < batches
+    assert len(list(run.rglob("*.changes"))) < 2 * batches
+
+
+def test_both_kinds_of_state(sc: SparkContext, tmp_path: Path) -> None:
+    """One record holds the state of both; nothing that one of them needs is deleted."""
+
+    def total(values: list[int], state: int | None) -> int:
+        return sum(values) + (state or 0)
+
+    batches = 25
+    with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
+        stream = driver.input([letters("ab")] * batches)
+        counts = driver.output(stream.mapWithState(StateSpec.function(count)))
+        totals = driver.output(stream.updateStateByKey(total))
+        driver.run(batches)
+        (run,) = tmp_path.glob("stream-*")
+        record = CommitLog(open_files(str(run))).read(20_000)
+    assert dict(counts[-1] or []) == dict(totals[-1] or []) == {"a": batches, "b": batches}
+    assert (list(record.operators), len(record.stores)) == (["updateStateByKey-0"], 1)
+    named = [ref.name for ref in record.operators["updateStateByKey-0"].files]
+    named += [part.file for part in record.stores[0].partitions]
+    assert all((run / name).is_file() for name in named)
+
+
 @dataclass(frozen=True)
 class Seen:
     times: int
