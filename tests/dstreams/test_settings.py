@@ -69,6 +69,8 @@ def test_foreign_keys_are_ignored() -> None:
         ("spark.streaming.backpressure.pid.minRate", "10", "pid_minimum", 10.0),
         ("spark.dstreams.maxQueuedEvents", "7", "max_queued_events", 7),
         ("spark.dstreams.extraListeners", "a.B, c.D,", "extra_listeners", ("a.B", "c.D")),
+        ("spark.dstreams.state.values", "pickle", "state_values", "pickle"),
+        ("spark.dstreams.state.localDirectory", "/fast", "state_local_directory", "/fast"),
         ("spark.dstreams.socket.maxLineBytes", "1024", "socket_max_line_bytes", 1024),
         ("spark.dstreams.socket.maxBufferBytes", "4096", "socket_max_buffer_bytes", 4096),
     ],
