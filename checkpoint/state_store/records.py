@@ -90,8 +90,8 @@ def split_record(record: bytes) -> tuple[bytes, Extras]:
 
 def _split(record: bytes) -> tuple[bytes, Extras]:
     flags, end = record[-1], len(record) - 1
-    if flags & ~_KNOWN:
-        raise struct.error(f"flags {flags:#x}, of which {_KNOWN:#x} are known")
+    if not flags or flags & ~_KNOWN:
+        raise struct.error(f"it ends with flags {flags:#x}")
     timeout_ms = indexed_ms = whole = original = None
     if flags & _TIMEOUT:
         end -= _TIMES.size
@@ -107,6 +107,8 @@ def _split(record: bytes) -> tuple[bytes, Extras]:
     if flags & _WHOLE:
         whole = record[_at(end - lengths[-1]) : end]
         end -= lengths[-1]
+    if record[end - 1] != PLAIN_END:
+        raise struct.error(f"no value ends after {end} bytes")
     return record[:end], Extras(timeout_ms, indexed_ms, whole, original)
 
 

@@ -1,0 +1,62 @@
+"""Records keep what belongs to a key behind its value, and damage is noticed."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoint.state_store.records import (
+    NO_EXTRAS,
+    DamagedRecordError,
+    Extras,
+    extras_of,
+    split_record,
+    with_extras,
+)
+
+times = st.integers(0, 2**63 - 1)
+parts = st.none() | st.binary(max_size=5)
+all_extras = st.one_of(
+    st.builds(Extras, st.none(), st.none(), parts, parts),
+    st.builds(Extras, times, times, parts, parts),
+)
+values = st.one_of(st.none(), st.text(max_size=4), st.lists(st.integers(), max_size=3))
+
+
+@given(values, all_extras)
+def test_round_trip(value: object, extras: Extras) -> None:
+    """Value and extras come back, and unpickling does not see the extras."""
+    encoded = pickle.dumps(value, 5)
+    record = with_extras(encoded, extras)
+    assert split_record(record) == (encoded, extras)
+    assert extras_of(record) == extras
+    assert pickle.loads(record) == value
+    assert (record == encoded) == (extras == NO_EXTRAS)
+
+
+def test_time_without_entry_is_no_time() -> None:
+    """A timeout and its place in the index are there together or not at all."""
+    assert extras_of(with_extras(b".", Extras(timeout_ms=5))) == NO_EXTRAS
+
+
+@given(st.binary(max_size=30))
+def test_any_bytes(record: bytes) -> None:
+    """Any bytes are a record, which writing makes again, or the documented error."""
+    try:
+        value, extras = split_record(record)
+    except DamagedRecordError:
+        return
+    assert with_extras(value, extras) == record
+
+
+@pytest.mark.parametrize(
+    "record",
+    [b"", b"\0", b".\0", b"\x01", b".\x07", b"N.\x40", b"N.\xff\xff\xff\xff\x02", b"N\0\0\0\0\x02"],
+)
+def test_damage(record: bytes) -> None:
+    """Extras that are longer than the record, or unknown, are an error that says so."""
+    with pytest.raises(DamagedRecordError, match="bytes is damaged"):
+        split_record(record)

@@ -1,0 +1,184 @@
+"""The checks of stores and contents find what they are made to find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from checkpoint.state_store import EMPTY, CommittedChanges, Reference, StateStore, StoreId
+from checkpoint.state_store.base import Changes
+from checkpoint.state_store.life import Life
+from checkpoint.state_store.memory import MemoryBase, MemoryBases
+from checkpoint.state_store.reader import Reader
+from checkpoint.state_store.writer import Writer
+from checkpoint.testing import check_bases, check_state_store
+
+ID = StoreId("stream-1", "counts", "default", 0, 1)
+
+
+class UnsortedBase(MemoryBase):
+    """Scans in the order in which keys came."""
+
+    def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        found = self._content.records.items()
+        return iter([p for p in found if start <= p[0] and (stop is None or p[0] < stop)][::-1])
+
+
+class InclusiveBase(MemoryBase):
+    """Takes the stop of a scan for its last key."""
+
+    def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        return super().scan(start, None if stop is None else stop + b"\0")
+
+
+class Unsorted(MemoryBases):
+    def open(self, store: StoreId, reference: Reference) -> MemoryBase:
+        return UnsortedBase(reference, self._content(store, reference))
+
+
+class Inclusive(MemoryBases):
+    def open(self, store: StoreId, reference: Reference) -> MemoryBase:
+        return InclusiveBase(reference, self._content(store, reference))
+
+
+class OneUid(MemoryBases):
+    """Names every attempt on a version the same."""
+
+    def commit(
+        self, store: StoreId, base: Reference, changes: Iterable[Changes], codec: Mapping[str, str]
+    ) -> CommittedChanges:
+        self._attempts = 0
+        return super().commit(store, base, changes, codec)
+
+
+class OneStore(MemoryBases):
+    """Holds all partitions in one."""
+
+    def _content(self, store: StoreId, reference: Reference) -> Any:
+        found = [c for (_, known), c in self._contents.items() if known == reference]
+        return found[0] if found else super()._content(store, reference)
+
+
+class KeepsRemoved(MemoryBases):
+    """Forgets to remove."""
+
+    def commit(
+        self, store: StoreId, base: Reference, changes: Iterable[Changes], codec: Mapping[str, str]
+    ) -> CommittedChanges:
+        count = len(self._content(store, base).records)
+        kept = []
+        for part in changes:
+            count += len(part.puts)
+            kept.append(Changes(part.puts, [], part.index_puts, part.index_removes, count))
+        return super().commit(store, base, kept, codec)
+
+
+@pytest.mark.parametrize("make_bases", [Unsorted, Inclusive, OneUid, OneStore, KeepsRemoved])
+def test_contents_that_break_a_promise(make_bases: Callable[[], MemoryBases]) -> None:
+    """Contents that do one thing wrong are found out."""
+    with pytest.raises((AssertionError, ValueError)):
+        check_bases(make_bases)
+
+
+class Immortal(Life):
+    """Never comes to its end."""
+
+    def finish(self, end: str) -> None:
+        self.end = end
+
+
+def forgets_index(writer: Writer) -> None:
+    writer._move = lambda raw, from_ms, to_ms: None  # type: ignore[method-assign]
+
+
+def counts_puts(writer: Writer) -> None:
+    writer._below = lambda raw: None
+
+
+def shares_values(writer: Writer) -> None:
+    kept: dict[Any, Any] = {}
+    put, get = writer.put, writer.get
+
+    def keep(key: Any, value: Any, timeout_ms: int | None = None) -> None:
+        put(key, value, timeout_ms)
+        if isinstance(value, list):
+            kept[key] = value
+
+    writer.put = keep  # type: ignore[method-assign]
+    writer.get = lambda key: kept.get(key, get(key))  # type: ignore[method-assign]
+
+
+def lives_on(writer: Writer) -> None:
+    writer._life = Immortal("writer", ID, EMPTY)
+
+
+def scans_what_is_now(writer: Writer) -> None:
+    scan = writer._scan
+    writer._scan = lambda wanted: (  # type: ignore[method-assign]
+        (key, value) for key, value in scan(wanted) if writer.get(key) is not None
+    )
+
+
+def forgets_removes(writer: Writer) -> None:
+    writer._remove = lambda raw, before: None  # type: ignore[method-assign]
+
+
+def fires_late(writer: Writer) -> None:
+    due = writer._due
+    writer._due = lambda until_ms: due(until_ms - 1)  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        forgets_index, counts_puts, shares_values, lives_on, scans_what_is_now, forgets_removes,
+        fires_late,
+    ],
+)  # fmt: skip
+def test_stores_that_break_a_promise(spoil: Callable[[Writer], None]) -> None:
+    """Stores that do one thing wrong are found out."""
+
+    class Spoilt(StateStore):
+        def writer(self, store: StoreId, reference: Reference) -> Writer:
+            writer = super().writer(store, reference)
+            spoil(writer)
+            return writer
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - some trip over themselves
+        check_state_store(lambda: Spoilt(MemoryBases()))
+    assert isinstance(caught.value, (AssertionError, ValueError))
+
+
+class Everything(StateStore):
+    """Reads one key too few."""
+
+    def reader(self, store: StoreId, reference: Reference) -> Reader:
+        reader = super().reader(store, reference)
+        items = reader.items
+        reader.items = lambda: iter(list(items())[1:])  # type: ignore[method-assign]
+        return reader
+
+
+def test_reader_that_breaks_a_promise() -> None:
+    """Readers are checked as well."""
+    with pytest.raises(AssertionError, match="number of items of a reader"):
+        check_state_store(lambda: Everything(MemoryBases()))
+
+
+def test_memory_forgets_only_what_it_is_told() -> None:
+    """The model keeps every content until it is told to forget it, and says what it has."""
+    bases = MemoryBases()
+    store = StateStore(bases)
+    with store.writer(ID, EMPTY) as writer:
+        first = writer.commit().reference
+    with store.writer(ID, first) as writer:
+        second = writer.commit().reference
+    assert bases.references(ID) == [first, second]
+    bases.forget(ID, first)
+    with pytest.raises(Exception, match=r"does not hold version 1 .* one of the versions \[2\]"):
+        bases.open(ID, first)
+    refused: Sequence[Any] = [Changes([], [], [], [], 5)]
+    with pytest.raises(ValueError, match="changes of 5 keys make a store of 0 keys"):
+        bases.commit(ID, EMPTY, refused, {})
