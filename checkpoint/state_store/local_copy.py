@@ -162,6 +162,11 @@ class LmdbBase:
             self._environment.end(self._txn)
             release(self._environment)
 
+    def __del__(self) -> None:
+        # Of a task that failed: what it had open would keep its pages for as long as this process.
+        with contextlib.suppress(Exception):
+            self.close()
+
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
         try:
@@ -279,6 +284,31 @@ class LocalCopy:
                 "that file system, and at who deletes files there"
             )
         return base
+
+    def progress(self) -> Progress | None:
+        """Return where the copy stands now, None if there is none that can be read.
+
+        Raises:
+            StorageRefusedError: the local file system did not work.
+        """
+        if self.directory.current() is None:
+            return None
+        with self.directory.locked(self._settings.lock_timeout_ms):
+            generation = self.directory.current()
+            if generation is None:
+                return None
+            try:
+                environment = acquire(self.directory, generation, self._settings.max_open)
+            except DamagedCopyError:
+                return None
+            txn = None
+            try:
+                txn = environment.begin()
+                return self._progress(environment, txn)
+            except (DamagedCopyError, MapBusyError, lmdb.Error):
+                return None
+            finally:
+                _give_back(environment, txn)
 
     def note_snapshot(self, held: Progress, snapshot_bytes: int) -> None:
         """Remember that there is a snapshot of what the copy held; if that fails, it is forgotten.

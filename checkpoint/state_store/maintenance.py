@@ -61,7 +61,8 @@ def snapshot_if_due(
     batches change meanwhile.
 
     Returns:
-        None if it was not time, or there is one already.
+        None if it was not time, there is one already, or the local copy has gone on to a later
+        content: it is not taken back for a snapshot.
 
     Raises:
         CheckpointError: the content cannot be opened, or the snapshot not be written; nothing is
@@ -69,7 +70,11 @@ def snapshot_if_due(
     """
     if reference == EMPTY:
         return None
-    with contextlib.closing(bases.local_copy(store).open(reference)) as base:
+    copy = bases.local_copy(store)
+    held = copy.progress()
+    if held is not None and held.reference.version > reference.version:
+        return None
+    with contextlib.closing(copy.open(reference)) as base:
         if not (rule or SnapshotRule()).is_due(base.progress):
             return None
         return take_snapshot(bases, store, base)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import shutil
@@ -305,6 +306,20 @@ def test_a_closed_content_says_so(bases: LmdbBases) -> None:
         with pytest.raises(ValueError, match="was closed"):
             read()
     require_open(bases, STORE, reference)
+
+
+def test_a_content_that_nobody_closed_is_given_back(bases: LmdbBases) -> None:
+    """A task that failed forgets it; its pages are free again."""
+    reference = commit_up_to(bases, STORE, 1)[1]
+    base = bases.open(STORE, reference)
+    entries = base.scan()
+    next(entries)
+    environment = base._environment  # type: ignore[attr-defined]
+    assert environment.users == 1
+    del base, entries
+    gc.collect()
+    assert environment.users == 0
+    assert environment.reading == set()
 
 
 def test_everything_is_private(tmp_path: Path) -> None:

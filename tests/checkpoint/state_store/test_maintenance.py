@@ -101,6 +101,19 @@ def test_a_snapshot_of_a_content_that_is_open_while_batches_go_on(bases: LmdbBas
         assert (base.progress.changelogs, base.progress.snapshot_bytes) == (3, 1234)
 
 
+def test_the_copy_is_not_taken_back_for_a_snapshot(bases: LmdbBases) -> None:
+    """Batches have gone on; the snapshot is of a later content, or not now."""
+    references = commit_up_to(bases, STORE, 4)
+    require_open(bases, STORE, references[4])
+    generation = bases.local_copy(STORE).directory.current()
+    assert snapshot_if_due(bases, STORE, references[3], ALWAYS) is None
+    assert snapshot_if_due(bases, STORE, references[4], ALWAYS) is not None
+    assert bases.local_copy(STORE).directory.current() == generation
+    progress = bases.local_copy(STORE).progress()
+    assert progress is not None
+    assert progress.snapshot == references[4]
+
+
 @pytest.mark.parametrize(
     ("used", "live", "due"), [(100, 1, False), (100 << 20, 30 << 20, False), (100 << 20, 1, True)]
 )
