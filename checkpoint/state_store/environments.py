@@ -337,6 +337,8 @@ def _open_lmdb(path: str, map_bytes: int, is_mapped: bool, create: bool) -> lmdb
 
 
 def _can_reserve(path: str, map_bytes: int) -> bool:
+    if not hasattr(os, "posix_fallocate"):  # macOS
+        return False
     try:
         reserve(path, map_bytes)
     except StorageRefusedError as error:

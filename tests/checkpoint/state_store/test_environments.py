@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -162,7 +163,9 @@ def test_few_environments_are_kept_open(bases: LmdbBases) -> None:
 
 def in_child(work: object) -> int:
     """Run *work* in a fork of this process, and return its exit code."""
-    pid = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # other tests may have left threads
+        pid = os.fork()
     if pid == 0:
         try:
             work()  # type: ignore[operator]
@@ -196,16 +199,15 @@ def test_without_address_space_the_error_says_so(bases: LmdbBases) -> None:
     """A limit on the memory of workers counts maps; the state is intact, and opens without it."""
     reference = many(bases, EMPTY, 0, 0)
     wide = LmdbBases(
-        bases.files, bases.local_directory, settings=LocalSettings(first_map_bytes=1 << 31)
-    )
-    wide = LmdbBases(
-        wide.files,
-        f"{wide.local_directory}-wide",
+        bases.files,
+        f"{bases.local_directory}-wide",
         settings=LocalSettings(writes_through_map=False, first_map_bytes=1 << 36),
     )
 
     def child() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+        used_pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit_bytes = used_pages * resource.getpagesize() + (1 << 30)
+        resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
         with pytest.raises(StorageRefusedError, match="the state itself is intact"):
             wide.open(STORE, reference)
         require_count(bases, reference, 1000)
