@@ -55,6 +55,16 @@ def decode_key(whole: bytes) -> Any:
         raise UndecodableKeyError(f"no key has the encoding {whole[:80]!r}: {error}") from error
 
 
+def decode_keys(wholes: list[bytes]) -> list[Any]:
+    """Return :func:`decode_key` of each, for many at once and the commonest kind faster."""
+    if {whole[:1] for whole in wholes} == {b"s"}:
+        try:
+            return [whole[1:].decode() for whole in wholes]
+        except UnicodeDecodeError:
+            pass
+    return list(map(decode_key, wholes))
+
+
 def _decode_top(tag: bytes, whole: bytes) -> Any:
     if tag == b"b":
         return whole[1:]

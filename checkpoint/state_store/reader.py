@@ -24,6 +24,7 @@ class Reader:
         self.store = store
         self._base = base
         self._find = base.get
+        self._values = values
         self._decode = values.decoder()
         self._life = Life("reader", store, base.reference)
 
@@ -93,7 +94,7 @@ class Reader:
     def _scan(self, wanted: KeyRange) -> Iterator[tuple[Any, Any]]:
         self._life.require()
         stream = self._base.scan(wanted.first, wanted.last)
-        return decoded(stream, wanted, self._decode, self._life)
+        return decoded(stream, wanted, self._values, self._life)
 
     def _due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
         self._life.require()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
-from checkpoint.state_store.decoding import decode_key
+from checkpoint.state_store.decoding import decode_key, decode_keys
 from checkpoint.state_store.keys import MAX_INLINE_BYTES
 from checkpoint.state_store.life import Life
 from checkpoint.state_store.ranges import KeyRange
 from checkpoint.state_store.records import PLAIN_END, extras_of
-from checkpoint.state_store.values import Decoder
+from checkpoint.state_store.values import Decoder, ManyDecoder, ValueCodec
+
+FIRST_CHUNK, LAST_CHUNK = 8, 512
+
+_PLAIN = {PLAIN_END}
 
 
 def key_of(raw: bytes, record: bytes, decode: Decoder) -> Any:
@@ -26,18 +31,41 @@ def key_of(raw: bytes, record: bytes, decode: Decoder) -> Any:
 def decoded(
     stream: Iterator[tuple[bytes, bytes | None]],
     wanted: KeyRange,
-    decode: Decoder,
+    values: ValueCodec,
     life: Life,
 ) -> Iterator[tuple[Any, Any]]:
-    """Iterate over (key, value) of the records of a stream, passing over those removed."""
+    """Iterate over (key, value) of the records of a stream, passing over those removed.
+
+    Many are decoded at once, but not many more than are asked for.
+    """
     life.require()
-    is_exact = wanted.is_exact
-    for raw, record in stream:
-        if record is None:
-            continue
-        if record[-1] == PLAIN_END and len(raw) <= MAX_INLINE_BYTES and is_exact:
-            yield decode_key(raw), decode(record)
-        elif is_exact or wanted.holds(extras_of(record).whole or raw):
-            yield key_of(raw, record, decode), decode(record)
-        if not life.is_open:
-            life.require()
+    decode, decode_many = values.decoder(), values.many_decoder()
+    wanted_count = FIRST_CHUNK
+    while chunk := list(islice(stream, wanted_count)):
+        wanted_count = min(2 * wanted_count, LAST_CHUNK)
+        pairs = _many(chunk, wanted, decode_many)
+        if pairs is None:
+            pairs = [
+                (key_of(raw, record, decode), decode(record))
+                for raw, record in chunk
+                if record is not None
+                and (wanted.is_exact or wanted.holds(extras_of(record).whole or raw))
+            ]
+        for pair in pairs:
+            yield pair
+            if not life.is_open:
+                life.require()
+
+
+def _many(
+    chunk: list[tuple[bytes, bytes | None]], wanted: KeyRange, decode_many: ManyDecoder
+) -> Iterable[tuple[Any, Any]] | None:
+    """Decode pairs of which all are there, short and plain, and none is too many; else None."""
+    raws, records = map(list, zip(*chunk, strict=True))
+    try:
+        ends = {record[-1] for record in records}
+    except TypeError:  # None: one was removed
+        return None
+    if ends != _PLAIN or len(max(raws, key=len)) > MAX_INLINE_BYTES or not wanted.is_exact:
+        return None
+    return zip(decode_keys(raws), decode_many(records), strict=True)

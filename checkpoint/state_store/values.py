@@ -36,6 +36,7 @@ MAX_VALUE_BYTES = 32 << 20
 
 Encoder = Callable[[Any], bytes]
 Decoder = Callable[[bytes], Any]
+ManyDecoder = Callable[[list[bytes]], list[Any]]
 Step = Callable[[Any, Any], Any]
 Stepper = Callable[[list[Any], list["bytes | None"], Step], list["bytes | None"]]
 
@@ -70,6 +71,10 @@ class ValueCodec(Protocol):
 
         It raises :class:`UndecodableValueError` for what no encoder wrote.
         """
+        ...
+
+    def many_decoder(self) -> ManyDecoder:
+        """Return the function that does what the decoder does for many, in less time."""
         ...
 
     def stepper(self) -> Stepper:
@@ -260,6 +265,28 @@ class DataValues:
 
         return decode
 
+    def many_decoder(self) -> ManyDecoder:
+        """Return the function that makes values of the bytes of many."""
+        decode, loads = self.decoder(), pickle.loads
+
+        def decode_many(records: list[bytes]) -> list[Any]:
+            if _EXTENSIONS:
+                return list(map(decode, records))
+            try:  # as in the decoder, without calling it
+                return [
+                    decode(record)
+                    if _STACK_GLOBAL in record
+                    or (_LINE_END in record and record.count(_LINE_END) > 1)
+                    else loads(record)
+                    for record in records
+                ]
+            except UndecodableValueError:
+                raise
+            except Exception:
+                return list(map(decode, records))  # which says what is wrong
+
+        return decode_many
+
 
 @dataclass(frozen=True)
 class PickleValues:
@@ -297,6 +324,11 @@ class PickleValues:
                 raise _undecodable(record, error) from error
 
         return decode
+
+    def many_decoder(self) -> ManyDecoder:
+        """Return the function that makes values of the bytes of many."""
+        decode = self.decoder()
+        return lambda records: list(map(decode, records))
 
     def stepper(self) -> Stepper:
         """Return a function that decodes, steps and encodes many values."""

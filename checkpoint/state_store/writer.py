@@ -53,6 +53,7 @@ class Writer:
         self._base = base
         self._commit = commit
         self._life = Life("writer", store, base.reference)
+        self._values = values
         self._encode, self._decode = values.encoder(), values.decoder()
         self._step = values.stepper()
         self._changed: dict[bytes, bytes | None] = {}  # None: removed
@@ -328,7 +329,7 @@ class Writer:
 
     def _scan(self, wanted: KeyRange) -> Iterator[tuple[Any, Any]]:
         self._life.require()
-        return decoded(self._stream(wanted), wanted, self._decode, self._life)
+        return decoded(self._stream(wanted), wanted, self._values, self._life)
 
     def _stream(self, wanted: KeyRange) -> Iterator[tuple[bytes, bytes | None]]:
         start, stop = wanted.first, wanted.last
