@@ -79,7 +79,50 @@ def counted(rdd: RDD[T]) -> tuple[RDD[T], RecordCount]:
     live[token] = counts
     count = RecordCount(rdd, counts)
     weakref.finalize(count, live.pop, token, None)
-    return PipelinedRDD(rdd, _Count(accumulator, token), preservesPartitioning=True), count
+    return _CountedRDD(rdd, _Count(accumulator, token)), count
+
+
+class _CountedRDD(PipelinedRDD):  # type: ignore[misc]
+    """Counts within the Python that reads it, and takes none of its own.
+
+    What is built on it in Python runs in one pass with the counting. What only the JVM reads, such
+    as a union, gets the RDD as it was: a pass of Python for the sake of a number would cost more
+    than all the rest. Persisted, it is an RDD of its own, and the other's storage is left alone.
+    """
+
+    def __init__(self, rdd: RDD[Any], count: _Count) -> None:
+        self._counted = rdd
+        self._own_deserializer: Any = None
+        self._is_asked = False
+        super().__init__(rdd, count, preservesPartitioning=True)
+
+    @property
+    def _is_own(self) -> bool:
+        return bool(self._is_asked or self.is_cached or self.is_checkpointed)
+
+    @property
+    def _jrdd(self) -> Any:
+        return super()._jrdd if self._is_own else self._counted._jrdd
+
+    @property
+    def _jrdd_deserializer(self) -> Any:
+        return self._own_deserializer if self._is_own else self._counted._jrdd_deserializer
+
+    @_jrdd_deserializer.setter
+    def _jrdd_deserializer(self, serializer: Any) -> None:
+        self._own_deserializer = serializer
+
+    def id(self) -> int:
+        number: int = self._jrdd.id()
+        return number
+
+    def collect(self) -> list[Any]:
+        self._is_asked = True
+        try:
+            records: list[Any] = super().collect()
+            return records
+        finally:
+            self._is_asked = False
 
 
 class _Live(dict[int, dict[int, int]]):

@@ -136,7 +136,7 @@ def test_counts_of_several_rdds_are_kept_apart_and_forgotten(sc: SparkContext) -
     before = len(live)
     first, first_count = counted(numbers(sc, 5))
     second, second_count = counted(numbers(sc, 7))
-    first.union(second).collect()
+    first.map(abs).union(second.map(abs)).collect()
     assert (first_count.records(), second_count.records()) == (5, 7)
     assert len(live) == before + 2
     del first_count
@@ -149,5 +149,30 @@ def test_counts_of_several_rdds_are_kept_apart_and_forgotten(sc: SparkContext) -
 def test_coalescing_what_is_counted_changes_nothing(sc: SparkContext, partitions: int) -> None:
     """Counts belong to the partitions of the RDD itself."""
     rdd, count = counted(numbers(sc, 10, 5))
-    assert len(rdd.coalesce(partitions).collect()) == 10
+    assert len(rdd.map(abs).coalesce(partitions).collect()) == 10
     assert count.records() == 10
+
+
+def test_the_jvm_reads_the_rdd_itself(sc: SparkContext) -> None:
+    """A union takes no pass of Python, so it counts nothing; Python that reads it counts."""
+    source = sc.parallelize(list(range(10)), 2)
+    rdd, count = counted(source)
+    union = rdd.union(source)
+    assert "PythonRDD" not in (union.toDebugString() or b"").decode()
+    assert sorted(union.collect()) == sorted([*range(10), *range(10)])
+    assert count.records() is None
+    assert rdd.map(abs).sum() == 45
+    assert count.records() == 10
+
+
+def test_persisting_leaves_the_source_alone(sc: SparkContext) -> None:
+    """A counted RDD that is persisted is persisted itself, and not what it counts."""
+    source = sc.parallelize(range(10), 2)
+    rdd, count = counted(source)
+    rdd.persist()
+    assert (rdd.is_cached, source.is_cached) == (True, False)
+    assert source.getStorageLevel().useMemory is False
+    assert sorted(rdd.union(sc.parallelize([10], 1)).collect()) == list(range(11))
+    assert count.records() == 10
+    rdd.unpersist()
+    assert sorted(rdd.collect()) == list(range(10))
