@@ -129,7 +129,7 @@ def test_a_deleted_directory(tmp_path: Path, bases: LmdbBases, name: str) -> Non
         with pytest.raises(StorageRefusedError, match="make the directory again"):
             commit(bases, STORE, references[3])
         with pytest.raises(CheckpointError):
-            snapshot_if_due(bases, STORE, references[2], SnapshotRule(1, 1))
+            snapshot_if_due(bases, STORE, references[3], SnapshotRule(1, 1))
         assert not (tmp_path / "files").exists()
         shutil.move(tmp_path / "away", tmp_path / "files")
     references.append(commit(bases, STORE, references[3]).reference)
