@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from types import FunctionType
 from typing import Any, Protocol
 from uuid import UUID
@@ -157,8 +158,10 @@ class _DataPickler(pickle.Pickler):
         )
 
 
-def _unpickler(allowed: Mapping[tuple[str, str], Any]) -> type[pickle.Unpickler]:
-    """Return a class of unpicklers that find what is allowed; with no constructor to run."""
+@lru_cache(maxsize=64)
+def _unpickler(allow: tuple[type, ...]) -> type[pickle.Unpickler]:
+    """Return a class of unpicklers that find what is plain or allowed; without a constructor."""
+    allowed = {_name_of(kind): kind for kind in (*_PLAIN, *_MAKERS, *allow)}
 
     class DataUnpickler(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
@@ -205,10 +208,6 @@ class DataValues:
     def _pickler(self) -> _PickleOnce:
         return _PickleOnce(frozenset((*_PLAIN, *self.allow)))
 
-    def _careful(self) -> type[pickle.Unpickler]:
-        kinds = (*_PLAIN, *_MAKERS, *self.allow)
-        return _unpickler({_name_of(kind): kind for kind in kinds})
-
     def stepper(self) -> Stepper:
         """Return a function that decodes, steps and encodes many values."""
         decode, pickler = self.decoder(), self._pickler()
@@ -248,7 +247,7 @@ class DataValues:
 
     def decoder(self) -> Decoder:
         """Return the function that makes a value of bytes."""
-        careful = self._careful()
+        careful = _unpickler(self.allow)
         loads, memory = pickle.loads, io.BytesIO
 
         def decode(record: bytes) -> Any:
