@@ -208,6 +208,14 @@ def release(environment: Environment) -> None:
             environment.env.close()
 
 
+def close_if_unused(directory: PartitionDirectory) -> None:
+    """Close the environment of a directory that nobody will open again."""
+    with _table.lock:
+        environment = _table.open.get(directory.path)
+        if environment is not None and not environment.users:
+            _table.open.pop(directory.path).env.close()
+
+
 def close_unused() -> None:
     """Close all environments of this process that nobody has now."""
     with _table.lock:

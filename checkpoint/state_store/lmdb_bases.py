@@ -12,8 +12,10 @@ from checkpoint.local_files import LocalFiles
 from checkpoint.state_store.base import Base, Changes, CommittedChanges
 from checkpoint.state_store.blocks import Compression
 from checkpoint.state_store.changelog import write_changelog
+from checkpoint.state_store.environments import close_if_unused
 from checkpoint.state_store.local_copy import (
     Changelogs,
+    CopyIsAheadError,
     LmdbBase,
     LocalCopy,
     LocalSettings,
@@ -93,8 +95,21 @@ class LmdbBases:
         object.__setattr__(self, "local_directory", os.path.abspath(self.local_directory))
 
     def open(self, store: StoreId, reference: Reference) -> Base:
-        """Open one content. Raises as :meth:`LocalCopy.open` does."""
-        return EmptyBase() if reference == EMPTY else self.local_copy(store).open(reference)
+        """Open one content.
+
+        The local copy is brought to it, but never back: a content that is older than what the copy
+        holds is built apart, at the cost of a rebuild.
+
+        Raises:
+            CorruptCheckpointError: the content cannot be had: its files are damaged or missing.
+            StorageRefusedError: the storage, or the local file system, did not work.
+        """
+        if reference == EMPTY:
+            return EmptyBase()
+        try:
+            return self.local_copy(store).open(reference)
+        except CopyIsAheadError:
+            return self._open_apart(store, reference)
 
     def commit(
         self,
@@ -131,16 +146,20 @@ class LmdbBases:
             yield EmptyBase()
             return
         require_private(self.local_directory)
+        with contextlib.closing(self._open_apart(store, reference)) as base:
+            yield base
+
+    def _open_apart(self, store: StoreId, reference: Reference) -> LmdbBase:
         directory = PartitionDirectory(os.path.join(self._host(store), APART, new_suffix()))
-        with directory.locked(self.settings.lock_timeout_ms):
-            copy = LocalCopy(
-                PartitionDirectory(directory.child("copy")), self._changelogs(store), self.settings
-            )
-            try:
-                with contextlib.closing(copy.open(reference)) as base:
-                    yield base
-            finally:
-                delete_tree(directory.path)
+        copy = PartitionDirectory(directory.child("copy"))
+        with contextlib.ExitStack() as stack:
+            # Held until it is closed, so that nobody sweeps it.
+            stack.enter_context(directory.locked(self.settings.lock_timeout_ms))
+            stack.callback(delete_tree, directory.path)
+            stack.callback(close_if_unused, copy)
+            base = LocalCopy(copy, self._changelogs(store), self.settings).open(reference)
+            base.on_close = stack.pop_all().close
+        return base
 
     @property
     def effective_compression(self) -> Compression:

@@ -9,8 +9,9 @@ the copy holds                               open does
 ============================================ =====================================================
 the content that is asked for                a read transaction, which is that content until closed
 one some changelogs before it, on its chain  applies those, each in one transaction
-another chain, one after it, one far before  rebuilds a new generation from snapshot and changelogs
+another chain, one far before it             rebuilds a new generation from snapshot and changelogs
 something damaged, nothing, another layout   the same
+one after it, on its chain                   leaves the copy alone: the content is built apart
 ============================================ =====================================================
 """
 
@@ -21,7 +22,7 @@ import dataclasses
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import lmdb
@@ -92,6 +93,14 @@ class LocalSettings:
             raise ValueError(f"settings of local copies must not be negative: {self}")
 
 
+class CopyIsAheadError(Exception):
+    """The copy holds a later content of the same chain, and is not taken back for an older one.
+
+    Who asks is late (an attempt of an old batch, a block that was lost and is computed again); the
+    batches that go on need the copy where it is.
+    """
+
+
 class LmdbBase:
     """One content, read from a local copy; it stays as it is until it is closed."""
 
@@ -109,6 +118,7 @@ class LmdbBase:
         self._txn = txn
         self._get = txn.get
         self._is_open = True
+        self.on_close: Callable[[], None] | None = None
 
     @property
     def codec(self) -> Mapping[str, str]:
@@ -161,6 +171,8 @@ class LmdbBase:
             self._is_open = False
             self._environment.end(self._txn)
             release(self._environment)
+            if self.on_close is not None and self._environment.pid == os.getpid():
+                self.on_close()
 
     def __del__(self) -> None:
         # Of a task that failed: what it had open would keep its pages for as long as this process.
@@ -264,6 +276,7 @@ class LocalCopy:
         """Open one content, bringing the copy to it if it holds another one.
 
         Raises:
+            CopyIsAheadError: the copy holds a later content of the same chain.
             CorruptCheckpointError: the content cannot be had: its files are damaged or missing.
             StorageRefusedError: the storage, or the local file system, did not work.
         """
@@ -390,6 +403,8 @@ class LocalCopy:
             plan = plan_catch_up(
                 local, reference, self._changelogs.base_of, self._settings.max_catch_up
             )
+            if plan is None and self._is_ahead(local, reference):
+                raise CopyIsAheadError(self.directory.path)
             if plan is None:
                 _log.info(
                     "local copy of version %d does not lead to version %d: rebuilding %s",
@@ -403,6 +418,19 @@ class LocalCopy:
             return True
         finally:
             release(environment)
+
+    def _is_ahead(self, local: Reference, reference: Reference) -> bool:
+        files, store = self._changelogs.files, self._store
+        try:
+            plan = plan_catch_up(
+                reference,
+                local,
+                lambda passed: read_base(files, store, passed),
+                self._settings.max_catch_up,
+            )
+        except CorruptCheckpointError:
+            return False  # a history that was left and deleted, or one that nobody can follow
+        return plan is not None
 
     def _apply(self, environment: Environment, reference: Reference) -> None:
         while True:

@@ -21,7 +21,7 @@ from checkpoint.state_store.environments import (
     release,
 )
 from checkpoint.state_store.lmdb_bases import APART, LmdbBases
-from checkpoint.state_store.local_copy import LmdbBase
+from checkpoint.state_store.local_copy import CopyIsAheadError, LmdbBase
 from checkpoint.state_store.local_directory import (
     PartitionDirectory,
     boot_id,
@@ -71,10 +71,11 @@ def snapshot_if_due(
     if reference == EMPTY:
         return None
     copy = bases.local_copy(store)
-    held = copy.progress()
-    if held is not None and held.reference.version > reference.version:
+    try:
+        base = copy.open(reference)
+    except CopyIsAheadError:
         return None
-    with contextlib.closing(copy.open(reference)) as base:
+    with contextlib.closing(base):
         if not (rule or SnapshotRule()).is_due(base.progress):
             return None
         return take_snapshot(bases, store, base)

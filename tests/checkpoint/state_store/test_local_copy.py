@@ -173,6 +173,38 @@ def test_old_versions_are_read_apart_from_the_copy(bases: LmdbBases) -> None:
     assert list(apart.iterdir()) == []
 
 
+def test_who_is_late_does_not_take_the_copy_back(bases: LmdbBases) -> None:
+    """An attempt of an old batch gets its content; the copy, and the disk, are as before."""
+    references = commit_up_to(bases, STORE, 6)
+    require_open(bases, STORE, references[6])
+    before = generation(bases)
+    late = bases.open(STORE, references[3])
+    require_content(late, 3)
+    apart = Path(bases.local_directory) / "stream-1" / "boot-1" / "apart.d"
+    assert len(list(apart.iterdir())) == 1
+    require_open(bases, STORE, references[6])
+    late.close()
+    assert list(apart.iterdir()) == []
+    assert len(environments._table.open) == 1
+    assert generation(bases) == before
+
+
+def test_after_going_back_the_next_batches_have_a_copy_again(bases: LmdbBases) -> None:
+    """The first one after it is built apart, the next one brings the copy to the new history."""
+    references = commit_up_to(bases, STORE, 6)
+    require_open(bases, STORE, references[6])
+    left = generation(bases)
+    require_open(bases, STORE, references[3])
+    assert generation(bases) == left
+    after = commit(bases, STORE, references[3]).reference
+    require_open(bases, STORE, after)
+    assert generation(bases) != left
+    after = commit(bases, STORE, after).reference
+    now = generation(bases)
+    require_open(bases, STORE, after)
+    assert generation(bases) == now
+
+
 def test_after_a_restart_of_the_host_no_copy_is_trusted(tmp_path: Path) -> None:
     """A power loss may leave anything in files that nobody synced; they are not even opened."""
     before = make_bases(tmp_path)
