@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +14,7 @@ from dstreams.api.pairs import PartitionFunc
 from dstreams.api.stream import T_co
 from dstreams.api.update_state import UpdateStateOperations
 from dstreams.callables import describe, require_picklable
+from dstreams.durations import require_duration_ms
 from dstreams.errors import InvalidStreamError
 from dstreams.graph.node import Node
 from dstreams.graph.stored import SnapshotDStream, StoredStateDStream
@@ -20,7 +22,7 @@ from dstreams.rdd.state_store_rdd import StoredVersion
 from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
 from dstreams.state.input_processor import GroupFunction
 from dstreams.state.state_spec import StateSpec
-from dstreams.state.store_functions import FlatMapGroups, MapRecords
+from dstreams.state.store_functions import EventTime, FlatMapGroupsWithStateExec, MapRecords
 
 if TYPE_CHECKING:
     from dstreams.api.dstream import DStream
@@ -34,6 +36,7 @@ U = TypeVar("U")
 _TIMEOUTS = {
     "none": GroupStateTimeout.NoTimeout,
     "processingTime": GroupStateTimeout.ProcessingTimeTimeout,
+    "eventTime": GroupStateTimeout.EventTimeTimeout,
 }
 
 
@@ -93,6 +96,8 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
         outputMode: str = "update",
         timeout: str = "none",
         *,
+        eventTime: Callable[[V], datetime | int | None] | None = None,
+        watermark: float | None = None,
         initialState: RDD[tuple[K, S]] | Iterable[tuple[K, S]] | None = None,
         numPartitions: int | None = None,
         partitionFunc: PartitionFunc[K] = None,
@@ -104,8 +109,15 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
                 values in the batch, and, with empty values and ``state.hasTimedOut``, for each key
                 whose timer is due. *state* is a :class:`~dstreams.GroupState`.
             outputMode: ``"update"`` or ``"append"``; says what the rows mean.
-            timeout: ``"none"``, or ``"processingTime"``: timers are set by
-                ``state.setTimeoutDuration`` and are due in the first batch after their time.
+            timeout: ``"none"``; ``"processingTime"``: timers are set by
+                ``state.setTimeoutDuration`` and are due in the first batch after their time; or
+                ``"eventTime"``: timers are set by ``state.setTimeoutTimestamp`` and are due in the
+                first batch whose watermark is after them. Values of an event time up to the
+                watermark are late then, and left out.
+            eventTime: ``value -> datetime (naive: local time), milliseconds since the epoch, or
+                None``; goes with *watermark*.
+            watermark: seconds that the watermark of a batch is behind the latest event time of the
+                batches before.
             initialState: pairs of key and state to begin with, each key once; the function is
                 called for their keys in the first batch.
             numPartitions: partitions of the state. None: the default parallelism.
@@ -128,8 +140,9 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
         """
         name = "flatMapGroupsWithState"
         self._require_function(f, name, "f(key, values, state) -> rows", count=3)
+        clock = self._event_clock(name, timeout, eventTime, watermark)
         return self._grouped(
-            name, f, outputMode, timeout, initialState, numPartitions, partitionFunc
+            name, f, outputMode, timeout, clock, initialState, numPartitions, partitionFunc
         )
 
     def mapGroupsWithState(
@@ -137,6 +150,8 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
         f: Callable[[K, Iterator[V], GroupState[S]], U],
         timeout: str = "none",
         *,
+        eventTime: Callable[[V], datetime | int | None] | None = None,
+        watermark: float | None = None,
         initialState: RDD[tuple[K, S]] | Iterable[tuple[K, S]] | None = None,
         numPartitions: int | None = None,
         partitionFunc: PartitionFunc[K] = None,
@@ -156,8 +171,9 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
         """
         name = "mapGroupsWithState"
         self._require_function(f, name, "f(key, values, state) -> row", count=3)
+        clock = self._event_clock(name, timeout, eventTime, watermark)
         return self._grouped(
-            name, _OneRow(f), "update", timeout, initialState, numPartitions, partitionFunc
+            name, _OneRow(f), "update", timeout, clock, initialState, numPartitions, partitionFunc
         )
 
     def _grouped(
@@ -166,6 +182,7 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
         f: Callable[..., Iterable[Any]],
         output_mode: str,
         timeout: str,
+        clock: _EventClock | None,
         initial: RDD[Any] | Iterable[tuple[Any, Any]] | None,
         num_partitions: int | None,
         partition_func: PartitionFunc[Any],
@@ -176,21 +193,38 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
                 f"outputMode of {operation} is {output_mode!r}; the output mode of the function "
                 "should be append or update"
             )
-        if timeout not in _TIMEOUTS:
-            raise InvalidStreamError(
-                f"timeout of {operation} is {timeout!r}; use one of {', '.join(_TIMEOUTS)}"
-            )
         user = f.func if isinstance(f, _OneRow) else f
         require_picklable(user, operation)
         where = f"function {describe(user)} of {operation}"
         node = StoredStateDStream(
             parent=self._node,
-            function=_GroupsOf(f, _TIMEOUTS[timeout], where),
+            function=_GroupsOf(f, _TIMEOUTS[timeout], clock, where),
             partitioner=self._partitioner(num_partitions, partition_func, operation),
             initial=self._initial(initial, operation),
             operation=operation,
         )
         return self._ssc._stored_stream_of(node)
+
+    def _event_clock(
+        self, name: str, timeout: str, event_time: Any, watermark: float | None
+    ) -> _EventClock | None:
+        operation = self._operation(name)
+        if timeout not in _TIMEOUTS:
+            raise InvalidStreamError(
+                f"timeout of {operation} is {timeout!r}; use one of {', '.join(_TIMEOUTS)}"
+            )
+        if (event_time is None) != (watermark is None):
+            raise InvalidStreamError(f"eventTime and watermark of {operation} go together")
+        if event_time is None or watermark is None:
+            if timeout == "eventTime":
+                raise InvalidStreamError(
+                    f"{operation} has timeout='eventTime', which needs eventTime and watermark"
+                )
+            return None
+        self._require_function(event_time, name, "eventTime(value) -> datetime")
+        delay_ms = 0 if watermark == 0 else require_duration_ms(watermark, "watermark")
+        where = f"eventTime {describe(event_time)} of {operation}"
+        return _EventClock(EventTime(event_time, where), delay_ms)
 
     def _snapshots(self, node: Node) -> DStream[Any]:
         if not isinstance(node, StoredStateDStream):
@@ -218,18 +252,38 @@ class _MapRecordsOf:
 
 
 @dataclass(frozen=True)
+class _EventClock:
+    """The watermark of a stream.
+
+    Args:
+        event_time: says when a value happened.
+        delay_ms: how far the watermark is behind the latest event time.
+    """
+
+    event_time: EventTime
+    delay_ms: int
+
+    def watermark_ms(self, before: StoredVersion) -> int:
+        """The watermark of the batch that begins with a version."""
+        return max(0, before.event_time_max_ms - self.delay_ms)
+
+
+@dataclass(frozen=True)
 class _GroupsOf:
     func: GroupFunction
     timeout: GroupStateTimeout
+    clock: _EventClock | None
     where: str
 
-    def __call__(self, time_ms: int, before: StoredVersion) -> FlatMapGroups:
-        return FlatMapGroups(
+    def __call__(self, time_ms: int, before: StoredVersion) -> FlatMapGroupsWithStateExec:
+        watermark_ms = None if self.clock is None else self.clock.watermark_ms(before)
+        drops_late = self.timeout is GroupStateTimeout.EventTimeTimeout
+        return FlatMapGroupsWithStateExec(
             self.func,
             self.timeout,
             time_ms,
-            watermark_ms=None,
-            late_ms=None,
-            event_time=None,
+            watermark_ms=watermark_ms,
+            late_ms=watermark_ms if drops_late else None,
+            event_time=None if self.clock is None else self.clock.event_time,
             where=self.where,
         )

@@ -22,6 +22,8 @@ class StateMetrics:
         commitTimeMs: time of the commit.
         stateMemory: bytes that the state takes where it is kept.
         numStateStoreInstances: stores that were opened.
+        eventTimeMaxMs: the latest event time that was seen, milliseconds since the epoch; -1
+            without one.
     """
 
     numOutputRows: int = 0  # noqa: N815 - Spark's names, so that tools know them
@@ -34,11 +36,14 @@ class StateMetrics:
     commitTimeMs: int = 0  # noqa: N815
     stateMemory: int = 0  # noqa: N815
     numStateStoreInstances: int = 0  # noqa: N815
+    eventTimeMaxMs: int = -1  # noqa: N815
 
     def add(self, other: StateMetrics) -> None:
         """Add the counts of another partition."""
+        latest_ms = max(self.eventTimeMaxMs, other.eventTimeMaxMs)
         for name, count in vars(other).items():
             setattr(self, name, getattr(self, name) + count)
+        self.eventTimeMaxMs = latest_ms
 
     def as_dict(self) -> dict[str, int]:
         """Return the counts by name."""

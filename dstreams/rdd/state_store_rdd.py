@@ -85,6 +85,8 @@ class StoredVersion:
         references: the content of each partition.
         commits: what the attempts that count have written; empty for the empty state.
         metrics: counts of the operator in the batch that made it.
+        event_time_max_ms: the latest event time of all batches, milliseconds since the epoch; -1
+            without one.
     """
 
     store_id: StoreId
@@ -92,6 +94,7 @@ class StoredVersion:
     references: tuple[Reference, ...]
     commits: tuple[CommittedChanges, ...] = ()
     metrics: StateMetrics | None = None
+    event_time_max_ms: int = -1
 
     @classmethod
     def empty(cls, store_id: StoreId, partitioner: StablePartitioner) -> StoredVersion:
@@ -164,7 +167,10 @@ class StateStoreRDD:
         commits = tuple(handle.committed for handle in found)
         references = tuple(committed.reference for committed in commits)
         before = self._before
-        return StoredVersion(before.store_id, before.partitioner, references, commits, total)
+        latest_ms = max(before.event_time_max_ms, total.eventTimeMaxMs)
+        return StoredVersion(
+            before.store_id, before.partitioner, references, commits, total, latest_ms
+        )
 
     def rows(self) -> RDD[Any]:
         """Return the rows; reading them computes nothing again while they are in memory."""

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from time import perf_counter
 from typing import Any
 
 from checkpoint.state_store import StateWriter
+from dstreams.rdd.blocks import shorten
 from dstreams.rdd.by_key import Combiner
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.state.group_state import GroupStateTimeout
+from dstreams.state.group_state import NO_TIMESTAMP, GroupStateTimeout
 from dstreams.state.group_state_rows import group_state_manager
-from dstreams.state.input_processor import GroupFunction, InputProcessor
+from dstreams.state.input_processor import GroupFunction, InputProcessor, UserFunctionError
 from dstreams.state.map_with_state import MappingFunction, RecordProcessor
 
 Pairs = Iterator[tuple[Any, Any]]
@@ -48,7 +50,32 @@ class MapRecords:
 
 
 @dataclass(frozen=True)
-class FlatMapGroups:
+class EventTime:
+    """A user's function that says when a value happened.
+
+    Args:
+        func: ``value -> datetime, or milliseconds since the epoch, or None``.
+        where: operation and function, for error messages.
+    """
+
+    func: Callable[[Any], datetime | int | None]
+    where: str
+
+    def __call__(self, value: Any) -> int | None:
+        """Return the time in milliseconds since the epoch, None where there is none."""
+        moment = self.func(value)
+        if isinstance(moment, datetime):
+            return round(moment.timestamp() * 1000)
+        if moment is None or (isinstance(moment, int) and not isinstance(moment, bool)):
+            return moment
+        raise UserFunctionError(
+            f"{self.where} must return a datetime, a whole number of milliseconds or None, got "
+            f"{shorten(moment)} ({type(moment).__name__})"
+        )
+
+
+@dataclass(frozen=True)
+class FlatMapGroupsWithStateExec:
     """The records of each key are one call; keys that are due are called last.
 
     Semantics: FlatMapGroupsWithStateExec.processDataWithPartition (Spark 4.3).
@@ -114,16 +141,19 @@ class FlatMapGroups:
         )
 
     def _on_time(self, records: Pairs, metrics: StateMetrics) -> Pairs:
-        late_ms, event_time = self.late_ms, self.event_time
-        if late_ms is None or event_time is None:
+        event_time = self.event_time
+        if event_time is None:
             yield from records
             return
+        late_ms = NO_TIMESTAMP if self.late_ms is None else self.late_ms
         for key, value in records:
             time_ms = event_time(value)
-            if time_ms is not None and time_ms <= late_ms:
-                metrics.numRowsDroppedByWatermark += 1
-            else:
-                yield key, value
+            if time_ms is not None:
+                metrics.eventTimeMaxMs = max(metrics.eventTimeMaxMs, time_ms)
+                if time_ms <= late_ms:
+                    metrics.numRowsDroppedByWatermark += 1
+                    continue
+            yield key, value
 
 
 def _timed(rows: Iterator[Any], metrics: StateMetrics) -> Iterator[Any]:

@@ -137,6 +137,37 @@ def test_groups_time_out(sc: SparkContext) -> None:
     ]
 
 
+def latest(key: str, values: Iterator[int], state: GroupState[int]) -> list[tuple[str, int]]:
+    if state.hasTimedOut:
+        state.remove()
+        return [(key, -1)]
+    newest = max([state.getOption or 0, *values])
+    state.update(newest)
+    state.setTimeoutTimestamp((newest + 5) * 1000)
+    return [(key, newest)]
+
+
+def test_groups_in_event_time(sc: SparkContext) -> None:
+    """Late values are left out; a timer is due when the watermark is after it."""
+    seconds = [[11, 13, 15], [4], [10], [25], [], []]
+    outputs = run_batches(
+        sc,
+        [[("a", second) for second in batch] for batch in seconds],
+        lambda pairs: pairs.flatMapGroupsWithState(
+            latest, timeout="eventTime", eventTime=lambda second: second * 1000, watermark=10
+        ),
+    )
+    assert outputs == [[("a", 15)], [], [("a", 15)], [("a", 25)], [], []]
+    outputs = run_batches(
+        sc,
+        [[("a", 15)], [("b", 31)], [], [("b", 21)], []],
+        lambda pairs: pairs.flatMapGroupsWithState(
+            latest, timeout="eventTime", eventTime=lambda second: second * 1000, watermark=10
+        ),
+    )
+    assert outputs == [[("a", 15)], [("b", 31)], [("a", -1)], [], []]
+
+
 def test_groups_with_initial_states(sc: SparkContext) -> None:
     """Keys of the initial state are called in the first batch, and in no later one."""
 
@@ -287,7 +318,19 @@ BAD = {
     ),
     "timeout": (
         lambda s: s.flatMapGroupsWithState(sessions, timeout="soon"),
-        "timeout of flatMapGroupsWithState at .* is 'soon'; use one of none, processingTime",
+        "timeout of flatMapGroupsWithState at .* is 'soon'; use one of none, processingTime, ",
+    ),
+    "no event time": (
+        lambda s: s.flatMapGroupsWithState(latest, timeout="eventTime"),
+        "timeout='eventTime', which needs eventTime and watermark",
+    ),
+    "no watermark": (
+        lambda s: s.mapGroupsWithState(latest, eventTime=int),
+        "eventTime and watermark of mapGroupsWithState at .* go together",
+    ),
+    "negative watermark": (
+        lambda s: s.mapGroupsWithState(latest, eventTime=int, watermark=-1),
+        "watermark must be a positive number of seconds",
     ),
     "partitions": (lambda s: s.mapGroupsWithState(sessions, numPartitions=0), "at least 1"),
     "initial": (
