@@ -102,6 +102,8 @@ def test_move_between_get_and_put() -> None:
         writer.put("a", 2, 60)
         reference = writer.commit().reference
     assert entries(bases, reference) == [(50, b"sa")]
+    with store.reader(ID, reference) as reader:
+        assert list(reader.due(61)) == [("a", 2, 60)]
 
 
 @settings(deadline=None)
