@@ -222,7 +222,7 @@ def test_scans_by_long_bounds(longest: int) -> None:
     with StateStore(MemoryBases()).writer(ID, EMPTY) as writer:
         lengths = [460, 466, 470, longest]
         writer.update([("z" * length, length) for length in lengths], lambda given, value: given)
-        assert [length for _, length in writer.prefix("z" * 470)] == [470, longest]
+        assert sorted(length for _, length in writer.prefix("z" * 470)) == [470, longest]
         assert [length for _, length in writer.range("z" * 467, "z" * 475)] == [470]
 
 
