@@ -12,14 +12,13 @@ from checkpoint.local_files import LocalFiles
 from checkpoint.state_store.base import Base, Changes, CommittedChanges
 from checkpoint.state_store.blocks import Compression
 from checkpoint.state_store.changelog import write_changelog
+from checkpoint.state_store.changelog_source import Changelogs, copy_path
 from checkpoint.state_store.environments import close_if_unused
 from checkpoint.state_store.local_copy import (
-    Changelogs,
     CopyIsAheadError,
     LmdbBase,
     LocalCopy,
     LocalSettings,
-    copy_path,
 )
 from checkpoint.state_store.local_directory import (
     PartitionDirectory,
