@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyspark import RDD
+
 from dstreams.api.dstream import DStream
+from dstreams.errors import StreamLifecycleError
 
 
 class MapWithStateDStream(DStream[Any]):
@@ -19,3 +22,29 @@ class MapWithStateDStream(DStream[Any]):
         It reads the whole state, so a batch costs as much as there is.
         """
         return self._snapshots(self._node)
+
+    def stateStore(self) -> RDD[tuple[Any, Any, int | None]]:
+        """Return the newest state as an RDD, for a look from a notebook while the stream runs.
+
+        Returns:
+            RDD of (key, state, when the key is due in milliseconds since the epoch or None), of the
+            newest version there is now; what batches change later is not in it. Reading it while
+            the stream runs on makes it read old versions, which is slow and works for as long as
+            they are kept.
+
+        Raises:
+            StreamLifecycleError: the context does not run, or no batch has made a state yet.
+        """
+        engine = self._ssc._engine
+        entries = None if engine is None else engine.history.stored().entries(self._node)
+        if entries is None:
+            raise StreamLifecycleError(
+                f"{self._node.operation} has no state yet, or the context has stopped"
+            )
+        return entries.map(_state_and_timeout)
+
+
+def _state_and_timeout(entry: tuple[Any, Any, int | None]) -> tuple[Any, Any, int | None]:
+    """Return (key, state, timeout) of a stored row, which begins with the state."""
+    key, row, timeout_ms = entry
+    return key, row[0], timeout_ms

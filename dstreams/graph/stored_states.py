@@ -101,6 +101,17 @@ class StoredStates:
         pairs: RDD[Any] = PipelinedRDD(slots(spark, partitioner), task, True)
         return pairs
 
+    def entries(self, node: Node) -> RDD[Any] | None:
+        """Return the RDD of (key, value, timeout in ms) of the newest version, None for none."""
+        made = self._made.get(node)
+        if not made:
+            return None
+        newest = made[max(made)]
+        version = newest.version
+        task = _ReadStore(self.store, version.store_id, version.references, with_timeouts=True)
+        entries: RDD[Any] = PipelinedRDD(newest.rdd.handles, task)
+        return entries
+
     def newest(self) -> dict[Node, StoredVersion]:
         """Return the newest version of each stream that has one, in a fixed order."""
         return {node: made[max(made)].version for node, made in self._made.items() if made}
@@ -155,16 +166,20 @@ class _TakeSnapshot:
 
 @dataclass(frozen=True)
 class _ReadStore:
-    """Task: all pairs of the store of a partition."""
+    """Task: all pairs of the store of a partition, with the timeouts of the keys if asked for."""
 
     store: StateStore
     store_id: StoreId
     references: tuple[Reference, ...]
+    with_timeouts: bool = False
 
-    def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
+    def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[tuple[Any, ...]]:
         settle_worker()
         for _ in frames:  # a worker whose input is left unread is not used again
             pass
         store_id = replace(self.store_id, partition=split)
         with self.store.reader(store_id, self.references[split]) as reader:
-            yield from reader.items()
+            if self.with_timeouts:
+                yield from ((key, row, reader.timeout_ms(key)) for key, row in reader.items())
+            else:
+                yield from reader.items()

@@ -20,6 +20,7 @@ from dstreams import (
     State,
     StateSpec,
     StreamingContext,
+    StreamLifecycleError,
 )
 from dstreams.testing import BatchDriver, ManualClock, run_batches
 from tests.support.jobs import count_jobs
@@ -248,6 +249,21 @@ def test_the_record_names_what_counts(sc: SparkContext, tmp_path: Path) -> None:
         assert [part.version for part in store.partitions] == [version, version]
         assert sum(part.count for part in store.partitions) == 2
         assert all((run / part.file).is_file() for part in store.partitions)
+
+
+def test_a_look_inside(sc: SparkContext) -> None:
+    """The newest state can be read between batches, with when its keys are due."""
+    with BatchDriver(sc) as driver:
+        spec = StateSpec.function(last_words).timeout(5)
+        stream = driver.input([letters("ab"), letters("a")]).mapWithState(spec)
+        driver.output(stream)
+        with pytest.raises(StreamLifecycleError, match=r"mapWithState at .* has no state yet"):
+            stream.stateStore()
+        driver.run(2)
+        rows = stream.stateStore()
+        assert sorted(rows.collect()) == [("a", 2, 7000), ("b", 1, 6000)]
+        driver.run(1)
+        assert sorted(rows.collect()) == [("a", 2, 7000), ("b", 1, 6000)]
 
 
 def test_old_files_are_deleted(sc: SparkContext, tmp_path: Path) -> None:
