@@ -32,6 +32,7 @@ RUN = ("dstreams.api", "dstreams.rdd", "checkpoint", "dstreams.callables")
 SHOWN = {
     "dstreams.api.streaming_context": "reads from a network",
     "dstreams.rdd.durable": "writes where the caller says",
+    "checkpoint": "run by a test of its own, because it writes to a file system all share",
     "checkpoint.file_log": "writes where the caller says",
 }
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dstreams.rdd.stable_hash import STABLE_HASH_NAME, stable_hash
 from tests.dstreams.rdd import placing
-from tests.dstreams.rdd.children import VERSIONS, find_python, run_python
+from tests.dstreams.rdd.children import ROOT, VERSIONS, find_python, run_python
 from tests.dstreams.rdd.sample_keys import (
     AUTUMN,
     EAST,
@@ -213,7 +213,15 @@ def test_hash_does_not_depend_on_the_version(version: str) -> None:
 
 
 def hashes_elsewhere(*python: str, **environment: str) -> dict[str, int]:
-    program = "from tests.dstreams.rdd.sample_keys import print_hashes; print_hashes()"
+    # Without what else is in dstreams: compiled packages of this Python cannot be loaded by others.
+    program = f"""
+        import sys, types
+        for name in ("dstreams", "dstreams.rdd"):
+            sys.modules[name] = types.ModuleType(name)
+            sys.modules[name].__path__ = [{str(ROOT)!r} + "/" + name.replace(".", "/")]
+        from tests.dstreams.rdd.sample_keys import print_hashes
+        print_hashes()
+        """
     lines = run_python(program, *python, **environment).splitlines()
     return {line.rpartition(": ")[0]: int(line.rpartition(": ")[2]) for line in lines}
 
