@@ -16,6 +16,7 @@ from dstreams.errors import InvalidStreamError
 from dstreams.rdd.by_key import Combiner, combine_by_key
 from dstreams.rdd.element_tasks import Filter, FlatMap, Map, with_ones
 from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.spread import spread
 from dstreams.rdd.totals import count_all, reduce_all
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class ElementOperations(Stream[T_co]):
         [[[1, 2, 3]]]
         """
         count = self._require_partitions(numPartitions, self._operation("repartition"))
-        return self._transformed("repartition", lambda rdd: rdd.repartition(count))
+        return self._transformed("repartition", lambda rdd: spread(rdd, count))
 
     def reduce(self: ElementOperations[T], func: Callable[[T, T], T]) -> DStream[T]:
         """Return the stream of one element for each batch, none for an empty one.
