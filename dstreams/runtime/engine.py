@@ -296,6 +296,7 @@ class _BatchRun:
         self._engine.tell(BatchStarted(self._engine.pending(self._batch, started_ms)))
         self._feed()
         self._catch_up()
+        self._make_stored()
         jobs = self._generate()
         copies = self._persist_state()
         for output_id, (output, rdd) in jobs.items():
@@ -332,6 +333,15 @@ class _BatchRun:
             kind = DurabilityError if is_storage_failure(error) else BatchFailedError
             self._fail("making the state of earlier batches", error, kind)
 
+    def _make_stored(self) -> None:
+        """Make every version of stored state, before any output: once, also when that fails."""
+        for node in self._engine.plan.stored():
+            try:
+                self._engine.history.at(node, self._batch.time_ms)
+            except Exception as error:
+                kind = DurabilityError if is_storage_failure(error) else BatchFailedError
+                self._fail(f"making the state of {node.operation}", error, kind)
+
     def _generate(self) -> dict[int, tuple[OutputOperation, RDD[Any]]]:
         """Make the RDD of each output; when one cannot be made, no output of the batch runs."""
         jobs: dict[int, tuple[OutputOperation, RDD[Any]]] = {}
@@ -350,12 +360,6 @@ class _BatchRun:
     def _persist_state(self) -> dict[Node, DurableCopy]:
         """Make every state RDD, also when no output runs, and write those that are due."""
         copies: dict[Node, DurableCopy] = {}
-        for node in self._engine.plan.stored():
-            try:
-                self._engine.history.at(node, self._batch.time_ms)
-            except Exception as error:
-                kind = DurabilityError if is_storage_failure(error) else BatchFailedError
-                self._fail(f"making the state of {node.operation}", error, kind)
         for node in self._engine.plan.checkpointed():
             try:
                 copy = self._engine.write_state(node, self._batch.time_ms)
