@@ -254,7 +254,8 @@ def _extend_sides(sides: _Sides, more: _Sides) -> _Sides:
     return sides
 
 
-_PAIRS_OF_LISTS = Combiner(_first_of_side, _append_to_side, _extend_sides)
+PAIRS_OF_LISTS = Combiner(_first_of_side, _append_to_side, _extend_sides)
+"""Puts values (0, v) and (1, w) of a key into a list of all v and a list of all w."""
 
 
 @dataclass(frozen=True)
@@ -272,7 +273,7 @@ class _Cogroup:
 
     def _sides(self, frames: Iterable[bytes]) -> Iterable[tuple[Any, _Sides]]:
         settle_worker()
-        merger = _PAIRS_OF_LISTS.merger(self.memory_mb)
+        merger = PAIRS_OF_LISTS.merger(self.memory_mb)
         for block in map(decode_block, frames):
             side = int(block.side is Side.STATE)
             with _explaining(block, self.operation):

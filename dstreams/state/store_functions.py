@@ -13,7 +13,7 @@ from typing import Any
 
 from checkpoint.state_store import StateWriter
 from dstreams.rdd.blocks import shorten
-from dstreams.rdd.by_key import Combiner
+from dstreams.rdd.by_key import PAIRS_OF_LISTS
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.group_state import NO_TIMESTAMP, GroupStateTimeout
 from dstreams.state.group_state_rows import group_state_manager
@@ -127,7 +127,7 @@ class FlatMapGroupsWithStateExec:
     def _data(
         self, processor: InputProcessor, initial: Pairs, records: Pairs, metrics: StateMetrics
     ) -> Iterator[Any]:
-        groups = _SIDES.merger(self.memory_mb)
+        groups = PAIRS_OF_LISTS.merger(self.memory_mb)
         groups.mergeValues((key, (1, state)) for key, state in initial)
         has_initial = bool(groups.data or groups.spills)
         groups.mergeValues((key, (0, value)) for key, value in self._on_time(records, metrics))
@@ -160,24 +160,3 @@ def _timed(rows: Iterator[Any], metrics: StateMetrics) -> Iterator[Any]:
     started = perf_counter()
     yield from rows
     metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
-
-
-_Sides = tuple[list[Any], list[Any]]
-
-
-def _begin(value: tuple[int, Any]) -> _Sides:
-    return _add(([], []), value)
-
-
-def _add(sides: _Sides, value: tuple[int, Any]) -> _Sides:
-    sides[value[0]].append(value[1])
-    return sides
-
-
-def _join(sides: _Sides, more: _Sides) -> _Sides:
-    for side, added in zip(sides, more, strict=True):
-        side.extend(added)
-    return sides
-
-
-_SIDES = Combiner(_begin, _add, _join)
