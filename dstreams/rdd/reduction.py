@@ -33,7 +33,13 @@ from dstreams.rdd.blocks import (
 )
 from dstreams.rdd.cogroup import UpdateError
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks, require_pair, shuffle_pairs
+from dstreams.rdd.shuffle import (
+    BlockPairsRDD,
+    pairs_of_blocks,
+    require_pair,
+    shuffle_pairs,
+    why_unplaceable,
+)
 from dstreams.rdd.worker import settle_worker
 
 END: Final = encode_block(Side.BATCH, [], [])
@@ -58,13 +64,9 @@ class UserFunction:
 
     def failed(self, key: Any, error: Exception) -> UpdateError:
         """Return what to raise for an *error* that came up with *key*."""
-        try:
-            {key}  # noqa: B018 - hashed as a dict would
-        except TypeError as unhashable:
-            return UpdateError(
-                f"{self.where}: the key {shorten(key)} cannot be placed: {unhashable}; use an "
-                "immutable value, for example tuple(key) for a list or frozenset(key) for a set"
-            )
+        unplaceable = why_unplaceable(key, self.where)
+        if unplaceable is not None:
+            return UpdateError(unplaceable)
         text = str(error)
         said = f"{type(error).__name__}: {text}" if text else type(error).__name__
         return UpdateError(f"{self.where} failed for key {shorten(key)}: {said}")

@@ -200,14 +200,20 @@ class PairReader:
 
 def explain_key(key: Any, error: TypeError, operation: str) -> TypeError:
     """Return what to say of *error*: it is about *key* if that cannot be looked up in a dict."""
+    reason = why_unplaceable(key, operation)
+    return error if reason is None else TypeError(reason)
+
+
+def why_unplaceable(key: Any, operation: str) -> str | None:
+    """Return what to say of a key that cannot be looked up in a dict, None if it can."""
     try:
-        {key}  # noqa: B018 - hashed as a dict would
+        hash(key)
     except TypeError as unhashable:
-        return TypeError(
+        return (
             f"{operation}: the key {shorten(key)} cannot be placed: {unhashable}; use an immutable "
             "value, for example tuple(key) for a list or frozenset(key) for a set"
         )
-    return error
+    return None
 
 
 def require_pair(record: Any, operation: str) -> tuple[Any, Any]:
