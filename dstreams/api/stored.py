@@ -18,7 +18,7 @@ from dstreams.durations import require_duration_ms
 from dstreams.errors import InvalidStreamError
 from dstreams.graph.node import Node
 from dstreams.graph.stored import SnapshotDStream, StoredStateDStream
-from dstreams.rdd.state_store_rdd import StoredVersion
+from dstreams.rdd.stored_version import StoredVersion
 from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
 from dstreams.state.input_processor import GroupFunction
 from dstreams.state.state_spec import StateSpec

@@ -12,7 +12,8 @@ from dstreams.graph.node import Node, Rdds
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import shuffle_pairs
-from dstreams.rdd.state_store_rdd import StoredVersion, StoreFunction
+from dstreams.rdd.state_store_rdd import StoreFunction
+from dstreams.rdd.stored_version import StoredVersion
 
 
 @dataclass(frozen=True, eq=False)

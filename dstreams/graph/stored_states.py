@@ -20,7 +20,8 @@ from checkpoint.state_store import (
 from dstreams.graph.node import Node
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.slots import slots
-from dstreams.rdd.state_store_rdd import StateStoreRDD, StoredVersion, StoreFunction
+from dstreams.rdd.state_store_rdd import StateStoreRDD, StoreFunction
+from dstreams.rdd.stored_version import StoredVersion
 from dstreams.rdd.worker import settle_worker
 
 

@@ -1,7 +1,8 @@
 """StateStoreRDD: each task opens the store of its partition, changes it, commits, then gives rows.
 
 >>> from dstreams.rdd.shuffle import shuffle_pairs
->>> from dstreams.rdd.state_store_rdd import StateStoreRDD, StoredVersion
+>>> from dstreams.rdd.state_store_rdd import StateStoreRDD
+>>> from dstreams.rdd.stored_version import StoredVersion
 >>> class Count:
 ...     def __call__(self, store, initial, records, metrics):
 ...         for key, _ in records:
@@ -38,17 +39,17 @@ from pyspark import RDD, SparkContext, StorageLevel
 from pyspark.rdd import PipelinedRDD
 
 from checkpoint.state_store import (
-    EMPTY,
     CommittedChanges,
     Reference,
     StateStore,
     StateWriter,
     StoreId,
+    stored_partition,
 )
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import Block, BlockBuilder, Side, decode_block
-from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.rdd.stored_version import StoredVersion
 from dstreams.rdd.worker import settle_worker
 
 _HANDLE = b"\xff"
@@ -73,39 +74,6 @@ class StoreFunction(Protocol):
             metrics: counts of the partition; what the store knows is filled in by the caller.
         """
         ...
-
-
-@dataclass(frozen=True)
-class StoredVersion:
-    """One version of the state of an operator.
-
-    Args:
-        store_id: the store of partition 0.
-        partitioner: name of the function that chose the partition of each key.
-        references: the content of each partition.
-        commits: what the attempts that count have written; empty for the empty state.
-        metrics: counts of the operator in the batch that made it.
-        event_time_max_ms: the latest event time of all batches, milliseconds since the epoch; -1
-            without one.
-    """
-
-    store_id: StoreId
-    partitioner: str
-    references: tuple[Reference, ...]
-    commits: tuple[CommittedChanges, ...] = ()
-    metrics: StateMetrics | None = None
-    event_time_max_ms: int = -1
-
-    @classmethod
-    def empty(cls, store_id: StoreId, partitioner: StablePartitioner) -> StoredVersion:
-        """Return the state before the first batch."""
-        return cls(store_id, partitioner.name, (EMPTY,) * partitioner.numPartitions)
-
-    @property
-    def version(self) -> int:
-        """Batches that led to it."""
-        version: int = self.references[0].version
-        return version
 
 
 @dataclass(frozen=True)
@@ -164,12 +132,13 @@ class StateStoreRDD:
         total = StateMetrics()
         for handle in found:
             total.add(handle.metrics)
-        commits = tuple(handle.committed for handle in found)
-        references = tuple(committed.reference for committed in commits)
         before = self._before
-        latest_ms = max(before.event_time_max_ms, total.eventTimeMaxMs)
-        return StoredVersion(
-            before.store_id, before.partitioner, references, commits, total, latest_ms
+        return replace(
+            before,
+            references=tuple(handle.committed.reference for handle in found),
+            commits=tuple(stored_partition(handle.committed) for handle in found),
+            metrics=total,
+            event_time_max_ms=max(before.event_time_max_ms, total.eventTimeMaxMs),
         )
 
     def rows(self) -> RDD[Any]:

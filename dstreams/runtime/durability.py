@@ -26,13 +26,12 @@ from checkpoint.state_store import (
     STORE_PREFIX,
     apply_store_retention,
     plan_store_retention,
-    stored_partition,
 )
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.rdd.durable import WrittenRdd, read_rdd, write_rdd
 from dstreams.rdd.stable_hash import STABLE_HASH_NAME
-from dstreams.rdd.state_store_rdd import StoredVersion
+from dstreams.rdd.stored_version import StoredVersion
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +101,7 @@ class StateDurability:
                 self.plan.nodes[node].uid,
                 version.store_id.store,
                 version.partitioner,
-                tuple(map(stored_partition, version.commits)),
+                version.commits,
             )
             for node, version in stored.items()
         )

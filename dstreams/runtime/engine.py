@@ -36,7 +36,7 @@ from dstreams.graph.node import Node
 from dstreams.graph.output import OutputOperation
 from dstreams.graph.plan import Plan
 from dstreams.rdd.failures import is_storage_failure, summarize
-from dstreams.rdd.state_store_rdd import StoredVersion
+from dstreams.rdd.stored_version import StoredVersion
 from dstreams.runtime.batch import Batch, BatchResult, DurableCopy, InputFailure
 from dstreams.runtime.durability import StateDurability
 from dstreams.runtime.input_counts import InputCounts

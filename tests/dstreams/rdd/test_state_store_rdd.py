@@ -19,7 +19,8 @@ from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.slots import slots
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.state_store_rdd import StateStoreRDD, StoredVersion
+from dstreams.rdd.state_store_rdd import StateStoreRDD
+from dstreams.rdd.stored_version import StoredVersion
 from tests.support.jobs import count_jobs
 
 TWO = StablePartitioner(2)
