@@ -43,6 +43,7 @@ dstreams.state dstreams.sources dstreams.sinks
 dstreams.graph
 dstreams.runtime
 dstreams.api
+dstreams.structured
 dstreams
 dstreams.testing
 dstreams.demo dstreams.legacy

@@ -1,0 +1,1 @@
+"""Structured queries: planned, explained and executed on RDDs, with exactly-once state."""

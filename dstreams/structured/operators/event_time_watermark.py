@@ -1,0 +1,98 @@
+"""EventTimeWatermarkExec: from here on records travel with their event times.
+
+>>> from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
+>>> from dstreams.structured.operators.execution_context import ExecutionContext
+>>> from dstreams.structured.operators.physical_operator import RDDScanExec
+>>> readings = RDDScanExec(spark.parallelize([("a", 1000), ("b", 3000)]))
+>>> marked = EventTimeWatermarkExec(readings, lambda reading: reading[1], delayMs=500)
+>>> context = ExecutionContext(spark)
+>>> marked.execute(context).collect()
+[(1000, ('a', 1000)), (3000, ('b', 3000))]
+>>> context.event_times()["eventTime"].max_ms - marked.delayMs
+2500
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from operator import itemgetter
+from typing import Any
+
+from dstreams.rdd.worker import settle_worker
+from dstreams.state.store_functions import EventTime
+from dstreams.structured.operators.event_time_stats import EventTimeReport, EventTimeStats
+from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.physical_operator import Event, NarrowExec, Task
+
+_CHUNK_ROWS = 1000
+_second = itemgetter(1)
+
+
+@dataclass(frozen=True)
+class EventTimeWatermarkExec(NarrowExec):
+    """Gives each record its event time, and gathers the times for the next watermark.
+
+    What is gathered comes with the batch's own jobs: ``context.event_times()[name]``. A record
+    without an event time counts as one of the epoch there, and travels with None.
+
+    Semantics: EventTimeWatermarkExec (Spark 4.3).
+
+    Args:
+        eventTime: ``record -> datetime, or milliseconds since the epoch, or None``.
+        delayMs: how far the watermark stays behind the latest event time, milliseconds.
+        name: of this watermark, unique in its plan.
+        where: operation and function, for error messages.
+    """
+
+    eventTime: Callable[[Any], datetime | int | None]
+    delayMs: int = 0
+    name: str = "eventTime"
+    where: str = "withWatermark"
+
+    @property
+    def hasEventTime(self) -> bool:
+        return True
+
+    @property
+    def arguments(self) -> list[str]:
+        return [self.name, f"{self.delayMs} ms"]
+
+    def task(self, context: ExecutionContext) -> Task:
+        observation = context.observe(self.name)
+        return MarkEvents(
+            EventTime(self.eventTime, self.where), self.child.hasEventTime, observation.task
+        )
+
+
+@dataclass(frozen=True)
+class MarkEvents:
+    """Task: records, or events with another time -> events; reports their times.
+
+    Args:
+        event_time: ``record -> milliseconds or None``.
+        is_marked: whether rows are events already.
+        report: where the times go.
+    """
+
+    event_time: Callable[[Any], int | None]
+    is_marked: bool
+    report: EventTimeReport | Callable[[int, EventTimeStats | None], None]
+
+    def __call__(self, split: int, rows: Iterable[Any]) -> Iterator[Event]:
+        settle_worker()
+        remaining = iter(rows)
+        if self.is_marked:
+            remaining = map(_second, remaining)
+        seen: EventTimeStats | None = None
+        try:
+            while records := list(islice(remaining, _CHUNK_ROWS)):
+                times = list(map(self.event_time, records))
+                known = times if None not in times else [time or 0 for time in times]
+                stats = EventTimeStats.of(known)  # type: ignore[arg-type]
+                seen = stats if seen is None else seen.merge(stats)
+                yield from zip(times, records, strict=True)
+        finally:
+            self.report(split, seen)

@@ -1,0 +1,113 @@
+"""What the operators of one batch run with, and what they have made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark import RDD, SparkContext
+
+from checkpoint.state_store import StateStore
+from dstreams.rdd.slots import slots
+from dstreams.rdd.state_store_rdd import StateStoreRDD, StoreFunction
+from dstreams.rdd.stored_version import StoredVersion
+from dstreams.structured.operators.event_time_stats import EventTimeObservation, EventTimeStats
+from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+
+Handles = Mapping[int, RDD[bytes]]
+
+
+class ExecutionContext:
+    """One batch: ``plan.execute(context)`` makes RDDs and runs no job, :meth:`force` runs one.
+
+    ::
+
+        rows = plan.execute(context)
+        versions = context.force()     # every stateful operator: exactly one version more
+        rows.collect()                 # computes nothing again
+
+    Args:
+        spark: where tasks run.
+        store: the stores; may be None when no operator has state.
+        warm: handles of the batch before by operator id, which make Spark prefer the hosts that
+            have the stores warm; :attr:`handles` of its context.
+    """
+
+    def __init__(
+        self, spark: SparkContext, store: StateStore | None = None, warm: Handles | None = None
+    ) -> None:
+        self.spark = spark
+        self._store = store
+        self._warm = dict(warm or {})
+        self._advanced: dict[int, StateStoreRDD] = {}
+        self._observed: dict[str, EventTimeObservation] = {}
+
+    @property
+    def store(self) -> StateStore:
+        """The stores.
+
+        Raises:
+            RuntimeError: there are none.
+        """
+        if self._store is None:
+            raise RuntimeError("a stateful operator needs a state store in its ExecutionContext")
+        return self._store
+
+    def advance(
+        self, info: StatefulOperatorStateInfo, inputs: Sequence[RDD[bytes]], function: StoreFunction
+    ) -> RDD[Any]:
+        """Return the rows of a stateful operator, which its next version is made with.
+
+        Args:
+            info: the state before.
+            inputs: blocks, placed by ``info.partitioner``.
+            function: what a task does with the store of its partition.
+        """
+        warm = self._warm.get(info.operatorId)
+        if warm is None:
+            warm = slots(self.spark, info.partitioner)
+        made = StateStoreRDD([*inputs, warm], self.store, info.before, function)
+        self._advanced[info.operatorId] = made
+        return made.rows()
+
+    def observe(self, name: str) -> EventTimeObservation:
+        """Return where the tasks of an operator report the event times they see.
+
+        Args:
+            name: of the operator, unique in its plan.
+        """
+        self._observed[name] = EventTimeObservation(self.spark)
+        return self._observed[name]
+
+    def force(self) -> dict[int, StoredVersion]:
+        """Compute all stateful operators, and return the version that each has made, by its id.
+
+        One job, where one operator is stateful; each other one costs a small job.
+
+        Raises:
+            Py4JJavaError: a task failed; nothing that was made counts.
+        """
+        try:
+            # The last one reads the rows of those before, so its job computes them all.
+            made = {number: self._advanced[number].force() for number in reversed(self._advanced)}
+        except BaseException:
+            self.release()
+            raise
+        return {number: made[number] for number in self._advanced}
+
+    @property
+    def handles(self) -> dict[int, RDD[bytes]]:
+        """Handles for the context of the next batch, by operator id."""
+        return {number: made.handles for number, made in self._advanced.items()}
+
+    def event_times(self) -> dict[str, EventTimeStats | None]:
+        """Return what was seen of event times, by name of the operator; None where nothing was.
+
+        It is complete when the batch's jobs are done.
+        """
+        return {name: observed.stats() for name, observed in self._observed.items()}
+
+    def release(self) -> None:
+        """Give up rows and handles: when the batch after this one has been forced."""
+        for made in self._advanced.values():
+            made.unpersist()

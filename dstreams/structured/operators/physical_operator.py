@@ -1,0 +1,244 @@
+"""Physical operators: what a plan is made of, and how records travel between them.
+
+An operator is a frozen value with children, and makes an RDD of the RDDs of its children. A batch's
+facts (state info, watermarks, batch time) are fields that are None until
+``dataclasses.replace`` fills them in, so one plan is written down once and copied for each batch.
+
+How records travel:
+
+- A **record** is any Python object.
+- From an ``EventTimeWatermarkExec`` on records travel as **events**, pairs
+  ``(event time, record)``; the time is in milliseconds since the epoch, or None.
+  :attr:`PhysicalOperator.hasEventTime` says which of the two an operator puts out. Maps and filters
+  change the record and leave the time alone.
+- **Keyed** rows, before an operator with state, are pairs ``(key, row)``, placed by the
+  ``StablePartitioner`` of the operator's state info, in columnar blocks.
+- Between partial and final aggregation rows are pairs ``(key, buffer)``. With a time window the key
+  is ``window end`` or ``(window end, key)``: a store has its keys in order, so those that a
+  watermark has passed stand first and are found without a scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+from pyspark import RDD
+from pyspark.rdd import PipelinedRDD
+
+from dstreams.errors import InvalidStreamError
+from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.state_info import StatefulOperatorStateInfo, describe_state_info
+
+Event = tuple["int | None", Any]
+Keyed = tuple[Any, Any]
+Task = Callable[[int, Iterable[Any]], Iterable[Any]]
+
+_O = TypeVar("_O", bound="PhysicalOperator")
+
+
+@dataclass(frozen=True)
+class PhysicalOperator:
+    """One step of a physical plan."""
+
+    @property
+    def children(self) -> tuple[PhysicalOperator, ...]:
+        """The operators whose rows this one takes."""
+        found = (getattr(self, field.name) for field in fields(self))
+        return tuple(value for value in found if isinstance(value, PhysicalOperator))
+
+    @property
+    def nodeName(self) -> str:
+        """What ``explain`` calls it."""
+        return type(self).__name__.removesuffix("Exec")
+
+    @property
+    def hasEventTime(self) -> bool:
+        """Whether rows are pairs (event time, record)."""
+        return False
+
+    @property
+    def arguments(self) -> list[str]:
+        """What ``explain`` says of it, besides its name."""
+        return []
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        """Return the rows; no job runs."""
+        raise NotImplementedError
+
+    def transform(self, change: Callable[[PhysicalOperator], PhysicalOperator]) -> PhysicalOperator:
+        """Return the plan with *change* applied to every operator, from the leaves up."""
+        changed = {
+            field.name: value.transform(change)
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), PhysicalOperator)
+        }
+        return change(replace(self, **changed) if changed else self)
+
+    def walk(self) -> Iterator[PhysicalOperator]:
+        """Iterate over the operators of the plan, from the leaves up."""
+        for child in self.children:
+            yield from child.walk()
+        yield self
+
+    def describe(self) -> str:
+        """Return the line that ``explain`` prints of it."""
+        return " ".join([self.nodeName, ", ".join(self.arguments)]).rstrip()
+
+    def tree(self) -> str:
+        """Return the plan as text, the outermost operator first."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield self.describe()
+        for place, child in enumerate(self.children):
+            is_last = place == len(self.children) - 1
+            first, *rest = child._lines()
+            yield f"{'+- ' if is_last else ':- '}{first}"
+            yield from (f"{'   ' if is_last else ':  '}{line}" for line in rest)
+
+
+@dataclass(frozen=True)
+class RDDScanExec(PhysicalOperator):
+    """The rows of an RDD that is there already: the records of a batch.
+
+    Args:
+        rdd: the rows.
+        name: what it is, for ``explain``.
+        events: whether rows are pairs (event time, record).
+    """
+
+    rdd: RDD[Any] | None
+    name: str = "rdd"
+    events: bool = False
+
+    @property
+    def hasEventTime(self) -> bool:
+        return self.events
+
+    @property
+    def arguments(self) -> list[str]:
+        return [self.name]
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        if self.rdd is None:
+            return context.spark.parallelize([], 1)
+        return self.rdd
+
+
+@dataclass(frozen=True)
+class UnaryExec(PhysicalOperator):
+    """An operator with one child.
+
+    Args:
+        child: whose rows it takes.
+    """
+
+    child: PhysicalOperator
+
+    @property
+    def hasEventTime(self) -> bool:
+        return self.child.hasEventTime
+
+
+@dataclass(frozen=True)
+class NarrowExec(UnaryExec):
+    """An operator whose partitions each follow from one of its child's, in one pass with it."""
+
+    def task(self, context: ExecutionContext) -> Task:
+        """Return ``(partition number, rows) -> rows``."""
+        raise NotImplementedError
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        rows: RDD[Any] = PipelinedRDD(self.child.execute(context), self.task(context))
+        return rows
+
+
+@dataclass(frozen=True)
+class MapPartitionsExec(NarrowExec):
+    """Any function of the rows of a partition.
+
+    Args:
+        func: ``iterator of rows -> iterable of rows``; rows as :attr:`hasEventTime` says.
+        name: what it is, for ``explain``.
+    """
+
+    func: Callable[[Iterator[Any]], Iterable[Any]]
+    name: str = "function"
+
+    @property
+    def arguments(self) -> list[str]:
+        return [self.name]
+
+    def task(self, context: ExecutionContext) -> Task:
+        return _OfRows(self.func)
+
+
+@dataclass(frozen=True)
+class _OfRows:
+    func: Callable[[Iterator[Any]], Iterable[Any]]
+
+    def __call__(self, _: int, rows: Iterable[Any]) -> Iterable[Any]:
+        return self.func(iter(rows))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatefulOperator(PhysicalOperator):
+    """What operators with state have in common: the facts of a batch.
+
+    Args:
+        stateInfo: the state that the batch begins with, None before the first batch.
+        eventTimeWatermarkForLateEvents: rows up to this event time are late, milliseconds since the
+            epoch. None: none are.
+        eventTimeWatermarkForEviction: state up to this event time is given up, milliseconds since
+            the epoch. None: none is.
+    """
+
+    stateInfo: StatefulOperatorStateInfo | None = None
+    eventTimeWatermarkForLateEvents: int | None = None
+    eventTimeWatermarkForEviction: int | None = None
+
+    @property
+    def shortName(self) -> str:
+        """What a query's progress calls it."""
+        raise NotImplementedError
+
+    @property
+    def watermarkArguments(self) -> list[str]:
+        """The state info and both watermarks, as ``explain`` shows them."""
+        marks = (self.eventTimeWatermarkForLateEvents, self.eventTimeWatermarkForEviction)
+        shown = ["<unknown>" if mark is None else str(mark) for mark in marks]
+        return [describe_state_info(self.stateInfo), *shown]
+
+    def shouldRunAnotherBatch(self, newInputWatermark: int | None) -> bool:
+        """Whether a batch without data would change anything, now that the watermark is this."""
+        before = self.eventTimeWatermarkForEviction
+        return before is not None and newInputWatermark is not None and newInputWatermark > before
+
+    def getStateInfo(self) -> StatefulOperatorStateInfo:
+        """Return the state info.
+
+        Raises:
+            InvalidStreamError: it was not filled in.
+        """
+        if self.stateInfo is None:
+            raise InvalidStreamError(
+                f"{self.nodeName}: state location not present for execution; fill in stateInfo, "
+                "for example with StatefulOperatorStateInfo.empty(numPartitions)"
+            )
+        return self.stateInfo
+
+    def inBatch(
+        self: _O,
+        stateInfo: StatefulOperatorStateInfo,
+        lateWatermark: int | None = None,
+        evictionWatermark: int | None = None,
+    ) -> _O:
+        """Return the operator with the facts of a batch filled in."""
+        return replace(
+            self,
+            stateInfo=stateInfo,  # type: ignore[call-arg]
+            eventTimeWatermarkForLateEvents=lateWatermark,
+            eventTimeWatermarkForEviction=evictionWatermark,
+        )
