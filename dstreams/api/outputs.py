@@ -9,10 +9,10 @@ from typing import Any, overload
 from pyspark import RDD
 
 from dstreams.api.stream import Stream, T_co
-from dstreams.callables import require_arity
-from dstreams.durations import batch_datetime
 from dstreams.graph.output import OutputOperation
 from dstreams.sinks.console import ConsolePrinter
+from dstreams.sinks.foreach import ForeachBatch
+from dstreams.sinks.output_batch import BatchSink, OutputBatch
 from dstreams.sinks.text_files import TextFilesWriter
 
 
@@ -29,12 +29,26 @@ class OutputOperations(Stream[T_co]):
     @overload
     def foreachRDD(self, func: Callable[[datetime, RDD[T_co]], Any]) -> None: ...
 
-    def foreachRDD(self, func: Callable[..., Any]) -> None:
+    @overload
+    def foreachRDD(self, func: Callable[[datetime, RDD[T_co], int], Any]) -> None: ...
+
+    @overload
+    def foreachRDD(self, func: BatchSink) -> None: ...
+
+    def foreachRDD(self, func: Callable[..., Any] | BatchSink) -> None:
         """Call *func* on the driver with each RDD.
 
+        The batch that was running when a driver died runs again after a restart, with the same
+        records, time and batch id: by these a function can tell that it has seen a batch before.
+        A batch that was committed does not run again.
+
         Args:
-            func: ``f(rdd)`` or ``f(time, rdd)`` with the batch time as a datetime. It should run
-                one Spark job; each job computes what is not persisted again.
+            func: ``f(rdd)``, ``f(time, rdd)`` with the batch time as a datetime, or
+                ``f(time, rdd, batchId)`` with the number of the batch in its stream, from 0. A
+                parameter named ``batchId`` gets the number wherever it stands, so that
+                ``f(rdd, *, batchId)`` is possible too. It should run one Spark job; each job
+                computes what is not persisted again. Or a sink, such as
+                :class:`dstreams.sinks.TransactionalSink`.
 
         Raises:
             InvalidStreamError: *func* takes other arguments.
@@ -48,11 +62,11 @@ class OutputOperations(Stream[T_co]):
         1 [1, 2]
         2 [3]
         """
-        shape = "f(rdd) or f(time, rdd)"
-        if require_arity(func, (1, 2), self._operation("foreachRDD"), shape) == 2:
-            self._output("foreachRDD", lambda time_ms, rdd: func(batch_datetime(time_ms), rdd))
+        if isinstance(func, BatchSink):
+            self._output("foreachRDD", func.write_batch)
         else:
-            self._output("foreachRDD", lambda _, rdd: func(rdd))
+            operation = self._operation("foreachRDD")
+            self._output("foreachRDD", ForeachBatch.of(func, operation))
 
     def pprint(self, num: int = 10) -> None:
         """Print the first *num* elements of each RDD, in one job.
@@ -90,7 +104,7 @@ class OutputOperations(Stream[T_co]):
         """
         self._output("saveAsTextFiles", TextFilesWriter(prefix, suffix))
 
-    def _output(self, name: str, func: Callable[[int, RDD[Any]], None]) -> None:
+    def _output(self, name: str, func: Callable[[OutputBatch, RDD[Any]], None]) -> None:
         self._ssc._require_initialized("output operations cannot be added")
         operation = OutputOperation(self._node, func, self._operation(name))
         self._ssc._graph.outputs.append(operation)

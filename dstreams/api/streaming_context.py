@@ -446,7 +446,7 @@ class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
         states = open_states(plan, run_id, url, self._settings)
         history = History(plan, self._sc, unpersist=self._settings.unpersist, states=states)
         durability = self._durability(plan, run_id, url)
-        return Engine(plan, history, readers, durability, self._clock, tell)
+        return Engine(plan, history, readers, durability, self._clock, tell, run_id)
 
     def _durability(self, plan: Plan, run_id: str, url: str | None) -> StateDurability | None:
         if url is None or not (plan.checkpointed() or plan.stored()):

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark import RDD
 
 from dstreams.graph.node import Node
+from dstreams.sinks.output_batch import OutputBatch
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,10 +18,10 @@ class OutputOperation:
 
     Args:
         parent: the stream.
-        func: ``(time_ms, rdd)``, run on the driver; it should run one Spark job.
+        func: ``(batch, rdd)``, run on the driver; it should run one Spark job.
         operation: operation and call site.
     """
 
     parent: Node
-    func: Callable[[int, RDD[Any]], None]
+    func: Callable[[OutputBatch, RDD[Any]], None]
     operation: str

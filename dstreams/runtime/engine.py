@@ -40,6 +40,7 @@ from dstreams.rdd.stored_version import StoredVersion
 from dstreams.runtime.batch import Batch, BatchResult, DurableCopy, InputFailure
 from dstreams.runtime.durability import StateDurability
 from dstreams.runtime.input_counts import InputCounts
+from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sources.source import DurableReader, PlannedInput, SourceReader
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class Engine:
         durability: where state is made durable, None when the plan has no such state.
         clock: the driver's clock.
         tell: told of each step of each batch.
+        stream_id: identity of the stream, the same after a restart.
     """
 
     def __init__(
@@ -72,8 +74,10 @@ class Engine:
         durability: StateDurability | None,
         clock: Clock,
         tell: Tell = tell_nobody,
+        stream_id: str = "",
     ) -> None:
         self.plan = plan
+        self._stream_id = stream_id
         self.history = history
         self.readers = readers
         self.names = _names(readers)
@@ -137,6 +141,10 @@ class Engine:
             batch.submitted_ms,
             started_ms,
         )
+
+    def output_batch(self, batch: Batch) -> OutputBatch:
+        """What outputs are told of their batch."""
+        return OutputBatch(self._stream_id, batch.batch_id, batch.time_ms)
 
     def inputs_of(self, batch: Batch) -> tuple[InputInfo, ...]:
         """What is told of the inputs of a batch, before it ran."""
@@ -377,7 +385,7 @@ class _BatchRun:
         self._engine.tell(OutputOperationStarted(self._batch.time_ms, planned, started_ms))
         failure: str | None = None
         try:
-            output.func(self._batch.time_ms, rdd)
+            output.func(self._engine.output_batch(self._batch), rdd)
         except Exception as error:
             failure = summarize(error)
             # An OSError of the user's own, such as a refused connection, is none of the storage.

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from pyspark import RDD
 
 from dstreams.errors import InvalidStreamError
+from dstreams.sinks.output_batch import OutputBatch
 
 _LINE = "-" * 43
 
@@ -51,10 +52,10 @@ class ConsolePrinter:
                 f"num of pprint must be a whole number of at least 1, got {self.num!r}"
             )
 
-    def __call__(self, time_ms: int, rdd: RDD[Any]) -> None:
+    def __call__(self, batch: OutputBatch, rdd: RDD[Any]) -> None:
         records = rdd.context.runJob(rdd, partial(_first, self.num + 1))
         # The local time without a zone, as pyspark.streaming hands it to output operations.
-        time = datetime.fromtimestamp(time_ms / 1000)  # noqa: DTZ006
+        time = datetime.fromtimestamp(batch.time_ms / 1000)  # noqa: DTZ006
         lines = [_LINE, f"Time: {time}", _LINE, *map(str, records[: self.num])]
         if len(records) > self.num:
             lines.append("...")

@@ -11,6 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark import RDD
 
 from dstreams.errors import InvalidStreamError
+from dstreams.sinks.output_batch import OutputBatch
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class TextFilesWriter:
         ending = f".{self.suffix}" if self.suffix else ""
         return f"{self.prefix}-{time_ms}{ending}"
 
-    def __call__(self, time_ms: int, rdd: RDD[Any]) -> None:
+    def __call__(self, batch: OutputBatch, rdd: RDD[Any]) -> None:
         """Write one batch.
 
         Raises:
@@ -53,7 +54,7 @@ class TextFilesWriter:
         spark = rdd.context
         jvm: Any = spark._jvm
         path = jvm.org.apache.hadoop.fs.Path
-        target = path(self.directory(time_ms))
+        target = path(self.directory(batch.time_ms))
         files = target.getFileSystem(spark._jsc.hadoopConfiguration())
         target = files.makeQualified(target)
         if files.exists(target) and not files.exists(path(target, "_SUCCESS")):

@@ -310,8 +310,9 @@ def test_functions_that_captured_a_context(sc: SparkContext) -> None:
         (lambda s: s.map(lambda: 1), "map at {} calls f(x) -> y, but {} takes no arguments; let "),
         (lambda s: s.reduce(lambda x: x), "reduce at {} calls f(x, y) -> z, but {} takes (x); let"),
         (
-            lambda s: s.foreachRDD(lambda a, b, c: None),
-            "foreachRDD at {} calls f(rdd) or f(time, rdd), but {} takes (a, b, c); let",
+            lambda s: s.foreachRDD(lambda a, b, c, d: None),
+            "foreachRDD at {} calls f(rdd), f(time, rdd) or f(time, rdd, batchId), but {} takes "
+            "(a, b, c, d); let",
         ),
         (
             lambda s: s.transform(lambda: None),

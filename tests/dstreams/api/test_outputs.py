@@ -11,6 +11,7 @@ import pytest
 from pyspark import RDD, SparkContext
 
 from dstreams import InvalidStreamError, StreamingContext
+from dstreams.sinks.output_batch import BatchSink, OutputBatch
 from dstreams.testing import BatchDriver
 
 
@@ -67,6 +68,74 @@ def test_functions_of_every_kind(sc: SparkContext, kind: str, wanted: Any) -> No
         driver.input([[1]]).foreachRDD(functions[kind])
         driver.run(1)
     assert calls.seen == [wanted]
+
+
+def test_functions_that_want_the_batch_id(sc: SparkContext) -> None:
+    """As a third argument of any name, or as the parameter batchId wherever it stands."""
+    seen: list[Any] = []
+
+    class Ids:
+        def method(self, time: datetime, rdd: RDD[Any], number: int) -> None:
+            seen.append(("method", time.timestamp(), rdd.collect(), number))
+
+    def by_name(rdd: RDD[Any], *, batchId: int) -> None:
+        seen.append(("by name", rdd.collect(), batchId))
+
+    def after_time(time: datetime, rdd: RDD[Any], batchId: int = -1) -> None:
+        seen.append(("default", time.timestamp(), rdd.collect(), batchId))
+
+    def of_two(rdd: RDD[Any], batchId: int) -> None:
+        seen.append(("of two", rdd.collect(), batchId))
+
+    with BatchDriver(sc) as driver:
+        stream = driver.input([["a"], None, ["b"]])
+        for func in (Ids().method, by_name, after_time, of_two):
+            stream.foreachRDD(func)
+        driver.run(3)
+    assert seen == [
+        ("method", 1, ["a"], 0),
+        ("by name", ["a"], 0),
+        ("default", 1, ["a"], 0),
+        ("of two", ["a"], 0),
+        ("method", 3, ["b"], 2),
+        ("by name", ["b"], 2),
+        ("default", 3, ["b"], 2),
+        ("of two", ["b"], 2),
+    ]
+
+
+def test_functions_that_pyspark_calls_with_two_stay_so(sc: SparkContext) -> None:
+    """A default and any keyword are the function's own; a first parameter is never the id."""
+    seen: list[Any] = []
+
+    def with_more(time: datetime, rdd: RDD[Any], more: str = "own", **rest: Any) -> None:
+        seen.append((time.timestamp(), more, rest))
+
+    def odd(batchId: datetime, rdd: RDD[Any]) -> None:
+        seen.append(batchId.timestamp())
+
+    with BatchDriver(sc) as driver:
+        stream = driver.input([["a"]])
+        stream.foreachRDD(with_more)
+        stream.foreachRDD(odd)
+        driver.run(1)
+    assert seen == [(1, "own", {}), 1]
+
+
+def test_a_sink_is_told_its_batch(sc: SparkContext) -> None:
+    """The stream's identity, the same in all batches, beside number and time."""
+    seen: list[OutputBatch] = []
+
+    class Sink(BatchSink):
+        def write_batch(self, batch: OutputBatch, rdd: RDD[Any]) -> None:
+            seen.append(batch)
+
+    with BatchDriver(sc) as driver:
+        driver.input([]).foreachRDD(Sink())
+        driver.run(2)
+    assert [(batch.batch_id, batch.time_ms) for batch in seen] == [(0, 1000), (1, 2000)]
+    assert len({batch.stream_id for batch in seen}) == 1
+    assert seen[0].stream_id.startswith("stream-")
 
 
 def test_an_output_returns_nothing(sc: SparkContext) -> None:

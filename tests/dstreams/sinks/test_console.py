@@ -12,6 +12,7 @@ from pyspark import SparkContext
 
 from dstreams.errors import InvalidStreamError
 from dstreams.sinks.console import ConsolePrinter
+from tests.support.batches import batch_at
 from tests.support.jobs import count_jobs
 
 LINE = "-------------------------------------------"
@@ -51,7 +52,7 @@ def test_a_number_of_records_below_one_is_refused(num: Any) -> None:
 def test_a_batch_is_printed_as_pyspark_does_in_one_write(sc: SparkContext) -> None:
     """Dashes, local time, records by str, a blank line."""
     out = Writes()
-    ConsolePrinter(10, out)(1500, sc.parallelize([("a", 1), "b", None]))
+    ConsolePrinter(10, out)(batch_at(1500), sc.parallelize([("a", 1), "b", None]))
     assert out.texts == [f"{LINE}\nTime: 1970-01-01 00:00:01.500000\n{LINE}\n('a', 1)\nb\nNone\n\n"]
 
 
@@ -64,7 +65,7 @@ def test_more_records_than_asked_for_are_three_dots(
 ) -> None:
     """Dots only when there is at least one more, wherever the partitions end."""
     out = Writes()
-    ConsolePrinter(3, out)(1000, sc.parallelize(range(count), 3))
+    ConsolePrinter(3, out)(batch_at(1000), sc.parallelize(range(count), 3))
     assert out.texts == [f"{LINE}\nTime: 1970-01-01 00:00:01\n{LINE}\n{body}\n"]
 
 
@@ -72,7 +73,7 @@ def test_the_default_is_standard_output_at_the_time_of_printing(
     sc: SparkContext, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A notebook or a test that replaces sys.stdout sees the batches."""
-    ConsolePrinter()(0, sc.emptyRDD())
+    ConsolePrinter()(batch_at(0), sc.emptyRDD())
     assert capsys.readouterr().out.startswith(f"{LINE}\nTime: ")
 
 
@@ -85,5 +86,5 @@ def test_printing_is_one_job_that_reads_everything(sc: SparkContext) -> None:
         return record
 
     rdd = sc.parallelize(range(1000), 4).map(counted)
-    assert count_jobs(sc, lambda: ConsolePrinter(2, io.StringIO())(0, rdd)) == 1
+    assert count_jobs(sc, lambda: ConsolePrinter(2, io.StringIO())(batch_at(0), rdd)) == 1
     assert read.value == 1000

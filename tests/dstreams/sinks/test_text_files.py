@@ -11,6 +11,7 @@ from pyspark import SparkContext
 
 from dstreams.errors import InvalidStreamError
 from dstreams.sinks.text_files import TextFilesWriter
+from tests.support.batches import batch_at
 from tests.support.jobs import count_jobs
 
 
@@ -62,14 +63,14 @@ def test_a_batch_is_written_with_one_job_and_leaves_nothing_else(
     """The text of each record is a line; the hidden directory has become the visible one."""
     output = TextFilesWriter(f"{tmp_path}/out/counts", "txt")
     rdd = sc.parallelize([("a", 1), "grün", 3], 2)
-    assert count_jobs(sc, lambda: output(1000, rdd)) == 1
+    assert count_jobs(sc, lambda: output(batch_at(1000), rdd)) == 1
     assert lines(tmp_path / "out" / "counts-1000.txt") == ["('a', 1)", "grün", "3"]
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["counts-1000.txt"]
 
 
 def test_an_empty_batch_is_a_complete_directory(tmp_path: Path, sc: SparkContext) -> None:
     """Readers can tell a batch without records from a batch that is not there yet."""
-    TextFilesWriter(f"{tmp_path}/counts")(1000, sc.emptyRDD())
+    TextFilesWriter(f"{tmp_path}/counts")(batch_at(1000), sc.emptyRDD())
     assert lines(tmp_path / "counts-1000") == []
 
 
@@ -80,7 +81,7 @@ def test_nobody_sees_a_batch_that_is_not_complete(tmp_path: Path, sc: SparkConte
     def visible(record: int) -> list[str]:
         return sorted(path.name for path in Path(folder).iterdir() if path.name[0] not in "._")
 
-    TextFilesWriter(f"{tmp_path}/counts")(1000, sc.parallelize([1, 2], 2).map(visible))
+    TextFilesWriter(f"{tmp_path}/counts")(batch_at(1000), sc.parallelize([1, 2], 2).map(visible))
     assert lines(tmp_path / "counts-1000") == ["[]", "[]"]
 
 
@@ -89,17 +90,17 @@ def test_a_failed_batch_leaves_nothing(tmp_path: Path, sc: SparkContext) -> None
     output = TextFilesWriter(f"{tmp_path}/counts")
     rdd = sc.parallelize([1, 2], 1)
     with pytest.raises(Py4JJavaError, match="ValueError: record"):
-        output(1000, rdd.map(explode))
+        output(batch_at(1000), rdd.map(explode))
     assert list(tmp_path.iterdir()) == []
-    output(1000, rdd)
+    output(batch_at(1000), rdd)
     assert lines(tmp_path / "counts-1000") == ["1", "2"]
 
 
 def test_a_batch_that_runs_again_replaces_its_output(tmp_path: Path, sc: SparkContext) -> None:
     """All of it: no part of the first run stays."""
     output = TextFilesWriter(f"{tmp_path}/counts")
-    output(1000, sc.parallelize(range(6), 3))
-    output(1000, sc.parallelize([7], 1))
+    output(batch_at(1000), sc.parallelize(range(6), 3))
+    output(batch_at(1000), sc.parallelize([7], 1))
     assert lines(tmp_path / "counts-1000") == ["7"]
     assert [path.name for path in tmp_path.iterdir()] == ["counts-1000"]
 
@@ -107,9 +108,9 @@ def test_a_batch_that_runs_again_replaces_its_output(tmp_path: Path, sc: SparkCo
 def test_a_failed_second_run_keeps_the_first(tmp_path: Path, sc: SparkContext) -> None:
     """The complete output goes only when its replacement is complete."""
     output = TextFilesWriter(f"{tmp_path}/counts")
-    output(1000, sc.parallelize([1]))
+    output(batch_at(1000), sc.parallelize([1]))
     with pytest.raises(Py4JJavaError):
-        output(1000, sc.parallelize([2], 1).map(explode))
+        output(batch_at(1000), sc.parallelize([2], 1).map(explode))
     assert lines(tmp_path / "counts-1000") == ["1"]
 
 
@@ -123,7 +124,7 @@ def test_what_is_no_complete_output_is_not_replaced(
 
     def write() -> None:
         with pytest.raises(FileExistsError, match=r"counts-1000: it exists and has no _SUCCESS"):
-            output(1000, sc.parallelize([1]))
+            output(batch_at(1000), sc.parallelize([1]))
 
     assert count_jobs(sc, write) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["counts-1000"]

@@ -1,0 +1,71 @@
+"""A user's function, called with each batch in the form that it takes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import RDD
+
+from dstreams.callables import require_arity
+from dstreams.durations import batch_datetime
+from dstreams.sinks.output_batch import OutputBatch
+
+_SHAPE = "f(rdd), f(time, rdd) or f(time, rdd, batchId)"
+_NAME = "batchId"
+
+
+@dataclass(frozen=True)
+class ForeachBatch:
+    """Calls *func* with what it takes, which was decided once, when it was handed over.
+
+    Args:
+        func: the user's function.
+        arguments: how many of (rdd), (time, rdd), (time, rdd, batchId) it takes by position.
+        by_name: hand the batch id to the parameter ``batchId`` by its name.
+    """
+
+    func: Callable[..., Any]
+    arguments: int
+    by_name: bool
+
+    @classmethod
+    def of(cls, func: Callable[..., Any], operation: str) -> ForeachBatch:
+        """Find out how *func* is to be called.
+
+        A parameter of the name ``batchId`` always gets the batch id, wherever it stands. A third
+        parameter without a default gets it as well, whatever its name.
+
+        Args:
+            func: what the user passed.
+            operation: the method it was passed to, for the message.
+
+        Raises:
+            InvalidStreamError: it is no function, or takes other arguments.
+        """
+        if callable(func):
+            for count in (1, 2):
+                if _takes_by_name(func, count):
+                    return cls(func, count, by_name=True)
+        return cls(func, require_arity(func, (1, 2, 3), operation, _SHAPE), by_name=False)
+
+    def __call__(self, batch: OutputBatch, rdd: RDD[Any]) -> None:
+        arguments: tuple[Any, ...] = (rdd,)
+        if self.arguments > 1:
+            arguments = (batch_datetime(batch.time_ms), rdd, batch.batch_id)[: self.arguments]
+        if self.by_name:
+            self.func(*arguments, **{_NAME: batch.batch_id})
+        else:
+            self.func(*arguments)
+
+
+def _takes_by_name(func: Callable[..., Any], count: int) -> bool:
+    """Whether ``func(*count values, batchId=...)`` fits, by a parameter of that very name."""
+    try:
+        signature = inspect.signature(func)
+        bound = signature.bind(*[None] * count, **{_NAME: None})
+    except (TypeError, ValueError):
+        return False
+    return _NAME in bound.arguments and _NAME in signature.parameters
