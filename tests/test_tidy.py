@@ -56,7 +56,7 @@ BANS = (
             "dstreams.api.streaming_context",
             "dstreams.receiving.protocol",
             "dstreams.runtime.scheduler",
-            "dstreams.sinks.text_files",
+            "dstreams.sinks.hadoop_directory",
         ),
     ),
     Ban(("random.*",), "compute it: a batch that runs again has to come out the same"),
@@ -98,7 +98,7 @@ BANS = (
     Ban(
         ("pickle.load", "pickle.loads", "pickle.Unpickler"),
         "let dstreams decide what bytes mean: checkpoint stores them",
-        ("checkpoint.state_store.values", "dstreams"),
+        ("checkpoint.state_store.plain_pickles", "checkpoint.state_store.values", "dstreams"),
     ),
 )
 

@@ -90,8 +90,15 @@ class OutputOperations(Stream[T_co]):
     def saveAsTextFiles(self, prefix: str, suffix: str | None = None) -> None:
         """Write each RDD as a directory of text files named ``prefix-TIME_IN_MS[.suffix]``.
 
-        The directory appears when it is complete, or not at all. A batch that runs again replaces
-        its directory.
+        The directory appears when it is complete, or not at all, and a batch that runs again after
+        a crash changes nothing in it. What another stream wrote for a batch of the same time is
+        replaced. In a store without rename, a directory is complete when it has a ``_SUCCESS``,
+        which names the files that count.
+
+        Args:
+            prefix: path or URL up to the dash: on a file system of Hadoop's, or one of fsspec's
+                that can create a file only if it is absent (s3, gs, abfs).
+            suffix: what follows the time after a dot. None: nothing.
 
         Raises:
             InvalidStreamError: *prefix* or *suffix* is no string.

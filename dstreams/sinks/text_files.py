@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import uuid
-from contextlib import suppress
+import logging
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark import RDD
 
 from dstreams.errors import InvalidStreamError
+from dstreams.sinks.hadoop_directory import HadoopDirectory, is_of_hadoop
+from dstreams.sinks.object_directory import ObjectDirectory
 from dstreams.sinks.output_batch import OutputBatch
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class TextFilesWriter:
     """Writes ``str`` of each record as a line, with one Spark job a batch.
 
-    The job writes to a hidden directory beside the target, which is then renamed: readers see the
-    whole batch or nothing (on file systems whose rename is atomic: object stores copy). A batch
-    that runs again replaces the directory it had completed.
+    A batch that is there is not written again: a run after a crash changes nothing that a reader
+    has seen. A batch of the same time that another stream wrote is replaced, as a whole.
 
     Args:
-        prefix: path or URL up to the dash, on any file system of Hadoop's.
+        prefix: path or URL up to the dash, on any file system of Hadoop's, or of fsspec's that can
+            create a file only if it is absent.
         suffix: what follows the time after a dot; None or "": nothing.
 
     Raises:
@@ -48,32 +50,16 @@ class TextFilesWriter:
         """Write one batch.
 
         Raises:
-            FileExistsError: the target is there and no complete output of Spark's.
+            FileExistsError: the target is there and no complete output of a batch.
             OSError: the file system would not rename.
         """
-        spark = rdd.context
-        jvm: Any = spark._jvm
-        path = jvm.org.apache.hadoop.fs.Path
-        target = path(self.directory(batch.time_ms))
-        files = target.getFileSystem(spark._jsc.hadoopConfiguration())
-        target = files.makeQualified(target)
-        if files.exists(target) and not files.exists(path(target, "_SUCCESS")):
-            raise FileExistsError(
-                f"saveAsTextFiles cannot write {target.toString()}: it exists and has no _SUCCESS, "
-                "so it is not the complete output of a batch; move it away"
-            )
-        hidden = path(target.getParent(), f".{target.getName()}.{uuid.uuid4().hex}")
-        try:
-            rdd.saveAsTextFile(hidden.toString())
-            files.delete(target, True)
-            if not files.rename(hidden, target):
-                raise OSError(
-                    f"saveAsTextFiles cannot rename {hidden.toString()} to {target.toString()}"
-                )
-        except BaseException:
-            with suppress(Py4JError):
-                files.delete(hidden, True)
-            raise
+        url = self.directory(batch.time_ms)
+        if is_of_hadoop(rdd.context, url):
+            is_new = HadoopDirectory(rdd.context, url).write(batch, rdd)
+        else:
+            is_new = ObjectDirectory(url).write(batch, rdd)
+        if not is_new:
+            logger.info("batch %d is there already: %s", batch.batch_id, url)
 
 
 def _not_text(name: str, value: object) -> str:

@@ -9,7 +9,10 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
+from checkpoint import StorageRefusedError
 from dstreams.errors import InvalidStreamError
+from dstreams.sinks import hadoop_directory
+from dstreams.sinks.hadoop_directory import is_of_hadoop
 from dstreams.sinks.text_files import TextFilesWriter
 from tests.support.batches import batch_at
 from tests.support.jobs import count_jobs
@@ -96,22 +99,85 @@ def test_a_failed_batch_leaves_nothing(tmp_path: Path, sc: SparkContext) -> None
     assert lines(tmp_path / "counts-1000") == ["1", "2"]
 
 
-def test_a_batch_that_runs_again_replaces_its_output(tmp_path: Path, sc: SparkContext) -> None:
-    """All of it: no part of the first run stays."""
+def test_a_batch_that_runs_again_changes_nothing(tmp_path: Path, sc: SparkContext) -> None:
+    """No reader that has seen it sees it go or change, and no job runs."""
     output = TextFilesWriter(f"{tmp_path}/counts")
     output(batch_at(1000), sc.parallelize(range(6), 3))
-    output(batch_at(1000), sc.parallelize([7], 1))
+    before = (tmp_path / "counts-1000").stat()
+    again = sc.parallelize([7], 1)
+    assert count_jobs(sc, lambda: output(batch_at(1000), again)) == 0
+    assert lines(tmp_path / "counts-1000") == ["0", "1", "2", "3", "4", "5"]
+    assert (tmp_path / "counts-1000").stat() == before
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_the_batch_of_another_stream_is_replaced(
+    tmp_path: Path, sc: SparkContext, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    """All of it: no part of what was there stays."""
+    if not at_once:
+        monkeypatch.setattr(hadoop_directory, "RENAME_AT_ONCE", set())
+    output = TextFilesWriter(f"{tmp_path}/counts")
+    output(batch_at(1000), sc.parallelize(range(6), 3))
+    output(batch_at(1000, "stream-other"), sc.parallelize([7], 1))
     assert lines(tmp_path / "counts-1000") == ["7"]
     assert [path.name for path in tmp_path.iterdir()] == ["counts-1000"]
 
 
-def test_a_failed_second_run_keeps_the_first(tmp_path: Path, sc: SparkContext) -> None:
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_failed_replacement_keeps_what_was_there(
+    tmp_path: Path, sc: SparkContext, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
     """The complete output goes only when its replacement is complete."""
+    if not at_once:
+        monkeypatch.setattr(hadoop_directory, "RENAME_AT_ONCE", set())
     output = TextFilesWriter(f"{tmp_path}/counts")
     output(batch_at(1000), sc.parallelize([1]))
     with pytest.raises(Py4JJavaError):
-        output(batch_at(1000), sc.parallelize([2], 1).map(explode))
+        output(batch_at(1000, "stream-other"), sc.parallelize([2], 1).map(explode))
     assert lines(tmp_path / "counts-1000") == ["1"]
+    assert [path.name for path in tmp_path.iterdir()] == ["counts-1000"]
+
+
+def test_what_a_killed_run_left_is_removed(tmp_path: Path, sc: SparkContext) -> None:
+    """By the first batch of the next one; what belongs to others stays."""
+    token = "0123456789abcdef" * 2
+    for name in (f".counts-7000.{token}", f".others-7000.{token}", ".counts-7000.mine"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part-00000").touch()
+    TextFilesWriter(f"{tmp_path}/counts")(batch_at(8000), sc.parallelize([1]))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".counts-7000.mine",
+        f".others-7000.{token}",
+        "counts-8000",
+    ]
+
+
+def test_a_move_by_files_that_was_cut_off_is_done_again(
+    tmp_path: Path, sc: SparkContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a rename in one step, a part of a batch may stay behind, which is never complete."""
+    monkeypatch.setattr(hadoop_directory, "RENAME_AT_ONCE", set())
+    output, target = TextFilesWriter(f"{tmp_path}/counts"), tmp_path / "counts-1000"
+    output(batch_at(1000), sc.parallelize(range(4), 2))
+    for name in ("_SUCCESS", "._SUCCESS.crc", "part-00001", ".part-00001.crc"):
+        (target / name).unlink(missing_ok=True)
+    with pytest.raises(FileExistsError, match="has no _SUCCESS"):
+        output(batch_at(1000, "stream-other"), sc.parallelize([9]))
+    output(batch_at(1000), sc.parallelize(range(4), 2))
+    assert lines(target) == ["0", "1", "2", "3"]
+
+
+def test_a_url_that_hadoop_does_not_know_goes_through_fsspec(
+    sc: SparkContext, tmp_path: Path
+) -> None:
+    """Paths, file: and hdfs: are Hadoop's; what is nobody's is refused with its name."""
+    assert is_of_hadoop(sc, f"{tmp_path}/a")
+    assert is_of_hadoop(sc, f"file:{tmp_path}/a")
+    assert is_of_hadoop(sc, "hdfs://somewhere/a")
+    assert not is_of_hadoop(sc, "memory://somewhere/a")
+    with pytest.raises(StorageRefusedError, match="nobodys://x/a-1000"):
+        TextFilesWriter("nobodys://x/a")(batch_at(1000), sc.parallelize([1]))
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
