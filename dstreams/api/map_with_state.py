@@ -36,7 +36,8 @@ class MapWithStateDStream(DStream[Any]):
             StreamLifecycleError: the context does not run, or no batch has made a state yet.
         """
         engine = self._ssc._engine
-        entries = None if engine is None else engine.history.stored().entries(self._node)
+        spark = self._ssc.sparkContext
+        entries = None if engine is None else engine.history.stored().entries(self._node, spark)
         if entries is None:
             raise StreamLifecycleError(
                 f"{self._node.operation} has no state yet, or the context has stopped"

@@ -202,6 +202,7 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
             partitioner=self._partitioner(num_partitions, partition_func, operation),
             initial=self._initial(initial, operation),
             operation=operation,
+            delay_ms=None if clock is None else clock.delay_ms,
         )
         return self._ssc._stored_stream_of(node)
 
@@ -263,10 +264,6 @@ class _EventClock:
     event_time: EventTime
     delay_ms: int
 
-    def watermark_ms(self, before: StoredVersion) -> int:
-        """The watermark of the batch that begins with a version."""
-        return max(0, before.event_time_max_ms - self.delay_ms)
-
 
 @dataclass(frozen=True)
 class _GroupsOf:
@@ -276,7 +273,7 @@ class _GroupsOf:
     where: str
 
     def __call__(self, time_ms: int, before: StoredVersion) -> FlatMapGroupsWithStateExec:
-        watermark_ms = None if self.clock is None else self.clock.watermark_ms(before)
+        watermark_ms = None if self.clock is None else max(before.watermark_ms, 0)
         drops_late = self.timeout is GroupStateTimeout.EventTimeTimeout
         return FlatMapGroupsWithStateExec(
             self.func,

@@ -132,6 +132,8 @@ class History:
         """
         before = (known for known in self._rdds[node] if known < time_ms)
         newest = max(before, default=self._plan.zero_ms)
+        if node.stores and self._states is not None:
+            newest = max(newest, self._states.newest_ms(node))  # of an earlier run, perhaps
         for missing in range(newest + node.slide_ms, time_ms, node.slide_ms):
             self.at(node, missing)
 

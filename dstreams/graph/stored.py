@@ -28,10 +28,12 @@ class StoredStateDStream(Node):
 
     Args:
         parent: stream of pairs.
-        function: ``(batch time in ms, version before) ->`` what tasks do with their store.
+        function: ``(batch time in ms, version before) ->`` what tasks do with their store. The
+            version has the watermark of the batch.
         partitioner: where keys belong.
         initial: pairs of key and state to begin with, or None.
         operation: operation and call site.
+        delay_ms: how far the watermark is behind the latest event time, None for no watermark.
     """
 
     asks_itself: ClassVar[bool] = True
@@ -42,6 +44,7 @@ class StoredStateDStream(Node):
     partitioner: StablePartitioner
     initial: RDD[Any] | None
     operation: str
+    delay_ms: int | None = None
 
     @property
     def parents(self) -> tuple[Node, ...]:
@@ -61,7 +64,9 @@ class StoredStateDStream(Node):
         if batch is not None:
             inputs.append(self._blocks(batch, Side.BATCH))
         function = self.function(time_ms, before)
-        return states.advance(self, time_ms, inputs, before, function, rdds.spark, self.partitioner)
+        return states.advance(
+            self, time_ms, inputs, before, function, rdds.spark, self.partitioner, self.delay_ms
+        )
 
     def _blocks(self, pairs: RDD[Any], side: Side) -> RDD[bytes]:
         return shuffle_pairs(pairs, self.partitioner, side, self.operation)

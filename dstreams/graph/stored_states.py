@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import Any
 
 from pyspark import RDD, SparkContext
 from pyspark.rdd import PipelinedRDD
 
+from checkpoint import CommitRecord
 from checkpoint.state_store import (
     LmdbBases,
     Reference,
@@ -17,23 +19,31 @@ from checkpoint.state_store import (
     StoreId,
     snapshot_if_due,
 )
+from dstreams.errors import RestartError
 from dstreams.graph.node import Node
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.slots import slots
+from dstreams.rdd.slots import places, slots
 from dstreams.rdd.state_store_rdd import StateStoreRDD, StoreFunction
-from dstreams.rdd.stored_version import StoredVersion
+from dstreams.rdd.stored_version import NO_EVENT_TIME, StoredVersion
 from dstreams.rdd.worker import settle_worker
 
 
 @dataclass(frozen=True)
 class _Made:
+    """A version, the RDD that made it, and where its stores are warm; None if another run did."""
+
     version: StoredVersion
-    rdd: StateStoreRDD
+    rdd: StateStoreRDD | None
+    warm: RDD[bytes] | None
 
 
 @dataclass
 class StoredStates:
     """Remembers, for each stream with stored state, the versions that batches made.
+
+    A restart puts back what the newest commit record names, and the batches go on from there::
+
+        states.restore_record(log.latest())
 
     Args:
         store: the stores.
@@ -47,11 +57,18 @@ class StoredStates:
     uids: Mapping[Node, str]
     zero_ms: int
     _made: dict[Node, dict[int, _Made]] = field(default_factory=dict)
+    # Who looks at a state from a notebook does so in another thread than that of the batches.
+    _lock: Lock = field(default_factory=Lock)
 
     def before(self, node: Node, time_ms: int, partitioner: StablePartitioner) -> StoredVersion:
-        """Return the version that the batch at *time_ms* begins with."""
-        made = self._made.get(node, {}).get(time_ms - node.slide_ms)
+        """Return the version that the batch at *time_ms* begins with.
+
+        Raises:
+            RestartError: it was restored, and its keys are placed otherwise than now.
+        """
+        made = self._at(node, time_ms - node.slide_ms)
         if made is not None:
+            _require_placed(node, made.version, partitioner)
             return made.version
         if time_ms - node.slide_ms > self.zero_ms:
             raise LookupError(
@@ -71,27 +88,83 @@ class StoredStates:
         function: StoreFunction,
         spark: SparkContext,
         partitioner: StablePartitioner,
+        delay_ms: int | None = None,
     ) -> RDD[Any]:
         """Make the version of a batch, in one job, and return the batch's rows.
+
+        Where the version was restored, the rows are made again and the version stays what it is.
+
+        Args:
+            delay_ms: how far the watermark is behind the latest event time, None for no watermark.
 
         Raises:
             Py4JJavaError: a task failed; the version before stays the newest.
         """
-        previous = self._made.get(node, {}).get(time_ms - node.slide_ms)
-        warm = [slots(spark, partitioner)] if previous is None else [previous.rdd.handles]
-        rdd = StateStoreRDD([*inputs, *warm], self.store, before, function)
+        warm = places(spark, partitioner)
+        rdd = StateStoreRDD([*inputs, warm], self.store, before, function)
         try:
             version = rdd.force()
         except BaseException:
             rdd.unpersist()
             raise
-        self._made.setdefault(node, {})[time_ms] = _Made(version, rdd)
+        if delay_ms is not None:
+            reached_ms = max(version.watermark_ms, version.event_time_max_ms - delay_ms, 0)
+            version = replace(version, watermark_ms=reached_ms)
+        known = self.at(node, time_ms)
+        with self._lock:
+            made = _Made(version if known is None else known, rdd, warm)
+            self._made.setdefault(node, {})[time_ms] = made
         return rdd.rows()
+
+    def restore(self, node: Node, time_ms: int, version: StoredVersion) -> None:
+        """Say which version the batch at *time_ms* of an earlier run made.
+
+        The next batch of *node* is the one after it. Rows of restored batches are not there; who
+        needs them restores the version before as well and asks the node for the batch again.
+        """
+        with self._lock:
+            self._made.setdefault(node, {})[time_ms] = _Made(version, None, None)
+
+    def restore_record(self, record: CommitRecord) -> dict[Node, int]:
+        """Restore the version of each stream that a commit record names.
+
+        Args:
+            record: of a stream with the same zero time.
+
+        Returns:
+            The batch time of each stream that was restored: the record's, or earlier where the
+            batches after it did not make its state. Streams that are not in the record begin empty.
+        """
+        commits = {commit.operator_uid: commit for commit in record.stores}
+        times: dict[Node, int] = {}
+        for node, uid in self.uids.items():
+            if uid in commits:
+                reached_ms = record.watermarks.get(uid, NO_EVENT_TIME)
+                version = StoredVersion.committed(record.stream_id, commits[uid], reached_ms)
+                times[node] = self.zero_ms + version.version * node.slide_ms
+                self.restore(node, times[node], version)
+        return times
+
+    def watermarks(self) -> dict[str, int]:
+        """Return what a commit record keeps of event time.
+
+        Returns:
+            By the name of each stream with a watermark, that of its next batch, in milliseconds
+            since the epoch. A batch after a restart has no earlier one.
+        """
+        newest = self.newest().items()
+        reached = {self.uids[node]: version.watermark_ms for node, version in newest}
+        return {uid: time_ms for uid, time_ms in reached.items() if time_ms != NO_EVENT_TIME}
 
     def at(self, node: Node, time_ms: int) -> StoredVersion | None:
         """Return the version that the batch at *time_ms* made, None if it made none."""
-        made = self._made.get(node, {}).get(time_ms)
+        made = self._at(node, time_ms)
         return None if made is None else made.version
+
+    def newest_ms(self, node: Node) -> int:
+        """Return the time of the newest version of a stream, zero time for the empty state."""
+        with self._lock:
+            return max(self._made.get(node, {}), default=self.zero_ms)
 
     def pairs(
         self, node: Node, time_ms: int, spark: SparkContext, partitioner: StablePartitioner
@@ -102,20 +175,22 @@ class StoredStates:
         pairs: RDD[Any] = PipelinedRDD(slots(spark, partitioner), task, True)
         return pairs
 
-    def entries(self, node: Node) -> RDD[Any] | None:
+    def entries(self, node: Node, spark: SparkContext) -> RDD[Any] | None:
         """Return the RDD of (key, value, timeout in ms) of the newest version, None for none."""
-        made = self._made.get(node)
-        if not made:
+        newest = self._at(node, self.newest_ms(node))
+        if newest is None:
             return None
-        newest = made[max(made)]
-        version = newest.version
+        version, warm = newest.version, newest.warm
         task = _ReadStore(self.store, version.store_id, version.references, with_timeouts=True)
-        entries: RDD[Any] = PipelinedRDD(newest.rdd.handles, task)
+        if warm is None:
+            warm = slots(spark, StablePartitioner(len(version.references)))
+        entries: RDD[Any] = PipelinedRDD(warm, task)
         return entries
 
     def newest(self) -> dict[Node, StoredVersion]:
         """Return the newest version of each stream that has one, in a fixed order."""
-        return {node: made[max(made)].version for node, made in self._made.items() if made}
+        with self._lock:
+            return {node: made[max(made)].version for node, made in self._made.items() if made}
 
     def take_snapshots(self, rule: SnapshotRule | None = None) -> int:
         """Write a snapshot of each partition of which the newest version is due for one.
@@ -134,17 +209,37 @@ class StoredStates:
         written = 0
         for made in self._made.values():
             newest = made[max(made)]
+            if newest.warm is None:
+                continue
             references = newest.version.references
             task = _TakeSnapshot(bases, newest.version.store_id, references, rule)
-            written += sum(PipelinedRDD(newest.rdd.handles, task).collect())
+            written += sum(PipelinedRDD(newest.warm, task).collect())
         return written
 
     def forget(self, node: Node, upto_ms: int) -> None:
         """Give up the rows of batches up to *upto_ms*, the newest version excepted."""
-        made = self._made.get(node, {})
-        for time_ms in sorted(made)[:-1]:
-            if time_ms <= upto_ms:
-                made.pop(time_ms).rdd.unpersist()
+        with self._lock:
+            made = self._made.get(node, {})
+            old = [time_ms for time_ms in sorted(made)[:-1] if time_ms <= upto_ms]
+            forgotten = [made.pop(time_ms).rdd for time_ms in old]
+        for rdd in forgotten:
+            if rdd is not None:
+                rdd.unpersist()
+
+    def _at(self, node: Node, time_ms: int) -> _Made | None:
+        with self._lock:
+            return self._made.get(node, {}).get(time_ms)
+
+
+def _require_placed(node: Node, version: StoredVersion, partitioner: StablePartitioner) -> None:
+    """Refuse a restored version of which the keys are in other partitions than the batch's."""
+    was, now = (version.partitioner, len(version.references)), partitioner
+    if was != (now.name, now.numPartitions):
+        raise RestartError(
+            f"the state of {node.operation} was written in {was[1]} partitions by {was[0]}, but "
+            f"now its keys are placed in {now.numPartitions} by {now.name}; start with the number "
+            "of partitions and the partition function of then"
+        )
 
 
 @dataclass(frozen=True)

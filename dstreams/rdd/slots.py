@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pyspark import RDD, SparkContext
+from pyspark import RDD, SparkContext, StorageLevel
 from pyspark.rdd import PipelinedRDD
 
 from dstreams.rdd import jvm
@@ -20,9 +20,27 @@ def slots(spark: SparkContext, partitioner: StablePartitioner) -> RDD[bytes]:
     # Kept on the context, so that they end with it: they refer back to it.
     known: dict[StablePartitioner, RDD[bytes]] = vars(spark).setdefault("_dstreams_slots", {})
     if partitioner not in known:
-        numbers = spark.parallelize(range(partitioner.numPartitions), 1)
-        known[partitioner] = jvm.shuffle_frames(PipelinedRDD(numbers, _deal), partitioner)
+        known[partitioner] = _dealt(spark, partitioner)
     return known[partitioner]
+
+
+def places(spark: SparkContext, partitioner: StablePartitioner) -> RDD[bytes]:
+    """Return slots that stay where they were computed first.
+
+    What is united with them is computed there again and again, as far as Spark finds a free core
+    in time; so what that host keeps of a partition is warm. Slots of an executor that is lost move
+    to another one. Their lineage is the same after any number of batches.
+    """
+    # Not those above: what else is built on slots may be computed anywhere.
+    known: dict[StablePartitioner, RDD[bytes]] = vars(spark).setdefault("_dstreams_places", {})
+    if partitioner not in known:
+        known[partitioner] = _dealt(spark, partitioner).persist(StorageLevel.MEMORY_AND_DISK)
+    return known[partitioner]
+
+
+def _dealt(spark: SparkContext, partitioner: StablePartitioner) -> RDD[bytes]:
+    numbers = spark.parallelize(range(partitioner.numPartitions), 1)
+    return jvm.shuffle_frames(PipelinedRDD(numbers, _deal), partitioner)
 
 
 def _deal(_: int, numbers: Iterable[int]) -> Iterator[bytes]:

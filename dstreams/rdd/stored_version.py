@@ -29,8 +29,8 @@ class StoredVersion:
         metrics: counts of the operator in the batch that made it; None for one that was restored.
         event_time_max_ms: the latest event time of all batches, milliseconds since the epoch; -1
             without one.
-        watermark_ms: the watermark of the batch that made it, milliseconds since the epoch; -1
-            without one. No later batch has an earlier one.
+        watermark_ms: the watermark of the batch after it, milliseconds since the epoch; -1 without
+            one. It never goes back.
     """
 
     store_id: StoreId
@@ -51,8 +51,6 @@ class StoredVersion:
         cls,
         stream_id: str,
         commit: StoreCommit,
-        *,
-        event_time_max_ms: int = NO_EVENT_TIME,
         watermark_ms: int = NO_EVENT_TIME,
     ) -> StoredVersion:
         """Return the version that a commit record names.
@@ -60,15 +58,13 @@ class StoredVersion:
         Args:
             stream_id: id of the stream, as the record has it.
             commit: what the record says of the store.
-            event_time_max_ms: as above; the record has it beside.
-            watermark_ms: as above.
+            watermark_ms: as above; the record has it beside.
         """
         return cls(
             StoreId(stream_id, commit.operator_uid, commit.store, 0, len(commit.partitions)),
             commit.partitioner,
             tuple(Reference(stored.version, stored.uid) for stored in commit.partitions),
             commit.partitions,
-            event_time_max_ms=event_time_max_ms,
             watermark_ms=watermark_ms,
         )
 
