@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pyspark import RDD, SparkContext
+from pyspark import RDD, SparkContext, StorageLevel
 from pyspark.serializers import NoOpSerializer
 
 from dstreams.rdd.partitioner import StablePartitioner
@@ -63,6 +63,37 @@ def shuffle_frames(routed: RDD[bytes], partitioner: StablePartitioner) -> RDD[by
     pairs = classes.pairwise_rdd(routed._jrdd.rdd()).asJavaPairRDD()
     moved = classes.python_rdd.valueOfPair(pairs.partitionBy(classes.partitioner(partitioner)))
     return _of_frames(spark, moved, partitioner)
+
+
+class LabelledFrames:
+    """Frames of two kinds, computed together: by their labels one is had without the other.
+
+    Args:
+        labelled: frames, each after its label, which is a number (:func:`addressed`).
+    """
+
+    def __init__(self, labelled: RDD[bytes]) -> None:
+        labelled._bypass_serializer = True  # type: ignore[attr-defined]
+        self.context = labelled.context
+        self._classes = _classes_of(self.context)
+        self._pairs = self._classes.pairwise_rdd(labelled._jrdd.rdd()).asJavaPairRDD()
+
+    def persist(self, level: StorageLevel) -> None:
+        """Keep all frames that are computed."""
+        self._pairs.persist(self.context._getJavaStorageLevel(level))
+
+    def unpersist(self) -> None:
+        """Keep them no longer."""
+        self._pairs.unpersist(False)
+
+    def collect(self, label: int) -> list[bytes]:
+        """Return the frames of one label, in one job, which computes all frames."""
+        # The JVM looks them up itself: another stage of Python would cost as much as a small job.
+        return list(self._pairs.lookup(label))
+
+    def frames(self) -> RDD[bytes]:
+        """Return all frames, without their labels."""
+        return _of_frames(self.context, self._classes.python_rdd.valueOfPair(self._pairs), None)
 
 
 def partitioner_of(frames: RDD[bytes]) -> StablePartitioner | None:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import pickle
 import struct
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -35,7 +36,7 @@ from tempfile import SpooledTemporaryFile
 from time import perf_counter
 from typing import Any, Protocol
 
-from pyspark import RDD, SparkContext, StorageLevel
+from pyspark import RDD, StorageLevel
 from pyspark.rdd import PipelinedRDD
 
 from checkpoint.state_store import (
@@ -48,11 +49,13 @@ from checkpoint.state_store import (
 )
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import Block, BlockBuilder, Side, decode_block
+from dstreams.rdd.slots import places
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.stored_version import StoredVersion
 from dstreams.rdd.worker import settle_worker
 
-_HANDLE = b"\xff"
+_HANDLE, _ROWS = 1, 0  # labels of frames
+_MARK = b"\xff"  # before a handle; no block begins so
 _LENGTH = struct.Struct("<Q")
 _HELD_IN_MEMORY_BYTES = 64 << 20
 
@@ -78,7 +81,7 @@ class StoreFunction(Protocol):
 
 @dataclass(frozen=True)
 class _Handle:
-    """What the first frame of a partition holds."""
+    """What a task tells the driver."""
 
     split: int
     committed: CommittedChanges
@@ -90,7 +93,7 @@ class StateStoreRDD:
 
     Args:
         inputs: blocks of pairs, all placed by one partitioner: of :attr:`Side.STATE` the initial
-            state, first; of :attr:`Side.BATCH` the records; and handles of the version before,
+            state, first; of :attr:`Side.BATCH` the records; and :func:`~dstreams.rdd.slots.places`,
             which make Spark prefer the hosts that have the stores warm.
         store: the stores.
         before: the version to begin with.
@@ -104,20 +107,21 @@ class StateStoreRDD:
         before: StoredVersion,
         function: StoreFunction,
     ) -> None:
-        united = jvm.unite_frames(*inputs)
+        partitioner = jvm.partitioner_of(inputs[0])
+        if partitioner is None:
+            raise ValueError("the input of a state must be placed by a partitioner")
+        self.handles = places(inputs[0].context, partitioner)
+        others = (frames for frames in inputs[1:] if frames is not self.handles)
+        united = jvm.unite_frames(inputs[0], *others, self.handles)
         if united.getNumPartitions() != len(before.references):
             raise ValueError(
                 f"the input has {united.getNumPartitions()} partitions, the state "
                 f"{len(before.references)}"
             )
         task = _StoreTask(store, before.store_id, before.references, function)
-        computed = PipelinedRDD(united, task, True)
-        partitioner = jvm.partitioner_of(united)
         self._before = before
-        self._frames = jvm.as_frames(computed, partitioner)
+        self._frames = jvm.LabelledFrames(PipelinedRDD(united, task))
         self._frames.persist(StorageLevel.MEMORY_AND_DISK)
-        self.handles = jvm.as_frames(PipelinedRDD(self._frames, _only_handle, True), partitioner)
-        self.handles.persist(StorageLevel.MEMORY_AND_DISK)
 
     def force(self) -> StoredVersion:
         """Compute every partition, in one job, and return the version that this made.
@@ -125,9 +129,9 @@ class StateStoreRDD:
         Raises:
             Py4JJavaError: a task failed, in the user's function or in the store.
         """
-        spark: SparkContext = self._frames.context
         found: list[_Handle] = sorted(
-            spark.runJob(self.handles, _read_handles), key=lambda handle: handle.split
+            (pickle.loads(frame[1:]) for frame in self._frames.collect(_HANDLE)),
+            key=lambda handle: handle.split,
         )
         total = StateMetrics()
         for handle in found:
@@ -143,18 +147,17 @@ class StateStoreRDD:
 
     def rows(self) -> RDD[Any]:
         """Return the rows; reading them computes nothing again while they are in memory."""
-        rows: RDD[Any] = PipelinedRDD(self._frames, _only_rows)
+        rows: RDD[Any] = PipelinedRDD(self._frames.frames(), _values)
         return rows
 
     def unpersist(self) -> None:
-        """Give up the rows and handles."""
+        """Give up the rows."""
         self._frames.unpersist()
-        self.handles.unpersist()
 
 
 @dataclass(frozen=True)
 class _StoreTask:
-    """Task: blocks of pairs -> a handle, then blocks of rows."""
+    """Task: blocks of pairs -> a handle, then blocks of rows, each after its label."""
 
     store: StateStore
     store_id: StoreId
@@ -164,7 +167,7 @@ class _StoreTask:
     def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[bytes]:
         settle_worker()
         # The input first, so that a slow shuffle holds no store open.
-        inputs = _Inputs(frame for frame in frames if frame[:1] not in (_HANDLE, b""))
+        inputs = _Inputs(filter(None, frames))
         metrics = StateMetrics(numStateStoreInstances=1)
         held = _HeldFrames()
         store_id = replace(self.store_id, partition=split)
@@ -184,8 +187,10 @@ class _StoreTask:
             committed = writer.commit()
             metrics.commitTimeMs = _ms_since(started)
         metrics.numTotalStateRows = committed.count
-        yield _HANDLE + pickle.dumps(_Handle(split, committed, metrics))
-        yield from held.frames()
+        handle = pickle.dumps(_Handle(split, committed, metrics))
+        yield from jvm.addressed(_HANDLE, _MARK + handle)
+        for frame in held.frames():
+            yield from jvm.addressed(_ROWS, frame)
 
 
 def _ms_since(started: float) -> int:
@@ -238,19 +243,12 @@ class _HeldFrames:
                 yield file.read(length)
 
 
-def _only_handle(_: int, frames: Iterable[bytes]) -> Iterator[bytes]:
+def _values(_: int, frames: Iterable[bytes]) -> Iterator[Any]:
     settle_worker()
-    for frame in frames:
-        if frame[:1] == _HANDLE:
-            yield frame
-
-
-def _read_handles(frames: Iterable[bytes]) -> list[_Handle]:
-    settle_worker()
-    return [pickle.loads(frame[1:]) for frame in frames]
-
-
-def _only_rows(_: int, frames: Iterable[bytes]) -> Iterator[Any]:
-    settle_worker()
-    blocks = (decode_block(frame) for frame in frames if frame[:1] != _HANDLE)
-    return chain.from_iterable(block.values() for block in blocks)
+    rest = iter(frames)
+    try:
+        for frame in rest:
+            if frame[:1] != _MARK:
+                yield from decode_block(frame).values()
+    finally:
+        deque(rest, maxlen=0)  # of ``take``: a worker whose input is left unread is used no more

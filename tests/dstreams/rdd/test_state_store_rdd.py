@@ -21,6 +21,7 @@ from dstreams.rdd.slots import slots
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_store_rdd import StateStoreRDD
 from dstreams.rdd.stored_version import StoredVersion
+from tests.dstreams.rdd.lineage import lineage_of
 from tests.support.jobs import count_jobs
 
 TWO = StablePartitioner(2)
@@ -103,13 +104,26 @@ def test_initial_states_come_first(sc: SparkContext, store: StateStore) -> None:
 
 
 def test_handles_carry_no_records(sc: SparkContext, store: StateStore) -> None:
-    """The handles of the version before are input that makes no difference but to the place."""
+    """Handles are input that makes no difference but to where it is computed; they are kept."""
     first = StateStoreRDD([blocks(sc, "a")], store, StoredVersion.empty(STORE, TWO), Count())
     version = first.force()
     second = StateStoreRDD([blocks(sc, "a"), first.handles], store, version, Count())
     assert contents(store, second.force()) == {"a": 2}
     third = StateStoreRDD([second.handles], store, second.force(), Count())
     assert contents(store, third.force()) == {"a": 2}
+    assert sc._jsc.getPersistentRDDs().get(third.handles.id()) is not None
+
+
+def test_lineage_does_not_grow(sc: SparkContext, store: StateStore) -> None:
+    """A batch knows nothing of those before it: the thousandth costs what the first one did."""
+    version = StoredVersion.empty(STORE, TWO)
+    lengths = []
+    batch = StateStoreRDD([slots(sc, TWO)], store, version, Count())
+    for letter in "abc":
+        version = batch.force()
+        batch = StateStoreRDD([blocks(sc, letter), batch.handles], store, version, Count())
+        lengths.append(len(lineage_of(batch.rows())))
+    assert len(set(lengths)) == 1
 
 
 def test_one_job_computes_and_rows_compute_nothing_again(
