@@ -9,9 +9,45 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, overload
 
 from checkpoint.state_store.reference import Reference, StoreId
+
+
+class Pairs(Sequence[tuple[bytes, bytes]]):
+    """Pairs (key, record) that are made when they are asked for, out of two columns."""
+
+    __slots__ = ("_keys", "_records")
+
+    def __init__(self, keys: Sequence[bytes], records: Sequence[bytes]) -> None:
+        self._keys = keys  # not keys: dict.update would take this for a mapping
+        self._records = records
+
+    def columns(self) -> tuple[Sequence[bytes], Sequence[bytes]]:
+        """Return all keys, and all records."""
+        return self._keys, self._records
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        return zip(self._keys, self._records)  # noqa: B905 (as long as each other)
+
+    @overload
+    def __getitem__(self, at: int) -> tuple[bytes, bytes]: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Pairs: ...
+
+    def __getitem__(self, at: int | slice) -> tuple[bytes, bytes] | Pairs:
+        if isinstance(at, slice):
+            return Pairs(self._keys[at], self._records[at])
+        return self._keys[at], self._records[at]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)

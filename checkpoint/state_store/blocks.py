@@ -20,10 +20,9 @@ import enum
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
 
 from checkpoint.framing import MAX_BLOCK_BYTES
-from checkpoint.state_store.base import Changes
+from checkpoint.state_store.base import Changes, Pairs
 
 MAX_KEY_BYTES = 503
 MAX_INDEX_BYTES = 511
@@ -47,36 +46,6 @@ class Compression(enum.Enum):
     ZSTD = "zstd"
 
 
-class Pairs(Sequence[tuple[bytes, bytes]]):
-    """Pairs (key, record) that are made when they are asked for, out of two columns."""
-
-    def __init__(self, keys: Sequence[bytes], records: Sequence[bytes]) -> None:
-        self._keys = keys  # not keys: dict.update would take this for a mapping
-        self._records = records
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        return zip(self._keys, self._records)  # noqa: B905 (as long as each other)
-
-    @overload
-    def __getitem__(self, at: int) -> tuple[bytes, bytes]: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> Pairs: ...
-
-    def __getitem__(self, at: int | slice) -> tuple[bytes, bytes] | Pairs:
-        if isinstance(at, slice):
-            return Pairs(self._keys[at], self._records[at])
-        return self._keys[at], self._records[at]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
 @dataclass(frozen=True)
 class _Column:
     """Items and their lengths."""
@@ -97,8 +66,10 @@ def encode_blocks(changes: Changes, compression: Compression) -> Iterator[tuple[
         ValueError: a key, an index entry or a record is larger than a store can hold.
     """
     puts = changes.puts
-    keys: Sequence[bytes] = [key for key, _ in puts]
-    records: Sequence[bytes] = [record for _, record in puts]
+    if isinstance(puts, Pairs):
+        keys, records = puts.columns()
+    else:
+        keys, records = [key for key, _ in puts], [record for _, record in puts]
     columns = [
         _column("key", keys, 1, MAX_KEY_BYTES),
         _column("record", records, 0, MAX_RECORD_BYTES),

@@ -195,10 +195,11 @@ class StateWriter(Protocol):
         ...
 
     def update(self, pairs: Iterable[tuple[Any, Any]], step: Callable[[Any, Any], Any]) -> None:
-        """Get, step and put for many keys, faster than one by one.
+        """Get, step and put for many keys, faster than one by one, in their order.
 
         Args:
-            pairs: (key, given); some are pulled before the first is stepped.
+            pairs: (key, given); some are pulled before the first is stepped. Fastest if they are in
+                the order of their keys: what is near is then read and written together.
             step: ``(given, value or None) -> new value``, or None to remove the key. The new value
                 has no timeout. It must not change the store itself.
         """

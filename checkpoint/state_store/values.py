@@ -1,38 +1,45 @@
 """Values as bytes: plain data by default, any object where that is asked for.
 
-Both codecs write pickles, the one format that keeps Python's types exactly, and both stop reading
-where the pickle stops, so that a record can hold more behind it.
-
-``DataValues`` writes pickles that need no class but those of a short list, and reads no others:
-reading a checkpoint then runs no code that somebody has put there. Writing is as fast as pickle,
-because C asks back only about what is not plain; reading looks for the few bytes by which a pickle
-can name a class, and only where one is found, by chance or not, looks up every name in the list.
+``DataValues`` writes numbers and tuples of numbers as rows (:mod:`checkpoint.state_store.rows`),
+and all else as pickles, the one format that keeps Python's types exactly. Its pickles need no class
+but those of a short list, and it reads no others: reading a checkpoint then runs no code that
+somebody has put there.
 
 ``PickleValues`` writes and reads everything, and trusts whoever can write the checkpoint.
+
+Both stop reading where the value stops, so that a record can hold more behind it.
 """
 
 from __future__ import annotations
 
-import copyreg
 import io
 import pickle
-from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta, timezone
-from decimal import Decimal
-from fractions import Fraction
-from functools import lru_cache
-from types import FunctionType
 from typing import Any, Protocol
-from uuid import UUID
-from zoneinfo import ZoneInfo
 
 import cloudpickle  # type: ignore[import-untyped]
 
 from checkpoint.errors import CheckpointError
+from checkpoint.state_store.plain_pickles import (
+    EXTENSIONS,
+    LINE_END,
+    PROTOCOL,
+    STACK_GLOBAL,
+    PlainPickler,
+    name_of,
+    unpickler,
+)
+from checkpoint.state_store.rows import (
+    NUMBER,
+    ROW_KINDS,
+    TUPLE,
+    decode_row,
+    decode_rows,
+    encode_row,
+    encode_rows,
+)
 
-PROTOCOL = 5  # part of the format, whatever Python's default is
 MAX_VALUE_BYTES = 32 << 20
 
 Encoder = Callable[[Any], bytes]
@@ -41,11 +48,9 @@ ManyDecoder = Callable[[list[bytes]], list[Any]]
 Step = Callable[[Any, Any], Any]
 Stepper = Callable[[list[Any], list["bytes | None"], Step], list["bytes | None"]]
 
-# A pickle names a class by STACK_GLOBAL; by GLOBAL or INST, which two lines follow; or by a number
-# that the program itself has given to a class by copyreg.add_extension.
-_STACK_GLOBAL = 0x93
-_LINE_END = 0x0A
-_EXTENSIONS: Mapping[int, Any] = vars(copyreg)["_inverted_registry"]
+_PICKLE = 0x80  # how every pickle begins that a codec writes
+_ROWS = (TUPLE, NUMBER)
+_NOTHING: dict[Any, None] = {}
 
 
 class UndecodableValueError(CheckpointError, ValueError):
@@ -82,95 +87,10 @@ class ValueCodec(Protocol):
         """Return a function for one writer that decodes, steps and encodes many values.
 
         It takes what is given for each key, the records before, and the step; it returns encoded
-        values. A value is encoded before the next step runs. None stands for no value, before and
-        after.
+        values, whatever later steps do to what an earlier one returned. None stands for no value,
+        before and after.
         """
         ...
-
-
-def _fraction(numerator: int, denominator: int) -> Fraction:
-    # Fraction itself also takes text, and "1e999999999" takes for ever.
-    if type(numerator) is int and type(denominator) is int:
-        return Fraction(numerator, denominator)
-    raise pickle.UnpicklingError("a fraction is made of two ints")
-
-
-def _zone(key: str) -> ZoneInfo:
-    return ZoneInfo(key)
-
-
-def _uuid(raw: bytes) -> UUID:
-    return UUID(bytes=raw)
-
-
-_PLAIN: tuple[type, ...] = (
-    date,
-    datetime,
-    time,
-    timedelta,
-    timezone,
-    Decimal,
-    complex,
-    Counter,
-    OrderedDict,
-    deque,
-)
-
-_REBUILT: Mapping[type, Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]] = {
-    Fraction: lambda value: (_fraction, (value.numerator, value.denominator)),
-    UUID: lambda value: (_uuid, (value.bytes,)),
-    ZoneInfo: lambda value: (_zone, (_zone_key(value),)),
-}
-
-_MAKERS: tuple[Callable[..., Any], ...] = (_fraction, _uuid, _zone)
-
-
-def _zone_key(value: ZoneInfo) -> str:
-    if value.key is None:
-        raise TypeError("a ZoneInfo without key cannot be stored; make it by ZoneInfo(name)")
-    return value.key
-
-
-def _name_of(kind: Any) -> tuple[str, str]:
-    return (kind.__module__, kind.__qualname__)
-
-
-class _DataPickler(pickle.Pickler):
-    """Asked by C about every object that is not None, bool, number, text, bytes or a container."""
-
-    def __init__(self, file: Any, allowed: frozenset[type]) -> None:
-        super().__init__(file, PROTOCOL)
-        self._allowed = allowed
-
-    def reducer_override(self, value: Any) -> Any:
-        kind = type(value)
-        if kind in self._allowed:
-            return NotImplemented
-        rebuild = _REBUILT.get(kind)
-        if rebuild is not None:
-            return rebuild(value)
-        if (kind is type and value in self._allowed) or (kind is FunctionType and value in _MAKERS):
-            return NotImplemented  # the class itself, on the way to the file
-        raise TypeError(
-            f"a value that holds a {kind.__module__}.{kind.__qualname__} is not plain data; store "
-            "a tuple or dict of its fields, or allow the class by DataValues(allow=[...]), or "
-            "take PickleValues(), which trusts whoever can write the checkpoint"
-        )
-
-
-@lru_cache(maxsize=64)
-def _unpickler(allow: tuple[type, ...]) -> type[pickle.Unpickler]:
-    """Return a class of unpicklers that find what is plain or allowed; without a constructor."""
-    allowed = {_name_of(kind): kind for kind in (*_PLAIN, *_MAKERS, *allow)}
-
-    class DataUnpickler(pickle.Unpickler):
-        def find_class(self, module: str, name: str) -> Any:
-            found = allowed.get((module, name))
-            if found is None:
-                raise pickle.UnpicklingError(f"it names {module}.{name}, which is not plain data")
-            return found
-
-    return DataUnpickler
 
 
 @dataclass(frozen=True)
@@ -198,64 +118,42 @@ class DataValues:
     @property
     def name(self) -> str:
         """``data-1``, and the classes that are allowed."""
-        names = sorted(".".join(_name_of(kind)) for kind in self.allow)
+        names = sorted(".".join(name_of(kind)) for kind in self.allow)
         return "data-1" + "".join(f" {name}" for name in names)
 
     def encoder(self) -> Encoder:
         """Return a function for one writer."""
-        return self._pickler().encode
+        pickler = PlainPickler(self.allow)
+        careful, dumps = pickler.encode, pickle.dumps
 
-    def _pickler(self) -> _PickleOnce:
-        return _PickleOnce(frozenset((*_PLAIN, *self.allow)))
+        def encode(value: Any) -> bytes:
+            if type(value) in ROW_KINDS:
+                row = encode_row(value)
+                if row is not None:
+                    return row
+            if pickler.was_asked or EXTENSIONS:
+                return careful(value)
+            try:
+                raw = dumps(value, PROTOCOL)
+            except Exception:
+                return careful(value)  # which says what is wrong
+            return careful(value) if STACK_GLOBAL in raw else raw
 
-    def stepper(self) -> Stepper:
-        """Return a function that decodes, steps and encodes many values."""
-        decode, pickler = self.decoder(), self._pickler()
-        loads = pickle.loads
-
-        def step_all(
-            given: list[Any], before: list[bytes | None], step: Step
-        ) -> list[bytes | None]:
-            after: list[bytes | None] = []
-            dump, forget = pickler.start(after)
-            is_careful = bool(_EXTENSIONS)
-            for wanted, new, record in zip(range(1, len(given) + 1), given, before, strict=True):
-                if record is None:
-                    value = step(new, None)
-                elif (
-                    _STACK_GLOBAL in record
-                    or (_LINE_END in record and record.count(_LINE_END) > 1)
-                    or is_careful
-                ):
-                    value = step(new, decode(record))
-                else:  # as in the decoder, without calling it
-                    try:
-                        old = loads(record)
-                    except Exception as error:
-                        raise _undecodable(record, error) from error
-                    value = step(new, old)
-                if value is None:
-                    after.append(None)
-                else:
-                    dump(value)
-                    forget()
-                if len(after) != wanted:  # large strings are written on their own
-                    after[wanted - 1 :] = [b"".join(after[wanted - 1 :])]  # type: ignore[arg-type]
-            return after
-
-        return step_all
+        return encode
 
     def decoder(self) -> Decoder:
         """Return the function that makes a value of bytes."""
-        careful = _unpickler(self.allow)
+        careful = unpickler(self.allow)
         loads, memory = pickle.loads, io.BytesIO
 
         def decode(record: bytes) -> Any:
             try:
+                if record[0] != _PICKLE and record[0] in _ROWS:
+                    return decode_row(record)
                 if (
-                    _STACK_GLOBAL in record
-                    or (_LINE_END in record and record.count(_LINE_END) > 1)
-                    or _EXTENSIONS
+                    STACK_GLOBAL in record
+                    or (LINE_END in record and record.count(LINE_END) > 1)
+                    or EXTENSIONS
                 ):
                     return careful(memory(record)).load()
                 return loads(record)  # it cannot name a class, and all else is plain
@@ -269,14 +167,18 @@ class DataValues:
         decode, loads = self.decoder(), pickle.loads
 
         def decode_many(records: list[bytes]) -> list[Any]:
-            if _EXTENSIONS:
+            rows = decode_rows(records)
+            if rows is not None:
+                return rows
+            if EXTENSIONS:
                 return list(map(decode, records))
             try:  # as in the decoder, without calling it
                 return [
-                    decode(record)
-                    if _STACK_GLOBAL in record
-                    or (_LINE_END in record and record.count(_LINE_END) > 1)
-                    else loads(record)
+                    loads(record)
+                    if record[0] == _PICKLE
+                    and STACK_GLOBAL not in record
+                    and (LINE_END not in record or record.count(LINE_END) == 1)
+                    else decode(record)
                     for record in records
                 ]
             except UndecodableValueError:
@@ -285,6 +187,80 @@ class DataValues:
                 return list(map(decode, records))  # which says what is wrong
 
         return decode_many
+
+    def stepper(self) -> Stepper:
+        """Return a function that decodes, steps and encodes many values."""
+        encode, decode = self.encoder(), self.decoder()
+
+        def step_all(
+            given: list[Any], before: list[bytes | None], step: Step
+        ) -> list[bytes | None]:
+            there = [record for record in before if record is not None]
+            rows = decode_rows(there)
+            if rows is None and there:
+                return _step_each(given, before, step, decode, encode)
+            if len(there) == len(before):
+                values: Iterator[Any] = iter(rows or ())
+            else:
+                found = iter(rows or ())
+                values = (None if record is None else next(found) for record in before)
+            return _step_rows(zip(given, values, strict=True), step, encode)
+
+        return step_all
+
+
+def _step_rows(pairs: Iterator[tuple[Any, Any]], step: Step, encode: Encoder) -> list[bytes | None]:
+    """Step values of rows, and encode what comes out together, as far as it cannot change."""
+    stepped: list[Any] = []
+    keep = stepped.append
+    for new, value in pairs:
+        after = step(new, value)
+        try:
+            after in _NOTHING  # noqa: B015 (asks for its hash)
+        except TypeError:  # a list or the like, which a later step may change
+            break
+        keep(after)
+    else:
+        rows: list[bytes | None] | None = encode_rows(stepped)  # type: ignore[assignment]
+        return rows or [_or_none(encode, value) for value in stepped]
+    records = [_or_none(encode, value) for value in (*stepped, after)]
+    for new, value in pairs:
+        records.append(_or_none(encode, step(new, value)))
+    return records
+
+
+def _step_each(
+    given: list[Any],
+    before: list[bytes | None],
+    step: Step,
+    decode: Decoder,
+    encode: Encoder,
+) -> list[bytes | None]:
+    """Decode, step and encode one after the other, so that what was read is still near."""
+    loads = pickle.loads
+    records: list[bytes | None] = []
+    for new, record in zip(given, before, strict=True):
+        if record is None:
+            value = step(new, None)
+        elif (
+            record[0] != _PICKLE
+            or STACK_GLOBAL in record
+            or (LINE_END in record and record.count(LINE_END) > 1)
+            or EXTENSIONS
+        ):
+            value = step(new, decode(record))
+        else:  # as in the decoder, without calling it
+            try:
+                old = loads(record)
+            except Exception as error:
+                raise _undecodable(record, error) from error
+            value = step(new, old)
+        records.append(None if value is None else encode(value))
+    return records
+
+
+def _or_none(encode: Encoder, value: Any) -> bytes | None:
+    return None if value is None else encode(value)
 
 
 @dataclass(frozen=True)
@@ -343,41 +319,6 @@ class PickleValues:
             return after
 
         return step_all
-
-
-class _PickleOnce:
-    """One pickler for many values: making one for each would take four times as long."""
-
-    def __init__(self, allowed: frozenset[type]) -> None:
-        self._allowed = allowed
-        self._written: list[Any] = []
-        self._dump, self._forget = self.start(self._written)
-
-    def start(self, written: list[Any]) -> tuple[Callable[[Any], None], Callable[[], None]]:
-        """Return a function that appends to *written*, and one to call between two values."""
-        pickler = _DataPickler(_Sink(written.append), self._allowed)
-        return pickler.dump, pickler.clear_memo
-
-    def encode(self, value: Any) -> bytes:
-        """Return the bytes of one value."""
-        written = self._written
-        try:
-            self._dump(value)
-        except BaseException:
-            written.clear()
-            self._dump, self._forget = self.start(written)
-            raise
-        self._forget()
-        whole: bytes = written.pop() if len(written) == 1 else b"".join(written)
-        written.clear()
-        return whole
-
-
-class _Sink:
-    __slots__ = ("write",)
-
-    def __init__(self, write: Callable[[bytes], None]) -> None:
-        self.write = write
 
 
 def _undecodable(record: bytes, error: Exception) -> UndecodableValueError:

@@ -172,7 +172,7 @@ def run_batches(name: str, case: Case, store: StateStore, rounds: int) -> None:
             with watch.lap("update.open"):
                 writer = store.writer(ID, reference)
             with watch.lap("update.update"):
-                writer.update(pairs, step)
+                writer.update(sorted(pairs), step)
             with watch.lap("update.commit"):
                 reference = writer.commit().reference
         pairs = batch_of(case)

@@ -252,3 +252,56 @@ def test_names() -> None:
     for codec in (DataValues(), PickleValues(), DataValues(allow=(Account,))):
         assert pickle.loads(pickle.dumps(codec)) == codec
     assert (DataValues().name, PickleValues().name) == ("data-1", "pickle-5")
+
+
+def test_stepping_rows_into_other_values() -> None:
+    """Rows step into values of any kind, and back, each with its own key."""
+    codec = DataValues()
+    encode, step_all, decode = codec.encoder(), codec.stepper(), codec.decoder()
+    news: list[Any] = [(1, 2.0), 3, None, [4], (5, "x"), None, {"a": 6}, 2**70]
+    for before in ([1] * 8, [(1, 0.5)] * 8, [None, 1] * 4, ["a"] * 8, [None] * 8, [1, "a"] * 4):
+        records = [None if value is None else encode(value) for value in before]
+        seen: list[Any] = []
+        after = step_all(news, records, lambda new, old, seen=seen: seen.append(old) or new)
+        assert seen == before
+        assert [None if raw is None else decode(raw) for raw in after] == news
+
+
+def test_stepped_values_are_as_they_were_returned() -> None:
+    """What a later step does to a value that an earlier one returned changes nothing."""
+    codec = DataValues()
+    scratch: list[int] = []
+
+    def step(new: int, old: Any) -> Any:
+        scratch.append(new)
+        return (new, scratch) if new % 2 else scratch
+
+    after = codec.stepper()(list(range(5)), [codec.encoder()(0)] * 5, step)
+    found = [codec.decoder()(raw) for raw in after if raw is not None]
+    assert found == [[0], (1, [0, 1]), [0, 1, 2], (3, [0, 1, 2, 3]), [0, 1, 2, 3, 4]]
+
+
+def test_what_is_not_plain_is_refused_while_stepping() -> None:
+    """Values that are not plain are refused wherever they come up, and the codec goes on."""
+    codec = DataValues()
+    for old in (1, "a", None):
+        records = [None if old is None else codec.encoder()(old)] * 2
+        for wrong in (Point(1), Account("a", 1), (1, Point(1)), [object()], print, 1 + Point(1).x):
+            step_all = codec.stepper()
+            if wrong == 2:
+                assert step_all([0, 0], records, lambda new, old: 2)[0] == codec.encoder()(2)
+                continue
+            with pytest.raises(TypeError, match="is not plain data"):
+                step_all([0, 0], records, lambda new, old, wrong=wrong: wrong)
+
+
+def test_moments_are_values_like_others() -> None:
+    """Values with classes of the short list are written and read among those without."""
+    codec = DataValues()
+    values = ["a", datetime(2024, 1, 1), 5, (1, Decimal(3)), "b", {"at": date(2024, 1, 1)}]
+    encode = codec.encoder()
+    records = [encode(value) for value in values]
+    assert codec.many_decoder()(records) == values
+    assert codec.stepper()([None] * 6, list(records), lambda new, old: old) == [
+        codec.encoder()(value) for value in values
+    ]

@@ -1,0 +1,158 @@
+"""Rows: numbers, and tuples of numbers, in bytes of one width.
+
+Counters, sums, averages and times are what most states are. Written as rows they take a half of the
+time that pickles take, and many of one layout are read in one call.
+
+::
+
+    01 | B fields | a letter for each field | numbers, eight bytes each | a dot     a tuple
+    02 | 01       | a letter                | number                    | a dot     a number
+
+Letters are those of ``struct``: ``q`` for int, ``d`` for float. Numbers are little-endian. No
+pickle begins with these bytes. Ints outside of 64 bits, bools, longer tuples and all else are no
+rows.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain, repeat
+from typing import Any, NamedTuple
+
+TUPLE, NUMBER = 1, 2
+MAX_FIELDS = 32
+
+_LETTERS: dict[type, bytes] = {int: b"q", float: b"d"}
+ROW_KINDS = frozenset((tuple, *_LETTERS))
+_TAGS = (bytes((TUPLE,)), bytes((NUMBER,)))
+_DOT = b"."
+
+
+class _Layout(NamedTuple):
+    """How rows of one kind are laid out.
+
+    Args:
+        head: what each of them begins with.
+        size: their size in bytes.
+        pack: makes one of the head, its numbers and the dot.
+        unpack: makes a tuple of a row and what follows it.
+    """
+
+    head: bytes
+    size: int
+    pack: Callable[..., bytes]
+    unpack: Callable[[bytes], tuple[Any, ...]]
+
+
+@lru_cache(maxsize=256)
+def _layout_of(kinds: tuple[type, ...], tag: int) -> _Layout | None:
+    """Return the layout of rows whose fields have these types."""
+    letters = [_LETTERS.get(kind) for kind in kinds]
+    if None in letters or not 1 <= len(kinds) <= MAX_FIELDS:
+        return None
+    return _layout(bytes((tag, len(kinds))) + b"".join(letters))  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=256)
+def _layout(head: bytes) -> _Layout:
+    """Return the layout of rows with this head.
+
+    Raises:
+        ValueError: no row has it.
+    """
+    letters = head[2:].decode("ascii", "replace")
+    is_number = head[0] == NUMBER and len(letters) == 1
+    if not (is_number or head[0] == TUPLE) or len(letters) != head[1] or set(letters) - set("qd"):
+        raise ValueError(f"no row begins with {head!r}")
+    packed = struct.Struct(f"<{len(head)}s{letters}c")
+    unpacked = struct.Struct(f"<{len(head)}x{letters}")
+    return _Layout(head, packed.size, packed.pack, unpacked.unpack_from)
+
+
+@lru_cache(maxsize=256)
+def _unpacker(head: bytes, size: int) -> Callable[[bytes], Iterator[tuple[Any, ...]]]:
+    """Return what reads rows of *size* bytes, with what follows them, one after the other."""
+    rest = size - len(head) - 8 * head[1]
+    return struct.Struct(f"<{len(head)}x{head[2:].decode()}{rest}x").iter_unpack
+
+
+def encode_row(value: Any) -> bytes | None:
+    """Return a value as a row, None if it is none."""
+    kind = type(value)
+    if kind is tuple:
+        layout = _layout_of(tuple(map(type, value)), TUPLE)
+    elif kind in _LETTERS:
+        layout, value = _layout_of((kind,), NUMBER), (value,)
+    else:
+        return None
+    if layout is None:
+        return None
+    try:
+        return layout.pack(layout.head, *value, _DOT)
+    except struct.error:  # an int outside of 64 bits
+        return None
+
+
+def encode_rows(values: Sequence[Any]) -> list[bytes] | None:
+    """Return values as rows, None if they are not rows of one layout, all of them."""
+    kinds = set(map(type, values))
+    if kinds == {tuple}:
+        tag, width = TUPLE, len(values[0])
+        if width > MAX_FIELDS or set(map(len, values)) != {width}:
+            return None
+        columns: list[Sequence[Any]] = list(zip(*values, strict=True))
+    elif len(kinds) == 1:
+        tag, columns = NUMBER, [values]
+    else:
+        return None
+    found = [set(map(type, column)) for column in columns]
+    if any(len(kinds) > 1 for kinds in found):
+        return None
+    layout = _layout_of(tuple(kinds.pop() for kinds in found), tag)
+    if layout is None:
+        return None
+    try:
+        return list(map(layout.pack, repeat(layout.head), *columns, repeat(_DOT)))
+    except struct.error:
+        return None
+
+
+def decode_row(record: bytes) -> Any:
+    """Return the value of a row, whatever follows it.
+
+    Raises:
+        ValueError: it is no row.
+        struct.error: it ends too early.
+        IndexError: the same.
+    """
+    layout = _layout(record[: 2 + record[1]])
+    row = layout.unpack(record)
+    if record[layout.size - 1] != _DOT[0]:
+        raise ValueError(f"a row does not end after {layout.size} bytes")
+    return row if record[0] == TUPLE else row[0]
+
+
+def decode_rows(records: Sequence[bytes]) -> list[Any] | None:
+    """Return the values of rows, None if they are not of one layout and size, all of them."""
+    first = records[0] if records else b""
+    if first[:1] not in _TAGS or len(first) < 2:
+        return None
+    head, size = first[: 2 + first[1]], len(first)
+    layout = _layout_or_none(head)
+    if layout is None or layout.size > size or set(map(len, records)) != {size}:
+        return None
+    whole = b"".join(records)
+    for at, byte in (*enumerate(head), (layout.size - 1, _DOT[0])):
+        if whole[at::size].count(byte) != len(records):
+            return None
+    rows = _unpacker(head, size)(whole)
+    return list(rows) if head[0] == TUPLE else list(chain.from_iterable(rows))
+
+
+def _layout_or_none(head: bytes) -> _Layout | None:
+    try:
+        return _layout(head)
+    except ValueError:
+        return None

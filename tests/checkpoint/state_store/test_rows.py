@@ -1,0 +1,82 @@
+"""Rows hold numbers exactly, and only those."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoint.state_store.rows import (
+    MAX_FIELDS,
+    decode_row,
+    decode_rows,
+    encode_row,
+    encode_rows,
+)
+
+numbers = st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats())
+rows = st.one_of(numbers, st.lists(numbers, min_size=1, max_size=MAX_FIELDS).map(tuple))
+NO_ROWS: list[Any] = [
+    None, True, "1", b"1", 2**63, -(2**63) - 1, (), (1, None), (1, True), ((1,),), [1], 1j,
+    (2**63, 0.5), (0,) * (MAX_FIELDS + 1),
+]  # fmt: skip
+
+
+def same(found: Any, wanted: Any) -> bool:
+    return type(found) is type(wanted) and repr(found) == repr(wanted)
+
+
+@given(rows, st.binary(max_size=20))
+def test_rows_come_back(value: Any, behind: bytes) -> None:
+    """Numbers keep value, sign and type, whatever follows the row; a row ends with a dot."""
+    raw = encode_row(value)
+    assert raw is not None
+    assert raw.endswith(b".")
+    assert same(decode_row(raw + behind), value)
+    assert same(decode_rows([raw + behind] * 3), [value] * 3)
+
+
+@pytest.mark.parametrize("value", NO_ROWS, ids=lambda value: repr(value)[:30])
+def test_what_is_no_row(value: Any) -> None:
+    """Everything but numbers of 64 bits and short tuples of them is no row."""
+    assert encode_row(value) is None
+    assert encode_rows([value, value]) is None
+
+
+@given(st.lists(rows, max_size=6))
+def test_many_rows_are_the_same_bytes(values: list[Any]) -> None:
+    """Many rows are the rows of each, or nothing where their layouts differ."""
+    each = [encode_row(value) for value in values]
+    together = encode_rows(values)
+    heads = {raw[: 2 + raw[1]] for raw in each if raw is not None}
+    assert together == (each if len(heads) == 1 else None)
+    found = decode_rows([raw for raw in each if raw is not None])
+    assert found is None if len(heads) != 1 else same(found, values)
+
+
+def test_many_that_are_not_all_rows() -> None:
+    """One value that is no row, or of another layout, makes none of them rows."""
+    for other in (None, "1", (1,), (1, 2, 3), (1, 2), 2.0, (1, 2**63)):
+        assert encode_rows([(1, 2.0), other]) is None
+        assert encode_rows([1, other]) is None
+    whole = encode_row((1, 2.0)) or b""
+    for wrong in (b"", b"\x01", whole[:-1], whole[:-1] + b"!", b"\x02" + whole[1:], whole + b"."):
+        assert decode_rows([whole, wrong]) is None
+    assert decode_rows([]) is None
+
+
+@given(rows, st.data())
+def test_damaged_rows(value: Any, data: st.DataObject) -> None:
+    """A damaged row is another value or a documented error."""
+    raw = bytearray(encode_row(value) or b"")
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(raw[: data.draw(st.integers(0, len(raw)))])
+    for damaged in (bytes(raw), cut):
+        with contextlib.suppress(ValueError, struct.error, IndexError):
+            decode_row(damaged)
+        decode_rows([damaged, damaged])
