@@ -22,8 +22,11 @@ class StateMetrics:
         commitTimeMs: time of the commit.
         stateMemory: bytes that the state takes where it is kept.
         numStateStoreInstances: stores that were opened.
+        numDroppedDuplicateRows: rows of a key that had one already, where duplicates are dropped.
         eventTimeMaxMs: the latest event time that was seen, milliseconds since the epoch; -1
             without one.
+        nextTimeoutMs: the earliest timer of the state, milliseconds since the epoch; -1 without
+            one, or where nobody looked for it.
     """
 
     numOutputRows: int = 0  # noqa: N815 - Spark's names, so that tools know them
@@ -36,14 +39,18 @@ class StateMetrics:
     commitTimeMs: int = 0  # noqa: N815
     stateMemory: int = 0  # noqa: N815
     numStateStoreInstances: int = 0  # noqa: N815
+    numDroppedDuplicateRows: int = 0  # noqa: N815
     eventTimeMaxMs: int = -1  # noqa: N815
+    nextTimeoutMs: int = -1  # noqa: N815
 
     def add(self, other: StateMetrics) -> None:
         """Add the counts of another partition."""
         latest_ms = max(self.eventTimeMaxMs, other.eventTimeMaxMs)
+        timers = [time for time in (self.nextTimeoutMs, other.nextTimeoutMs) if time >= 0]
         for name, count in vars(other).items():
             setattr(self, name, getattr(self, name) + count)
         self.eventTimeMaxMs = latest_ms
+        self.nextTimeoutMs = min(timers, default=-1)
 
     def as_dict(self) -> dict[str, int]:
         """Return the counts by name."""

@@ -1,0 +1,257 @@
+"""Aggregate functions: a buffer to begin with, records into it, two buffers into one, a result.
+
+>>> from dstreams.structured.operators.aggregate_functions import Average, aggregate
+>>> aggregate(Average(), [1, 2, None, 6])
+3.0
+
+What is not a value (None) is left out, as in SQL. Any object with the four methods is one, also a
+user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class AggregateFunction(Protocol):
+    """Makes one result of many records, in any order of merging.
+
+    A buffer is a value that the state store takes; *reduce* and *merge* may change their first
+    argument and return it.
+    """
+
+    def zero(self) -> Any:
+        """Return a new buffer of no records."""
+        ...
+
+    def reduce(self, buffer: Any, record: Any) -> Any:
+        """Return the buffer with one record more."""
+        ...
+
+    def merge(self, first: Any, second: Any) -> Any:
+        """Return the buffer of both."""
+        ...
+
+    def finish(self, buffer: Any) -> Any:
+        """Return the result."""
+        ...
+
+
+def aggregate(function: AggregateFunction, records: Iterable[Any]) -> Any:
+    """Return the result for some records: what a query must come to, whatever its batches are."""
+    buffer = function.zero()
+    for record in records:
+        buffer = function.reduce(buffer, record)
+    return function.finish(buffer)
+
+
+@dataclass(frozen=True)
+class UserAggregator:
+    """Four functions as an aggregate function.
+
+    Args:
+        zero: ``() -> buffer``.
+        reduce: ``(buffer, record) -> buffer``.
+        merge: ``(buffer, buffer) -> buffer``.
+        finish: ``buffer -> result``.
+    """
+
+    zero: Callable[[], Any]
+    reduce: Callable[[Any, Any], Any]
+    merge: Callable[[Any, Any], Any]
+    finish: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class _OfColumn:
+    """A function of one value of each record.
+
+    Args:
+        of: ``record -> value``; None for the record itself.
+    """
+
+    of: Callable[[Any], Any] | None = None
+
+    def zero(self) -> Any:
+        return None
+
+    def reduce(self, buffer: Any, record: Any) -> Any:
+        value = record if self.of is None else self.of(record)
+        return buffer if value is None else self._add(buffer, value)
+
+    def merge(self, first: Any, second: Any) -> Any:
+        if first is None or second is None:
+            return second if first is None else first
+        return self._merge(first, second)
+
+    def finish(self, buffer: Any) -> Any:
+        return buffer
+
+    def _add(self, buffer: Any, value: Any) -> Any:
+        return value if buffer is None else self._merge(buffer, value)
+
+    def _merge(self, first: Any, second: Any) -> Any:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Count(_OfColumn):
+    """How many records there are; with *of*, how many values."""
+
+    def zero(self) -> int:
+        return 0
+
+    def reduce(self, buffer: Any, record: Any) -> Any:
+        return buffer if self.of is not None and self.of(record) is None else buffer + 1
+
+    def merge(self, first: Any, second: Any) -> Any:
+        return first + second
+
+
+@dataclass(frozen=True)
+class Sum(_OfColumn):
+    """The sum of the values, None of none."""
+
+    def _merge(self, first: Any, second: Any) -> Any:
+        return first + second
+
+
+@dataclass(frozen=True)
+class Min(_OfColumn):
+    """The least value, None of none."""
+
+    def _merge(self, first: Any, second: Any) -> Any:
+        return second if second < first else first
+
+
+@dataclass(frozen=True)
+class Max(_OfColumn):
+    """The greatest value, None of none."""
+
+    def _merge(self, first: Any, second: Any) -> Any:
+        return second if second > first else first
+
+
+@dataclass(frozen=True)
+class Average(_OfColumn):
+    """The mean of the values, None of none. Its buffer is (sum, count)."""
+
+    def finish(self, buffer: Any) -> Any:
+        return None if buffer is None else buffer[0] / buffer[1]
+
+    def _add(self, buffer: Any, value: Any) -> Any:
+        return (value, 1) if buffer is None else (buffer[0] + value, buffer[1] + 1)
+
+    def _merge(self, first: Any, second: Any) -> Any:
+        return (first[0] + second[0], first[1] + second[1])
+
+
+@dataclass(frozen=True)
+class First(_OfColumn):
+    """The first value in the order of arrival, which a shuffle does not keep; None is none.
+
+    Its buffer is a tuple of the value, so that it can be None.
+
+    Args:
+        ignore_none: leave out None instead of taking it for a value.
+    """
+
+    ignore_none: bool = False
+
+    def reduce(self, buffer: Any, record: Any) -> Any:
+        value = record if self.of is None else self.of(record)
+        if value is None and self.ignore_none:
+            return buffer
+        return self.merge(buffer, (value,))
+
+    def finish(self, buffer: Any) -> Any:
+        return None if buffer is None else buffer[0]
+
+    def _merge(self, first: Any, second: Any) -> Any:
+        return first
+
+
+@dataclass(frozen=True)
+class Last(First):
+    """The last value, otherwise as :class:`First`."""
+
+    def _merge(self, first: Any, second: Any) -> Any:
+        return second
+
+
+@dataclass(frozen=True)
+class CollectList(_OfColumn):
+    """All values, in the order of arrival, which a shuffle does not keep."""
+
+    def finish(self, buffer: Any) -> Any:
+        return [] if buffer is None else buffer
+
+    def _add(self, buffer: Any, value: Any) -> Any:
+        return self._merge([] if buffer is None else buffer, (value,))
+
+    def _merge(self, first: Any, second: Any) -> Any:
+        first.extend(second)
+        return first
+
+
+@dataclass(frozen=True)
+class CollectSet(_OfColumn):
+    """The different values; they have to be hashable."""
+
+    def finish(self, buffer: Any) -> Any:
+        return set() if buffer is None else buffer
+
+    def _add(self, buffer: Any, value: Any) -> Any:
+        return self._merge(set() if buffer is None else buffer, (value,))
+
+    def _merge(self, first: Any, second: Any) -> Any:
+        first.update(second)
+        return first
+
+
+@dataclass(frozen=True)
+class Reduce(_OfColumn):
+    """One value made of all by a function of two, None of none.
+
+    Args:
+        func: ``(value, value) -> value``, associative and commutative.
+    """
+
+    func: Callable[[Any, Any], Any] = max
+
+    def _merge(self, first: Any, second: Any) -> Any:
+        return self.func(first, second)
+
+
+@dataclass(frozen=True)
+class Several:
+    """Several aggregate functions at once: buffers in a list, results in a tuple.
+
+    Args:
+        functions: the functions.
+    """
+
+    functions: tuple[AggregateFunction, ...]
+
+    def zero(self) -> list[Any]:
+        """Return a buffer of no records for each function."""
+        return [function.zero() for function in self.functions]
+
+    def reduce(self, buffer: list[Any], record: Any) -> list[Any]:
+        """Return the buffers with one record more."""
+        for place, function in enumerate(self.functions):
+            buffer[place] = function.reduce(buffer[place], record)
+        return buffer
+
+    def merge(self, first: list[Any], second: list[Any]) -> list[Any]:
+        """Return the buffers of both."""
+        for place, function in enumerate(self.functions):
+            first[place] = function.merge(first[place], second[place])
+        return first
+
+    def finish(self, buffer: list[Any]) -> tuple[Any, ...]:
+        """Return the results."""
+        results = zip(self.functions, buffer, strict=True)
+        return tuple(function.finish(part) for function, part in results)

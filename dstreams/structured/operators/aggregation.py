@@ -1,0 +1,370 @@
+"""Streaming aggregation: partial, shuffled, merged with the state, saved and put out.
+
+::
+
+    HashAggregate final                     buffers -> results
+    +- StateStoreSave                       the state of the batch, and what goes out
+       +- HashAggregate merge               old and new: one row a key
+          +- StateStoreRestore              the old row in front of each new one
+             +- HashAggregate merge         one row a key
+                +- ShuffleExchange          to the partition of the key
+                   +- HashAggregate partial records -> buffers, where they are
+
+:func:`plan_aggregation` builds it. What is below the final one runs in two tasks: up to the
+shuffle, and after it where the store is, which is opened once and walked through once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from pyspark import RDD
+from pyspark.rdd import PipelinedRDD
+
+from checkpoint.state_store import StateStore
+from dstreams.errors import InvalidStreamError
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
+from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.rdd.worker import settle_worker
+from dstreams.state.group_state import OutputMode
+from dstreams.structured.operators.aggregate_functions import AggregateFunction, Count
+from dstreams.structured.operators.aggregation_state import (
+    MergeIntoState,
+    MergeRows,
+    RestoreRows,
+    SaveRows,
+    StateStep,
+    StateSteps,
+    aggregation_state_manager,
+)
+from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.failures import failed
+from dstreams.structured.operators.grouping import Grouping
+from dstreams.structured.operators.physical_operator import (
+    NarrowExec,
+    PhysicalOperator,
+    StatefulOperator,
+    Task,
+    UnaryExec,
+)
+from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+
+_MOST_KEYS = 100_000
+"""Keys that are held back before the shuffle; then they go out and others come."""
+
+
+class AggregateMode(Enum):
+    """Which part of an aggregation an operator does."""
+
+    Partial = "partial"
+    PartialMerge = "merge"
+    Final = "final"
+
+
+@dataclass(frozen=True)
+class ShuffleExchangeExec(UnaryExec):
+    """Brings pairs to the partition of their key, in columnar blocks.
+
+    Args:
+        numPartitions: how many partitions; that of the state they meet.
+    """
+
+    numPartitions: int
+
+    @property
+    def arguments(self) -> list[str]:
+        return [f"{self.numPartitions} partitions"]
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        rows = self.child.execute(context)
+        blocks = shuffle_pairs(rows, StablePartitioner(self.numPartitions))
+        return pairs_of_blocks(blocks)
+
+
+@dataclass(frozen=True)
+class HashAggregateExec(NarrowExec):
+    """One part of an aggregation.
+
+    Semantics: HashAggregateExec (Spark 4.3).
+
+    Args:
+        aggregate: what is computed.
+        grouping: what records are grouped by.
+        mode: which part.
+        where: operation and function, for error messages.
+    """
+
+    aggregate: AggregateFunction
+    grouping: Grouping
+    mode: AggregateMode
+    where: str = "agg"
+
+    @property
+    def hasEventTime(self) -> bool:
+        return False
+
+    @property
+    def arguments(self) -> list[str]:
+        function = getattr(self.aggregate, "__name__", type(self.aggregate).__name__)
+        return [f"{self.mode.value} {function}", f"by {self.grouping.name}"]
+
+    def task(self, context: ExecutionContext) -> Task:
+        if self.mode is AggregateMode.Partial:
+            are_events = self.child.hasEventTime
+            return AggregateRecords(self.aggregate, self.grouping, are_events, self.where)
+        if self.mode is AggregateMode.Final:
+            return FinishRows(self.aggregate, self.grouping)
+        return _WithoutState(self.step())
+
+    def step(self) -> MergeRows:
+        """Return what merging does where the state is."""
+        return MergeRows(self.aggregate, self.where)
+
+
+@dataclass(frozen=True)
+class AggregateRecords:
+    """Task: records or events -> (key, buffer); without a key always one row.
+
+    Args:
+        aggregate: what is computed.
+        grouping: what records are grouped by.
+        are_events: whether rows are events.
+        where: operation and function, for error messages.
+    """
+
+    aggregate: AggregateFunction
+    grouping: Grouping
+    are_events: bool
+    where: str = "agg"
+
+    def __call__(self, _: int, rows: Iterable[Any]) -> Iterator[Any]:
+        settle_worker()
+        zero, reduce = self.aggregate.zero, self.aggregate.reduce
+        total: dict[Any, Any] = {(): zero()} if self.grouping.isGlobal else {}
+        for key, record in self.grouping.assign(rows, self.are_events):
+            try:
+                total[key] = reduce(total[key] if key in total else zero(), record)
+            except Exception as error:
+                raise failed(self.where, key, error) from error
+            if len(total) >= _MOST_KEYS:
+                yield from total.items()
+                total.clear()
+        yield from total.items()
+
+
+@dataclass(frozen=True)
+class FinishRows:
+    """Task: (key, buffer) -> (key as it stands in the result, result).
+
+    Args:
+        aggregate: what is computed.
+        grouping: what records are grouped by.
+    """
+
+    aggregate: AggregateFunction
+    grouping: Grouping
+
+    def __call__(self, _: int, rows: Iterable[Any]) -> Iterator[Any]:
+        settle_worker()
+        finish, result_key = self.aggregate.finish, self.grouping.result_key
+        return ((result_key(key), finish(buffer)) for key, buffer in rows)
+
+
+@dataclass(frozen=True)
+class _WithoutState:
+    """Task: a step that asks for no state."""
+
+    step: MergeRows
+
+    def __call__(self, _: int, rows: Iterable[Any]) -> Iterator[Any]:
+        settle_worker()
+        return self.step(None, iter(rows), StateMetrics())
+
+
+@dataclass(frozen=True)
+class StateStoreRestoreExec(UnaryExec):
+    """Puts the row of the state in front of each row.
+
+    Below a StateStoreSaveExec it reads from the store that is open there; by itself it opens the
+    version of its state info for reading.
+
+    Semantics: StateStoreRestoreExec (Spark 4.3).
+
+    Args:
+        grouping: what rows are grouped by.
+        stateInfo: the state, None before the first batch.
+        stateFormatVersion: how rows stand in the store, 1 or 2.
+    """
+
+    grouping: Grouping
+    stateInfo: StatefulOperatorStateInfo | None = None
+    stateFormatVersion: int = 2
+
+    @property
+    def hasEventTime(self) -> bool:
+        return False
+
+    @property
+    def arguments(self) -> list[str]:
+        return [f"by {self.grouping.name}", f"version {self.stateFormatVersion}"]
+
+    def step(self) -> RestoreRows:
+        """Return what restoring does where the state is."""
+        return RestoreRows(self.grouping, aggregation_state_manager(self.stateFormatVersion))
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        if self.stateInfo is None:
+            raise InvalidStreamError("StateStoreRestore: fill in stateInfo before execution")
+        rows = self.child.execute(context)
+        placed = pairs_of_blocks(shuffle_pairs(rows, self.stateInfo.partitioner))
+        restored: RDD[Any] = PipelinedRDD(
+            placed, _Restore(context.store, self.stateInfo, self.step()), True
+        )
+        return restored
+
+
+@dataclass(frozen=True)
+class _Restore:
+    """Task: rows -> rows, each after that of the state, which is opened for reading."""
+
+    store: StateStore
+    info: StatefulOperatorStateInfo
+    step: RestoreRows
+
+    def __call__(self, split: int, rows: Iterable[Any]) -> Iterator[Any]:
+        settle_worker()
+        before = self.info.before
+        store_id = replace(before.store_id, partition=split)
+        with self.store.reader(store_id, before.references[split]) as reader:
+            yield from self.step(reader, iter(rows), StateMetrics())  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class StateStoreSaveExec(StatefulOperator, UnaryExec):
+    """Writes the state of the batch, and puts out what the output mode asks for.
+
+    What stands between it and the next shuffle below runs in its task.
+
+    Semantics: StateStoreSaveExec (Spark 4.3).
+
+    Args:
+        grouping: what rows are grouped by.
+        outputMode: complete, append or update; None until the query says.
+        stateFormatVersion: how rows stand in the store, 1 or 2.
+    """
+
+    grouping: Grouping
+    outputMode: OutputMode | None = None
+    stateFormatVersion: int = 2
+
+    @property
+    def hasEventTime(self) -> bool:
+        return False
+
+    @property
+    def shortName(self) -> str:
+        return "stateStoreSave"
+
+    @property
+    def arguments(self) -> list[str]:
+        mode = "<unknown>" if self.outputMode is None else self.outputMode.name
+        state, *marks = self.watermarkArguments
+        return [f"by {self.grouping.name}", state, mode, *marks, str(self.stateFormatVersion)]
+
+    def shouldRunAnotherBatch(self, newInputWatermark: int | None) -> bool:
+        if self.outputMode is OutputMode.Complete:
+            return False
+        return super().shouldRunAnotherBatch(newInputWatermark)
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        info = self.getStateInfo()
+        below, steps = _steps_of(self.child)
+        blocks = shuffle_pairs(below.execute(context), info.partitioner)
+        return context.advance(info, [blocks], StateSteps(self._fused([*steps, self.step()])))
+
+    def step(self) -> SaveRows:
+        """Return what saving does where the state is.
+
+        Raises:
+            InvalidStreamError: there is no output mode, or none that the keys allow.
+        """
+        if self.outputMode is None:
+            raise InvalidStreamError("StateStoreSave: fill in outputMode before execution")
+        if self.outputMode is OutputMode.Append and not self.grouping.hasWatermark:
+            raise InvalidStreamError(
+                "append mode needs an aggregation by windows of an event time with a watermark, or "
+                "no row would ever be final; use withWatermark and window, or mode update"
+            )
+        return SaveRows(
+            self.outputMode,
+            self.grouping,
+            self.eventTimeWatermarkForLateEvents,
+            self.eventTimeWatermarkForEviction,
+            aggregation_state_manager(self.stateFormatVersion),
+        )
+
+    def _fused(self, steps: list[StateStep]) -> tuple[StateStep, ...]:
+        """Return what does the same in one walk over the store, where restore is followed so."""
+        if len(steps) >= 3:
+            restore, merge, save = steps[-3:]
+            if (
+                isinstance(restore, RestoreRows)
+                and isinstance(merge, MergeRows)
+                and isinstance(save, SaveRows)
+                and restore.manager == save.manager
+            ):
+                return (*steps[:-3], MergeIntoState(merge.aggregate, save, merge.where))
+        return tuple(steps)
+
+
+def _steps_of(top: PhysicalOperator) -> tuple[PhysicalOperator, list[StateStep]]:
+    """Return what runs where the state is, the lowest first, and the operator below it."""
+    steps: list[StateStep] = []
+    while isinstance(top, StateStoreRestoreExec) or (
+        isinstance(top, HashAggregateExec) and top.mode is AggregateMode.PartialMerge
+    ):
+        steps.insert(0, top.step())
+        top = top.child
+    return top, steps
+
+
+def plan_aggregation(
+    child: PhysicalOperator,
+    grouping: Grouping,
+    aggregate: AggregateFunction | None = None,
+    *,
+    numPartitions: int,
+    outputMode: OutputMode | None = None,
+    stateFormatVersion: int = 2,
+    where: str = "agg",
+) -> HashAggregateExec:
+    """Return the operators of a streaming aggregation.
+
+    Semantics: StatefulAggregationStrategy (Spark 4.3).
+
+    Args:
+        child: whose records are aggregated.
+        grouping: what they are grouped by.
+        aggregate: what is computed, None for how many there are.
+        numPartitions: partitions of the state.
+        outputMode: complete, append or update; None to fill it in later.
+        stateFormatVersion: how rows stand in the store, 1 or 2.
+        where: operation and function, for error messages.
+    """
+    function = Count() if aggregate is None else aggregate
+
+    def part(below: PhysicalOperator, mode: AggregateMode) -> HashAggregateExec:
+        return HashAggregateExec(below, function, grouping, mode, where)
+
+    moved = ShuffleExchangeExec(part(child, AggregateMode.Partial), numPartitions)
+    restored = StateStoreRestoreExec(
+        part(moved, AggregateMode.PartialMerge), grouping, None, stateFormatVersion
+    )
+    saved = StateStoreSaveExec(
+        part(restored, AggregateMode.PartialMerge), grouping, outputMode, stateFormatVersion
+    )
+    return part(saved, AggregateMode.Final)

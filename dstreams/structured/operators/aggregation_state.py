@@ -1,0 +1,298 @@
+"""How the buffers of an aggregation stand in a state store, and what a batch does with them.
+
+All of it runs in one partition, and without Spark:
+
+>>> from checkpoint.state_store import EMPTY, StateStore, StoreId
+>>> from checkpoint.state_store.memory import MemoryBases
+>>> from dstreams.rdd.state_metrics import StateMetrics
+>>> from dstreams.structured.operators.aggregate_functions import Count
+>>> from dstreams.structured.operators.aggregation_state import MergeRows, RestoreRows, SaveRows
+>>> from dstreams.structured.operators.failures import failed
+from dstreams.structured.operators.grouping import Grouping
+>>> from dstreams.state.group_state import OutputMode
+>>> by_key = Grouping(key=str)
+>>> with StateStore(MemoryBases()).writer(StoreId("s", "count", "default", 0, 1), EMPTY) as store:
+...     store.put("a", (4,))
+...     rows = RestoreRows(by_key)(store, iter([("a", 1), ("b", 1)]), StateMetrics())
+...     merged = MergeRows(Count())(store, rows, StateMetrics())
+...     sorted(SaveRows(OutputMode.Update, by_key)(store, merged, StateMetrics()))
+[('a', 5), ('b', 1)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from time import perf_counter
+from typing import Any, Protocol
+
+from checkpoint.state_store import StateWriter
+from dstreams.errors import InvalidStreamError
+from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.state.group_state import OutputMode
+from dstreams.structured.operators.aggregate_functions import AggregateFunction
+from dstreams.structured.operators.failures import failed
+from dstreams.structured.operators.grouping import Grouping
+
+Row = tuple[Any, Any]
+Rows = Iterator[Row]
+
+_CHUNK_KEYS = 2000
+_END: Any = object()
+
+
+class StateStep(Protocol):
+    """What one operator does in the task that has the store of its partition open."""
+
+    def __call__(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
+        """Return rows for rows, pairs (key, buffer); they are pulled to the end."""
+        ...
+
+
+@dataclass(frozen=True)
+class StreamingAggregationStateManager:
+    """Rows of a store in format version 2: the buffer alone, in a tuple so that it can be None.
+
+    Semantics: StreamingAggregationStateManager (Spark 4.3).
+    """
+
+    version = 2
+
+    def pack(self, key: Any, buffer: Any) -> Any:
+        """Return the value that stands for a row."""
+        return (buffer,)
+
+    def unpack(self, value: Any) -> Any:
+        """Return the buffer of a value."""
+        return value[-1]
+
+    def get(self, store: StateWriter, key: Any) -> Row | None:
+        """Return the row of a key, None if there is none."""
+        value = store.get(key)
+        return None if value is None else (key, value[-1])
+
+    def put(self, store: StateWriter, row: Row) -> None:
+        """Write a row."""
+        store.put(row[0], self.pack(*row))
+
+    def remove(self, store: StateWriter, key: Any) -> None:
+        """Remove the row of a key; that there is none is fine."""
+        store.remove(key)
+
+    def rows(self, store: StateWriter) -> Rows:
+        """Iterate over all rows."""
+        return ((key, value[-1]) for key, value in store.items())
+
+
+@dataclass(frozen=True)
+class StreamingAggregationStateManagerV1(StreamingAggregationStateManager):
+    """Format version 1, for checkpoints that were begun with it: the whole row, key included."""
+
+    version = 1
+
+    def pack(self, key: Any, buffer: Any) -> Any:
+        """Return the value that stands for a row."""
+        return (key, buffer)
+
+
+def aggregation_state_manager(version: int) -> StreamingAggregationStateManager:
+    """Return the state manager of a format version.
+
+    Raises:
+        InvalidStreamError: there is no such version.
+    """
+    if version == 1:
+        return StreamingAggregationStateManagerV1()
+    if version == 2:
+        return StreamingAggregationStateManager()
+    raise InvalidStreamError(f"state format version {version!r} is invalid; use 1 or 2")
+
+
+V2 = StreamingAggregationStateManager()
+
+
+@dataclass(frozen=True)
+class MergeRows:
+    """Makes one row of all those of a key.
+
+    Args:
+        aggregate: merges buffers.
+        where: operation and function, for error messages.
+    """
+
+    aggregate: AggregateFunction
+    where: str = "agg"
+
+    def __call__(self, store: StateWriter | None, rows: Rows, metrics: StateMetrics) -> Rows:
+        total: dict[Any, Any] = {}
+        merge = self.aggregate.merge
+        for key, buffer in rows:
+            known = total.get(key, _END)
+            try:
+                total[key] = buffer if known is _END else merge(known, buffer)
+            except Exception as error:
+                raise failed(self.where, key, error) from error
+        return iter(total.items())
+
+
+@dataclass(frozen=True)
+class RestoreRows:
+    """Puts the row of the state in front of each row; without a key, and rows, all of the state.
+
+    Args:
+        grouping: what the rows are grouped by.
+        manager: how rows stand in the store.
+    """
+
+    grouping: Grouping
+    manager: StreamingAggregationStateManager = V2
+
+    def __call__(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
+        row = next(rows, None)
+        if row is None:
+            if self.grouping.isGlobal:
+                yield from self.manager.rows(store)
+            return
+        for key, buffer in chain((row,), rows):
+            old = self.manager.get(store, key)
+            if old is not None:
+                metrics.numOutputRows += 1
+                yield old
+            metrics.numOutputRows += 1
+            yield key, buffer
+
+
+@dataclass(frozen=True)
+class SaveRows:
+    """Writes one merged row for each key, gives up what the watermark has passed, and puts out.
+
+    ========  ==========================  =====================  =========================
+    mode      late rows                   state given up         rows out
+    ========  ==========================  =====================  =========================
+    Complete  kept                        none                   all of the state
+    Append    left out                    passed by watermark    those given up
+    Update    left out                    passed by watermark    those written
+    ========  ==========================  =====================  =========================
+
+    Semantics: StateStoreSaveExec (Spark 4.3).
+
+    Args:
+        mode: the output mode.
+        grouping: what the rows are grouped by.
+        late_ms: rows up to this event time are late, None for none.
+        evict_ms: state up to this event time is given up, None for none.
+        manager: how rows stand in the store.
+    """
+
+    mode: OutputMode
+    grouping: Grouping
+    late_ms: int | None = None
+    evict_ms: int | None = None
+    manager: StreamingAggregationStateManager = V2
+
+    def __call__(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
+        return self.emit(store, self._written(store, rows, metrics), metrics)
+
+    def _written(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
+        for row in self.on_time(rows, metrics):
+            self.manager.put(store, row)
+            metrics.numUpdatedStateRows += 1
+            yield row
+
+    def emit(self, store: StateWriter, written: Rows, metrics: StateMetrics) -> Rows:
+        """Return what goes out; *written* are rows that stand in the store once they are pulled."""
+        if self.mode is OutputMode.Update:
+            for row in written:
+                metrics.numOutputRows += 1
+                yield row
+            for _ in self._evicted(store, metrics):
+                pass
+            return
+        for _ in written:
+            pass
+        is_complete = self.mode is OutputMode.Complete
+        for row in self.manager.rows(store) if is_complete else self._evicted(store, metrics):
+            metrics.numOutputRows += 1
+            yield row
+
+    def on_time(self, rows: Rows, metrics: StateMetrics) -> Rows:
+        """Iterate over the rows that are not late."""
+        late_ms = self.late_ms
+        if self.mode is OutputMode.Complete or late_ms is None or not self.grouping.hasWatermark:
+            yield from rows
+            return
+        event_time_of = self.grouping.event_time_of
+        for row in rows:
+            if event_time_of(row[0]) <= late_ms:  # type: ignore[operator]
+                metrics.numRowsDroppedByWatermark += 1
+            else:
+                yield row
+
+    def _evicted(self, store: StateWriter, metrics: StateMetrics) -> Rows:
+        if self.evict_ms is None:
+            return
+        started = perf_counter()
+        for key, value in self.grouping.passed(store, self.evict_ms):
+            self.manager.remove(store, key)
+            metrics.numRemovedStateRows += 1
+            yield key, self.manager.unpack(value)
+        metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
+
+
+@dataclass(frozen=True)
+class MergeIntoState:
+    """What restoring, merging and saving do, one after the other, in one walk over the store.
+
+    Args:
+        aggregate: merges buffers.
+        save: what is done with the merged rows.
+        where: operation and function, for error messages.
+    """
+
+    aggregate: AggregateFunction
+    save: SaveRows
+    where: str = "agg"
+
+    def __call__(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
+        return self.save.emit(store, self._written(store, rows, metrics), metrics)
+
+    def _written(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
+        merge, pack, unpack = self.aggregate.merge, self.save.manager.pack, self.save.manager.unpack
+        merged: list[Row] = []
+
+        def step(row: Row, old: Any) -> Any:
+            key, buffer = row
+            if old is not None:
+                try:
+                    buffer = merge(unpack(old), buffer)
+                except Exception as error:
+                    raise failed(self.where, key, error) from error
+            merged.append((key, buffer))
+            return pack(key, buffer)
+
+        kept = self.save.on_time(rows, metrics)
+        while chunk := list(islice(kept, _CHUNK_KEYS)):
+            store.update(((row[0], row) for row in chunk), step)
+            metrics.numUpdatedStateRows += len(chunk)
+            yield from merged
+            merged.clear()
+
+
+@dataclass(frozen=True)
+class StateSteps:
+    """The function of a task: steps one after the other; what the last one counts is counted.
+
+    Args:
+        steps: the steps.
+    """
+
+    steps: tuple[StateStep, ...]
+
+    def __call__(
+        self, store: StateWriter, initial: Iterable[Row], records: Rows, metrics: StateMetrics
+    ) -> Rows:
+        rows: Rows = chain(initial, records)
+        for step in self.steps[:-1]:
+            rows = step(store, rows, StateMetrics())
+        return self.steps[-1](store, rows, metrics)

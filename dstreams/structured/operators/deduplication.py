@@ -1,0 +1,223 @@
+"""Deduplication: the first row of each key goes out, those that come later do not.
+
+>>> from checkpoint.state_store import EMPTY, StateStore, StoreId
+>>> from checkpoint.state_store.memory import MemoryBases
+>>> from dstreams.rdd.state_metrics import StateMetrics
+>>> from dstreams.structured.operators.deduplication import DropDuplicates
+>>> drop = DropDuplicates()
+>>> with StateStore(MemoryBases()).writer(StoreId("s", "dedupe", "default", 0, 1), EMPTY) as store:
+...     list(drop(store, iter(()), iter([("a", (None, 1)), ("a", (None, 2))]), StateMetrics()))
+[(None, 1)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from pyspark import RDD
+from pyspark.rdd import PipelinedRDD
+
+from checkpoint.state_store import StateWriter
+from dstreams.rdd.shuffle import shuffle_pairs
+from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.rdd.worker import settle_worker
+from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.failures import failed
+from dstreams.structured.operators.physical_operator import (
+    Event,
+    StatefulOperator,
+    Task,
+    UnaryExec,
+)
+
+Keyed = Iterator[tuple[Any, Event]]
+
+_SEEN = True
+
+
+@dataclass(frozen=True)
+class DropDuplicates:
+    """Function of a task: lets the first event of each key pass.
+
+    Semantics: StreamingDeduplicateExec (Spark 4.3).
+
+    Args:
+        late_ms: events up to this event time are late, None for none.
+        evict_ms: keys up to this event time are forgotten, None for none.
+        by_event_time: whether keys are pairs (event time, key), or event times; others are never
+            forgotten.
+        are_events: whether rows go out as events; records otherwise.
+    """
+
+    late_ms: int | None = None
+    evict_ms: int | None = None
+    by_event_time: bool = False
+    are_events: bool = True
+
+    def __call__(
+        self, store: StateWriter, initial: Iterable[Any], records: Keyed, metrics: StateMetrics
+    ) -> Iterator[Any]:
+        dropped = 0
+        for key, event in on_time(records, self.late_ms, metrics):
+            if self._is_new(store, key, event[0]):
+                metrics.numUpdatedStateRows += 1
+                metrics.numOutputRows += 1
+                yield event if self.are_events else event[1]
+            else:
+                dropped += 1
+        metrics.numDroppedDuplicateRows += dropped
+        started = perf_counter()
+        if self.evict_ms is not None:
+            for key in self._passed(store, self.evict_ms):
+                store.remove(key)
+                metrics.numRemovedStateRows += 1
+        metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
+
+    def _is_new(self, store: StateWriter, key: Any, time_ms: int | None) -> bool:
+        if store.get(key) is not None:
+            return False
+        store.put(key, _SEEN)
+        return True
+
+    def _passed(self, store: StateWriter, watermark_ms: int) -> Iterator[Any]:
+        if self.by_event_time:
+            # A store has keys in order: those with a time, which stands first, up to the watermark.
+            for stop in (watermark_ms + 1, (watermark_ms + 1,)):
+                yield from (key for key, _ in store.range(None, stop))
+
+
+@dataclass(frozen=True)
+class DropDuplicatesWithinWatermark(DropDuplicates):
+    """Function of a task: the same, with keys forgotten some time after their first event.
+
+    Semantics: StreamingDeduplicateWithinWatermarkExec (Spark 4.3).
+
+    Args:
+        delay_ms: how long after its event time a key is remembered.
+    """
+
+    delay_ms: int = 0
+
+    def _is_new(self, store: StateWriter, key: Any, time_ms: int | None) -> bool:
+        if store.get(key) is not None:
+            return False
+        expires_ms = max((time_ms or 0) + self.delay_ms, 0)
+        store.put(key, expires_ms, expires_ms)
+        return True
+
+    def _passed(self, store: StateWriter, watermark_ms: int) -> Iterator[Any]:
+        return (key for key, _, _ in store.due(watermark_ms + 1))
+
+
+def on_time(rows: Keyed, late_ms: int | None, metrics: StateMetrics) -> Keyed:
+    """Iterate over the pairs (key, event) that are not late; those without a time never are."""
+    if late_ms is None:
+        yield from rows
+        return
+    for row in rows:
+        time_ms = row[1][0]
+        if time_ms is not None and time_ms <= late_ms:
+            metrics.numRowsDroppedByWatermark += 1
+        else:
+            yield row
+
+
+@dataclass(frozen=True)
+class StreamingDeduplicateExec(StatefulOperator, UnaryExec):
+    """The first row of each key.
+
+    Args:
+        key: ``record -> key``, None for the record itself.
+        withEventTime: whether the event time is part of the key; then keys are forgotten when the
+            watermark has passed them, and otherwise never.
+        where: operation and function, for error messages.
+    """
+
+    key: Callable[[Any], Any] | None = None
+    withEventTime: bool = False
+    where: str = "dropDuplicates"
+
+    @property
+    def shortName(self) -> str:
+        return "dedupe"
+
+    @property
+    def arguments(self) -> list[str]:
+        return [self.where, *self.watermarkArguments]
+
+    def task(self) -> Task:
+        """Return the task that gives each row its key: rows -> (key, event)."""
+        return KeyEvents(self.key, self.child.hasEventTime, self.withEventTime, self.where)
+
+    def function(self) -> DropDuplicates:
+        """Return what a task does where the state is."""
+        has_time = self.child.hasEventTime
+        return DropDuplicates(
+            self.eventTimeWatermarkForLateEvents if has_time else None,
+            self.eventTimeWatermarkForEviction,
+            by_event_time=self.withEventTime,
+            are_events=has_time,
+        )
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        info = self.getStateInfo()
+        keyed = PipelinedRDD(self.child.execute(context), self.task())
+        blocks = shuffle_pairs(keyed, info.partitioner, operation=self.where)
+        return context.advance(info, [blocks], self.function())
+
+
+@dataclass(frozen=True)
+class StreamingDeduplicateWithinWatermarkExec(StreamingDeduplicateExec):
+    """The first row of each key within the delay of the watermark.
+
+    Args:
+        delayMs: the delay of the watermark, milliseconds.
+    """
+
+    delayMs: int = 0
+    where: str = "dropDuplicatesWithinWatermark"
+
+    @property
+    def shortName(self) -> str:
+        return "dedupeWithinWatermark"
+
+    def function(self) -> DropDuplicates:
+        return DropDuplicatesWithinWatermark(
+            self.eventTimeWatermarkForLateEvents,
+            self.eventTimeWatermarkForEviction,
+            are_events=self.child.hasEventTime,
+            delay_ms=self.delayMs,
+        )
+
+
+@dataclass(frozen=True)
+class KeyEvents:
+    """Task: records or events -> (key, event).
+
+    Args:
+        key: ``record -> key``, None for the record itself.
+        are_events: whether rows are events.
+        with_event_time: whether keys are pairs (event time, key).
+        where: operation and function, for error messages.
+    """
+
+    key: Callable[[Any], Any] | None
+    are_events: bool
+    with_event_time: bool = False
+    where: str = "key"
+
+    def __call__(self, _: int, rows: Iterable[Any]) -> Iterator[tuple[Any, Event]]:
+        settle_worker()
+        events: Iterable[Event] = rows if self.are_events else ((None, row) for row in rows)
+        key = self.key
+        for event in events:
+            time_ms, own = event
+            if key is not None:
+                try:
+                    own = key(own)
+                except Exception as error:
+                    raise failed(self.where, own, error, "record") from error
+            yield ((time_ms, own) if self.with_event_time else own), event

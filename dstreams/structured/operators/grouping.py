@@ -1,0 +1,126 @@
+"""Grouping: the keys that a record is aggregated under, in the form in which a store orders them.
+
+===============  =======================  =======================
+grouped by       key between operators    key in the result
+===============  =======================  =======================
+nothing          ``()``                   ``()``
+a key            ``key``                  ``key``
+windows          ``end``                  ``Window``
+windows, a key   ``(end, key)``           ``(Window, key)``
+event time       ``time``                 ``time``
+event time, key  ``(time, key)``          ``(time, key)``
+===============  =======================  =======================
+
+Times are milliseconds since the epoch. What stands first is what a watermark is compared with, so
+the keys that it has passed are the first ones of the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from checkpoint.state_store import StateWriter
+from dstreams.structured.operators.failures import failed
+from dstreams.structured.operators.windows import TimeWindows
+
+EVENT_TIME = "event time"
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """What records are grouped by.
+
+    Args:
+        key: ``record -> key``, None for none. A key is hashable and equal to itself for ever.
+        windows: windows of event time; :data:`EVENT_TIME` for the event time itself; None for
+            neither. Records without an event time are then left out.
+        name: what it is, for ``explain`` and error messages.
+        time: ``record -> milliseconds since the epoch or None``, where another time than the one
+            that has the watermark is meant. State is then kept for ever.
+    """
+
+    key: Callable[[Any], Any] | None = None
+    windows: TimeWindows | str | None = None
+    name: str = "key"
+    time: Callable[[Any], int | None] | None = None
+
+    @property
+    def isGlobal(self) -> bool:
+        """Whether all records are one group."""
+        return self.key is None and self.windows is None
+
+    @property
+    def hasWatermark(self) -> bool:
+        """Whether keys have a time that the watermark passes."""
+        return self.windows is not None and self.time is None
+
+    def assign(self, rows: Iterable[Any], are_events: bool) -> Iterator[tuple[Any, Any]]:
+        """Iterate over (key, record): several for a record in several windows.
+
+        Args:
+            rows: records, or events.
+            are_events: which of the two.
+        """
+        if self.windows is not None:
+            yield from self._assign_windows(rows, are_events)
+            return
+        for row in rows:
+            record = row[1] if are_events else row
+            yield self.key_of(record), record
+
+    def key_of(self, record: Any) -> Any:
+        """Return the user's key of a record, ``()`` without one."""
+        if self.key is None:
+            return ()
+        try:
+            return self.key(record)
+        except Exception as error:
+            raise failed(self.name, record, error, "record") from error
+
+    def _assign_windows(self, rows: Iterable[Any], are_events: bool) -> Iterator[tuple[Any, Any]]:
+        has_key = self.key is not None
+        for time_ms, record in self._timed(rows, are_events):
+            if time_ms is None:
+                continue
+            if has_key:
+                own = self.key_of(record)
+                for moment_ms in self._moments(time_ms):
+                    yield (moment_ms, own), record
+            else:
+                for moment_ms in self._moments(time_ms):
+                    yield moment_ms, record
+
+    def _timed(self, rows: Iterable[Any], are_events: bool) -> Iterable[Any]:
+        if self.time is not None:
+            time, records = self.time, (row[1] for row in rows) if are_events else rows
+            return ((time(record), record) for record in records)
+        return rows
+
+    def _moments(self, time_ms: int) -> tuple[int, ...]:
+        if isinstance(self.windows, TimeWindows):
+            return self.windows.ends(time_ms)
+        return (time_ms,)
+
+    def event_time_of(self, key: Any) -> int | None:
+        """Return what a watermark is compared with, None where it passes no key."""
+        if not self.hasWatermark:
+            return None
+        moment_ms: int = key if self.key is None else key[0]
+        return moment_ms
+
+    def result_key(self, key: Any) -> Any:
+        """Return the key as it stands in the result."""
+        if not isinstance(self.windows, TimeWindows):
+            return key
+        if self.key is None:
+            return self.windows.at(key)
+        return (self.windows.at(key[0]), key[1])
+
+    def passed(self, store: StateWriter, watermark_ms: int) -> Iterator[tuple[Any, Any]]:
+        """Iterate over the (key, value) that a watermark has passed, found without a scan."""
+        if not self.hasWatermark:
+            return iter(())
+        stop: Any = watermark_ms + 1
+        return store.range(None, stop if self.key is None else (stop,))

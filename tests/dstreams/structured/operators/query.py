@@ -1,0 +1,94 @@
+"""Runs a plan batch by batch on Spark, as a query does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext
+
+from checkpoint import open_files
+from checkpoint.state_store import LmdbBases, StateStore
+from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
+from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.physical_operator import (
+    PhysicalOperator,
+    RDDScanExec,
+    StatefulOperator,
+)
+from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+
+
+class SparkQuery:
+    """A plan whose scans get the records of a batch, and its watermark.
+
+    Args:
+        sc: where it runs.
+        plan: the plan, without the facts of a batch.
+        directory: where state is.
+        partitions: of the state.
+    """
+
+    def __init__(
+        self, sc: SparkContext, plan: PhysicalOperator, directory: Path, partitions: int = 2
+    ) -> None:
+        self._sc, self._plan = sc, plan
+        bases = LmdbBases(open_files(str(directory / "files")), str(directory / "local"))
+        self.store = StateStore(bases)
+        self._infos: dict[int, StatefulOperatorStateInfo] = {}
+        self._partitions = partitions
+        self._last = ExecutionContext(sc)
+        self.late_ms = self.watermark_ms = 0
+        self.metrics: dict[str, Any] = {}
+
+    def add(self, *records: list[Any]) -> list[Any]:
+        """Run a batch, and one without data where an operator asks for it; return all rows."""
+        rows, wants_more = self._run(list(records))
+        if wants_more:
+            rows += self._run([[] for _ in records])[0]
+        return rows
+
+    def _run(self, records: list[list[Any]]) -> tuple[list[Any], bool]:
+        plan = self._filled(records)
+        context = ExecutionContext(self._sc, self.store, self._last.handles)
+        rdd = plan.execute(context)
+        made = context.force()
+        rows = rdd.collect()
+        for number, version in made.items():
+            self._infos[number] = replace(self._infos[number], before=version)
+        stateful = [node for node in plan.walk() if isinstance(node, StatefulOperator)]
+        self.metrics = {
+            node.shortName: made[node.getStateInfo().operatorId].metrics for node in stateful
+        }
+        self._last.release()
+        self._last = context
+        self.late_ms = self.watermark_ms
+        self.watermark_ms = max(self.watermark_ms, self._candidate_ms(plan, context))
+        return rows, any(node.shouldRunAnotherBatch(self.watermark_ms) for node in stateful)
+
+    def _candidate_ms(self, plan: PhysicalOperator, context: ExecutionContext) -> int:
+        seen = context.event_times()
+        candidates = []
+        for node in plan.walk():
+            if isinstance(node, EventTimeWatermarkExec):
+                stats = seen[node.name]
+                candidates.append(0 if stats is None else stats.max_ms - node.delayMs)
+        return min(candidates, default=0)
+
+    def _filled(self, records: list[list[Any]]) -> PhysicalOperator:
+        batches = iter(records)
+        numbers = iter(range(100))
+
+        def fill(node: PhysicalOperator) -> PhysicalOperator:
+            if isinstance(node, RDDScanExec):
+                return replace(node, rdd=self._sc.parallelize(next(batches), 2))
+            if isinstance(node, StatefulOperator):
+                number = next(numbers)
+                info = self._infos.setdefault(
+                    number, StatefulOperatorStateInfo.empty(self._partitions, number)
+                )
+                return node.inBatch(info, self.late_ms, self.watermark_ms)
+            return node
+
+        return self._plan.transform(fill)

@@ -1,0 +1,85 @@
+"""Aggregate functions: one result, whatever way the records are split and merged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dstreams.structured.operators.aggregate_functions import (
+    AggregateFunction,
+    Average,
+    CollectList,
+    CollectSet,
+    Count,
+    First,
+    Last,
+    Max,
+    Min,
+    Reduce,
+    Several,
+    Sum,
+    UserAggregator,
+    aggregate,
+)
+
+
+def half(value: Any) -> Any:
+    return None if value is None else value / 2
+
+
+LONGEST = UserAggregator(
+    zero=lambda: 0,
+    reduce=lambda buffer, value: max(buffer, value or 0),
+    merge=max,
+    finish=lambda buffer: f"longest {buffer}",
+)
+
+TABLE: list[tuple[AggregateFunction, list[Any], Any]] = [
+    (Count(), [None, 1, 2], 3),
+    (Count(half), [None, 1, 2], 2),
+    (Count(), [], 0),
+    (Sum(), [None, 1, 2], 3),
+    (Sum(half), [4, 2], 3.0),
+    (Sum(), [None], None),
+    (Average(), [1, None, 2], 1.5),
+    (Average(), [], None),
+    (Min(), [3, None, 0], 0),
+    (Max(), [0, None, -1], 0),
+    (Min(), [], None),
+    (First(), [None, 1], None),
+    (First(ignore_none=True), [None, 0, 1], 0),
+    (Last(), [1, None], None),
+    (Last(ignore_none=True), [1, 2, None], 2),
+    (First(), [], None),
+    (CollectList(), [2, None, 1, 2], [2, 1, 2]),
+    (CollectList(), [], []),
+    (CollectSet(), [2, None, 1, 2], {1, 2}),
+    (CollectSet(), [], set()),
+    (Reduce(func=lambda a, b: a * b), [2, 3, None, 4], 24),
+    (LONGEST, [3, 9, 4], "longest 9"),
+    (Several((Count(), Sum(), Average())), [1, 5], (2, 6, 3.0)),
+    (Several((CollectList(), LONGEST)), [], ([], "longest 0")),
+]
+
+
+@pytest.mark.parametrize(("function", "records", "result"), TABLE)
+def test_results(function: AggregateFunction, records: list[Any], result: Any) -> None:
+    """None is no value; of no values there is no result, or an empty one."""
+    assert aggregate(function, records) == result
+
+
+@given(st.sampled_from([row[0] for row in TABLE]), st.data())
+def test_merging_changes_nothing(function: AggregateFunction, data: st.DataObject) -> None:
+    """Cut anywhere, in buffers of their own, the records come to the same result."""
+    records = data.draw(st.lists(st.none() | st.integers(1, 9), max_size=8))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(records)), max_size=3)))
+    merged = function.zero()
+    for start, stop in zip([0, *cuts], [*cuts, len(records)], strict=True):
+        buffer = function.zero()
+        for record in records[start:stop]:
+            buffer = function.reduce(buffer, record)
+        merged = function.merge(merged, buffer)
+    assert function.finish(merged) == aggregate(function, records)

@@ -1,0 +1,353 @@
+"""Aggregation where the state is: restore, merge, save, in each output mode; without Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoint.state_store import EMPTY, StateStore, StoreId
+from checkpoint.state_store.memory import MemoryBases
+from dstreams.errors import InvalidStreamError
+from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.state.group_state import OutputMode
+from dstreams.state.input_processor import UserFunctionError
+from dstreams.structured.operators.aggregate_functions import (
+    AggregateFunction,
+    Average,
+    Count,
+    Reduce,
+    aggregate,
+)
+from dstreams.structured.operators.aggregation import AggregateRecords, FinishRows
+from dstreams.structured.operators.aggregation_state import (
+    MergeIntoState,
+    MergeRows,
+    RestoreRows,
+    SaveRows,
+    StateSteps,
+    aggregation_state_manager,
+)
+from dstreams.structured.operators.grouping import EVENT_TIME, Grouping
+from dstreams.structured.operators.windows import TimeWindows, Window
+from tests.dstreams.structured.operators.local_query import LocalQuery
+
+BY_VALUE = Grouping(key=lambda value: value)
+BY_WINDOW = Grouping(windows=TimeWindows(5_000))
+ALL_MODES = list(OutputMode)
+
+
+class Aggregation:
+    """A whole aggregation on a store in memory."""
+
+    def __init__(
+        self,
+        grouping: Grouping,
+        mode: OutputMode,
+        function: AggregateFunction | None = None,
+        *,
+        fused: bool = True,
+        version: int = 2,
+        **of_query: Any,
+    ) -> None:
+        self.function = function or Count()
+        self.grouping, self.mode, self.fused = grouping, mode, fused
+        self.manager = aggregation_state_manager(version)
+        partial = AggregateRecords(self.function, grouping, are_events=True)
+        self.query = LocalQuery(lambda events: partial(0, events), self._state_side, **of_query)
+
+    def _state_side(self, late_ms: int | None, evict_ms: int | None) -> StateSteps:
+        merge = MergeRows(self.function)
+        save = SaveRows(self.mode, self.grouping, late_ms, evict_ms, self.manager)
+        if self.fused:
+            return StateSteps((merge, MergeIntoState(self.function, save)))
+        return StateSteps((merge, RestoreRows(self.grouping, self.manager), merge, save))
+
+    def add(self, *events: Any) -> dict[Any, Any]:
+        """Add events: (seconds, value), or values alone; return results by key."""
+        given = [event if isinstance(event, tuple) else (0, event) for event in events]
+        rows = self.query.add([(None if s is None else s * 1000, value) for s, value in given])
+        results = list(FinishRows(self.function, self.grouping)(0, rows))
+        assert len(dict(results)) == len(results), "a key came out twice"
+        return dict(results)
+
+    def add_seconds(self, *seconds: int) -> dict[int, Any]:
+        """Add events without a value; return results by start of the window, in seconds."""
+        found = self.add(*((s, None) for s in seconds))
+        return {window.start_ms // 1000: result for window, result in found.items()}
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        return self.query.batches[-1].counts
+
+
+@pytest.fixture(params=[True, False], ids=["fused", "step by step"])
+def fused(request: pytest.FixtureRequest) -> bool:
+    """Both ways of doing the same."""
+    return bool(request.param)
+
+
+def test_case_89_complete_counts(fused: bool) -> None:
+    """Complete: all of the table in every batch."""
+    counts = Aggregation(BY_VALUE, OutputMode.Complete, fused=fused, delay_ms=None)
+    assert counts.add(3) == {3: 1}
+    assert counts.add(2) == {3: 1, 2: 1}
+    assert counts.add(3, 2, 1) == {3: 2, 2: 2, 1: 1}
+    assert counts.add(4, 4, 4, 4) == {3: 2, 2: 2, 1: 1, 4: 4}
+
+
+def test_case_92_update_metrics(fused: bool) -> None:
+    """Update: what was touched goes out, and is counted."""
+    counts = Aggregation(BY_VALUE, OutputMode.Update, fused=fused, delay_ms=None)
+    assert counts.add(1, 2) == {1: 1, 2: 1}
+    assert counts.counts == (2, 2, 0, 0)
+    assert counts.add(2, 3, 3, 4) == {2: 2, 3: 2, 4: 1}
+    assert counts.counts == (4, 3, 0, 0)
+    assert counts.query.batches[-1].metrics.numOutputRows == 3
+
+
+def test_case_94_two_keys(fused: bool) -> None:
+    """A key of several columns is a tuple."""
+    pairs = Grouping(key=lambda value: (value, value + 1))
+    counts = Aggregation(pairs, OutputMode.Update, fused=fused, delay_ms=None)
+    assert counts.add(1, 2) == {(1, 2): 1, (2, 3): 1}
+    assert counts.add(1, 2) == {(1, 2): 2, (2, 3): 2}
+
+
+def test_case_99_global_count(fused: bool) -> None:
+    """Without a key there is one row, also in batches without data."""
+    count = Aggregation(Grouping(), OutputMode.Complete, fused=fused, delay_ms=None)
+    found = [count.add(*batch) for batch in ([7], [], [1, 2], [])]
+    assert found == [{(): 1}, {(): 1}, {(): 3}, {(): 3}]
+
+
+def test_case_99_without_partitions(fused: bool) -> None:
+    """Where no task puts out even the empty row, the stored one is not lost."""
+    count = Aggregation(Grouping(), OutputMode.Complete, fused=fused, delay_ms=None)
+    count.add(7)
+    count.query._map_side = lambda events: ()
+    assert count.add() == {(): 1}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_case_114_append_metrics(fused: bool, version: int) -> None:
+    """Append (111 to 113): windows go out when the watermark passes them, and are forgotten."""
+    counts = Aggregation(BY_WINDOW, OutputMode.Append, fused=fused, version=version)
+    assert counts.add_seconds(15) == {}
+    assert [batch.counts for batch in counts.query.batches] == [(1, 1, 0, 0), (1, 0, 0, 0)]
+    assert counts.add_seconds(10, 12, 14) == {}
+    assert counts.counts == (2, 1, 0, 0)
+    assert counts.add_seconds(25) == {10: 3}
+    assert [batch.counts for batch in counts.query.batches[-2:]] == [(3, 1, 0, 0), (2, 0, 1, 0)]
+    assert counts.query.batches[-1].metrics.numOutputRows == 1
+
+
+def test_case_115_append(fused: bool) -> None:
+    """Append: a late row is dropped and changes nothing."""
+    counts = Aggregation(BY_WINDOW, OutputMode.Append, fused=fused)
+    assert counts.add_seconds(10, 11, 12, 13, 14, 15) == {}
+    assert counts.add_seconds(25) == {10: 5}
+    assert counts.counts[0] == 2
+    assert counts.add_seconds(10) == {}
+    assert counts.counts == (2, 0, 0, 1)
+
+
+def test_case_116_update(fused: bool) -> None:
+    """Update: rows are put out when they change; what is passed by the watermark just goes."""
+    counts = Aggregation(BY_WINDOW, OutputMode.Update, fused=fused)
+    assert counts.add_seconds(10, 11, 12, 13, 14, 15) == {10: 5, 15: 1}
+    assert counts.add_seconds(25) == {25: 1}
+    assert counts.counts[0] == 2
+    assert counts.add_seconds(10, 25) == {25: 2}
+    assert counts.counts == (2, 1, 0, 1)
+    assert counts.add_seconds(10) == {}
+
+
+def test_case_117_complete(fused: bool) -> None:
+    """Complete: nothing is late and nothing is given up."""
+    counts = Aggregation(BY_WINDOW, OutputMode.Complete, fused=fused, no_data=False)
+    found = [counts.add_seconds(*batch) for batch in ([10, 11, 12], [25], [25], [10], [25])]
+    assert found == [
+        {10: 3},
+        {10: 3, 25: 1},
+        {10: 3, 25: 2},
+        {10: 4, 25: 2},
+        {10: 4, 25: 3},
+    ]
+
+
+def test_case_122_without_batches_without_data(fused: bool) -> None:
+    """Nothing goes out before another batch runs."""
+    counts = Aggregation(BY_WINDOW, OutputMode.Append, fused=fused, no_data=False)
+    assert counts.add_seconds(10, 11, 12, 13, 14, 15) == {}
+    assert counts.add_seconds(25) == {}
+    assert counts.add_seconds() == {10: 5}
+
+
+def test_case_131_late_by_the_watermark_of_the_batch_before(fused: bool) -> None:
+    """The batch whose watermark has just moved still takes what is older than it."""
+    counts = Aggregation(BY_WINDOW, OutputMode.Update, fused=fused, no_data=False)
+    assert counts.add_seconds(100) == {100: 1}
+    assert counts.add_seconds(50) == {50: 1}
+    assert counts.counts == (1, 1, 1, 0)
+    assert counts.add_seconds(50) == {}
+    assert counts.counts == (1, 0, 0, 1)
+
+
+def test_a_window_that_ends_at_the_watermark_is_passed(fused: bool) -> None:
+    """Its end is no part of a window, so a watermark that equals it has passed it."""
+    counts = Aggregation(BY_WINDOW, OutputMode.Append, fused=fused)
+    counts.add_seconds(10)
+    assert counts.add_seconds(24) == {}
+    assert counts.add_seconds(25) == {10: 1}
+
+
+def test_windows_and_a_key(fused: bool) -> None:
+    """Each key has windows of its own, in any kind of key."""
+    for keys in ("ab", (1, 2), ((1, "x"), (None, "y"))):
+        grouping = Grouping(key=lambda value: value, windows=TimeWindows(10_000, 5_000))
+        counts = Aggregation(grouping, OutputMode.Append)
+        assert counts.add((12, keys[0]), (13, keys[1]), (17, keys[1])) == {}
+        early, late = Window(5_000, 15_000), Window(10_000, 20_000)
+        assert counts.add((25, keys[0])) == {(early, keys[0]): 1, (early, keys[1]): 1}
+        assert counts.add((30, keys[0])) == {(late, keys[0]): 1, (late, keys[1]): 2}
+
+
+def test_grouped_by_event_time(fused: bool) -> None:
+    """A raw event time as key is given up when the watermark reaches it."""
+    counts = Aggregation(Grouping(windows=EVENT_TIME), OutputMode.Append, fused=fused)
+    assert counts.add((10, "x"), (10, "y"), (11, "z")) == {}
+    assert counts.add((20, "x")) == {10_000: 2}
+
+
+def test_without_event_time_no_window(fused: bool) -> None:
+    """A record without an event time is in no window."""
+    counts = Aggregation(BY_WINDOW, OutputMode.Update, fused=fused)
+    assert counts.add((None, "x"), (3, "y")) == {Window(0, 5_000): 1}
+
+
+def test_a_window_of_another_time_is_kept(fused: bool) -> None:
+    """Windows of a time without a watermark are neither late nor given up."""
+    other = Grouping(windows=TimeWindows(5_000), time=lambda value: value)
+    counts = Aggregation(other, OutputMode.Update, fused=fused)
+    assert counts.add((100, 1_000)) == {Window(0, 5_000): 1}
+    assert counts.add((200, 1_000)) == {Window(0, 5_000): 2}
+
+
+@pytest.mark.parametrize(("version", "stored"), [(1, ("a", 2)), (2, (2,))])
+def test_cases_86_and_87_formats(version: int, stored: object) -> None:
+    """Version 1 stores the whole row, version 2 leaves out the key; both give the row back."""
+    manager = aggregation_state_manager(version)
+    with StateStore(MemoryBases()).writer(StoreId("s", "o", "default", 0, 1), EMPTY) as store:
+        assert manager.get(store, "a") is None
+        manager.put(store, ("a", 2))
+        assert store.get("a") == stored
+        assert manager.get(store, "a") == ("a", 2)
+        assert list(manager.rows(store)) == [("a", 2)]
+        manager.remove(store, "a")
+        assert list(manager.rows(store)) == []
+
+
+def test_no_other_format() -> None:
+    """A version that is none is refused by its number."""
+    with pytest.raises(InvalidStreamError, match="state format version 3 is invalid; use 1 or 2"):
+        aggregation_state_manager(3)
+
+
+def test_restore_counts_what_it_puts_out() -> None:
+    """One row for a new key, two for a known one; without a key and rows, all of the state."""
+    with StateStore(MemoryBases()).writer(StoreId("s", "o", "default", 0, 1), EMPTY) as store:
+        store.put("a", (4,))
+        metrics = StateMetrics()
+        rows = RestoreRows(BY_VALUE)(store, iter([("a", 1), ("b", 1)]), metrics)
+        assert list(rows) == [("a", 4), ("a", 1), ("b", 1)]
+        assert metrics.numOutputRows == 3
+        assert list(RestoreRows(BY_VALUE)(store, iter(()), metrics)) == []
+        assert list(RestoreRows(Grouping())(store, iter(()), metrics)) == [("a", 4)]
+        assert metrics.numOutputRows == 3
+
+
+def test_a_buffer_can_be_none(fused: bool) -> None:
+    """A key all of whose values are None has a result, which is None."""
+    means = Aggregation(Grouping(key=lambda _: "k"), OutputMode.Update, Average(), fused=fused)
+    assert means.add(None) == {"k": None}
+    assert means.add(4) == {"k": 4.0}
+
+
+def test_a_function_that_fails_names_the_key(fused: bool) -> None:
+    """The error says which key could not be merged."""
+
+    def add(first: Any, second: Any) -> Any:
+        return first + second
+
+    sums = Aggregation(
+        Grouping(key=lambda _: "k"), OutputMode.Update, Reduce(func=add), fused=fused
+    )
+    sums.add(1)
+    with pytest.raises(UserFunctionError, match="agg failed for key 'k': TypeError: unsupported"):
+        sums.add("x")
+
+
+def test_a_key_function_that_fails_names_the_record() -> None:
+    """The error says which record has no key; an error from below is left as it is."""
+    lengths = Grouping(key=len, name="count by len")
+    with pytest.raises(UserFunctionError, match="count by len failed for record 7: TypeError"):
+        list(lengths.assign([7], are_events=False))
+    below = (1 // value for value in [0])
+    partial = AggregateRecords(Count(), Grouping(key=str), are_events=False)
+    with pytest.raises(ZeroDivisionError):
+        list(partial(0, below))
+
+
+EVENTS = st.lists(
+    st.lists(st.tuples(st.integers(0, 60), st.sampled_from("abc")), max_size=6), max_size=8
+)
+
+
+@given(EVENTS, st.sampled_from([(5_000, None), (10_000, 5_000), (7_000, 3_000)]), st.booleans())
+def test_append_is_the_batch_result_of_what_was_not_late(
+    batches: list[list[tuple[int, str]]], sizes: tuple[int, int | None], fused: bool
+) -> None:
+    """What goes out in the end is what one aggregation of all rows that were not late comes to."""
+    windows = TimeWindows(*sizes)
+    counts = Aggregation(
+        Grouping(key=lambda value: value, windows=windows), OutputMode.Append, fused=fused
+    )
+    expected: Counter[Any] = Counter()
+    out: dict[Any, int] = {}
+    for batch in [*batches, [(1000, "end")]]:
+        late_ms = counts.query.late_ms
+        for seconds, value in batch:
+            for end_ms in windows.ends(seconds * 1000):
+                if end_ms > late_ms and value != "end":
+                    expected[windows.at(end_ms), value] += 1
+        found = counts.add(*batch)
+        assert not out.keys() & found.keys()
+        out.update(found)
+    assert out == expected
+
+
+@given(st.lists(st.lists(st.integers(0, 5), max_size=5), max_size=6), st.booleans())
+def test_update_and_complete_are_the_batch_result(batches: list[list[int]], fused: bool) -> None:
+    """After every batch, table and last updates are the aggregation of all that came."""
+    function = Average()
+    update = Aggregation(
+        Grouping(key=lambda value: value % 3), OutputMode.Update, function, fused=fused
+    )
+    complete = Aggregation(
+        Grouping(key=lambda value: value % 3), OutputMode.Complete, function, fused=fused
+    )
+    seen: list[int] = []
+    latest: dict[int, float] = {}
+    for batch in batches:
+        seen += batch
+        expected = {
+            key: aggregate(function, [value for value in seen if value % 3 == key])
+            for key in {value % 3 for value in seen}
+        }
+        latest |= update.add(*batch)
+        assert latest == expected
+        assert complete.add(*batch) == expected

@@ -1,0 +1,73 @@
+"""Event times: what is gathered of them, and how records travel with them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+from pyspark import SparkContext
+
+from dstreams.structured.operators.event_time_stats import EventTimeObservation, EventTimeStats
+from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec, MarkEvents
+from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.physical_operator import RDDScanExec
+from tests.support.jobs import count_jobs
+
+AVG_MS = pytest.approx(11000 / 3)
+
+
+def test_case_104_stats() -> None:
+    """One time more, and those of another partition."""
+    stats = EventTimeStats(100, 10, 20.0, 5).add(80)
+    assert stats == EventTimeStats(100, 10, 30.0, 6)
+    assert stats.merge(EventTimeStats(80, 5, 15.0, 4)) == EventTimeStats(100, 5, 24.0, 10)
+    assert stats.merge(None) == stats
+    assert EventTimeStats.of([]) is None
+
+
+def test_case_105_a_mean_of_very_many() -> None:
+    """The mean of 10 ** 10 large times is near them."""
+    large = 10**10
+    stats = EventTimeStats(large, large, float(large), large).merge(
+        EventTimeStats(large + 2, large + 2, float(large + 2), large)
+    )
+    assert stats.avg_ms == pytest.approx(large + 1, rel=1e-12)
+
+
+def test_case_132_no_event_time_counts_as_the_epoch() -> None:
+    """A record without an event time travels without one, and is gathered as 0."""
+    seen = {}
+    mark = MarkEvents(lambda time: time, False, seen.__setitem__)
+    assert list(mark(3, [5, None, 7])) == [(5, 5), (None, None), (7, 7)]
+    assert seen == {3: EventTimeStats(7, 0, 4.0, 3)}
+    assert list(mark(4, [])) == []
+    assert seen[4] is None
+
+
+def test_case_107_the_second_watermark_counts() -> None:
+    """Events that are marked again get another time."""
+    mark = MarkEvents(lambda record: record[1], True, lambda split, stats: None)
+    assert list(mark(0, [(1, ("a", 10)), (2, ("b", 20))])) == [(10, ("a", 10)), (20, ("b", 20))]
+
+
+def test_gathered_with_the_job_that_runs(sc: SparkContext) -> None:
+    """One job gives the rows and the times; running again counts nothing twice."""
+    moment = datetime(1970, 1, 1, 0, 0, 7, tzinfo=timezone.utc)
+    scan = RDDScanExec(sc.parallelize([1000, moment, 3000], 2))
+    plan = EventTimeWatermarkExec(scan, lambda record: record, 500, "clicks")
+    context = ExecutionContext(sc)
+    rows = plan.execute(context)
+    assert context.event_times() == {"clicks": None}
+    assert count_jobs(sc, rows.collect) == 1
+    assert context.event_times() == {"clicks": EventTimeStats(7000, 1000, AVG_MS, 3)}
+    rows.count()
+    assert context.event_times()["clicks"] == EventTimeStats(7000, 1000, AVG_MS, 3)
+
+
+def test_observations_are_apart(sc: SparkContext) -> None:
+    """Two operators of a batch, or of two batches, do not see each other's times."""
+    first, second = EventTimeObservation(sc), EventTimeObservation(sc)
+    report = first.task
+    sc.parallelize([1, 2], 1).foreachPartition(lambda times: report(0, EventTimeStats.of(times)))
+    assert first.stats() == EventTimeStats(2, 1, 1.5, 2)
+    assert second.stats() is None
