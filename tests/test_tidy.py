@@ -80,6 +80,7 @@ BANS = (
             "dstreams.runtime.listener_bus",
             "dstreams.runtime.scheduler",
             "dstreams.runtime.signals",
+            "dstreams.runtime.unseen_failure",
             "dstreams.sources.socket",
             "examples.custom_receiver",
         ),

@@ -38,6 +38,7 @@ from dstreams.runtime.rate_control import limit_rates
 from dstreams.runtime.scheduler import Scheduler
 from dstreams.runtime.signals import SignalStop
 from dstreams.runtime.state_stores import open_states
+from dstreams.runtime.unseen_failure import UnseenFailure
 from dstreams.settings import Settings
 from dstreams.sources.source import SourceEnvironment, SourceReader, close_all
 
@@ -115,6 +116,7 @@ class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
         self._engine: Engine | None = None
         self._scheduler: Scheduler | None = None
         self._signals = SignalStop(self._stop_on_signal)
+        self._failure = UnseenFailure()
         self._ended = threading.Condition()
         self._error: BaseException | None = None
         self._was_awaited = False
@@ -221,6 +223,7 @@ class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
                 self._clock,
                 self._settings,
                 report=self._report,
+                failed=self._failure.happened,
                 finished=self._finish,
             )
             self._scheduler.start()
@@ -283,6 +286,10 @@ class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
         running batch. Otherwise listeners have been told of all batches when it returns; a
         listener that takes more than five seconds for that is left behind, with a warning.
         """
+        self._failure.seen()
+        self._stop(stopSparkContext, stopGraceFully)
+
+    def _stop(self, stopSparkContext: bool, stopGraceFully: bool) -> None:
         scheduler = self._scheduler
         is_listener = self._bus.is_own_thread() and self._state is StreamingContextState.ACTIVE
         if is_listener and scheduler is None:
@@ -332,11 +339,14 @@ class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
                 timeout,
             )
         if self._error is not None:
+            self._failure.seen()
             raise self._error
         return self._state is StreamingContextState.STOPPED
 
     def getState(self) -> StreamingContextState:
         """Return where the context is in its life."""
+        if self._state is StreamingContextState.STOPPED:
+            self._failure.seen()
         return self._state
 
     # Below the surface -----------------------------------------------------------------------
@@ -489,7 +499,7 @@ class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
 
     def _stop_at_exit(self) -> None:
         graceful = self._settings.stop_gracefully_on_shutdown
-        self.stop(stopSparkContext=False, stopGraceFully=graceful)
+        self._stop(stopSparkContext=False, stopGraceFully=graceful)
 
     def _remembered(self, node: Node, begin_ms: int, end_ms: int) -> list[RDD[Any]]:
         """The RDDs of *node* from the batch at *begin_ms* to the one at *end_ms*, both included."""

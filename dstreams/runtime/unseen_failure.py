@@ -1,0 +1,74 @@
+"""A stream that failed for good must not leave a process that looks alive, nor one that ends well.
+
+A batch that failed is reported, and the stream goes on. But when one of the scheduler's threads
+fails, or Spark is gone, nothing runs any more. A program that waits for its streams is told by
+``awaitTermination``; one that does something else would never know.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import signal
+import sys
+import threading
+
+logger = logging.getLogger(__name__)
+
+ATTENTION_S = 10.0
+"""How long a program has to notice by itself: by awaitTermination, getState or stop."""
+
+_unseen: set[UnseenFailure] = set()
+
+
+class UnseenFailure:
+    """Ends the process when a stream has failed for good and nobody notices.
+
+    Args:
+        attention_s: seconds to wait for somebody who notices.
+    """
+
+    def __init__(self, attention_s: float = ATTENTION_S) -> None:
+        self._attention_s = attention_s
+        self._is_seen = threading.Event()
+
+    def happened(self) -> None:
+        """The stream has failed: wait for somebody to notice, on a thread of our own.
+
+        Nobody is expected to in an interactive session, where the log has told it.
+        """
+        if self._is_seen.is_set() or _is_interactive():
+            return
+        _unseen.add(self)
+        threading.Thread(target=self._wait, name="dstreams-unseen", daemon=True).start()
+
+    def seen(self) -> None:
+        """Somebody has noticed: the process is theirs."""
+        self._is_seen.set()
+        _unseen.discard(self)
+
+    def _wait(self) -> None:
+        if not self._is_seen.wait(self._attention_s) and self in _unseen:
+            logger.critical(
+                "the stream has failed and nobody noticed for %g s; the process is asked to end by "
+                "SIGTERM. Let the program call awaitTermination()",
+                self._attention_s,
+            )
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _is_interactive() -> bool:
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive) or "ipykernel" in sys.modules
+
+
+@atexit.register  # before others are, so it runs after them
+def _end_in_failure() -> None:
+    """Let a program that went to its end without noticing have an exit status that says so."""
+    if _unseen:
+        logger.critical("the stream has failed and the program did not notice: exit status 1")
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        os._exit(1)
