@@ -19,6 +19,7 @@ from dstreams.errors import InvalidStreamError
 
 OnFailure = Literal["continue", "stop"]
 StateValues = Literal["data", "pickle"]
+MapWithStateTimeouts = Literal["exact", "checkpoint"]
 
 UNLIMITED_MS = 1 << 62
 """A duration that is longer than any."""
@@ -38,6 +39,12 @@ class Settings:
         state_local_directory: path on each host where copies of stored state are kept, of this user
             alone; None: a directory below that for temporary files
             (``spark.dstreams.state.localDirectory``).
+        map_with_state_timeouts: when ``mapWithState`` looks for keys that have timed out
+            (``spark.dstreams.mapWithState.timeouts``). ``exact``: in every batch; ``checkpoint``:
+            in the batches at the stream's checkpoint interval, as Spark Streaming does.
+        skip_initial_keys: do not call the function of ``flatMapGroupsWithState`` for keys that have
+            an initial state and no value in the first batch
+            (``spark.sql.streaming.flatMapGroupsWithState.skipEmittingInitialStateKeys``).
         unpersist: unpersist RDDs that are no longer remembered (``spark.streaming.unpersist``).
         graceful_stop_timeout_ms: how long a graceful stop may take, None for ten batch durations
             (``spark.streaming.gracefulStopTimeout``).
@@ -90,6 +97,8 @@ class Settings:
     on_failure: OnFailure = "continue"
     state_values: StateValues = "data"
     state_local_directory: str | None = None
+    map_with_state_timeouts: MapWithStateTimeouts = "exact"
+    skip_initial_keys: bool = False
     unpersist: bool = True
     graceful_stop_timeout_ms: int | None = None
     stop_gracefully_on_shutdown: bool = False
@@ -123,6 +132,11 @@ class Settings:
         if self.state_values not in ("data", "pickle"):
             raise InvalidStreamError(
                 f"state_values is {self.state_values!r}; use one of data, pickle"
+            )
+        if self.map_with_state_timeouts not in ("exact", "checkpoint"):
+            raise InvalidStreamError(
+                f"map_with_state_timeouts is {self.map_with_state_timeouts!r}; use one of exact, "
+                "checkpoint"
             )
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -231,6 +245,14 @@ def _text(text: str, key: str) -> str:
 _KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "state_values": ("spark.dstreams.state.values", _choice("data", "pickle")),
     "state_local_directory": ("spark.dstreams.state.localDirectory", _text),
+    "map_with_state_timeouts": (
+        "spark.dstreams.mapWithState.timeouts",
+        _choice("exact", "checkpoint"),
+    ),
+    "skip_initial_keys": (
+        "spark.sql.streaming.flatMapGroupsWithState.skipEmittingInitialStateKeys",
+        _flag,
+    ),
     "on_failure": ("spark.dstreams.onFailure", _choice("continue", "stop")),
     "unpersist": ("spark.streaming.unpersist", _flag),
     "graceful_stop_timeout_ms": ("spark.streaming.gracefulStopTimeout", _milliseconds),

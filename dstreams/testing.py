@@ -27,6 +27,7 @@ from dstreams.api.dstream import DStream
 from dstreams.api.streaming_context import StreamingContext, StreamingContextState
 from dstreams.errors import InvalidStreamError
 from dstreams.events import BatchInfo
+from dstreams.settings import Settings
 
 Records = Sequence[Any]
 Batches = Sequence["Records | RDD[Any] | None"]
@@ -85,14 +86,19 @@ class BatchDriver:
         spark: the SparkContext.
         batch_duration: seconds.
         checkpoint: directory for durable state. None: a temporary one, gone after :meth:`run`.
+        settings: settings to use instead of those that the SparkConf says.
     """
 
     def __init__(
-        self, spark: SparkContext, batch_duration: float = 1, checkpoint: str | None = None
+        self,
+        spark: SparkContext,
+        batch_duration: float = 1,
+        checkpoint: str | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self._scratch = TemporaryDirectory() if checkpoint is None else None
         self.clock = ManualClock()
-        self.context = StreamingContext(spark, batch_duration, clock=self.clock)
+        self.context = StreamingContext(spark, batch_duration, clock=self.clock, settings=settings)
         self.context.checkpoint(self._scratch.name if self._scratch else str(checkpoint))
         self._outputs: list[tuple[list[list[Any] | None], dict[int, list[Any]]]] = []
 

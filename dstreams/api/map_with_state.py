@@ -7,6 +7,7 @@ from typing import Any
 from pyspark import RDD
 
 from dstreams.api.dstream import DStream
+from dstreams.durations import require_duration_ms
 from dstreams.errors import StreamLifecycleError
 
 
@@ -15,6 +16,25 @@ class MapWithStateDStream(DStream[Any]):
 
     Semantics: org.apache.spark.streaming.dstream.MapWithStateDStream (4.3).
     """
+
+    def checkpoint(self, interval: float) -> MapWithStateDStream:
+        """Say in which batches ``mapWithState`` looks for timeouts, where it does as Spark does.
+
+        That is, where ``spark.dstreams.mapWithState.timeouts`` is ``checkpoint``. The state is made
+        durable in every batch all the same.
+
+        Args:
+            interval: seconds, a multiple of this stream's slide; ten slides unless it is set.
+
+        Raises:
+            InvalidStreamError: *interval* is no positive duration; that it is a multiple of the
+                slide is checked at start.
+            StreamLifecycleError: the context has started.
+        """
+        self._ssc._require_initialized("the checkpoint interval of a stream cannot be changed")
+        interval_ms = require_duration_ms(interval, "interval")
+        self._ssc._graph.options_of(self._node).checkpoint_ms = interval_ms
+        return self
 
     def stateSnapshots(self) -> DStream[tuple[Any, Any]]:
         """Return the stream of (key, state) of every key, after each batch.

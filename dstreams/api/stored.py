@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,11 +17,11 @@ from dstreams.durations import require_duration_ms
 from dstreams.errors import InvalidStreamError
 from dstreams.graph.node import Node
 from dstreams.graph.stored import SnapshotDStream, StoredStateDStream
-from dstreams.rdd.stored_version import StoredVersion
+from dstreams.state.batch_functions import EventClock, GroupsOf, MapRecordsOf, OneRow
 from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
 from dstreams.state.input_processor import GroupFunction
 from dstreams.state.state_spec import StateSpec
-from dstreams.state.store_functions import EventTime, FlatMapGroupsWithStateExec, MapRecords
+from dstreams.state.store_functions import EventTime
 
 if TYPE_CHECKING:
     from dstreams.api.dstream import DStream
@@ -81,9 +80,10 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
                 f"{operation} needs a StateSpec, got {type(spec).__name__}; make one with "
                 "StateSpec.function(f)"
             )
+        settings = self._ssc._settings
         node = StoredStateDStream(
             parent=self._node,
-            function=_MapRecordsOf(spec),
+            function=MapRecordsOf(spec.mapping, spec.idle_ms, settings.map_with_state_timeouts),
             partitioner=self._partitioner(spec.partitions, spec.partition_func, operation),
             initial=self._initial(spec.initial, operation),
             operation=operation,
@@ -101,6 +101,7 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
         initialState: RDD[tuple[K, S]] | Iterable[tuple[K, S]] | None = None,
         numPartitions: int | None = None,
         partitionFunc: PartitionFunc[K] = None,
+        keepTimer: bool = False,
     ) -> MapWithStateDStream:
         """Return the stream of what a function returns for the values of each key of a batch.
 
@@ -122,6 +123,8 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
                 called for their keys in the first batch.
             numPartitions: partitions of the state. None: the default parallelism.
             partitionFunc: as in :meth:`updateStateByKey`.
+            keepTimer: let a timer stay that a call with values does not set again. False: it is
+                none after the call, as in Spark.
 
         Raises:
             InvalidStreamError: the function takes other arguments, or a mode or timeout is unknown.
@@ -141,9 +144,8 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
         name = "flatMapGroupsWithState"
         self._require_function(f, name, "f(key, values, state) -> rows", count=3)
         clock = self._event_clock(name, timeout, eventTime, watermark)
-        return self._grouped(
-            name, f, outputMode, timeout, clock, initialState, numPartitions, partitionFunc
-        )
+        groups = self._groups(name, f, f, timeout, clock, keepTimer=keepTimer)
+        return self._grouped(name, outputMode, groups, initialState, numPartitions, partitionFunc)
 
     def mapGroupsWithState(
         self: StoredStateOperations[tuple[K, V]],
@@ -155,6 +157,7 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
         initialState: RDD[tuple[K, S]] | Iterable[tuple[K, S]] | None = None,
         numPartitions: int | None = None,
         partitionFunc: PartitionFunc[K] = None,
+        keepTimer: bool = False,
     ) -> MapWithStateDStream:
         """Return the stream of one row for each call of :meth:`flatMapGroupsWithState`.
 
@@ -172,17 +175,30 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
         name = "mapGroupsWithState"
         self._require_function(f, name, "f(key, values, state) -> row", count=3)
         clock = self._event_clock(name, timeout, eventTime, watermark)
-        return self._grouped(
-            name, _OneRow(f), "update", timeout, clock, initialState, numPartitions, partitionFunc
-        )
+        groups = self._groups(name, OneRow(f), f, timeout, clock, keepTimer=keepTimer)
+        return self._grouped(name, "update", groups, initialState, numPartitions, partitionFunc)
+
+    def _groups(
+        self,
+        name: str,
+        f: GroupFunction,
+        user: Callable[..., Any],
+        timeout: str,
+        clock: EventClock | None,
+        *,
+        keepTimer: bool,
+    ) -> GroupsOf:
+        operation = self._operation(name)
+        require_picklable(user, operation)
+        where = f"function {describe(user)} of {operation}"
+        skip = self._ssc._settings.skip_initial_keys
+        return GroupsOf(f, _TIMEOUTS[timeout], clock, where, bool(keepTimer), skip)
 
     def _grouped(
         self,
         name: str,
-        f: Callable[..., Iterable[Any]],
         output_mode: str,
-        timeout: str,
-        clock: _EventClock | None,
+        groups: GroupsOf,
         initial: RDD[Any] | Iterable[tuple[Any, Any]] | None,
         num_partitions: int | None,
         partition_func: PartitionFunc[Any],
@@ -193,22 +209,19 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
                 f"outputMode of {operation} is {output_mode!r}; the output mode of the function "
                 "should be append or update"
             )
-        user = f.func if isinstance(f, _OneRow) else f
-        require_picklable(user, operation)
-        where = f"function {describe(user)} of {operation}"
         node = StoredStateDStream(
             parent=self._node,
-            function=_GroupsOf(f, _TIMEOUTS[timeout], clock, where),
+            function=groups,
             partitioner=self._partitioner(num_partitions, partition_func, operation),
             initial=self._initial(initial, operation),
             operation=operation,
-            delay_ms=None if clock is None else clock.delay_ms,
+            delay_ms=None if groups.clock is None else groups.clock.delay_ms,
         )
         return self._ssc._stored_stream_of(node)
 
     def _event_clock(
         self, name: str, timeout: str, event_time: Any, watermark: float | None
-    ) -> _EventClock | None:
+    ) -> EventClock | None:
         operation = self._operation(name)
         if timeout not in _TIMEOUTS:
             raise InvalidStreamError(
@@ -225,62 +238,10 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
         self._require_function(event_time, name, "eventTime(value) -> datetime")
         delay_ms = 0 if watermark == 0 else require_duration_ms(watermark, "watermark")
         where = f"eventTime {describe(event_time)} of {operation}"
-        return _EventClock(EventTime(event_time, where), delay_ms)
+        return EventClock(EventTime(event_time, where), delay_ms)
 
     def _snapshots(self, node: Node) -> DStream[Any]:
         if not isinstance(node, StoredStateDStream):
             raise InvalidStreamError(f"{node.operation} has no stored state")
         operation = self._operation("stateSnapshots")
         return self._derived(SnapshotDStream(node, itemgetter(0), operation))
-
-
-@dataclass(frozen=True)
-class _OneRow:
-    """A function that returns a row, as one that returns rows."""
-
-    func: Callable[[Any, Iterator[Any], GroupState[Any]], Any]
-
-    def __call__(self, key: Any, values: Iterator[Any], state: GroupState[Any]) -> list[Any]:
-        return [self.func(key, values, state)]
-
-
-@dataclass(frozen=True)
-class _MapRecordsOf:
-    spec: StateSpec
-
-    def __call__(self, time_ms: int, before: StoredVersion) -> MapRecords:
-        return MapRecords(self.spec.mapping, time_ms, self.spec.idle_ms)
-
-
-@dataclass(frozen=True)
-class _EventClock:
-    """The watermark of a stream.
-
-    Args:
-        event_time: says when a value happened.
-        delay_ms: how far the watermark is behind the latest event time.
-    """
-
-    event_time: EventTime
-    delay_ms: int
-
-
-@dataclass(frozen=True)
-class _GroupsOf:
-    func: GroupFunction
-    timeout: GroupStateTimeout
-    clock: _EventClock | None
-    where: str
-
-    def __call__(self, time_ms: int, before: StoredVersion) -> FlatMapGroupsWithStateExec:
-        watermark_ms = None if self.clock is None else max(before.watermark_ms, 0)
-        drops_late = self.timeout is GroupStateTimeout.EventTimeTimeout
-        return FlatMapGroupsWithStateExec(
-            self.func,
-            self.timeout,
-            time_ms,
-            watermark_ms=watermark_ms,
-            late_ms=watermark_ms if drops_late else None,
-            event_time=None if self.clock is None else self.clock.event_time,
-            where=self.where,
-        )

@@ -53,6 +53,10 @@ class History:
             raise LookupError("no stream of this graph has stored state")
         return self._states
 
+    def checkpoint_due(self, node: Node, time_ms: int) -> bool:
+        """Whether a batch time is a multiple of the stream's checkpoint interval."""
+        return self._plan.checkpoint_due(node, time_ms)
+
     def feed(self, node: Node, time_ms: int, rdd: RDD[Any] | None) -> None:
         """Say what an input stream has for a batch; unused input streams are ignored."""
         with self._lock:

@@ -36,6 +36,10 @@ class Rdds(Protocol):
         """The versions of stored state, where a stream of the graph has stored state."""
         ...
 
+    def checkpoint_due(self, node: Node, time_ms: int) -> bool:
+        """Whether a batch time is a multiple of the stream's checkpoint interval."""
+        ...
+
 
 class Node(ABC):
     """One stream of the graph.

@@ -20,6 +20,7 @@ from dstreams.graph.output import OutputOperation
 
 NO_STORAGE = StorageLevel(False, False, False, False, 1)
 _DEFAULT_CHECKPOINT_MS = 10_000
+_DEFAULT_CHECKPOINT_SLIDES_OF_STORED = 10
 
 
 @dataclass
@@ -37,7 +38,8 @@ class NodePlan:
     Args:
         uid: name of the node in durable files: its operation, and which one of that name it is.
         storage_level: level its RDDs are persisted at, None for not at all.
-        checkpoint_ms: interval at which its RDDs are made durable, None for never.
+        checkpoint_ms: interval at which its RDDs are made durable, None for never. Stored state is
+            made durable in every batch; for it this is the interval of Spark's timeouts.
         remember_ms: how long its RDDs are kept.
     """
 
@@ -77,7 +79,11 @@ class Plan:
 
     def checkpointed(self) -> tuple[Node, ...]:
         """Nodes whose RDDs are made durable, parents first."""
-        return tuple(node for node, plan in self.nodes.items() if plan.checkpoint_ms is not None)
+        return tuple(
+            node
+            for node, plan in self.nodes.items()
+            if plan.checkpoint_ms is not None and not node.stores
+        )
 
     def stored(self) -> tuple[Node, ...]:
         """Nodes with stored state, parents first."""
@@ -175,6 +181,8 @@ class StreamGraph:
         chosen = self.options_of(node).checkpoint_ms
         if chosen is None and node.must_checkpoint:
             return -(-_DEFAULT_CHECKPOINT_MS // node.slide_ms) * node.slide_ms
+        if chosen is None and node.stores:
+            return _DEFAULT_CHECKPOINT_SLIDES_OF_STORED * node.slide_ms
         return chosen
 
     def _require_directory(self, node: Node, has_directory: bool) -> None:
@@ -218,7 +226,9 @@ class StreamGraph:
 
 
 def _least_remember_ms(node: Node, interval_ms: int | None) -> int:
-    return node.slide_ms if interval_ms is None else max(node.slide_ms, 2 * interval_ms)
+    if interval_ms is None or node.stores:
+        return node.slide_ms
+    return max(node.slide_ms, 2 * interval_ms)
 
 
 def _kind(node: Node) -> str:

@@ -13,7 +13,7 @@ from dstreams.rdd.blocks import Side
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_store_rdd import StoreFunction
-from dstreams.rdd.stored_version import StoredVersion
+from dstreams.state.batch_functions import StoredBatch
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +28,7 @@ class StoredStateDStream(Node):
 
     Args:
         parent: stream of pairs.
-        function: ``(batch time in ms, version before) ->`` what tasks do with their store. The
-            version has the watermark of the batch.
+        function: ``batch ->`` what tasks do with their store in it.
         partitioner: where keys belong.
         initial: pairs of key and state to begin with, or None.
         operation: operation and call site.
@@ -40,7 +39,7 @@ class StoredStateDStream(Node):
     stores: ClassVar[bool] = True
 
     parent: Node
-    function: Callable[[int, StoredVersion], StoreFunction]
+    function: Callable[[StoredBatch], StoreFunction]
     partitioner: StablePartitioner
     initial: RDD[Any] | None
     operation: str
@@ -63,7 +62,8 @@ class StoredStateDStream(Node):
             inputs.append(self._blocks(self.initial, Side.STATE))
         if batch is not None:
             inputs.append(self._blocks(batch, Side.BATCH))
-        function = self.function(time_ms, before)
+        is_checkpoint = rdds.checkpoint_due(self, time_ms)
+        function = self.function(StoredBatch(time_ms, before, is_checkpoint))
         return states.advance(
             self, time_ms, inputs, before, function, rdds.spark, self.partitioner, self.delay_ms
         )

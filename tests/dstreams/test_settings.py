@@ -31,6 +31,18 @@ def test_foreign_keys_are_ignored() -> None:
     ("key", "text", "field", "value"),
     [
         ("spark.dstreams.onFailure", "stop", "on_failure", "stop"),
+        (
+            "spark.dstreams.mapWithState.timeouts",
+            "checkpoint",
+            "map_with_state_timeouts",
+            "checkpoint",
+        ),
+        (
+            "spark.sql.streaming.flatMapGroupsWithState.skipEmittingInitialStateKeys",
+            "true",
+            "skip_initial_keys",
+            True,
+        ),
         ("spark.streaming.unpersist", "false", "unpersist", False),
         ("spark.streaming.unpersist", " TRUE ", "unpersist", True),
         ("spark.streaming.gracefulStopTimeout", "2500", "graceful_stop_timeout_ms", 2500),

@@ -21,7 +21,7 @@ from dstreams.graph.stored import StoredStateDStream
 from dstreams.graph.stored_states import StoredStates
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.stored_version import StoredVersion
+from dstreams.state.batch_functions import StoredBatch
 
 Pairs = Iterator[tuple[Any, Any]]
 
@@ -62,8 +62,8 @@ class Count:
             yield key, count, self.watermark_ms
 
 
-def counting(time_ms: int, before: StoredVersion) -> Count:
-    return Count(before.watermark_ms)
+def counting(batch: StoredBatch) -> Count:
+    return Count(batch.before.watermark_ms)
 
 
 @dataclass

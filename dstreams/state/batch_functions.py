@@ -1,0 +1,113 @@
+"""What tasks do in a batch: from what the user chose, and from the version the batch begins with.
+
+These are parts of a stream's definition: values that pickle with the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dstreams.rdd.stored_version import StoredVersion
+from dstreams.state.group_state import GroupState, GroupStateTimeout
+from dstreams.state.input_processor import GroupFunction
+from dstreams.state.map_with_state import MappingFunction
+from dstreams.state.store_functions import EventTime, FlatMapGroupsWithStateExec, MapRecords
+
+
+@dataclass(frozen=True)
+class StoredBatch:
+    """A batch of a stream with stored state.
+
+    Args:
+        time_ms: the batch time.
+        before: the version that it begins with, which has the watermark of the batch.
+        is_checkpoint: whether the batch time is a multiple of the stream's checkpoint interval.
+    """
+
+    time_ms: int
+    before: StoredVersion
+    is_checkpoint: bool = False
+
+
+@dataclass(frozen=True)
+class MapRecordsOf:
+    """``mapWithState``.
+
+    Args:
+        mapping: the user's function.
+        idle_ms: how long a key may be without a record, None for ever.
+        timeouts: ``exact``: keys time out in the first batch in which they are due;
+            ``checkpoint``: in the batches at the stream's checkpoint interval, as Spark does.
+    """
+
+    mapping: MappingFunction
+    idle_ms: int | None
+    timeouts: str = "exact"
+
+    def __call__(self, batch: StoredBatch) -> MapRecords:
+        """Return what tasks do in *batch*."""
+        looks = self.timeouts == "exact" or batch.is_checkpoint
+        return MapRecords(self.mapping, batch.time_ms, self.idle_ms, looks)
+
+
+@dataclass(frozen=True)
+class EventClock:
+    """The watermark of a stream.
+
+    Args:
+        event_time: says when a value happened.
+        delay_ms: how far the watermark is behind the latest event time.
+    """
+
+    event_time: EventTime
+    delay_ms: int
+
+
+@dataclass(frozen=True)
+class GroupsOf:
+    """``flatMapGroupsWithState``.
+
+    Args:
+        func: ``f(key, iterator of values, state) -> rows``.
+        timeout: which timeout there is.
+        clock: the watermark, None without one.
+        where: operation and function, for error messages.
+        keep_timer: as of :class:`~dstreams.state.input_processor.InputProcessor`.
+        skip_initial_keys: as of :class:`FlatMapGroupsWithStateExec`.
+    """
+
+    func: GroupFunction
+    timeout: GroupStateTimeout
+    clock: EventClock | None
+    where: str
+    keep_timer: bool = False
+    skip_initial_keys: bool = False
+
+    def __call__(self, batch: StoredBatch) -> FlatMapGroupsWithStateExec:
+        """Return what tasks do in *batch*."""
+        watermark_ms = None if self.clock is None else max(batch.before.watermark_ms, 0)
+        drops_late = self.timeout is GroupStateTimeout.EventTimeTimeout
+        return FlatMapGroupsWithStateExec(
+            self.func,
+            self.timeout,
+            batch.time_ms,
+            watermark_ms=watermark_ms,
+            late_ms=watermark_ms if drops_late else None,
+            event_time=None if self.clock is None else self.clock.event_time,
+            where=self.where,
+            keep_timer=self.keep_timer,
+            skip_initial_keys=self.skip_initial_keys,
+        )
+
+
+@dataclass(frozen=True)
+class OneRow:
+    """A function that returns a row, as one that returns rows."""
+
+    func: Callable[[Any, Iterator[Any], GroupState[Any]], Any]
+
+    def __call__(self, key: Any, values: Iterator[Any], state: GroupState[Any]) -> Iterable[Any]:
+        """Return the row in a list."""
+        return [self.func(key, values, state)]
