@@ -90,13 +90,13 @@ def encode_keys(keys: list[Any]) -> tuple[list[bytes], bool]:
     For many at once, and the commonest kind faster.
     """
     kinds = set(map(type, keys))
-    if kinds == {str} and len(max(keys, key=len)) < 100:
+    if kinds == {str} and max(map(len, keys)) < 100:
         try:
             return [b"s" + key.encode() for key in keys], True
         except UnicodeEncodeError:
             pass
     raws = list(map(encode_key, keys))
-    return raws, kinds <= {str, int} and len(max(raws, key=len, default=b"")) <= MAX_INLINE_BYTES
+    return raws, kinds <= {str, int} and max(map(len, raws), default=0) <= MAX_INLINE_BYTES
 
 
 def encode_whole(key: Any) -> bytes:

@@ -79,15 +79,14 @@ def name_of(kind: Any) -> tuple[str, str]:
 class _DataPickler(pickle.Pickler):
     """Asked by C about every object that is not None, bool, number, text, bytes or a container."""
 
-    was_asked = False
-
-    def __init__(self, file: Any, allowed: frozenset[type]) -> None:
+    def __init__(self, file: Any, allowed: frozenset[type], asked: set[type]) -> None:
         super().__init__(file, PROTOCOL)
         self._allowed = allowed
+        self._asked = asked
 
     def reducer_override(self, value: Any) -> Any:
-        self.was_asked = True
         kind = type(value)
+        self._asked.add(kind)
         if kind in self._allowed:
             return NotImplemented
         rebuild = _REBUILT.get(kind)
@@ -125,6 +124,8 @@ class PlainPickler:
     """
 
     def __init__(self, allow: tuple[type, ...]) -> None:
+        self.asked: set[type] = set()
+        """Classes that the values had and that a pickle must name."""
         self._allowed = frozenset((*PLAIN, *allow))
         self._written: list[bytes] = []
         self.begin()
@@ -132,12 +133,7 @@ class PlainPickler:
     def begin(self) -> None:
         """Forget what was written before; only needed after an error."""
         self._written.clear()
-        self._pickler = _DataPickler(_Sink(self._written.append), self._allowed)
-
-    @property
-    def was_asked(self) -> bool:
-        """Whether there was anything in the values that a pickle names a class for."""
-        return self._pickler.was_asked
+        self._pickler = _DataPickler(_Sink(self._written.append), self._allowed, self.asked)
 
     def encode(self, value: Any) -> bytes:
         """Return the pickle of one value.

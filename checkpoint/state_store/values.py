@@ -123,15 +123,17 @@ class DataValues:
 
     def encoder(self) -> Encoder:
         """Return a function for one writer."""
-        pickler = PlainPickler(self.allow)
-        careful, dumps = pickler.encode, pickle.dumps
+        return self._encoder(PlainPickler(self.allow))
+
+    def _encoder(self, pickler: PlainPickler) -> Encoder:
+        careful, asked, dumps = pickler.encode, pickler.asked, pickle.dumps
 
         def encode(value: Any) -> bytes:
             if type(value) in ROW_KINDS:
                 row = encode_row(value)
                 if row is not None:
                     return row
-            if pickler.was_asked or EXTENSIONS:
+            if asked or EXTENSIONS:
                 return careful(value)
             try:
                 raw = dumps(value, PROTOCOL)
@@ -190,7 +192,8 @@ class DataValues:
 
     def stepper(self) -> Stepper:
         """Return a function that decodes, steps and encodes many values."""
-        encode, decode = self.encoder(), self.decoder()
+        pickler = PlainPickler(self.allow)
+        encode, decode = self._encoder(pickler), self.decoder()
 
         def step_all(
             given: list[Any], before: list[bytes | None], step: Step
@@ -198,7 +201,7 @@ class DataValues:
             there = [record for record in before if record is not None]
             rows = decode_rows(there)
             if rows is None and there:
-                return _step_each(given, before, step, decode, encode)
+                return _step_each(given, before, step, decode, encode, pickler)
             if len(there) == len(before):
                 values: Iterator[Any] = iter(rows or ())
             else:
@@ -235,9 +238,15 @@ def _step_each(
     step: Step,
     decode: Decoder,
     encode: Encoder,
+    pickler: PlainPickler,
 ) -> list[bytes | None]:
-    """Decode, step and encode one after the other, so that what was read is still near."""
-    loads = pickle.loads
+    """Decode, step and encode one after the other, so that what was read is still near.
+
+    Records and values without a class are read and written as by *decode* and *encode*, without
+    calling them.
+    """
+    loads, dumps = pickle.loads, pickle.dumps
+    asked, is_known = pickler.asked, not EXTENSIONS
     records: list[bytes | None] = []
     for new, record in zip(given, before, strict=True):
         if record is None:
@@ -249,13 +258,20 @@ def _step_each(
             or EXTENSIONS
         ):
             value = step(new, decode(record))
-        else:  # as in the decoder, without calling it
+        else:
             try:
                 old = loads(record)
             except Exception as error:
                 raise _undecodable(record, error) from error
             value = step(new, old)
-        records.append(None if value is None else encode(value))
+        if value is None or asked or not is_known or type(value) in ROW_KINDS:
+            records.append(None if value is None else encode(value))
+        else:
+            try:
+                raw = dumps(value, PROTOCOL)
+            except Exception:
+                raw = encode(value)  # which says what is wrong
+            records.append(pickler.encode(value) if STACK_GLOBAL in raw else raw)
     return records
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from operator import itemgetter
 from types import TracebackType
 from typing import Any
 
@@ -35,6 +36,8 @@ UPDATE_KEYS = 2_000
 _ENTRY = b"+"  # an entry of the timeout index that is there
 _PAIR_BYTES = 200  # of memory, for a key and a record beside their own bytes
 _NO_KEY = object()
+_LAST = itemgetter(-1)
+_PLAIN_ENDS = {PLAIN_END}
 
 
 class Writer:
@@ -191,7 +194,7 @@ class Writer:
     ) -> bool:
         """Put many at once, unless one of them needs more than its value."""
         there = [record for record in before if record is not None]
-        if {record[-1] for record in there} - {PLAIN_END}:
+        if set(map(_LAST, there)) - _PLAIN_ENDS:
             return False
         try:
             size_bytes = sum(map(len, after))  # type: ignore[arg-type]

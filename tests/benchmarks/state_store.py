@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from checkpoint import open_files
@@ -172,7 +173,7 @@ def run_batches(name: str, case: Case, store: StateStore, rounds: int) -> None:
             with watch.lap("update.open"):
                 writer = store.writer(ID, reference)
             with watch.lap("update.update"):
-                writer.update(sorted(pairs), step)
+                writer.update(sorted(pairs, key=itemgetter(0)), step)
             with watch.lap("update.commit"):
                 reference = writer.commit().reference
         pairs = batch_of(case)
