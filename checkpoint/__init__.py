@@ -12,7 +12,7 @@ what it reads, and runs the same on the driver, in a worker, and in a test witho
 >>> refs = [write_state_file(files, file_id(p), [(b"some records", 3)]) for p in range(2)]
 >>> log = CommitLog(files)
 >>> counts = OperatorCommit("stable", tuple(refs))
->>> log.commit(CommitRecord("stream-1", 1, 2000, 1, {"counts": counts}, {"python": "3.11"}))
+>>> _ = log.commit(CommitRecord("stream-1", 1, 2000, 1, {"counts": counts}, {"python": "3.11"}))
 >>> record = log.latest()
 >>> record.batch_time_ms, sum(ref.records for ref in record.operators["counts"].files)
 (2000, 6)
@@ -21,6 +21,7 @@ what it reads, and runs the same on the driver, in a worker, and in a test witho
 [b'some records']
 """
 
+from checkpoint.batch_log import BatchLog, BeginRecord
 from checkpoint.block_log import BlockLog, BlockRef
 from checkpoint.commit_log import CommitLog, CommitRecord, OperatorCommit
 from checkpoint.errors import (
@@ -31,13 +32,33 @@ from checkpoint.errors import (
     NotDurableError,
     StorageRefusedError,
     StorageUncertainError,
+    UntrustedFileError,
 )
+from checkpoint.fencing import EpochGuard, Owner, claim_epoch, require_unused
 from checkpoint.file_log import FileBase, FileBatch, FileHistory, FileLog, FileStamp, compaction_due
 from checkpoint.files import Files, open_files
 from checkpoint.framing import MAX_BLOCK_BYTES
 from checkpoint.fsspec_files import FsspecFiles
+from checkpoint.graph_snapshot import GraphSnapshot, read_newest_graph, write_graph
 from checkpoint.local_files import LocalFiles
-from checkpoint.retention import RetentionPlan, apply_retention, plan_retention
+from checkpoint.record_files import RecordId
+from checkpoint.recovery import (
+    RecoveryPlan,
+    StateCopy,
+    StreamLog,
+    Tenure,
+    plan_recovery,
+    read_log,
+    read_plan,
+    take_over,
+)
+from checkpoint.retention import (
+    LISTED_PREFIXES,
+    RetentionPlan,
+    apply_retention,
+    plan_leftovers,
+    plan_retention,
+)
 from checkpoint.state_files import (
     StateFileId,
     StateFileRef,
@@ -48,10 +69,14 @@ from checkpoint.state_files import (
     write_state_file,
 )
 from checkpoint.stored_state import StoreCommit, StoredPartition
+from checkpoint.streams import StreamDirectory, list_streams, newest_stream, open_stream, stream_url
 
 __all__ = [
+    "LISTED_PREFIXES",
     "MAX_BLOCK_BYTES",
     "AlreadyExistsError",
+    "BatchLog",
+    "BeginRecord",
     "BlockLog",
     "BlockRef",
     "CheckpointError",
@@ -59,6 +84,7 @@ __all__ = [
     "CommitRecord",
     "ConcurrentWriterError",
     "CorruptCheckpointError",
+    "EpochGuard",
     "FileBase",
     "FileBatch",
     "FileHistory",
@@ -66,10 +92,15 @@ __all__ = [
     "FileStamp",
     "Files",
     "FsspecFiles",
+    "GraphSnapshot",
     "LocalFiles",
     "NotDurableError",
     "OperatorCommit",
+    "Owner",
+    "RecordId",
+    "RecoveryPlan",
     "RetentionPlan",
+    "StateCopy",
     "StateFileId",
     "StateFileRef",
     "StatePartition",
@@ -77,12 +108,29 @@ __all__ = [
     "StorageUncertainError",
     "StoreCommit",
     "StoredPartition",
+    "StreamDirectory",
+    "StreamLog",
+    "Tenure",
+    "UntrustedFileError",
     "apply_retention",
+    "claim_epoch",
     "compaction_due",
+    "list_streams",
     "new_attempt",
+    "newest_stream",
     "open_files",
+    "open_stream",
+    "plan_leftovers",
+    "plan_recovery",
     "plan_retention",
+    "read_log",
+    "read_newest_graph",
+    "read_plan",
     "read_state_file",
+    "require_unused",
     "state_files_of",
+    "stream_url",
+    "take_over",
+    "write_graph",
     "write_state_file",
 ]

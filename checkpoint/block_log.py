@@ -36,11 +36,11 @@ from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import RESTORE, FileKind, FrameTotals, read_frames, write_frames
 from checkpoint.json_fields import (
     dump_json,
-    int_field,
     list_field,
     load_json,
+    plain_fields,
+    require_not_negative,
     require_object,
-    text_field,
 )
 from checkpoint.names import require_name, uid_part
 from checkpoint.state_files import new_attempt
@@ -71,8 +71,7 @@ class BlockRef:
 
     def __post_init__(self) -> None:
         require_name(self.name)
-        if min(self.sequence, self.size_bytes, self.records) < 0:
-            raise ValueError(f"{self.name} has a negative number: {self}")
+        require_not_negative(f"{self.name}: {self}", self.sequence, self.size_bytes, self.records)
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> BlockRef:
@@ -81,13 +80,7 @@ class BlockRef:
         Raises:
             ValueError: a field is missing, of another type, or impossible.
         """
-        return cls(
-            name=text_field(data, "name"),
-            sequence=int_field(data, "sequence"),
-            size_bytes=int_field(data, "size_bytes"),
-            digest=text_field(data, "digest"),
-            records=int_field(data, "records"),
-        )
+        return cls(**plain_fields(cls, data))
 
 
 class BlockLog:

@@ -4,7 +4,8 @@ The order that makes a batch durable:
 
 1. every task writes its state file under a name of its own and syncs it;
 2. the driver collects the references of the attempts that count;
-3. the driver creates the record that names exactly those files, if there is none for that batch;
+3. the driver creates the record that names exactly those files, if it has made none for that batch
+   and no newer driver has taken over;
 4. only then the batch is committed. What no record names does not exist.
 
 One record covers all operators, so a batch commits whole or not at all: state that is written
@@ -14,42 +15,44 @@ and the changelog that led to it).
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from checkpoint.errors import (
-    AlreadyExistsError,
-    CheckpointError,
-    ConcurrentWriterError,
-    CorruptCheckpointError,
-    NotDurableError,
-    StorageRefusedError,
-    StorageUncertainError,
-)
-from checkpoint.files import READ_CHUNK_BYTES, Files, location
-from checkpoint.framing import RESTORE, FileKind, read_frames, write_frames
+from checkpoint.errors import ConcurrentWriterError, CorruptCheckpointError
+from checkpoint.fencing import EpochGuard
+from checkpoint.files import Files, location
+from checkpoint.framing import RESTORE, FileKind
 from checkpoint.json_fields import (
-    dump_json,
     int_field,
+    int_fields,
     list_field,
-    load_json,
     object_field,
+    require_not_negative,
     require_object,
     text_field,
+    text_fields,
+    text_list_field,
+)
+from checkpoint.lineage import read_lineage
+from checkpoint.record_files import (
+    RecordId,
+    create_once,
+    makes_no_sense,
+    optional_id_field,
+    read_record,
+    record_frames,
+    record_ids,
 )
 from checkpoint.state_files import StateFileRef
 from checkpoint.stored_state import StoreCommit
 
 COMMIT_PREFIX = "commits/"
+COMMIT_SUFFIX = ".commit"
 
-# Of the JSON of a record. One without stores is still written as 1: every release can read it.
-_RECORD_FORMAT = 1
-_RECORD_FORMAT_WITH_STORES = 2
+_RECORD_FORMAT = 3  # of the JSON of a record
 _UPGRADE = "read this checkpoint with the release that wrote it, or a newer one"
-
-_NAME = re.compile(re.escape(COMMIT_PREFIX) + r"(\d{16,})\.commit")
+_WHAT = "a commit record"
 
 
 @dataclass(frozen=True)
@@ -93,10 +96,17 @@ class CommitRecord:
         batch_id: number of the batch, from 0.
         batch_time_ms: its time, which names the record.
         epoch: epoch of the driver that committed it.
-        operators: state by uid of the operator; may be empty.
+        operators: the copies that this batch wrote of state, by uid of the operator; may be empty.
         writer: facts that a reader may want to compare, such as the version of Python and the name
             of the hash function; never secrets.
         stores: state in stores; every store of the stream, also if the batch did not change it.
+        watermarks: event time that each operator or query has reached, in ms, by its uid.
+        failed_outputs: ids of the outputs of the batch that failed.
+        without_state: uids of operators that have no state at all after this batch: they need no
+            copy, and no batch up to this one, to go on.
+        previous: the record before this one, None for the first one of a stream.
+        copies: for each operator that has ever had a copy, or no state, the newest record that says
+            so; this one included.
     """
 
     stream_id: str
@@ -106,89 +116,201 @@ class CommitRecord:
     operators: Mapping[str, OperatorCommit]
     writer: Mapping[str, str]
     stores: tuple[StoreCommit, ...] = ()
+    watermarks: Mapping[str, int] = field(default_factory=dict)
+    failed_outputs: tuple[str, ...] = ()
+    without_state: tuple[str, ...] = ()
+    previous: RecordId | None = None
+    copies: Mapping[str, RecordId] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.stream_id or "" in self.operators:
             raise ValueError("stream id and operator uids of a commit record must not be empty")
-        if min(self.batch_id, self.batch_time_ms, self.epoch) < 0:
-            raise ValueError(
-                f"commit record of batch {self.batch_id} at {self.batch_time_ms} ms in epoch "
-                f"{self.epoch} must have no negative number"
-            )
-        object.__setattr__(self, "operators", dict(self.operators))
-        object.__setattr__(self, "writer", dict(self.writer))
+        subject = (
+            f"commit record of batch {self.batch_id} at {self.batch_time_ms} ms in epoch "
+            f"{self.epoch}"
+        )
+        require_not_negative(subject, self.batch_id, self.batch_time_ms, self.epoch)
+        if self.previous is not None and self.previous.time_ms >= self.batch_time_ms:
+            raise ValueError(f"{subject} must be later than that of {self.previous}")
+        for name in ("operators", "writer", "watermarks", "copies"):
+            object.__setattr__(self, name, dict(getattr(self, name)))
         stores = sorted(self.stores, key=lambda commit: (commit.operator_uid, commit.store))
         named = {(commit.operator_uid, commit.store) for commit in stores}
         if len(named) < len(stores):
             raise ValueError(f"a store is in the record of {self.batch_time_ms} ms more than once")
         object.__setattr__(self, "stores", tuple(stores))
 
+    @property
+    def record_id(self) -> RecordId:
+        """Which record this is."""
+        return RecordId(self.batch_time_ms, self.epoch)
+
     def file_names(self) -> frozenset[str]:
         """Names of all state files and changelogs of this record."""
         state_files = (ref.name for commit in self.operators.values() for ref in commit.files)
         return frozenset(state_files).union(*(commit.file_names() for commit in self.stores))
 
+    def after(self, last: CommitRecord | None) -> CommitRecord:
+        """Return this record linked to *last*, the one before it."""
+        copies = {} if last is None else dict(last.copies)
+        copies.update(dict.fromkeys((*self.operators, *self.without_state), self.record_id))
+        return replace(self, previous=None if last is None else last.record_id, copies=copies)
+
+    def to_json(self) -> dict[str, object]:
+        """Return these facts as a JSON object."""
+        return {
+            "format": _RECORD_FORMAT,
+            "stream_id": self.stream_id,
+            "batch_id": self.batch_id,
+            "batch_time_ms": self.batch_time_ms,
+            "epoch": self.epoch,
+            "operators": {
+                uid: {
+                    "partitioner": commit.partitioner,
+                    "files": [ref.to_json() for ref in commit.files],
+                }
+                for uid, commit in self.operators.items()
+            },
+            "writer": dict(self.writer),
+            "stores": [commit.to_json() for commit in self.stores],
+            "watermarks": dict(self.watermarks),
+            "failed_outputs": list(self.failed_outputs),
+            "without_state": list(self.without_state),
+            "previous": None if self.previous is None else self.previous.to_json(),
+            "copies": {uid: record_id.to_json() for uid, record_id in self.copies.items()},
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object]) -> CommitRecord:
+        """Read what :meth:`to_json` returned.
+
+        Raises:
+            ValueError: a field is missing, of another type, or impossible.
+        """
+        operators, copies = object_field(data, "operators"), object_field(data, "copies")
+        stores = (require_object(item, "store") for item in list_field(data, "stores"))
+        return cls(
+            stream_id=text_field(data, "stream_id"),
+            batch_id=int_field(data, "batch_id"),
+            batch_time_ms=int_field(data, "batch_time_ms"),
+            epoch=int_field(data, "epoch"),
+            operators={uid: _operator(require_object(operators[uid], uid)) for uid in operators},
+            writer=text_fields(data, "writer"),
+            stores=tuple(map(StoreCommit.from_json, stores)),
+            watermarks=int_fields(data, "watermarks"),
+            failed_outputs=text_list_field(data, "failed_outputs"),
+            without_state=text_list_field(data, "without_state"),
+            previous=optional_id_field(data, "previous"),
+            copies={uid: RecordId.from_json(copies[uid]) for uid in copies},
+        )
+
 
 class CommitLog:
-    """The commit records among *files*."""
+    """The commit records among *files*.
 
-    def __init__(self, files: Files) -> None:
+    Args:
+        files: the directory of a stream.
+        guard: the epoch of the driver that commits; None only reads, or writes without fencing.
+        last: the record that the first one to be committed follows.
+    """
+
+    def __init__(
+        self, files: Files, guard: EpochGuard | None = None, last: CommitRecord | None = None
+    ) -> None:
         self.files = files
+        self.last = last
+        self._guard = guard
 
-    def commit(self, record: CommitRecord) -> None:
-        """Create *record* durably, if there is none of its batch time.
+    def commit(self, record: CommitRecord) -> CommitRecord:
+        """Create *record* durably, as the one after the last, and return it as it was written.
 
         Committing the same record again is fine. After any error the stream must stop: a new
         driver finds out what is on disk.
 
         Raises:
-            ConcurrentWriterError: the batch was committed with other content.
+            ConcurrentWriterError: the batch was committed with other content, or a newer driver has
+                taken over: then it does not count, unless that driver has seen it.
             StorageRefusedError: the record was not created.
             StorageUncertainError: the record cannot be read back, and may still appear.
             NotDurableError: the record can be seen, and may not survive a power loss.
         """
-        header = {"stream_id": record.stream_id, "batch_time_ms": record.batch_time_ms}
-        payload = dump_json(_to_json(record))
-        frames = write_frames(FileKind.COMMIT, header, [(payload, 1)])
+        linked = self._linked(record)
+        if self._guard is not None:
+            self._guard.check()
+        header = {
+            "stream_id": record.stream_id,
+            "batch_time_ms": record.batch_time_ms,
+            "epoch": record.epoch,
+        }
+
+        def taken() -> Exception:
+            other = self.read_record(record.record_id)
+            return ConcurrentWriterError(
+                f"batch at {record.batch_time_ms} ms was committed by a driver of epoch "
+                f"{other.epoch}, with other content than this one of epoch {record.epoch} has; "
+                "only one driver may run on a checkpoint, stop this one",
+                record.epoch,
+                other.epoch,
+            )
+
+        frames = record_frames(FileKind.COMMIT, header, linked.to_json())
+        what = f"batch at {record.batch_time_ms} ms may be committed or not"
+        create_once(self.files, commit_file(record.record_id), frames, taken, what)
+        if self._guard is not None:
+            self._guard.check()
+        self.last = linked
+        return linked
+
+    def ids(self) -> list[RecordId]:
+        """Return which records count, oldest first, one a batch."""
+        return read_lineage(self.files).commits(self.all_ids())
+
+    def all_ids(self) -> list[RecordId]:
+        """Return which records there are, also void ones, sorted."""
+        return record_ids(self.files.list(COMMIT_PREFIX), COMMIT_PREFIX, COMMIT_SUFFIX)
+
+    def read_record(self, record_id: RecordId) -> CommitRecord:
+        """Read a record, whether it counts or not.
+
+        Raises:
+            FileNotFoundError: there is none.
+            CorruptCheckpointError: it is damaged, or another one.
+        """
+        name = commit_file(record_id)
+        file = location(self.files, name)
+        data = read_record(self.files, name, FileKind.COMMIT, {}, _WHAT)
         try:
-            self.files.create(_name(record.batch_time_ms), frames)
-        except (AlreadyExistsError, StorageUncertainError) as error:
-            self._require_same(record, error)
-            if isinstance(error, NotDurableError):
-                raise
+            record_format = int_field(data, "format")
+            if record_format != _RECORD_FORMAT:
+                found, expected = f"is a record in format {record_format}", f"{_RECORD_FORMAT}"
+                raise CorruptCheckpointError(file, found, f"format {expected}", _UPGRADE)
+            record = CommitRecord.from_json(data)
+        except ValueError as error:
+            raise makes_no_sense(file, error, _WHAT) from error
+        if record.record_id != record_id:
+            found = f"is the record of {record.record_id}"
+            raise CorruptCheckpointError(file, found, f"that of {record_id}", RESTORE)
+        return record
 
     def read(self, batch_time_ms: int) -> CommitRecord:
-        """Read the record of a batch.
+        """Read the record of a batch that counts.
 
         Raises:
             FileNotFoundError: there is none.
             CorruptCheckpointError: it is damaged, or that of another batch.
         """
-        name = _name(batch_time_ms)
-        file = location(self.files, name)
-        chunks = self.files.read_chunks(name, READ_CHUNK_BYTES)
-        frames = read_frames(chunks, FileKind.COMMIT, file)
-        payload = b"".join(payload for payload, _ in frames.blocks)
-        try:
-            data = load_json(payload)
-            record_format = int_field(data, "format") if "format" in data else _RECORD_FORMAT
-            if record_format not in (_RECORD_FORMAT, _RECORD_FORMAT_WITH_STORES):
-                found = f"is a record in format {record_format}"
-                expected = f"format {_RECORD_FORMAT} or {_RECORD_FORMAT_WITH_STORES}"
-                raise CorruptCheckpointError(file, found, expected, _UPGRADE)
-            record = _from_json(data)
-        except ValueError as error:
-            expected = "the JSON of a commit record"
-            raise CorruptCheckpointError(file, f"says: {error}", expected, RESTORE) from error
-        if record.batch_time_ms != batch_time_ms:
-            found = f"is the record of {record.batch_time_ms} ms"
-            raise CorruptCheckpointError(file, found, f"that of {batch_time_ms} ms", RESTORE)
-        return record
+        for record_id in self.ids():
+            if record_id.time_ms == batch_time_ms:
+                return self.read_record(record_id)
+        raise FileNotFoundError(f"{self.files.url} has no committed batch at {batch_time_ms} ms")
+
+    def records(self) -> list[CommitRecord]:
+        """Read all records that count, oldest first."""
+        return [self.read_record(record_id) for record_id in self.ids()]
 
     def times(self) -> list[int]:
         """Times of all committed batches in milliseconds, sorted."""
-        matches = (_NAME.fullmatch(name) for name in self.files.list(COMMIT_PREFIX))
-        return sorted(int(match[1]) for match in matches if match)
+        return [record_id.time_ms for record_id in self.ids()]
 
     def latest(self) -> CommitRecord | None:
         """Read the newest record, None if there is none.
@@ -196,71 +318,26 @@ class CommitLog:
         Raises:
             CorruptCheckpointError: it is damaged; an older one is never taken for it.
         """
-        times = self.times()
-        return self.read(times[-1]) if times else None
+        ids = self.ids()
+        return self.read_record(ids[-1]) if ids else None
 
-    def delete(self, batch_time_ms: int) -> None:
-        """Delete the record of a batch, after its state files; that there is none is fine."""
-        self.files.delete(_name(batch_time_ms))
+    def delete(self, record_id: RecordId) -> None:
+        """Delete a record, after its state files; that there is none is fine."""
+        self.files.delete(commit_file(record_id))
 
-    def _require_same(self, record: CommitRecord, cause: CheckpointError) -> None:
-        """Return if *record* is what can be read back after *cause*."""
-        try:
-            other = self.read(record.batch_time_ms)
-        except (FileNotFoundError, StorageRefusedError) as error:
-            raise StorageUncertainError(
-                f"batch at {record.batch_time_ms} ms may be committed or not: {cause}, and reading "
-                f"back: {error}; stop, and start again when the storage answers"
-            ) from error
-        if other != record:
-            raise ConcurrentWriterError(
-                f"batch at {record.batch_time_ms} ms was committed by a driver of epoch "
-                f"{other.epoch}, with other content than this one of epoch {record.epoch} has; "
-                "only one driver may run on a checkpoint, stop this one",
-                record.epoch,
-                other.epoch,
-            ) from cause
+    def _linked(self, record: CommitRecord) -> CommitRecord:
+        """Return *record* after the last one, or the last one if that is what it is."""
+        last = self.last
+        if last is not None and last.record_id == record.record_id:
+            again = replace(record, previous=last.previous, copies=last.copies)
+            if again == last:
+                return last
+        return record.after(last)
 
 
-def _name(batch_time_ms: int) -> str:
-    return f"{COMMIT_PREFIX}{batch_time_ms:016d}.commit"
-
-
-def _to_json(record: CommitRecord) -> dict[str, object]:
-    stores: dict[str, object] = {}
-    if record.stores:
-        stores["format"] = _RECORD_FORMAT_WITH_STORES
-        stores["stores"] = [commit.to_json() for commit in record.stores]
-    return {
-        **stores,
-        "stream_id": record.stream_id,
-        "batch_id": record.batch_id,
-        "batch_time_ms": record.batch_time_ms,
-        "epoch": record.epoch,
-        "operators": {
-            uid: {
-                "partitioner": commit.partitioner,
-                "files": [ref.to_json() for ref in commit.files],
-            }
-            for uid, commit in record.operators.items()
-        },
-        "writer": dict(record.writer),
-    }
-
-
-def _from_json(data: Mapping[str, object]) -> CommitRecord:
-    operators = object_field(data, "operators")
-    writer = object_field(data, "writer")
-    stores = list_field(data, "stores") if "stores" in data else []
-    return CommitRecord(
-        stream_id=text_field(data, "stream_id"),
-        batch_id=int_field(data, "batch_id"),
-        batch_time_ms=int_field(data, "batch_time_ms"),
-        epoch=int_field(data, "epoch"),
-        operators={uid: _operator(require_object(operators[uid], uid)) for uid in operators},
-        writer={key: text_field(writer, key) for key in writer},
-        stores=tuple(StoreCommit.from_json(require_object(item, "store")) for item in stores),
-    )
+def commit_file(record_id: RecordId) -> str:
+    """Return the name of the file of a record."""
+    return f"{COMMIT_PREFIX}{record_id.stem}{COMMIT_SUFFIX}"
 
 
 def _operator(data: Mapping[str, object]) -> OperatorCommit:

@@ -6,6 +6,7 @@ AlreadyExistsError       it did not happen, the name is taken: look at what is t
 StorageUncertainError    it may have happened: read back and decide, never guess
 NotDurableError          it happened, but a power loss may undo it: stop, do not go on
 CorruptCheckpointError   what is on disk is not what was written: restore or go back
+UntrustedFileError       the same, and maybe on purpose: find out who writes there
 ConcurrentWriterError    another writer committed this: stop, it owns the checkpoint now
 ======================== ==============================================================
 
@@ -59,6 +60,10 @@ class CorruptCheckpointError(CheckpointError):
 
     def __reduce__(self) -> tuple[type[CorruptCheckpointError], tuple[str, str, str, str]]:
         return (type(self), (self.file, self.found, self.expected, self.remedy))
+
+
+class UntrustedFileError(CorruptCheckpointError):
+    """A file is not signed, or not with the key of this checkpoint, or others can write it."""
 
 
 class ConcurrentWriterError(CheckpointError):

@@ -63,6 +63,10 @@ class FileKind(enum.Enum):
     ALLOCATION = b"ALOC"
     CHANGES = b"CHNG"
     SNAPSHOT = b"SNAP"
+    CLAIM = b"CLAM"
+    BASE = b"BASE"
+    BEGIN = b"BEGN"
+    GRAPH = b"GRPH"
 
 
 class FrameTotals:

@@ -1,23 +1,33 @@
-"""Retention: which commits a stream can never need again.
+"""Retention: which records and files a stream can never need again.
 
-Planning is a pure function of the records, executing it is a loop. Two things keep it safe:
+Planning is a pure function of the records, executing it is a loop. Three things keep it safe:
 
-* State files go first, the record that names them last. A record is the only place where their
+* Files of state go first, the record that names them last. A record is the only place where their
   names are written down, so it is also the list of what is left to do: after a crash half way the
   record is still there, the next plan holds it again, and deleting what is gone is fine. The other
   way round a crash would leave files that nothing names and nobody ever deletes. (Deletes are not
   synced: a power loss may bring a file back, which is an orphan at worst.)
 * Nobody reads a record that lost files, because a plan drops only records older than the newest
-  one that is old enough to restart from, and that one is kept whole.
+  copy of every operator that is old enough to restart from, and keeps all records since, whole.
+* A driver that was replaced deletes nothing: it looks for a newer claim first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from checkpoint.commit_log import CommitLog, CommitRecord
+from checkpoint.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, begin_file
+from checkpoint.commit_log import CommitLog, CommitRecord, commit_file
 from checkpoint.errors import ConcurrentWriterError
+from checkpoint.fencing import EPOCH_PREFIX, claimed_epochs, epoch_of_file
+from checkpoint.graph_snapshot import GRAPH_PREFIX, GRAPH_SUFFIX, KEPT_GRAPHS, graph_file
+from checkpoint.lineage import Lineage
+from checkpoint.record_files import RecordId, record_ids
+from checkpoint.state_files import STATE_PREFIX, state_file_record
+
+LISTED_PREFIXES = (BEGIN_PREFIX, GRAPH_PREFIX, EPOCH_PREFIX, STATE_PREFIX)
+"""Where the names that :func:`plan_leftovers` judges begin."""
 
 
 @dataclass(frozen=True)
@@ -25,39 +35,102 @@ class RetentionPlan:
     """What to delete.
 
     Args:
-        batch_times_ms: commit records to drop, oldest first.
+        commits: commit records to drop, oldest first.
         state_files: names that only those records name, sorted.
+        others: begin records, graph snapshots, epochs and orphans that go with them, in order.
     """
 
-    batch_times_ms: tuple[int, ...]
+    commits: tuple[RecordId, ...]
     state_files: tuple[str, ...]
+    others: tuple[str, ...] = ()
+
+    @property
+    def batch_times_ms(self) -> tuple[int, ...]:
+        """Times of the batches whose commit records are dropped, oldest first."""
+        return tuple(record_id.time_ms for record_id in self.commits)
 
 
-def plan_retention(records: Sequence[CommitRecord], oldest_needed_ms: int) -> RetentionPlan:
-    """Plan what to delete: all that is older than the newest record up to *oldest_needed_ms*.
+def plan_retention(
+    records: Sequence[CommitRecord],
+    oldest_needed_ms: int,
+    operators: Collection[str] | None = None,
+) -> RetentionPlan:
+    """Plan what to delete of commit records and of the files they name.
 
-    ::
+    Of each operator the newest copy at or before the oldest needed time is kept, and every record
+    since the oldest of these::
 
-        records            1000   2000   3000   4000
-        oldest needed                        ^ 3500
-        kept                             3000   4000
+        records              1000   2000   3000   4000   5000   6000
+        copies of operator a   a             a             a
+        copies of operator b          b                           b
+        oldest needed                                 ^ 4500
+        kept                        2000   3000   4000   5000   6000
 
     Args:
-        records: all committed records, in any order.
+        records: all commit records that count, in any order.
         oldest_needed_ms: the earliest batch time whose state may be wanted: to restart from, to
             rewind to, or to read the lost blocks of a state RDD of a living driver again.
+        operators: uids of the operators of the stream; None for all that the records name. One
+            that is not among them was removed, and keeps nothing.
     """
-    times = sorted(record.batch_time_ms for record in records)
-    if not times:
+    needed = [record for record in records if record.batch_time_ms <= oldest_needed_ms]
+    if not needed:
         return RetentionPlan((), ())
-    oldest_kept_ms = max((time for time in times if time <= oldest_needed_ms), default=times[0])
+    newest: dict[str, int] = {}
+    for record in needed:
+        for uid in (*record.operators, *record.without_state):
+            newest[uid] = max(newest.get(uid, 0), record.batch_time_ms)
+    kept_copies = [ms for uid, ms in newest.items() if operators is None or uid in operators]
+    oldest_kept_ms = min((max(record.batch_time_ms for record in needed), *kept_copies))
     dropped = [record for record in records if record.batch_time_ms < oldest_kept_ms]
     kept = [record for record in records if record.batch_time_ms >= oldest_kept_ms]
     kept_names = frozenset().union(*(record.file_names() for record in kept))
     dropped_names = frozenset().union(*(record.file_names() for record in dropped))
     return RetentionPlan(
-        tuple(sorted(record.batch_time_ms for record in dropped)),
+        tuple(sorted(record.record_id for record in dropped)),
         tuple(sorted(dropped_names - kept_names)),
+    )
+
+
+def plan_leftovers(
+    lineage: Lineage,
+    names: Iterable[str],
+    records: Sequence[CommitRecord],
+    plan: RetentionPlan,
+    oldest_input_ms: int | None = None,
+) -> tuple[str, ...]:
+    """Plan what else to delete once *plan* is done: what only the dropped batches needed.
+
+    Args:
+        lineage: which epochs follow from each other.
+        names: the files below :data:`LISTED_PREFIXES`, as listed after the records were read.
+        records: all commit records that count.
+        plan: what is dropped of them.
+        oldest_input_ms: the earliest batch whose begin record may be wanted, for windows that
+            reach back before the oldest copy; None for the oldest record that is kept.
+
+    Returns:
+        Names of begin records, of graph snapshots beyond the newest few, of state files that no
+        record names, and of epochs of which nothing is left, in the order in which they may go.
+    """
+    dropped = set(plan.commits)
+    kept = sorted(record.record_id for record in records if record.record_id not in dropped)
+    if not kept:
+        return ()
+    listed = list(names)
+    kept_ms = kept[0].time_ms
+    begin_ms = kept_ms if oldest_input_ms is None else min(kept_ms, oldest_input_ms)
+    begins = record_ids(listed, BEGIN_PREFIX, BEGIN_SUFFIX)
+    old_begins = [begun for begun in begins if begun.time_ms < begin_ms]
+    graphs = record_ids(listed, GRAPH_PREFIX, GRAPH_SUFFIX)
+    old_graphs = _old_graphs(lineage.graphs(graphs), kept_ms)
+    left = {*kept, *begins, *graphs}.difference(old_begins, old_graphs)
+    named = frozenset().union(*(record.file_names() for record in records))
+    return (
+        *(begin_file(begun) for begun in old_begins),
+        *(graph_file(graph) for graph in old_graphs),
+        *_orphans(listed, named, kept_ms, lineage.head),
+        *_old_epochs(listed, left, lineage),
     )
 
 
@@ -70,18 +143,46 @@ def apply_retention(log: CommitLog, plan: RetentionPlan, epoch: int) -> None:
         epoch: epoch of the driver that planned.
 
     Raises:
-        ConcurrentWriterError: a newer driver has committed since; nothing was deleted.
+        ConcurrentWriterError: a newer driver has taken over or committed; nothing was deleted.
         StorageRefusedError: a file could not be deleted; the rest is still there.
     """
-    latest = log.latest()
-    if latest is not None and latest.epoch > epoch:
+    newest = max((record_id.epoch for record_id in log.all_ids()), default=0)
+    newest = max(newest, *claimed_epochs(log.files), 0)
+    if newest > epoch:
         raise ConcurrentWriterError(
-            f"a driver of epoch {latest.epoch} has taken over this checkpoint from epoch {epoch}, "
+            f"a driver of epoch {newest} has taken over this checkpoint from epoch {epoch}, "
             "so nothing is deleted; stop this driver",
             epoch,
-            latest.epoch,
+            newest,
         )
-    for name in plan.state_files:
+    names = (*plan.state_files, *map(commit_file, plan.commits), *plan.others)
+    for name in names:
         log.files.delete(name)
-    for batch_time_ms in plan.batch_times_ms:
-        log.delete(batch_time_ms)
+
+
+def _old_graphs(newest_first: Sequence[RecordId], kept_ms: int) -> list[RecordId]:
+    """Return the graphs that are not among the newest few, nor that of the oldest kept batch."""
+    older = newest_first[KEPT_GRAPHS:]
+    before = next((graph for graph in newest_first if graph.time_ms <= kept_ms), None)
+    return sorted(graph for graph in older if graph != before)
+
+
+def _orphans(
+    names: Iterable[str], named: Collection[str], kept_ms: int, epoch: int
+) -> Iterator[str]:
+    """Yield the state files that no record names and none can name any more."""
+    for name in names:
+        record_id = state_file_record(name)
+        is_past = record_id is not None and record_id.time_ms < kept_ms
+        if is_past and record_id is not None and record_id.epoch <= epoch and name not in named:
+            yield name
+
+
+def _old_epochs(names: Iterable[str], left: Iterable[RecordId], lineage: Lineage) -> Iterator[str]:
+    """Yield the files of epochs before the oldest one of which a record is left, oldest first."""
+    oldest = min((record_id.epoch for record_id in left), default=0)
+    oldest = min(oldest, lineage.head)
+    for name in sorted(names):
+        epoch = epoch_of_file(name)
+        if epoch is not None and epoch < oldest:
+            yield name

@@ -15,13 +15,16 @@ from dataclasses import dataclass
 from checkpoint.errors import CorruptCheckpointError
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import RESTORE, FileKind, Frames, FrameTotals, read_frames, write_frames
-from checkpoint.json_fields import int_field, text_field
+from checkpoint.json_fields import plain_fields, require_digest, require_not_negative
 from checkpoint.names import require_name, uid_part
+from checkpoint.record_files import RecordId
 
 STATE_PREFIX = "state/"
 
+_STATE_FILE = re.compile(
+    re.escape(STATE_PREFIX) + r"[^/]+/(\d{16,})-p\d{5,}-e(\d+)-[A-Za-z0-9_-]{1,64}\.state"
+)
 _ATTEMPT = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_DIGEST = re.compile(r"[0-9a-f]{32}")
 
 
 def new_attempt() -> str:
@@ -118,10 +121,10 @@ class StateFileRef:
 
     def __post_init__(self) -> None:
         require_name(self.name)
-        if min(self.partition, self.size_bytes, self.records, self.blocks) < 0:
-            raise ValueError(f"{self.name} has a negative number: {self}")
-        if not _DIGEST.fullmatch(self.digest):
-            raise ValueError(f"digest {self.digest!r} of {self.name} must be 32 hexadecimal digits")
+        require_not_negative(
+            f"{self.name}: {self}", self.partition, self.size_bytes, self.records, self.blocks
+        )
+        require_digest(self.digest, self.name)
 
     def to_json(self) -> dict[str, object]:
         """Return these facts as a JSON object."""
@@ -134,19 +137,18 @@ class StateFileRef:
         Raises:
             ValueError: a field is missing, of another type, or impossible.
         """
-        return cls(
-            name=text_field(data, "name"),
-            partition=int_field(data, "partition"),
-            size_bytes=int_field(data, "size_bytes"),
-            digest=text_field(data, "digest"),
-            records=int_field(data, "records"),
-            blocks=int_field(data, "blocks"),
-        )
+        return cls(**plain_fields(cls, data))
 
 
 def state_files_of(files: Files, operator_uid: str, batch_time_ms: int) -> list[str]:
     """Return the names of all files of an operator's state after a batch, whoever wrote them."""
     return files.list(f"{STATE_PREFIX}{uid_part(operator_uid)}/{batch_time_ms:016d}-")
+
+
+def state_file_record(name: str) -> RecordId | None:
+    """Return which commit record could name the state file *name*; None for any other file."""
+    match = _STATE_FILE.fullmatch(name)
+    return RecordId(int(match[1]), int(match[2])) if match else None
 
 
 def write_state_file(
@@ -236,15 +238,6 @@ def _require_identity(
 
 def _name_in(header: Mapping[str, object]) -> str:
     try:
-        return StateFileId(
-            stream_id=text_field(header, "stream_id"),
-            operator_uid=text_field(header, "operator_uid"),
-            batch_time_ms=int_field(header, "batch_time_ms"),
-            partition=int_field(header, "partition"),
-            partition_count=int_field(header, "partition_count"),
-            partitioner=text_field(header, "partitioner"),
-            epoch=int_field(header, "epoch"),
-            attempt=text_field(header, "attempt"),
-        ).name
+        return StateFileId(**plain_fields(StateFileId, header)).name
     except ValueError as error:
         return f"no state file ({error})"

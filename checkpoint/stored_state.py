@@ -8,10 +8,16 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from checkpoint.json_fields import int_field, list_field, require_object, text_field
+from checkpoint.json_fields import (
+    list_field,
+    plain_fields,
+    require_digest,
+    require_not_negative,
+    require_object,
+    text_field,
+)
 from checkpoint.names import require_name
 
-_DIGEST = re.compile(r"[0-9a-f]{32}")
 _UID = re.compile(r"[0-9a-f]{8,64}")
 
 
@@ -38,18 +44,17 @@ class StoredPartition:
     count: int
 
     def __post_init__(self) -> None:
-        if min(self.partition, self.version, self.size_bytes, self.count) < 0:
-            raise ValueError(f"stored state must have no negative number: {self}")
+        require_not_negative(f"{self}", self.partition, self.version, self.size_bytes, self.count)
         if self.version == 0:
             if self.uid or self.file or self.digest or self.size_bytes or self.count:
                 raise ValueError(f"version 0 of stored state is empty and has no file: {self}")
             return
         require_name(self.file)
-        if not _UID.fullmatch(self.uid) or not _DIGEST.fullmatch(self.digest):
+        if not _UID.fullmatch(self.uid):
             raise ValueError(
-                f"{self.file} must have a uid of 8 to 64 and a digest of 32 hexadecimal digits, "
-                f"got {self.uid!r} and {self.digest!r}"
+                f"uid {self.uid!r} of {self.file} must be a uid of 8 to 64 hexadecimal digits"
             )
+        require_digest(self.digest, self.file)
 
 
 @dataclass(frozen=True)
@@ -112,17 +117,7 @@ class StoreCommit:
             operator_uid=text_field(data, "operator_uid"),
             store=text_field(data, "store"),
             partitioner=text_field(data, "partitioner"),
-            partitions=tuple(_partition(item) for item in stored),
+            partitions=tuple(
+                StoredPartition(**plain_fields(StoredPartition, item)) for item in stored
+            ),
         )
-
-
-def _partition(data: Mapping[str, object]) -> StoredPartition:
-    return StoredPartition(
-        partition=int_field(data, "partition"),
-        version=int_field(data, "version"),
-        uid=text_field(data, "uid"),
-        file=text_field(data, "file"),
-        size_bytes=int_field(data, "size_bytes"),
-        digest=text_field(data, "digest"),
-        count=int_field(data, "count"),
-    )

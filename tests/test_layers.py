@@ -24,10 +24,13 @@ checkpoint.names checkpoint.json_fields
 checkpoint.framing
 checkpoint.local_files checkpoint.fsspec_files
 checkpoint.files
-checkpoint.state_files checkpoint.stored_state checkpoint.file_log
-checkpoint.block_log
-checkpoint.commit_log
-checkpoint.retention
+checkpoint.record_files
+checkpoint.state_files checkpoint.stored_state
+checkpoint.fencing
+checkpoint.lineage
+checkpoint.file_log checkpoint.block_log checkpoint.batch_log checkpoint.commit_log
+checkpoint.graph_snapshot
+checkpoint.recovery checkpoint.retention checkpoint.streams
 checkpoint.state_store
 checkpoint
 checkpoint.testing checkpoint.cli

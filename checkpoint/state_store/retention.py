@@ -147,7 +147,8 @@ def apply_store_retention(log: CommitLog, plan: StoreRetentionPlan, epoch: int) 
     ]
     if not failed:
         try:
-            apply_retention(log, RetentionPlan(plan.commits.batch_times_ms, ()), epoch)
+            records = RetentionPlan(plan.commits.commits, (), plan.commits.others)
+            apply_retention(log, records, epoch)
         except ConcurrentWriterError:
             raise
         except StorageRefusedError as error:

@@ -115,7 +115,7 @@ class StateDurability:
     def retire(self, oldest_needed_ms: int) -> None:
         """Delete records and files that no batch from *oldest_needed_ms* on can need."""
         log = CommitLog(self.files)
-        records = [log.read(time_ms) for time_ms in log.times()]
+        records = log.records()
         if not self.plan.stored():
             apply_retention(log, plan_retention(records, oldest_needed_ms), _EPOCH)
             return

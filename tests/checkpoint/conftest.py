@@ -54,9 +54,7 @@ class Batches:
 
     def commit(self, files: Files, time_ms: int, epoch: int) -> CommitRecord:
         """Write all state files of a batch and commit it."""
-        record = self.record(files, time_ms, epoch)
-        CommitLog(files).commit(record)
-        return record
+        return CommitLog(files).commit(self.record(files, time_ms, epoch))
 
     def require_whole(self, files: Files, record: CommitRecord) -> None:
         """Assert that every partition of *record* holds what was written."""

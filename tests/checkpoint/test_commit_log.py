@@ -22,6 +22,7 @@ from checkpoint import (
     LocalFiles,
     NotDurableError,
     OperatorCommit,
+    RecordId,
     StateFileRef,
     StorageRefusedError,
     StorageUncertainError,
@@ -58,9 +59,13 @@ def test_records_read_back_equal(log: CommitLog) -> None:
     odd = dataclasses.replace(
         record(3000), operators={"ä/../b": OperatorCommit("x", (ref(0, "state/z"),))}
     )
-    for each in (without, record(2000), odd):
-        log.commit(each)
-        assert log.read(each.batch_time_ms) == each
+    more = dataclasses.replace(
+        record(4000), watermarks={"w": -5}, failed_outputs=("print #1",), without_state=("idle",)
+    )
+    for each in (without, record(2000), odd, more):
+        written = log.commit(each)
+        assert log.read(each.batch_time_ms) == written
+        assert dataclasses.replace(written, previous=None, copies={}) == each
 
 
 def test_times_are_sorted_and_the_latest_is_the_newest(log: CommitLog) -> None:
@@ -69,7 +74,7 @@ def test_times_are_sorted_and_the_latest_is_the_newest(log: CommitLog) -> None:
     assert log.latest() is None
     times = [5, 10_000_000_000_000_000_000, 0, 1_700_000_000_000]
     for time_ms in times:
-        log.commit(record(time_ms))
+        CommitLog(log.files).commit(record(time_ms))
     assert log.times() == sorted(times)
     latest = log.latest()
     assert latest is not None
@@ -79,7 +84,14 @@ def test_times_are_sorted_and_the_latest_is_the_newest(log: CommitLog) -> None:
 def test_files_of_others_are_no_records(log: CommitLog, tmp_path: Path) -> None:
     """Temps, backups and unknown files are never parsed."""
     log.commit(record(2000))
-    for name in ("0000000000003000.commit~", ".x.tmp", "3000.commit", "x.commit", "README"):
+    for name in (
+        "0000000000003000-e1.commit~",
+        "0000000000003000-e01.commit",
+        ".x.tmp",
+        "3000-e1.commit",
+        "x.commit",
+        "README",
+    ):
         (tmp_path / "commits" / name).write_bytes(b"junk")
     assert log.times() == [2000]
 
@@ -102,36 +114,36 @@ def test_the_order_of_references_is_no_content(log: CommitLog) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"epoch": 2}, {"batch_id": 9}, {"operators": {}}, {"stream_id": "other"}]
+    "change", [{"batch_id": 9}, {"operators": {}}, {"stream_id": "other"}, {"watermarks": {"a": 1}}]
 )
 def test_other_content_is_a_concurrent_writer(log: CommitLog, change: dict[str, Any]) -> None:
     """A batch that somebody else committed is not committed again, and keeps its record."""
-    log.commit(record(epoch=1))
+    written = log.commit(record())
     other = dataclasses.replace(record(), **change)
-    with pytest.raises(ConcurrentWriterError, match=f"of epoch 1, .* epoch {other.epoch} ") as it:
-        log.commit(other)
-    assert (it.value.epoch, it.value.other_epoch) == (other.epoch, 1)
-    assert log.read(2000) == record(epoch=1)
+    with pytest.raises(ConcurrentWriterError, match=r"of epoch 1, .* epoch 1 ") as it:
+        CommitLog(log.files).commit(other)
+    assert (it.value.epoch, it.value.other_epoch) == (1, 1)
+    assert log.read(2000) == written
 
 
 def test_of_two_writers_exactly_one_wins(log: CommitLog) -> None:
     """Two drivers that commit one batch at one moment: one succeeds, the other is told so."""
     barrier = threading.Barrier(2, timeout=30)
 
-    def commit(time_ms: int, epoch: int) -> int | None:
+    def commit(time_ms: int, batch_id: int) -> int | None:
         barrier.wait()
         try:
-            log.commit(record(time_ms, epoch))
+            CommitLog(log.files).commit(dataclasses.replace(record(time_ms), batch_id=batch_id))
         except ConcurrentWriterError:
             return None
-        return epoch
+        return batch_id
 
     with ThreadPoolExecutor(2) as drivers:
         for time_ms in range(50):
             outcomes = list(drivers.map(commit, [time_ms] * 2, [1, 2]))
-            winners = [epoch for epoch in outcomes if epoch is not None]
+            winners = [batch_id for batch_id in outcomes if batch_id is not None]
             assert len(winners) == 1
-            assert log.read(time_ms).epoch == winners[0]
+            assert log.read(time_ms).batch_id == winners[0]
 
 
 def test_uncertain_and_done_is_success(files: LocalFiles) -> None:
@@ -139,7 +151,7 @@ def test_uncertain_and_done_is_success(files: LocalFiles) -> None:
     faulty = FaultyFiles(files, 1, "after", StorageUncertainError)
     CommitLog(faulty).commit(record())
     assert faulty.fired
-    assert CommitLog(files).read(2000) == record()
+    assert CommitLog(files).read(2000) == record().after(None)
 
 
 def test_uncertain_and_not_done_stays_uncertain(files: LocalFiles) -> None:
@@ -152,11 +164,10 @@ def test_uncertain_and_not_done_stays_uncertain(files: LocalFiles) -> None:
 
 def test_uncertain_and_done_by_another_is_a_concurrent_writer(files: LocalFiles) -> None:
     """The record that is there decides, whoever wrote it."""
-    CommitLog(files).commit(record(epoch=5))
+    CommitLog(files).commit(dataclasses.replace(record(), batch_id=7))
     faulty = FaultyFiles(files, 1, "before", StorageUncertainError)
-    with pytest.raises(ConcurrentWriterError) as raised:
-        CommitLog(faulty).commit(record(epoch=1))
-    assert (raised.value.epoch, raised.value.other_epoch) == (1, 5)
+    with pytest.raises(ConcurrentWriterError, match="with other content"):
+        CommitLog(faulty).commit(record())
 
 
 def test_a_record_that_cannot_be_read_back_is_uncertain(files: LocalFiles) -> None:
@@ -190,9 +201,10 @@ def test_a_record_under_another_time_is_refused(log: CommitLog, tmp_path: Path) 
     """A record that was copied does not commit another batch."""
     log.commit(record(2000))
     shutil.copy(
-        tmp_path / "commits/0000000000002000.commit", tmp_path / "commits/0000000000003000.commit"
+        tmp_path / "commits/0000000000002000-e1.commit",
+        tmp_path / "commits/0000000000003000-e1.commit",
     )
-    with pytest.raises(CorruptCheckpointError, match=r"3000.commit is the record of 2000 ms"):
+    with pytest.raises(CorruptCheckpointError, match=r"3000-e1.commit is the record of 2000 ms"):
         log.latest()
 
 
@@ -200,14 +212,14 @@ def test_every_byte_of_a_record_counts(log: CommitLog, tmp_path: Path) -> None:
     """A byte changed, or the end cut off, anywhere is found; an older record is never taken."""
     log.commit(record(1000))
     log.commit(record(2000))
-    path = tmp_path / "commits/0000000000002000.commit"
+    path = tmp_path / "commits/0000000000002000-e1.commit"
     good = path.read_bytes()
     for position in range(len(good)):
         flipped = bytearray(good)
         flipped[position] ^= 1
         for bad in (bytes(flipped), good[:position]):
             path.write_bytes(bad)
-            with pytest.raises(CorruptCheckpointError, match=r"2000\.commit"):
+            with pytest.raises(CorruptCheckpointError, match=r"2000-e1\.commit"):
                 log.latest()
 
 
@@ -215,20 +227,30 @@ GOOD = (
     b'{"batch_id":1,"batch_time_ms":2000,"epoch":1,"operators":{"counts":{"files":['
     b'{"blocks":2,"digest":"00000000000000000000000000000000","name":"state/counts/0",'
     b'"partition":0,"records":5,"size_bytes":100}],"partitioner":"stable"}},'
-    b'"stream_id":"stream-1","writer":{"python":"3.11"}}'
+    b'"copies":{"counts":[2000,1]},"failed_outputs":["a"],"format":3,"previous":[1000,1],'
+    b'"stores":[],"stream_id":"stream-1","watermarks":{"w":7},"without_state":["b"],'
+    b'"writer":{"python":"3.11"}}'
 )
 
 
 def create(files: LocalFiles, payload: bytes) -> None:
     frames = write_frames(FileKind.COMMIT, {}, [(payload, 1)])
-    files.create("commits/0000000000002000.commit", frames)
+    files.create("commits/0000000000002000-e1.commit", frames)
 
 
 def test_the_json_of_a_record_never_changes(log: CommitLog, files: LocalFiles) -> None:
     """Records on disk outlive releases: this is what one says."""
     create(files, GOOD)
     counts = OperatorCommit("stable", (ref(0),))
-    assert log.read(2000) == dataclasses.replace(record(), operators={"counts": counts})
+    assert log.read(2000) == dataclasses.replace(
+        record(),
+        operators={"counts": counts},
+        watermarks={"w": 7},
+        failed_outputs=("a",),
+        without_state=("b",),
+        previous=RecordId(1000, 1),
+        copies={"counts": RecordId(2000, 1)},
+    )
 
 
 @pytest.mark.parametrize(
@@ -242,6 +264,9 @@ def test_the_json_of_a_record_never_changes(log: CommitLog, files: LocalFiles) -
         (b"state/counts/0", b"../../etc/passwd", "file name '../../etc/passwd'"),
         (b'"files":[', b'"files":[7,', "reference must be an object"),
         (b'{"python":"3.11"}', b"[]", "'writer' must be an object"),
+        (b'"previous":[1000,1]', b'"previous":[2000,1]', "must be later than that of 2000 ms"),
+        (b'"previous":[1000,1]', b'"previous":[1000]', r"named by \[time, epoch\]"),
+        (b'"watermarks":{"w":7}', b'"watermarks":{"w":"7"}', "'w' must be an integer"),
         (GOOD, b"", "Expecting value"),
     ],
 )
@@ -251,7 +276,7 @@ def test_a_record_that_makes_no_sense_is_refused(
     """What no release could have written is not guessed at, even if its checksums are right."""
     assert old in GOOD
     create(files, GOOD.replace(old, new))
-    with pytest.raises(CorruptCheckpointError, match=f"2000.commit says: .*{said}"):
+    with pytest.raises(CorruptCheckpointError, match=f"2000-e1.commit says: .*{said}"):
         log.read(2000)
 
 
@@ -295,12 +320,33 @@ def test_a_record_does_not_change_with_the_dicts_it_was_made_of() -> None:
     assert made.writer == {"python": "3.11"}
 
 
+def test_a_record_is_linked_to_those_before_it(log: CommitLog) -> None:
+    """It names the record before it, and where the newest copy of each state is."""
+    first = log.commit(record(1000))
+    log.commit(dataclasses.replace(record(2000), operators={}, without_state=("idle",)))
+    third = log.commit(dataclasses.replace(record(3000), operators={}))
+    assert first.previous is None
+    assert third.previous == RecordId(2000, 1)
+    assert third.copies == {"counts": RecordId(1000, 1), "idle": RecordId(2000, 1)}
+    assert log.commit(dataclasses.replace(record(3000), operators={})) == third
+
+
+def test_a_log_goes_on_after_the_last_record(log: CommitLog) -> None:
+    """The next driver gives it what it has read."""
+    first = log.commit(record(1000))
+    second = CommitLog(log.files, last=first).commit(record(2000))
+    assert second.previous == first.record_id
+    late = CommitLog(log.files, last=second)
+    with pytest.raises(ValueError, match="must be later than that of 2000 ms of epoch 1"):
+        late.commit(record(1500))
+
+
 def test_a_deleted_record_is_gone_and_deleting_again_is_fine(log: CommitLog) -> None:
     """Retention may delete the same record twice."""
     log.commit(record(1000))
     log.commit(record(2000))
-    log.delete(1000)
-    log.delete(1000)
+    log.delete(RecordId(1000, 1))
+    log.delete(RecordId(1000, 1))
     assert log.times() == [2000]
     with pytest.raises(FileNotFoundError):
         log.read(1000)

@@ -159,4 +159,4 @@ def test_a_task_of_a_dead_driver_changes_nothing(tmp_path: Path, batches: Any) -
     assert CommitLog(files).latest() == record
     batches.require_whole(files, record)
     assert len(files.list("state/")) == 2 * len(record.file_names())
-    assert os.listdir(tmp_path / "commits") == ["0000000000001000.commit"]
+    assert os.listdir(tmp_path / "commits") == ["0000000000001000-e2.commit"]

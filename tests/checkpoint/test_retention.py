@@ -14,6 +14,7 @@ from checkpoint import (
     ConcurrentWriterError,
     LocalFiles,
     OperatorCommit,
+    RecordId,
     RetentionPlan,
     StateFileRef,
     StorageRefusedError,
@@ -31,6 +32,10 @@ def record(time_ms: int, *names: str, epoch: int = 1) -> CommitRecord:
     )
     operators = {"counts": OperatorCommit("stable", refs)}
     return CommitRecord("stream-1", 0, time_ms, epoch, operators, {})
+
+
+def ids(*times: int) -> tuple[RecordId, ...]:
+    return tuple(RecordId(time_ms, 1) for time_ms in times)
 
 
 @pytest.mark.parametrize(
@@ -54,14 +59,14 @@ def test_the_newest_that_is_old_enough_and_all_after_it_are_kept(
 ) -> None:
     """All older records go with their files; the newest record always stays."""
     plan = plan_retention([record(time_ms) for time_ms in times], oldest_needed_ms)
-    assert plan == RetentionPlan(tuple(dropped), tuple(f"state/{time}" for time in dropped))
+    assert plan == RetentionPlan(ids(*dropped), tuple(f"state/{time}" for time in dropped))
 
 
 def test_a_file_that_a_kept_record_names_is_kept() -> None:
     """An operator whose state did not change may be named again by later records."""
     records = [record(1, "a", "b"), record(2, "a", "c"), record(3, "a", "d")]
-    assert plan_retention(records, 2) == RetentionPlan((1,), ("state/b",))
-    assert plan_retention(records, 3) == RetentionPlan((1, 2), ("state/b", "state/c"))
+    assert plan_retention(records, 2) == RetentionPlan(ids(1), ("state/b",))
+    assert plan_retention(records, 3) == RetentionPlan(ids(1, 2), ("state/b", "state/c"))
 
 
 @given(

@@ -157,7 +157,7 @@ def test_a_missing_checksum_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def two_drivers(omit: Omission | None) -> list[str]:
-    """Let two drivers commit the same batch, and return who was told that it is committed."""
+    """Let two drivers that believe in the same epoch commit the same batch; return who was told."""
     disk = SimulatedDisk(omit=omit)
     told = []
     for epoch in (1, 2):
@@ -165,7 +165,7 @@ def two_drivers(omit: Omission | None) -> list[str]:
             write_changelog(disk, store, EMPTY, new_uid(epoch), changes(1), {}) for store in STORES
         ]
         with contextlib.suppress(CheckpointError):
-            CommitLog(disk).commit(record(1000, done, epoch))
+            CommitLog(disk).commit(record(1000, done))
             told.append(f"driver {epoch}")
     return told
 

@@ -12,6 +12,7 @@ from checkpoint import (
     CommitRecord,
     ConcurrentWriterError,
     Files,
+    RecordId,
     StorageRefusedError,
     open_files,
 )
@@ -167,7 +168,7 @@ def test_a_lost_record_makes_no_orphan(history: History) -> None:
     """A file that no record names stays if no other attempt is named for its version."""
     for _ in range(6):
         history.batch()
-    history.log.delete(3000)
+    history.log.delete(RecordId(3000, 1))
     history.retain(6)
     history.require_readable(1)
 

@@ -1,0 +1,305 @@
+"""Fencing: of two drivers on one checkpoint the newer one wins.
+
+Each driver that takes over a stream claims the next epoch, by creating a file that nobody else can
+create::
+
+    epochs/0000000001.claim     who it is: host, process, versions
+    epochs/0000000001.base      what it builds on (checkpoint.lineage)
+    epochs/0000000001.end       it has stopped by itself, nothing of it is running
+
+Every name that a driver writes holds its epoch, so it damages nothing of another one, however late
+it writes. Before it begins or commits a batch, after that, and before it deletes, it looks for a
+newer claim (:meth:`EpochGuard.check`); what it writes between a newer claim and its next look is
+void (:mod:`checkpoint.lineage`). Neither clocks nor locks take part.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from checkpoint.errors import (
+    AlreadyExistsError,
+    CheckpointError,
+    ConcurrentWriterError,
+    CorruptCheckpointError,
+)
+from checkpoint.files import Files, location
+from checkpoint.framing import RESTORE, FileKind
+from checkpoint.json_fields import int_field, text_field, text_fields
+from checkpoint.record_files import create_once, makes_no_sense, read_record, record_frames
+from checkpoint.state_files import new_attempt
+
+EPOCH_PREFIX = "epochs/"
+CLAIM, BASE, END = "claim", "base", "end"
+
+_NAME = re.compile(re.escape(EPOCH_PREFIX) + rf"(\d{{10,}})\.({CLAIM}|{BASE}|{END})")
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A driver, as a person looks for it.
+
+    Args:
+        host: name of its host.
+        pid: its process id.
+        process: what tells this process from others of that id; empty where nothing does.
+        started_ms: when it took over, by its clock.
+        facts: versions and the like; never secrets.
+    """
+
+    host: str
+    pid: int
+    process: str
+    started_ms: int
+    facts: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "facts", dict(self.facts))
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on host {self.host}"
+
+    @classmethod
+    def of_this_process(cls, started_ms: int, facts: Mapping[str, str] | None = None) -> Owner:
+        """Return this process as an owner.
+
+        Args:
+            started_ms: the time now, by the clock of the driver.
+            facts: versions and the like; never secrets.
+        """
+        pid = os.getpid()
+        return cls(socket.gethostname(), pid, _process(pid), started_ms, facts or {})
+
+    def is_running(self) -> bool | None:
+        """Whether the process is alive; None when this host cannot know."""
+        if self.host != socket.gethostname():
+            return None
+        if not _exists(self.pid):
+            return False
+        found = _process(self.pid)
+        return found == self.process or not (found and self.process)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """An epoch and who has it.
+
+    Args:
+        stream_id: id of the stream.
+        epoch: number of the epoch, from 1.
+        owner: the driver.
+        token: 64 random bits, which tell it from a rival on the same host.
+    """
+
+    stream_id: str
+    epoch: int
+    owner: Owner
+    token: str
+
+    @property
+    def name(self) -> str:
+        """Name of its file."""
+        return epoch_file(self.epoch, CLAIM)
+
+    def to_json(self) -> dict[str, object]:
+        """Return these facts as a JSON object."""
+        owner = self.owner
+        return {
+            "stream_id": self.stream_id,
+            "epoch": self.epoch,
+            "token": self.token,
+            "host": owner.host,
+            "pid": owner.pid,
+            "process": owner.process,
+            "started_ms": owner.started_ms,
+            "facts": dict(owner.facts),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object]) -> Claim:
+        """Read what :meth:`to_json` returned.
+
+        Raises:
+            ValueError: a field is missing, or of another type.
+        """
+        owner = Owner(
+            host=text_field(data, "host"),
+            pid=int_field(data, "pid"),
+            process=text_field(data, "process"),
+            started_ms=int_field(data, "started_ms"),
+            facts=text_fields(data, "facts"),
+        )
+        stream_id, epoch = text_field(data, "stream_id"), int_field(data, "epoch")
+        return cls(stream_id, epoch, owner, text_field(data, "token"))
+
+
+@dataclass(frozen=True)
+class EpochGuard:
+    """Says whether this driver still has the stream. Small, and can be pickled.
+
+    Args:
+        files: the directory of the stream.
+        claim: the claim of this driver.
+    """
+
+    files: Files
+    claim: Claim
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of this driver."""
+        return self.claim.epoch
+
+    def check(self) -> None:
+        """Return if there is no newer claim; costs two looks for a file.
+
+        Raises:
+            ConcurrentWriterError: another driver has taken over; the message names it.
+            CorruptCheckpointError: the claim of this driver is gone, and there is no newer one:
+                somebody has deleted the checkpoint.
+            StorageRefusedError: the storage does not answer.
+        """
+        # The older claims are deleted first, so where the next one is missing this one is too.
+        is_next = self.files.exists(epoch_file(self.epoch + 1, CLAIM))
+        if is_next or not self.files.exists(self.claim.name):
+            raise self._fenced()
+
+    def release(self) -> None:
+        """Say that this driver has stopped and nothing of it is running any more."""
+        with suppress(AlreadyExistsError):
+            frames = record_frames(FileKind.CLAIM, self.claim.to_json(), {})
+            self.files.create(epoch_file(self.epoch, END), frames)
+
+    def _fenced(self) -> CheckpointError:
+        newest = max(claimed_epochs(self.files), default=0)
+        if newest <= self.epoch:
+            file = location(self.files, self.claim.name)
+            wanted = f"the claim of epoch {self.epoch}, which this driver has made"
+            return CorruptCheckpointError(file, "is missing", wanted, RESTORE)
+        try:
+            other = str(read_claim(self.files, newest).owner)
+        except (CheckpointError, FileNotFoundError) as error:
+            other = f"another driver ({error})"
+        return ConcurrentWriterError(
+            f"{other} has taken over {self.files.url} with epoch {newest}; this one, process "
+            f"{self.claim.owner.pid} on host {self.claim.owner.host} with epoch {self.epoch}, must "
+            "stop: only one driver may run on a checkpoint",
+            self.epoch,
+            newest,
+        )
+
+
+def claim_epoch(files: Files, stream_id: str, owner: Owner) -> EpochGuard:
+    """Claim the next epoch of a stream: from now on every older driver is fenced.
+
+    Args:
+        files: the directory of the stream.
+        stream_id: id of the stream.
+        owner: this driver.
+
+    Raises:
+        CheckpointError: no epoch was claimed for certain; one that was nevertheless is skipped by
+            the next driver.
+    """
+    while True:
+        epoch = max(claimed_epochs(files), default=0) + 1
+        claim = Claim(stream_id, epoch, owner, new_attempt())
+        frames = record_frames(FileKind.CLAIM, _header(stream_id, epoch), claim.to_json())
+        with suppress(AlreadyExistsError):  # by a rival: the one after it, then
+            what = f"epoch {epoch} may be claimed or not"
+            create_once(files, claim.name, frames, AlreadyExistsError, what)
+            return EpochGuard(files, claim)
+
+
+def claimed_epochs(files: Files) -> list[int]:
+    """Return the numbers of all claims, sorted."""
+    return epochs_with(files.list(EPOCH_PREFIX), CLAIM)
+
+
+def read_claim(files: Files, epoch: int) -> Claim:
+    """Read who has claimed an epoch.
+
+    Raises:
+        FileNotFoundError: nobody has.
+        CorruptCheckpointError: the claim is damaged.
+    """
+    name, what = epoch_file(epoch, CLAIM), "a claim"
+    data = read_record(files, name, FileKind.CLAIM, {"epoch": epoch}, what)
+    try:
+        return Claim.from_json(data)
+    except ValueError as error:
+        raise makes_no_sense(location(files, name), error, what) from error
+
+
+def has_ended(files: Files, epoch: int) -> bool:
+    """Whether the driver of an epoch has said that it stopped."""
+    return files.exists(epoch_file(epoch, END))
+
+
+def require_unused(files: Files) -> None:
+    """Raise if a driver may be at work on a stream.
+
+    Raises:
+        ConcurrentWriterError: the newest one has not ended by itself, and is running, or is on
+            another host, where nobody here can see whether it is.
+    """
+    newest = max(claimed_epochs(files), default=0)
+    if not newest or has_ended(files, newest):
+        return
+    owner = read_claim(files, newest).owner
+    is_running = owner.is_running()
+    if is_running is not False:
+        known = "is running" if is_running else "cannot be seen from this host"
+        raise ConcurrentWriterError(
+            f"{owner} has claimed epoch {newest} of {files.url} and {known}; stop it first",
+            0,
+            newest,
+        )
+
+
+def epoch_file(epoch: int, ending: str) -> str:
+    """Return the name of a file of an epoch."""
+    return f"{EPOCH_PREFIX}{epoch:010d}.{ending}"
+
+
+def epochs_with(names: list[str], ending: str) -> list[int]:
+    """Return the epochs that have the file with that *ending* among *names*, sorted."""
+    matches = (_NAME.fullmatch(name) for name in names)
+    return sorted(int(match[1]) for match in matches if match and match[2] == ending)
+
+
+def epoch_of_file(name: str) -> int | None:
+    """Return the epoch that a file of :data:`EPOCH_PREFIX` belongs to; None for any other file."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def _header(stream_id: str, epoch: int) -> dict[str, object]:
+    return {"stream_id": stream_id, "epoch": epoch}
+
+
+def _process(pid: int) -> str:
+    """Return what tells a process from an earlier one of that id, empty where nothing does."""
+    with suppress(OSError, IndexError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+        # Field 3 is the state, Z when it is dead and nobody has asked; 22 the start, in ticks.
+        return f"{boot}:{'dead' if fields[0] == 'Z' else fields[19]}"
+    return ""
+
+
+def _exists(pid: int) -> bool:
+    """Whether there is a process of that id; one of another user counts."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,145 @@
+"""Graph snapshots: what the driver's graph was, for a restart and for people.
+
+A snapshot has a description, which is JSON and tells tools about operators and sources, and a
+payload, which is opaque here and is never unpickled in this package. Several are kept: when the
+newest is damaged, the one before it serves, and a warning says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from checkpoint.errors import AlreadyExistsError, CorruptCheckpointError, UntrustedFileError
+from checkpoint.fencing import EpochGuard
+from checkpoint.files import READ_CHUNK_BYTES, Files, location
+from checkpoint.framing import RESTORE, FileKind, read_frames, write_frames
+from checkpoint.json_fields import dump_json, load_json
+from checkpoint.lineage import read_lineage
+from checkpoint.record_files import (
+    RecordId,
+    create_once,
+    makes_no_sense,
+    record_ids,
+    require_header,
+)
+
+GRAPH_PREFIX = "graph/"
+GRAPH_SUFFIX = ".graph"
+KEPT_GRAPHS = 3
+
+_PAYLOAD_BLOCK_BYTES = 1 << 20
+_log = logging.getLogger("checkpoint")
+
+
+@dataclass(frozen=True)
+class GraphSnapshot:
+    """A graph as it was before the first batch after a time.
+
+    Args:
+        stream_id: id of the stream.
+        time_ms: time of the last batch before it, or the zero time of the stream.
+        epoch: epoch of the driver that wrote it.
+        description: JSON about operators, inputs, durations and versions; no secrets.
+        payload: bytes that only the driver can read.
+    """
+
+    stream_id: str
+    time_ms: int
+    epoch: int
+    description: Mapping[str, object]
+    payload: bytes
+
+    @property
+    def record_id(self) -> RecordId:
+        """Which snapshot this is."""
+        return RecordId(self.time_ms, self.epoch)
+
+
+def write_graph(guard: EpochGuard, snapshot: GraphSnapshot) -> None:
+    """Write a snapshot durably; the same again is fine.
+
+    Raises:
+        AlreadyExistsError: there is another one of that time in this epoch.
+        ConcurrentWriterError: a newer driver has taken over.
+        CheckpointError: as in :meth:`Files.create`.
+    """
+    header = {
+        "stream_id": snapshot.stream_id,
+        "time_ms": snapshot.time_ms,
+        "epoch": snapshot.epoch,
+    }
+    frames = write_frames(FileKind.GRAPH, header, _blocks(snapshot))
+    name = graph_file(snapshot.record_id)
+
+    def taken() -> Exception:
+        where = location(guard.files, name)
+        return AlreadyExistsError(f"{where} is another graph; a graph is written once a batch")
+
+    guard.check()
+    what = f"the graph at {snapshot.time_ms} ms may be written or not"
+    create_once(guard.files, name, frames, taken, what)
+    guard.check()
+
+
+def all_graphs(files: Files) -> list[RecordId]:
+    """Return which snapshots there are, also void ones, sorted."""
+    return record_ids(files.list(GRAPH_PREFIX), GRAPH_PREFIX, GRAPH_SUFFIX)
+
+
+def read_graph(files: Files, record_id: RecordId) -> GraphSnapshot:
+    """Read a snapshot, whether it counts or not.
+
+    Raises:
+        FileNotFoundError: there is none.
+        CorruptCheckpointError: it is damaged, or another one.
+    """
+    name = graph_file(record_id)
+    file = location(files, name)
+    frames = read_frames(files.read_chunks(name, READ_CHUNK_BYTES), FileKind.GRAPH, file)
+    blocks = [payload for payload, _ in frames.blocks]
+    require_header(frames.header, {"time_ms": record_id.time_ms, "epoch": record_id.epoch}, file)
+    stream_id = frames.header.get("stream_id")
+    if not blocks or not isinstance(stream_id, str):
+        raise CorruptCheckpointError(file, "has no description", "that of a graph", RESTORE)
+    try:
+        description = load_json(blocks[0])
+    except ValueError as error:
+        raise makes_no_sense(file, error, "the description of a graph") from error
+    payload = b"".join(blocks[1:])
+    return GraphSnapshot(stream_id, record_id.time_ms, record_id.epoch, description, payload)
+
+
+def read_newest_graph(files: Files) -> GraphSnapshot | None:
+    """Read the newest snapshot that counts, or an older one if it is damaged; None for none.
+
+    Raises:
+        CorruptCheckpointError: all of them are damaged; the error is that of the newest.
+        UntrustedFileError: the newest is not signed as it should be: then no older one is taken.
+    """
+    first: CorruptCheckpointError | None = None
+    for record_id in read_lineage(files).graphs(all_graphs(files)):
+        try:
+            snapshot = read_graph(files, record_id)
+        except UntrustedFileError:
+            raise
+        except CorruptCheckpointError as error:
+            first = first or error
+            _log.warning("a graph snapshot is damaged, an older one is taken: %s", error)
+        else:
+            return snapshot
+    if first is not None:
+        raise first
+    return None
+
+
+def graph_file(record_id: RecordId) -> str:
+    """Return the name of the file of a snapshot."""
+    return f"{GRAPH_PREFIX}{record_id.stem}{GRAPH_SUFFIX}"
+
+
+def _blocks(snapshot: GraphSnapshot) -> Iterator[tuple[bytes, int]]:
+    yield dump_json(snapshot.description), 1
+    for start in range(0, len(snapshot.payload), _PAYLOAD_BLOCK_BYTES):
+        yield snapshot.payload[start : start + _PAYLOAD_BLOCK_BYTES], 0

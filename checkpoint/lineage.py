@@ -1,0 +1,261 @@
+"""Lineage: which epochs of a stream follow from each other, and so which of their records count.
+
+A driver that has claimed an epoch looks at what there is, and writes down what it builds on: its
+*base*, which names the epoch before it and the newest batch of that one that was committed. From
+then on nothing that an older driver adds can count, wherever between its last look for a newer
+claim and its write it was stopped::
+
+    epoch 1            1000  2000  3000  4000*          * committed after epoch 2 had its base: void
+    epoch 2, base 3000                   4000  5000
+    epoch 3, base 5000                               6000
+    what counts        1000  2000  3000  4000  5000  6000
+
+The newest base leads to the base before it, and so on. An epoch whose driver died before it had a
+base is in no lineage; going back to an earlier batch is a base that names an earlier batch, and
+what comes after that batch is void from then on, but still there.
+
+In a directory that holds no claim at all every record counts, of one batch that of the newest
+epoch: files that were written without fencing, as tests and tools do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from checkpoint.errors import ConcurrentWriterError, CorruptCheckpointError
+from checkpoint.fencing import (
+    BASE,
+    EPOCH_PREFIX,
+    EpochGuard,
+    claimed_epochs,
+    epoch_file,
+    epochs_with,
+)
+from checkpoint.files import Files, location
+from checkpoint.framing import RESTORE, FileKind
+from checkpoint.json_fields import int_field, optional_int_field, text_field
+from checkpoint.record_files import (
+    RecordId,
+    create_once,
+    id_list_field,
+    makes_no_sense,
+    read_record,
+    record_frames,
+)
+
+
+@dataclass(frozen=True)
+class Base:
+    """What an epoch builds on.
+
+    Args:
+        stream_id: id of the stream.
+        epoch: the epoch.
+        parent: the epoch before it; None for the first one of a stream.
+        upto_ms: time of the newest committed batch of that lineage that still counts; None when
+            no batch does.
+        begins: batches after that one which were begun, in that lineage, and have to run again.
+        reason: why the epoch began: ``"start"``, ``"rewind"``, ``"import"``.
+    """
+
+    stream_id: str
+    epoch: int
+    parent: int | None
+    upto_ms: int | None
+    begins: tuple[RecordId, ...] = ()
+    reason: str = "start"
+
+    def __post_init__(self) -> None:
+        if self.parent is None and (self.upto_ms is not None or self.begins):
+            raise ValueError(f"the first epoch of a stream builds on nothing, got {self}")
+        if self.parent is not None and not 0 <= self.parent < self.epoch:
+            raise ValueError(f"epoch {self.epoch} must build on an older one, got {self.parent}")
+
+    def to_json(self) -> dict[str, object]:
+        """Return these facts as a JSON object."""
+        return {
+            "stream_id": self.stream_id,
+            "epoch": self.epoch,
+            "parent": self.parent,
+            "upto_ms": self.upto_ms,
+            "begins": [begun.to_json() for begun in self.begins],
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object]) -> Base:
+        """Read what :meth:`to_json` returned.
+
+        Raises:
+            ValueError: a field is missing, of another type, or impossible.
+        """
+        return cls(
+            stream_id=text_field(data, "stream_id"),
+            epoch=int_field(data, "epoch"),
+            parent=optional_int_field(data, "parent"),
+            upto_ms=optional_int_field(data, "upto_ms"),
+            begins=id_list_field(data, "begins"),
+            reason=text_field(data, "reason"),
+        )
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """The bases from the newest epoch back to the oldest that is still known.
+
+    Args:
+        bases: newest first; each is the parent of the one before it. Empty when there is none.
+        is_claimed: whether there is any claim; without one everything counts.
+    """
+
+    bases: tuple[Base, ...]
+    is_claimed: bool = True
+
+    @property
+    def head(self) -> int:
+        """The newest epoch that has a base; 0 when there is none."""
+        return self.bases[0].epoch if self.bases else 0
+
+    @property
+    def epochs(self) -> frozenset[int]:
+        """The epochs of this lineage."""
+        return frozenset(base.epoch for base in self.bases)
+
+    def commits(self, ids: Iterable[RecordId]) -> list[RecordId]:
+        """Return those of the commit records *ids* that count, oldest first, one a batch."""
+        if not self.is_claimed:
+            return sorted({record_id.time_ms: record_id for record_id in sorted(ids)}.values())
+        by_epoch: dict[int, list[RecordId]] = {}
+        for record_id in ids:
+            by_epoch.setdefault(record_id.epoch, []).append(record_id)
+        counted: list[RecordId] = []
+        for epoch, after_ms, upto_ms in self._spans():
+            counted += (
+                record_id
+                for record_id in by_epoch.get(epoch, ())
+                if after_ms < record_id.time_ms
+                and (upto_ms is None or record_id.time_ms <= upto_ms)
+            )
+        return sorted(counted)
+
+    def begins(self, ids: Iterable[RecordId]) -> dict[int, RecordId]:
+        """Return the begin record of each batch, by its time, oldest first.
+
+        Of a batch that was committed it is the record that the commit followed from; of one that
+        was not, the record that the newest epoch wrote, or took over.
+        """
+        if not self.is_claimed:
+            return {record_id.time_ms: record_id for record_id in sorted(ids)}
+        there = set(ids)
+        found: dict[int, RecordId] = {}
+        for base, (epoch, after_ms, upto_ms) in zip(self.bases, self._spans(), strict=True):
+            own = [record_id for record_id in there if record_id.epoch == epoch]
+            # What the epoch has begun anew stands before what it took over.
+            for record_id in (*sorted(own), *base.begins):
+                time_ms = record_id.time_ms
+                if record_id in there and _is_inside(time_ms, after_ms, upto_ms):
+                    found.setdefault(time_ms, record_id)
+        return dict(sorted(found.items()))
+
+    def graphs(self, ids: Iterable[RecordId]) -> list[RecordId]:
+        """Return the graph snapshots that count, the newest first."""
+        if not self.is_claimed:
+            return sorted(ids, key=lambda graph: (graph.epoch, graph.time_ms), reverse=True)
+        counted: list[RecordId] = []
+        spans = {epoch: upto_ms for epoch, _, upto_ms in self._spans(for_graphs=True)}
+        for record_id in ids:
+            upto_ms = spans.get(record_id.epoch, -1)
+            if upto_ms is None or record_id.time_ms <= upto_ms:
+                counted.append(record_id)
+        return sorted(counted, key=lambda graph: (graph.epoch, graph.time_ms), reverse=True)
+
+    def _spans(self, for_graphs: bool = False) -> list[tuple[int, int, int | None]]:
+        """Return (epoch, after, up to) for each base: between which times its records count.
+
+        A graph is written before the first batch of its epoch: where no batch was committed, it
+        counts nevertheless.
+        """
+        spans: list[tuple[int, int, int | None]] = []
+        limit: int | None = None
+        for base in self.bases:
+            after_ms = -1 if base.upto_ms is None else base.upto_ms
+            spans.append((base.epoch, after_ms, limit))
+            if base.upto_ms is None:
+                limit = limit if for_graphs else -1
+            else:
+                limit = base.upto_ms if limit is None else min(limit, base.upto_ms)
+        return spans
+
+
+def _is_inside(time_ms: int, after_ms: int, upto_ms: int | None) -> bool:
+    return after_ms < time_ms and (upto_ms is None or time_ms <= upto_ms)
+
+
+def read_lineage(files: Files) -> Lineage:
+    """Read which epochs of a stream follow from each other.
+
+    Raises:
+        CorruptCheckpointError: a base that is needed for that is damaged.
+        StorageRefusedError: the storage cannot be read.
+    """
+    names = files.list(EPOCH_PREFIX)
+    there = epochs_with(names, BASE)
+    return lineage_from(files, max(there), there) if there else Lineage((), bool(names))
+
+
+def lineage_from(files: Files, head: int, there: Iterable[int]) -> Lineage:
+    """Read the lineage that ends with the epoch *head*, of the bases that are *there*."""
+    bases: list[Base] = []
+    known, epoch = set(there), head
+    while epoch in known:
+        bases.append(read_base(files, epoch))
+        parent = bases[-1].parent
+        if parent is None:
+            break
+        epoch = parent
+    return Lineage(tuple(bases))
+
+
+def read_base(files: Files, epoch: int) -> Base:
+    """Read what an epoch builds on.
+
+    Raises:
+        FileNotFoundError: it has no base.
+        CorruptCheckpointError: the base is damaged, or another one.
+    """
+    name, what = epoch_file(epoch, BASE), "the base of an epoch"
+    data = read_record(files, name, FileKind.BASE, {"epoch": epoch}, what)
+    try:
+        base = Base.from_json(data)
+    except ValueError as error:
+        raise makes_no_sense(location(files, name), error, what) from error
+    if base.epoch != epoch:
+        found = f"is the base of epoch {base.epoch}"
+        raise CorruptCheckpointError(location(files, name), found, f"of epoch {epoch}", RESTORE)
+    return base
+
+
+def write_base(guard: EpochGuard, base: Base) -> None:
+    """Write down what an epoch builds on; from now on what older epochs add is void.
+
+    Raises:
+        ConcurrentWriterError: another driver has claimed a newer epoch; it may or may not have
+            seen this base.
+        CheckpointError: as in :meth:`Files.create`.
+    """
+    header = {"stream_id": base.stream_id, "epoch": base.epoch}
+    frames = record_frames(FileKind.BASE, header, base.to_json())
+
+    def taken() -> Exception:
+        newest = max(claimed_epochs(guard.files), default=0)
+        return ConcurrentWriterError(
+            f"epoch {base.epoch} of {guard.files.url} has another base already; only one driver "
+            "may run on a checkpoint, stop this one",
+            base.epoch,
+            newest,
+        )
+
+    what = f"the base of epoch {base.epoch} may be there or not"
+    create_once(guard.files, epoch_file(base.epoch, BASE), frames, taken, what)
+    guard.check()

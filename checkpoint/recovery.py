@@ -1,0 +1,325 @@
+"""Recovery: from what is on disk to what a restart begins with, and taking a stream over.
+
+Nothing is guessed. The newest commit record that counts names the record before it, and for each
+operator the record of its newest copy, so what is missing is found missing, and named: a stream
+never begins from less than it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from checkpoint.batch_log import BEGIN_PREFIX, BatchLog, BeginRecord, begin_file
+from checkpoint.commit_log import (
+    COMMIT_PREFIX,
+    CommitLog,
+    CommitRecord,
+    OperatorCommit,
+    commit_file,
+)
+from checkpoint.errors import CorruptCheckpointError
+from checkpoint.fencing import BASE, EpochGuard, Owner, claim_epoch, epoch_file
+from checkpoint.files import Files
+from checkpoint.framing import RESTORE
+from checkpoint.lineage import Base, Lineage, read_lineage, write_base
+from checkpoint.record_files import RecordId
+from checkpoint.stored_state import StoreCommit
+
+
+@dataclass(frozen=True)
+class StreamLog:
+    """What the records of a stream say, read and not yet judged.
+
+    Args:
+        url: where the stream is, for messages.
+        lineage: which epochs follow from each other.
+        commit_ids: all commit records that are there.
+        begin_ids: all begin records that are there.
+        commits: the commit records that were read: those that count, from the newest back to the
+            oldest copy that a restart needs.
+        begins: the begin records that were read: all that count.
+    """
+
+    url: str
+    lineage: Lineage
+    commit_ids: Sequence[RecordId]
+    begin_ids: Sequence[RecordId]
+    commits: Mapping[RecordId, CommitRecord]
+    begins: Mapping[RecordId, BeginRecord]
+
+
+@dataclass(frozen=True)
+class StateCopy:
+    """Where the state of an operator is.
+
+    Args:
+        time_ms: the batch after which the state was so.
+        commit: its files; None when the operator had no state then.
+    """
+
+    time_ms: int
+    commit: OperatorCommit | None
+
+
+@dataclass(frozen=True)
+class RecoveryPlan:
+    """What a restart begins with.
+
+    Args:
+        stream_id: id of the stream; None when nothing was ever begun.
+        last: record of the newest committed batch; None when no batch was.
+        committed_ms: times of all committed batches that are still known, oldest first. Their
+            outputs must not run again; those of any batch before them neither.
+        begins: what each batch has read that was begun and is still known, by its time.
+        in_flight: batches after the last committed one that were begun, oldest first: to run again.
+        copies: the newest copy of the state of each operator, by its uid. An operator that is not
+            here never had one: it is made from the first batch on.
+        stores: state in stores after the last committed batch.
+        watermarks: event time after the last committed batch, by uid.
+        failed_outputs: ids of the outputs that failed, by the time of their batch.
+    """
+
+    stream_id: str | None
+    last: CommitRecord | None
+    committed_ms: tuple[int, ...]
+    begins: Mapping[int, BeginRecord]
+    in_flight: tuple[BeginRecord, ...]
+    copies: Mapping[str, StateCopy]
+    stores: tuple[StoreCommit, ...]
+    watermarks: Mapping[str, int]
+    failed_outputs: Mapping[int, tuple[str, ...]]
+
+    @property
+    def last_ms(self) -> int | None:
+        """Time of the newest committed batch, None when no batch was."""
+        return None if self.last is None else self.last.batch_time_ms
+
+
+@dataclass(frozen=True)
+class Tenure:
+    """A stream in the hands of this driver.
+
+    Args:
+        guard: its epoch.
+        plan: what it begins with.
+    """
+
+    guard: EpochGuard
+    plan: RecoveryPlan
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of this driver."""
+        return self.guard.epoch
+
+    def commit_log(self) -> CommitLog:
+        """Return the log that continues after the last committed batch."""
+        return CommitLog(self.guard.files, self.guard, self.plan.last)
+
+    def batch_log(self) -> BatchLog:
+        """Return the log of what batches read."""
+        return BatchLog(self.guard.files, self.guard)
+
+
+def take_over(files: Files, stream_id: str, owner: Owner) -> Tenure:
+    """Claim the next epoch of a stream, and find out what it begins with.
+
+    From when this returns, nothing that an older driver adds counts. Whatever can be a reason not
+    to take over should be looked at before, with the plan of :func:`read_plan`.
+
+    Args:
+        files: the directory of the stream; a new one for a new stream.
+        stream_id: id of the stream.
+        owner: this driver.
+
+    Raises:
+        ConcurrentWriterError: another driver takes over at this moment, and is the newer one.
+        CorruptCheckpointError: what is needed to go on is missing or damaged, or the directory is
+            that of another stream.
+        CheckpointError: the storage fails.
+    """
+    _require_stream(files, read_plan(files), stream_id)
+    guard = claim_epoch(files, stream_id, owner)
+    log = read_log(files)
+    plan = plan_recovery(log)
+    _require_stream(files, plan, stream_id)
+    write_base(guard, next_base(stream_id, guard.epoch, log.lineage, plan))
+    return Tenure(guard, plan)
+
+
+def next_base(
+    stream_id: str, epoch: int, lineage: Lineage, plan: RecoveryPlan, reason: str = "start"
+) -> Base:
+    """Return the base of an epoch that goes on where *plan* says."""
+    if not lineage.bases:
+        return Base(stream_id, epoch, None, None, (), reason)
+    begins = tuple(begun.record_id for begun in plan.in_flight)
+    return Base(stream_id, epoch, lineage.head, plan.last_ms, begins, reason)
+
+
+def read_plan(files: Files) -> RecoveryPlan:
+    """Read what a restart would begin with; nothing is changed.
+
+    Raises:
+        CorruptCheckpointError: what is needed to go on is missing or damaged.
+        StorageRefusedError: the storage cannot be read.
+    """
+    return plan_recovery(read_log(files))
+
+
+def read_log(files: Files, lineage: Lineage | None = None) -> StreamLog:
+    """Read what the records of a stream say.
+
+    Args:
+        files: the directory of the stream.
+        lineage: which epochs follow from each other, if not the ones that do.
+
+    Raises:
+        CorruptCheckpointError: a record that a restart needs is missing or damaged.
+        StorageRefusedError: the storage cannot be read.
+    """
+    lineage = read_lineage(files) if lineage is None else lineage
+    commit_log, batch_log = CommitLog(files), BatchLog(files)
+    commit_ids, begin_ids = commit_log.all_ids(), batch_log.all_ids()
+    commits: dict[RecordId, CommitRecord] = {}
+    oldest_ms = -1
+    for record_id in reversed(lineage.commits(commit_ids)):
+        if record_id.time_ms < oldest_ms:
+            break
+        commits[record_id] = record = commit_log.read_record(record_id)
+        if len(commits) == 1:
+            copies = [copy.time_ms for copy in record.copies.values()]
+            oldest_ms = min(copies, default=record.batch_time_ms)
+    begins = {
+        record_id: batch_log.read_record(record_id)
+        for record_id in lineage.begins(begin_ids).values()
+    }
+    return StreamLog(files.url, lineage, commit_ids, begin_ids, commits, begins)
+
+
+def plan_recovery(log: StreamLog) -> RecoveryPlan:
+    """Plan what a restart begins with: a pure function of the records.
+
+    Raises:
+        CorruptCheckpointError: what is needed to go on is missing; the error names it.
+    """
+    _require_bases(log)
+    counted = log.lineage.commits(log.commit_ids)
+    last = log.commits[counted[-1]] if counted else None
+    copies = _copies(log, last)
+    last_ms = -1 if last is None else last.batch_time_ms
+    begins = {
+        time_ms: log.begins[record_id]
+        for time_ms, record_id in log.lineage.begins(log.begin_ids).items()
+    }
+    in_flight = tuple(begun for time_ms, begun in begins.items() if time_ms > last_ms)
+    if log.lineage.is_claimed:
+        _require_end(log, last_ms)
+        _require_chain(log, last, copies, begins)
+        _require_taken_over(log, last_ms, in_flight)
+    ids = {record.stream_id for record in log.commits.values()}
+    ids |= {record.stream_id for record in log.begins.values()}
+    ids |= {base.stream_id for base in log.lineage.bases}
+    if len(ids) > 1:
+        found = f"holds records of the streams {', '.join(sorted(ids))}"
+        raise CorruptCheckpointError(log.url, found, "those of one", RESTORE)
+    return RecoveryPlan(
+        stream_id=min(ids, default=None),
+        last=last,
+        committed_ms=tuple(record_id.time_ms for record_id in counted),
+        begins=begins,
+        in_flight=in_flight,
+        copies=copies,
+        stores=() if last is None else last.stores,
+        watermarks={} if last is None else last.watermarks,
+        failed_outputs={
+            record.batch_time_ms: record.failed_outputs
+            for record in sorted(log.commits.values(), key=lambda record: record.batch_time_ms)
+            if record.failed_outputs
+        },
+    )
+
+
+def _require_stream(files: Files, plan: RecoveryPlan, stream_id: str) -> None:
+    if plan.stream_id not in (None, stream_id):
+        found = f"is the directory of stream {plan.stream_id}"
+        raise CorruptCheckpointError(files.url, found, f"that of {stream_id}", RESTORE)
+
+
+def _require_bases(log: StreamLog) -> None:
+    """Raise if a record is of an epoch that has no base and is newer than all that have one."""
+    if not log.lineage.is_claimed:
+        return
+    for prefix, ids in ((COMMIT_PREFIX, log.commit_ids), (BEGIN_PREFIX, log.begin_ids)):
+        epoch = max((record_id.epoch for record_id in ids), default=0)
+        if epoch > log.lineage.head:
+            wanted = f"the base of epoch {epoch}, of which there are records in {prefix}"
+            raise _missing(log, epoch_file(epoch, BASE), wanted)
+
+
+def _require_end(log: StreamLog, last_ms: int) -> None:
+    """Raise if the batch that the newest epoch builds on is not there."""
+    if not log.lineage.bases:
+        return
+    upto_ms = log.lineage.bases[0].upto_ms
+    if upto_ms is not None and last_ms < upto_ms:
+        wanted = f"the commit record of {upto_ms} ms, which epoch {log.lineage.head} builds on"
+        raise _missing(log, COMMIT_PREFIX.rstrip("/"), wanted)
+
+
+def _require_chain(
+    log: StreamLog,
+    last: CommitRecord | None,
+    copies: Mapping[str, StateCopy],
+    begins: Mapping[int, BeginRecord],
+) -> None:
+    """Raise if a record between the oldest copy and the last batch is not there."""
+    oldest_ms = min((copy.time_ms for copy in copies.values()), default=None)
+    if last is None or oldest_ms is None:
+        return
+    record = last
+    while record.batch_time_ms > oldest_ms:
+        time_ms = record.batch_time_ms
+        if time_ms not in begins:
+            wanted = f"the begin record of the committed batch at {time_ms} ms"
+            raise _missing(log, begin_file(record.record_id), wanted)
+        previous = record.previous
+        if previous is None:
+            return
+        if previous not in log.commits:
+            wanted = f"the commit record that comes before that of {time_ms} ms"
+            raise _missing(log, commit_file(previous), wanted)
+        record = log.commits[previous]
+
+
+def _require_taken_over(log: StreamLog, last_ms: int, in_flight: Sequence[BeginRecord]) -> None:
+    """Raise if a batch that the newest epoch has to run again has no begin record."""
+    there = {begun.batch_time_ms for begun in in_flight}
+    for begun in log.lineage.bases[0].begins if log.lineage.bases else ():
+        if begun.time_ms > last_ms and begun.time_ms not in there:
+            wanted = f"the begin record of {begun}, which epoch {log.lineage.head} took over"
+            raise _missing(log, begin_file(begun), wanted)
+
+
+def _copies(log: StreamLog, last: CommitRecord | None) -> dict[str, StateCopy]:
+    return {} if last is None else dict(_each_copy(log, last))
+
+
+def _each_copy(log: StreamLog, last: CommitRecord) -> Iterator[tuple[str, StateCopy]]:
+    for uid, record_id in last.copies.items():
+        record = log.commits.get(record_id)
+        if record is None:
+            wanted = f"the commit record that names the newest copy of the state of {uid!r}"
+            raise _missing(log, commit_file(record_id), wanted)
+        commit = record.operators.get(uid)
+        if commit is None and uid not in record.without_state:
+            found = f"names no copy of the state of {uid!r}"
+            wanted = f"one, as the record of {last.record_id} says"
+            file = f"{log.url}/{commit_file(record_id)}"
+            raise CorruptCheckpointError(file, found, wanted, RESTORE)
+        yield uid, StateCopy(record_id.time_ms, commit)
+
+
+def _missing(log: StreamLog, name: str, wanted: str) -> CorruptCheckpointError:
+    return CorruptCheckpointError(f"{log.url}/{name}", "is missing", wanted, RESTORE)
