@@ -67,6 +67,28 @@ class OutputOperationInfo:
 
 
 @dataclass(frozen=True)
+class StateOperatorInfo:
+    """What an operation with stored state did in one batch.
+
+    Args:
+        uid: its name in durable files, for example ``mapWithState-0``.
+        name: operation and call site.
+        partitions: partitions of the state.
+        metrics: counts by the names that Spark gives them: ``numOutputRows``,
+            ``numRowsDroppedByWatermark``, ``numTotalStateRows``, ``numUpdatedStateRows``,
+            ``numRemovedStateRows``, ``allUpdatesTimeMs``, ``allRemovalsTimeMs``, ``commitTimeMs``,
+            ``stateMemory`` (bytes), ``numStateStoreInstances`` and more.
+        watermark_ms: the watermark of the next batch, milliseconds since the epoch; None without.
+    """
+
+    uid: str
+    name: str
+    partitions: int
+    metrics: Mapping[str, int]
+    watermark_ms: int | None = None
+
+
+@dataclass(frozen=True)
 class BatchInfo:
     """One batch that ran.
 
@@ -85,6 +107,7 @@ class BatchInfo:
         outcome: ``succeeded``, ``failed``, or ``empty`` when no output had an RDD.
         failure: why it failed, None when it did not.
         inputs: what each input stream read; a source that failed to say is not there.
+        states: what each operation with stored state did; one that failed is not there.
     """
 
     batch_id: int
@@ -97,6 +120,7 @@ class BatchInfo:
     outcome: Outcome
     failure: str | None
     inputs: tuple[InputInfo, ...] = ()
+    states: tuple[StateOperatorInfo, ...] = ()
 
     @property
     def scheduling_delay_ms(self) -> int:

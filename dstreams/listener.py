@@ -37,6 +37,7 @@ from dstreams.events import (
     ReceiverInfo,
     ReceiverStarted,
     ReceiverStopped,
+    StateOperatorInfo,
     StreamingStarted,
 )
 
@@ -223,6 +224,65 @@ class OutputInfo(_Info):
 
 
 @dataclass(frozen=True, repr=False)
+class StateOperatorView(_Info):
+    """What an operation with stored state did in one batch.
+
+    The facts have the names of ``stateOperators`` in the progress of a Spark query.
+    """
+
+    _facts = ("operatorName", "numRowsTotal", "numRowsUpdated", "numRowsRemoved", "memoryUsedBytes")
+    _info: StateOperatorInfo
+
+    def operatorName(self) -> str:
+        """The operation and where the program calls it."""
+        return self._info.name
+
+    def numRowsTotal(self) -> int:
+        """Keys of the state after the batch."""
+        return self._info.metrics["numTotalStateRows"]
+
+    def numRowsUpdated(self) -> int:
+        """States that were written."""
+        return self._info.metrics["numUpdatedStateRows"]
+
+    def numRowsRemoved(self) -> int:
+        """States that were removed."""
+        return self._info.metrics["numRemovedStateRows"]
+
+    def numRowsDroppedByWatermark(self) -> int:
+        """Late records that were left out."""
+        return self._info.metrics["numRowsDroppedByWatermark"]
+
+    def allUpdatesTimeMs(self) -> int:
+        """Milliseconds in the user's function and around it, all partitions together."""
+        return self._info.metrics["allUpdatesTimeMs"]
+
+    def allRemovalsTimeMs(self) -> int:
+        """Milliseconds spent on keys that timed out, all partitions together."""
+        return self._info.metrics["allRemovalsTimeMs"]
+
+    def commitTimeMs(self) -> int:
+        """Milliseconds of making the state durable, all partitions together."""
+        return self._info.metrics["commitTimeMs"]
+
+    def memoryUsedBytes(self) -> int:
+        """Bytes that the state takes where it is kept."""
+        return self._info.metrics["stateMemory"]
+
+    def numShufflePartitions(self) -> int:
+        """Partitions of the state."""
+        return self._info.partitions
+
+    def numStateStoreInstances(self) -> int:
+        """Stores that were opened."""
+        return self._info.metrics["numStateStoreInstances"]
+
+    def customMetrics(self) -> InfoMap[str, int]:
+        """All counts, by the names of :class:`~dstreams.events.StateOperatorInfo`."""
+        return InfoMap(self._info.metrics)
+
+
+@dataclass(frozen=True, repr=False)
 class BatchInfoView(_Info):
     """What is known of a batch at the time of the event."""
 
@@ -234,6 +294,7 @@ class BatchInfoView(_Info):
         "processingEndTime",
         "streamIdToInputInfo",
         "outputOperationInfos",
+        "stateOperators",
         "outcome",
         "failureReason",
     )
@@ -280,6 +341,14 @@ class BatchInfoView(_Info):
         """Its output operations: those whose turn it is, and after the batch those that ran."""
         time_ms = self._info.batch_time_ms
         return InfoMap({each.output_id: OutputInfo(time_ms, each) for each in self._info.outputs})
+
+    def stateOperators(self) -> tuple[StateOperatorView, ...]:
+        """What each operation with stored state did; none before the batch has run.
+
+        Not in pyspark.streaming.
+        """
+        states = self._info.states if isinstance(self._info, BatchInfo) else ()
+        return tuple(map(StateOperatorView, states))
 
     def outcome(self) -> str | None:
         """``succeeded``, ``failed``, ``empty`` (no output had an RDD), or None before the end.

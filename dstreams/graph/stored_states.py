@@ -20,6 +20,7 @@ from checkpoint.state_store import (
     snapshot_if_due,
 )
 from dstreams.errors import RestartError
+from dstreams.events import StateOperatorInfo
 from dstreams.graph.node import Node
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.slots import places, slots
@@ -155,6 +156,20 @@ class StoredStates:
         newest = self.newest().items()
         reached = {self.uids[node]: version.watermark_ms for node, version in newest}
         return {uid: time_ms for uid, time_ms in reached.items() if time_ms != NO_EVENT_TIME}
+
+    def told(self, time_ms: int) -> tuple[StateOperatorInfo, ...]:
+        """Return what is told of the versions that the batch at *time_ms* made."""
+        return tuple(
+            StateOperatorInfo(
+                uid,
+                node.operation,
+                len(version.references),
+                version.metrics.as_dict(),
+                None if version.watermark_ms == NO_EVENT_TIME else version.watermark_ms,
+            )
+            for node, uid in self.uids.items()
+            if (version := self.at(node, time_ms)) is not None and version.metrics is not None
+        )
 
     def at(self, node: Node, time_ms: int) -> StoredVersion | None:
         """Return the version that the batch at *time_ms* made, None if it made none."""

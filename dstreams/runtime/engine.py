@@ -27,6 +27,7 @@ from dstreams.events import (
     OutputOperationStarted,
     PendingBatch,
     PlannedOutput,
+    StateOperatorInfo,
     Tell,
     tell_nobody,
 )
@@ -238,6 +239,12 @@ class Engine:
             return {}
         return self.history.stored().newest()
 
+    def states_of(self, batch: Batch) -> tuple[StateOperatorInfo, ...]:
+        """What is told of the stored states that the batch made."""
+        if not self.plan.stored():
+            return ()
+        return self.history.stored().told(batch.time_ms)
+
     def clean_up(self, batch: Batch) -> None:
         """Forget and delete what no later batch needs."""
         if not self.history.is_current(batch.time_ms):
@@ -438,6 +445,7 @@ class _BatchRun:
             outcome="failed" if failed else "succeeded" if jobs else "empty",
             failure=str(self._error) if failed else None,
             inputs=inputs,
+            states=self._engine.states_of(self._batch),
         )
 
 

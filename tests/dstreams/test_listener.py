@@ -26,6 +26,7 @@ from dstreams.events import (
     ReceiverInfo,
     ReceiverStarted,
     ReceiverStopped,
+    StateOperatorInfo,
     StreamingStarted,
 )
 from dstreams.listener import CALLBACKS, BatchInfoView, InfoMap, OutputInfo, call
@@ -45,6 +46,25 @@ DONE = BatchInfo(
     outcome="failed",
     failure="batch at 1000 ms failed",
     inputs=INPUTS,
+    states=(
+        StateOperatorInfo(
+            "mapWithState-0",
+            "mapWithState at a.py:1",
+            2,
+            {
+                "numTotalStateRows": 9,
+                "numUpdatedStateRows": 3,
+                "numRemovedStateRows": 1,
+                "numRowsDroppedByWatermark": 4,
+                "allUpdatesTimeMs": 30,
+                "allRemovalsTimeMs": 10,
+                "commitTimeMs": 5,
+                "stateMemory": 4096,
+                "numStateStoreInstances": 2,
+                "numOutputRows": 7,
+            },
+        ),
+    ),
 )
 RECEIVER = ReceiverInfo(2, "lines", True, "host", "7")
 
@@ -217,3 +237,17 @@ def test_stats_of_no_batches(count: Any) -> None:
     """Refused at once."""
     with pytest.raises(ValueError, match="numBatchInfos must be a positive number of batches"):
         StatsReportListener(count)
+
+
+def test_states() -> None:
+    """After the batch each stateful operation is told, by the names of a query's progress."""
+    assert BatchInfoView(STARTED).stateOperators() == ()
+    [state] = BatchInfoView(DONE).stateOperators()
+    assert (state.operatorName(), state.numShufflePartitions()) == ("mapWithState at a.py:1", 2)
+    assert (state.numRowsTotal(), state.numRowsUpdated(), state.numRowsRemoved()) == (9, 3, 1)
+    times = (state.allUpdatesTimeMs(), state.allRemovalsTimeMs(), state.commitTimeMs())
+    assert times == (30, 10, 5)
+    assert (state.numRowsDroppedByWatermark(), state.memoryUsedBytes()) == (4, 4096)
+    assert state.numStateStoreInstances() == 2
+    assert state.customMetrics()["numOutputRows"] == 7
+    assert "numRowsTotal=9" in repr(state)
