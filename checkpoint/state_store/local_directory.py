@@ -121,12 +121,16 @@ class PartitionDirectory:
     def current(self) -> str | None:
         """Return the name of the generation that counts, None if there is none."""
         try:
-            with open(self.child("cur"), encoding="ascii", errors="replace") as file:
-                name = file.read(100)
+            fd = os.open(self.child("cur"), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise StorageRefusedError(f"cannot read {self.child('cur')}: {error}") from error
+        try:
+            with refusing("read", self.child("cur")):
+                name = os.read(fd, 100).decode("ascii", "replace")
+        finally:
+            os.close(fd)
         return name if _GENERATION.fullmatch(name) else None
 
     @contextlib.contextmanager

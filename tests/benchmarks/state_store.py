@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import glob
 import os
 import random
 import resource
@@ -25,11 +26,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 from checkpoint import open_files
 from checkpoint.state_store import EMPTY, LmdbBases, Reference, StateStore, StoreId
 from checkpoint.state_store.base import Bases
+from checkpoint.state_store.blocks import Compression
+from checkpoint.state_store.environments import close_unused
+from checkpoint.state_store.local_copy import LmdbBase
+from checkpoint.state_store.maintenance import take_snapshot
 from checkpoint.state_store.memory import MemoryBases
 
 ID = StoreId("benchmark", "counts", "default", 0, 1)
@@ -235,20 +240,38 @@ def run_open(store: StateStore, directory: str, rounds: int) -> None:
         for _ in range(rounds)
     ]
     say(f"open warm in a new process, with one get: {statistics.median(times):.2f} ms (wall)")
+    run_rebuild("changelogs", case, directory, reference, Compression.NONE)
+    for compression in Compression:
+        files = os.path.join(directory, "files")
+        bases = LmdbBases(open_files(files), fresh(directory), compression=compression)
+        with bases.open_apart(ID, reference) as base:
+            size_bytes = take_snapshot(bases, ID, cast(LmdbBase, base))
+        name = f"a snapshot of {(size_bytes or 0) / 1e6:.0f} MB ({compression.value})"
+        run_rebuild(name, case, directory, reference, compression)
+        for snapshot in glob.glob(os.path.join(files, "**", "*.snapshot"), recursive=True):
+            os.unlink(snapshot)
+
+
+def run_rebuild(
+    source: str, case: Case, directory: str, reference: Reference, compression: Compression
+) -> None:
+    """Measure building the local copies of hosts that have none."""
     watch = Stopwatch()
-    for round_ in range(3):
-        bases = LmdbBases(open_files(os.path.join(directory, "files")), fresh(directory, round_))
+    for _ in range(5):
+        local = fresh(directory)
+        files = open_files(os.path.join(directory, "files"))
+        bases = LmdbBases(files, local, compression=compression)
         with watch.lap("rebuild"):
             StateStore(bases).reader(ID, reference).close()
+        close_unused()
+        shutil.rmtree(local)
     rate = case.keys / watch.cpu_ms("rebuild") / 1e3
-    say(f"rebuild: {case.keys} keys from changelogs: {rate:.2f} M/s of CPU")
+    say(f"rebuild: {case.keys} keys from {source}: {rate:.2f} M/s of CPU")
 
 
-def fresh(directory: str, number: int) -> str:
+def fresh(directory: str) -> str:
     """Return an empty local directory."""
-    path = os.path.join(directory, f"other-host-{number}")
-    os.mkdir(path, mode=0o700)
-    return path
+    return tempfile.mkdtemp(prefix="other-host-", dir=directory)
 
 
 def private_mb() -> float:
