@@ -10,7 +10,8 @@ Names, signatures and behaviour follow ``pyspark.streaming``; the README lists w
 from __future__ import annotations
 
 from dstreams.api.dstream import DStream
-from dstreams.api.streaming_context import StreamingContext, StreamingContextState
+from dstreams.api.life_cycle import StreamingContextState
+from dstreams.api.streaming_context import StreamingContext
 from dstreams.errors import (
     BatchFailedError,
     DurabilityError,

@@ -24,7 +24,8 @@ from typing import Any
 from pyspark import RDD, SparkContext
 
 from dstreams.api.dstream import DStream
-from dstreams.api.streaming_context import StreamingContext, StreamingContextState
+from dstreams.api.life_cycle import StreamingContextState
+from dstreams.api.streaming_context import StreamingContext
 from dstreams.errors import InvalidStreamError
 from dstreams.events import BatchInfo
 from dstreams.settings import Settings

@@ -1,158 +1,174 @@
-"""The methods of StreamingContext by which one life of a program follows another."""
+"""The methods of StreamingContext that wait for the streams and end them."""
 
 from __future__ import annotations
 
+import atexit
 import logging
-import re
-from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+import threading
+from enum import Enum
+from typing import Any, ClassVar
 
-from checkpoint import CheckpointError, CommitLog, open_files
-from dstreams.callables import describe, require_arity
-from dstreams.durations import batch_datetime
-from dstreams.errors import InvalidStreamError, RestartError
+from pyspark import SparkContext
+
+from dstreams.graph.plan import StreamGraph
+from dstreams.runtime.engine import Engine
+from dstreams.runtime.listener_bus import ListenerBus
+from dstreams.runtime.scheduler import Scheduler
+from dstreams.runtime.signals import SignalStop
+from dstreams.runtime.unseen_failure import UnseenFailure
+from dstreams.settings import Settings
+from dstreams.sources.source import close_all
 
 logger = logging.getLogger(__name__)
 
-_RUN = re.compile(r"(stream-[^/]+)/")
-_OF_SPARK = re.compile(r"checkpoint-\d+(\.bk)?")
+LISTENERS_S = 5.0
+"""Seconds that a step and a stop wait for listeners that have not been told everything yet."""
 
-Self = TypeVar("Self", bound="LifeCycleMethods")
+
+class StreamingContextState(str, Enum):
+    """Where a context is in its life; it never goes back."""
+
+    INITIALIZED = "INITIALIZED"
+    ACTIVE = "ACTIVE"
+    STOPPED = "STOPPED"
 
 
 class LifeCycleMethods:
-    """Which context is active, and one made anew or from what an earlier run left.
+    """How a context that runs is waited for and stopped.
 
     Semantics: pyspark.streaming.StreamingContext (4.3).
     """
 
     _active: ClassVar[Any] = None
-    _checkpoint_directory: str | None
+    _active_lock: ClassVar[threading.RLock] = threading.RLock()
 
-    def checkpoint(self, directory: str) -> None:
-        """Set the directory where state is made durable."""
-        raise NotImplementedError
+    _sc: SparkContext
+    _graph: StreamGraph
+    _settings: Settings
+    _engine: Engine | None
+    _scheduler: Scheduler | None
+    _signals: SignalStop
+    _failure: UnseenFailure
+    _bus: ListenerBus
+    _state: StreamingContextState
+    _ended: threading.Condition
+    _error: BaseException | None
+    _was_awaited: bool
+    _stop_spark: bool
+    _stop_after_step: bool
 
-    @classmethod
-    def getActive(cls: type[Self]) -> Self | None:
-        """Return the context of this process that is started and not stopped, if there is one."""
-        active: Self | None = cls._active
-        return active
-
-    @classmethod
-    def getOrCreate(
-        cls: type[Self],
-        checkpointPath: str,
-        setupFunc: Callable[[], Self],
-        *,
-        createOnError: bool = False,
-    ) -> Self:
-        """Return the context that *setupFunc* sets up, with *checkpointPath* as its directory.
-
-        To go on from what an earlier run left there is not possible yet, and never left out in
-        silence: a directory that holds state is refused.
+    def stop(self, stopSparkContext: bool = True, stopGraceFully: bool = False) -> None:
+        """Stop the streams.
 
         Args:
-            checkpointPath: path or URL of the checkpoint directory.
-            setupFunc: ``f() -> StreamingContext``, defines the streams and does not start them.
-            createOnError: begin anew, with a warning, where the directory holds earlier state.
+            stopSparkContext: stop the SparkContext too, also when the streams were stopped before.
+            stopGraceFully: run what was received to its end first, within
+                ``spark.streaming.gracefulStopTimeout`` (ten batch durations). False: let the
+                running batch finish within two seconds, else cancel it.
 
-        Raises:
-            InvalidStreamError: the directory cannot be used, or what *setupFunc* returned is no
-                StreamingContext.
-            RestartError: the directory holds state of an earlier run.
+        Called inside a batch, or by a listener, it returns at once, and the context stops after the
+        running batch. Otherwise listeners have been told of all batches when it returns; a
+        listener that takes more than five seconds for that is left behind, with a warning.
         """
-        require_arity(setupFunc, (0,), "getOrCreate", "f() -> StreamingContext")
-        require_nothing_to_restore(checkpointPath, begin_anew=createOnError)
-        ssc = _set_up(setupFunc)
-        if ssc._checkpoint_directory != checkpointPath:
-            ssc.checkpoint(checkpointPath)
-        return ssc
+        self._failure.seen()
+        self._stop(stopSparkContext, stopGraceFully)
 
-    @classmethod
-    def getActiveOrCreate(
-        cls: type[Self], checkpointPath: str | None, setupFunc: Callable[[], Self]
-    ) -> Self:
-        """Return the active context if there is one, else that of :meth:`getOrCreate`.
+    def _stop(self, stopSparkContext: bool, stopGraceFully: bool) -> None:
+        scheduler = self._scheduler
+        is_listener = self._bus.is_own_thread() and self._state is StreamingContextState.ACTIVE
+        if is_listener and scheduler is None:
+            self._stop_spark = stopSparkContext
+            self._stop_after_step = True
+            return
+        if scheduler is None or self._state is StreamingContextState.STOPPED:
+            if self._state is not StreamingContextState.ACTIVE:
+                logger.warning("StreamingContext is not running, there is nothing to stop")
+            self._finish()
+        elif is_listener or scheduler.is_own_thread():
+            self._stop_spark = stopSparkContext
+            scheduler.request_stop(abandon=not stopGraceFully)
+            return
+        else:
+            scheduler.request_stop(abandon=not stopGraceFully)
+            if not scheduler.join(self._graceful_timeout_s()):
+                logger.warning("the running batch did not end in time and was cancelled")
+            self._finish()
+        if stopSparkContext:
+            self._sc.stop()
+
+    def awaitTermination(self, timeout: float | None = None) -> None:
+        """Wait until the streams are stopped.
 
         Args:
-            checkpointPath: path or URL of the checkpoint directory. None: *setupFunc* is called in
-                any case, and sets a directory where it needs one.
-            setupFunc: ``f() -> StreamingContext``, defines the streams and does not start them.
+            timeout: seconds to wait at most. None: no limit.
 
         Raises:
-            InvalidStreamError: as in :meth:`getOrCreate`.
-            RestartError: as in :meth:`getOrCreate`.
+            BatchFailedError: a batch failed, now or before; with several, the first.
         """
-        require_arity(setupFunc, (0,), "getActiveOrCreate", "f() -> StreamingContext")
-        active = cls.getActive()
-        if active is not None:
-            return active
-        if checkpointPath is None:
-            return _set_up(setupFunc)
-        return cls.getOrCreate(checkpointPath, setupFunc)
+        self.awaitTerminationOrTimeout(timeout)
 
+    def awaitTerminationOrTimeout(self, timeout: float | None = None) -> bool:
+        """Wait until the streams are stopped, and say whether they are.
 
-def _set_up(setup: Callable[[], Self]) -> Self:
-    ssc = setup()
-    if not isinstance(ssc, LifeCycleMethods):
-        raise InvalidStreamError(
-            "setupFunc must return the StreamingContext that it sets up, but "
-            f"{describe(setup)} returned {type(ssc).__name__}; end it with: return ssc"
-        )
-    return ssc
+        Args:
+            timeout: seconds to wait at most. None: no limit.
 
+        Raises:
+            BatchFailedError: a batch failed, now or before; with several, the first.
+        """
+        with self._ended:
+            self._was_awaited = True
+            self._ended.wait_for(
+                lambda: self._error is not None or self._state is StreamingContextState.STOPPED,
+                timeout,
+            )
+        if self._error is not None:
+            self._failure.seen()
+            raise self._error
+        return self._state is StreamingContextState.STOPPED
 
-def require_nothing_to_restore(directory: str, begin_anew: bool) -> None:
-    """Refuse a checkpoint directory in which an earlier run left what would not be taken up.
+    def getState(self) -> StreamingContextState:
+        """Return where the context is in its life."""
+        if self._state is StreamingContextState.STOPPED:
+            self._failure.seen()
+        return self._state
 
-    What was only in memory when a run ended is not missed here: nothing can bring it back.
+    # Below the surface -----------------------------------------------------------------------
 
-    Args:
-        directory: path or URL of the checkpoint directory; made if it is missing.
-        begin_anew: log what is left behind, instead of refusing.
+    def _graceful_timeout_s(self) -> float:
+        timeout_ms = self._settings.graceful_stop_timeout_ms
+        return (10 * self._graph.batch_ms if timeout_ms is None else timeout_ms) / 1000
 
-    Raises:
-        InvalidStreamError: *directory* is no path, or cannot be used.
-        RestartError: there is something, and *begin_anew* is False.
-    """
-    found = _left_behind(directory)
-    if found is None:
-        return
-    if begin_anew:
-        logger.warning("beginning anew; %s holds %s, which stays as it is", directory, found)
-        return
-    raise RestartError(
-        f"the checkpoint directory {directory!r} holds {found}, and to go on from files is not "
-        "there yet; begin without that state by createOnError=True, by another directory, or by "
-        "removing this one"
-    )
+    def _report(self, error: BaseException) -> None:
+        """Let ``awaitTermination`` raise *error*, unless an earlier one stands."""
+        with self._ended:
+            if self._error is None:
+                self._error = error
+            self._ended.notify_all()
 
+    def _finish(self) -> None:
+        """End the life of the context; called by whoever comes first, and harmless after."""
+        with LifeCycleMethods._active_lock:
+            engine, self._engine = self._engine, None
+            if engine is not None:
+                close_all(engine.readers.values())
+                engine.history.clear()
+            if LifeCycleMethods._active is self:
+                LifeCycleMethods._active = None
+        self._bus.close(LISTENERS_S)
+        self._signals.remove()
+        atexit.unregister(self._stop_at_exit)
+        with self._ended:
+            self._state = StreamingContextState.STOPPED
+            self._ended.notify_all()
+        if self._stop_spark:
+            self._sc.stop()
 
-def _left_behind(directory: str) -> str | None:
-    if not isinstance(directory, str) or not directory:
-        raise InvalidStreamError(f"checkpointPath must be a path or URL, got {directory!r}")
-    try:
-        files = open_files(directory)
-        names = files.list("")
-        runs = sorted({match[1] for match in map(_RUN.match, names) if match})
-        if runs:
-            return _runs_left(directory, runs)
-    except (CheckpointError, ValueError) as error:
-        raise InvalidStreamError(
-            f"the checkpoint directory {directory!r} cannot be used: {error}"
-        ) from error
-    of_spark = [name for name in names if _OF_SPARK.fullmatch(name)]
-    if of_spark:
-        return f"{of_spark[-1]}, a checkpoint of Spark's own streaming, which cannot be read here"
-    return None
+    def _stop_on_signal(self) -> bool:
+        logger.info("asked to end by a signal, stopping the streams")
+        self._stop_at_exit()
+        return self._was_awaited
 
-
-def _runs_left(directory: str, runs: list[str]) -> str:
-    logs = [CommitLog(open_files(f"{directory.rstrip('/')}/{run}")) for run in runs]
-    times = [time_ms for log in logs for time_ms in log.times()]
-    what = f"files of {runs[-1]}" + (f" and {len(runs) - 1} more runs" if len(runs) > 1 else "")
-    if not times:
-        return f"{what}, without committed state"
-    newest = max(times)
-    return f"{what}, with state up to the batch at {newest} ms ({batch_datetime(newest)})"
+    def _stop_at_exit(self) -> None:
+        graceful = self._settings.stop_gracefully_on_shutdown
+        self._stop(stopSparkContext=False, stopGraceFully=graceful)

@@ -6,10 +6,6 @@ import atexit
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from enum import Enum
-from functools import partial
-from secrets import token_hex
 from typing import Any, ClassVar, TypeVar
 
 from pyspark import RDD, SparkContext
@@ -17,49 +13,33 @@ from pyspark import RDD, SparkContext
 from checkpoint import open_files
 from dstreams.api.dstream import DStream
 from dstreams.api.inputs import InputMethods
-from dstreams.api.life_cycle import LifeCycleMethods
+from dstreams.api.life_cycle import LISTENERS_S, LifeCycleMethods, StreamingContextState
 from dstreams.api.listeners import ListenerMethods, open_bus
 from dstreams.api.map_with_state import MapWithStateDStream
+from dstreams.api.restart import RestartMethods
 from dstreams.api.stream import Stream
 from dstreams.callables import call_site, require_arity
 from dstreams.clock import Clock, SystemClock
 from dstreams.durations import batch_datetime, require_duration_ms
 from dstreams.errors import DurabilityError, InvalidStreamError, StreamLifecycleError
-from dstreams.events import BatchInfo, Event, StreamingStarted
-from dstreams.graph.history import History
-from dstreams.graph.input import InputDStream
+from dstreams.events import BatchInfo, StreamingStarted
 from dstreams.graph.node import Node
-from dstreams.graph.plan import Plan, StreamGraph
+from dstreams.graph.plan import StreamGraph
 from dstreams.graph.transformed import TransformedDStream
 from dstreams.rdd.context import require_spark, warn_if_untuned
-from dstreams.runtime.durability import StateDurability
 from dstreams.runtime.engine import Engine
-from dstreams.runtime.rate_control import limit_rates
+from dstreams.runtime.opening import Surroundings, open_engine
 from dstreams.runtime.scheduler import Scheduler
 from dstreams.runtime.signals import SignalStop
-from dstreams.runtime.state_stores import open_states
 from dstreams.runtime.unseen_failure import UnseenFailure
 from dstreams.settings import Settings
-from dstreams.sources.source import SourceEnvironment, SourceReader, close_all
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-_LISTENERS_S = 5.0
-"""Seconds that a step and a stop wait for listeners that have not been told everything yet."""
-
-
-class StreamingContextState(str, Enum):
-    """Where a context is in its life; it never goes back."""
-
-    INITIALIZED = "INITIALIZED"
-    ACTIVE = "ACTIVE"
-    STOPPED = "STOPPED"
-
-
-class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
+class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerMethods):
     """Defines streams on a SparkContext, and runs them batch by batch.
 
     >>> ssc = StreamingContext(sc, 1)
@@ -86,8 +66,6 @@ class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
     """
 
     _dstreams_driver_only: ClassVar[bool] = True
-    _active: ClassVar[StreamingContext | None] = None
-    _active_lock: ClassVar[threading.RLock] = threading.RLock()
 
     def __init__(
         self,
@@ -215,7 +193,7 @@ class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
                 raise StreamLifecycleError("a context that is stepped by hand cannot be started")
             logger.warning("StreamingContext has already been started")
             return
-        with StreamingContext._active_lock:
+        with LifeCycleMethods._active_lock:
             engine = self._activate()
             self._scheduler = Scheduler(
                 engine,
@@ -262,7 +240,7 @@ class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
             if engine is None:
                 raise StreamLifecycleError("the StreamingContext was stopped while it was stepped")
             result = engine.run_batch(engine.plan_batch())
-            self._bus.drain(_LISTENERS_S)
+            self._bus.drain(LISTENERS_S)
             infos.append(result.info)
             if self._stop_after_step or isinstance(result.error, DurabilityError):
                 self._finish()
@@ -272,82 +250,6 @@ class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
             if self._stop_after_step:
                 break
         return infos
-
-    def stop(self, stopSparkContext: bool = True, stopGraceFully: bool = False) -> None:
-        """Stop the streams.
-
-        Args:
-            stopSparkContext: stop the SparkContext too, also when the streams were stopped before.
-            stopGraceFully: run what was received to its end first, within
-                ``spark.streaming.gracefulStopTimeout`` (ten batch durations). False: let the
-                running batch finish within two seconds, else cancel it.
-
-        Called inside a batch, or by a listener, it returns at once, and the context stops after the
-        running batch. Otherwise listeners have been told of all batches when it returns; a
-        listener that takes more than five seconds for that is left behind, with a warning.
-        """
-        self._failure.seen()
-        self._stop(stopSparkContext, stopGraceFully)
-
-    def _stop(self, stopSparkContext: bool, stopGraceFully: bool) -> None:
-        scheduler = self._scheduler
-        is_listener = self._bus.is_own_thread() and self._state is StreamingContextState.ACTIVE
-        if is_listener and scheduler is None:
-            self._stop_spark = stopSparkContext
-            self._stop_after_step = True
-            return
-        if scheduler is None or self._state is StreamingContextState.STOPPED:
-            if self._state is not StreamingContextState.ACTIVE:
-                logger.warning("StreamingContext is not running, there is nothing to stop")
-            self._finish()
-        elif is_listener or scheduler.is_own_thread():
-            self._stop_spark = stopSparkContext
-            scheduler.request_stop(abandon=not stopGraceFully)
-            return
-        else:
-            scheduler.request_stop(abandon=not stopGraceFully)
-            if not scheduler.join(self._graceful_timeout_s()):
-                logger.warning("the running batch did not end in time and was cancelled")
-            self._finish()
-        if stopSparkContext:
-            self._sc.stop()
-
-    def awaitTermination(self, timeout: float | None = None) -> None:
-        """Wait until the streams are stopped.
-
-        Args:
-            timeout: seconds to wait at most. None: no limit.
-
-        Raises:
-            BatchFailedError: a batch failed, now or before; with several, the first.
-        """
-        self.awaitTerminationOrTimeout(timeout)
-
-    def awaitTerminationOrTimeout(self, timeout: float | None = None) -> bool:
-        """Wait until the streams are stopped, and say whether they are.
-
-        Args:
-            timeout: seconds to wait at most. None: no limit.
-
-        Raises:
-            BatchFailedError: a batch failed, now or before; with several, the first.
-        """
-        with self._ended:
-            self._was_awaited = True
-            self._ended.wait_for(
-                lambda: self._error is not None or self._state is StreamingContextState.STOPPED,
-                timeout,
-            )
-        if self._error is not None:
-            self._failure.seen()
-            raise self._error
-        return self._state is StreamingContextState.STOPPED
-
-    def getState(self) -> StreamingContextState:
-        """Return where the context is in its life."""
-        if self._state is StreamingContextState.STOPPED:
-            self._failure.seen()
-        return self._state
 
     # Below the surface -----------------------------------------------------------------------
 
@@ -397,8 +299,8 @@ class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
                 "the StreamingContext has already been stopped and cannot run again; create a "
                 "new one"
             )
-        with StreamingContext._active_lock:
-            active = StreamingContext._active
+        with LifeCycleMethods._active_lock:
+            active = LifeCycleMethods._active
             if active is not None:
                 raise StreamLifecycleError(
                     "only one StreamingContext may be active in a process; the active one was "
@@ -406,100 +308,25 @@ class StreamingContext(InputMethods, LifeCycleMethods, ListenerMethods):
                 )
             self._started_at = call_site()
             try:
-                engine = self._open()
+                engine = open_engine(self._graph, self._surroundings())
             except BaseException:
                 self._finish()
                 raise
-            StreamingContext._active = self
+            LifeCycleMethods._active = self
             self._engine = engine
             self._state = StreamingContextState.ACTIVE
             self._bus.post(StreamingStarted(self._clock.now_ms()))
             return engine
 
-    def _open(self) -> Engine:
-        zero_ms = self._clock.now_ms() // self._graph.batch_ms * self._graph.batch_ms
-        base = self._checkpoint_directory or self._sc.getCheckpointDir()
-        plan = self._graph.freeze(zero_ms, has_checkpoint_directory=base is not None)
-        readers: dict[InputDStream, SourceReader] = {}
-        # A run of its own: nothing of an earlier run on this directory is read or overwritten.
-        run_id = f"stream-{plan.zero_ms}-{token_hex(4)}"
-        url = None if base is None else f"{base.rstrip('/')}/{run_id}"
-        # Spark's own directory alone does not ask for more than the state that needs one.
-        has_state = bool(plan.checkpointed() or plan.stored())
-        is_asked = self._checkpoint_directory is not None or has_state
-        environment = SourceEnvironment(
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
             self._sc,
             self._clock,
             self._settings,
-            self._graph.batch_ms,
+            self._checkpoint_directory,
             self._report,
-            run_id=run_id,
-            open_files=partial(open_files, url) if url is not None and is_asked else None,
-            zero_ms=zero_ms,
-            tell=self._bus.post,
+            self._bus.post,
         )
-        try:
-            for stream in plan.inputs:
-                uid = f"{stream.operation.split(' ', 1)[0]}-{stream.stream_id}"
-                readers[stream] = stream.source.open(replace(environment, uid=uid))
-            rates = limit_rates(readers, self._settings, self._graph.batch_ms)
-            for reader in readers.values():
-                reader.start()
-        except BaseException:
-            close_all(readers.values())
-            raise
-
-        def tell(event: Event) -> None:
-            rates.observe(event)
-            self._bus.post(event)
-
-        states = open_states(plan, run_id, url, self._settings)
-        history = History(plan, self._sc, unpersist=self._settings.unpersist, states=states)
-        durability = self._durability(plan, run_id, url)
-        return Engine(plan, history, readers, durability, self._clock, tell, run_id)
-
-    def _durability(self, plan: Plan, run_id: str, url: str | None) -> StateDurability | None:
-        if url is None or not (plan.checkpointed() or plan.stored()):
-            return None
-        return StateDurability(open_files(url), run_id, plan, self._sc)
-
-    def _graceful_timeout_s(self) -> float:
-        timeout_ms = self._settings.graceful_stop_timeout_ms
-        return (10 * self._graph.batch_ms if timeout_ms is None else timeout_ms) / 1000
-
-    def _report(self, error: BaseException) -> None:
-        """Let ``awaitTermination`` raise *error*, unless an earlier one stands."""
-        with self._ended:
-            if self._error is None:
-                self._error = error
-            self._ended.notify_all()
-
-    def _finish(self) -> None:
-        """End the life of the context; called by whoever comes first, and harmless after."""
-        with StreamingContext._active_lock:
-            engine, self._engine = self._engine, None
-            if engine is not None:
-                close_all(engine.readers.values())
-                engine.history.clear()
-            if StreamingContext._active is self:
-                StreamingContext._active = None
-        self._bus.close(_LISTENERS_S)
-        self._signals.remove()
-        atexit.unregister(self._stop_at_exit)
-        with self._ended:
-            self._state = StreamingContextState.STOPPED
-            self._ended.notify_all()
-        if self._stop_spark:
-            self._sc.stop()
-
-    def _stop_on_signal(self) -> bool:
-        logger.info("asked to end by a signal, stopping the streams")
-        self._stop_at_exit()
-        return self._was_awaited
-
-    def _stop_at_exit(self) -> None:
-        graceful = self._settings.stop_gracefully_on_shutdown
-        self._stop(stopSparkContext=False, stopGraceFully=graceful)
 
     def _remembered(self, node: Node, begin_ms: int, end_ms: int) -> list[RDD[Any]]:
         """The RDDs of *node* from the batch at *begin_ms* to the one at *end_ms*, both included."""

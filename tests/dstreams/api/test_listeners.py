@@ -223,7 +223,7 @@ def test_a_listener_that_never_returns(
     ssc: StreamingContext, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A stop leaves it behind, and takes no batch for the one that hangs."""
-    monkeypatch.setattr("dstreams.api.streaming_context._LISTENERS_S", 2.5)
+    monkeypatch.setattr("dstreams.api.life_cycle.LISTENERS_S", 2.5)
     leave = threading.Event()
 
     class Hanging(StreamingListener):
