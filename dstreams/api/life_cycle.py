@@ -123,6 +123,7 @@ class LifeCycleMethods:
                 timeout,
             )
         if self._error is not None:
+            self._was_awaited = False  # the program goes on, and may do something else now
             self._failure.seen()
             raise self._error
         return self._state is StreamingContextState.STOPPED

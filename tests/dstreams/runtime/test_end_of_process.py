@@ -1,0 +1,174 @@
+"""How a process ends: asked by signals, alone or with its JVM, once or twice; or failed unseen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.support.programs import Program, running
+from tests.support.waiting import wait_for
+
+PROGRAM = """
+import logging, sys, threading, time
+from dstreams import Settings, StreamingContext, tuned_context
+
+logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+logging.getLogger("dstreams").setLevel(logging.INFO)
+how = sys.argv[1]
+spark = tuned_context("ends", "local[1]")
+ssc = StreamingContext(
+    spark, 1, settings=Settings(stop_gracefully_on_shutdown=True, graceful_stop_timeout_ms=60_000)
+)
+ssc._failure._attention_s = 1.0
+
+def say(text):
+    print(text, flush=True)
+
+def slowly(records):
+    time.sleep(1.5 if how == "slow" else 60)
+    return records
+
+def output(time, rdd, batchId):
+    say(f"batch {batchId}")
+    if how in ("slow", "stuck", "group"):
+        rdd.mapPartitions(slowly).count()
+        say(f"end of {batchId}")
+    elif how == "failing" and batchId == 0:
+        raise ValueError("only the first")
+    elif how in ("unseen", "leaving") and batchId == 1:
+        raise SystemExit("enough")
+
+ssc.queueStream([], default=[1]).foreachRDD(output)
+ssc.start()
+if how == "unseen":
+    threading.Event().wait(120)
+elif how == "leaving":
+    while ssc._scheduler._runner.is_alive():
+        threading.Event().wait(0.01)
+else:
+    try:
+        ssc.awaitTermination()
+    except Exception as error:
+        say(f"raised {type(error).__name__}")
+        if how != "failing":
+            raise
+        threading.Event().wait(120)
+say("finished")
+"""
+
+
+@dataclass
+class Story:
+    """What is done to a program.
+
+    Args:
+        how: what the program is to do.
+        until: what it prints before it is signalled.
+        signals: what it is sent, a second apart.
+        to_group: send to its JVM as well.
+    """
+
+    how: str
+    until: str
+    signals: tuple[int, ...] = ()
+    to_group: bool = False
+
+
+STORIES = {
+    "slow": Story("slow", "batch 0", (signal.SIGTERM,)),
+    "twice": Story("stuck", "batch 0", (signal.SIGTERM, signal.SIGTERM)),
+    "group": Story("group", "batch 0", (signal.SIGTERM,), to_group=True),
+    "failing": Story("failing", "raised BatchFailedError", (signal.SIGTERM,)),
+    "unseen": Story("unseen", "batch 1"),
+    "leaving": Story("leaving", "batch 1"),
+}
+
+
+@dataclass
+class Ended:
+    """How a program ended."""
+
+    status: int
+    seconds: float
+    lines: list[str] = field(default_factory=list)
+
+    def batches(self) -> list[str]:
+        return [line for line in self.lines if line.startswith(("batch", "end of"))]
+
+
+def run(story: Story, program: Program) -> Ended:
+    wait_for(lambda: story.until in program.lines, 90)
+    started = time.monotonic()
+    for count, number in enumerate(story.signals):
+        if count > 0:
+            wait_for(lambda: any("asked to end" in line for line in program.lines))
+        if story.to_group:
+            os.killpg(program.process.pid, number)
+        else:
+            program.process.send_signal(number)
+    status = program.wait()
+    return Ended(status, time.monotonic() - started, program.lines)
+
+
+@pytest.fixture(scope="module")
+def ended() -> Iterator[dict[str, Ended]]:
+    """All programs, started together."""
+    with ExitStack() as stack:
+        programs = {
+            name: stack.enter_context(running("-c", PROGRAM, story.how))
+            for name, story in STORIES.items()
+        }
+        yield {name: run(STORIES[name], program) for name, program in programs.items()}
+
+
+def test_the_running_batch_is_finished_and_no_other_begun(ended: dict[str, Ended]) -> None:
+    """SIGTERM during a long batch: it ends well, and so does what came due before."""
+    end = ended["slow"]
+    assert end.status == 0, end.lines
+    assert end.lines[-1] == "finished"
+    begun = [line for line in end.batches() if line.startswith("batch")]
+    assert end.batches() == [
+        line for number in range(len(begun)) for line in (f"batch {number}", f"end of {number}")
+    ]
+
+
+def test_a_second_signal_ends_sooner(ended: dict[str, Ended]) -> None:
+    """A batch of a minute is not waited for by who asks twice."""
+    end = ended["twice"]
+    assert end.status == -signal.SIGTERM, end.lines
+    assert end.seconds < 30
+    assert "end of 0" not in end.lines
+
+
+def test_a_signal_to_the_jvm_as_well_ends_cleanly(ended: dict[str, Ended]) -> None:
+    """Spark is gone and the batch with it: a word about it, no traceback, status 0."""
+    end = ended["group"]
+    assert end.status == 0, end.lines
+    assert end.lines[-1] == "finished"
+    assert "end of 0" not in end.lines
+    assert any("Spark ended before the batch at" in line for line in end.lines)
+    assert not any(line.startswith("CRITICAL") for line in end.lines)
+    assert end.seconds < 30
+
+
+def test_a_failed_batch_holds_up_no_stop(ended: dict[str, Ended]) -> None:
+    """awaitTermination has raised; the program goes on, is asked to end, and ends by the signal."""
+    end = ended["failing"]
+    assert end.status == -signal.SIGTERM, end.lines
+    assert end.seconds < 30
+
+
+@pytest.mark.parametrize(("name", "status"), [("unseen", -signal.SIGTERM), ("leaving", 1)])
+def test_a_stream_that_failed_unseen_ends_its_process(
+    ended: dict[str, Ended], name: str, status: int
+) -> None:
+    """Whether the program does something else for ever, or comes to its end."""
+    end = ended[name]
+    assert end.status == status, end.lines
+    assert any("the scheduler failed, the stream stops: enough" in line for line in end.lines)
