@@ -1,0 +1,160 @@
+"""Settings of structured queries, by the names that Spark gives them.
+
+What decides how state is laid out is pinned: written into the offset log with each batch, and taken
+from there at a restart, whatever the session says then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dstreams.durations import parse_duration_ms
+from dstreams.errors import InvalidStreamError
+
+_PREFIX = "spark.sql.streaming."
+
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+POLICY = f"{_PREFIX}multipleWatermarkPolicy"
+GROUP_STATE_FORMAT = f"{_PREFIX}flatMapGroupsWithState.stateFormatVersion"
+AGGREGATION_FORMAT = f"{_PREFIX}aggregation.stateFormatVersion"
+JOIN_FORMAT = f"{_PREFIX}join.stateFormatVersion"
+ALLOW_MULTIPLE = f"{_PREFIX}statefulOperator.allowMultiple"
+CHECK_CORRECTNESS = f"{_PREFIX}statefulOperator.checkCorrectness.enabled"
+UNSUPPORTED_CHECK = f"{_PREFIX}unsupportedOperationCheck"
+NO_DATA_BATCHES = f"{_PREFIX}noDataMicroBatches.enabled"
+RETAINED_BATCHES = f"{_PREFIX}minBatchesToRetain"
+POLLING_DELAY = f"{_PREFIX}pollingDelay"
+RECENT_UPDATES = f"{_PREFIX}numRecentProgressUpdates"
+IDLE_EVENT_INTERVAL = f"{_PREFIX}noDataProgressEventInterval"
+CHECKPOINT_LOCATION = f"{_PREFIX}checkpointLocation"
+SKIP_INITIAL_KEYS = f"{_PREFIX}flatMapGroupsWithState.skipEmittingInitialStateKeys"
+STATE_VALUES = "spark.dstreams.state.values"
+STATE_LOCAL_DIRECTORY = "spark.dstreams.state.localDirectory"
+
+PINNED = (
+    SHUFFLE_PARTITIONS,
+    POLICY,
+    GROUP_STATE_FORMAT,
+    AGGREGATION_FORMAT,
+    JOIN_FORMAT,
+    STATE_VALUES,
+)
+"""Settings that a checkpoint keeps."""
+
+_LEGACY = {POLICY: "min", GROUP_STATE_FORMAT: "1", AGGREGATION_FORMAT: "1", JOIN_FORMAT: "1"}
+
+_DEFAULTS = {
+    POLICY: "min",
+    GROUP_STATE_FORMAT: "2",
+    AGGREGATION_FORMAT: "2",
+    JOIN_FORMAT: "2",
+    ALLOW_MULTIPLE: "true",
+    CHECK_CORRECTNESS: "true",
+    UNSUPPORTED_CHECK: "true",
+    NO_DATA_BATCHES: "true",
+    RETAINED_BATCHES: "100",
+    POLLING_DELAY: "10ms",
+    RECENT_UPDATES: "100",
+    IDLE_EVENT_INTERVAL: "10s",
+    SKIP_INITIAL_KEYS: "false",
+    STATE_VALUES: "data",
+}
+
+
+@dataclass(frozen=True)
+class QueryConf:
+    """The settings of one query, frozen at its start.
+
+    Args:
+        values: by name; what is missing has Spark's default.
+    """
+
+    values: Mapping[str, str]
+
+    def text(self, key: str) -> str | None:
+        """Return a setting as it was written, its default, or None."""
+        return self.values.get(key, _DEFAULTS.get(key))
+
+    def flag(self, key: str) -> bool:
+        """Return a setting that is true or false.
+
+        Raises:
+            InvalidStreamError: it is neither.
+        """
+        text = str(self.text(key)).strip().lower()
+        if text not in ("true", "false"):
+            raise InvalidStreamError(f"{key} is {text!r}; use true or false")
+        return text == "true"
+
+    def count(self, key: str) -> int:
+        """Return a setting that is a whole number of at least 1.
+
+        Raises:
+            InvalidStreamError: it is none.
+        """
+        text = str(self.text(key)).strip()
+        if not text.isdecimal() or int(text) < 1:
+            raise InvalidStreamError(f"{key} is {text!r}; use a whole number of at least 1")
+        return int(text)
+
+    def duration_ms(self, key: str) -> int:
+        """Return a setting that is a duration, in milliseconds."""
+        return parse_duration_ms(str(self.text(key)), key)
+
+    def state_format(self, key: str) -> int:
+        """Return a format version of state.
+
+        Raises:
+            InvalidStreamError: it is not 1 or 2.
+        """
+        version = self.count(key)
+        if version not in (1, 2):
+            raise InvalidStreamError(f"{key} is {version}; use 1 or 2")
+        return version
+
+    def policy(self) -> str:
+        """Return how several watermarks become one.
+
+        Raises:
+            InvalidStreamError: the policy is not one of the two.
+        """
+        text = str(self.text(POLICY))
+        if text.lower() not in ("min", "max"):
+            raise InvalidStreamError(f"{POLICY} is {text!r}; valid values are 'min' and 'max'")
+        return text.lower()
+
+    def validate(self) -> None:
+        """Refuse at the start of a query what a batch would refuse later.
+
+        Raises:
+            InvalidStreamError: a setting cannot be read.
+        """
+        self.policy()
+        for key in (GROUP_STATE_FORMAT, AGGREGATION_FORMAT, JOIN_FORMAT):
+            self.state_format(key)
+        for key in (SHUFFLE_PARTITIONS, RETAINED_BATCHES, RECENT_UPDATES):
+            self.count(key)
+        for key in (ALLOW_MULTIPLE, CHECK_CORRECTNESS, UNSUPPORTED_CHECK, NO_DATA_BATCHES):
+            self.flag(key)
+        for key in (POLLING_DELAY, IDLE_EVENT_INTERVAL):
+            self.duration_ms(key)
+        if self.text(STATE_VALUES) not in ("data", "pickle"):
+            raise InvalidStreamError(
+                f"{STATE_VALUES} is {self.text(STATE_VALUES)!r}; use one of data, pickle"
+            )
+
+    def pinned(self) -> dict[str, str]:
+        """Return what the offset log keeps."""
+        return {key: str(self.text(key)) for key in PINNED}
+
+    def restored(self, pinned: Mapping[str, str]) -> QueryConf:
+        """Return these settings as a checkpoint wants them.
+
+        Args:
+            pinned: what its offset log kept. A format or policy that is missing there is the one
+                that there was before it could be set.
+        """
+        kept = {key: pinned[key] for key in PINNED if key in pinned}
+        legacy = {key: value for key, value in _LEGACY.items() if key not in pinned}
+        return QueryConf({**self.values, **legacy, **kept})

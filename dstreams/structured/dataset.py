@@ -1,0 +1,256 @@
+"""StreamingDataset: records of Python that come in batches, and what can be done with them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dstreams.callables import require_arity, require_picklable
+from dstreams.durations import parse_interval_ms
+from dstreams.errors import InvalidStreamError
+from dstreams.state.group_state import OutputMode
+from dstreams.structured.grouped import GroupedDataset
+from dstreams.structured.joins import join_plan
+from dstreams.structured.logical import (
+    Deduplicate,
+    ElementKind,
+    Elements,
+    EventTimeWatermark,
+    GroupKey,
+    Limit,
+    LogicalPlan,
+    Sort,
+    Union,
+)
+from dstreams.structured.planning import plan_query
+from dstreams.structured.selectors import Spec, key_selector, selector
+from dstreams.structured.windows import SessionWindow, TimeWindow
+from dstreams.structured.writer import DataStreamWriter, WriterEnvironment, WriterSettings
+
+
+@dataclass(frozen=True)
+class StreamingDataset:
+    """A query that is being written; each method returns another one.
+
+    Records are any Python objects. After :meth:`withWatermark` each record has an event time, which
+    stays with what maps and filters make of it.
+
+    Args:
+        plan: what was written so far.
+        environment: of the session.
+    """
+
+    plan: LogicalPlan
+    environment: WriterEnvironment
+
+    isStreaming = True
+
+    @property
+    def writeStream(self) -> DataStreamWriter:
+        """Says where the records go."""
+        return DataStreamWriter(self.plan, self.environment, WriterSettings())
+
+    def map(self, f: Callable[[Any], Any]) -> StreamingDataset:
+        """Return ``f(record)`` of each record.
+
+        Raises:
+            InvalidStreamError: *f* is no function of one argument, or cannot be sent to workers.
+        """
+        return self._elements(f, "map")
+
+    def flatMap(self, f: Callable[[Any], Iterable[Any]]) -> StreamingDataset:
+        """Return each of the rows in ``f(record)`` of each record. Raises as :meth:`map`."""
+        return self._elements(f, "flatMap")
+
+    def filter(self, f: Callable[[Any], Any]) -> StreamingDataset:
+        """Return the records for which ``f(record)`` is true. Raises as :meth:`map`."""
+        return self._elements(f, "filter")
+
+    def union(self, other: StreamingDataset) -> StreamingDataset:
+        """Return the records of both.
+
+        Raises:
+            InvalidStreamError: *other* is no such dataset.
+        """
+        self._require_dataset(other, "union")
+        return self._with(Union(self.plan, other.plan))
+
+    def withWatermark(
+        self, eventTime: Spec, delayThreshold: str, idleTimeout: str | None = None
+    ) -> StreamingDataset:
+        """Say when records happened, and how late they may come.
+
+        The watermark is the latest event time of all batches before, less *delayThreshold*.
+        Operators with state drop records up to it, and give up state that it has passed.
+
+        Semantics: pyspark.sql.DataFrame.withWatermark; *idleTimeout* is ours.
+
+        Args:
+            eventTime: name of a field, or a function of a record, that is a datetime (without zone:
+                local time), milliseconds since the epoch, or None for a record without.
+            delayThreshold: interval, such as ``"10 seconds"``.
+            idleTimeout: interval without records after which this watermark holds those of other
+                streams back no more. None: it holds them back.
+
+        Raises:
+            InvalidStreamError: the field is unknown, or an interval is none or negative.
+        """
+        where = f"withWatermark({eventTime!r})" if isinstance(eventTime, str) else "withWatermark"
+        func = selector(eventTime, where, self.plan.fields)
+        delay_ms = parse_interval_ms(delayThreshold)
+        if delay_ms < 0:
+            raise InvalidStreamError(
+                f"delayThreshold {delayThreshold!r} of withWatermark should not be negative"
+            )
+        idle_ms = None if idleTimeout is None else parse_interval_ms(idleTimeout)
+        if idle_ms is not None and idle_ms <= 0:
+            raise InvalidStreamError(
+                f"idleTimeout of withWatermark must be positive, got {idleTimeout!r}"
+            )
+        return self._with(EventTimeWatermark(self.plan, eventTime, func, delay_ms, idle_ms))
+
+    def groupByKey(self, *keys: GroupKey) -> GroupedDataset:
+        """Group records, for operations over all records of a key.
+
+        Args:
+            keys: functions of a record, names of fields, and at most one
+                :func:`~dstreams.structured.window` or
+                :func:`~dstreams.structured.session_window`. Several make a tuple; none puts all
+                records into one group, whose key is ``()``.
+
+        Raises:
+            InvalidStreamError: a key is none of these, or there are two windows.
+        """
+        windows = [key for key in keys if isinstance(key, (TimeWindow, SessionWindow))]
+        if len(windows) > 1:
+            raise InvalidStreamError(f"groupByKey takes one window, got {len(windows)}: {windows}")
+        for key in keys:
+            spec = key.spec if isinstance(key, (TimeWindow, SessionWindow)) else key
+            if spec != self.plan.event_time:  # the event time travels beside the record
+                selector(spec, "groupByKey", self.plan.fields)
+        return GroupedDataset(self.plan, keys, self._with)
+
+    def dropDuplicates(
+        self, subset: Spec | Sequence[Spec] | None = None, *, name: str | None = None
+    ) -> StreamingDataset:
+        """Return the first record of each key.
+
+        Keys are kept for ever, unless one of them is the event time: then a watermark ends them.
+
+        Args:
+            subset: field, function, or several, that make records equal; None for all of a record.
+            name: identity of the state, for restarts with a changed query.
+
+        Raises:
+            InvalidStreamError: a part is neither, or no field of the records.
+        """
+        return self._deduplicated(subset, name, within_watermark=False)
+
+    def dropDuplicatesWithinWatermark(
+        self, subset: Spec | Sequence[Spec] | None = None, *, name: str | None = None
+    ) -> StreamingDataset:
+        """Return the first record of each key, and those that come later than the watermark allows.
+
+        Keys are forgotten when the watermark has passed their first record by its delay. Arguments
+        and errors as of :meth:`dropDuplicates`.
+        """
+        return self._deduplicated(subset, name, within_watermark=True)
+
+    def join(
+        self,
+        other: StreamingDataset,
+        on: Spec | Sequence[Spec],
+        how: str = "inner",
+        *,
+        otherOn: Spec | Sequence[Spec] | None = None,
+        within: tuple[str, str] | None = None,
+        name: str | None = None,
+    ) -> StreamingDataset:
+        """Return ``(key, (record, record of other))`` for each two records of one key.
+
+        Args:
+            other: the other stream.
+            on: field, function, or several: the key of a record.
+            how: ``inner``, ``left_outer``, ``right_outer`` or ``full_outer``; None stands for a
+                record without a match.
+            otherOn: the same of the other stream, None for *on*.
+            within: two intervals; the event time of *other*'s record is at least the first, at most
+                the second after that of this one, such as ``("0 seconds", "1 hour")``. With
+                watermarks on both sides that bounds the state.
+            name: identity of the state, for restarts with a changed query.
+
+        Raises:
+            InvalidStreamError: an argument is none of these.
+        """
+        self._require_dataset(other, "join")
+        keys = on if otherOn is None else otherOn
+        return self._with(join_plan(self.plan, other.plan, on, keys, how, within, name))
+
+    def orderBy(self, key: Spec, *, ascending: bool = True) -> StreamingDataset:
+        """Return a complete result in order.
+
+        Args:
+            key: field or function of a row.
+            ascending: smallest first.
+
+        Raises:
+            InvalidStreamError: *key* is neither.
+        """
+        return self._with(Sort(self.plan, selector(key, "orderBy", self.plan.fields), ascending))
+
+    def limit(self, num: int) -> StreamingDataset:
+        """Return the first rows of a complete result.
+
+        Raises:
+            InvalidStreamError: *num* is no whole number of at least 0.
+        """
+        if isinstance(num, bool) or not isinstance(num, int) or num < 0:
+            raise InvalidStreamError(f"limit must be a whole number of at least 0, got {num!r}")
+        return self._with(Limit(self.plan, num))
+
+    def explain(self, extended: bool = False, *, outputMode: str = "append") -> None:
+        """Print the physical plan, in which facts of a batch are unknown.
+
+        Args:
+            extended: print the logical plan too.
+            outputMode: the mode that the query will have.
+        """
+        sys.stdout.write(self.explanation(extended=extended, outputMode=outputMode))
+
+    def explanation(self, *, extended: bool = False, outputMode: str = "append") -> str:
+        """Return what :meth:`explain` prints."""
+        planned = plan_query(self.plan, OutputMode(outputMode), self.environment.conf())
+        before = f"== Logical Plan ==\n{self.plan.tree()}\n\n" if extended else ""
+        return f"{before}== Physical Plan ==\n{planned.root.tree()}\n"
+
+    def _elements(self, f: Callable[[Any], Any], kind: ElementKind) -> StreamingDataset:
+        require_arity(f, (1,), kind, "f(record)")
+        require_picklable(f, kind)
+        return self._with(Elements(self.plan, f, kind))
+
+    def _deduplicated(
+        self, subset: Spec | Sequence[Spec] | None, name: str | None, *, within_watermark: bool
+    ) -> StreamingDataset:
+        specs = as_specs(subset)
+        where = "dropDuplicatesWithinWatermark" if within_watermark else "dropDuplicates"
+        others = [spec for spec in specs if spec != self.plan.event_time]
+        key = key_selector(others, where, self.plan.fields) if others or specs else None
+        return self._with(Deduplicate(self.plan, name, specs, key, within_watermark))
+
+    def _with(self, plan: LogicalPlan) -> StreamingDataset:
+        return StreamingDataset(plan, self.environment)
+
+    def _require_dataset(self, other: object, operation: str) -> None:
+        if not isinstance(other, StreamingDataset):
+            raise InvalidStreamError(
+                f"{operation} takes another StreamingDataset, got {type(other).__name__}"
+            )
+
+
+def as_specs(subset: Spec | Sequence[Spec] | None) -> tuple[Spec, ...]:
+    """Return one part of a record, or several, as a tuple."""
+    if subset is None:
+        return ()
+    return (subset,) if isinstance(subset, str) or callable(subset) else tuple(subset)

@@ -1,0 +1,382 @@
+"""Micro-batch execution: a query as a sequence of batches, each exactly once.
+
+Offsets are written before a batch runs, its commit after its output was taken, so a batch that was
+interrupted runs again with the same input, time and watermarks, on the same state. Everything here
+runs on the thread of who calls it: a query's own, or that of a test.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from pyspark import RDD, SparkContext
+
+from dstreams.clock import Clock
+from dstreams.errors import RestartError
+from dstreams.rdd.stored_version import StoredVersion
+from dstreams.settings import Settings
+from dstreams.state.group_state import OutputMode
+from dstreams.structured import logical
+from dstreams.structured.conf import ALLOW_MULTIPLE, NO_DATA_BATCHES, RETAINED_BATCHES, QueryConf
+from dstreams.structured.incremental import BatchFacts, IncrementalExecution
+from dstreams.structured.logs import OffsetRecord, QueryCommit
+from dstreams.structured.operators.event_time_stats import EventTimeStats
+from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.planning import PlannedQuery, plan_query, watermark_name
+from dstreams.structured.progress import (
+    ProgressFacts,
+    SourceProgress,
+    StreamingQueryProgress,
+    idle_operators,
+    make_progress,
+    operator_progress,
+)
+from dstreams.structured.query_checkpoint import QueryCheckpoint, Recovered
+from dstreams.structured.restart_checks import describe_operators, require_same_query
+from dstreams.structured.sinks.base import Sink
+from dstreams.structured.sources.base import MicroBatchReader, ReaderEnvironment
+from dstreams.structured.stored_states import QueryStates, open_store
+from dstreams.structured.watermarks import WatermarkRule, Watermarks
+
+logger = logging.getLogger(__name__)
+
+_SNAPSHOT_EVERY = 10
+
+
+@dataclass(frozen=True)
+class QueryDefinition:
+    """What a query is.
+
+    Args:
+        plan: what the user wrote.
+        mode: its output mode.
+        sink: where rows go.
+        name: what the user calls it, or None.
+        conf: its settings.
+    """
+
+    plan: logical.LogicalPlan
+    mode: OutputMode
+    sink: Sink
+    name: str | None
+    conf: QueryConf
+
+
+class MicroBatchExecution:
+    """Runs the batches of a query.
+
+    Semantics: MicroBatchExecution (Spark 4.3). Batches that were begun before a restart run again
+    one after the other, also where several commits were lost; batches for timers and watermarks
+    also come right after a restart; a timer of processing time asks for a batch when it is due, and
+    not at every trigger.
+
+    Args:
+        definition: the query.
+        checkpoint: of the query.
+        run_id: identity of this run.
+        spark: where tasks run.
+        clock: says what time a batch has.
+        settings: of sources.
+
+    Raises:
+        RestartError: the checkpoint is of a query that this one cannot go on from.
+    """
+
+    def __init__(
+        self,
+        definition: QueryDefinition,
+        checkpoint: QueryCheckpoint,
+        run_id: str,
+        spark: SparkContext,
+        clock: Clock,
+        settings: Settings,
+    ) -> None:
+        self.definition = definition
+        self.checkpoint = checkpoint
+        self.run_id = run_id
+        self._spark = spark
+        self._clock = clock
+        recovered = checkpoint.recovered()
+        newest = recovered.newest
+        conf = definition.conf if newest is None else definition.conf.restored(newest.conf)
+        self.conf = conf
+        self.planned: PlannedQuery = plan_query(definition.plan, definition.mode, conf)
+        self._rule = _rule_of(self.planned, conf)
+        self._operators = describe_operators(self.planned)
+        if newest is not None:
+            require_same_query(newest, self._operators, len(self.planned.sources))
+        checkpoint.claim()
+        self.states = QueryStates(
+            spark,
+            open_store(checkpoint.files, conf, checkpoint.epoch),
+            checkpoint.query_id,
+            self.planned.names,
+            conf,
+        )
+        self._last: IncrementalExecution | None = None
+        self._operator_progress: list[dict[str, Any]] = []
+        self._restore(recovered)
+        self._readers = self._open_readers(settings)
+
+    def _restore(self, recovered: Recovered) -> None:
+        count = len(self.planned.watermarks)
+        self._unfinished = list(recovered.unfinished)
+        self._done: tuple[Any, ...] = (None,) * len(self.planned.sources)
+        self._latest = self._done
+        self._watermarks = Watermarks.start(count)
+        self._next_timeout_ms = -1
+        self.batch_id = 0
+        committed, commit = recovered.committed, recovered.commit
+        if committed is not None and commit is not None:
+            self.batch_id = committed.batch_id + 1
+            self._done = self._latest = committed.ends
+            self._watermarks = Watermarks.from_json(commit.watermarks, count)
+            self._next_timeout_ms = commit.next_timeout_ms
+            self._last = self._incremental(committed)
+            self.states.restore(commit.stores)
+
+    def _open_readers(self, settings: Settings) -> list[MicroBatchReader]:
+        files = self.checkpoint.files
+        return [
+            source.open(
+                ReaderEnvironment(self._spark, self._clock, settings, files, f"sources/{number}/")
+            )
+            for number, source in enumerate(self.planned.sources)
+        ]
+
+    @property
+    def last_plan(self) -> str:
+        """The physical plan of the newest batch; before the first one its facts are unknown."""
+        plan = self.planned.root if self._last is None else self._last.plan
+        return plan.tree()
+
+    @property
+    def due_ms(self) -> int:
+        """When a timer asks for a batch, milliseconds since the epoch; -1 for never."""
+        return self._next_timeout_ms
+
+    @property
+    def has_new_data(self) -> bool:
+        """Whether a source has what no batch has read, as far as was seen at the last trigger."""
+        return bool(self._unfinished) or self._latest != self._done
+
+    def pin(self) -> None:
+        """Let batches read what there is now, and no more."""
+        now_ms = self._clock.now_ms()
+        for reader in self._readers:
+            reader.pin(now_ms)
+
+    def run_trigger(self, *, allows_no_data: bool = True) -> StreamingQueryProgress | None:
+        """Run the next batch, if there is reason for one, and return what it did.
+
+        Args:
+            allows_no_data: run one for timers and watermarks alone.
+        """
+        timer = Timer()
+        record = self._unfinished[0] if self._unfinished else None
+        if record is None:
+            record = self._construct(timer, allows_no_data=allows_no_data)
+        if record is None:
+            return None
+        progress = self._run(record, timer)
+        self._unfinished = self._unfinished[1:]
+        return progress
+
+    def idle_progress(self) -> StreamingQueryProgress:
+        """Return what is to say of a trigger without a batch."""
+        done = self._done
+        self._operator_progress = idle_operators(self._operator_progress)
+        facts = BatchFacts(self.batch_id, self._clock.now_ms(), self._watermarks.query_ms, 0)
+        return self._progress(facts, Timer(), done, done, None, None)
+
+    def close(self) -> None:
+        """Stop the sources, and give up what is held; whatever came before."""
+        for reader in self._readers:
+            try:
+                reader.stop()
+            except Exception:
+                logger.warning("a source could not be stopped", exc_info=True)
+        self.states.close()
+
+    def _construct(self, timer: Timer, *, allows_no_data: bool) -> OffsetRecord | None:
+        """Decide what the next batch is, and write that down."""
+        now_ms = self._clock.now_ms()
+        with timer.part("latestOffset"):
+            self._latest = tuple(
+                reader.latest(start, now_ms)
+                for reader, start in zip(self._readers, self._done, strict=True)
+            )
+        if self._latest == self._done and not (allows_no_data and self._wants_no_data(now_ms)):
+            return None
+        watermark_ms = self._watermarks.query_ms
+        record = OffsetRecord(
+            self.batch_id,
+            now_ms,
+            watermark_ms,
+            self._late_watermark_ms(watermark_ms),
+            self._latest,
+            self.conf.pinned(),
+            self._operators,
+        )
+        with timer.part("walCommit"):
+            self.checkpoint.begin(record)
+            for reader, end in zip(self._readers, self._done, strict=True):
+                reader.commit(end)
+        return record
+
+    def _late_watermark_ms(self, watermark_ms: int) -> int:
+        if not self.conf.flag(ALLOW_MULTIPLE):
+            return watermark_ms
+        return 0 if self._last is None else self._last.facts.watermark_ms
+
+    def _wants_no_data(self, now_ms: int) -> bool:
+        if self._last is None or not self.conf.flag(NO_DATA_BATCHES):
+            return False
+        if 0 <= self._next_timeout_ms < now_ms:
+            return True
+        return self._last.should_run_another_batch(self._watermarks.query_ms)
+
+    def _run(self, record: OffsetRecord, timer: Timer) -> StreamingQueryProgress:
+        started = self._done
+        with timer.part("getBatch"):
+            rdds = [
+                reader.rdd(start, end)
+                for reader, start, end in zip(self._readers, started, record.ends, strict=True)
+            ]
+        with timer.part("queryPlanning"):
+            execution = self._incremental(record, rdds)
+            context = self.states.context()
+            rows = execution.plan.execute(context)
+        self._last = execution
+        with timer.part("addBatch"):
+            versions = context.force()
+            output_rows = self.definition.sink.add_batch(
+                record.batch_id, rows, self.definition.mode
+            )
+        observed = context.event_times()
+        with timer.part("commitOffsets"):
+            self._commit(record, context, versions, observed)
+        self._operator_progress = [
+            operator_progress(operator, versions[number].metrics)
+            for number, operator in enumerate(execution.stateful())
+        ]
+        stats = _merged(observed.values())
+        return self._progress(execution.facts, timer, started, record.ends, stats, output_rows)
+
+    def _commit(
+        self,
+        record: OffsetRecord,
+        context: ExecutionContext,
+        versions: dict[int, StoredVersion],
+        observed: dict[str, EventTimeStats | None],
+    ) -> None:
+        latest_ms = {}
+        for number, step in enumerate(self.planned.watermarks):
+            stats = observed.get(watermark_name(number, step))
+            if stats is not None:
+                latest_ms[number] = stats.max_ms
+        self._watermarks = self._watermarks.advance(self._rule, latest_ms, record.timestamp_ms)
+        timers = [version.metrics.nextTimeoutMs for version in versions.values() if version.metrics]
+        self._next_timeout_ms = min((time for time in timers if time >= 0), default=-1)
+        stores = self.states.advance(context, versions)
+        commit = QueryCommit(
+            record.batch_id, stores, self._watermarks.to_json(), self._next_timeout_ms
+        )
+        self.checkpoint.commit(commit)
+        self.batch_id = record.batch_id + 1
+        self._done = record.ends
+        self._clean_up(record.batch_id)
+
+    def _clean_up(self, batch_id: int) -> None:
+        try:
+            if batch_id % _SNAPSHOT_EVERY == _SNAPSHOT_EVERY - 1:
+                self.states.take_snapshots()
+            self.checkpoint.clean(batch_id, self.conf.count(RETAINED_BATCHES))
+        except RestartError:
+            raise
+        except Exception:
+            logger.warning("cleaning up after batch %d failed", batch_id, exc_info=True)
+
+    def _incremental(
+        self, record: OffsetRecord, rdds: list[RDD[Any]] | None = None
+    ) -> IncrementalExecution:
+        facts = BatchFacts(
+            record.batch_id, record.timestamp_ms, record.watermark_ms, record.late_watermark_ms
+        )
+        infos = self.states.infos(self.checkpoint.location, self.run_id)
+        return IncrementalExecution(self.planned, facts, infos, rdds)
+
+    def _progress(
+        self,
+        facts: BatchFacts,
+        timer: Timer,
+        starts: tuple[Any, ...],
+        ends: tuple[Any, ...],
+        stats: EventTimeStats | None,
+        output_rows: int | None,
+    ) -> StreamingQueryProgress:
+        sources = [
+            SourceProgress(source.name, start, end, latest, reader.rows(start, end))
+            for source, reader, start, end, latest in zip(
+                self.planned.sources, self._readers, starts, ends, self._latest, strict=True
+            )
+        ]
+        return make_progress(
+            ProgressFacts(
+                self.checkpoint.query_id,
+                self.run_id,
+                self.definition.name,
+                facts.batch_id,
+                facts.timestamp_ms,
+                timer.durations_ms(),
+                sources,
+                self.definition.sink.name,
+                output_rows,
+                stats,
+                facts.watermark_ms if self.planned.watermarks else None,
+                self._operator_progress,
+            )
+        )
+
+
+class Timer:
+    """How long the parts of a trigger take."""
+
+    def __init__(self) -> None:
+        self._started = perf_counter()
+        self._parts: dict[str, float] = {}
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Measure what runs inside."""
+        started = perf_counter()
+        try:
+            yield
+        finally:
+            self._parts[name] = self._parts.get(name, 0.0) + perf_counter() - started
+
+    def durations_ms(self) -> dict[str, int]:
+        """Return the parts, and the whole so far, in milliseconds."""
+        parts = {name: round(seconds * 1000) for name, seconds in self._parts.items()}
+        return {**parts, "triggerExecution": round((perf_counter() - self._started) * 1000)}
+
+
+def _rule_of(planned: PlannedQuery, conf: QueryConf) -> WatermarkRule:
+    return WatermarkRule(
+        tuple(step.delay_ms for step in planned.watermarks),
+        conf.policy(),
+        tuple(step.idle_ms for step in planned.watermarks),
+    )
+
+
+def _merged(found: Iterable[EventTimeStats | None]) -> EventTimeStats | None:
+    total: EventTimeStats | None = None
+    for stats in found:
+        if stats is not None:
+            total = stats.merge(total)
+    return total

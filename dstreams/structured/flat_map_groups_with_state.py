@@ -1,0 +1,179 @@
+"""FlatMapGroupsWithStateExec as a step of a physical plan.
+
+What a task does with the store of its partition is in :mod:`dstreams.state.store_functions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+from pyspark import RDD
+
+from checkpoint.state_store import StateWriter
+from dstreams.errors import InvalidStreamError
+from dstreams.rdd.blocks import Side
+from dstreams.rdd.shuffle import shuffle_pairs
+from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.state import store_functions
+from dstreams.state.group_state import GroupStateTimeout, OutputMode
+from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.physical_operator import StatefulOperator, UnaryExec
+from dstreams.structured.selectors import show
+
+_event_time = itemgetter(0)
+_record = itemgetter(1)
+_FOR_EVER_MS = 1 << 62
+
+
+@dataclass(frozen=True)
+class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
+    """Calls a function for each key with records, then for each key whose timer is due.
+
+    Semantics: FlatMapGroupsWithStateExec (Spark 4.3).
+
+    Args:
+        child: pairs ``(key, row)``, placed as the state is.
+        func: ``f(key, iterator of records, state) -> rows``.
+        keyName: what the key is, for ``explain``.
+        outputMode: what the rows mean.
+        timeoutConf: which clock ends a key.
+        rowsAreEvents: whether a row is a pair (event time, record).
+        where: operation and function, for error messages.
+        isMap: the function returns one row instead of rows.
+        batchTimestampMs: the time of the batch, None before the first one.
+        initialState: pairs of key and state, of the first batch only.
+        stateFormatVersion: 1 or 2.
+        keepTimer: let a timer stay that a call did not set again.
+        skipEmittingInitialStateKeys: do not call the function for keys with an initial state only.
+    """
+
+    func: Callable[..., Any]
+    keyName: str
+    outputMode: OutputMode
+    timeoutConf: GroupStateTimeout
+    rowsAreEvents: bool
+    where: str
+    isMap: bool = False
+    batchTimestampMs: int | None = None
+    initialState: RDD[Any] | tuple[Any, ...] | None = None
+    stateFormatVersion: int = 2
+    keepTimer: bool = False
+    skipEmittingInitialStateKeys: bool = False
+
+    @property
+    def shortName(self) -> str:
+        return "flatMapGroupsWithState"
+
+    @property
+    def hasEventTime(self) -> bool:
+        return False
+
+    @property
+    def arguments(self) -> list[str]:
+        time = self.batchTimestampMs
+        state, *marks = self.watermarkArguments
+        return [
+            show(self.func),
+            self.keyName,
+            state,
+            self.outputMode.name,
+            self.timeoutConf.value,
+            "<unknown>" if time is None else str(time),
+            *marks,
+        ]
+
+    def shouldRunAnotherBatch(self, newInputWatermark: int | None) -> bool:
+        """Whether timers of event time may be due; those of processing time say when they are."""
+        if self.timeoutConf is not GroupStateTimeout.EventTimeTimeout:
+            return False
+        return super().shouldRunAnotherBatch(newInputWatermark)
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        info = self.getStateInfo()
+        inputs: list[RDD[bytes]] = []
+        if self.initialState is not None and info.storeVersion == 0:
+            name = f"initial state of {self.where}"
+            initial = self.initialState
+            if not isinstance(initial, RDD):
+                initial = context.spark.parallelize(initial, 1)
+            inputs.append(shuffle_pairs(initial, info.partitioner, Side.STATE, name))
+        rows = self.child.execute(context)
+        inputs.append(shuffle_pairs(rows, info.partitioner, Side.BATCH, self.where))
+        return context.advance(info, inputs, self.store_function())
+
+    def store_function(self) -> WithNextTimeout:
+        """Return what a task does.
+
+        Raises:
+            InvalidStreamError: facts of the batch are missing.
+        """
+        if self.batchTimestampMs is None:
+            raise InvalidStreamError(f"{self.where}: fill in batchTimestampMs before execution")
+        is_event_time = self.timeoutConf is GroupStateTimeout.EventTimeTimeout
+        watermark_ms = self.eventTimeWatermarkForEviction if self.rowsAreEvents else None
+        if is_event_time and watermark_ms is None:
+            raise InvalidStreamError(
+                f"{self.where}: event-time timeout needs rows with event times and both watermarks"
+            )
+        late_ms = self.eventTimeWatermarkForLateEvents if is_event_time else None
+        return WithNextTimeout(
+            store_functions.FlatMapGroupsWithStateExec(
+                GroupCall(self.func, self.isMap, self.rowsAreEvents),
+                self.timeoutConf,
+                self.batchTimestampMs,
+                watermark_ms,
+                late_ms,
+                _event_time if self.rowsAreEvents and is_event_time else None,
+                self.where,
+                self.stateFormatVersion,
+                self.keepTimer,
+                self.skipEmittingInitialStateKeys,
+            ),
+            self.timeoutConf is GroupStateTimeout.ProcessingTimeTimeout,
+        )
+
+
+@dataclass(frozen=True)
+class GroupCall:
+    """Calls the user's function with records, whatever rows are.
+
+    Args:
+        func: the user's function.
+        is_map: it returns one row.
+        are_events: whether a row is a pair (event time, record).
+    """
+
+    func: Callable[..., Any]
+    is_map: bool
+    are_events: bool
+
+    def __call__(self, key: Any, rows: Iterator[Any], state: Any) -> Iterable[Any]:
+        returned = self.func(key, map(_record, rows) if self.are_events else rows, state)
+        return [returned] if self.is_map else returned
+
+
+@dataclass(frozen=True)
+class WithNextTimeout:
+    """What a task does, and a look for the earliest timer that is then left.
+
+    Args:
+        function: what a task does.
+        looks: whether to look.
+    """
+
+    function: store_functions.FlatMapGroupsWithStateExec
+    looks: bool
+
+    def __call__(
+        self,
+        store: StateWriter,
+        initial: Iterator[tuple[Any, Any]],
+        records: Iterator[tuple[Any, Any]],
+        metrics: StateMetrics,
+    ) -> Iterator[Any]:
+        yield from self.function(store, initial, records, metrics)
+        if self.looks:
+            metrics.nextTimeoutMs = next((due[2] for due in store.due(_FOR_EVER_MS)), -1)

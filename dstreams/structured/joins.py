@@ -1,0 +1,81 @@
+"""The arguments of a join, looked at where they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from dstreams.durations import parse_interval_ms
+from dstreams.errors import InvalidStreamError
+from dstreams.structured.logical import Join, JoinType, LogicalPlan
+from dstreams.structured.selectors import key_selector
+
+_SYNONYMS = {
+    "left": "left_outer",
+    "leftouter": "left_outer",
+    "right": "right_outer",
+    "rightouter": "right_outer",
+    "full": "full_outer",
+    "outer": "full_outer",
+    "fullouter": "full_outer",
+    "semi": "left_semi",
+    "leftsemi": "left_semi",
+}
+
+
+def join_plan(
+    left: LogicalPlan,
+    right: LogicalPlan,
+    left_on: Any,
+    right_on: Any,
+    how: str,
+    within: tuple[str, str] | None,
+    name: str | None,
+) -> Join:
+    """Return the step of a join.
+
+    Raises:
+        InvalidStreamError: a key, the kind of join or the range is none.
+    """
+    return Join(
+        left,
+        right,
+        key_selector(_several(left_on), "join", left.fields),
+        key_selector(_several(right_on), "join", right.fields),
+        join_type(how),
+        _range_ms(within),
+        name,
+    )
+
+
+def join_type(how: str) -> JoinType:
+    """Return the kind of join of that name, as pyspark spells it.
+
+    Raises:
+        InvalidStreamError: there is none.
+    """
+    name = str(how).lower()
+    name = _SYNONYMS.get(name, name)
+    for known in get_args(JoinType):
+        if name == known:
+            return known  # type: ignore[no-any-return]
+    raise InvalidStreamError(f"how of join is {how!r}; use one of {', '.join(get_args(JoinType))}")
+
+
+def _several(on: Any) -> Sequence[Any]:
+    return on if isinstance(on, (list, tuple)) else [on]
+
+
+def _range_ms(within: tuple[str, str] | None) -> tuple[int, int] | None:
+    if within is None:
+        return None
+    if not isinstance(within, (list, tuple)) or len(within) != 2:
+        raise InvalidStreamError(
+            f"within of join must be two intervals, such as ('0 seconds', '1 hour'), got {within!r}"
+        )
+    least_ms, most_ms = map(parse_interval_ms, within)
+    if least_ms > most_ms:
+        raise InvalidStreamError(
+            f"within of join goes from {within[0]!r} to {within[1]!r}, which is backwards"
+        )
+    return least_ms, most_ms

@@ -1,0 +1,373 @@
+"""Logical operators: what a query is, before anybody decides how to run it.
+
+Each is a frozen value with its children. What a query's rows are:
+
+=========================== ====================================================
+aggregation                 ``(key, result)``, or ``(key, result, result, ...)``
+grouping by several keys    the key is a tuple
+grouping by a window        the window is a ``Window`` among the keys
+join                        ``(key, (left, right))``; None for a side without a match
+everything else             what the user's functions return
+=========================== ====================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pyspark import RDD
+
+from dstreams.state.group_state import GroupStateTimeout, OutputMode
+from dstreams.structured.selectors import Spec, show
+from dstreams.structured.sources.base import StreamSource
+from dstreams.structured.windows import SessionWindow, TimeWindow
+
+ElementKind = Literal["map", "flatMap", "filter"]
+JoinType = Literal["inner", "left_outer", "right_outer", "full_outer", "left_semi"]
+
+
+@dataclass(frozen=True, eq=False)
+class LogicalPlan:
+    """A step of a query."""
+
+    @property
+    def children(self) -> tuple[LogicalPlan, ...]:
+        """The steps whose rows this one takes."""
+        return ()
+
+    @property
+    def event_time(self) -> Spec | None:
+        """What the rows' event time is, None where they have none."""
+        return None
+
+    @property
+    def fields(self) -> tuple[str, ...] | None:
+        """Names of the fields of a row, None where only the rows know."""
+        return None
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return type(self).__name__
+
+    def walk(self) -> Iterator[LogicalPlan]:
+        """Iterate over the steps, from the sources to this one."""
+        for child in self.children:
+            yield from child.walk()
+        yield self
+
+    def tree(self, indent: str = "") -> str:
+        """Return the plan as text, the last step first."""
+        lines = [f"{indent}{self.label}"]
+        lines += [child.tree(f"{indent}   ") for child in self.children]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, eq=False)
+class StreamingRelation(LogicalPlan):
+    """The records of a source.
+
+    Args:
+        source: where they come from.
+    """
+
+    source: StreamSource
+
+    @property
+    def fields(self) -> tuple[str, ...] | None:
+        return self.source.fields
+
+    @property
+    def label(self) -> str:
+        return f"StreamingRelation {self.source.name}"
+
+
+@dataclass(frozen=True, eq=False)
+class Unary(LogicalPlan):
+    """A step with one child.
+
+    Args:
+        child: whose rows it takes.
+    """
+
+    child: LogicalPlan
+
+    @property
+    def children(self) -> tuple[LogicalPlan, ...]:
+        return (self.child,)
+
+
+@dataclass(frozen=True, eq=False)
+class Elements(Unary):
+    """A function of each record; the event time of a record is that of what comes of it.
+
+    Args:
+        func: the user's function.
+        kind: what becomes of what it returns.
+    """
+
+    func: Callable[[Any], Any]
+    kind: ElementKind
+
+    @property
+    def event_time(self) -> Spec | None:
+        return self.child.event_time
+
+    @property
+    def fields(self) -> tuple[str, ...] | None:
+        return self.child.fields if self.kind == "filter" else None
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind} {show(self.func)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Union(LogicalPlan):
+    """The rows of both.
+
+    Args:
+        left: first.
+        right: second.
+    """
+
+    left: LogicalPlan
+    right: LogicalPlan
+
+    @property
+    def children(self) -> tuple[LogicalPlan, ...]:
+        return (self.left, self.right)
+
+    @property
+    def event_time(self) -> Spec | None:
+        left = self.left.event_time
+        return self.right.event_time if left is None else left
+
+    @property
+    def fields(self) -> tuple[str, ...] | None:
+        return self.left.fields if self.left.fields == self.right.fields else None
+
+
+@dataclass(frozen=True, eq=False)
+class EventTimeWatermark(Unary):
+    """Says when records happened, and how late they may be.
+
+    Args:
+        spec: field or function, for comparison and ``explain``.
+        func: the same as a function.
+        delay_ms: how far the watermark stays behind the latest event time.
+        idle_ms: after how long without records it holds other watermarks back no more, None for
+            never.
+    """
+
+    spec: Spec
+    func: Callable[[Any], Any]
+    delay_ms: int
+    idle_ms: int | None = None
+
+    @property
+    def event_time(self) -> Spec | None:
+        return self.spec
+
+    @property
+    def fields(self) -> tuple[str, ...] | None:
+        return self.child.fields
+
+    @property
+    def label(self) -> str:
+        return f"EventTimeWatermark {show(self.spec)}, {self.delay_ms} ms"
+
+
+@dataclass(frozen=True, eq=False)
+class Stateful(Unary):
+    """A step that keeps state.
+
+    Args:
+        name: what the user calls it, for ever; None for its place in the plan.
+    """
+
+    name: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class FlatMapGroupsWithState(Stateful):
+    """A function of the records and the state of each key.
+
+    Args:
+        key: ``record -> key``.
+        key_text: the same for ``explain``.
+        func: the user's function, returning rows.
+        mode: what its rows mean.
+        timeout: which clock ends a key.
+        is_map: whether the user's function returns one row instead of rows.
+        initial: pairs of key and state to begin with, an RDD or a tuple, or None.
+        keep_timer: let a timer stay that a call did not set again.
+    """
+
+    key: Callable[[Any], Any]
+    key_text: str
+    func: Callable[..., Any]
+    mode: OutputMode
+    timeout: GroupStateTimeout
+    is_map: bool = False
+    initial: RDD[Any] | tuple[Any, ...] | None = None
+    keep_timer: bool = False
+
+    @property
+    def label(self) -> str:
+        operation = "mapGroupsWithState" if self.is_map else "flatMapGroupsWithState"
+        return f"{operation} {show(self.func)}"
+
+
+GroupKey = Spec | TimeWindow | SessionWindow
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregate(Stateful):
+    """Results over all records of a key.
+
+    Args:
+        keys: what records are grouped by; none for all records in one group.
+        aggregates: functions that have zero, reduce, merge and finish.
+    """
+
+    keys: tuple[GroupKey, ...]
+    aggregates: tuple[Any, ...]
+
+    @property
+    def window(self) -> TimeWindow | None:
+        """The time window among the keys."""
+        return next((key for key in self.keys if isinstance(key, TimeWindow)), None)
+
+    @property
+    def session(self) -> SessionWindow | None:
+        """The session window among the keys."""
+        return next((key for key in self.keys if isinstance(key, SessionWindow)), None)
+
+    @property
+    def has_event_time_key(self) -> bool:
+        """Whether a key ends when the watermark passes it."""
+        marked = self.child.event_time
+        if marked is None:
+            return False
+        specs = (
+            key.spec if isinstance(key, (TimeWindow, SessionWindow)) else key for key in self.keys
+        )
+        return any(spec == marked for spec in specs)
+
+    @property
+    def event_time(self) -> Spec | None:
+        return WINDOW_TIME if self.has_event_time_key else None
+
+    @property
+    def label(self) -> str:
+        keys = ", ".join(
+            repr(key) if isinstance(key, (TimeWindow, SessionWindow)) else show(key)
+            for key in self.keys
+        )
+        return f"Aggregate [{keys}]"
+
+
+WINDOW_TIME = "window"
+"""The event time of the rows of a windowed aggregation: the last millisecond of the window."""
+
+
+@dataclass(frozen=True, eq=False)
+class Deduplicate(Stateful):
+    """The first record of each key.
+
+    Args:
+        specs: what makes records equal; none for the whole record.
+        key: the same as a function, without the event time; None for the record itself.
+        within_watermark: forget a key when the watermark has passed its first record.
+    """
+
+    specs: tuple[Spec, ...]
+    key: Callable[[Any], Any] | None
+    within_watermark: bool = False
+
+    @property
+    def event_time(self) -> Spec | None:
+        return self.child.event_time
+
+    @property
+    def fields(self) -> tuple[str, ...] | None:
+        return self.child.fields
+
+    @property
+    def has_event_time_key(self) -> bool:
+        """Whether the watermark ends keys."""
+        marked = self.child.event_time
+        return marked is not None and (not self.specs or marked in self.specs)
+
+    @property
+    def label(self) -> str:
+        name = "dropDuplicatesWithinWatermark" if self.within_watermark else "dropDuplicates"
+        return f"{name} [{', '.join(map(show, self.specs))}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Join(LogicalPlan):
+    """Pairs of rows of two streams that have one key, and event times near enough.
+
+    Args:
+        left: one stream.
+        right: the other.
+        left_key: ``record -> key``.
+        right_key: the same of the other.
+        how: which rows without a match there are, too.
+        within_ms: ``(least, most)`` of the right event time minus the left one; None for no bound.
+        name: what the user calls it, or None.
+    """
+
+    left: LogicalPlan
+    right: LogicalPlan
+    left_key: Callable[[Any], Any]
+    right_key: Callable[[Any], Any]
+    how: JoinType = "inner"
+    within_ms: tuple[int, int] | None = None
+    name: str | None = None
+
+    @property
+    def children(self) -> tuple[LogicalPlan, ...]:
+        return (self.left, self.right)
+
+    @property
+    def event_time(self) -> Spec | None:
+        left = self.left.event_time
+        return self.right.event_time if left is None else left
+
+    @property
+    def label(self) -> str:
+        return f"{self.how} join"
+
+
+@dataclass(frozen=True, eq=False)
+class Sort(Unary):
+    """All rows in order; of a complete result only.
+
+    Args:
+        key: ``row -> what it is ordered by``.
+        ascending: smallest first.
+    """
+
+    key: Callable[[Any], Any]
+    ascending: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Limit(Unary):
+    """The first rows; of a complete result only.
+
+    Args:
+        count: how many.
+    """
+
+    count: int
+
+
+def stateful(plan: LogicalPlan) -> list[LogicalPlan]:
+    """Return the steps that keep state, in the order of the plan."""
+    return [step for step in plan.walk() if isinstance(step, (Stateful, Join))]

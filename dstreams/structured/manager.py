@@ -1,0 +1,169 @@
+"""StreamingQueryManager: the queries of a session."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+
+from pyspark import SparkContext
+
+from dstreams.clock import Clock
+from dstreams.errors import StreamLifecycleError
+from dstreams.settings import Settings
+from dstreams.structured.conf import CHECK_CORRECTNESS, UNSUPPORTED_CHECK
+from dstreams.structured.execution import MicroBatchExecution, QueryDefinition
+from dstreams.structured.listeners import ListenerBus, StreamingQueryListener
+from dstreams.structured.query import (
+    QueryEnvironment,
+    StreamingQuery,
+    StreamingQueryException,
+    start_query,
+)
+from dstreams.structured.query_checkpoint import QueryCheckpoint
+from dstreams.structured.triggers import Trigger
+from dstreams.structured.unsupported import check_supported
+
+_POLL_S = 0.05
+
+
+class StreamingQueryManager:
+    """Starts queries, and knows those that run.
+
+    Semantics: pyspark.sql.streaming.StreamingQueryManager.
+
+    Args:
+        spark: where tasks run.
+        clock: the driver's clock.
+        settings: of sources.
+    """
+
+    def __init__(self, spark: SparkContext, clock: Clock, settings: Settings) -> None:
+        self._spark = spark
+        self._clock = clock
+        self._settings = settings
+        self._listeners = ListenerBus()
+        self._changed = threading.Condition()
+        self._queries: dict[str, StreamingQuery] = {}
+        self._has_ended = False
+        self._failure: StreamingQueryException | None = None
+
+    @property
+    def active(self) -> list[StreamingQuery]:
+        """The queries that run."""
+        with self._changed:
+            return list(self._queries.values())
+
+    def get(self, id: str) -> StreamingQuery | None:
+        """Return the query that runs under an id, None if there is none."""
+        with self._changed:
+            return self._queries.get(id)
+
+    def addListener(self, listener: StreamingQueryListener) -> None:
+        """Tell a listener of all queries from now on.
+
+        Raises:
+            InvalidStreamError: it has none of the callbacks.
+        """
+        self._listeners.add(listener)
+
+    def removeListener(self, listener: StreamingQueryListener) -> None:
+        """Tell a listener nothing more."""
+        self._listeners.remove(listener)
+
+    def awaitAnyTermination(self, timeout: float | None = None) -> bool | None:
+        """Wait until a query has ended since the last :meth:`resetTerminated`.
+
+        Args:
+            timeout: seconds, None to wait for ever.
+
+        Returns:
+            With a timeout, whether one has.
+
+        Raises:
+            StreamingQueryException: one ended with an error.
+        """
+        with self._changed:
+            self._wait(lambda: self._has_ended, timeout)
+            if self._failure is not None:
+                raise self._failure
+            return None if timeout is None else self._has_ended
+
+    def resetTerminated(self) -> None:
+        """Forget queries that have ended."""
+        with self._changed:
+            self._has_ended, self._failure = False, None
+
+    def start(
+        self, definition: QueryDefinition, trigger: Trigger, location: str | None
+    ) -> StreamingQuery:
+        """Start a query.
+
+        Args:
+            definition: the query.
+            trigger: when it looks for data.
+            location: of its checkpoint, None for one that ends with the run.
+
+        Raises:
+            UnsupportedOperationError: it cannot be run as a stream.
+            StreamLifecycleError: one of that name runs, or one on that checkpoint.
+            RestartError: it cannot go on from the checkpoint.
+        """
+        definition.conf.validate()
+        if definition.conf.flag(UNSUPPORTED_CHECK):
+            is_strict = definition.conf.flag(CHECK_CORRECTNESS)
+            check_supported(definition.plan, definition.mode, requires_correct_watermarks=is_strict)
+        self._require_free_name(definition.name)
+        run_id = str(uuid.uuid4())
+        checkpoint = QueryCheckpoint(location, str(uuid.uuid4()), run_id)
+        try:
+            self._require_free_id(checkpoint)
+            execution = MicroBatchExecution(
+                definition, checkpoint, run_id, self._spark, self._clock, self._settings
+            )
+        except BaseException:
+            checkpoint.close()
+            raise
+        environment = QueryEnvironment(self._spark, self._clock, self._listeners, self._ended)
+        query = StreamingQuery(execution, trigger, environment)
+        with self._changed:
+            self._queries[query.id] = query
+        start_query(query)
+        return query
+
+    def stop_all(self) -> None:
+        """End all queries, and wait for that."""
+        for query in self.active:
+            query.stop()
+
+    def wait_until_told(self, seconds: float) -> bool:
+        """Wait until listeners have heard all that has happened; False when that takes longer."""
+        return self._listeners.wait_until_told(seconds)
+
+    def _ended(self, query: StreamingQuery) -> None:
+        with self._changed:
+            self._queries.pop(query.id, None)
+            self._has_ended = True
+            self._failure = query.exception() or self._failure
+            self._changed.notify_all()
+
+    def _require_free_name(self, name: str | None) -> None:
+        if name is not None and any(query.name == name for query in self.active):
+            raise StreamLifecycleError(
+                f"a query named {name!r} runs already; stop it first, or give another queryName"
+            )
+
+    def _require_free_id(self, checkpoint: QueryCheckpoint) -> None:
+        running = self.get(checkpoint.query_id)
+        if running is not None:
+            raise StreamLifecycleError(
+                f"query {running.name or running.id} runs on {checkpoint.location} already; stop "
+                "it first, or give another checkpointLocation"
+            )
+
+    def _wait(self, condition: Callable[[], bool], timeout: float | None) -> None:
+        left = timeout
+        while not condition() and (left is None or left > 0):
+            step = _POLL_S if left is None else min(_POLL_S, left)
+            self._changed.wait(step)
+            left = None if left is None else left - step

@@ -1,0 +1,291 @@
+"""Physical operators without state: what every query is made of, besides those with state.
+
+How records travel between them: :mod:`dstreams.structured.operators.physical_operator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from pyspark import RDD
+from pyspark.rdd import PipelinedRDD
+
+from dstreams.rdd.element_tasks import Filter, FlatMap, Map
+from dstreams.rdd.worker import settle_worker
+from dstreams.structured.logical import ElementKind
+from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.grouping import Grouping
+from dstreams.structured.operators.physical_operator import (
+    NarrowExec,
+    PhysicalOperator,
+    Task,
+    UnaryExec,
+)
+from dstreams.structured.operators.windows import Window
+from dstreams.structured.selectors import show
+
+_ELEMENTS: dict[ElementKind, Callable[[Callable[[Any], Any]], Task]] = {
+    "map": Map,
+    "flatMap": FlatMap,
+    "filter": Filter,
+}
+_NAMES = {"map": "MapElements", "flatMap": "FlatMapElements", "filter": "Filter"}
+
+
+@dataclass(frozen=True)
+class StreamingRelationExec(PhysicalOperator):
+    """The records of a source in a batch.
+
+    Args:
+        number: of the source in the query.
+        name: of the source.
+        fields: of a record, where they are known.
+        rdd: the records; None before the first batch.
+    """
+
+    number: int
+    name: str
+    fields: tuple[str, ...] | None = None
+    rdd: RDD[Any] | None = None
+
+    @property
+    def nodeName(self) -> str:
+        return "StreamingRelation"
+
+    @property
+    def arguments(self) -> list[str]:
+        return [self.name] if self.fields is None else [self.name, f"[{', '.join(self.fields)}]"]
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        return context.spark.emptyRDD() if self.rdd is None else self.rdd
+
+
+@dataclass(frozen=True)
+class ElementsExec(NarrowExec):
+    """A function of each record; what comes of an event has its time.
+
+    Args:
+        func: the user's function.
+        kind: what becomes of what it returns.
+    """
+
+    func: Callable[[Any], Any]
+    kind: ElementKind
+
+    @property
+    def nodeName(self) -> str:
+        return _NAMES[self.kind]
+
+    @property
+    def arguments(self) -> list[str]:
+        return [show(self.func)]
+
+    def task(self, context: ExecutionContext) -> Task:
+        if self.child.hasEventTime:
+            return _OfEvents(self.func, self.kind)
+        return _ELEMENTS[self.kind](self.func)
+
+
+@dataclass(frozen=True)
+class _OfEvents:
+    """Task: events -> events.
+
+    Args:
+        func: the user's function.
+        kind: what becomes of what it returns.
+    """
+
+    func: Callable[[Any], Any]
+    kind: ElementKind
+
+    def __call__(self, _: int, events: Iterable[Any]) -> Iterator[Any]:
+        settle_worker()
+        func = self.func
+        if self.kind == "map":
+            return ((time_ms, func(record)) for time_ms, record in events)
+        if self.kind == "filter":
+            return (event for event in events if func(event[1]))
+        return ((time_ms, row) for time_ms, record in events for row in func(record))
+
+
+@dataclass(frozen=True)
+class UnionExec(PhysicalOperator):
+    """The rows of both children; where one has event times, the others have none.
+
+    Args:
+        left: first.
+        right: second.
+    """
+
+    left: PhysicalOperator
+    right: PhysicalOperator
+
+    @property
+    def hasEventTime(self) -> bool:
+        return self.left.hasEventTime or self.right.hasEventTime
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        rdds = [
+            PipelinedRDD(rows, _without_time)
+            if self.hasEventTime and not child.hasEventTime
+            else rows
+            for child in (self.left, self.right)
+            for rows in (child.execute(context),)
+        ]
+        return rdds[0].union(rdds[1])
+
+
+def _without_time(_: int, rows: Iterable[Any]) -> Iterator[Any]:
+    return ((None, row) for row in rows)
+
+
+@dataclass(frozen=True)
+class WindowTimeExec(NarrowExec):
+    """Gives the rows of an aggregation the last millisecond of their window as event time.
+
+    Semantics: pyspark.sql.functions.window_time.
+
+    Args:
+        grouping: what was grouped by.
+    """
+
+    grouping: Grouping
+
+    @property
+    def hasEventTime(self) -> bool:
+        return True
+
+    def task(self, context: ExecutionContext) -> Task:
+        return _mark_windows
+
+
+def _mark_windows(_: int, rows: Iterable[Any]) -> Iterator[Any]:
+    settle_worker()
+    for row in rows:
+        key = row[0]
+        first = key if isinstance(key, (Window, int)) else key[0]
+        yield (first.end_ms - 1 if isinstance(first, Window) else first), row
+
+
+@dataclass(frozen=True)
+class AppendKeyExec(NarrowExec):
+    """Puts its key before each row: ``(key, row)``, where a row is a record or an event.
+
+    Args:
+        key: ``record -> key``.
+        name: what the key is, for ``explain``.
+    """
+
+    key: Callable[[Any], Any]
+    name: str
+
+    @property
+    def nodeName(self) -> str:
+        return "AppendColumns"
+
+    @property
+    def arguments(self) -> list[str]:
+        return [self.name]
+
+    def task(self, context: ExecutionContext) -> Task:
+        return _Keyed(self.key, self.child.hasEventTime)
+
+
+@dataclass(frozen=True)
+class _Keyed:
+    key: Callable[[Any], Any]
+    are_events: bool
+
+    def __call__(self, _: int, rows: Iterable[Any]) -> Iterator[Any]:
+        settle_worker()
+        key = self.key
+        if self.are_events:
+            return ((key(event[1]), event) for event in rows)
+        return ((key(row), row) for row in rows)
+
+
+@dataclass(frozen=True)
+class RecordsExec(NarrowExec):
+    """Leaves the event times behind: the last step of a query."""
+
+    @property
+    def nodeName(self) -> str:
+        return "SerializeFromObject"
+
+    @property
+    def hasEventTime(self) -> bool:
+        return False
+
+    def task(self, context: ExecutionContext) -> Task:
+        return _records if self.child.hasEventTime else _unchanged
+
+
+def _records(_: int, events: Iterable[Any]) -> Iterator[Any]:
+    return (record for _, record in events)
+
+
+def _unchanged(_: int, rows: Iterable[Any]) -> Iterator[Any]:
+    return iter(rows)
+
+
+@dataclass(frozen=True)
+class SortExec(UnaryExec):
+    """All rows in order, in one partition: results that are shown are small.
+
+    Args:
+        key: ``row -> what it is ordered by``.
+        ascending: smallest first.
+    """
+
+    key: Callable[[Any], Any]
+    ascending: bool = True
+
+    @property
+    def arguments(self) -> list[str]:
+        return [f"{show(self.key)} {'ASC' if self.ascending else 'DESC'}"]
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        key = _OfEvent(self.key) if self.child.hasEventTime else self.key
+        return self.child.execute(context).sortBy(key, self.ascending, 1)
+
+
+@dataclass(frozen=True)
+class _OfEvent:
+    key: Callable[[Any], Any]
+
+    def __call__(self, event: Any) -> Any:
+        return self.key(event[1])
+
+
+@dataclass(frozen=True)
+class LimitExec(UnaryExec):
+    """The first rows, in the order of the child.
+
+    Args:
+        count: how many.
+    """
+
+    count: int
+
+    @property
+    def arguments(self) -> list[str]:
+        return [str(self.count)]
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        first = self.child.execute(context).mapPartitions(_First(self.count))
+        return first.coalesce(1).mapPartitions(_First(self.count))
+
+
+@dataclass(frozen=True)
+class _First:
+    count: int
+
+    def __call__(self, rows: Iterable[Any]) -> Iterator[Any]:
+        remaining = iter(rows)
+        first = [row for _, row in zip(range(self.count), remaining, strict=False)]
+        for _ in remaining:  # a worker whose input is left unread is not used again
+            pass
+        return chain(first)

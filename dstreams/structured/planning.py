@@ -1,0 +1,301 @@
+"""From logical to physical operators: one strategy for each kind of step that has state.
+
+The plan that comes out knows nothing of a batch; :mod:`dstreams.structured.incremental` fills that
+in, batch by batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dstreams.callables import describe
+from dstreams.errors import InvalidStreamError
+from dstreams.state.group_state import OutputMode
+from dstreams.state.store_functions import EventTime
+from dstreams.structured import logical
+from dstreams.structured.conf import (
+    AGGREGATION_FORMAT,
+    GROUP_STATE_FORMAT,
+    SHUFFLE_PARTITIONS,
+    SKIP_INITIAL_KEYS,
+    QueryConf,
+)
+from dstreams.structured.flat_map_groups_with_state import FlatMapGroupsWithStateExec
+from dstreams.structured.operators.aggregate_functions import Several
+from dstreams.structured.operators.aggregation import ShuffleExchangeExec, plan_aggregation
+from dstreams.structured.operators.deduplication import (
+    StreamingDeduplicateExec,
+    StreamingDeduplicateWithinWatermarkExec,
+)
+from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
+from dstreams.structured.operators.grouping import EVENT_TIME, Grouping
+from dstreams.structured.operators.physical_operator import PhysicalOperator
+from dstreams.structured.operators.windows import TimeWindows
+from dstreams.structured.physical import (
+    AppendKeyExec,
+    ElementsExec,
+    LimitExec,
+    RecordsExec,
+    SortExec,
+    StreamingRelationExec,
+    UnionExec,
+    WindowTimeExec,
+)
+from dstreams.structured.selectors import Fields, selector, show
+from dstreams.structured.sources.base import StreamSource
+from dstreams.structured.windows import TimeWindow
+
+
+@dataclass(frozen=True)
+class PlannedQuery:
+    """A physical plan, and what a query has to know of it.
+
+    Args:
+        root: the last operator.
+        sources: what is read, in the order of the plan.
+        watermarks: the operators that say how far event time is, in the order of the plan.
+        names: of the stateful operators, in the order of the plan; their identity on disk.
+        mode: the output mode.
+    """
+
+    root: PhysicalOperator
+    sources: tuple[StreamSource, ...]
+    watermarks: tuple[logical.EventTimeWatermark, ...]
+    names: tuple[str, ...]
+    mode: OutputMode
+
+
+@dataclass
+class Planner:
+    """Plans one query.
+
+    Args:
+        mode: its output mode.
+        conf: its settings.
+    """
+
+    mode: OutputMode
+    conf: QueryConf
+    _sources: list[StreamSource] = field(default_factory=list)
+    _watermarks: list[logical.EventTimeWatermark] = field(default_factory=list)
+    _names: list[str] = field(default_factory=list)
+
+    def query(self, plan: logical.LogicalPlan) -> PlannedQuery:
+        """Plan all of it.
+
+        Raises:
+            InvalidStreamError: two stateful operators have one name.
+        """
+        root = RecordsExec(self.plan(plan))
+        twice = sorted({name for name in self._names if self._names.count(name) > 1})
+        if twice:
+            raise InvalidStreamError(
+                f"two stateful operators are named {twice[0]!r}; a name is the identity of their "
+                "state, give each its own"
+            )
+        return PlannedQuery(
+            root,
+            tuple(self._sources),
+            tuple(self._watermarks),
+            tuple(self._names),
+            self.mode,
+        )
+
+    def plan(self, step: logical.LogicalPlan) -> PhysicalOperator:
+        """Plan a step and what is below it."""
+        strategy = _STRATEGIES.get(type(step))
+        if strategy is None:
+            raise InvalidStreamError(f"{step.label} cannot be run as a stream")
+        return strategy(self, step)
+
+    @property
+    def partitions(self) -> int:
+        """Partitions of state."""
+        return self.conf.count(SHUFFLE_PARTITIONS)
+
+    def number_of(self, source: StreamSource) -> int:
+        """Return the number of a source, the same for each step that reads it."""
+        for number, known in enumerate(self._sources):
+            if known is source:
+                return number
+        self._sources.append(source)
+        return len(self._sources) - 1
+
+    def watermark(self, step: logical.EventTimeWatermark) -> str:
+        """Take a watermark in, and return its name in the plan."""
+        self._watermarks.append(step)
+        return watermark_name(len(self._watermarks) - 1, step)
+
+    def name(self, given: str | None, kind: str) -> None:
+        """Give the next stateful operator its identity."""
+        self._names.append(given or f"{kind}-{len(self._names)}")
+
+
+def watermark_name(number: int, step: logical.EventTimeWatermark) -> str:
+    """Return the name of a watermark in its plan."""
+    return f"{show(step.spec)}#{number}"
+
+
+def _relation(planner: Planner, step: logical.StreamingRelation) -> PhysicalOperator:
+    number = planner.number_of(step.source)
+    return StreamingRelationExec(number, step.source.name, step.source.fields)
+
+
+def _elements(planner: Planner, step: logical.Elements) -> PhysicalOperator:
+    return ElementsExec(planner.plan(step.child), step.func, step.kind)
+
+
+def _union(planner: Planner, step: logical.Union) -> PhysicalOperator:
+    return UnionExec(planner.plan(step.left), planner.plan(step.right))
+
+
+def _event_time(planner: Planner, step: logical.EventTimeWatermark) -> PhysicalOperator:
+    child = planner.plan(step.child)
+    name = planner.watermark(step)
+    where = f"withWatermark({show(step.spec)})"
+    return EventTimeWatermarkExec(child, step.func, step.delay_ms, name, where)
+
+
+def flat_map_groups_with_state_strategy(
+    planner: Planner, step: logical.FlatMapGroupsWithState
+) -> PhysicalOperator:
+    """Plan ``mapGroupsWithState`` and ``flatMapGroupsWithState``.
+
+    Semantics: FlatMapGroupsWithStateStrategy (Spark 4.3).
+    """
+    child = planner.plan(step.child)
+    operation = "mapGroupsWithState" if step.is_map else "flatMapGroupsWithState"
+    planner.name(step.name, "flatMapGroupsWithState")
+    keyed = ShuffleExchangeExec(AppendKeyExec(child, step.key, step.key_text), planner.partitions)
+    return FlatMapGroupsWithStateExec(
+        keyed,
+        step.func,
+        step.key_text,
+        step.mode,
+        step.timeout,
+        child.hasEventTime,
+        f"{operation}({describe(step.func)})",
+        step.is_map,
+        initialState=step.initial,
+        stateFormatVersion=planner.conf.state_format(GROUP_STATE_FORMAT),
+        keepTimer=step.keep_timer,
+        skipEmittingInitialStateKeys=planner.conf.flag(SKIP_INITIAL_KEYS),
+    )
+
+
+def stateful_aggregation_strategy(planner: Planner, step: logical.Aggregate) -> PhysicalOperator:
+    """Plan an aggregation, of windows or of all time.
+
+    Semantics: StatefulAggregationStrategy (Spark 4.3).
+    """
+    child = planner.plan(step.child)
+    planner.name(step.name, "stateStoreSave")
+    grouping = grouping_of(step)
+    final = plan_aggregation(
+        child,
+        grouping,
+        aggregate_of(step.aggregates),
+        numPartitions=planner.partitions,
+        outputMode=planner.mode,
+        stateFormatVersion=planner.conf.state_format(AGGREGATION_FORMAT),
+        where=step.label,
+    )
+    return WindowTimeExec(final, grouping) if grouping.hasWatermark else final
+
+
+def deduplication_strategy(planner: Planner, step: logical.Deduplicate) -> PhysicalOperator:
+    """Plan ``dropDuplicates`` and ``dropDuplicatesWithinWatermark``."""
+    child = planner.plan(step.child)
+    if not step.within_watermark:
+        planner.name(step.name, "dedupe")
+        return StreamingDeduplicateExec(child, step.key, step.has_event_time_key, step.label)
+    planner.name(step.name, "dedupeWithinWatermark")
+    return StreamingDeduplicateWithinWatermarkExec(
+        child, step.key, delayMs=_delay_ms(step.child), where=step.label
+    )
+
+
+def _delay_ms(step: logical.LogicalPlan) -> int:
+    """Return the delay of the watermark that a step's rows have."""
+    marks = [below for below in step.walk() if isinstance(below, logical.EventTimeWatermark)]
+    return marks[-1].delay_ms if marks else 0
+
+
+def aggregate_of(functions: Sequence[Any]) -> Any:
+    """Return one function for all: its result is a tuple where there are several."""
+    return functions[0] if len(functions) == 1 else Several(tuple(functions))
+
+
+def grouping_of(step: logical.Aggregate) -> Grouping:
+    """Return what the operators group by: what a watermark ends, and the rest of the key.
+
+    Raises:
+        InvalidStreamError: there is more than one window.
+    """
+    windows = [key for key in step.keys if isinstance(key, TimeWindow)]
+    if len(windows) > 1:
+        raise InvalidStreamError(f"{step.label} groups by {len(windows)} windows; use one")
+    marked = step.child.event_time
+    others = [key for key in step.keys if key not in windows]
+    name = f"[{', '.join(_text(key) for key in step.keys)}]"
+    if windows:
+        (time_window,) = windows
+        time = None if time_window.spec == marked else _time_of(time_window.spec)
+        size = TimeWindows(time_window.size_ms, time_window.slide_ms)
+        return Grouping(_key_of(others), size, name, time)
+    if marked is not None and marked in others:
+        rest = [key for key in others if key != marked]
+        return Grouping(_key_of(rest), EVENT_TIME, name)
+    return Grouping(_key_of(others), None, name)
+
+
+def _text(key: Any) -> str:
+    return repr(key) if isinstance(key, TimeWindow) else show(key)
+
+
+def _key_of(specs: Sequence[Any]) -> Callable[[Any], Any] | None:
+    if not specs:
+        return None
+    parts = tuple(selector(spec, "groupByKey") for spec in specs)
+    return parts[0] if len(parts) == 1 else Fields(parts)
+
+
+def _time_of(spec: Any) -> EventTime:
+    return EventTime(selector(spec, "window"), f"window({show(spec)})")
+
+
+def _sort(planner: Planner, step: logical.Sort) -> PhysicalOperator:
+    return SortExec(planner.plan(step.child), step.key, step.ascending)
+
+
+def _limit(planner: Planner, step: logical.Limit) -> PhysicalOperator:
+    return LimitExec(planner.plan(step.child), step.count)
+
+
+_STRATEGIES: dict[type[logical.LogicalPlan], Callable[[Planner, Any], PhysicalOperator]] = {
+    logical.StreamingRelation: _relation,
+    logical.Elements: _elements,
+    logical.Union: _union,
+    logical.EventTimeWatermark: _event_time,
+    logical.FlatMapGroupsWithState: flat_map_groups_with_state_strategy,
+    logical.Aggregate: stateful_aggregation_strategy,
+    logical.Deduplicate: deduplication_strategy,
+    logical.Sort: _sort,
+    logical.Limit: _limit,
+}
+
+
+def plan_query(plan: logical.LogicalPlan, mode: OutputMode, conf: QueryConf) -> PlannedQuery:
+    """Return the physical plan of a query.
+
+    Args:
+        plan: what the user wrote.
+        mode: the output mode.
+        conf: the settings.
+
+    Raises:
+        InvalidStreamError: there is no way to run a step.
+    """
+    return Planner(mode, conf).query(plan)

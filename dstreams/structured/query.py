@@ -1,0 +1,311 @@
+"""StreamingQuery: a query that runs on a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import InheritableThread, SparkContext
+
+from dstreams.clock import Clock
+from dstreams.errors import StreamError, StreamLifecycleError
+from dstreams.structured.conf import IDLE_EVENT_INTERVAL, POLLING_DELAY, RECENT_UPDATES
+from dstreams.structured.execution import MicroBatchExecution
+from dstreams.structured.listeners import (
+    ListenerBus,
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+)
+from dstreams.structured.progress import StreamingQueryProgress, iso
+from dstreams.structured.triggers import Trigger
+
+logger = logging.getLogger(__name__)
+
+_POLL_S = 0.05
+
+
+class StreamingQueryException(StreamError, RuntimeError):  # noqa: N818 - as pyspark names it
+    """A query ended with an error; ``__cause__`` is what was raised.
+
+    Args:
+        message: which query, in which batch, and why.
+    """
+
+
+@dataclass(frozen=True)
+class QueryEnvironment:
+    """What a query runs with.
+
+    Args:
+        spark: where tasks run.
+        clock: the driver's clock.
+        listeners: who is told.
+        ended: called at the end of the run.
+    """
+
+    spark: SparkContext
+    clock: Clock
+    listeners: ListenerBus
+    ended: Callable[[StreamingQuery], None]
+
+
+class StreamingQuery:
+    """A query that was started.
+
+    Semantics: pyspark.sql.streaming.StreamingQuery. ``processAllAvailable`` also returns where
+    there are timers: it does not wait for those that are not due.
+
+    Args:
+        execution: makes the batches.
+        trigger: when.
+        environment: what it runs with.
+    """
+
+    def __init__(
+        self, execution: MicroBatchExecution, trigger: Trigger, environment: QueryEnvironment
+    ) -> None:
+        self._execution = execution
+        self._trigger = trigger
+        self._environment = environment
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._error: StreamingQueryException | None = None
+        self._recent: deque[StreamingQueryProgress] = deque(
+            maxlen=execution.conf.count(RECENT_UPDATES)
+        )
+        self._triggers = 0
+        self._idle_trigger = 0
+        self._message = "Initializing sources"
+        self._is_busy = False
+        self._idle_told_ms = environment.clock.now_ms()
+        self._thread = InheritableThread(
+            target=self._run,
+            name=f"stream execution thread for {self.name or self.id}",
+            daemon=True,
+        )
+
+    @property
+    def id(self) -> str:
+        """Identity of the query, the same after a restart from its checkpoint."""
+        return self._execution.checkpoint.query_id
+
+    @property
+    def runId(self) -> str:
+        """Identity of this run."""
+        return self._execution.run_id
+
+    @property
+    def name(self) -> str | None:
+        """What the user calls it, None without ``queryName``."""
+        return self._execution.definition.name
+
+    @property
+    def isActive(self) -> bool:
+        """Whether it has not ended."""
+        return not self._ended.is_set()
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What it does now: message, isDataAvailable, isTriggerActive."""
+        with self._changed:
+            return {
+                "message": self._message,
+                "isDataAvailable": self._execution.has_new_data,
+                "isTriggerActive": self._is_busy,
+            }
+
+    @property
+    def recentProgress(self) -> list[StreamingQueryProgress]:
+        """The progress of the newest batches, the newest last."""
+        with self._changed:
+            return list(self._recent)
+
+    @property
+    def lastProgress(self) -> StreamingQueryProgress | None:
+        """The progress of the newest batch, None before the first."""
+        with self._changed:
+            return self._recent[-1] if self._recent else None
+
+    def explain(self, extended: bool = False) -> None:
+        """Print the physical plan of the newest batch.
+
+        Args:
+            extended: print the logical plan too.
+        """
+        import sys  # noqa: PLC0415 - looked up when it is printed, as print does
+
+        sys.stdout.write(self.explanation(extended=extended))
+
+    def explanation(self, *, extended: bool = False) -> str:
+        """Return what :meth:`explain` prints."""
+        logical = ""
+        if extended:
+            logical = f"== Logical Plan ==\n{self._execution.definition.plan.tree()}\n\n"
+        return f"{logical}== Physical Plan ==\n{self._execution.last_plan}\n"
+
+    def exception(self) -> StreamingQueryException | None:
+        """Return what the query failed with, None if it did not."""
+        return self._error
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:
+        """Wait for the end.
+
+        Args:
+            timeout: seconds, None to wait for ever.
+
+        Returns:
+            With a timeout, whether it has ended.
+
+        Raises:
+            StreamingQueryException: it ended with an error.
+        """
+        if timeout is not None and (isinstance(timeout, bool) or timeout <= 0):
+            raise StreamLifecycleError(
+                f"timeout must be a positive number of seconds, got {timeout}"
+            )
+        self._wait(self._ended.is_set, timeout)
+        if self._ended.is_set() and self._error is not None:
+            raise self._error
+        return None if timeout is None else self._ended.is_set()
+
+    def processAllAvailable(self) -> None:
+        """Wait until all that sources have now is processed, and what follows from watermarks.
+
+        Raises:
+            StreamingQueryException: the query ended with an error.
+        """
+        with self._changed:
+            begun = self._triggers
+        # A trigger that is under way may have looked at the sources already; a later one has not.
+        self._wait(lambda: self._idle_trigger > begun or self._ended.is_set(), None)
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """End the query, and wait for that; a batch that runs is given up."""
+        self._stopping.set()
+        with self._changed:
+            self._changed.notify_all()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            try:
+                self._environment.spark.cancelJobGroup(self.runId)
+            except Exception:
+                logger.warning("jobs of query %s could not be cancelled", self.id, exc_info=True)
+            self._wait(self._ended.is_set, None)
+
+    def _start(self) -> None:
+        started = QueryStartedEvent(
+            self.id, self.runId, self.name, iso(self._environment.clock.now_ms())
+        )
+        self._environment.listeners.tell_now(started)
+        self._thread.start()
+
+    def _wait(self, condition: Callable[[], bool], timeout: float | None) -> None:
+        """Wait in short steps, so that the main thread notices signals."""
+        left = timeout
+        with self._changed:
+            while not condition() and (left is None or left > 0):
+                step = _POLL_S if left is None else min(_POLL_S, left)
+                self._changed.wait(step)
+                left = None if left is None else left - step
+
+    def _run(self) -> None:
+        try:
+            self._environment.spark.setJobGroup(
+                self.runId, f"streaming query {self.name or self.id}", interruptOnCancel=True
+            )
+            self._execution.definition.sink.begin(self.id)
+            self._run_triggers()
+        except BaseException as error:
+            if not self._stopping.is_set():
+                self._fail(error)
+        finally:
+            self._end()
+
+    def _run_triggers(self) -> None:
+        kind = self._trigger.kind
+        if kind == "once":
+            self._execution.pin()
+            self._run_trigger(allows_no_data=False)
+            return
+        if kind == "availableNow":
+            self._execution.pin()
+            while not self._stopping.is_set() and self._run_trigger():
+                pass
+            return
+        while not self._stopping.is_set():
+            started_ms = self._environment.clock.now_ms()
+            if not self._run_trigger():
+                self._say("Waiting for data to arrive", busy=False)
+            self._wait_for_next(started_ms)
+
+    def _run_trigger(self, *, allows_no_data: bool = True) -> bool:
+        with self._changed:
+            self._triggers += 1
+        self._say("Processing new data", busy=True)
+        progress = self._execution.run_trigger(allows_no_data=allows_no_data)
+        now_ms = self._environment.clock.now_ms()
+        if progress is not None:
+            with self._changed:
+                self._recent.append(progress)
+                self._idle_told_ms = now_ms
+                self._changed.notify_all()
+            self._environment.listeners.post(QueryProgressEvent(progress))
+            return True
+        interval_ms = self._execution.conf.duration_ms(IDLE_EVENT_INTERVAL)
+        with self._changed:
+            self._idle_trigger = self._triggers
+            is_due = now_ms - self._idle_told_ms >= interval_ms
+            self._idle_told_ms = now_ms if is_due else self._idle_told_ms
+            self._changed.notify_all()
+        if is_due:
+            self._environment.listeners.post(QueryIdleEvent(self.id, self.runId, iso(now_ms)))
+        return False
+
+    def _wait_for_next(self, started_ms: int) -> None:
+        """Wait for the next trigger; without an interval, a moment if there was nothing to do."""
+        clock = self._environment.clock
+        if self._trigger.interval_ms:
+            clock.wait_until(self._trigger.next_ms(started_ms), self._stopping)
+        elif not self._is_busy:
+            self._stopping.wait(self._execution.conf.duration_ms(POLLING_DELAY) / 1000)
+
+    def _say(self, message: str, *, busy: bool) -> None:
+        with self._changed:
+            self._message, self._is_busy = message, busy
+
+    def _fail(self, error: BaseException) -> None:
+        batch_id = self._execution.batch_id
+        failure = StreamingQueryException(
+            f"query {self.name or self.id} (run {self.runId}) failed in batch {batch_id}: {error}"
+        )
+        failure.__cause__ = error
+        self._error = failure
+        logger.error("%s", failure)
+
+    def _end(self) -> None:
+        self._execution.close()
+        for close in (self._execution.definition.sink.close, self._execution.checkpoint.close):
+            try:
+                close()
+            except Exception:
+                logger.warning("query %s could not give up all it held", self.id, exc_info=True)
+        self._say("Terminated with exception" if self._error else "Stopped", busy=False)
+        self._environment.ended(self)
+        reason = None if self._error is None else str(self._error)
+        self._environment.listeners.post(QueryTerminatedEvent(self.id, self.runId, reason))
+        self._ended.set()
+        with self._changed:
+            self._changed.notify_all()
+
+
+def start_query(query: StreamingQuery) -> None:
+    """Let a query run."""
+    query._start()

@@ -1,0 +1,100 @@
+"""Parts of records: by the name of a field, or by a function of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dstreams.callables import describe, require_arity, require_picklable
+from dstreams.errors import InvalidStreamError
+from dstreams.rdd.blocks import shorten
+
+Spec = str | Callable[[Any], Any]
+"""A field's name, or ``record -> value``."""
+
+
+class UnknownFieldError(LookupError):
+    """A record has no field of that name."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """Function: the field of a dict, a Row, a named tuple or any other object.
+
+    Args:
+        name: of the field.
+        where: who asks, for the message.
+    """
+
+    name: str
+    where: str
+
+    def __call__(self, record: Any) -> Any:
+        try:
+            return record[self.name] if isinstance(record, dict) else getattr(record, self.name)
+        except (KeyError, AttributeError):
+            raise UnknownFieldError(
+                f"{self.where}: a record has no field {self.name!r}: {shorten(record)} "
+                f"({type(record).__name__}); name a field that all records have, or give a function"
+            ) from None
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Function: several parts of a record as a tuple.
+
+    Args:
+        parts: a function for each.
+    """
+
+    parts: tuple[Callable[[Any], Any], ...]
+
+    def __call__(self, record: Any) -> tuple[Any, ...]:
+        return tuple(part(record) for part in self.parts)
+
+
+def selector(
+    spec: object, where: str, fields: tuple[str, ...] | None = None
+) -> Callable[[Any], Any]:
+    """Return the function that *spec* stands for.
+
+    Args:
+        spec: name of a field, or a function.
+        where: the operation, for messages.
+        fields: the fields that records have, where that is known.
+
+    Raises:
+        InvalidStreamError: it is neither, or no field of the records.
+    """
+    if isinstance(spec, str):
+        if fields is not None and spec not in fields:
+            raise InvalidStreamError(
+                f"{where}: there is no field {spec!r}; the records have {', '.join(fields)}"
+            )
+        return Field(spec, where)
+    if not callable(spec):
+        raise InvalidStreamError(
+            f"{where} takes the name of a field or a function of a record, got {spec!r} "
+            f"({type(spec).__name__})"
+        )
+    require_arity(spec, (1,), where, "f(record)")
+    require_picklable(spec, where)
+    return spec
+
+
+def key_selector(
+    specs: Sequence[object], where: str, fields: tuple[str, ...] | None = None
+) -> Callable[[Any], Any]:
+    """Return the function that gives the key of a record: one part, or a tuple of none or several.
+
+    Raises:
+        InvalidStreamError: a part is no field of the records, and no function.
+    """
+    parts = tuple(selector(spec, where, fields) for spec in specs)
+    return parts[0] if len(parts) == 1 else Fields(parts)
+
+
+def show(spec: object) -> str:
+    """Return how ``explain`` names a part of a record."""
+    return spec if isinstance(spec, str) else describe(spec)

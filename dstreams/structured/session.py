@@ -1,0 +1,178 @@
+"""StreamSession: where structured queries begin.
+
+>>> from dstreams.structured import StreamSession, window
+>>> session = StreamSession(spark)
+>>> words = session.memoryStream()
+>>> query = (
+...     words.toDS()
+...     .groupByKey(lambda word: word)
+...     .count()
+...     .writeStream.format("memory").queryName("counts").outputMode("complete").start()
+... )
+>>> words.addData("a", "b", "a")
+>>> query.processAllAvailable()
+>>> sorted(session.table("counts"))
+[('a', 2), ('b', 1)]
+>>> session.stop()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyspark import RDD, SparkContext
+
+from dstreams.clock import Clock, SystemClock
+from dstreams.errors import InvalidStreamError
+from dstreams.settings import Settings
+from dstreams.structured.conf import SHUFFLE_PARTITIONS, QueryConf
+from dstreams.structured.dataset import StreamingDataset
+from dstreams.structured.logical import LogicalPlan, StreamingRelation
+from dstreams.structured.manager import StreamingQueryManager
+from dstreams.structured.reader import DataStreamReader
+from dstreams.structured.sinks.memory import MemorySink
+from dstreams.structured.sources.memory import MemoryStream
+from dstreams.structured.writer import WriterEnvironment
+
+
+class StreamSession:
+    """Makes queries over one SparkContext.
+
+    Settings have Spark's names. ``spark.sql.shuffle.partitions``, the number of partitions of
+    state, is here as many as the context's default parallelism, where Spark has 200: each partition
+    costs a task of Python in each batch.
+
+    Args:
+        sparkContext: where tasks run; or a SparkSession, whose context that is.
+        conf: settings, by name; those of the SparkConf count as well.
+        clock: the driver's clock; None for that of the machine.
+
+    Raises:
+        InvalidStreamError: *sparkContext* is neither.
+    """
+
+    def __init__(
+        self,
+        sparkContext: SparkContext | Any,
+        conf: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        spark = getattr(sparkContext, "sparkContext", sparkContext)
+        if not isinstance(spark, SparkContext):
+            raise InvalidStreamError(
+                f"StreamSession needs a SparkContext or a SparkSession, got {sparkContext!r}"
+            )
+        given = dict(spark.getConf().getAll())
+        partitions = {SHUFFLE_PARTITIONS: str(spark.defaultParallelism)}
+        self._spark = spark
+        self.conf = RuntimeConf({**partitions, **given, **dict(conf or {})})
+        self._tables: dict[str, MemorySink] = {}
+        settings = Settings.from_conf(given)
+        self._manager = StreamingQueryManager(spark, clock or SystemClock(), settings)
+
+    @property
+    def sparkContext(self) -> SparkContext:
+        """Where tasks run."""
+        return self._spark
+
+    @property
+    def readStream(self) -> DataStreamReader:
+        """Says where records come from."""
+        return DataStreamReader(self._dataset)
+
+    @property
+    def streams(self) -> StreamingQueryManager:
+        """The queries of this session."""
+        return self._manager
+
+    def memoryStream(
+        self, name: str = "memory", partitions: int | None = None
+    ) -> MemoryStreamHandle:
+        """Return a source that the program fills by hand.
+
+        Args:
+            name: for ``explain`` and progress.
+            partitions: of each addition's RDD; None for as many as the context has cores.
+        """
+        return MemoryStreamHandle(self, MemoryStream(name, partitions))
+
+    def table(self, name: str) -> list[Any]:
+        """Return the rows of the query with a memory sink that has, or had, that name.
+
+        Raises:
+            InvalidStreamError: there was no such query.
+        """
+        return self._table(name).rows()
+
+    def tableBatches(self, name: str) -> dict[int, list[Any]]:
+        """Return the same rows by the number of their batch. Raises as :meth:`table`."""
+        return self._table(name).batches()
+
+    def stop(self) -> None:
+        """Stop all queries; the SparkContext goes on."""
+        self._manager.stop_all()
+
+    def _table(self, name: str) -> MemorySink:
+        if name not in self._tables:
+            raise InvalidStreamError(
+                f"there is no table {name!r}; start a query with format('memory') and "
+                f"queryName({name!r})"
+            )
+        return self._tables[name]
+
+    def _dataset(self, plan: LogicalPlan) -> StreamingDataset:
+        environment = WriterEnvironment(self._manager, self.conf.frozen, self._tables)
+        return StreamingDataset(plan, environment)
+
+
+class MemoryStreamHandle:
+    """A source that the program fills by hand.
+
+    Args:
+        session: makes the dataset.
+        source: what is filled.
+    """
+
+    def __init__(self, session: StreamSession, source: MemoryStream) -> None:
+        self._session = session
+        self._source = source
+
+    def addData(self, *records: Any) -> int:
+        """Add records, and return the offset after them."""
+        return self._source.add_data(records)
+
+    def addAll(self, records: Iterable[Any] | RDD[Any]) -> int:
+        """Add the records of a list, an RDD or a DataFrame, and return the offset after them."""
+        return self._source.add_data(records)
+
+    def toDS(self) -> StreamingDataset:
+        """Return the records that were and will be added."""
+        return self._session._dataset(StreamingRelation(self._source))
+
+
+class RuntimeConf:
+    """Settings of a session; a query has those that there are when it starts.
+
+    Args:
+        values: by name.
+    """
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = dict(values)
+
+    def set(self, key: str, value: Any) -> None:
+        """Set a value; True and False are written as Spark does."""
+        self._values[key] = str(value).lower() if isinstance(value, bool) else str(value)
+
+    def get(self, key: str, default: str | None = None) -> str | None:
+        """Return a value, or its default."""
+        return QueryConf(self._values).text(key) or default
+
+    def unset(self, key: str) -> None:
+        """Forget a value."""
+        self._values.pop(key, None)
+
+    def frozen(self) -> QueryConf:
+        """Return the settings as they are now."""
+        return QueryConf(dict(self._values))

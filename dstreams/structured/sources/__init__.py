@@ -1,0 +1,1 @@
+"""Sources of structured queries: each says how far it has come, and gives what is between two."""

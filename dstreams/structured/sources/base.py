@@ -1,0 +1,78 @@
+"""What a source of a query is: a value in the plan, and the reader that a query opens from it.
+
+An offset is a JSON value that says how far a source has been read; None is its beginning. The calls
+of a reader come in this order, all on the thread of the query:
+
+1. ``latest(start, now_ms)``: how far the next batch may read, which is as far as the source has
+   come, or less where there is a limit; *start* where there is nothing new. After ``pin(now_ms)``
+   it never goes beyond what there was at that moment.
+2. the offset is written to the offset log;
+3. ``rdd(start, end)``: the records after *start*, up to *end*; the same for the same two, also in
+   another process.
+4. ``commit(end)``: no batch will read up to there again.
+5. ``stop()``, once, whatever came before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pyspark import RDD, SparkContext
+
+from checkpoint import Files
+from dstreams.clock import Clock
+from dstreams.settings import Settings
+
+
+@dataclass(frozen=True)
+class ReaderEnvironment:
+    """What a reader may use.
+
+    Args:
+        spark: makes the RDDs.
+        clock: the driver's clock.
+        settings: of sockets.
+        files: the checkpoint of the query.
+        directory: name in *files* under which this source keeps what it has to, ends with a slash.
+    """
+
+    spark: SparkContext
+    clock: Clock
+    settings: Settings
+    files: Files
+    directory: str
+
+
+class MicroBatchReader(Protocol):
+    """A source at work; see the order of calls in the module."""
+
+    def latest(self, start: Any, now_ms: int) -> Any: ...
+
+    def pin(self, now_ms: int) -> None: ...
+
+    def rdd(self, start: Any, end: Any) -> RDD[Any]: ...
+
+    def rows(self, start: Any, end: Any) -> int | None:
+        """Return how many records that is, None where counting would cost a job."""
+        ...
+
+    def commit(self, end: Any) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class StreamSource(Protocol):
+    """Where the records of a query come from: parameters only, no connection."""
+
+    @property
+    def name(self) -> str:
+        """Format and place, for ``explain`` and progress."""
+        ...
+
+    @property
+    def fields(self) -> tuple[str, ...] | None:
+        """Names of the fields of a record, None where only the records know."""
+        ...
+
+    def open(self, environment: ReaderEnvironment) -> MicroBatchReader: ...

@@ -1,0 +1,143 @@
+"""Lines of text files, or objects of JSON files, that appear in a directory: each file once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pyspark import RDD
+
+from checkpoint import FileStamp
+from dstreams.errors import SourceError
+from dstreams.sources.file_listing import open_listing, spark_path
+from dstreams.structured.sources.base import ReaderEnvironment
+
+Format = Literal["text", "json"]
+
+
+@dataclass(frozen=True)
+class FileStreamSource:
+    """Files of a directory, hidden ones excepted, in the order of their modification times.
+
+    A file belongs to one batch for ever: the checkpoint keeps which. A file must be whole when it
+    appears, so move it there. What is written to a file later is not read.
+
+    Semantics: the sources ``text`` and ``json`` of Spark.
+
+    Args:
+        directory: path, URL, or pattern of Hadoop's for several.
+        format: ``text`` for a ``str`` for each line, ``json`` for a ``dict`` for each line.
+        max_files: files that a batch reads at most, None for no limit.
+    """
+
+    directory: str
+    format: Format
+    max_files: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"FileStreamSource[{self.directory}]"
+
+    @property
+    def fields(self) -> tuple[str, ...] | None:
+        return ("value",) if self.format == "text" else None
+
+    def open(self, environment: ReaderEnvironment) -> FileReader:
+        return FileReader(self, environment)
+
+
+class FileReader:
+    """Deals files out to offsets, and writes down which before a batch can name the offset."""
+
+    def __init__(self, source: FileStreamSource, environment: ReaderEnvironment) -> None:
+        self._source = source
+        self._environment = environment
+        self._listing = open_listing(source.directory, environment.spark)
+        self._dealt: dict[int, list[str]] = {}
+        self._seen: set[str] = set()
+        self._pinned: list[str] | None = None
+        self._load()
+
+    def latest(self, start: Any, now_ms: int) -> Any:
+        done = int(start or 0)
+        if len(self._dealt) > done:  # dealt out, but never read by a batch
+            return done + 1
+        new = self._new_files() if self._pinned is None else self._pinned
+        new = [path for path in new if path not in self._seen]
+        if not new:
+            return start
+        return self._deal(new[: self._source.max_files])
+
+    def pin(self, now_ms: int) -> None:
+        self._pinned = self._new_files()
+
+    def rdd(self, start: Any, end: Any) -> RDD[Any]:
+        spark = self._environment.spark
+        paths = self._between(start, end)
+        if not paths:
+            return spark.emptyRDD()
+        lines = spark.textFile(",".join(map(spark_path, paths)))
+        return lines if self._source.format == "text" else lines.mapPartitions(_parsed)
+
+    def rows(self, start: Any, end: Any) -> int | None:
+        return 0 if not self._between(start, end) else None
+
+    def commit(self, end: Any) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def _new_files(self) -> list[str]:
+        found = self._listing.files()
+        if found is None:
+            raise SourceError(
+                f"directory {self._source.directory!r} of a file source does not exist; make it "
+                "before the query starts"
+            )
+        new = [stamp for path, stamp in found.items() if path not in self._seen]
+        return [stamp.path for stamp in sorted(new, key=_age) if _is_visible(stamp)]
+
+    def _deal(self, paths: list[str]) -> int:
+        number = len(self._dealt) + 1
+        text = json.dumps({"files": paths})
+        self._environment.files.create(self._file_of(number), [text.encode()])
+        self._dealt[number] = paths
+        self._seen.update(paths)
+        return number
+
+    def _load(self) -> None:
+        files = self._environment.files
+        for number, name in enumerate(files.list(self._environment.directory), 1):
+            self._dealt[number] = json.loads(files.read(name))["files"]
+            self._seen.update(self._dealt[number])
+
+    def _between(self, start: Any, end: Any) -> list[str]:
+        numbers = range(int(start or 0) + 1, int(end or 0) + 1)
+        return [path for number in numbers for path in self._dealt[number]]
+
+    def _file_of(self, number: int) -> str:
+        return f"{self._environment.directory}{number:016d}"
+
+
+def _age(stamp: FileStamp) -> tuple[int, str]:
+    return stamp.modified_ms, stamp.path
+
+
+def _is_visible(stamp: FileStamp) -> bool:
+    return not stamp.path.rpartition("/")[2].startswith((".", "_"))
+
+
+def _parsed(lines: Iterable[str]) -> Iterator[Any]:
+    return (_parse(line) for line in lines if line.strip())
+
+
+def _parse(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise SourceError(
+            f"a line of a JSON file is no JSON ({error}): {line[:80]!r}; write one value a line"
+        ) from error

@@ -1,0 +1,120 @@
+"""Records that the program itself adds: for tests and notebooks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from pyspark import RDD, SparkContext
+
+from dstreams.errors import InvalidStreamError, RestartError, StreamLifecycleError
+from dstreams.structured.sources.base import ReaderEnvironment
+
+
+class MemoryStream:
+    """Records added by hand; each addition is one offset.
+
+    It is its own reader, so that a query that is restarted in the same process finds what the one
+    before had read. Another process finds nothing of it.
+
+    Args:
+        name: for ``explain`` and progress.
+        partitions: of each addition's RDD; None for one for each core, as far as there are records.
+        fields: names of the fields of a record, None where only the records know.
+    """
+
+    def __init__(
+        self,
+        name: str = "memory",
+        partitions: int | None = None,
+        fields: tuple[str, ...] | None = None,
+    ) -> None:
+        if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
+            raise InvalidStreamError(
+                f"partitions of a memory stream must be 1 or more, got {partitions!r}"
+            )
+        self._name = name
+        self._partitions = partitions
+        self._fields = fields
+        self._lock = threading.Lock()
+        self._additions: list[list[Any] | RDD[Any]] = []
+        self._pinned: int | None = None
+        self._environment: ReaderEnvironment | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self._name}[memory]" if self._name != "memory" else "memory"
+
+    @property
+    def fields(self) -> tuple[str, ...] | None:
+        return self._fields
+
+    def add_data(self, records: Iterable[Any] | RDD[Any]) -> int:
+        """Add records, and return the offset after them.
+
+        Args:
+            records: any records, or an RDD of such, or a DataFrame, of which each row is one.
+        """
+        if hasattr(records, "rdd"):
+            records = records.rdd
+        addition = records if isinstance(records, RDD) else list(records)
+        with self._lock:
+            self._additions.append(addition)
+            return len(self._additions)
+
+    def open(self, environment: ReaderEnvironment) -> MemoryStream:
+        self._environment, self._pinned = environment, None
+        return self
+
+    def latest(self, start: Any, now_ms: int) -> Any:
+        with self._lock:
+            count = len(self._additions) if self._pinned is None else self._pinned
+            return max(count, int(start or 0)) or None
+
+    def pin(self, now_ms: int) -> None:
+        with self._lock:
+            self._pinned = len(self._additions)
+
+    def rdd(self, start: Any, end: Any) -> RDD[Any]:
+        spark = self._spark
+        additions = self._between(start, end)
+        rdds = [addition for addition in additions if isinstance(addition, RDD)]
+        records = [
+            record for addition in additions if isinstance(addition, list) for record in addition
+        ]
+        if records:
+            count = self._partitions or max(1, min(spark.defaultParallelism, len(records)))
+            rdds.append(spark.parallelize(records, count))
+        if not rdds:
+            return spark.emptyRDD()
+        return rdds[0] if len(rdds) == 1 else spark.union(rdds)
+
+    def rows(self, start: Any, end: Any) -> int | None:
+        additions = self._between(start, end)
+        if any(isinstance(addition, RDD) for addition in additions):
+            return None
+        return sum(len(addition) for addition in additions if isinstance(addition, list))
+
+    def commit(self, end: Any) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    @property
+    def _spark(self) -> SparkContext:
+        if self._environment is None:
+            raise StreamLifecycleError(f"{self.name} is not read by a query yet; start one")
+        return self._environment.spark
+
+    def _between(self, start: Any, end: Any) -> list[list[Any] | RDD[Any]]:
+        first, last = int(start or 0), int(end or 0)
+        with self._lock:
+            if last > len(self._additions):
+                raise RestartError(
+                    f"{self.name} has {len(self._additions)} additions, but a batch of the "
+                    f"checkpoint reads up to {last}; a memory stream can be read again in the "
+                    "process that filled it only"
+                )
+            return self._additions[first:last]

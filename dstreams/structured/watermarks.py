@@ -1,0 +1,109 @@
+"""How far event time has come: one watermark for each operator, and one for the query.
+
+>>> from dstreams.structured.watermarks import WatermarkRule, Watermarks
+>>> rule = WatermarkRule(delays_ms=(10_000,))
+>>> Watermarks.start(1).advance(rule, {0: 25_000}, now_ms=0).query_ms
+15000
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class WatermarkRule:
+    """How the event times of batches become a watermark.
+
+    Args:
+        delays_ms: of each operator, how far its watermark is behind its latest event time.
+        policy: ``min`` or ``max`` of the operators' watermarks is that of the query.
+        idle_ms: of each operator, after how long without data it holds the others back no more;
+            None for never.
+    """
+
+    delays_ms: tuple[int, ...]
+    policy: str = "min"
+    idle_ms: tuple[int | None, ...] = ()
+
+    def idle_after_ms(self, operator: int) -> int | None:
+        """Return after how long without data an operator is idle."""
+        return self.idle_ms[operator] if operator < len(self.idle_ms) else None
+
+
+@dataclass(frozen=True)
+class Watermarks:
+    """The watermarks after a batch.
+
+    Args:
+        query_ms: what operators are given, milliseconds since the epoch; it never goes back.
+        operators_ms: of each operator, 0 before its first event.
+        active_ms: of each operator, the time of the last batch that had data of it; the time of
+            the first batch before that, -1 before the first batch.
+    """
+
+    query_ms: int
+    operators_ms: tuple[int, ...]
+    active_ms: tuple[int, ...]
+
+    @classmethod
+    def start(cls, operators: int) -> Watermarks:
+        """Return the watermarks before the first batch."""
+        return cls(0, (0,) * operators, (-1,) * operators)
+
+    def advance(self, rule: WatermarkRule, latest_ms: Mapping[int, int], now_ms: int) -> Watermarks:
+        """Return the watermarks after a batch.
+
+        Semantics: WatermarkTracker.updateWatermark (Spark 4.3); idle operators are ours.
+
+        Args:
+            rule: how to choose.
+            latest_ms: by operator, the latest event time of the batch; those without data are left
+                out.
+            now_ms: the time of the batch.
+        """
+        operators_ms = tuple(
+            max(before, latest_ms[operator] - rule.delays_ms[operator])
+            if operator in latest_ms
+            else before
+            for operator, before in enumerate(self.operators_ms)
+        )
+        active_ms = tuple(
+            now_ms if operator in latest_ms or before < 0 else before
+            for operator, before in enumerate(self.active_ms)
+        )
+        awake = [
+            watermark_ms
+            for operator, watermark_ms in enumerate(operators_ms)
+            if not _is_idle(rule.idle_after_ms(operator), active_ms[operator], now_ms)
+        ]
+        choose = max if rule.policy == "max" else min
+        chosen_ms = choose(awake, default=0)
+        return Watermarks(max(self.query_ms, chosen_ms), operators_ms, active_ms)
+
+    def to_json(self) -> dict[str, object]:
+        """Return these watermarks as a JSON object."""
+        return {
+            "query": self.query_ms,
+            "operators": list(self.operators_ms),
+            "active": list(self.active_ms),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object], operators: int) -> Watermarks:
+        """Read what :meth:`to_json` returned, for a query with so many operators.
+
+        Where the number of operators has changed, only the query's own watermark is known.
+        """
+        query, found, active = data.get("query"), data.get("operators"), data.get("active")
+        query_ms = query if isinstance(query, int) else 0
+        if not isinstance(found, list) or not isinstance(active, list):
+            return cls(query_ms, (0,) * operators, (-1,) * operators)
+        if len(found) != operators or len(active) != operators:
+            return cls(query_ms, (0,) * operators, (-1,) * operators)
+        return cls(query_ms, tuple(map(int, found)), tuple(map(int, active)))
+
+
+def _is_idle(after_ms: int | None, active_ms: int, now_ms: int) -> bool:
+    return after_ms is not None and now_ms - active_ms > after_ms

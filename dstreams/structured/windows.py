@@ -1,0 +1,98 @@
+"""Windows of event time: what records are grouped by.
+
+>>> from dstreams.structured.windows import window
+>>> window("timestamp", "10 seconds", "5 seconds")
+window(timestamp, 10000 ms, 5000 ms)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dstreams.durations import parse_interval_ms
+from dstreams.errors import InvalidStreamError
+from dstreams.structured.selectors import Spec, show
+
+
+@dataclass(frozen=True)
+class TimeWindow:
+    """Windows of one size, one beginning every *slide_ms* since the epoch.
+
+    Args:
+        spec: field or function that says when a record happened.
+        size_ms: how long a window is.
+        slide_ms: from the beginning of one to that of the next.
+    """
+
+    spec: Spec
+    size_ms: int
+    slide_ms: int
+
+    def __repr__(self) -> str:
+        return f"window({show(self.spec)}, {self.size_ms} ms, {self.slide_ms} ms)"
+
+
+@dataclass(frozen=True)
+class SessionWindow:
+    """A window for each run of records of a key that are no further apart than a gap.
+
+    Args:
+        spec: field or function that says when a record happened.
+        gap_ms: how long after its last record a session is open.
+    """
+
+    spec: Spec
+    gap_ms: int
+
+    def __repr__(self) -> str:
+        return f"session_window({show(self.spec)}, {self.gap_ms} ms)"
+
+
+def window(eventTime: Spec, size: str, slide: str | None = None) -> TimeWindow:
+    """Return windows to group by.
+
+    Semantics: pyspark.sql.functions.window. Records without an event time are in no window.
+
+    Args:
+        eventTime: name of a field, or a function of a record, that is a datetime or milliseconds
+            since the epoch. The one that ``withWatermark`` was given makes windows end.
+        size: interval, such as ``"10 minutes"``.
+        slide: interval, at most *size*; None for *size*, windows that do not overlap.
+
+    Raises:
+        InvalidStreamError: an interval cannot be read, or is no length of a window.
+    """
+    size_ms = _length_ms(size, "size", "window")
+    slide_ms = size_ms if slide is None else _length_ms(slide, "slide", "window")
+    if slide_ms > size_ms:
+        raise InvalidStreamError(
+            f"slide of window is {slide_ms} ms, more than its size of {size_ms} ms: records "
+            "between two windows would be lost; use a slide of at most the size"
+        )
+    return TimeWindow(eventTime, size_ms, slide_ms)
+
+
+def session_window(eventTime: Spec, gapDuration: str) -> SessionWindow:
+    """Return session windows to group by, together with at least one other key.
+
+    Semantics: pyspark.sql.functions.session_window.
+
+    Args:
+        eventTime: as of :func:`window`.
+        gapDuration: interval, such as ``"5 minutes"``.
+
+    Raises:
+        InvalidStreamError: the interval cannot be read, or is not positive.
+    """
+    return SessionWindow(eventTime, _length_ms(gapDuration, "gapDuration", "session_window"))
+
+
+def _length_ms(text: object, name: str, where: str) -> int:
+    if not isinstance(text, str):
+        raise InvalidStreamError(
+            f"{name} of {where} must be an interval such as '10 seconds', got {text!r}"
+        )
+    length_ms = parse_interval_ms(text)
+    if length_ms <= 0:
+        raise InvalidStreamError(f"{name} of {where} must be positive, got {text!r}")
+    return length_ms

@@ -1,0 +1,283 @@
+"""DataStreamWriter: where the rows of a query go, and when."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dstreams.callables import require_arity
+from dstreams.errors import InvalidStreamError
+from dstreams.state.group_state import OutputMode
+from dstreams.structured.conf import CHECKPOINT_LOCATION, QueryConf
+from dstreams.structured.execution import QueryDefinition
+from dstreams.structured.logical import LogicalPlan
+from dstreams.structured.manager import StreamingQueryManager
+from dstreams.structured.query import StreamingQuery
+from dstreams.structured.sinks.base import Sink
+from dstreams.structured.sinks.console import ConsoleSink
+from dstreams.structured.sinks.files import FileSink
+from dstreams.structured.sinks.functions import ForeachBatchSink, ForeachSink, NoopSink
+from dstreams.structured.sinks.memory import MemorySink
+from dstreams.structured.triggers import Trigger, make_trigger
+
+_FORMATS = ("console", "memory", "text", "json", "noop")
+
+
+@dataclass(frozen=True)
+class WriterEnvironment:
+    """What a writer needs of its session.
+
+    Args:
+        manager: starts the query.
+        conf: returns the settings, as they are at the start.
+        tables: of memory sinks, by name.
+    """
+
+    manager: StreamingQueryManager
+    conf: Callable[[], QueryConf]
+    tables: dict[str, MemorySink]
+
+
+@dataclass(frozen=True)
+class DataStreamWriter:
+    """Says where rows go; each method returns a writer that knows more.
+
+    Semantics: pyspark.sql.streaming.DataStreamWriter.
+
+    Args:
+        plan: the query.
+        environment: of the session.
+        settings: what was said so far.
+    """
+
+    plan: LogicalPlan
+    environment: WriterEnvironment
+    settings: WriterSettings
+
+    def format(self, source: str) -> DataStreamWriter:
+        """Write to ``console``, ``memory``, ``text`` or ``json`` files, or ``noop``.
+
+        Raises:
+            InvalidStreamError: there is no such sink.
+        """
+        if source not in _FORMATS:
+            raise InvalidStreamError(
+                f"there is no sink {source!r}; use one of {', '.join(_FORMATS)}, or foreach or "
+                "foreachBatch"
+            )
+        return self._with(format=source)
+
+    def outputMode(self, outputMode: str | OutputMode) -> DataStreamWriter:
+        """Write rows that are new (``append``), that changed (``update``), or all (``complete``).
+
+        Raises:
+            InvalidStreamError: there is no such mode.
+        """
+        return self._with(mode=output_mode(outputMode))
+
+    def trigger(
+        self,
+        *,
+        processingTime: str | None = None,
+        once: bool | None = None,
+        availableNow: bool | None = None,
+    ) -> DataStreamWriter:
+        """Look for data on a clock, or process what there is at the start.
+
+        Args:
+            processingTime: interval, such as ``"5 seconds"``.
+            once: True for all of it in one batch.
+            availableNow: True for all of it in as many batches as the sources ask for.
+
+        Raises:
+            InvalidStreamError: not exactly one is given, or the interval is none.
+        """
+        return self._with(trigger=make_trigger(processingTime, once, availableNow))
+
+    def queryName(self, queryName: str) -> DataStreamWriter:
+        """Give the query a name, which no other one that runs may have.
+
+        Raises:
+            InvalidStreamError: it is no text, or empty.
+        """
+        if not isinstance(queryName, str) or not queryName.strip():
+            raise InvalidStreamError(
+                f"queryName must be a text that is not empty, got {queryName!r}"
+            )
+        return self._with(name=queryName)
+
+    def option(self, key: str, value: Any) -> DataStreamWriter:
+        """Set one option: ``checkpointLocation``, ``path``, ``numRows``, ``truncate``.
+
+        Raises:
+            InvalidStreamError: there is no such option.
+        """
+        if key not in ("checkpointLocation", "path", "numRows", "truncate"):
+            raise InvalidStreamError(
+                f"a sink has no option {key!r}; there are checkpointLocation, path, numRows and "
+                "truncate"
+            )
+        return self._with(options={**self.settings.options, key: value})
+
+    def options(self, **options: Any) -> DataStreamWriter:
+        """Set several options; see :meth:`option`."""
+        writer = self
+        for key, value in options.items():
+            writer = writer.option(key, value)
+        return writer
+
+    def foreach(self, f: Any) -> DataStreamWriter:
+        """Give each row to a function, or to a writer with ``process``, where the row is.
+
+        Raises:
+            InvalidStreamError: it is neither.
+        """
+        if not callable(f) and not callable(getattr(f, "process", None)):
+            raise InvalidStreamError(
+                f"foreach takes a function of a row, or an object with process(row), got {f!r}"
+            )
+        return self._with(sink=ForeachSink(f))
+
+    def foreachBatch(
+        self, func: Callable[[Any, int], None], schema: Any = None, *, asDataFrame: bool = False
+    ) -> DataStreamWriter:
+        """Give each batch to a function on the driver.
+
+        Args:
+            func: ``f(rows, batch id)``. A batch that was not finished comes again, with the same
+                rows under the same id.
+            schema: the rows come as a DataFrame of this schema; None for an RDD.
+            asDataFrame: they come as a DataFrame whose schema Spark finds out.
+
+        Raises:
+            InvalidStreamError: it is no such function.
+        """
+        require_arity(func, (2,), "foreachBatch", "f(rows, batch id)")
+        is_frame = asDataFrame or schema is not None
+        return self._with(sink=ForeachBatchSink(func, schema, is_frame))
+
+    def start(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        format: str | None = None,
+        outputMode: str | OutputMode | None = None,
+        queryName: str | None = None,
+        **options: Any,
+    ) -> StreamingQuery:
+        """Start the query.
+
+        Args:
+            path: directory of a file sink.
+            format: as :meth:`format`.
+            outputMode: as :meth:`outputMode`.
+            queryName: as :meth:`queryName`.
+            options: as :meth:`option`.
+
+        Raises:
+            UnsupportedOperationError: it cannot be run as a stream.
+            InvalidStreamError: something is missing, or does not fit the sink.
+            RestartError: it cannot go on from its checkpoint.
+        """
+        writer = self.options(**options)
+        if format is not None:
+            writer = writer.format(format)
+        if outputMode is not None:
+            writer = writer.outputMode(outputMode)
+        if queryName is not None:
+            writer = writer.queryName(queryName)
+        if path is not None:
+            writer = writer.option("path", os.fspath(path))
+        return writer._started()
+
+    def _started(self) -> StreamingQuery:
+        settings, conf = self.settings, self.environment.conf()
+        sink = settings.make_sink()
+        if settings.mode not in sink.modes:
+            raise InvalidStreamError(
+                f"{sink.name} cannot take output mode {settings.mode.value}; it takes "
+                f"{', '.join(mode.value for mode in sink.modes)}"
+            )
+        location = settings.options.get("checkpointLocation")
+        if location is None and conf.text(CHECKPOINT_LOCATION) and settings.name:
+            location = f"{conf.text(CHECKPOINT_LOCATION)}/{settings.name}"
+        if location is None and not sink.is_for_trials:
+            raise InvalidStreamError(
+                f"{sink.name} needs a checkpoint; give option('checkpointLocation', directory), or "
+                f"set {CHECKPOINT_LOCATION} and a queryName"
+            )
+        definition = QueryDefinition(self.plan, settings.mode, sink, settings.name, conf)
+        where = None if location is None else os.fspath(location)
+        query = self.environment.manager.start(definition, settings.trigger, where)
+        if isinstance(sink, MemorySink) and settings.name is not None:
+            self.environment.tables[settings.name] = sink
+        return query
+
+    def _with(self, **changes: Any) -> DataStreamWriter:
+        return replace(self, settings=replace(self.settings, **changes))
+
+
+@dataclass(frozen=True)
+class WriterSettings:
+    """What was said of a query's output.
+
+    Args:
+        format: name of the sink, None for ``console``.
+        sink: the sink itself, where it was given.
+        mode: the output mode.
+        trigger: when.
+        name: of the query.
+        options: of the sink.
+    """
+
+    format: str | None = None
+    sink: Sink | None = None
+    mode: OutputMode = OutputMode.Append
+    trigger: Trigger = field(default_factory=Trigger)
+    name: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def make_sink(self) -> Sink:
+        """Return the sink.
+
+        Raises:
+            InvalidStreamError: something is missing.
+        """
+        if self.sink is not None:
+            return self.sink
+        if self.format is None:
+            raise InvalidStreamError(
+                f"a query needs a sink; call format with one of {', '.join(_FORMATS)}, or foreach "
+                "or foreachBatch"
+            )
+        if self.format == "console":
+            truncate = str(self.options.get("truncate", True)).lower() != "false"
+            return ConsoleSink(int(self.options.get("numRows", 20)), truncate)
+        if self.format == "noop":
+            return NoopSink()
+        if self.format == "memory":
+            if self.name is None:
+                raise InvalidStreamError("the memory sink needs queryName, which names its table")
+            return MemorySink(self.name)
+        path = self.options.get("path")
+        if path is None:
+            raise InvalidStreamError(f"the sink {self.format} needs a directory; give start(path)")
+        return FileSink(os.fspath(path), "json" if self.format == "json" else "text")
+
+
+def output_mode(mode: object) -> OutputMode:
+    """Return the output mode of that name.
+
+    Raises:
+        InvalidStreamError: there is none.
+    """
+    if isinstance(mode, OutputMode):
+        return mode
+    for known in OutputMode:
+        if isinstance(mode, str) and mode.lower() == known.value:
+            return known
+    raise InvalidStreamError(
+        f"there is no output mode {mode!r}; use one of "
+        f"{', '.join(known.value for known in OutputMode)}"
+    )
