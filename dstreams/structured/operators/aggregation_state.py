@@ -281,7 +281,9 @@ class MergeIntoState:
 
 @dataclass(frozen=True)
 class StateSteps:
-    """The function of a task: steps one after the other; what the last one counts is counted.
+    """The function of a task: steps one after the other.
+
+    What the last one counts is counted, and late rows that any of them left out.
 
     Args:
         steps: the steps.
@@ -293,6 +295,8 @@ class StateSteps:
         self, store: StateWriter, initial: Iterable[Row], records: Rows, metrics: StateMetrics
     ) -> Rows:
         rows: Rows = chain(initial, records)
+        below = StateMetrics()
         for step in self.steps[:-1]:
-            rows = step(store, rows, StateMetrics())
-        return self.steps[-1](store, rows, metrics)
+            rows = step(store, rows, below)
+        yield from self.steps[-1](store, rows, metrics)
+        metrics.numRowsDroppedByWatermark += below.numRowsDroppedByWatermark

@@ -1,0 +1,296 @@
+"""Sessions where the state is: late ones left out, merged with those of the state, saved.
+
+::
+
+    state, gap 5 s:     [10 s ----- 15 s]         [18 s ----- 23 s]
+    an event at 14 s:            [14 s --------- 19 s]
+    merged:             [10 s ------------------------------- 23 s]
+
+Two sessions become one where the later one begins before the other ends, or just then. A session
+stands in the store under (key, start), with its end as timeout: the sessions of a key are found by
+a prefix, and those that the watermark has passed by the index of timeouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from checkpoint.state_store import StateWriter
+from dstreams.errors import InvalidStreamError
+from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.rdd.worker import settle_worker
+from dstreams.state.group_state import OutputMode
+from dstreams.structured.operators.aggregate_functions import AggregateFunction
+from dstreams.structured.operators.failures import failed
+from dstreams.structured.operators.windows import SessionWindows, Window
+
+_MOST_SESSIONS = 100_000
+"""Sessions that are held back before the shuffle; then they go out and others come."""
+_first = itemgetter(0)
+
+
+class Session(NamedTuple):
+    """A session of one key, and what is aggregated in it.
+
+    Args:
+        start_ms: milliseconds since the epoch.
+        end_ms: milliseconds since the epoch: the last event and its gap.
+        buffer: of the aggregate function.
+    """
+
+    start_ms: int
+    end_ms: int
+    buffer: Any
+
+
+Rows = Iterator[tuple[Any, Session]]
+
+
+@dataclass(frozen=True)
+class SessionGrouping:
+    """What records are grouped by, and when a session ends.
+
+    Args:
+        sessions: the gap.
+        key: ``record -> key``, None for none.
+        name: what it is, for ``explain`` and error messages.
+    """
+
+    sessions: SessionWindows
+    key: Callable[[Any], Any] | None = None
+    name: str = "key, session"
+
+    def session_of(self, time_ms: int, record: Any) -> tuple[Any, int]:
+        """Return key, and end of the session that one event makes."""
+        try:
+            key = () if self.key is None else self.key(record)
+            return key, time_ms + self.sessions.gap_ms(record)
+        except Exception as error:
+            raise failed(self.name, record, error, "record") from error
+
+
+def merge_sessions(
+    sessions: Iterable[Session], merge: Callable[[Any, Any], Any]
+) -> Iterator[Session]:
+    """Iterate over sessions of one key, those that touch made one.
+
+    Args:
+        sessions: in the order of their starts.
+        merge: merges buffers.
+
+    Raises:
+        ValueError: they are not in order.
+    """
+    current: Session | None = None
+    for session in sessions:
+        if current is None:
+            current = session
+        elif session.start_ms < current.start_ms:
+            raise ValueError(
+                f"sessions must come in the order of their starts, got {session.start_ms} ms after "
+                f"{current.start_ms} ms"
+            )
+        elif session.start_ms <= current.end_ms:
+            end_ms = max(current.end_ms, session.end_ms)
+            current = Session(current.start_ms, end_ms, merge(current.buffer, session.buffer))
+        else:
+            yield current
+            current = session
+    if current is not None:
+        yield current
+
+
+@dataclass(frozen=True)
+class AggregateSessions:
+    """Task: events -> (key, session), those that touch made one where they are.
+
+    Late ones stay by themselves, so that they are left out and counted where the state is.
+
+    Args:
+        aggregate: what is computed.
+        grouping: what records are grouped by.
+        late_ms: sessions that end up to this time are late, None for none.
+        where: operation and function, for error messages.
+    """
+
+    aggregate: AggregateFunction
+    grouping: SessionGrouping
+    late_ms: int | None = None
+    where: str = "agg"
+
+    def __call__(self, _: int, events: Iterable[Any]) -> Iterator[tuple[Any, Session]]:
+        settle_worker()
+        found: dict[Any, list[Session]] = {}
+        held = 0
+        for time_ms, record in events:
+            if time_ms is None:
+                continue
+            key, end_ms = self.grouping.session_of(time_ms, record)
+            if end_ms <= time_ms:
+                continue
+            try:
+                buffer = self.aggregate.reduce(self.aggregate.zero(), record)
+            except Exception as error:
+                raise failed(self.where, key, error) from error
+            session = Session(time_ms, end_ms, buffer)
+            if self.late_ms is not None and end_ms <= self.late_ms:
+                yield key, session
+                continue
+            found.setdefault(key, []).append(session)
+            held += 1
+            if held >= _MOST_SESSIONS:
+                yield from MergeSessions(self.aggregate, self.where).merged(found)
+                found, held = {}, 0
+        yield from MergeSessions(self.aggregate, self.where).merged(found)
+
+
+@dataclass(frozen=True)
+class RestoreSessions:
+    """Leaves out late sessions, and adds those that the state has of the same keys.
+
+    Semantics: SessionWindowStateStoreRestoreExec (Spark 4.3).
+
+    Args:
+        late_ms: sessions that end up to this time are late, None for none.
+    """
+
+    late_ms: int | None = None
+
+    def __call__(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
+        found: dict[Any, list[Session]] = {}
+        for key, session in rows:
+            if self.late_ms is not None and session[1] <= self.late_ms:
+                metrics.numRowsDroppedByWatermark += 1
+            else:
+                found.setdefault(key, []).append(Session(*session))
+        for key, sessions in found.items():
+            # Not by buffer, which need not have an order.
+            for session in sorted([*stored_sessions(store, key), *sessions], key=_first):
+                metrics.numOutputRows += 1
+                yield key, session
+
+
+@dataclass(frozen=True)
+class MergeSessions:
+    """Makes one of sessions that touch; those of a key stand together, in the order of starts.
+
+    Semantics: MergingSessionsExec (Spark 4.3).
+
+    Args:
+        aggregate: merges buffers.
+        where: operation and function, for error messages.
+    """
+
+    aggregate: AggregateFunction
+    where: str = "agg"
+
+    def __call__(self, store: StateWriter | None, rows: Rows, metrics: StateMetrics) -> Rows:
+        for key, group in groupby(rows, key=_first):
+            yield from self._of_key(key, (session for _, session in group))
+
+    def merged(self, found: dict[Any, list[Session]]) -> Rows:
+        """Iterate over what the sessions of each key come to."""
+        for key, sessions in found.items():
+            sessions.sort(key=_first)
+            yield from self._of_key(key, sessions)
+
+    def _of_key(self, key: Any, sessions: Iterable[Session]) -> Rows:
+        try:
+            for session in merge_sessions(sessions, self.aggregate.merge):
+                yield key, session
+        except Exception as error:
+            raise failed(self.where, key, error) from error
+
+
+@dataclass(frozen=True)
+class SaveSessions:
+    """Puts the sessions of each key in the place of those before, and puts out.
+
+    In mode append those that the watermark has passed go out and are given up; in mode complete all
+    go out; update there is none, because a session that grew would take back one that was put out.
+
+    Semantics: SessionWindowStateStoreSaveExec (Spark 4.3).
+
+    Args:
+        mode: append or complete.
+        evict_ms: sessions that end up to this time are given up, None for none.
+    """
+
+    mode: OutputMode
+    evict_ms: int | None = None
+
+    def __call__(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
+        # All is read before anything is written: to look behind what was written costs time.
+        given = [(key, [session for _, session in group]) for key, group in groupby(rows, _first)]
+        before = [[session.start_ms for session in stored_sessions(store, key)] for key, _ in given]
+        for (key, sessions), starts in zip(given, before, strict=True):
+            for start_ms in set(starts).difference(session.start_ms for session in sessions):
+                store.remove((key, start_ms))
+                metrics.numRemovedStateRows += 1
+            for start_ms, end_ms, buffer in sessions:
+                store.put((key, start_ms), (end_ms, buffer), max(end_ms, 0))
+                metrics.numUpdatedStateRows += 1
+        if self.mode is OutputMode.Complete:
+            for (key, start_ms), (end_ms, buffer) in store.items():
+                metrics.numOutputRows += 1
+                yield key, Session(start_ms, end_ms, buffer)
+        elif self.evict_ms is not None:
+            yield from self._evicted(store, self.evict_ms, metrics)
+
+    def _evicted(self, store: StateWriter, evict_ms: int, metrics: StateMetrics) -> Rows:
+        started = perf_counter()
+        for (key, start_ms), (end_ms, buffer), _ in store.due(evict_ms + 1):
+            store.remove((key, start_ms))
+            metrics.numRemovedStateRows += 1
+            metrics.numOutputRows += 1
+            yield key, Session(start_ms, end_ms, buffer)
+        metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
+
+
+@dataclass(frozen=True)
+class FinishSessions:
+    """Task: (key, session) -> (key as it stands in the result, result).
+
+    That is ``(Window, key)``, or the window where there is no key.
+
+    Args:
+        aggregate: what is computed.
+        grouping: what records are grouped by.
+    """
+
+    aggregate: AggregateFunction
+    grouping: SessionGrouping
+
+    def __call__(self, _: int, rows: Iterable[Any]) -> Iterator[Any]:
+        settle_worker()
+        finish, has_key = self.aggregate.finish, self.grouping.key is not None
+        for key, (start_ms, end_ms, buffer) in rows:
+            window = Window(start_ms, end_ms)
+            yield ((window, key) if has_key else window), finish(buffer)
+
+
+def stored_sessions(store: StateWriter, key: Any) -> list[Session]:
+    """Return the sessions that the state has of a key, in the order of their starts."""
+    return [
+        Session(start_ms, end_ms, buffer)
+        for (_, start_ms), (end_ms, buffer) in store.prefix((key,))
+    ]
+
+
+def require_session_mode(mode: OutputMode | None) -> OutputMode:
+    """Return the output mode if sessions can have it.
+
+    Raises:
+        InvalidStreamError: they cannot.
+    """
+    if mode is OutputMode.Append or mode is OutputMode.Complete:
+        return mode
+    raise InvalidStreamError(
+        f"output mode {None if mode is None else mode.value} of session windows must be append or "
+        "complete, because a session that grows would take back one that was put out; use append"
+    )

@@ -1,0 +1,216 @@
+"""Sessions: without Spark, against sessions computed at once, and one plan on RDDs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark import SparkContext
+
+from dstreams.errors import InvalidStreamError
+from dstreams.state.group_state import OutputMode
+from dstreams.state.input_processor import UserFunctionError
+from dstreams.structured.operators.aggregate_functions import Count
+from dstreams.structured.operators.aggregation_state import StateSteps
+from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
+from dstreams.structured.operators.physical_operator import PhysicalOperator, RDDScanExec
+from dstreams.structured.operators.session_state import (
+    AggregateSessions,
+    FinishSessions,
+    MergeSessions,
+    RestoreSessions,
+    SaveSessions,
+    Session,
+    SessionGrouping,
+    merge_sessions,
+    require_session_mode,
+)
+from dstreams.structured.operators.sessions import (
+    SessionWindowStateStoreRestoreExec,
+    UpdatingSessionsExec,
+    plan_sessions,
+)
+from dstreams.structured.operators.windows import SessionWindows
+from tests.dstreams.structured.operators.local_query import LocalQuery
+from tests.dstreams.structured.operators.query import SparkQuery
+
+GAP_MS = 5_000
+BY_KEY = SessionGrouping(SessionWindows(GAP_MS), key=lambda value: value)
+
+
+class Sessions:
+    """A count by sessions on a store in memory."""
+
+    def __init__(self, mode: OutputMode = OutputMode.Append, grouping: Any = BY_KEY) -> None:
+        self.mode, self.grouping = mode, grouping
+        no_data = mode is OutputMode.Append
+        self.query = LocalQuery(self._map_side, self._state_side, no_data=no_data)
+
+    def _map_side(self, events: list[Any]) -> list[Any]:
+        # In two tasks, because those of one task are merged before they are shuffled.
+        tasks = (events[::2], events[1::2])
+        partial = AggregateSessions(Count(), self.grouping, self.query.late_ms)
+        return [row for task in tasks for row in partial(0, task)]
+
+    def _state_side(self, late_ms: int | None, evict_ms: int | None) -> StateSteps:
+        restore, merge = RestoreSessions(late_ms), MergeSessions(Count())
+        return StateSteps((restore, merge, SaveSessions(self.mode, evict_ms)))
+
+    def add(self, *events: Any) -> dict[Any, int]:
+        """Add events: seconds, or (seconds, key); return counts by (start, end, key) in seconds."""
+        given = [event if isinstance(event, tuple) else (event, "k") for event in events]
+        rows = self.query.add([(None if s is None else s * 1000, key) for s, key in given])
+        found = FinishSessions(Count(), self.grouping)(0, rows)
+        return {(w.start_ms // 1000, w.end_ms // 1000, key): n for (w, key), n in found}
+
+
+def test_case_133_append() -> None:
+    """A session goes out when the watermark has passed its end."""
+    sessions = Sessions()
+    assert sessions.add(10, 11) == {}
+    assert sessions.add(17) == {}
+    assert sessions.add(25) == {}
+    assert sessions.add(35) == {(10, 16, "k"): 2, (17, 22, "k"): 1}
+    assert sessions.query.batches[-1].counts == (2, 0, 2, 0)
+    assert sessions.query.batches[-1].metrics.numOutputRows == 2
+
+
+def test_case_135_an_event_between_two_sessions() -> None:
+    """It makes one of both: the later row goes, the earlier one is written anew."""
+    sessions = Sessions(OutputMode.Complete)
+    assert sessions.add(10, 18) == {(10, 15, "k"): 1, (18, 23, "k"): 1}
+    assert sessions.add(14) == {(10, 23, "k"): 3}
+    assert sessions.query.batches[-1].counts == (1, 1, 1, 0)
+
+
+def test_case_136_complete() -> None:
+    """All sessions in every batch, none ever given up or late in the state."""
+    sessions = Sessions(OutputMode.Complete)
+    sessions.add((10, "a"))
+    assert sessions.add((100, "b")) == {(10, 15, "a"): 1, (100, 105, "b"): 1}
+
+
+@pytest.mark.parametrize("mode", [OutputMode.Update, None])
+def test_case_137_update_is_refused(mode: OutputMode | None) -> None:
+    """Update is no mode of sessions, and the error says which are."""
+    with pytest.raises(InvalidStreamError, match=r"must be append or complete, .*; use append"):
+        require_session_mode(mode)
+
+
+def test_sessions_that_touch() -> None:
+    """An event exactly at the end of a session belongs to it."""
+    sessions = Sessions(OutputMode.Complete)
+    assert sessions.add(10, 15) == {(10, 20, "k"): 2}
+    assert sessions.add(21) == {(10, 20, "k"): 2, (21, 26, "k"): 1}
+
+
+def test_an_earlier_event_moves_the_start() -> None:
+    """The row of the old start goes, and one with the new start comes."""
+    sessions = Sessions(OutputMode.Complete)
+    sessions.add(10)
+    assert sessions.add(8) == {(8, 15, "k"): 2}
+    assert sessions.query.batches[-1].counts == (1, 1, 1, 0)
+
+
+def test_late_events_count_one_by_one() -> None:
+    """A late event is dropped, also if it touches one that is not late."""
+    sessions = Sessions()
+    sessions.add(30)
+    assert sessions.add(15, 14, 16) == {}
+    assert sessions.query.batches[-1].counts == (2, 2, 0, 2)
+    assert sessions.add(60) == {(16, 21, "k"): 1, (30, 35, "k"): 1}
+
+
+def test_gaps_of_records() -> None:
+    """A record may say its gap; one without a gap, or without a time, is left out."""
+    grouping = SessionGrouping(SessionWindows(lambda value: value * 1000), key=lambda _: "k")
+    sessions = Sessions(OutputMode.Complete, grouping)
+    assert sessions.add((10, 3), (12, 7), (30, 0), (None, 9)) == {(10, 19, "k"): 2}
+
+
+def test_without_a_key() -> None:
+    """Sessions of all records together have a window for a key."""
+    grouping = SessionGrouping(SessionWindows(GAP_MS))
+    partial = AggregateSessions(Count(), grouping)
+    rows = list(partial(0, [(1_000, "a"), (3_000, "b")]))
+    assert rows == [((), Session(1_000, 8_000, 2))]
+    assert list(FinishSessions(Count(), grouping)(0, rows)) == [((1_000, 8_000), 2)]
+
+
+def test_sessions_out_of_order_are_refused() -> None:
+    """Merging relies on the order of starts."""
+    with pytest.raises(ValueError, match="in the order of their starts, got 1 ms after 2 ms"):
+        list(merge_sessions([Session(2, 9, 1), Session(1, 9, 1)], max))
+
+
+def test_a_key_that_fails() -> None:
+    """The error names the record."""
+    grouping = SessionGrouping(SessionWindows(5), key=len, name="sessions by len")
+    with pytest.raises(UserFunctionError, match="sessions by len failed for record 3: TypeError"):
+        list(AggregateSessions(Count(), grouping)(0, [(1, 3)]))
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 80), st.sampled_from("ab")), max_size=6), max_size=8)
+)
+def test_append_is_the_sessions_of_what_was_not_late(batches: list[list[tuple[int, str]]]) -> None:
+    """What goes out is the sessions of events that were not late, when the watermark passes."""
+    sessions = Sessions()
+    there: list[tuple[str, int]] = []
+    for batch in [*batches, [(1000, "end")]]:
+        late_s, before_s = sessions.query.late_ms // 1000, sessions.query.watermark_ms // 1000
+        there = sorted([*there, *((key, s) for s, key in batch if s + 5 > late_s)])
+        expected: dict[Any, int] = {}
+        found = sessions.add(*batch)
+        for watermark_s in (before_s, sessions.query.watermark_ms // 1000):
+            for session in clusters(there):
+                key, start_s, end_s = session[0][0], session[0][1], session[-1][1] + 5
+                if end_s <= watermark_s:
+                    expected[start_s, end_s, key] = len(session)
+                    there = [event for event in there if event not in session]
+        assert found == expected
+
+
+def clusters(events: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
+    """Cut sorted (key, second) where a key ends or 5 seconds pass."""
+    found: list[list[tuple[str, int]]] = []
+    for key, second in events:
+        if found and found[-1][-1][0] == key and second - found[-1][-1][1] <= 5:
+            found[-1].append((key, second))
+        else:
+            found.append([(key, second)])
+    return found
+
+
+def with_late_mark(plan: PhysicalOperator, late_ms: int) -> PhysicalOperator:
+    def fill(node: PhysicalOperator) -> PhysicalOperator:
+        if isinstance(node, (UpdatingSessionsExec, SessionWindowStateStoreRestoreExec)):
+            return replace(node, eventTimeWatermarkForLateEvents=late_ms)
+        return node
+
+    return plan.transform(fill)
+
+
+def test_case_133_on_rdds(sc: SparkContext, tmp_path: Path) -> None:
+    """The plan on real RDDs, with its batches without data."""
+    marked = EventTimeWatermarkExec(RDDScanExec(None), lambda record: record[0] * 1000, 10_000)
+    grouping = SessionGrouping(SessionWindows(GAP_MS), key=lambda record: record[1])
+    plan = plan_sessions(marked, grouping, numPartitions=2, outputMode=OutputMode.Append)
+    query = SparkQuery(sc, plan, tmp_path)
+    assert query.add([(10, "k"), (11, "k"), (3, "x")]) == []
+    assert query.add([(17, "k"), (25, "k")]) == [(((3_000, 8_000), "x"), 1)]
+    assert sorted(query.add([(35, "k")])) == [
+        (((10_000, 16_000), "k"), 2),
+        (((17_000, 22_000), "k"), 1),
+    ]
+    query._plan = with_late_mark(plan, 25_000)
+    assert query.add([(12, "k"), (34, "k")]) == []
+    assert query.metrics["sessionWindowStateStoreSaveExec"].numRowsDroppedByWatermark == 1
+    assert sorted(query.add([(99, "k")])) == [
+        (((25_000, 30_000), "k"), 1),
+        (((34_000, 40_000), "k"), 2),
+    ]
