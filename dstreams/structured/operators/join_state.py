@@ -1,0 +1,367 @@
+"""Joining two streams where the state is: each side meets what the other one has had so far.
+
+::
+
+    left rows of the batch  --- meet --- right rows of the state  \\
+    left rows of the batch  --- meet --- right rows of the batch   >  pairs out
+    left rows of the state  --- meet --- right rows of the batch  /
+    then all rows of the batch are kept, and those that nothing can meet any more are given up
+
+A row is given up when the watermark has passed all that could meet it, because what the watermark
+has passed is late and comes no more. A row that was given up without having met any goes out of an
+outer join then, and only then.
+
+A row stands in the store under (side, key, batch, number), with the time at which it is given up as
+its timeout: those of a key are found by a prefix, those to be given up by the index of timeouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from checkpoint.state_store import StateWriter
+from dstreams.errors import InvalidStreamError
+from dstreams.rdd.by_key import PAIRS_OF_LISTS
+from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.structured.operators.deduplication import on_time
+from dstreams.structured.operators.failures import failed
+from dstreams.structured.operators.physical_operator import Event
+
+LEFT, RIGHT = 0, 1
+Pair = tuple[Any, Any]
+
+
+class JoinType(str, Enum):
+    """Which rows go out, besides pairs that meet."""
+
+    Inner = "inner"
+    LeftOuter = "left_outer"
+    RightOuter = "right_outer"
+    FullOuter = "full_outer"
+    LeftSemi = "left_semi"
+
+    def keeps(self, side: int) -> bool:
+        """Whether rows of a side that meet none go out as well."""
+        outer = JoinType.LeftOuter if side == LEFT else JoinType.RightOuter
+        return self in (outer, JoinType.FullOuter)
+
+
+@dataclass(frozen=True)
+class TimeRange:
+    """How far apart in event time two rows may be that meet: from *least_ms* to *most_ms*.
+
+    It is ``time of the right row - time of the left row``, both ends included. Rows without an
+    event time meet none.
+
+    Args:
+        least_ms: negative where the right row may come first.
+        most_ms: the greatest difference.
+
+    Raises:
+        InvalidStreamError: *least_ms* is greater than *most_ms*.
+    """
+
+    least_ms: int
+    most_ms: int
+
+    def __post_init__(self) -> None:
+        if self.least_ms > self.most_ms:
+            raise InvalidStreamError(
+                f"time range of a join from {self.least_ms} ms to {self.most_ms} ms is empty; give "
+                "the least difference first"
+            )
+
+    def holds(self, left_ms: int | None, right_ms: int | None) -> bool:
+        """Whether two rows are near enough."""
+        if left_ms is None or right_ms is None:
+            return False
+        return self.least_ms <= right_ms - left_ms <= self.most_ms
+
+
+@dataclass(frozen=True)
+class JoinCondition:
+    """Which rows of one key meet, and how long a row can still meet others.
+
+    Args:
+        time_range: how far apart in event time they may be, None for any distance.
+        key_time: ``key -> event time in milliseconds`` where the key has one, for example the end
+            of a window that both sides are grouped by.
+        matches: ``(left record, right record) -> bool``, None for always.
+        where: operation and function, for error messages.
+    """
+
+    time_range: TimeRange | None = None
+    key_time: Callable[[Any], int | None] | None = None
+    matches: Callable[[Any, Any], bool] | None = None
+    where: str = "join"
+
+    @property
+    def bounds_state(self) -> bool:
+        """Whether a row is given up some time."""
+        return self.time_range is not None or self.key_time is not None
+
+    def meet(self, key: Any, left: Event, right: Event) -> bool:
+        """Whether two rows meet."""
+        if self.time_range is not None and not self.time_range.holds(left[0], right[0]):
+            return False
+        if self.matches is None:
+            return True
+        try:
+            return bool(self.matches(left[1], right[1]))
+        except Exception as error:
+            raise failed(self.where, key, error) from error
+
+    def last_ms(self, side: int, key: Any, time_ms: int | None) -> int | None:
+        """Return the event time up to which others can meet a row, None for ever."""
+        bounds = []
+        if self.key_time is not None:
+            bounds.append(self.key_time(key))
+        if self.time_range is not None and time_ms is not None:
+            after_ms = self.time_range.most_ms if side == LEFT else -self.time_range.least_ms
+            bounds.append(time_ms + after_ms)
+        return min((bound for bound in bounds if bound is not None), default=None)
+
+
+class StoredRow(NamedTuple):
+    """A row of the state.
+
+    Args:
+        place: where it stands.
+        event: the row.
+        matched: whether it has met any.
+    """
+
+    place: tuple[Any, ...]
+    event: Event
+    matched: bool
+
+
+@dataclass(frozen=True)
+class SymmetricHashJoinStateManager:
+    """Rows of both sides in one store.
+
+    Spark has four stores: for each side, how many rows a key has, and the rows by key and number.
+    Here a number is unique because it follows the version, so nothing is counted.
+
+    Args:
+        store: the state of the partition.
+    """
+
+    store: StateWriter
+
+    def rows(self, side: int, key: Any) -> Iterator[StoredRow]:
+        """Iterate over the rows of a key."""
+        for place, (time_ms, record, matched) in self.store.prefix((side, key)):
+            yield StoredRow(place, (time_ms, record), matched)
+
+    def append(
+        self, side: int, key: Any, number: int, event: Event, matched: bool, last_ms: int | None
+    ) -> None:
+        """Keep a row.
+
+        Args:
+            number: of the row among those of its side and key in this batch.
+            last_ms: event time up to which it can meet others, None for ever.
+        """
+        self._put((side, key, self.store.reference.version, number), event, matched, last_ms)
+
+    def set_matched(self, row: StoredRow) -> None:
+        """Remember that a row has met another one."""
+        self.store.put(row.place, (*row.event, True), self.store.timeout_ms(row.place))
+
+    def remove(self, place: tuple[Any, ...]) -> None:
+        """Give up a row."""
+        self.store.remove(place)
+
+    def passed(self, watermark_ms: int) -> Iterator[StoredRow]:
+        """Iterate over the rows that nothing can meet any more, found without a scan."""
+        for place, (time_ms, record, matched), _ in self.store.due(watermark_ms + 1):
+            yield StoredRow(place, (time_ms, record), matched)
+
+    def _put(
+        self, place: tuple[Any, ...], event: Event, matched: bool, last_ms: int | None
+    ) -> None:
+        timeout_ms = None if last_ms is None else max(last_ms, 0)
+        self.store.put(place, (*event, matched), timeout_ms)
+
+
+@dataclass
+class _Changes:
+    """What a batch changes: all is read before anything is written, which costs less."""
+
+    kept: list[tuple[int, Any, int, Event, bool, int | None]] = field(default_factory=list)
+    matched: list[StoredRow] = field(default_factory=list)
+    removed: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def write(self, manager: SymmetricHashJoinStateManager, metrics: StateMetrics) -> None:
+        for row in self.kept:
+            manager.append(*row)
+        for stored in self.matched:
+            manager.set_matched(stored)
+        for place in self.removed:
+            manager.remove(place)
+        metrics.numUpdatedStateRows += len(self.kept) + len(self.matched)
+        metrics.numRemovedStateRows += len(self.removed)
+
+
+@dataclass(frozen=True)
+class JoinRows:
+    """Function of a task: rows of both sides in, pairs of records out.
+
+    The rows are pairs (key, (side, event)). A key of None meets none, as in SQL.
+
+    Semantics: StreamingSymmetricHashJoinExec (Spark 4.3).
+
+    Args:
+        join_type: which rows go out.
+        condition: which rows meet.
+        late_ms: rows up to this event time are late, None for none.
+        evict_ms: what can be met up to this event time only is given up, None for nothing.
+        memory_mb: memory for grouping; more is spilled.
+    """
+
+    join_type: JoinType
+    condition: JoinCondition
+    late_ms: int | None = None
+    evict_ms: int | None = None
+    memory_mb: float = 512
+
+    def __call__(
+        self,
+        store: StateWriter,
+        initial: Iterable[Any],
+        records: Iterator[tuple[Any, tuple[int, Event]]],
+        metrics: StateMetrics,
+    ) -> Iterator[Pair]:
+        manager = SymmetricHashJoinStateManager(store)
+        groups = PAIRS_OF_LISTS.merger(self.memory_mb)
+        groups.mergeValues(self._on_time(records, metrics))
+        changes = _Changes()
+        for key, sides in groups.items():
+            for pair in self._of_key(manager, key, sides, changes):
+                metrics.numOutputRows += 1
+                yield pair
+        changes.write(manager, metrics)
+        if self.evict_ms is not None:
+            started = perf_counter()
+            for pair in self._evicted(manager, self.evict_ms, metrics):
+                metrics.numOutputRows += 1
+                yield pair
+            metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
+
+    def _on_time(self, records: Iterator[Any], metrics: StateMetrics) -> Iterator[Any]:
+        events = ((row, row[1][1]) for row in records)
+        return (row for row, _ in on_time(events, self.late_ms, metrics))
+
+    def _of_key(
+        self,
+        manager: SymmetricHashJoinStateManager,
+        key: Any,
+        sides: tuple[list[Event], list[Event]],
+        changes: _Changes,
+    ) -> Iterator[Pair]:
+        left, right = sides
+        met = ([False] * len(left), [False] * len(right))
+        if key is not None:
+            yield from self._new_with_stored(manager, key, LEFT, left, met[LEFT], changes)
+            yield from self._new_with_stored(manager, key, RIGHT, right, met[RIGHT], changes)
+            yield from self._new_with_new(key, left, right, met)
+        for side, events in enumerate(sides):
+            for number, (event, matched) in enumerate(zip(events, met[side], strict=True)):
+                last_ms = self.condition.last_ms(side, key, event[0])
+                if self._is_kept(side, key, matched, last_ms):
+                    changes.kept.append((side, key, number, event, matched, last_ms))
+                elif not matched and self.join_type.keeps(side):
+                    yield _alone(side, event)
+
+    def _is_kept(self, side: int, key: Any, matched: bool, last_ms: int | None) -> bool:
+        if key is None or (matched and side == LEFT and self.join_type is JoinType.LeftSemi):
+            return False
+        if self.condition.time_range is not None and last_ms is None:
+            return False  # without an event time it meets none
+        return last_ms is None or self.evict_ms is None or last_ms > self.evict_ms
+
+    def _new_with_stored(
+        self,
+        manager: SymmetricHashJoinStateManager,
+        key: Any,
+        side: int,
+        events: list[Event],
+        met: list[bool],
+        changes: _Changes,
+    ) -> Iterator[Pair]:
+        if not events:
+            return
+        is_semi = self.join_type is JoinType.LeftSemi
+        for stored in manager.rows(1 - side, key):
+            found = False
+            for number, event in enumerate(events):
+                if is_semi and (found if side == RIGHT else met[number]):
+                    continue
+                left, right = (event, stored.event) if side == LEFT else (stored.event, event)
+                if self.condition.meet(key, left, right):
+                    found = met[number] = True
+                    yield left[1] if is_semi else (left[1], right[1])
+            if found and is_semi and side == RIGHT:
+                changes.removed.append(stored.place)
+            elif found and not stored.matched and self.join_type.keeps(1 - side):
+                changes.matched.append(stored)
+
+    def _new_with_new(
+        self,
+        key: Any,
+        left: list[Event],
+        right: list[Event],
+        met: tuple[list[bool], list[bool]],
+    ) -> Iterator[Pair]:
+        is_semi = self.join_type is JoinType.LeftSemi
+        for i, one in enumerate(left):
+            for j, other in enumerate(right):
+                if is_semi and met[LEFT][i]:
+                    break
+                if self.condition.meet(key, one, other):
+                    met[LEFT][i] = met[RIGHT][j] = True
+                    yield one[1] if is_semi else (one[1], other[1])
+
+    def _evicted(
+        self, manager: SymmetricHashJoinStateManager, evict_ms: int, metrics: StateMetrics
+    ) -> Iterator[Pair]:
+        for row in manager.passed(evict_ms):
+            manager.remove(row.place)
+            metrics.numRemovedStateRows += 1
+            side = row.place[0]
+            if not row.matched and self.join_type.keeps(side):
+                yield _alone(side, row.event)
+
+
+def _alone(side: int, event: Event) -> Pair:
+    return (event[1], None) if side == LEFT else (None, event[1])
+
+
+def require_joinable(join_type: JoinType, condition: JoinCondition, has_watermarks: bool) -> None:
+    """Check that a join can be computed, and that an outer or semi join ends.
+
+    Args:
+        join_type: which rows go out.
+        condition: which rows meet.
+        has_watermarks: whether both sides have event times with a watermark.
+
+    Raises:
+        InvalidStreamError: it cannot, or does not: only a watermark says that a row meets none.
+    """
+    where = condition.where
+    if condition.time_range is not None and not has_watermarks:
+        raise InvalidStreamError(
+            f"{where}: a join with a time range needs event times on both sides; call "
+            "withWatermark on both"
+        )
+    if join_type is not JoinType.Inner and not (condition.bounds_state and has_watermarks):
+        raise InvalidStreamError(
+            f"{where}: a {join_type.value} join of two streams needs watermarks on both sides and "
+            "a time range, or a key with an event time, or it would never be known that a row "
+            "meets no other; use withWatermark and a time range, or join inner"
+        )
