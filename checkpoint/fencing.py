@@ -182,14 +182,10 @@ class EpochGuard:
             file = location(self.files, self.claim.name)
             wanted = f"the claim of epoch {self.epoch}, which this driver has made"
             return CorruptCheckpointError(file, "is missing", wanted, RESTORE)
-        try:
-            other = str(read_claim(self.files, newest).owner)
-        except (CheckpointError, FileNotFoundError) as error:
-            other = f"another driver ({error})"
         return ConcurrentWriterError(
-            f"{other} has taken over {self.files.url} with epoch {newest}; this one, process "
-            f"{self.claim.owner.pid} on host {self.claim.owner.host} with epoch {self.epoch}, must "
-            "stop: only one driver may run on a checkpoint",
+            f"{owner_of(self.files, newest)} has taken over {self.files.url} with epoch {newest}; "
+            f"this one, {self.claim.owner} with epoch {self.epoch}, must stop: only one driver may "
+            "run on a checkpoint",
             self.epoch,
             newest,
         )
@@ -208,7 +204,9 @@ def claim_epoch(files: Files, stream_id: str, owner: Owner) -> EpochGuard:
             the next driver.
     """
     while True:
-        epoch = max(claimed_epochs(files), default=0) + 1
+        # Also after one whose claim was lost, and of which something else is left.
+        found = map(epoch_of_file, files.list(EPOCH_PREFIX))
+        epoch = max((epoch for epoch in found if epoch is not None), default=0) + 1
         claim = Claim(stream_id, epoch, owner, new_attempt())
         frames = record_frames(FileKind.CLAIM, _header(stream_id, epoch), claim.to_json())
         with suppress(AlreadyExistsError):  # by a rival: the one after it, then
@@ -235,6 +233,14 @@ def read_claim(files: Files, epoch: int) -> Claim:
         return Claim.from_json(data)
     except ValueError as error:
         raise makes_no_sense(location(files, name), error, what) from error
+
+
+def owner_of(files: Files, epoch: int) -> str:
+    """Return who has an epoch, for messages."""
+    try:
+        return str(read_claim(files, epoch).owner)
+    except (CheckpointError, FileNotFoundError) as error:
+        return f"another driver ({error})"
 
 
 def has_ended(files: Files, epoch: int) -> bool:

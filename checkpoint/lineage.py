@@ -21,6 +21,7 @@ epoch: files that were written without fencing, as tests and tools do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from checkpoint.errors import ConcurrentWriterError, CorruptCheckpointError
@@ -43,6 +44,8 @@ from checkpoint.record_files import (
     read_record,
     record_frames,
 )
+
+_READ_AGAIN = 5
 
 
 @dataclass(frozen=True)
@@ -199,9 +202,14 @@ def read_lineage(files: Files) -> Lineage:
         CorruptCheckpointError: a base that is needed for that is damaged.
         StorageRefusedError: the storage cannot be read.
     """
-    names = files.list(EPOCH_PREFIX)
-    there = epochs_with(names, BASE)
-    return lineage_from(files, max(there), there) if there else Lineage((), bool(names))
+    for _ in range(_READ_AGAIN):
+        # A newer driver may be deleting epochs of which nothing is left.
+        with suppress(FileNotFoundError):
+            names = files.list(EPOCH_PREFIX)
+            there = epochs_with(names, BASE)
+            return lineage_from(files, max(there), there) if there else Lineage((), bool(names))
+    file = location(files, EPOCH_PREFIX.rstrip("/"))
+    raise CorruptCheckpointError(file, "has bases that cannot be read", "bases", RESTORE)
 
 
 def lineage_from(files: Files, head: int, there: Iterable[int]) -> Lineage:

@@ -8,6 +8,7 @@ never begins from less than it had.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from checkpoint.batch_log import BEGIN_PREFIX, BatchLog, BeginRecord, begin_file
@@ -25,6 +26,8 @@ from checkpoint.framing import RESTORE
 from checkpoint.lineage import Base, Lineage, read_lineage, write_base
 from checkpoint.record_files import RecordId
 from checkpoint.stored_state import StoreCommit
+
+_READ_AGAIN = 5
 
 
 @dataclass(frozen=True)
@@ -141,9 +144,12 @@ def take_over(files: Files, stream_id: str, owner: Owner) -> Tenure:
     """
     _require_stream(files, read_plan(files), stream_id)
     guard = claim_epoch(files, stream_id, owner)
-    log = read_log(files)
-    plan = plan_recovery(log)
-    _require_stream(files, plan, stream_id)
+    try:
+        log = read_log(files)
+        plan = plan_recovery(log)
+        _require_stream(files, plan, stream_id)
+    finally:
+        guard.check()  # a newer driver may be at work on what was read
     write_base(guard, next_base(stream_id, guard.epoch, log.lineage, plan))
     return Tenure(guard, plan)
 
@@ -179,7 +185,15 @@ def read_log(files: Files, lineage: Lineage | None = None) -> StreamLog:
         CorruptCheckpointError: a record that a restart needs is missing or damaged.
         StorageRefusedError: the storage cannot be read.
     """
-    lineage = read_lineage(files) if lineage is None else lineage
+    for _ in range(_READ_AGAIN):
+        # A driver that is about to end may be deleting what nobody needs any more.
+        with suppress(FileNotFoundError):
+            return _read_log(files, read_lineage(files) if lineage is None else lineage)
+    found = "has records that are gone before they can be read"
+    raise CorruptCheckpointError(files.url, found, "that nobody else is at work there", RESTORE)
+
+
+def _read_log(files: Files, lineage: Lineage) -> StreamLog:
     commit_log, batch_log = CommitLog(files), BatchLog(files)
     commit_ids, begin_ids = commit_log.all_ids(), batch_log.all_ids()
     commits: dict[RecordId, CommitRecord] = {}

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from checkpoint.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, begin_file
 from checkpoint.commit_log import CommitLog, CommitRecord, commit_file
 from checkpoint.errors import ConcurrentWriterError
-from checkpoint.fencing import EPOCH_PREFIX, claimed_epochs, epoch_of_file
+from checkpoint.fencing import EPOCH_PREFIX, claimed_epochs, epoch_of_file, owner_of
 from checkpoint.graph_snapshot import GRAPH_PREFIX, GRAPH_SUFFIX, KEPT_GRAPHS, graph_file
 from checkpoint.lineage import Lineage
 from checkpoint.record_files import RecordId, record_ids
@@ -150,8 +150,8 @@ def apply_retention(log: CommitLog, plan: RetentionPlan, epoch: int) -> None:
     newest = max(newest, *claimed_epochs(log.files), 0)
     if newest > epoch:
         raise ConcurrentWriterError(
-            f"a driver of epoch {newest} has taken over this checkpoint from epoch {epoch}, "
-            "so nothing is deleted; stop this driver",
+            f"{owner_of(log.files, newest)} of epoch {newest} has taken over {log.files.url} from "
+            f"epoch {epoch}, so nothing is deleted; stop this driver",
             epoch,
             newest,
         )

@@ -1,0 +1,245 @@
+"""Crash everywhere in the life of a stream: nothing is lost, counted twice or told in two ways.
+
+The model of a stream (:mod:`tests.support.stream_model`) dies before each step of a simulated disk,
+by itself or with the power, once and twice; and it stands still before each operation while another
+driver takes over. Then the next driver goes on, and the world outside compares. That these checks
+have teeth is shown by leaving out what keeps the promises, one thing at a time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+import checkpoint.framing
+from checkpoint import (
+    CheckpointError,
+    ConcurrentWriterError,
+    CorruptCheckpointError,
+    EpochGuard,
+    Files,
+    Owner,
+    Tenure,
+    claim_epoch,
+    take_over,
+)
+from checkpoint.lineage import Base
+from checkpoint.testing import Omission, SimulatedCrash, SimulatedDisk
+from tests.support.stream_model import STREAM, Driver, PausedFiles, World, require_right
+
+UPTO_MS = 7000
+AFTER_MS = 9000
+
+
+def steps_of_a_run() -> int:
+    disk = SimulatedDisk()
+    Driver(disk, World()).run(UPTO_MS)
+    return len(disk.steps)
+
+
+def after_crash(disk: SimulatedDisk, seed: int | None) -> SimulatedDisk:
+    """Return what the next driver finds: all of it, or after a power loss what was synced."""
+    return disk.restart() if seed is None else disk.power_loss(random.Random(seed).randrange)
+
+
+def crash_and_go_on(first: int, second: int, seed: int | None, omit: Omission | None) -> str | None:
+    """Crash at a step of the first driver, and of the second; return what the third finds wrong."""
+    world = World()
+    disk = SimulatedDisk(first, omit)
+    crashed = []
+    for crash_at in (first, second):
+        with suppress(SimulatedCrash):
+            Driver(disk, world).run(UPTO_MS)
+        crashed.append(disk.steps[-1])
+        disk = after_crash(disk, seed)
+        if second in (0, crash_at):
+            break
+        disk = rigged(disk, second)
+    try:
+        driver = Driver(disk, world)
+        driver.run(AFTER_MS)
+        require_right(world, driver)
+    except (AssertionError, CheckpointError, KeyError) as error:
+        return f"{crashed}, seed {seed}: {error!r}"
+    return None
+
+
+def rigged(disk: SimulatedDisk, crash_at: int) -> SimulatedDisk:
+    disk._crash_at = crash_at
+    return disk
+
+
+def wrong(
+    seeds: tuple[int | None, ...], omit: Omission | None = None, stride: int = 1
+) -> Iterator[str]:
+    """Yield what goes wrong with one crash at each step."""
+    for first in range(1, steps_of_a_run() + 1, stride):
+        for seed in seeds:
+            found = crash_and_go_on(first, 0, seed, omit)
+            if found is not None:
+                yield found
+
+
+def test_a_run_without_a_crash_is_right() -> None:
+    """Also when it is stopped and goes on."""
+    disk, world = SimulatedDisk(), World()
+    for upto_ms in (3000, 4000, UPTO_MS, AFTER_MS):
+        driver = Driver(disk, world)
+        driver.run(upto_ms)
+        require_right(world, driver)
+    assert all(len(told) == 1 for told in world.told.values())
+    assert len(disk.list("commits/")) <= 5
+    assert len(disk.list("state/")) <= 12
+
+
+def test_a_process_that_dies_at_any_step_loses_nothing() -> None:
+    """The next driver goes on from what is there."""
+    assert list(wrong((None,))) == []
+
+
+def test_a_power_loss_at_any_step_loses_nothing() -> None:
+    """And from what the disk had synced."""
+    assert list(wrong((1, 2))) == []
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_a_second_crash_at_any_step_of_the_next_driver_loses_nothing(seed: int | None) -> None:
+    """A driver that dies while it takes over, or soon after, leaves nothing half done."""
+    crashes = range(3, steps_of_a_run(), 23)
+    found = [
+        crash_and_go_on(first, second, seed, None)
+        for first in crashes
+        for second in (*range(1, 25, 2), *range(30, 150, 17))
+    ]
+    assert [each for each in found if each is not None] == []
+
+
+def two_drivers(at: int) -> tuple[bool, str | None]:
+    """Let another driver take over before operation *at* of the first one.
+
+    Returns:
+        Whether the first one got as far, and what is wrong in the end.
+    """
+    disk, world = SimulatedDisk(), World()
+    happened = []
+
+    def meanwhile() -> None:
+        happened.append(at)
+        Driver(disk, world).run(AFTER_MS - 2000)
+
+    said: Exception | None = None
+    try:
+        Driver(PausedFiles(disk, at, meanwhile), world).run(UPTO_MS)
+    except ConcurrentWriterError as error:
+        said = error
+    except (AssertionError, CheckpointError, FileNotFoundError, ValueError) as error:
+        return True, f"operation {at}: the first driver fails with {error!r}"
+    try:
+        driver = Driver(disk, world)
+        driver.run(AFTER_MS)
+        require_right(world, driver)
+    except (AssertionError, CheckpointError, KeyError) as error:
+        return True, f"operation {at}: {error!r}"
+    if happened and said is not None and "process" not in str(said):
+        return True, f"operation {at}: nobody is named: {said}"
+    return bool(happened), None
+
+
+def operations() -> int:
+    counted = PausedFiles(SimulatedDisk(), 0, lambda: None)
+    Driver(counted, World()).run(UPTO_MS)
+    return counted.count
+
+
+def test_of_two_drivers_the_newer_wins_wherever_the_older_stands_still() -> None:
+    """What the older one adds does not count, what it would delete stays, and it is told so."""
+    outcomes = [two_drivers(at) for at in range(1, operations() + 1)]
+    assert [problem for _, problem in outcomes if problem is not None] == []
+    assert all(happened for happened, _ in outcomes)
+
+
+def problems_of_two_drivers() -> list[str]:
+    return [
+        problem
+        for problem in (two_drivers(at)[1] for at in range(1, operations() + 1, 2))
+        if problem is not None
+    ]
+
+
+@pytest.mark.parametrize("omit", ["file sync", "directory sync"])
+def test_a_missing_sync_is_noticed(omit: Omission) -> None:
+    """Without it a power loss costs something that was committed."""
+    assert any(wrong((1, 2), omit, stride=5))
+
+
+def forget_begins(self: Base) -> dict[str, object]:
+    return {**REAL_BASE_JSON(self), "begins": []}
+
+
+REAL_BASE_JSON = Base.to_json
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "instead"),
+    [
+        (EpochGuard, "check", lambda self: None),
+        (Base, "to_json", forget_begins),
+    ],
+    ids=["check of the epoch", "begins that are taken over"],
+)
+def test_what_keeps_two_drivers_apart_is_needed(
+    monkeypatch: pytest.MonkeyPatch, owner: type, method: str, instead: Callable[..., object]
+) -> None:
+    """Without it some pause of the older driver does damage."""
+    monkeypatch.setattr(owner, method, instead)
+    assert problems_of_two_drivers() != []
+
+
+def test_an_exclusive_create_is_needed() -> None:
+    """Without it two drivers have one epoch, and both go on."""
+    at_work = []
+    for at in range(1, 12):
+        disk = SimulatedDisk(omit="exclusive create")
+        rival: list[Tenure] = []
+
+        def meanwhile(disk: Files = disk, rival: list[Tenure] = rival) -> None:
+            rival.append(take_over(disk, STREAM, Owner.of_this_process(0)))
+
+        with suppress(CheckpointError, ValueError, IndexError):
+            guard = claim_epoch(PausedFiles(disk, at, meanwhile), STREAM, Owner.of_this_process(0))
+            guard.check()
+            at_work.append(guard.epoch == rival[0].epoch)
+    assert any(at_work)
+
+
+def flipped(seed: int) -> str | None:
+    """Flip one bit of one file that a restart reads; return what is then wrong and not refused."""
+    disk, world = SimulatedDisk(), World()
+    Driver(disk, world).run(5000)
+    names = disk.list("")
+    draw = random.Random(seed)
+    name = names[draw.randrange(len(names))]
+    disk.flip_bit(name, draw.randrange(1 << 30))
+    try:
+        driver = Driver(disk, world)
+        driver.run(UPTO_MS)
+        require_right(world, driver)
+    except CorruptCheckpointError:
+        return None
+    except (AssertionError, KeyError, ValueError, TypeError, AttributeError) as error:
+        return f"{name}: {error!r}"
+    return None
+
+
+def test_a_flipped_bit_is_refused_or_does_not_matter() -> None:
+    """A restart never takes it for what was written."""
+    assert [found for seed in range(200) if (found := flipped(seed))] == []
+
+
+def test_a_missing_checksum_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it some flipped bit is believed."""
+    monkeypatch.setattr(checkpoint.framing, "crc32", lambda data, start=0: 7)
+    assert any(flipped(seed) for seed in range(200))

@@ -1,0 +1,261 @@
+"""A stream without Spark: everything it writes is written by checkpoint, everything else is a dict.
+
+It counts numbers that arrive in its world, in two states that are copied every second and every
+third batch, and tells its outputs what it read and what the states were. The world remembers, so a
+test can ask afterwards whether anything was lost, counted twice, or told in two ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from checkpoint import (
+    LISTED_PREFIXES,
+    BeginRecord,
+    CommitRecord,
+    Files,
+    GraphSnapshot,
+    OperatorCommit,
+    Owner,
+    RetentionPlan,
+    StateCopy,
+    StateFileId,
+    StatePartition,
+    Tenure,
+    apply_retention,
+    new_attempt,
+    plan_leftovers,
+    plan_retention,
+    read_newest_graph,
+    read_state_file,
+    take_over,
+    write_graph,
+    write_state_file,
+)
+from checkpoint.json_fields import dump_json, load_json
+from checkpoint.lineage import read_lineage
+
+STREAM = "stream-0-00000001"
+BATCH_MS = 1000
+PARTITIONS = 2
+COPIED_EVERY = {"sums": 2, "counts": 3}
+
+State = dict[str, list[int]]
+T = TypeVar("T")
+
+
+@dataclass
+class World:
+    """What is outside of the checkpoint, and remembers.
+
+    Args:
+        told: what outputs were told of a batch, by its time; each time they were told.
+        committed: times of the batches that a driver was told to be committed.
+    """
+
+    arrived: int = 0
+    told: dict[int, list[object]] = field(default_factory=dict)
+    committed: set[int] = field(default_factory=set)
+
+    def more(self) -> int:
+        """Return up to where numbers have arrived: never the same answer twice."""
+        self.arrived += 3
+        return self.arrived
+
+    def tell(self, time_ms: int, what: object) -> None:
+        """Take what an output says of a batch."""
+        self.told.setdefault(time_ms, []).append(what)
+
+
+class Driver:
+    """One start of the stream.
+
+    Args:
+        files: its directory.
+        world: what is around it.
+    """
+
+    def __init__(self, files: Files, world: World) -> None:
+        self.files = files
+        self.world = world
+        self.known = set(world.committed)
+        self.tenure: Tenure = take_over(files, STREAM, Owner.of_this_process(0))
+        if read_newest_graph(files) is None:
+            description = {"operators": {uid: {"kind": "state"} for uid in COPIED_EVERY}}
+            graph = GraphSnapshot(STREAM, 0, self.tenure.epoch, description, b"opaque")
+            write_graph(self.tenure.guard, graph)
+        self.commits = self.tenure.commit_log()
+        self.begins = self.tenure.batch_log()
+        plan = self.tenure.plan
+        self.time_ms = plan.last_ms or 0
+        self.state: State = {uid: [0] * PARTITIONS for uid in COPIED_EVERY}
+        self._restore()
+        self.read_upto = max((self._range(begun)[1] for begun in plan.begins.values()), default=0)
+
+    def run(self, upto_ms: int) -> None:
+        """Run the batches that were in flight, then new ones, up to a time."""
+        for begun in self.tenure.plan.in_flight:
+            self._run(begun)
+        while self.time_ms < upto_ms:
+            time_ms = self.time_ms + BATCH_MS
+            numbers = [self.read_upto, self.world.more()]
+            begun = BeginRecord(
+                STREAM, time_ms // BATCH_MS - 1, time_ms, self.tenure.epoch, {"numbers": numbers}
+            )
+            self.begins.begin(begun)
+            self._run(begun)
+        self.tenure.guard.release()
+
+    def _restore(self) -> None:
+        plan = self.tenure.plan
+        for uid in COPIED_EVERY:
+            copy = plan.copies.get(uid)
+            since_ms = 0 if copy is None else copy.time_ms
+            if copy is not None:
+                self.state[uid] = self._read(uid, copy)
+            for time_ms in range(since_ms + BATCH_MS, self.time_ms + 1, BATCH_MS):
+                self._advance(uid, self._range(plan.begins[time_ms]))
+
+    def _read(self, uid: str, copy: StateCopy) -> list[int]:
+        assert copy.commit is not None
+        values = []
+        for partition, ref in enumerate(copy.commit.files):
+            wanted = StatePartition(STREAM, uid, copy.time_ms, partition, PARTITIONS, "stable")
+            [payload] = read_state_file(self.files, ref, wanted)
+            values.append(load_json(payload)["value"])
+        return values  # type: ignore[return-value]
+
+    def _run(self, begun: BeginRecord) -> None:
+        time_ms = begun.batch_time_ms
+        numbers = self._range(begun)
+        for uid in COPIED_EVERY:
+            self._advance(uid, numbers)
+        operators = {
+            uid: self._write(uid, time_ms)
+            for uid, every in COPIED_EVERY.items()
+            if time_ms // BATCH_MS % every == 0
+        }
+        # What an older driver tells after that is the same once more, or require_right finds it.
+        assert time_ms not in self.known, f"the batch at {time_ms} was committed, and runs again"
+        self.world.tell(time_ms, (numbers, {uid: list(self.state[uid]) for uid in COPIED_EVERY}))
+        self.commits.commit(
+            CommitRecord(
+                STREAM,
+                begun.batch_id,
+                time_ms,
+                self.tenure.epoch,
+                operators,
+                {},
+                (),
+                {"w": time_ms},
+            )
+        )
+        self.world.committed.add(time_ms)
+        self.time_ms, self.read_upto = time_ms, numbers[1]
+        if time_ms // BATCH_MS % 2 == 0:
+            self._retire()
+
+    def _retire(self) -> None:
+        try:
+            records = self.commits.records()
+        except FileNotFoundError:  # a newer driver deletes as well
+            self.tenure.guard.check()
+            raise
+        copies = {
+            uid: copy.time_ms for uid, copy in (self.commits.last or records[-1]).copies.items()
+        }
+        if copies.keys() != COPIED_EVERY.keys():
+            return  # a state without a copy is made from the first batch on
+        plan = plan_retention(records, self.time_ms - BATCH_MS, COPIED_EVERY)
+        names = [name for prefix in LISTED_PREFIXES for name in self.files.list(prefix)]
+        others = plan_leftovers(read_lineage(self.files), names, records, plan)
+        plan = RetentionPlan(plan.commits, plan.state_files, others)
+        apply_retention(self.commits, plan, self.tenure.epoch)
+
+    def _advance(self, uid: str, numbers: tuple[int, int]) -> None:
+        for number in range(*numbers):
+            self.state[uid][number % PARTITIONS] += number if uid == "sums" else 1
+
+    def _write(self, uid: str, time_ms: int) -> OperatorCommit:
+        refs = []
+        for partition, value in enumerate(self.state[uid]):
+            file_id = StateFileId(
+                STREAM,
+                uid,
+                time_ms,
+                partition,
+                PARTITIONS,
+                "stable",
+                self.tenure.epoch,
+                new_attempt(),
+            )
+            refs.append(write_state_file(self.files, file_id, [(dump_json({"value": value}), 1)]))
+        return OperatorCommit("stable", tuple(refs))
+
+    def _range(self, begun: BeginRecord) -> tuple[int, int]:
+        start, end = begun.inputs["numbers"]  # type: ignore[misc]
+        return start, end
+
+
+def require_right(world: World, driver: Driver) -> None:
+    """Assert that nothing was lost, counted twice or told in two ways, and nothing is missing."""
+    read_upto = 0
+    for time_ms in range(BATCH_MS, driver.time_ms + 1, BATCH_MS):
+        told = world.told[time_ms]
+        assert all(each == told[0] for each in told), f"{time_ms} is told in two ways: {told}"
+        (start, end), _ = told[0]  # type: ignore[misc]
+        assert start == read_upto, f"the batch at {time_ms} begins at {start}, not {read_upto}"
+        read_upto = end
+    numbers = range(read_upto)
+    wanted = {
+        "sums": [sum(n for n in numbers if n % PARTITIONS == part) for part in range(PARTITIONS)],
+        "counts": [sum(n % PARTITIONS == part for n in numbers) for part in range(PARTITIONS)],
+    }
+    assert driver.state == wanted
+    assert max(world.committed) == driver.time_ms == max(world.told)
+
+
+class PausedFiles:
+    """Files of a driver that stands still before one operation, while something else happens.
+
+    Args:
+        inner: the files that do the work.
+        at: number of the operation, from 1, counted over all of them.
+        meanwhile: what happens then.
+    """
+
+    def __init__(self, inner: Files, at: int, meanwhile: Callable[[], None]) -> None:
+        self.inner = inner
+        self.count = 0
+        self.at = at
+        self.meanwhile = meanwhile
+
+    @property
+    def url(self) -> str:
+        return self.inner.url
+
+    def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
+        return self._after_pause(self.inner.create)(name, chunks)
+
+    def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
+        return self._after_pause(self.inner.read_chunks)(name, chunk_bytes)
+
+    def read(self, name: str) -> bytes:
+        return self._after_pause(self.inner.read)(name)
+
+    def exists(self, name: str) -> bool:
+        return self._after_pause(self.inner.exists)(name)
+
+    def list(self, prefix: str) -> list[str]:
+        return self._after_pause(self.inner.list)(prefix)
+
+    def delete(self, name: str) -> None:
+        self._after_pause(self.inner.delete)(name)
+
+    def _after_pause(self, operation: Callable[..., T]) -> Callable[..., T]:
+        self.count += 1
+        if self.count == self.at:
+            self.meanwhile()
+        return operation
