@@ -25,8 +25,8 @@ changes = st.dictionaries(
 )
 
 
-@settings(deadline=None)
-@given(st.lists(st.tuples(changes, changes), max_size=4), st.binary(max_size=2))
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(changes, changes), max_size=18), st.binary(max_size=2))
 def test_runs_are_layers(
     layers: list[tuple[dict[bytes, bytes | None], dict[bytes, bytes | None]]], start: bytes
 ) -> None:
@@ -69,6 +69,32 @@ def test_open_iterators_see_what_was_there(tmp_path: Path) -> None:
             writer.put(number, -1)
         assert list(items) == [(number, number) for number in range(1, 50)]
         assert writer.count() == 100
+
+
+def test_runs_stay_few() -> None:
+    """However many runs were added, a get asks a few, each of which holds each key once."""
+    runs = Runs()
+    for number in range(150):
+        runs.add({b"same": b"%d" % number, b"key %d" % number: b"1"}, {b"entry %d" % number: b"+"})
+    assert len(runs) <= 3 * 4
+    assert runs.get(b"same") == b"149"
+    assert len(list(runs.scan())) == 151
+    assert len(list(runs.scan_index())) == 150
+    runs.close()
+
+
+def test_iterators_over_runs_that_are_merged() -> None:
+    """Iterators go on over the runs they began with when those are merged into one."""
+    runs = Runs()
+    runs.add({b"%d" % number: b"old" for number in range(9)}, {b"entry": b"+", b"other": b"+"})
+    items, entries = runs.scan(), runs.scan_index()
+    assert next(items) == (b"0", b"old")
+    assert next(entries) == (b"entry", b"+")
+    for number in range(20):
+        runs.add({b"%d" % number: b"new"}, {b"other": None})
+    assert list(items) == [(b"%d" % number, b"old") for number in range(1, 9)]
+    assert list(entries) == [(b"other", b"+")]
+    runs.close()
 
 
 @pytest.mark.parametrize("missing", [True, False], ids=["directory missing", "disk full"])
