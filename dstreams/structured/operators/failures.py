@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dstreams.rdd.blocks import shorten
-from dstreams.state.input_processor import UserFunctionError
+from dstreams.state.function_errors import UserFunctionError
 
 
 def failed(where: str, subject: Any, error: Exception, kind: str = "key") -> Exception:

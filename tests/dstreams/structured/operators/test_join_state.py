@@ -35,10 +35,13 @@ Row = tuple[int, Any, str]
 class Join:
     """A join on a store in memory."""
 
-    def __init__(self, kind: JoinType, condition: JoinCondition = WITHIN_10_S) -> None:
+    def __init__(
+        self, kind: JoinType, condition: JoinCondition = WITHIN_10_S, *, no_data: bool = True
+    ) -> None:
         self.query = LocalQuery(
             lambda events: [(key, (side, (ms, name))) for ms, (side, key, name) in events],
             lambda late, evict: JoinRows(kind, condition, late, evict),
+            no_data=no_data,
         )
 
     def add(self, left: list[Row] = [], right: list[Row] = []) -> list[Any]:  # noqa: B006
@@ -181,13 +184,17 @@ ROWS = st.lists(st.tuples(st.booleans(), st.integers(1, 60), st.sampled_from("ab
     st.lists(ROWS, max_size=6),
     st.sampled_from(list(JoinType)),
     st.sampled_from([(0, 10), (-5, 5), (-20, -3)]),
+    st.booleans(),
 )
 def test_all_pairs_once(
-    batches: list[list[tuple[bool, int, str]]], kind: JoinType, limits: tuple[int, int]
+    batches: list[list[tuple[bool, int, str]]],
+    kind: JoinType,
+    limits: tuple[int, int],
+    no_data: bool,
 ) -> None:
     """All in all each pair of rows that were not late goes out once, and each that met none."""
     condition = JoinCondition(TimeRange(limits[0] * 1000, limits[1] * 1000))
-    join = Join(kind, condition)
+    join = Join(kind, condition, no_data=no_data)
     sides: tuple[list[Any], list[Any]] = ([], [])
     out: Counter[Any] = Counter()
     for number, batch in enumerate(batches):
@@ -199,6 +206,7 @@ def test_all_pairs_once(
                 sides[is_right].append(row)
         out.update(join.add(*given_rows))
     out.update(join.add([(1000, "end", "x")]))
+    out.update(join.add())
     pairs = [
         (left[2], right[2])
         for left in sides[0]
