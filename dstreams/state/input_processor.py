@@ -19,15 +19,12 @@ from typing import Any, NoReturn
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import shorten
 from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.state.function_errors import UserFunctionError, raise_failed, raise_refused
 from dstreams.state.group_state import NO_TIMESTAMP, GroupState, GroupStateTimeout
 from dstreams.state.group_state_rows import GroupStateManager, KeyedStore, StateData
 
 Rows = Iterable[tuple[Any, Any]]
 GroupFunction = Callable[[Any, Iterator[Any], GroupState[Any]], Iterable[Any]]
-
-
-class UserFunctionError(RuntimeError):
-    """The user's function failed, or returned what it must not; the message names the key."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,7 @@ class InputProcessor:
             rows: pairs of key and value; those of one key stand together.
         """
         for key, group in groupby(rows, key=itemgetter(0)):
-            data = self.manager.get_state(self.store, key)
+            data = self._stored(key)
             yield from self.call_function_and_update_state(data, map(itemgetter(1), group))
 
     def process_new_data_with_initial_state(
@@ -88,11 +85,10 @@ class InputProcessor:
             states = list(initial)
             values = iter(values)  # noqa: PLW2901 - read once
             if not states:
-                data = self.manager.get_state(self.store, key)
-                yield from self.call_function_and_update_state(data, values)
+                yield from self.call_function_and_update_state(self._stored(key), values)
                 continue
             self._require_one(key, states)
-            self.manager.put_state(self.store, key, states[0], NO_TIMESTAMP)
+            self._store(key, states[0], NO_TIMESTAMP)
             data = StateData(key, states[0], NO_TIMESTAMP)
             if skip_keys:
                 first = next(values, _NOTHING)
@@ -129,14 +125,14 @@ class InputProcessor:
             if returned is None or isinstance(returned, (str, bytes)):
                 self._refuse(data.key, returned)
             rows = iter(returned)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._fail(data.key, error, reader)
         while True:
             try:
                 row = next(rows)
             except StopIteration:
                 break
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._fail(data.key, error, reader)
             self.metrics.numOutputRows += 1
             yield row
@@ -153,8 +149,20 @@ class InputProcessor:
             self.manager.remove_state(self.store, data.key)
             self.metrics.numRemovedStateRows += 1
         elif effect.is_removed or effect.is_updated or timeout_ms != data.timeout_ms:
-            self.manager.put_state(self.store, data.key, effect.state, timeout_ms)
+            self._store(data.key, effect.state, timeout_ms)
             self.metrics.numUpdatedStateRows += 1
+
+    def _stored(self, key: Any) -> StateData:
+        try:
+            return self.manager.get_state(self.store, key)
+        except Exception as error:
+            raise_refused(self.where, "key", key, error)
+
+    def _store(self, key: Any, state: Any, timeout_ms: int) -> None:
+        try:
+            self.manager.put_state(self.store, key, state, timeout_ms)
+        except Exception as error:
+            raise_refused(self.where, "state of key", key, error)
 
     def _threshold_ms(self) -> int | None:
         if self.timeout is GroupStateTimeout.ProcessingTimeTimeout:
@@ -181,11 +189,10 @@ class InputProcessor:
             f"({type(returned).__name__}) for key {shorten(key)}"
         )
 
-    def _fail(self, key: Any, error: Exception, reader: _Values) -> NoReturn:
+    def _fail(self, key: Any, error: BaseException, reader: _Values) -> NoReturn:
         if error is reader.error or isinstance(error, UserFunctionError):
             raise error
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise UserFunctionError(f"{self.where} failed for key {shorten(key)}: {text}") from error
+        raise_failed(self.where, key, error)
 
 
 _NOTHING: Any = object()

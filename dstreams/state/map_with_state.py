@@ -11,10 +11,11 @@ from datetime import datetime
 from typing import Any
 
 from dstreams.durations import batch_datetime
+from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import shorten
 from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.state.function_errors import raise_failed, raise_refused
 from dstreams.state.group_state_rows import KeyedStore
-from dstreams.state.input_processor import UserFunctionError
 from dstreams.state.keyed_state import State
 
 FullFunction = Callable[[datetime, Any, Any, State[Any]], Any]
@@ -42,11 +43,8 @@ class MappingFunction:
             if not self.takes_time:
                 return [self.func(key, value, state)]
             emitted = self.func(time, key, value, state)
-        except Exception as error:
-            text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            raise UserFunctionError(
-                f"{self.where} failed for key {shorten(key)}: {text}"
-            ) from error
+        except (Exception, SystemExit) as error:
+            raise_failed(self.where, key, error)
         return [] if emitted is None else [emitted]
 
 
@@ -75,15 +73,27 @@ class RecordProcessor:
     metrics: StateMetrics = field(default_factory=StateMetrics)
 
     def put_initial_states(self, pairs: Iterable[tuple[Any, Any]]) -> None:
-        """Store states as if they had been touched in this batch; a later one of a key wins."""
+        """Store states as if they had been touched in this batch; a later one of a key wins.
+
+        Raises:
+            InvalidStreamError: a state is None.
+        """
         for key, state in pairs:
+            if state is None:
+                raise InvalidStreamError(
+                    f"{self.func.where}: the initial state of the key {shorten(key)} is None, "
+                    "which is no state; leave the key out"
+                )
             self._put(key, state)
 
     def process_records(self, records: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
         """Call the function for each record, in order; yields what it emits."""
         time = batch_datetime(self.batch_time_ms)
         for key, value in records:
-            row = self.store.get(key)
+            try:
+                row = self.store.get(key)
+            except Exception as error:
+                raise_refused(self.func.where, "key", key, error)
             state = State(None if row is None else row[0])
             emitted = self.func(time, key, value, state)
             if state.is_removed:
@@ -113,4 +123,7 @@ class RecordProcessor:
 
     def _put(self, key: Any, state: Any) -> None:
         due_ms = None if self.idle_ms is None else self.batch_time_ms + self.idle_ms
-        self.store.put(key, (state, self.batch_time_ms), due_ms)
+        try:
+            self.store.put(key, (state, self.batch_time_ms), due_ms)
+        except Exception as error:
+            raise_refused(self.func.where, "state of key", key, error)

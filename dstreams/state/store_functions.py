@@ -15,9 +15,10 @@ from checkpoint.state_store import StateWriter
 from dstreams.rdd.blocks import shorten
 from dstreams.rdd.by_key import PAIRS_OF_LISTS
 from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.state.function_errors import UserFunctionError
 from dstreams.state.group_state import NO_TIMESTAMP, GroupStateTimeout
 from dstreams.state.group_state_rows import group_state_manager
-from dstreams.state.input_processor import GroupFunction, InputProcessor, UserFunctionError
+from dstreams.state.input_processor import GroupFunction, InputProcessor
 from dstreams.state.map_with_state import MappingFunction, RecordProcessor
 
 Pairs = Iterator[tuple[Any, Any]]
@@ -63,7 +64,12 @@ class EventTime:
 
     def __call__(self, value: Any) -> int | None:
         """Return the time in milliseconds since the epoch, None where there is none."""
-        moment = self.func(value)
+        try:
+            moment = self.func(value)
+        except Exception as error:
+            raise UserFunctionError(
+                f"{self.where} failed for {shorten(value)}: {type(error).__name__}: {error}"
+            ) from error
         if isinstance(moment, datetime):
             return round(moment.timestamp() * 1000)
         if moment is None or (isinstance(moment, int) and not isinstance(moment, bool)):

@@ -10,9 +10,10 @@ import pytest
 
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.state.function_errors import UserFunctionError
 from dstreams.state.group_state import NO_TIMESTAMP, GroupState, GroupStateTimeout
 from dstreams.state.group_state_rows import group_state_manager
-from dstreams.state.input_processor import InputProcessor, UserFunctionError
+from dstreams.state.input_processor import InputProcessor
 from tests.dstreams.state.stores import DictStore
 
 NONE = GroupStateTimeout.NoTimeout
