@@ -40,6 +40,7 @@ from checkpoint.files import Files, open_files
 from checkpoint.framing import MAX_BLOCK_BYTES
 from checkpoint.fsspec_files import FsspecFiles
 from checkpoint.graph_snapshot import GraphSnapshot, read_newest_graph, write_graph
+from checkpoint.lineage import read_lineage
 from checkpoint.local_files import LocalFiles
 from checkpoint.record_files import RecordId
 from checkpoint.recovery import (
@@ -123,6 +124,7 @@ __all__ = [
     "plan_leftovers",
     "plan_recovery",
     "plan_retention",
+    "read_lineage",
     "read_log",
     "read_newest_graph",
     "read_plan",
