@@ -102,10 +102,13 @@ class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
             inputs.append(shuffle_pairs(initial, info.partitioner, Side.STATE, name))
         rows = self.child.execute(context)
         inputs.append(shuffle_pairs(rows, info.partitioner, Side.BATCH, self.where))
-        return context.advance(info, inputs, self.store_function())
+        return context.advance(info, inputs, self.store_function(rows._memory_limit()))
 
-    def store_function(self) -> WithNextTimeout:
+    def store_function(self, memory_mb: float = 512) -> WithNextTimeout:
         """Return what a task does.
+
+        Args:
+            memory_mb: memory for grouping; more is spilled.
 
         Raises:
             InvalidStreamError: facts of the batch are missing.
@@ -131,6 +134,7 @@ class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
                 self.stateFormatVersion,
                 self.keepTimer,
                 self.skipEmittingInitialStateKeys,
+                memory_mb,
             ),
             self.timeoutConf is GroupStateTimeout.ProcessingTimeTimeout,
         )

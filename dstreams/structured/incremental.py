@@ -12,6 +12,10 @@ from dstreams.structured.flat_map_groups_with_state import FlatMapGroupsWithStat
 from dstreams.structured.operators.aggregation import StateStoreRestoreExec
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.physical_operator import PhysicalOperator, StatefulOperator
+from dstreams.structured.operators.sessions import (
+    SessionWindowStateStoreRestoreExec,
+    UpdatingSessionsExec,
+)
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.physical import StreamingRelationExec
 from dstreams.structured.planning import PlannedQuery
@@ -70,6 +74,9 @@ class IncrementalExecution:
             return replace(operator, rdd=self._rdds[operator.number])
         if isinstance(operator, StateStoreRestoreExec):
             return replace(operator, stateInfo=self._states[self._filled])
+        if isinstance(operator, (UpdatingSessionsExec, SessionWindowStateStoreRestoreExec)):
+            late_ms = self._late.get(self._filled)
+            return replace(operator, eventTimeWatermarkForLateEvents=late_ms)
         if not isinstance(operator, StatefulOperator):
             return operator
         number, self._filled = self._filled, self._filled + 1

@@ -17,7 +17,6 @@ from dstreams.rdd.element_tasks import Filter, FlatMap, Map
 from dstreams.rdd.worker import settle_worker
 from dstreams.structured.logical import ElementKind
 from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.physical_operator import (
     NarrowExec,
     PhysicalOperator,
@@ -146,13 +145,10 @@ def _without_time(_: int, rows: Iterable[Any]) -> Iterator[Any]:
 class WindowTimeExec(NarrowExec):
     """Gives the rows of an aggregation the last millisecond of their window as event time.
 
+    Where there is no window, the event time is a key itself and stands first.
+
     Semantics: pyspark.sql.functions.window_time.
-
-    Args:
-        grouping: what was grouped by.
     """
-
-    grouping: Grouping
 
     @property
     def hasEventTime(self) -> bool:
@@ -168,6 +164,35 @@ def _mark_windows(_: int, rows: Iterable[Any]) -> Iterator[Any]:
         key = row[0]
         first = key if isinstance(key, (Window, int)) else key[0]
         yield (first.end_ms - 1 if isinstance(first, Window) else first), row
+
+
+@dataclass(frozen=True)
+class TimedExec(NarrowExec):
+    """Gives rows an event time that no watermark follows.
+
+    Args:
+        time: ``record -> milliseconds since the epoch, or None``.
+    """
+
+    time: Callable[[Any], int | None]
+
+    @property
+    def hasEventTime(self) -> bool:
+        return True
+
+    def task(self, context: ExecutionContext) -> Task:
+        return _Timed(self.time, self.child.hasEventTime)
+
+
+@dataclass(frozen=True)
+class _Timed:
+    time: Callable[[Any], int | None]
+    are_events: bool
+
+    def __call__(self, _: int, rows: Iterable[Any]) -> Iterator[Any]:
+        settle_worker()
+        records = (event[1] for event in rows) if self.are_events else rows
+        return ((self.time(record), record) for record in records)
 
 
 @dataclass(frozen=True)

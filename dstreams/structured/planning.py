@@ -32,7 +32,9 @@ from dstreams.structured.operators.deduplication import (
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.grouping import EVENT_TIME, Grouping
 from dstreams.structured.operators.physical_operator import PhysicalOperator
-from dstreams.structured.operators.windows import TimeWindows
+from dstreams.structured.operators.session_state import SessionGrouping
+from dstreams.structured.operators.sessions import plan_sessions
+from dstreams.structured.operators.windows import SessionWindows, TimeWindows
 from dstreams.structured.physical import (
     AppendKeyExec,
     ElementsExec,
@@ -40,12 +42,13 @@ from dstreams.structured.physical import (
     RecordsExec,
     SortExec,
     StreamingRelationExec,
+    TimedExec,
     UnionExec,
     WindowTimeExec,
 )
 from dstreams.structured.selectors import Fields, selector, show
 from dstreams.structured.sources.base import StreamSource
-from dstreams.structured.windows import TimeWindow
+from dstreams.structured.windows import SessionWindow, TimeWindow
 
 
 @dataclass(frozen=True)
@@ -190,6 +193,8 @@ def stateful_aggregation_strategy(planner: Planner, step: logical.Aggregate) -> 
 
     Semantics: StatefulAggregationStrategy (Spark 4.3).
     """
+    if step.session is not None:
+        return _sessions(planner, step, step.session)
     child = planner.plan(step.child)
     planner.name(step.name, "stateStoreSave")
     grouping = grouping_of(step)
@@ -202,7 +207,31 @@ def stateful_aggregation_strategy(planner: Planner, step: logical.Aggregate) -> 
         stateFormatVersion=planner.conf.state_format(AGGREGATION_FORMAT),
         where=step.label,
     )
-    return WindowTimeExec(final, grouping) if grouping.hasWatermark else final
+    return WindowTimeExec(final) if step.has_event_time_key else final
+
+
+def _sessions(
+    planner: Planner, step: logical.Aggregate, session: SessionWindow
+) -> PhysicalOperator:
+    child = planner.plan(step.child)
+    if session.spec != step.child.event_time:
+        child = TimedExec(child, _time_of(session.spec))
+    planner.name(step.name, "sessionWindowStateStoreSaveExec")
+    key = _key_of([part for part in step.keys if part is not session])
+    grouping = SessionGrouping(SessionWindows(session.gap_ms), key, _names(step.keys))
+    final = plan_sessions(
+        child,
+        grouping,
+        aggregate_of(step.aggregates),
+        numPartitions=planner.partitions,
+        outputMode=planner.mode,
+        where=step.label,
+    )
+    return WindowTimeExec(final) if step.has_event_time_key else final
+
+
+def _names(keys: Sequence[Any]) -> str:
+    return f"[{', '.join(map(_text, keys))}]"
 
 
 def deduplication_strategy(planner: Planner, step: logical.Deduplicate) -> PhysicalOperator:
@@ -239,7 +268,7 @@ def grouping_of(step: logical.Aggregate) -> Grouping:
         raise InvalidStreamError(f"{step.label} groups by {len(windows)} windows; use one")
     marked = step.child.event_time
     others = [key for key in step.keys if key not in windows]
-    name = f"[{', '.join(_text(key) for key in step.keys)}]"
+    name = _names(step.keys)
     if windows:
         (time_window,) = windows
         time = None if time_window.spec == marked else _time_of(time_window.spec)
@@ -252,7 +281,7 @@ def grouping_of(step: logical.Aggregate) -> Grouping:
 
 
 def _text(key: Any) -> str:
-    return repr(key) if isinstance(key, TimeWindow) else show(key)
+    return repr(key) if isinstance(key, (TimeWindow, SessionWindow)) else show(key)
 
 
 def _key_of(specs: Sequence[Any]) -> Callable[[Any], Any] | None:

@@ -13,6 +13,7 @@ from pyspark import InheritableThread, SparkContext
 
 from dstreams.clock import Clock
 from dstreams.errors import StreamError, StreamLifecycleError
+from dstreams.rdd.failures import summarize
 from dstreams.structured.conf import IDLE_EVENT_INTERVAL, POLLING_DELAY, RECENT_UPDATES
 from dstreams.structured.execution import MicroBatchExecution
 from dstreams.structured.listeners import (
@@ -284,7 +285,7 @@ class StreamingQuery:
     def _fail(self, error: BaseException) -> None:
         batch_id = self._execution.batch_id
         failure = StreamingQueryException(
-            f"query {self.name or self.id} (run {self.runId}) failed in batch {batch_id}: {error}"
+            f"query {self.name or self.id} (run {self.runId}) failed in batch {batch_id}: {summarize(error)}"
         )
         failure.__cause__ = error
         self._error = failure

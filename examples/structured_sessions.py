@@ -1,0 +1,79 @@
+"""Two groups of numbered rows, each counted while it has rows and closed when event time passes.
+
+    python examples/structured_sessions.py /tmp/sessions
+
+The rate source makes five rows a second: ten for group 0, ten for group 1, and so on in turn. A
+group that has no row for a second of event time is closed, when the watermark says so. Started
+again with the same directory it goes on where it was; Ctrl-C ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from dstreams import tuned_context
+from dstreams.structured import GroupState, GroupStateTimeout, OutputMode, StreamSession
+
+GAP_MS = 1000
+
+
+def group_of(row: Any) -> int:
+    """Return which of the two groups a row belongs to."""
+    return int(row.value) // 10 % 2
+
+
+def count_session(
+    group: int, rows: Iterator[Any], state: GroupState[int]
+) -> Iterable[tuple[int, int, str]]:
+    """Return the rows of a group so far, and whether it is open or closed."""
+    if state.hasTimedOut:
+        counted = state.get
+        state.remove()
+        return [(group, counted, "closed")]
+    times = [row.timestamp for row in rows]
+    state.update((state.getOption or 0) + len(times))
+    last_ms = round(max(times).timestamp() * 1000)
+    state.setTimeoutTimestamp(max(last_ms + GAP_MS, state.getCurrentWatermarkMs()))
+    return [(group, state.get, "open")]
+
+
+def count_sessions(checkpoint: str, trigger: str) -> None:
+    """Run until Ctrl-C."""
+    session = StreamSession(tuned_context("structured_sessions", "local[2,4]"))
+    session.conf.set("spark.sql.shuffle.partitions", 2)
+
+    sessions = (
+        session.readStream.format("rate")
+        .option("rowsPerSecond", 5)
+        .load()
+        .withWatermark("timestamp", "500 milliseconds")
+        .groupByKey(group_of)
+        .flatMapGroupsWithState(
+            count_session, OutputMode.Update, GroupStateTimeout.EventTimeTimeout
+        )
+    )
+    sessions.explain(outputMode="update")
+
+    query = (
+        sessions.writeStream.format("console")
+        .trigger(processingTime=trigger)
+        .outputMode(OutputMode.Update)
+        .option("checkpointLocation", checkpoint)
+        .start()
+    )
+    try:
+        query.awaitTermination()
+    except KeyboardInterrupt:
+        query.stop()
+    finally:
+        session.sparkContext.stop()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checkpoint", help="directory that a restart goes on from")
+    parser.add_argument("--trigger", default="1 second", help="how often to look for rows")
+    arguments = parser.parse_args()
+    count_sessions(arguments.checkpoint, arguments.trigger)

@@ -1,0 +1,348 @@
+"""Queries over grouped state, by the numbers of the cases of Spark's own suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstreams.structured import (
+    GroupState,
+    GroupStateTimeout,
+    StreamingDataset,
+    StreamingQueryException,
+    StreamSession,
+)
+from dstreams.testing import ManualClock
+from tests.dstreams.structured.conftest import MakeSession
+from tests.dstreams.structured.runs import QueryRun
+
+PROCESSING_TIME = GroupStateTimeout.ProcessingTimeTimeout
+EVENT_TIME = GroupStateTimeout.EventTimeTimeout
+
+
+def itself(record: Any) -> Any:
+    return record
+
+
+def first(record: tuple[Any, Any]) -> Any:
+    return record[0]
+
+
+def second_ms(record: tuple[Any, Any]) -> int | None:
+    return None if record[1] is None else record[1] * 1000
+
+
+def running_count(key: str, values: Iterator[str], state: GroupState[int]) -> Iterator[Any]:
+    """F1: counts, and begins again after three."""
+    count = (state.getOption or 0) + sum(1 for _ in values)
+    if count == 3:
+        state.remove()
+        return iter(())
+    state.update(count)
+    return iter([(key, count)])
+
+
+def lazy_count(key: str, values: Iterator[str], state: GroupState[int]) -> Iterator[Any]:
+    """F1, whose state changes while its rows are pulled."""
+    for _ in values:
+        count = (state.getOption or 0) + 1
+        if count == 3:
+            state.remove()
+        else:
+            state.update(count)
+            yield key, count
+
+
+def map_count(key: str, values: Iterator[str], state: GroupState[int]) -> Any:
+    """F1 with one row a call."""
+    count = (state.getOption or 0) + sum(1 for _ in values)
+    if count == 3:
+        state.remove()
+        return key, -1
+    state.update(count)
+    return key, count
+
+
+def by_word(func: Any) -> Any:
+    def build(words: StreamingDataset) -> StreamingDataset:
+        return words.groupByKey(itself).flatMapGroupsWithState(func, "update")
+
+    return build
+
+
+def test_running_count(session: StreamSession, tmp_path: Path) -> None:
+    """State goes on over batches and restarts, and counters say what was done (cases 1 to 4)."""
+    run = QueryRun(session, by_word(running_count), "update", tmp_path / "checkpoint")
+    assert run.add("a") == [("a", 1)]
+    assert run.state() == {"tot": 1, "upd": 1, "rem": 0, "drop": 0}
+    assert run.add("a", "b") == [("a", 2), ("b", 1)]
+    assert run.state()["upd"] == 2
+    assert run.add("a", "b") == [("b", 2)]
+    assert run.state() == {"tot": 1, "upd": 1, "rem": 1, "drop": 0}
+    run.restart()
+    assert run.add("a", "c") == [("a", 1), ("c", 1)]
+    assert run.state()["tot"] == 3
+    assert run.state()["upd"] == 2
+
+
+def test_lazy_rows(session: StreamSession, tmp_path: Path) -> None:
+    """What a generator does to the state while it is read counts (cases 5 and 6)."""
+    run = QueryRun(session, by_word(lazy_count), "update", tmp_path / "checkpoint")
+    assert run.add("a", "a", "b") == [("a", 1), ("a", 2), ("b", 1)]
+    run.restart()
+    assert run.add("a", "b") == [("b", 2)]
+    run.restart()
+    assert run.add("a", "c") == [("a", 1), ("c", 1)]
+
+
+def test_map_groups(session: StreamSession, tmp_path: Path) -> None:
+    """mapGroupsWithState gives one row a call (case 7)."""
+
+    def build(words: StreamingDataset) -> StreamingDataset:
+        return words.groupByKey(itself).mapGroupsWithState(map_count)
+
+    run = QueryRun(session, build, "update", tmp_path / "checkpoint")
+    assert run.add("a") == [("a", 1)]
+    assert run.add("a", "b") == [("a", 2), ("b", 1)]
+    run.restart()
+    assert run.add("a", "b") == [("a", -1), ("b", 2)]
+    run.restart()
+    assert run.add("a", "c") == [("a", 1), ("c", 1)]
+
+
+def test_failed_batch_leaves_nothing(session: StreamSession, tmp_path: Path) -> None:
+    """A batch that failed runs again after a restart, on the state before it (case 11)."""
+    flag = tmp_path / "fail"
+
+    def count(key: str, values: Iterator[str], state: GroupState[int]) -> Iterator[Any]:
+        for _ in values:
+            state.update((state.getOption or 0) + 1)
+        if flag.exists():
+            raise ValueError("told to fail")
+        yield key, state.get
+
+    run = QueryRun(session, by_word(count), "update", tmp_path / "checkpoint")
+    assert run.add("a") == [("a", 1)]
+    assert run.add("a") == [("a", 2)]
+    flag.touch()
+    with pytest.raises(StreamingQueryException, match=r"failed in batch 2.*told to fail"):
+        run.add("a")
+    assert not run.query.isActive
+    assert isinstance(run.query.exception(), StreamingQueryException)
+    flag.unlink()
+    run.restart()
+    assert run.outputs() == [("a", 3)]
+
+
+def test_union_with_changing_partitions(session: StreamSession, tmp_path: Path) -> None:
+    """State stays with its keys when another branch has other partitions (case 12)."""
+
+    def build(words: StreamingDataset, others: StreamingDataset) -> StreamingDataset:
+        return others.map(itself).union(by_word(running_count)(words))
+
+    run = QueryRun(session, build, "update", tmp_path / "checkpoint", inputs=2)
+    run.streams[1].addAll(session.sparkContext.parallelize([1, 2], 2))
+    assert run.add("x") == [("x", 1), 1, 2]
+    run.streams[1].addAll(session.sparkContext.parallelize([1, 2, 3], 3))
+    run.restart()
+    assert run.add("x", "y") == [("x", 2), ("y", 1), 1, 2, 3]
+
+
+def timed_count(key: str, values: Iterator[str], state: GroupState[int]) -> Any:
+    """F2: counts, and forgets a key after ten seconds without records."""
+    if state.hasTimedOut:
+        state.remove()
+        return [(key, -1)]
+    state.update((state.getOption or 0) + sum(1 for _ in values))
+    state.setTimeoutDuration("10 seconds")
+    return [(key, state.get)]
+
+
+def with_timer(func: Any, **options: Any) -> Any:
+    def build(words: StreamingDataset) -> StreamingDataset:
+        grouped = words.groupByKey(itself)
+        return grouped.flatMapGroupsWithState(func, "update", PROCESSING_TIME, **options)
+
+    return build
+
+
+def test_processing_time_timeout(
+    session: StreamSession, clock: ManualClock, tmp_path: Path
+) -> None:
+    """Timers fire in the first batch after they are due, also after a restart (cases 19 to 22)."""
+    run = QueryRun(session, with_timer(timed_count), "update", tmp_path / "checkpoint")
+    assert run.add("a") == [("a", 1)]
+    assert run.state() == {"tot": 1, "upd": 1, "rem": 0, "drop": 0}
+    clock.advance(1000)
+    assert run.add("b") == [("b", 1)]
+    clock.advance(10_000)
+    assert run.add("b") == [("a", -1), ("b", 2)]
+    assert run.query.lastProgress is not None
+    run.restart()
+    clock.advance(11_000)
+    assert run.add("c") == [("b", -1), ("c", 1)]
+
+
+def test_timer_fires_without_data(
+    session: StreamSession, clock: ManualClock, tmp_path: Path
+) -> None:
+    """A timer asks for a batch itself when it is due, not before, also right after a restart.
+
+    Spark runs a batch at every trigger instead, and after a restart waits for data (case 34).
+    """
+    run = QueryRun(session, with_timer(timed_count), "update", tmp_path / "checkpoint")
+    assert run.add("a") == [("a", 1)]
+    clock.advance(10_000)
+    assert run.outputs() == []  # due at 11 s, and it is 11 s: case 24
+    assert len(run.query.recentProgress) == 1
+    run.query.stop()
+    clock.advance(1)
+    run.restart()
+    assert run.outputs() == [("a", -1)]
+    assert run.state()["tot"] == 0
+    clock.advance(1_000_000)
+    assert run.outputs() == []
+    assert len(run.query.recentProgress) == 1
+
+
+def test_no_op_call_clears_the_timer(session: StreamSession, clock: ManualClock) -> None:
+    """A call that does not set the timer again clears it, unless timers are kept (case 32)."""
+
+    def arm_once(key: str, values: Iterator[str], state: GroupState[int]) -> Any:
+        if state.hasTimedOut:
+            state.remove()
+            return [(key, "timed out")]
+        if not state.exists:
+            state.update(1)
+            state.setTimeoutDuration(5000)
+        return []
+
+    run = QueryRun(session, with_timer(arm_once), "update")
+    run.add("a")
+    run.add("a")
+    assert run.state()["upd"] == 1
+    clock.advance(10_000)
+    assert run.add("b") == []
+    run.query.stop()
+    kept = QueryRun(session, with_timer(arm_once, keepTimer=True), "update")
+    kept.add("a")
+    kept.add("a")
+    assert kept.state()["upd"] == 0
+    clock.advance(10_000)
+    assert kept.outputs() == [("a", "timed out")]
+
+
+def latest(key: str, values: Iterator[Any], state: GroupState[int]) -> Any:
+    """F3: the latest event second, until event time has passed it by five seconds."""
+    if state.hasTimedOut:
+        state.remove()
+        return [(key, -1)]
+    times = [second or 0 for _, second in values]
+    state.update(max([state.getOption or 0, *times]))
+    state.setTimeoutTimestamp(max((state.get + 5) * 1000, state.getCurrentWatermarkMs()))
+    return [(key, state.get)]
+
+
+def by_event_time(events: StreamingDataset) -> StreamingDataset:
+    marked = events.withWatermark(second_ms, "10 seconds")
+    return marked.groupByKey(first).flatMapGroupsWithState(latest, "update", EVENT_TIME)
+
+
+def test_event_time_timeout(session: StreamSession, tmp_path: Path) -> None:
+    """Late records are dropped, timers fire when the watermark has passed (cases 25 to 30)."""
+    run = QueryRun(session, by_event_time, "update", tmp_path / "checkpoint")
+    assert run.add(("a", 11), ("a", 13), ("a", 15)) == [("a", 15)]
+    assert run.watermark() == 5
+    assert run.add(("a", 4), ("b", 5)) == []
+    assert run.state()["drop"] == 2
+    assert run.add(("a", 10)) == [("a", 15)]
+    assert run.add(("c", None)) == [("c", 0)]
+    run.restart()
+    # The watermark becomes 25 s: the batch without data after this one fires a's timer of 20 s.
+    assert run.add(("b", 35)) == [("a", -1), ("b", 35), ("c", -1)]
+    assert run.watermark() == 25
+
+
+@pytest.mark.parametrize("timeout", [GroupStateTimeout.NoTimeout, PROCESSING_TIME])
+def test_other_timeouts_drop_nothing(session: StreamSession, timeout: GroupStateTimeout) -> None:
+    """With a watermark and another timeout nothing is late (case 17)."""
+
+    def count(key: str, values: Iterator[Any], state: GroupState[int]) -> Any:
+        state.update((state.getOption or 0) + sum(1 for _ in values))
+        return [(key, state.get, state.getCurrentWatermarkMs())]
+
+    def build(events: StreamingDataset) -> StreamingDataset:
+        marked = events.withWatermark(second_ms, "10 seconds")
+        return marked.groupByKey(first).flatMapGroupsWithState(count, "update", timeout)
+
+    run = QueryRun(session, build, "update")
+    assert run.add(("a", 100)) == [("a", 1, 0)]
+    assert run.add(("a", 100)) == [("a", 2, 90_000)]
+    assert run.add(("a", 1)) == [("a", 3, 90_000)]
+
+
+def counted_with_initial(key: Any, values: Iterator[Any], state: GroupState[int]) -> Any:
+    """F4: counts on, but does not update some keys."""
+    found = list(values)
+    count = (state.getOption or 0) + len(found)
+    if "NoUpdate" not in str(key):
+        state.update(count)
+    return [(key, found, count)]
+
+
+INITIAL = [("S1", 1), ("S2", 2), ("NoUpdate", 2), ("OnlyState", 1)]
+
+
+def initial_query(initial: list[tuple[Any, int]]) -> Any:
+    def build(words: StreamingDataset) -> StreamingDataset:
+        grouped = words.groupByKey(itself)
+        return grouped.flatMapGroupsWithState(
+            counted_with_initial, "update", initialState=initial
+        )
+
+    return build
+
+
+def test_initial_state(session: StreamSession, tmp_path: Path) -> None:
+    """Initial states are there in the first batch, and only there (cases 36 and 37)."""
+    run = QueryRun(session, initial_query(INITIAL), "update", tmp_path / "checkpoint")
+    assert run.add("OnlyData", "S2") == [
+        ("NoUpdate", [], 2),
+        ("OnlyData", ["OnlyData"], 1),
+        ("OnlyState", [], 1),
+        ("S1", [], 1),
+        ("S2", ["S2"], 3),
+    ]
+    assert run.state() == {"tot": 5, "upd": 4, "rem": 0, "drop": 0}
+    run.restart()
+    assert run.add("S1") == [("S1", ["S1"], 2)]
+    assert run.state()["tot"] == 5
+    assert run.state()["upd"] == 1
+
+
+def test_initial_state_of_the_key_none(session: StreamSession) -> None:
+    """None is a key like any other (case 40)."""
+    run = QueryRun(session, initial_query([("key", 5), (None, 2)]), "update")
+    assert run.add("key", None) == [("key", ["key"], 6), (None, [None], 3)]
+    assert run.state()["upd"] == 2
+
+
+def test_initial_state_with_timers(session: StreamSession, clock: ManualClock) -> None:
+    """Keys of the initial state can set timers (cases 41 and 42)."""
+    run = QueryRun(session, with_timer(timed_count, initialState=[("c", 2)]), "update")
+    assert run.add("a") == [("a", 1), ("c", 2)]
+    clock.advance(11_000)
+    assert run.add("b") == [("a", -1), ("b", 1), ("c", -1)]
+
+
+def test_initial_keys_skipped(make_session: MakeSession) -> None:
+    """Keys with an initial state only can be left uncalled (case 45)."""
+    key = "spark.sql.streaming.flatMapGroupsWithState.skipEmittingInitialStateKeys"
+    session = make_session(**{key: "true"})
+    run = QueryRun(session, initial_query(INITIAL), "update")
+    assert run.add("OnlyData", "S2") == [("OnlyData", ["OnlyData"], 1), ("S2", ["S2"], 3)]
+    assert run.state()["tot"] == 5
+    assert run.state()["upd"] == 2
