@@ -13,42 +13,50 @@ batch, or named by none, and part of the first batch that is still to come. A bl
 not return may be there as well; it is whole, and its sender will send it again.
 
 Where a record could not be created for certain, the next batch takes the blocks: the newest record
-that names a block counts (:meth:`BlockLog.allocated`).
+that names a block counts (:meth:`BlockLog.allocated`). What older drivers have recorded counts as
+far as the newer one took it over (:mod:`checkpoint.lineage`); blocks of a record that does not
+count are in no batch.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from checkpoint.errors import (
-    AlreadyExistsError,
     CheckpointError,
     ConcurrentWriterError,
     CorruptCheckpointError,
-    NotDurableError,
     StorageUncertainError,
 )
+from checkpoint.fencing import require_newest
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import RESTORE, FileKind, FrameTotals, read_frames, write_frames
 from checkpoint.json_fields import (
     dump_json,
     list_field,
-    load_json,
     plain_fields,
     require_not_negative,
     require_object,
 )
+from checkpoint.lineage import read_lineage
 from checkpoint.names import require_name, uid_part
+from checkpoint.record_files import (
+    RecordId,
+    create_once,
+    makes_no_sense,
+    read_record,
+    record_ids,
+    require_header,
+)
 from checkpoint.state_files import new_attempt
 
 RECEIVED_PREFIX = "received/"
 
 _BLOCK = re.compile(r"(\d{16,})-e(\d+)-[A-Za-z0-9_-]{1,64}\.block")
-_ALLOCATION = re.compile(r"(\d{16,})\.batch")
 
 
 @dataclass(frozen=True)
@@ -146,7 +154,7 @@ class BlockLog:
 
     def last_epoch(self) -> int:
         """The highest epoch of a block, on disk or in a record; 0 without any."""
-        recorded = (ref.name for time_ms in self.times() for ref in self.read_batch(time_ms))
+        recorded = (ref.name for refs in self._each_batch() for ref in refs)
         names = {*self.blocks(), *recorded}
         return max((identity[0] for identity in map(_identity, names) if identity), default=0)
 
@@ -157,8 +165,7 @@ class BlockLog:
 
     def unallocated(self) -> list[BlockRef]:
         """Blocks that no batch has, read and verified, in the order in which they were received."""
-        refs = (ref for time_ms in self.times() for ref in self.read_batch(time_ms))
-        known = {_identity(ref.name) for ref in refs}
+        known = {_identity(ref.name) for refs in self._each_batch() for ref in refs}
         found = []
         for name in self.blocks():
             if _identity(name) not in known:
@@ -180,62 +187,63 @@ class BlockLog:
         header = {**self._ids, "batch_time_ms": batch_time_ms, "epoch": self.epoch}
         payload = dump_json({"blocks": [dataclasses.asdict(ref) for ref in blocks]})
         frames = write_frames(FileKind.ALLOCATION, header, [(payload, len(blocks))])
-        try:
-            self.files.create(self._batch_name(batch_time_ms), frames)
-        except (AlreadyExistsError, StorageUncertainError) as error:
-            try:
-                other = self.read_batch(batch_time_ms)
-            except (FileNotFoundError, CorruptCheckpointError) as unreadable:
-                raise StorageUncertainError(
-                    f"the blocks of the batch at {batch_time_ms} ms may be recorded or not: "
-                    f"{error}, and reading back: {unreadable}"
-                ) from error
-            if other != tuple(blocks):
-                raise ConcurrentWriterError(
-                    f"the blocks of the batch at {batch_time_ms} ms are recorded already, and are "
-                    "others; only one driver may run on a checkpoint, stop this one",
-                    self.epoch,
-                    self.epoch,
-                ) from error
-            if isinstance(error, NotDurableError):
-                raise
+        what = f"the blocks of the batch at {batch_time_ms} ms"
+
+        def taken() -> Exception:
+            return ConcurrentWriterError(
+                f"{what} are recorded already, and are others; only one driver may run on a "
+                "checkpoint, stop this one",
+                self.epoch,
+                self.epoch,
+            )
+
+        name = self._batch_name(RecordId(batch_time_ms, self.epoch))
+        create_once(self.files, name, frames, taken, f"{what} may be recorded or not")
 
     def times(self) -> list[int]:
-        """Times of all batches that have a record, in milliseconds, sorted."""
-        prefix = f"{self._directory}/batches/"
-        names = (name.removeprefix(prefix) for name in self.files.list(prefix))
-        return sorted(int(match[1]) for match in map(_ALLOCATION.fullmatch, names) if match)
+        """Times of all batches that have a record that counts, in milliseconds, sorted."""
+        return list(self._ids_by_time())
 
     def read_batch(self, batch_time_ms: int) -> tuple[BlockRef, ...]:
         """Read which blocks the record of a batch names.
 
         Raises:
-            FileNotFoundError: there is no record.
+            FileNotFoundError: there is no record that counts.
             CorruptCheckpointError: it is damaged, or that of another batch or stream.
         """
-        name = self._batch_name(batch_time_ms)
-        file = location(self.files, name)
-        chunks = self.files.read_chunks(name, READ_CHUNK_BYTES)
-        frames = read_frames(chunks, FileKind.ALLOCATION, file)
-        payload = b"".join(payload for payload, _ in frames.blocks)
-        wanted = {**self._ids, "batch_time_ms": batch_time_ms}
-        self._require_header(frames.header, wanted, file)
+        ids = self._ids_by_time()
+        if batch_time_ms not in ids:
+            raise FileNotFoundError(f"{self.files.url} has no blocks of {batch_time_ms} ms")
+        return self._read_batch(ids[batch_time_ms])
+
+    def _read_batch(self, record_id: RecordId) -> tuple[BlockRef, ...]:
+        name = self._batch_name(record_id)
+        wanted = {**self._ids, "batch_time_ms": record_id.time_ms, "epoch": record_id.epoch}
+        what = "the blocks of a batch"
+        data = read_record(self.files, name, FileKind.ALLOCATION, wanted, what)
         try:
-            refs = list_field(load_json(payload), "blocks")
+            refs = list_field(data, "blocks")
             return tuple(BlockRef.from_json(require_object(ref, "block")) for ref in refs)
         except ValueError as error:
-            expected = "the JSON of the blocks of a batch"
-            raise CorruptCheckpointError(file, f"says: {error}", expected, RESTORE) from error
+            raise makes_no_sense(location(self.files, name), error, what) from error
+
+    def _ids_by_time(self) -> dict[int, RecordId]:
+        prefix = f"{self._directory}/batches/"
+        ids = record_ids(self.files.list(prefix), prefix, ".batch")
+        return read_lineage(self.files).begins(ids)
 
     def allocated(self) -> dict[int, tuple[BlockRef, ...]]:
         """The blocks of each recorded batch, by time; each block once, where it was named last."""
         batches: dict[int, tuple[BlockRef, ...]] = {}
         later: set[str] = set()
-        for time_ms in reversed(self.times()):
-            refs = self.read_batch(time_ms)
+        for time_ms, record_id in reversed(self._ids_by_time().items()):
+            refs = self._read_batch(record_id)
             batches[time_ms] = tuple(ref for ref in refs if ref.name not in later)
             later.update(ref.name for ref in refs)
         return dict(sorted(batches.items()))
+
+    def _each_batch(self) -> Iterator[tuple[BlockRef, ...]]:
+        return map(self._read_batch, self._ids_by_time().values())
 
     def release(self, upto_ms: int) -> None:
         """Delete the batches up to and with that time: their blocks first, then their records.
@@ -243,16 +251,18 @@ class BlockLog:
         Doing it again, or after a crash half way, is fine.
 
         Raises:
+            ConcurrentWriterError: a newer driver has taken over; nothing was deleted.
             StorageRefusedError: a file could not be deleted; the rest is still there.
         """
-        batches = self.allocated()
+        require_newest(self.files, self.epoch)
+        batches, ids = self.allocated(), self._ids_by_time()
         for time_ms in [time_ms for time_ms in batches if time_ms <= upto_ms]:
             for ref in batches[time_ms]:
                 self.files.delete(ref.name)
-            self.files.delete(self._batch_name(time_ms))
+            self.files.delete(self._batch_name(ids[time_ms]))
 
-    def _batch_name(self, batch_time_ms: int) -> str:
-        return f"{self._directory}/batches/{batch_time_ms:016d}.batch"
+    def _batch_name(self, record_id: RecordId) -> str:
+        return f"{self._directory}/batches/{record_id.stem}.batch"
 
     def _read_block(self, name: str) -> tuple[BlockRef, bytes]:
         file = location(self.files, name)
@@ -266,20 +276,9 @@ class BlockLog:
         if not identity:
             raise CorruptCheckpointError(file, "is no block by its name", "one", RESTORE)
         epoch, sequence = identity
-        self._require_header(
-            frames.header, {**self._ids, "epoch": epoch, "sequence": sequence}, file
-        )
+        require_header(frames.header, {**self._ids, "epoch": epoch, "sequence": sequence}, file)
         totals = frames.totals
         return BlockRef(name, sequence, totals.size_bytes, totals.digest, totals.records), payload
-
-    def _require_header(
-        self, header: Mapping[str, object], wanted: Mapping[str, object], file: str
-    ) -> None:
-        """Raise unless the file says of itself what its name says."""
-        for key, value in wanted.items():
-            if header.get(key) != value:
-                found = f"is of {key} {header.get(key)!r}"
-                raise CorruptCheckpointError(file, found, f"{key} {value!r}", RESTORE)
 
 
 def _identity(name: str) -> tuple[int, ...]:

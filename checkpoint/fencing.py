@@ -235,6 +235,22 @@ def read_claim(files: Files, epoch: int) -> Claim:
         raise makes_no_sense(location(files, name), error, what) from error
 
 
+def require_newest(files: Files, epoch: int) -> None:
+    """Raise if there is a newer claim than that of *epoch*: then nothing may be deleted.
+
+    Raises:
+        ConcurrentWriterError: there is one; the message names who has it.
+    """
+    newest = max(claimed_epochs(files), default=0)
+    if newest > epoch:
+        raise ConcurrentWriterError(
+            f"{owner_of(files, newest)} of epoch {newest} has taken over {files.url} from epoch "
+            f"{epoch}, so nothing is deleted; stop this driver",
+            epoch,
+            newest,
+        )
+
+
 def owner_of(files: Files, epoch: int) -> str:
     """Return who has an epoch, for messages."""
     try:

@@ -11,7 +11,8 @@ batch    the files of one batch; a batch without files has none
 Whoever opens the log takes the newest base and the batches after it, and knows every file that must
 not be taken again; a batch that was recorded can be given its files again. Where the record of a
 batch could not be created for certain, a later batch takes its files: the newest record that names
-a file counts.
+a file counts. Of what older drivers have recorded that counts which the newer one took over
+(:mod:`checkpoint.lineage`).
 
 >>> log = FileLog(open_files("memory://files"), "stream-1", "lines")
 >>> log.compact(FileBase(upto_ms=0, new_since_ms=0, settled_ms=0))
@@ -23,31 +24,29 @@ a file counts.
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from checkpoint.errors import (
-    AlreadyExistsError,
-    CheckpointError,
-    ConcurrentWriterError,
-    CorruptCheckpointError,
-    NotDurableError,
-    StorageUncertainError,
-)
+from checkpoint.errors import ConcurrentWriterError, CorruptCheckpointError
+from checkpoint.fencing import require_newest
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import RESTORE, FileKind, read_frames, write_frames
 from checkpoint.json_fields import dump_json, int_field, list_field, load_json
+from checkpoint.lineage import Lineage, read_lineage
 from checkpoint.names import uid_part
+from checkpoint.record_files import (
+    RecordId,
+    create_once,
+    makes_no_sense,
+    record_ids,
+    require_header,
+)
 
 FILES_PREFIX = "files/"
 
-_TIME = re.compile(r"(\d{16,})\.(?:base|batch)")
 _FILES_IN_BLOCK = 1000
 _STAMP_FIELDS = 3
-
-_R = TypeVar("_R")
 
 
 class FileStamp(NamedTuple):
@@ -160,7 +159,7 @@ class FileLog:
         }
         frames = write_frames(FileKind.FILES, header, _blocks("files", batch.files))
         what = f"the files of the batch at {batch.batch_time_ms} ms"
-        self._create(self._batch_name(batch.batch_time_ms), frames, batch, self.read_batch, what)
+        self._create(self._batch_name(RecordId(batch.batch_time_ms, self.epoch)), frames, what)
 
     def compact(self, base: FileBase) -> None:
         """Create a base durably, then delete the older ones and the batches that it stands for.
@@ -168,8 +167,10 @@ class FileLog:
         The first one begins the log. Doing it again, or after a crash half way, is fine.
 
         Raises:
-            CheckpointError: as in :meth:`record`; without a new base nothing is deleted.
+            CheckpointError: as in :meth:`record`; without a new base nothing is deleted, nor where
+                a newer driver has taken over.
         """
+        require_newest(self.files, self.epoch)
         header = {
             **self._ids,
             "epoch": self.epoch,
@@ -182,92 +183,84 @@ class FileLog:
         )
         frames = write_frames(FileKind.FILES, header, blocks)
         what = f"the base up to {base.upto_ms} ms"
-        self._create(self._base_name(base.upto_ms), frames, base, self.read_base, what)
-        for time_ms in self._times("batches"):
-            if time_ms <= base.upto_ms:
-                self.files.delete(self._batch_name(time_ms))
-        for time_ms in self._times("bases"):
-            if time_ms < base.upto_ms:
-                self.files.delete(self._base_name(time_ms))
+        self._create(self._base_name(RecordId(base.upto_ms, self.epoch)), frames, what)
+        require_newest(self.files, self.epoch)
+        for record_id in self._ids_of("batches", ".batch"):
+            if record_id.time_ms <= base.upto_ms:
+                self.files.delete(self._batch_name(record_id))
+        for record_id in self._ids_of("bases", ".base"):
+            if record_id.time_ms < base.upto_ms:
+                self.files.delete(self._base_name(record_id))
 
-    def load(self) -> FileHistory | None:
+    def load(self, lineage: Lineage | None = None) -> FileHistory | None:
         """Read everything that counts, None when the log was never begun.
+
+        Args:
+            lineage: which epochs follow from each other, if not the ones that do.
 
         Raises:
             CorruptCheckpointError: a record is damaged, or there is no base.
         """
-        batch_times, base_times = self._times("batches"), self._times("bases")
-        if not base_times:
-            if not batch_times:
+        lineage = read_lineage(self.files) if lineage is None else lineage
+        batch_ids = lineage.begins(self._ids_of("batches", ".batch"))
+        all_bases = self._ids_of("bases", ".base")
+        bases = sorted(lineage.snapshots(all_bases))
+        if not bases:
+            if not batch_ids and not all_bases:
                 return None
             file = location(self.files, f"{self._directory}/bases")
             raise CorruptCheckpointError(file, "is missing", "the base of a file log", RESTORE)
-        base = self.read_base(base_times[-1])
+        base = self._read_base(bases[-1])
         batches: dict[int, FileBatch] = {}
         later: set[str] = set()
-        for time_ms in reversed(batch_times):
-            batch = self.read_batch(time_ms)
+        for record_id in reversed(batch_ids.values()):
+            batch = self._read_batch(record_id)
             files = tuple(stamp for stamp in batch.files if stamp.path not in later)
-            batches[time_ms] = replace(batch, files=files)
+            batches[record_id.time_ms] = replace(batch, files=files)
             later.update(stamp.path for stamp in files)
         return FileHistory(base, dict(sorted(batches.items())))
 
     def read_batch(self, batch_time_ms: int) -> FileBatch:
-        """Read the record of a batch.
+        """Read the record of a batch that counts.
 
         Raises:
             FileNotFoundError: there is none.
             CorruptCheckpointError: it is damaged, or that of another batch or stream.
         """
-        name = self._batch_name(batch_time_ms)
-        header, files = self._read(name, {"batch_time_ms": batch_time_ms})
-        return FileBatch(
-            batch_time_ms, self._number(name, header, "settled_ms"), tuple(files.get("files", ()))
-        )
+        ids = read_lineage(self.files).begins(self._ids_of("batches", ".batch"))
+        if batch_time_ms not in ids:
+            raise FileNotFoundError(f"{self.files.url} has no files of {batch_time_ms} ms")
+        return self._read_batch(ids[batch_time_ms])
 
-    def read_base(self, upto_ms: int) -> FileBase:
-        """Read a base.
+    def _read_batch(self, record_id: RecordId) -> FileBatch:
+        name = self._batch_name(record_id)
+        wanted = {"batch_time_ms": record_id.time_ms, "epoch": record_id.epoch}
+        header, files = self._read(name, wanted)
+        settled_ms = self._number(name, header, "settled_ms")
+        return FileBatch(record_id.time_ms, settled_ms, tuple(files.get("files", ())))
 
-        Raises:
-            FileNotFoundError: there is none of that time.
-            CorruptCheckpointError: it is damaged, or another one.
-        """
-        name = self._base_name(upto_ms)
-        header, files = self._read(name, {"upto_ms": upto_ms})
+    def _read_base(self, record_id: RecordId) -> FileBase:
+        name = self._base_name(record_id)
+        wanted = {"upto_ms": record_id.time_ms, "epoch": record_id.epoch}
+        header, files = self._read(name, wanted)
         return FileBase(
-            upto_ms=upto_ms,
+            upto_ms=record_id.time_ms,
             new_since_ms=self._number(name, header, "new_since_ms"),
             settled_ms=self._number(name, header, "settled_ms"),
             there_before=tuple(files.get("there_before", ())),
             taken=tuple(files.get("taken", ())),
         )
 
-    def _create(
-        self,
-        name: str,
-        frames: Iterable[bytes | memoryview],
-        content: _R,
-        read: Callable[[int], _R],
-        what: str,
-    ) -> None:
-        try:
-            self.files.create(name, frames)
-        except (AlreadyExistsError, StorageUncertainError) as error:
-            try:
-                other = read(_time_of(name))
-            except (FileNotFoundError, CheckpointError) as unreadable:
-                raise StorageUncertainError(
-                    f"{what} may be recorded or not: {error}, and reading back: {unreadable}"
-                ) from error
-            if other != content:
-                raise ConcurrentWriterError(
-                    f"{location(self.files, name)}: {what} is recorded already, as another; only "
-                    "one driver may run on a checkpoint, stop this one",
-                    self.epoch,
-                    self.epoch,
-                ) from error
-            if isinstance(error, NotDurableError):
-                raise
+    def _create(self, name: str, frames: Iterable[bytes | memoryview], what: str) -> None:
+        def taken() -> Exception:
+            return ConcurrentWriterError(
+                f"{location(self.files, name)}: {what} is recorded already, as another; only "
+                "one driver may run on a checkpoint, stop this one",
+                self.epoch,
+                self.epoch,
+            )
+
+        create_once(self.files, name, frames, taken, f"{what} may be recorded or not")
 
     def _read(
         self, name: str, wanted: Mapping[str, object]
@@ -275,10 +268,7 @@ class FileLog:
         """Read a record: its header, and its files by the name of their list."""
         file = location(self.files, name)
         frames = read_frames(self.files.read_chunks(name, READ_CHUNK_BYTES), FileKind.FILES, file)
-        for key, value in {**self._ids, **wanted}.items():
-            if frames.header.get(key) != value:
-                found = f"is of {key} {frames.header.get(key)!r}"
-                raise CorruptCheckpointError(file, found, f"{key} {value!r}", RESTORE)
+        require_header(frames.header, {**self._ids, **wanted}, file)
         lists: dict[str, list[FileStamp]] = {}
         for payload, _ in frames.blocks:
             try:
@@ -286,8 +276,7 @@ class FileLog:
                 for key in data:
                     lists.setdefault(key, []).extend(map(_stamp, list_field(data, key)))
             except ValueError as error:
-                expected = "the JSON of a file log"
-                raise CorruptCheckpointError(file, f"says: {error}", expected, RESTORE) from error
+                raise makes_no_sense(file, error, "a file log") from error
         return frames.header, lists
 
     def _number(self, name: str, header: Mapping[str, object], key: str) -> int:
@@ -297,16 +286,15 @@ class FileLog:
             file = location(self.files, name)
             raise CorruptCheckpointError(file, f"says: {error}", "a number", RESTORE) from error
 
-    def _times(self, kind: str) -> list[int]:
+    def _ids_of(self, kind: str, suffix: str) -> list[RecordId]:
         prefix = f"{self._directory}/{kind}/"
-        names = (name.removeprefix(prefix) for name in self.files.list(prefix))
-        return sorted(int(match[1]) for match in map(_TIME.fullmatch, names) if match)
+        return record_ids(self.files.list(prefix), prefix, suffix)
 
-    def _batch_name(self, time_ms: int) -> str:
-        return f"{self._directory}/batches/{time_ms:016d}.batch"
+    def _batch_name(self, record_id: RecordId) -> str:
+        return f"{self._directory}/batches/{record_id.stem}.batch"
 
-    def _base_name(self, time_ms: int) -> str:
-        return f"{self._directory}/bases/{time_ms:016d}.base"
+    def _base_name(self, record_id: RecordId) -> str:
+        return f"{self._directory}/bases/{record_id.stem}.base"
 
 
 def compaction_due(base_files: int, batches: int, batch_files: int) -> bool:
@@ -324,10 +312,6 @@ def compaction_due(base_files: int, batches: int, batch_files: int) -> bool:
 
 
 _FEW_BATCHES, _MANY_BATCHES = 20, 1000
-
-
-def _time_of(name: str) -> int:
-    return int(name.rpartition("/")[2].partition(".")[0])
 
 
 def _blocks(key: str, stamps: tuple[FileStamp, ...]) -> Iterator[tuple[bytes, int]]:

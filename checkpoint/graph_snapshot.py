@@ -119,7 +119,7 @@ def read_newest_graph(files: Files) -> GraphSnapshot | None:
         UntrustedFileError: the newest is not signed as it should be: then no older one is taken.
     """
     first: CorruptCheckpointError | None = None
-    for record_id in read_lineage(files).graphs(all_graphs(files)):
+    for record_id in read_lineage(files).snapshots(all_graphs(files)):
         try:
             snapshot = read_graph(files, record_id)
         except UntrustedFileError:

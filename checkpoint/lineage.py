@@ -161,22 +161,25 @@ class Lineage:
                     found.setdefault(time_ms, record_id)
         return dict(sorted(found.items()))
 
-    def graphs(self, ids: Iterable[RecordId]) -> list[RecordId]:
-        """Return the graph snapshots that count, the newest first."""
+    def snapshots(self, ids: Iterable[RecordId]) -> list[RecordId]:
+        """Return those of *ids* that count, the newest first: records that stand for all before.
+
+        They may be written before the first batch of their epoch.
+        """
         if not self.is_claimed:
             return sorted(ids, key=lambda graph: (graph.epoch, graph.time_ms), reverse=True)
         counted: list[RecordId] = []
-        spans = {epoch: upto_ms for epoch, _, upto_ms in self._spans(for_graphs=True)}
+        spans = {epoch: upto_ms for epoch, _, upto_ms in self._spans(for_snapshots=True)}
         for record_id in ids:
             upto_ms = spans.get(record_id.epoch, -1)
             if upto_ms is None or record_id.time_ms <= upto_ms:
                 counted.append(record_id)
         return sorted(counted, key=lambda graph: (graph.epoch, graph.time_ms), reverse=True)
 
-    def _spans(self, for_graphs: bool = False) -> list[tuple[int, int, int | None]]:
+    def _spans(self, for_snapshots: bool = False) -> list[tuple[int, int, int | None]]:
         """Return (epoch, after, up to) for each base: between which times its records count.
 
-        A graph is written before the first batch of its epoch: where no batch was committed, it
+        A snapshot is written before the first batch of its epoch: where no batch was committed, it
         counts nevertheless.
         """
         spans: list[tuple[int, int, int | None]] = []
@@ -185,7 +188,7 @@ class Lineage:
             after_ms = -1 if base.upto_ms is None else base.upto_ms
             spans.append((base.epoch, after_ms, limit))
             if base.upto_ms is None:
-                limit = limit if for_graphs else -1
+                limit = limit if for_snapshots else -1
             else:
                 limit = base.upto_ms if limit is None else min(limit, base.upto_ms)
         return spans

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from checkpoint.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, begin_file
 from checkpoint.commit_log import CommitLog, CommitRecord, commit_file
 from checkpoint.errors import ConcurrentWriterError
-from checkpoint.fencing import EPOCH_PREFIX, claimed_epochs, epoch_of_file, owner_of
+from checkpoint.fencing import EPOCH_PREFIX, epoch_of_file, require_newest
 from checkpoint.graph_snapshot import GRAPH_PREFIX, GRAPH_SUFFIX, KEPT_GRAPHS, graph_file
 from checkpoint.lineage import Lineage
 from checkpoint.record_files import RecordId, record_ids
@@ -123,7 +123,7 @@ def plan_leftovers(
     begins = record_ids(listed, BEGIN_PREFIX, BEGIN_SUFFIX)
     old_begins = [begun for begun in begins if begun.time_ms < begin_ms]
     graphs = record_ids(listed, GRAPH_PREFIX, GRAPH_SUFFIX)
-    old_graphs = _old_graphs(lineage.graphs(graphs), kept_ms)
+    old_graphs = _old_graphs(lineage.snapshots(graphs), kept_ms)
     left = {*kept, *begins, *graphs}.difference(old_begins, old_graphs)
     named = frozenset().union(*(record.file_names() for record in records))
     return (
@@ -146,12 +146,12 @@ def apply_retention(log: CommitLog, plan: RetentionPlan, epoch: int) -> None:
         ConcurrentWriterError: a newer driver has taken over or committed; nothing was deleted.
         StorageRefusedError: a file could not be deleted; the rest is still there.
     """
+    require_newest(log.files, epoch)
     newest = max((record_id.epoch for record_id in log.all_ids()), default=0)
-    newest = max(newest, *claimed_epochs(log.files), 0)
-    if newest > epoch:
+    if newest > epoch:  # in a directory without claims
         raise ConcurrentWriterError(
-            f"{owner_of(log.files, newest)} of epoch {newest} has taken over {log.files.url} from "
-            f"epoch {epoch}, so nothing is deleted; stop this driver",
+            f"a driver of epoch {newest} has taken over this checkpoint from epoch {epoch}, so "
+            "nothing is deleted; stop this driver",
             epoch,
             newest,
         )

@@ -10,15 +10,18 @@ import pytest
 
 from checkpoint import (
     AlreadyExistsError,
+    BeginRecord,
     BlockLog,
     BlockRef,
     CheckpointError,
     ConcurrentWriterError,
     CorruptCheckpointError,
     Files,
+    Owner,
     StorageRefusedError,
     StorageUncertainError,
     open_files,
+    take_over,
 )
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 
@@ -51,6 +54,28 @@ def log(tmp_path: Path) -> BlockLog:
 
 def write(log: BlockLog, *sequences: int) -> list[BlockRef]:
     return [log.write(sequence, payload(sequence), 10) for sequence in sequences]
+
+
+def test_what_an_older_driver_allocates_after_it_was_replaced_does_not_count(
+    tmp_path: Path,
+) -> None:
+    """Its blocks are in no batch, and it cannot delete any."""
+    files = open_files(tmp_path)
+    first = take_over(files, "stream-1", Owner.of_this_process(0))
+    older = log_of(files, epoch=1)
+    refs = write(older, 0, 1, 2)
+    older.allocate(1000, refs[:1])
+    first.batch_log().begin(BeginRecord("stream-1", 0, 1000, 1, {}))
+    older.allocate(2000, refs[1:2])
+    take_over(files, "stream-1", Owner.of_this_process(0))
+    older.allocate(3000, refs[2:])
+    newer = log_of(files, epoch=2)
+    assert newer.allocated() == {1000: tuple(refs[:1])}
+    assert newer.unallocated() == refs[1:]
+    with pytest.raises(ConcurrentWriterError, match="so nothing is deleted"):
+        older.release(3000)
+    newer.release(1000)
+    assert newer.blocks() == [ref.name for ref in refs[1:]]
 
 
 # Blocks and batches ------------------------------------------------------------------------------
@@ -176,7 +201,7 @@ def test_a_record_of_another_batch_is_noticed(tmp_path: Path, log: BlockLog) -> 
     """A record that was renamed is not taken for that of the other batch."""
     log.allocate(1000, write(log, 0))
     directory = tmp_path / "received" / "receiver-0" / "batches"
-    (directory / f"{1000:016d}.batch").rename(directory / f"{2000:016d}.batch")
+    (directory / f"{1000:016d}-e1.batch").rename(directory / f"{2000:016d}-e1.batch")
     with pytest.raises(CorruptCheckpointError, match="is of batch_time_ms 1000"):
         log.read_batch(2000)
 

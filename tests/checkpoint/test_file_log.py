@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint import (
+    BeginRecord,
     CheckpointError,
     ConcurrentWriterError,
     CorruptCheckpointError,
@@ -22,10 +23,12 @@ from checkpoint import (
     Files,
     FileStamp,
     NotDurableError,
+    Owner,
     StorageRefusedError,
     StorageUncertainError,
     compaction_due,
     open_files,
+    take_over,
 )
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 
@@ -140,7 +143,7 @@ def test_a_log_without_its_base_is_damaged() -> None:
     files = memory()
     log = begun(files)
     log.record(batch(1000, "/a"))
-    files.delete("files/lines/bases/0000000000000000.base")
+    files.delete("files/lines/bases/0000000000000000-e1.base")
     with pytest.raises(CorruptCheckpointError, match="bases is missing; expected the base"):
         log.load()
 
@@ -151,7 +154,7 @@ def test_a_damaged_record_is_never_taken_for_a_good_one(position: int) -> None:
     files = memory()
     log = begun(files)
     log.record(batch(1000, *(f"/in/{number}" for number in range(20))))
-    name = "files/lines/batches/0000000000001000.batch"
+    name = "files/lines/batches/0000000000001000-e1.batch"
     data = bytearray(files.read(name))
     data[position % len(data)] ^= 0x10
     files.delete(name)
@@ -279,7 +282,7 @@ def test_an_uncertain_record_that_cannot_be_read_back_stops() -> None:
     """Nobody can tell, so nobody guesses."""
 
     class Dead(FaultyFiles):
-        def read_chunks(self, name: str, chunk_bytes: int) -> Any:
+        def read(self, name: str) -> bytes:
             raise StorageRefusedError("gone")
 
     files = memory()
@@ -287,6 +290,26 @@ def test_an_uncertain_record_that_cannot_be_read_back_stops() -> None:
     log = FileLog(Dead(files, 1, "after", StorageUncertainError), "stream-1", "lines")
     with pytest.raises(StorageUncertainError, match=r"1000 ms may be recorded or not: .* gone"):
         log.record(batch(1000, "/a"))
+
+
+def test_what_an_older_driver_records_after_it_was_replaced_does_not_count() -> None:
+    """The batch is the newer driver's; of what was begun before, it has the same files."""
+    files = memory()
+    first = take_over(files, "stream-1", Owner.of_this_process(0))
+    older = FileLog(files, "stream-1", "lines", 1)
+    older.compact(FileBase(0, 0, 0))
+    older.record(batch(1000, "/a"))
+    first.batch_log().begin(BeginRecord("stream-1", 0, 1000, 1, {}))
+    older.record(batch(2000, "/not-begun"))
+    take_over(files, "stream-1", Owner.of_this_process(0))
+    older.record(batch(3000, "/late"))
+    newer = FileLog(files, "stream-1", "lines", 2)
+    assert history_of(newer).batches == {1000: batch(1000, "/a")}
+    newer.record(batch(2000, "/late", "/not-begun"))
+    assert list(history_of(newer).batches) == [1000, 2000]
+    with pytest.raises(ConcurrentWriterError, match="so nothing is deleted"):
+        older.compact(FileBase(1000, 0, 0))
+    assert list(history_of(newer).batches) == [1000, 2000]
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=4000))
