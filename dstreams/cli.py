@@ -14,7 +14,9 @@ from typing import TypeAlias
 
 import pyspark
 
+from dstreams.clock import SystemClock
 from dstreams.demo.job import run_demo
+from dstreams.drill.command import DrillOptions, run_drill
 from dstreams.errors import EnvironmentNotReadyError, StreamError
 from dstreams.legacy.run import run_program
 from dstreams.rdd.context import DEFAULT_MASTER
@@ -30,6 +32,23 @@ exit status:
   2    the command was used wrongly
   3    Java, Spark or the text is missing on this machine
   130  interrupted by Ctrl-C or SIGTERM
+"""
+
+_DRILL_STATUS = """\
+An application of yours is a Python file with four functions, each of which gets the directory of
+the drill:
+  setup(directory)         returns a StreamingContext; its checkpoint directory is
+                           directory + "/checkpoint"; called once, by the first driver
+  feed(directory, number)  gives it more input; called with 0, 1, 2, ...
+  is_done(directory)       says whether all input has been through
+  check(directory)         returns what is wrong with the outputs: a list of texts
+
+exit status:
+  0    all promises held: nothing lost, nothing twice, all state equal
+  1    they did not; the directory of the drill is kept
+  2    the command was used wrongly
+  3    Java or Spark is missing on this machine
+  130  interrupted by Ctrl-C
 """
 
 _RUN_STATUS = """\
@@ -84,7 +103,15 @@ def _run(options: argparse.Namespace) -> int:
     return run_program(options.program, options.arguments, submitted)
 
 
-_COMMANDS = {"demo": _demo, "run": _run}
+def _drill(options: argparse.Namespace) -> int:
+    seed: int = SystemClock().now_ms() % 10**6 if options.seed is None else options.seed
+    drill = DrillOptions(
+        options.kills, seed, options.app, not options.no_steps, options.json, options.keep
+    )
+    return SUCCEEDED if run_drill(drill, sys.stdout) else FAILED
+
+
+_COMMANDS = {"demo": _demo, "drill": _drill, "run": _run}
 
 
 def _complain(command: str, problem: object, status: int) -> int:
@@ -105,6 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_demo(commands)
+    _add_drill(commands)
     _add_run(commands)
     return parser
 
@@ -141,6 +169,36 @@ def _add_demo(commands: Commands) -> None:
         metavar="SECONDS",
         help="how long the stream may take (default: %(default)g)",
     )
+
+
+def _add_drill(commands: Commands) -> None:
+    drill = commands.add_parser(
+        "drill",
+        help="kill a driver again and again, and check that nothing is lost",
+        description=(
+            "Runs a job with updateStateByKey, a window, mapWithState and files written exactly "
+            "once; kills its driver at random moments, and once at each step of a batch, restarts "
+            "it from its checkpoint, and compares all outputs with an oracle."
+        ),
+        epilog=_DRILL_STATUS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    drill.add_argument(
+        "--kills",
+        type=_count,
+        default=20,
+        metavar="N",
+        help="kills at random moments (default: %(default)s)",
+    )
+    drill.add_argument(
+        "--seed", type=_seed, metavar="S", help="of the random moments (default: another each time)"
+    )
+    drill.add_argument(
+        "--no-steps", action="store_true", help="do not kill at each step of a batch as well"
+    )
+    drill.add_argument("--app", type=_program, metavar="app.py", help="an application of yours")
+    drill.add_argument("--json", action="store_true", help="print the result as JSON, alone")
+    drill.add_argument("--keep", action="store_true", help="keep the directory of the drill")
 
 
 def _add_run(commands: Commands) -> None:
@@ -192,6 +250,18 @@ def _seconds(text: str) -> float:
 def _cores(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 1024:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 1024")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least 1")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number")
     return int(text)
 
 

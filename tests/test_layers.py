@@ -38,7 +38,7 @@ checkpoint.__main__
 
 dstreams.events
 dstreams.errors
-dstreams.durations dstreams.clock dstreams.callables dstreams.listener
+dstreams.durations dstreams.clock dstreams.callables dstreams.listener dstreams.faults
 dstreams.settings
 dstreams.rdd
 dstreams.receiving
@@ -49,7 +49,7 @@ dstreams.api
 dstreams.structured
 dstreams
 dstreams.testing
-dstreams.demo dstreams.legacy
+dstreams.demo dstreams.drill dstreams.legacy
 dstreams.cli
 """
 
@@ -57,7 +57,16 @@ dstreams.cli
 PUBLIC_OF_CHECKPOINT = {"checkpoint", "checkpoint.state_store", "checkpoint.testing"}
 
 # Modules that can be imported without Spark; callables imports it inside a function.
-WITHOUT_SPARK = {"errors", "durations", "clock", "events", "callables", "settings", "listener"}
+WITHOUT_SPARK = {
+    "errors",
+    "durations",
+    "clock",
+    "events",
+    "callables",
+    "settings",
+    "listener",
+    "faults",
+}
 
 # Says where dstreams stands when a program imports pyspark.streaming; may name it, not import it.
 STANDS_IN_FOR_SPARK_STREAMING = "dstreams.legacy.modules"

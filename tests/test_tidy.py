@@ -60,7 +60,11 @@ BANS = (
             "dstreams.structured.manager",
         ),
     ),
-    Ban(("random.*",), "compute it: a batch that runs again has to come out the same"),
+    Ban(
+        ("random.*",),
+        "compute it: a batch that runs again has to come out the same",
+        ("dstreams.drill.campaign",),
+    ),
     Ban(
         (
             "threading.Thread",

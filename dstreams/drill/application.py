@@ -1,0 +1,76 @@
+"""An application that is drilled: a Python file with four functions, or the drill's own job."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dstreams import InvalidStreamError, StreamingContext
+from dstreams.callables import require_arity
+from dstreams.drill.findings import Findings
+
+_OWN = "dstreams.drill.job"
+
+
+@dataclass(frozen=True)
+class Application:
+    """What is run, fed and checked. Each function gets the directory of the drill first.
+
+    Args:
+        setup: ``f(directory) -> StreamingContext``, in the driver, the first time only; its
+            checkpoint directory has to be ``directory/checkpoint``.
+        feed: ``f(directory, number)`` gives more input; called again and again, with 0, 1, 2, ...
+        is_done: ``f(directory) -> bool``, whether all input has been through.
+        check: ``f(directory)`` compares the outputs with what they must be, and returns problems as
+            texts, none when all is well; or :class:`~dstreams.drill.findings.Findings`.
+    """
+
+    setup: Callable[[str], StreamingContext]
+    feed: Callable[[str, int], Any]
+    is_done: Callable[[str], bool]
+    check: Callable[[str], Findings | Iterable[str]]
+
+    def findings(self, directory: str) -> Findings:
+        """Return what the application's check says."""
+        found = self.check(directory)
+        return found if isinstance(found, Findings) else Findings(problems=tuple(map(str, found)))
+
+
+def load(file: Path | None) -> Application:
+    """Load an application.
+
+    Args:
+        file: a Python file with the functions ``setup``, ``feed``, ``is_done`` and ``check``.
+            None: the drill's own job.
+
+    Raises:
+        InvalidStreamError: the file has not all of them, or they take other arguments.
+    """
+    module = importlib.import_module(_OWN) if file is None else _module_of(file)
+    functions = {}
+    for name, count, shape in (
+        ("setup", 1, "setup(directory)"),
+        ("feed", 2, "feed(directory, number)"),
+        ("is_done", 1, "is_done(directory)"),
+        ("check", 1, "check(directory)"),
+    ):
+        function = getattr(module, name, None)
+        if function is None:
+            raise InvalidStreamError(
+                f"{file} cannot be drilled: it has no function {shape}; "
+                "see the help of dstreams drill"
+            )
+        require_arity(function, (count,), f"a drill of {file or _OWN}", shape)
+        functions[name] = function
+    return Application(**functions)
+
+
+def _module_of(file: Path) -> Any:
+    # By its own name, so that functions of it can be found again where they are unpickled.
+    sys.path.insert(0, str(file.resolve().parent))
+    return importlib.import_module(file.stem)

@@ -1,0 +1,65 @@
+"""``dstreams drill``: from its options to its exit status."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TextIO
+
+from dstreams.clock import SystemClock
+from dstreams.drill.application import load
+from dstreams.drill.campaign import Campaign, Plan
+from dstreams.drill.report import Report
+from dstreams.drill.steps import STEPS, Step
+
+
+@dataclass(frozen=True)
+class DrillOptions:
+    """Options of the command.
+
+    Args:
+        kills: how many kills at random moments, at least 1.
+        seed: of the moments.
+        app: file of an application, None for the drill's own job.
+        at_steps: kill at each step of a batch as well; only for the drill's own job.
+        as_json: print the result as JSON.
+        keep: keep the directory of the drill, and name it.
+    """
+
+    kills: int
+    seed: int
+    app: Path | None = None
+    at_steps: bool = True
+    as_json: bool = False
+    keep: bool = False
+
+
+def run_drill(options: DrillOptions, out: TextIO) -> bool:
+    """Run a drill, and return whether all promises held.
+
+    Args:
+        options: what to do.
+        out: where to write the report.
+
+    Raises:
+        InvalidStreamError: the application cannot be drilled.
+    """
+    application = load(options.app)
+    report = Report(out, options.as_json)
+    directory = Path(mkdtemp(prefix="dstreams-drill-"))
+    with ExitStack() as stack:
+        if not options.keep:
+            stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        steps: Sequence[Step] = STEPS if options.at_steps and options.app is None else ()
+        plan = Plan(directory, options.app, options.kills, steps, options.seed)
+        report.tell(f"{options.kills + len(steps)} kills, seed {options.seed}, in {directory}")
+        result = Campaign(plan, application, SystemClock(), report.tell).run()
+        report.end(result)
+        if not result.is_passed and not options.keep:
+            stack.pop_all()
+            report.tell(f"the directory of the drill is kept: {directory}")
+        return result.is_passed

@@ -1,0 +1,73 @@
+"""The process that is killed: a driver that goes on from its checkpoint, and tells how it goes.
+
+It writes a line for each thing to a pipe: ``batch TIME_MS`` after each completed batch,
+``failed TEXT`` after a batch that failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from dstreams import StreamingContext, StreamingListener
+from dstreams.drill.application import load
+from dstreams.drill.steps import arm, die, step_named
+
+CHECKPOINT = "checkpoint"
+
+
+class Telling(StreamingListener):
+    """Writes a line to a pipe for each batch.
+
+    Args:
+        pipe: a file descriptor.
+    """
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+
+    def onBatchCompleted(self, batchCompleted: Any) -> None:  # noqa: N802, N803 - as Spark calls it
+        """Tell of a batch."""
+        info = batchCompleted.batchInfo()
+        failure = info.failureReason()
+        if failure is None:
+            line = f"batch {info.batchTime().milliseconds()}"
+        else:
+            line = f"failed {' '.join(failure.split())[:300]}"
+        try:
+            os.write(self._pipe, f"{line}\n".encode())
+        except BrokenPipeError:
+            die()  # the drill itself is gone
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the application until it is stopped, or killed."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("directory")
+    parser.add_argument("--pipe", type=int, required=True)
+    parser.add_argument("--step")
+    parser.add_argument("--app", type=Path)
+    options = parser.parse_args(argv)
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("dstreams").setLevel(logging.INFO)
+    application = load(options.app)
+    if options.step is not None:
+        arm(step_named(options.step))
+    directory: str = options.directory
+    ssc = StreamingContext.getOrCreate(
+        f"{directory}/{CHECKPOINT}", lambda: application.setup(directory)
+    )
+    ssc.addStreamingListener(Telling(options.pipe))
+    ssc.start()
+    ssc.awaitTermination()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""What a drill found: in the outputs, and over all kills."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the outputs of an application show.
+
+    Args:
+        records: how many records it was given.
+        lost: how many of them are in no output.
+        duplicated: how often records are in outputs beyond the once that each should be.
+        state_equal: whether all state is what the oracle says.
+        problems: what is wrong, a sentence each.
+    """
+
+    records: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    state_equal: bool = True
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether all that was promised is there."""
+        return self.state_equal and not (self.lost or self.duplicated or self.problems)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a drill ended with.
+
+    Args:
+        seed: of its random moments.
+        kills: how many times the driver was killed, at random moments and at steps.
+        at_steps: at which steps, in order.
+        batches: how many batches were completed.
+        recovery_ms: from the start of each driver that followed a killed one to its first new
+            batch, as far as it came so far.
+        findings: what the outputs show.
+        problems: what went wrong while it ran, a sentence each.
+    """
+
+    seed: int
+    kills: int
+    at_steps: tuple[str, ...]
+    batches: int
+    recovery_ms: tuple[int, ...]
+    findings: Findings
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether all promises held."""
+        return self.findings.is_clean and not self.problems
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result for programs."""
+        times = {
+            "p50": percentile(self.recovery_ms, 50),
+            "p95": percentile(self.recovery_ms, 95),
+            "max": max(self.recovery_ms, default=None),
+        }
+        return {
+            "passed": self.is_passed,
+            "seed": self.seed,
+            "kills": self.kills,
+            "kills_at_steps": list(self.at_steps),
+            "batches": self.batches,
+            **asdict(self.findings),
+            "recovery_ms": times,
+            "recoveries": len(self.recovery_ms),
+            "problems": [*self.problems, *self.findings.problems],
+        }
+
+
+def percentile(values: Sequence[int], share: int) -> int | None:
+    """Return the smallest of *values* that *share* percent of them do not exceed.
+
+    >>> percentile([40, 10, 30, 20], 50), percentile([40, 10, 30, 20], 95), percentile([], 50)
+    (20, 40, None)
+    """
+    if not values:
+        return None
+    return sorted(values)[math.ceil(share / 100 * len(values)) - 1]

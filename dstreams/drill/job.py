@@ -1,0 +1,137 @@
+"""The application that is drilled: every kind of state, and outputs that must be exact.
+
+It is written as an application of a user's would be: ``dstreams drill --app FILE`` runs any file
+with these four functions.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark import RDD
+
+from dstreams import DStream, State, StateSpec, StreamingContext, tuned_context
+from dstreams.drill import oracle
+from dstreams.drill.findings import Findings
+from dstreams.drill.ledger import Record, parse, records_in, write_file, written
+
+BATCH_S = 2
+WINDOW_S = 3 * BATCH_S
+CHECKPOINT_S = 2 * BATCH_S
+CORES = 2
+
+BROKEN = "DSTREAMS_DRILL_BROKEN"
+"""Environment variable that breaks the output of records on purpose: a drill has to notice."""
+
+Total = tuple[int, int, int]
+
+
+def setup(directory: str) -> StreamingContext:
+    """Define the streams: called once, and never again after a restart."""
+    conf = {
+        "spark.default.parallelism": str(CORES),
+        "spark.dstreams.fileStream.maxFileAge": "unlimited",
+        "spark.streaming.stopGracefullyOnShutdown": "true",
+        "spark.streaming.gracefulStopTimeout": "120s",
+    }
+    spark = tuned_context("dstreams drill", f"local[{CORES},4]", conf)
+    ssc = StreamingContext(spark, BATCH_S)
+    ssc.checkpoint(f"{directory}/checkpoint")
+    lines = ssc.textFileStream(f"{directory}/input")
+    records = lines.map(by_key)
+    totals = records.updateStateByKey(add_up, CORES)
+    totals.checkpoint(CHECKPOINT_S)
+    window = records.mapValues(amount_of).reduceByKeyAndWindow(
+        plus, minus, WINDOW_S, BATCH_S, CORES, filterFunc=is_there
+    )
+    visits = records.mapWithState(StateSpec.function(count_visit).numPartitions(CORES))
+    save(lines, f"{directory}/output/{oracle.RECORDS}")
+    totals.saveAsTextFiles(f"{directory}/output/{oracle.TOTALS}")
+    window.saveAsTextFiles(f"{directory}/output/{oracle.WINDOW}")
+    visits.saveAsTextFiles(f"{directory}/output/{oracle.VISITS}")
+    return ssc
+
+
+def feed(directory: str, number: int) -> None:
+    """Give the application more input."""
+    folder = Path(directory, "input")
+    folder.mkdir(exist_ok=True)
+    write_file(folder, number)
+
+
+def is_done(directory: str) -> bool:
+    """Whether all input has been through the application."""
+    given = records_in(written(Path(directory, "input")))
+    return given.keys() <= oracle.seen_ids(Path(directory, "output"))
+
+
+def check(directory: str) -> Findings:
+    """Compare all outputs with what they must be."""
+    fed = written(Path(directory, "input"))
+    return oracle.check(Path(directory, "output"), fed, 1000 * WINDOW_S)
+
+
+def save(lines: DStream[str], prefix: str) -> None:
+    """Write the records of each batch, exactly once, or not where a test breaks it."""
+    if os.environ.get(BROKEN):
+        lines.foreachRDD(Appending(prefix))
+    else:
+        lines.saveAsTextFiles(prefix)
+
+
+class Appending:
+    """An output as it should not be: when a batch runs again, its records are there twice."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+
+    def __call__(self, time: Any, rdd: RDD[str]) -> None:
+        directory = Path(f"{self.prefix}-{round(time.timestamp() * 1000)}")
+        directory.mkdir(parents=True, exist_ok=True)
+        with (directory / "part-00000").open("a") as part:
+            part.writelines(f"{line}\n" for line in rdd.collect())
+        (directory / "_SUCCESS").touch()
+
+
+def by_key(line: str) -> tuple[str, Record]:
+    """Return a record with its key."""
+    record = parse(line)
+    return record.key, record
+
+
+def add_up(new: Sequence[Record], total: Total | None) -> Total:
+    """Return the state of a key, which is kept for ever."""
+    result = oracle.NOTHING if total is None else total
+    for record in new:
+        result = oracle.add(result, record)
+    return result
+
+
+def amount_of(record: Record) -> int:
+    """Return what a window adds up."""
+    return record.amount
+
+
+def plus(one: int, other: int) -> int:
+    """Let an amount enter a window."""
+    return one + other
+
+
+def minus(one: int, other: int) -> int:
+    """Let an amount leave a window."""
+    return one - other
+
+
+def is_there(pair: tuple[str, int]) -> bool:
+    """Whether a key has anything in a window."""
+    return pair[1] != 0
+
+
+def count_visit(key: str, record: Record | None, state: State[int]) -> tuple[str, int]:
+    """Return the number of a visit among those of its key."""
+    count = (state.get if state.exists else 0) + 1
+    state.update(count)
+    return key, count

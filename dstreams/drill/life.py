@@ -1,0 +1,125 @@
+"""One life of a driver: a process that is started, watched, and killed."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dstreams.clock import Clock
+from dstreams.drill.steps import Step
+
+_LOG_LINES = 12
+
+
+@dataclass
+class Life:
+    """A running driver, and what it has told.
+
+    Args:
+        process: the driver; its JVM is a child of it, in the same session.
+        pipe: where it tells how it goes.
+        log: its output.
+        started_ms: when it was started.
+        batches: times of the batches that it has completed.
+        failures: what batches have failed with.
+        first_ms: when it told of its first batch.
+    """
+
+    process: subprocess.Popen[bytes]
+    pipe: int
+    log: Path
+    started_ms: int
+    batches: list[int] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    first_ms: int | None = None
+    _rest: bytes = b""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone."""
+        return self.process.poll() is not None
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether it ended as by ``kill -9``."""
+        return self.process.poll() == -signal.SIGKILL
+
+    def kill(self) -> None:
+        """Kill the driver alone; that its JVM and its workers notice is part of the drill."""
+        self.process.kill()
+        self.process.wait()
+
+    def ask_to_end(self) -> None:
+        """Send SIGTERM to the driver."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def bury(self) -> None:
+        """End what may be left of it, close the pipe and forget it."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        os.close(self.pipe)
+
+    def last_words(self) -> str:
+        """Return the end of its log."""
+        lines = self.log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+        return "\n".join(f"    {line}" for line in lines)
+
+    def hear(self, clock: Clock) -> None:
+        """Take in what it has told since it was last heard."""
+        with suppress(BlockingIOError):
+            while data := os.read(self.pipe, 1 << 16):
+                self._rest += data
+        *lines, self._rest = self._rest.split(b"\n")
+        for line in lines:
+            kind, _, text = line.decode(errors="replace").partition(" ")
+            if kind == "batch":
+                self.batches.append(int(text))
+                self.first_ms = clock.now_ms() if self.first_ms is None else self.first_ms
+            else:
+                self.failures.append(text)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it tells something or ends, at most so long."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.pipe, selectors.EVENT_READ)
+            selector.select(seconds)
+
+
+def start_life(directory: Path, app: Path | None, step: Step | None, clock: Clock) -> Life:
+    """Start a driver that goes on from the checkpoint in *directory*.
+
+    Args:
+        directory: of the drill.
+        app: file of the application, None for the drill's own.
+        step: where it is to die, None for nowhere.
+        clock: the clock.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    started_ms = clock.now_ms()
+    log = directory / f"driver-{started_ms}.log"
+    arguments = [str(directory), "--pipe", str(writing)]
+    if step is not None:
+        arguments += ["--step", step.name]
+    if app is not None:
+        arguments += ["--app", str(app)]
+    try:
+        with log.open("wb") as out:
+            process = subprocess.Popen(  # noqa: S603 - our own module, without a shell
+                [sys.executable, "-m", "dstreams.drill.driver", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                pass_fds=(writing,),
+                start_new_session=True,
+            )
+    finally:
+        os.close(writing)
+    return Life(process, reading, log, started_ms)
