@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from pyspark import RDD
 
 from dstreams.api.dstream import DStream
-from dstreams.durations import require_duration_ms
+from dstreams.durations import batch_time_ms, require_duration_ms
 from dstreams.errors import StreamLifecycleError
 
 
@@ -43,21 +44,35 @@ class MapWithStateDStream(DStream[Any]):
         """
         return self._snapshots(self._node)
 
-    def stateStore(self) -> RDD[tuple[Any, Any, int | None]]:
-        """Return the newest state as an RDD, for a look from a notebook while the stream runs.
+    def stateStore(
+        self, batchTime: datetime | float | None = None
+    ) -> RDD[tuple[Any, Any, int | None]]:
+        """Return the state as an RDD, for a look from a notebook, also while the stream runs.
+
+        Args:
+            batchTime: the batch after which the state is wanted, as a datetime (naive: local time)
+                or in seconds since the epoch; a time between two batches is floored. At least the
+                batches since the last but one snapshot of the state are kept. None: the newest
+                state there is now.
 
         Returns:
-            RDD of (key, state, when the key is due in milliseconds since the epoch or None), of the
-            newest version there is now; what batches change later is not in it. Reading it while
-            the stream runs on makes it read old versions, which is slow and works for as long as
-            they are kept.
+            RDD of (key, state, when the key is due in milliseconds since the epoch or None), of one
+            version; what batches change later is not in it. Reading a version that is not the
+            newest is slow, and works for as long as it is kept.
 
         Raises:
+            InvalidStreamError: the state after that batch is not kept, or was never there.
             StreamLifecycleError: the context does not run, or no batch has made a state yet.
         """
+        time_ms = None if batchTime is None else batch_time_ms(batchTime, "batchTime")
         engine = self._ssc._engine
-        spark = self._ssc.sparkContext
-        entries = None if engine is None else engine.history.stored().entries(self._node, spark)
+        entries = None
+        if engine is not None:
+            if time_ms is not None:
+                since_ms = time_ms - engine.plan.zero_ms
+                time_ms -= since_ms % self._node.slide_ms
+            states = engine.history.stored()
+            entries = states.entries(self._node, self._ssc.sparkContext, time_ms)
         if entries is None:
             raise StreamLifecycleError(
                 f"{self._node.operation} has no state yet, or the context has stopped"

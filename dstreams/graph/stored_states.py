@@ -10,7 +10,7 @@ from typing import Any
 from pyspark import RDD, SparkContext
 from pyspark.rdd import PipelinedRDD
 
-from checkpoint import CommitRecord
+from checkpoint import CommitLog, CommitRecord
 from checkpoint.state_store import (
     LmdbBases,
     Reference,
@@ -19,7 +19,7 @@ from checkpoint.state_store import (
     StoreId,
     snapshot_if_due,
 )
-from dstreams.errors import RestartError
+from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.events import StateOperatorInfo
 from dstreams.graph.node import Node
 from dstreams.rdd.partitioner import StablePartitioner
@@ -190,17 +190,45 @@ class StoredStates:
         pairs: RDD[Any] = PipelinedRDD(slots(spark, partitioner), task, True)
         return pairs
 
-    def entries(self, node: Node, spark: SparkContext) -> RDD[Any] | None:
-        """Return the RDD of (key, value, timeout in ms) of the newest version, None for none."""
-        newest = self._at(node, self.newest_ms(node))
-        if newest is None:
+    def entries(
+        self, node: Node, spark: SparkContext, time_ms: int | None = None
+    ) -> RDD[Any] | None:
+        """Return the RDD of (key, value, timeout in ms) of a version, None for none.
+
+        Args:
+            node: the stream.
+            spark: the context.
+            time_ms: the batch after which the state is wanted, None for the newest version.
+
+        Raises:
+            InvalidStreamError: the state after that batch is not kept.
+        """
+        made = self._at(node, self.newest_ms(node) if time_ms is None else time_ms)
+        if made is None and time_ms is not None:
+            made = _Made(self._committed(node, time_ms), None, None)
+        if made is None:
             return None
-        version, warm = newest.version, newest.warm
+        version, warm = made.version, made.warm
         task = _ReadStore(self.store, version.store_id, version.references, with_timeouts=True)
         if warm is None:
             warm = slots(spark, StablePartitioner(len(version.references)))
         entries: RDD[Any] = PipelinedRDD(warm, task)
         return entries
+
+    def _committed(self, node: Node, time_ms: int) -> StoredVersion:
+        """Read the version that the commit record of a batch names."""
+        bases = self.store.bases
+        log = CommitLog(bases.files) if isinstance(bases, LmdbBases) else None
+        times = [] if log is None else log.times()
+        if log is not None and time_ms in times:
+            record = log.read(time_ms)
+            for commit in record.stores:
+                if commit.operator_uid == self.uids[node]:
+                    return StoredVersion.committed(record.stream_id, commit)
+        kept = f"those of the batches from {times[0]} to {times[-1]} ms are" if times else "none is"
+        raise InvalidStreamError(
+            f"the state of {node.operation} after the batch at {time_ms} ms is not kept; {kept}"
+        )
 
     def newest(self) -> dict[Node, StoredVersion]:
         """Return the newest version of each stream that has one, in a fixed order."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
+from operator import itemgetter
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -264,6 +266,52 @@ def test_a_look_inside(sc: SparkContext) -> None:
         assert sorted(rows.collect()) == [("a", 2, 7000), ("b", 1, 6000)]
         driver.run(1)
         assert sorted(rows.collect()) == [("a", 2, 7000), ("b", 1, 6000)]
+
+
+def test_a_look_back(sc: SparkContext) -> None:
+    """The state after an earlier batch can be read, as long as it is kept."""
+    with BatchDriver(sc) as driver:
+        stream = driver.input([letters("ab"), letters("a"), letters("ac")]).mapWithState(
+            StateSpec.function(count)
+        )
+        driver.output(stream)
+        driver.run(4)
+        states = [
+            dict(stream.stateStore(time).keyBy(itemgetter(0)).mapValues(itemgetter(1)).collect())
+            for time in (1, 2, 2.5, datetime.fromtimestamp(3, tz=timezone.utc))
+        ]
+        with pytest.raises(
+            InvalidStreamError,
+            match="9000 ms is not kept; those of the batches from 1000 to 4000 ms are",
+        ):
+            stream.stateStore(9)
+        newest = sorted(stream.stateStore().collect())
+    assert states == [
+        {"a": 1, "b": 1},
+        {"a": 2, "b": 1},
+        {"a": 2, "b": 1},
+        {"a": 3, "b": 1, "c": 1},
+    ]
+    assert newest == [("a", 3, None), ("b", 1, None), ("c", 1, None)]
+
+
+def test_a_look_while_batches_run(sc: SparkContext) -> None:
+    """Each look shows one version, whatever the batches do meanwhile."""
+    batches = 12
+    with BatchDriver(sc) as driver:
+        stream = driver.input([letters("abcdef")] * batches).mapWithState(StateSpec.function(count))
+        counts = driver.output(stream)
+        driver.run(1)
+        running = Thread(target=driver.run, args=(batches - 1,))
+        running.start()
+        looks = []
+        while running.is_alive():
+            looks.append(stream.stateStore().values().distinct().collect())
+        running.join()
+    assert dict(counts[-1] or []) == dict.fromkeys("abcdef", batches)
+    assert len(looks) > 1
+    assert all(len(states) == 1 for states in looks), looks
+    assert looks == sorted(looks)
 
 
 def test_old_files_are_deleted(sc: SparkContext, tmp_path: Path) -> None:
