@@ -1,0 +1,294 @@
+"""Benchmark: operators of structured queries, here against Spark's own in the JVM.
+
+Both sides get the same records, made in Python: numbers become ``(event time, "user-17")``. On
+Spark's side that is a source of numbers and a Python function for the user (without Arrow, as plain
+PySpark has it), then Spark's operators in the JVM; here it is Python throughout. State is durable
+on both sides, in files of the local disk.
+
+    python tests/benchmarks/structured.py                    # the table, some minutes
+    python tests/benchmarks/structured.py --case append      # one row
+    python tests/benchmarks/structured.py --records 1000 --rounds 1   # whether it works
+    python tests/benchmarks/structured.py --case append --profile     # where our time goes
+
+The figure is the median time of a batch after warm-up: here plan, job and reading of all rows;
+there ``addBatch``, which is the same. Each side is a process of its own; they take turns, and the
+ratio is the median over rounds. ``native`` is Spark's time when it makes the users in the JVM too:
+what there is to win with Python objects.
+
+The exit status is 1 when a ratio is below 1, or when the two sides come to different states.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from update_state_by_key import PARTITIONS, start_spark
+
+KEYS = 200_000
+BATCH_MS = 5_000
+WINDOW_MS = 10_000
+DELAY_MS = 5_000
+WARM = 6
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row.
+
+    Args:
+        mode: output mode.
+        records: records of a batch.
+    """
+
+    mode: str
+    records: int = 100_000
+
+
+CASES = {
+    "append": Case("append"),
+    "update": Case("update"),
+    "dedupe": Case("append"),
+    "dedupe within": Case("append"),
+}
+
+
+def user_of(number: int) -> str:
+    """Return the user of a record."""
+    return f"user-{number % KEYS}"
+
+
+@dataclass(frozen=True)
+class MakeEvents:
+    """Task: numbers -> (event time, user)."""
+
+    records: int
+
+    def __call__(self, numbers: Iterable[int]) -> Iterator[tuple[int, str]]:
+        records = self.records
+        return ((number * BATCH_MS // records, user_of(number)) for number in numbers)
+
+
+def plan_of(name: str, case: Case) -> Any:
+    """Return the physical plan of a case."""
+    from dstreams.state.group_state import OutputMode
+    from dstreams.structured.operators.aggregation import plan_aggregation
+    from dstreams.structured.operators.deduplication import (
+        StreamingDeduplicateExec,
+        StreamingDeduplicateWithinWatermarkExec,
+    )
+    from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
+    from dstreams.structured.operators.grouping import Grouping
+    from dstreams.structured.operators.physical_operator import RDDScanExec
+    from dstreams.structured.operators.windows import TimeWindows
+
+    marked = EventTimeWatermarkExec(RDDScanExec(None), lambda event: event[0], DELAY_MS)
+    if name == "dedupe":
+        return StreamingDeduplicateExec(marked, lambda event: event[1])
+    if name == "dedupe within":
+        return StreamingDeduplicateWithinWatermarkExec(
+            marked, lambda event: event[1], delayMs=DELAY_MS
+        )
+    by_window = Grouping(key=lambda event: event[1], windows=TimeWindows(WINDOW_MS))
+    return plan_aggregation(
+        marked, by_window, numPartitions=PARTITIONS, outputMode=OutputMode(case.mode)
+    )
+
+
+def filled(plan: Any, scan: Any, info: Any, late_ms: int, watermark_ms: int) -> Any:
+    """Return the plan with the facts of a batch."""
+    from dstreams.structured.operators.physical_operator import RDDScanExec, StatefulOperator
+
+    def fill(node: Any) -> Any:
+        if isinstance(node, RDDScanExec):
+            return scan
+        is_stateful = isinstance(node, StatefulOperator)
+        return node.inBatch(info, late_ms, watermark_ms) if is_stateful else node
+
+    return plan.transform(fill)
+
+
+def drain(rows: Iterable[Any]) -> None:
+    """Read all rows of a partition."""
+    for _ in rows:
+        pass
+
+
+def run_dstreams(name: str, case: Case, batches: int, directory: str) -> dict[str, Any]:
+    """Run the case on our operators; returns milliseconds of each batch, and the last counts."""
+    from checkpoint import open_files
+    from checkpoint.state_store import LmdbBases, StateStore
+    from dstreams.structured.operators.execution_context import ExecutionContext
+    from dstreams.structured.operators.physical_operator import RDDScanExec
+    from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+
+    spark = start_spark()
+    store = StateStore(LmdbBases(open_files(f"{directory}/files"), f"{directory}/local"))
+    plan, info = plan_of(name, case), StatefulOperatorStateInfo.empty(PARTITIONS)
+    last = ExecutionContext(spark)
+    late_ms = watermark_ms = 0
+    found, counts = [], {}
+    for number in range(batches):
+        first = number * case.records
+        numbers = spark.parallelize(range(first, first + case.records), PARTITIONS)
+        scan = RDDScanExec(numbers.mapPartitions(MakeEvents(case.records)))
+
+        started = time.perf_counter()
+        context = ExecutionContext(spark, store, last.handles)
+        rows = filled(plan, scan, info, late_ms, watermark_ms).execute(context)
+        version = context.force()[0]
+        rows.foreachPartition(drain)
+        found.append((time.perf_counter() - started) * 1000)
+        info = replace(info, before=version)
+        last.release()
+        last = context
+        late_ms = watermark_ms
+        watermark_ms = max(late_ms, context.event_times()["eventTime"].max_ms - DELAY_MS)
+        counts = counts_of(version.metrics.as_dict())
+    spark.stop()
+    return {"ms": found, "counts": counts}
+
+
+def counts_of(metrics: dict[str, int]) -> dict[str, int]:
+    """Return what both sides must agree on."""
+    return {
+        "total": metrics["numTotalStateRows"],
+        "updated": metrics["numUpdatedStateRows"],
+        "removed": metrics["numRemovedStateRows"],
+    }
+
+
+def run_spark(name: str, case: Case, batches: int, directory: str, native: bool) -> dict[str, Any]:
+    """Run the case on Spark's operators; returns the same."""
+    context = start_spark()
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as f
+
+    session = SparkSession(context)
+    session.conf.set("spark.sql.shuffle.partitions", str(PARTITIONS))
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    session.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(batches + 10))
+    numbers = (
+        session.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", case.records)
+        .option("numPartitions", PARTITIONS)
+        .option("startTimestamp", 0)
+        .option("advanceMillisPerBatch", BATCH_MS)
+        .load()
+    )
+    in_jvm = f.concat(f.lit("user-"), (f.col("value") % KEYS).cast("string"))
+    user = in_jvm if native else f.udf(user_of, "string")(f.col("value"))
+    # The source gives all records of a batch one time; here they are spread over it.
+    spread_ms = f.floor(f.col("value") * BATCH_MS / case.records)
+    events = numbers.select(f.timestamp_millis(spread_ms).alias("time"), user.alias("user"))
+    marked = events.withWatermark("time", f"{DELAY_MS} milliseconds")
+    if name == "dedupe":
+        result = marked.dropDuplicates(["user"])
+    elif name == "dedupe within":
+        result = marked.dropDuplicatesWithinWatermark(["user"])
+    else:
+        window = f.window("time", f"{WINDOW_MS} milliseconds")
+        result = marked.groupBy(window, "user").count()
+    query = (
+        result.writeStream.format("noop")
+        .outputMode(case.mode)
+        .option("checkpointLocation", f"{directory}/checkpoint")
+        .start()
+    )
+    while True:
+        progress = [json.loads(p.json) for p in query.recentProgress]
+        if len(progress) >= batches or not query.isActive:
+            break
+        time.sleep(0.2)
+    query.stop()
+    if query.exception() is not None:
+        raise RuntimeError(str(query.exception()))
+    progress = progress[:batches]
+    state = progress[-1]["stateOperators"][0]
+    counts = {
+        "total": state["numRowsTotal"],
+        "updated": state["numRowsUpdated"],
+        "removed": state["numRowsRemoved"],
+    }
+    context.stop()
+    return {"ms": [p["durationMs"]["addBatch"] for p in progress], "counts": counts}
+
+
+SIDES = ("dstreams", "spark", "native")
+
+
+def run_side(side: str, name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Run one side in a process of its own."""
+    command = [sys.executable, __file__, "--side", side, "--case", name]
+    command += ["--records", str(args.records), "--batches", str(args.batches)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{side} of {name} failed:\n{done.stderr[-3000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def child(args: argparse.Namespace) -> None:
+    """Run one side here, and print what it came to."""
+    case = replace(CASES[args.case], records=args.records)
+    batches = WARM + args.batches
+    with tempfile.TemporaryDirectory() as directory:
+        if args.side == "dstreams":
+            found = run_dstreams(args.case, case, batches, directory)
+        else:
+            found = run_spark(args.case, case, batches, directory, args.side == "native")
+    print(json.dumps(found))
+
+
+def table(args: argparse.Namespace) -> bool:
+    """Run the cases and print the table; returns whether all is well."""
+    print("| case | Spark native | Spark | dstreams | ratio | rounds | state rows |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    fine = True
+    for name in [args.case] if args.case else CASES:
+        times: dict[str, list[float]] = {side: [] for side in SIDES}
+        counts: dict[str, Any] = {}
+        for number in range(args.rounds):
+            for side in SIDES if number == 0 else SIDES[:2]:
+                found = run_side(side, name, args)
+                times[side].append(statistics.median(found["ms"][WARM:]))
+                counts[side] = found["counts"]
+        ratios = [b / a for a, b in zip(times["dstreams"], times["spark"], strict=True)]
+        ratio = statistics.median(ratios)
+        same = counts["dstreams"] == counts["spark"] == counts["native"]
+        fine = fine and same and ratio >= 1
+        shown = [f"{statistics.median(times[side]):.0f}" for side in ("native", "spark")]
+        shown += [f"{statistics.median(times['dstreams']):.0f}", f"{ratio:.2f}"]
+        shown.append(", ".join(f"{each:.2f}" for each in ratios))
+        shown.append(f"{counts['dstreams']['total']:,}" if same else f"DIFFER {counts}")
+        print(f"| {' | '.join([name, *shown])} |", flush=True)
+    return fine
+
+
+def main() -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--case", choices=CASES)
+    parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--batches", type=int, default=10, help="that are measured")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.side:
+        child(args)
+    else:
+        sys.exit(0 if table(args) else 1)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    main()
