@@ -36,12 +36,13 @@ from checkpoint.errors import (
 )
 from checkpoint.fencing import EpochGuard, Owner, claim_epoch, require_unused
 from checkpoint.file_log import FileBase, FileBatch, FileHistory, FileLog, FileStamp, compaction_due
-from checkpoint.files import Files, open_files
+from checkpoint.files import Files
 from checkpoint.framing import MAX_BLOCK_BYTES
 from checkpoint.fsspec_files import FsspecFiles
 from checkpoint.graph_snapshot import GraphSnapshot, read_newest_graph, write_graph
 from checkpoint.lineage import read_lineage
 from checkpoint.local_files import LocalFiles
+from checkpoint.opening import open_files
 from checkpoint.record_files import RecordId
 from checkpoint.recovery import (
     RecoveryPlan,
@@ -60,6 +61,7 @@ from checkpoint.retention import (
     plan_leftovers,
     plan_retention,
 )
+from checkpoint.signing import SignedFiles, SigningKey
 from checkpoint.state_files import (
     StateFileId,
     StateFileRef,
@@ -71,6 +73,7 @@ from checkpoint.state_files import (
 )
 from checkpoint.stored_state import StoreCommit, StoredPartition
 from checkpoint.streams import StreamDirectory, list_streams, newest_stream, open_stream, stream_url
+from checkpoint.trust import require_trusted
 
 __all__ = [
     "LISTED_PREFIXES",
@@ -101,6 +104,8 @@ __all__ = [
     "RecordId",
     "RecoveryPlan",
     "RetentionPlan",
+    "SignedFiles",
+    "SigningKey",
     "StateCopy",
     "StateFileId",
     "StateFileRef",
@@ -129,6 +134,7 @@ __all__ = [
     "read_newest_graph",
     "read_plan",
     "read_state_file",
+    "require_trusted",
     "require_unused",
     "state_files_of",
     "stream_url",

@@ -17,7 +17,8 @@ from typing import Any
 
 from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.errors import CheckpointError
-from checkpoint.files import Files, is_path, open_files
+from checkpoint.files import Files, is_path
+from checkpoint.opening import open_files
 from checkpoint.state_store import EMPTY, DataValues, LmdbBases, PickleValues, StoreId
 from checkpoint.state_store.base import Base
 from checkpoint.state_store.commits import reference_of, store_id
@@ -155,6 +156,17 @@ def _items(options: argparse.Namespace) -> Iterator[str]:
             yield f"{key!r}: {value!r}"
 
 
+def _verify(options: argparse.Namespace) -> Iterator[str]:
+    record, commit = _commit(options)
+    files = _log(options).files
+    for stored in _partitions(commit, options):
+        store = store_id(record.stream_id, commit, stored.partition)
+        with _opened(files, store, reference_of(stored)) as base:  # which verifies all it reads
+            known = "no checksum" if base.checksum is None else f"checksum {base.checksum:x}"
+            where = f"partition {stored.partition}, version {stored.version}"
+            yield f"{where}: {base.count()} keys, whole, {known}"
+
+
 def _changes(options: argparse.Namespace) -> Iterator[str]:
     log = _log(options)
     record, commit = _commit(options)
@@ -279,5 +291,6 @@ _ACTIONS: dict[str, Callable[[argparse.Namespace], Iterator[str]]] = {
     "count": _count,
     "get": _get,
     "items": _items,
+    "verify": _verify,
     "changes": _changes,
 }

@@ -6,14 +6,10 @@ enough, and whatever does them right (:func:`checkpoint.testing.check_files`) ca
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
-from urllib.parse import urlsplit
+from typing import Protocol
 
-from checkpoint.fsspec_files import FsspecFiles
-from checkpoint.local_files import LocalFiles
 from checkpoint.names import Names
 
 READ_CHUNK_BYTES = 1 << 20
@@ -84,36 +80,6 @@ class Files(Protocol):
         ...
 
 
-def open_files(url: str | os.PathLike[str], **options: Any) -> Files:
-    """Open the files at *url*, on the driver, before any task touches them.
-
-    What can be wrong is found here: a local directory is made if it is missing (0700), an object
-    store is asked to prove that it can create exclusively.
-
-    Args:
-        url: a path, ``file:/path``, ``file:///path``, or the URL of an fsspec file system.
-        options: storage options of the fsspec file system; none for a path.
-
-    Raises:
-        ValueError: the URL names another host, or a path was given options.
-        StorageRefusedError: the place cannot hold a checkpoint; the message says why.
-    """
-    text = os.fspath(url)
-    if not text:
-        raise ValueError("the location of a checkpoint is empty; give a path or a URL")
-    if not is_path(text):
-        if "://" not in text:
-            raise ValueError(f"{text!r} is no path and no URL; write protocol://host/path")
-        remote = FsspecFiles(text, **options)
-        remote.require_exclusive_create()
-        return remote
-    if options:
-        raise ValueError(f"{text} is a path and takes no storage options, got {sorted(options)}")
-    local = LocalFiles(_local_path(text))
-    local.make_root()
-    return local
-
-
 def is_path(url: str) -> bool:
     """Whether *url* is on a path of this host: a path itself, or ``file:`` and a path."""
     return not _URL.match(url) or url.startswith("file:")
@@ -122,14 +88,3 @@ def is_path(url: str) -> bool:
 def location(files: Files, name: str) -> str:
     """Where the file *name* is, for messages."""
     return f"{files.url}/{name}"
-
-
-def _local_path(text: str) -> str:
-    if not text.startswith("file:"):
-        return text
-    parts = urlsplit(text)
-    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        raise ValueError(
-            f"{text!r} names the host {parts.netloc!r} or no absolute path; write file:///path"
-        )
-    return text[len("file:") :].removeprefix(f"//{parts.netloc}")

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from zlib import crc32
 
-from checkpoint.errors import CorruptCheckpointError
+from checkpoint.errors import CorruptCheckpointError, UntrustedFileError
 from checkpoint.json_fields import dump_json, load_json
 
 FORMAT = 1
@@ -42,6 +42,7 @@ _UPGRADE = "read this checkpoint with the release that wrote it, or a newer one"
 
 # As in PNG: a byte above 127 and both line ends show what text-mode copies do to a file.
 _MAGIC = b"\x89DSC\r\n\x1a\n"
+SIGNED_MAGIC = b"\x89DSG\r\n\x1a\n"  # of a file that is signed around all of this
 _END = b"\r\nDSCEND"
 _BLOCK_MARK = b"BLCK"
 _FOOTER_MARK = b"FOOT"
@@ -172,6 +173,9 @@ def read_frames(chunks: Iterable[bytes], kind: FileKind, file: str) -> Frames:
     totals = FrameTotals()
     preamble = source.take(_PREAMBLE.size + _CRC.size, "the preamble")
     magic, file_format, kind_found, header_bytes = _PREAMBLE.unpack_from(preamble)
+    if magic == SIGNED_MAGIC:
+        remedy = "give the key in CHECKPOINT_KEY_FILE or CHECKPOINT_KEY"
+        raise UntrustedFileError(file, "is signed, and there is no key", "a key", remedy)
     if magic != _MAGIC:
         raise _corrupt(file, f"begins with {magic!r}", f"{_MAGIC!r}")
     chain = source.require_crc(preamble, crc32(preamble[: _PREAMBLE.size]), "the preamble")

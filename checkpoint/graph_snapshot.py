@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from checkpoint.errors import AlreadyExistsError, CorruptCheckpointError, UntrustedFileError
+from checkpoint.errors import AlreadyExistsError, CorruptCheckpointError
 from checkpoint.fencing import EpochGuard
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import RESTORE, FileKind, read_frames, write_frames
@@ -116,14 +116,11 @@ def read_newest_graph(files: Files) -> GraphSnapshot | None:
 
     Raises:
         CorruptCheckpointError: all of them are damaged; the error is that of the newest.
-        UntrustedFileError: the newest is not signed as it should be: then no older one is taken.
     """
     first: CorruptCheckpointError | None = None
     for record_id in read_lineage(files).snapshots(all_graphs(files)):
         try:
             snapshot = read_graph(files, record_id)
-        except UntrustedFileError:
-            raise
         except CorruptCheckpointError as error:
             first = first or error
             _log.warning("a graph snapshot is damaged, an older one is taken: %s", error)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from checkpoint.commit_log import COMMIT_PREFIX, COMMIT_SUFFIX
 from checkpoint.fencing import CLAIM, epochs_with
-from checkpoint.files import Files, open_files
+from checkpoint.files import Files
 from checkpoint.graph_snapshot import GRAPH_PREFIX, GRAPH_SUFFIX
+from checkpoint.opening import open_files
 from checkpoint.record_files import record_ids
 
 _STREAM = re.compile(r"(stream-(\d+)-[0-9a-f]+)/(.+)")

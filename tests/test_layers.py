@@ -22,8 +22,9 @@ LAYERS = """
 checkpoint.errors
 checkpoint.names checkpoint.json_fields
 checkpoint.framing
-checkpoint.local_files checkpoint.fsspec_files
-checkpoint.files
+checkpoint.files checkpoint.local_files checkpoint.fsspec_files
+checkpoint.signing
+checkpoint.opening checkpoint.trust
 checkpoint.record_files
 checkpoint.state_files checkpoint.stored_state
 checkpoint.fencing

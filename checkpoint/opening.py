@@ -1,0 +1,75 @@
+"""Opening the files of a checkpoint, by path or URL."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from urllib.parse import urlsplit
+
+from checkpoint.files import Files, is_path
+from checkpoint.fsspec_files import FsspecFiles
+from checkpoint.local_files import LocalFiles
+from checkpoint.signing import SignedFiles, SigningKey
+
+
+def open_files(url: str | os.PathLike[str], **options: Any) -> Files:
+    """Open the files at *url*, on the driver, before any task touches them.
+
+    What can be wrong is found here: a local directory is made if it is missing (0700), an object
+    store is asked to prove that it can create exclusively. Where the environment names a key
+    (``CHECKPOINT_KEY_FILE``, ``CHECKPOINT_KEY``) files are signed, and must be.
+
+    Args:
+        url: a path, ``file:/path``, ``file:///path``, or the URL of an fsspec file system.
+        options: storage options of the fsspec file system; none for a path.
+
+    Raises:
+        ValueError: the URL names another host, or a path was given options.
+        StorageRefusedError: the place cannot hold a checkpoint; the message says why.
+    """
+    key = SigningKey.from_environment()
+    files = _open_unsigned(url, options)
+    if key is None:
+        return files
+    _require_outside(key, files)
+    key.load()
+    return SignedFiles(files, key)
+
+
+def _open_unsigned(url: str | os.PathLike[str], options: dict[str, Any]) -> Files:
+    text = os.fspath(url)
+    if not text:
+        raise ValueError("the location of a checkpoint is empty; give a path or a URL")
+    if not is_path(text):
+        if "://" not in text:
+            raise ValueError(f"{text!r} is no path and no URL; write protocol://host/path")
+        remote = FsspecFiles(text, **options)
+        remote.require_exclusive_create()
+        return remote
+    if options:
+        raise ValueError(f"{text} is a path and takes no storage options, got {sorted(options)}")
+    local = LocalFiles(_local_path(text))
+    local.make_root()
+    return local
+
+
+def _require_outside(key: SigningKey, files: Files) -> None:
+    """Raise ValueError if the key lies where everybody has it who has the checkpoint."""
+    if key.file and isinstance(files, LocalFiles):
+        inside = os.path.realpath(key.file).startswith(os.path.realpath(files.root) + os.sep)
+        if inside:
+            raise ValueError(
+                f"the key {key.file} is in the checkpoint {files.root} that it signs; keep it "
+                "somewhere else"
+            )
+
+
+def _local_path(text: str) -> str:
+    if not text.startswith("file:"):
+        return text
+    parts = urlsplit(text)
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise ValueError(
+            f"{text!r} names the host {parts.netloc!r} or no absolute path; write file:///path"
+        )
+    return text[len("file:") :].removeprefix(f"//{parts.netloc}")

@@ -1,0 +1,245 @@
+"""Signing: files that nobody can change, forge or move without the key.
+
+With a key, every file of a checkpoint is written in segments, each with an
+HMAC-SHA256 over the name of the file, the place of the segment and the bytes; so a segment is
+known to be genuine before it is handed out, whatever the size of the file::
+
+    head       8s magic | H format | 8s id of the key
+    segment    I length, highest bit set in the last one | 32s mac | payload
+    ...
+
+What signing does not do: it hides nothing, and it does not notice that all of a checkpoint, or the
+newest files of it, were taken back to what they were before.
+
+The key is never written to the checkpoint, and does not travel with the files to workers: only
+where it is does (a variable of the environment, or a file), and each process reads it there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import stat
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from checkpoint.errors import StorageRefusedError, UntrustedFileError
+from checkpoint.files import READ_CHUNK_BYTES, Files, location
+from checkpoint.framing import SIGNED_MAGIC
+from checkpoint.names import Names
+
+KEY_VARIABLE = "CHECKPOINT_KEY"
+KEY_FILE_VARIABLE = "CHECKPOINT_KEY_FILE"
+LEAST_KEY_BYTES = 16
+SEGMENT_BYTES = 1 << 20
+
+_FORMAT = 1
+_HEAD = struct.Struct("<8sH8s")
+_SEGMENT = struct.Struct("<I32s")
+_LAST = 1 << 31
+_Sizes = list[int]
+_PLACE = struct.Struct("<IQ?")
+_REMEDY = (
+    "find out who writes there; restore the file from a copy you trust, or give the key it was "
+    f"signed with in {KEY_FILE_VARIABLE} or {KEY_VARIABLE}"
+)
+
+
+@dataclass(frozen=True)
+class SigningKey:
+    """Where a key is; never the key itself. Can be pickled.
+
+    Args:
+        variable: the variable of the environment that holds it; empty for none.
+        file: the file that holds it, readable by its owner only; empty for none.
+    """
+
+    variable: str = ""
+    file: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.variable) == bool(self.file):
+            raise ValueError("a key is in a variable or in a file, one of them; name one")
+
+    @classmethod
+    def from_environment(cls) -> SigningKey | None:
+        """Return the key that the environment names, None where it names none."""
+        if os.environ.get(KEY_FILE_VARIABLE):
+            return cls(file=os.path.abspath(os.environ[KEY_FILE_VARIABLE]))
+        return cls(variable=KEY_VARIABLE) if os.environ.get(KEY_VARIABLE) else None
+
+    def load(self) -> bytes:
+        """Read the key.
+
+        Raises:
+            StorageRefusedError: it is not there, too short, or others can read it.
+        """
+        if self.variable:
+            text = os.environ.get(self.variable, "")
+            return _long_enough(text.encode(), f"the variable {self.variable}")
+        return _key_in(self.file)
+
+
+class SignedFiles:
+    """Files that are signed when they are created, and verified when they are read.
+
+    Args:
+        inner: the files that do the work.
+        key: where the key is.
+    """
+
+    def __init__(self, inner: Files, key: SigningKey) -> None:
+        self.inner = inner
+        self.key = key
+
+    @property
+    def url(self) -> str:
+        """Where these files are."""
+        return self.inner.url
+
+    def __repr__(self) -> str:
+        return f"SignedFiles({self.inner!r})"
+
+    def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
+        size: _Sizes = []
+        self.inner.create(name, self._signed(name, chunks, size))
+        return sum(size)
+
+    def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
+        for payload in self._verified(name):
+            for start in range(0, len(payload), chunk_bytes):
+                yield payload[start : start + chunk_bytes]
+
+    def read(self, name: str) -> bytes:
+        return b"".join(self._verified(name))
+
+    def exists(self, name: str) -> bool:
+        return self.inner.exists(name)
+
+    def list(self, prefix: str) -> Names:
+        return self.inner.list(prefix)
+
+    def delete(self, name: str) -> None:
+        self.inner.delete(name)
+
+    def _signed(
+        self, name: str, chunks: Iterable[bytes | memoryview], size: _Sizes
+    ) -> Iterator[bytes]:
+        key = self.key.load()
+        yield _HEAD.pack(SIGNED_MAGIC, _FORMAT, _key_id(key))
+        number = 0
+        waiting = bytearray()
+        for chunk in chunks:
+            size.append(memoryview(chunk).nbytes)
+            waiting += chunk
+            while len(waiting) > SEGMENT_BYTES:
+                payload = bytes(waiting[:SEGMENT_BYTES])
+                del waiting[:SEGMENT_BYTES]
+                yield _SEGMENT.pack(len(payload), _mac(key, name, number, False, payload))
+                yield payload
+                number += 1
+        payload = bytes(waiting)
+        yield _SEGMENT.pack(len(payload) | _LAST, _mac(key, name, number, True, payload))
+        yield payload
+
+    def _verified(self, name: str) -> Iterator[bytes]:
+        file = location(self.inner, name)
+        key = self.key.load()
+        source = _Source(self.inner.read_chunks(name, READ_CHUNK_BYTES), file)
+        head = source.take(_HEAD.size)
+        magic, found_format, key_id = _HEAD.unpack(head)
+        if magic != SIGNED_MAGIC or found_format != _FORMAT:
+            raise UntrustedFileError(file, "is not signed", "a signature", _REMEDY)
+        if not hmac.compare_digest(key_id, _key_id(key)):
+            found = f"is signed with key {key_id.hex()}"
+            raise UntrustedFileError(file, found, f"key {_key_id(key).hex()}", _REMEDY)
+        number, is_last = 0, False
+        while not is_last:
+            length, mac = _SEGMENT.unpack(source.take(_SEGMENT.size))
+            is_last = bool(length & _LAST)
+            length &= ~_LAST
+            if length > SEGMENT_BYTES:
+                raise _forged(file)
+            payload = source.take(length)
+            if not hmac.compare_digest(mac, _mac(key, name, number, is_last, payload)):
+                raise _forged(file)
+            number += 1
+            yield payload
+        if source.has_more():
+            raise _forged(file)
+
+
+class _Source:
+    """Bytes of a file, in exact amounts."""
+
+    def __init__(self, chunks: Iterator[bytes], file: str) -> None:
+        self._chunks = chunks
+        self._file = file
+        self._rest = bytearray()
+
+    def take(self, count: int) -> bytes:
+        while len(self._rest) < count:
+            chunk = next(self._chunks, b"")
+            if not chunk:
+                raise _forged(self._file)
+            self._rest += chunk
+        taken = bytes(self._rest[:count])
+        del self._rest[:count]
+        return taken
+
+    def has_more(self) -> bool:
+        return bool(self._rest or next(self._chunks, b""))
+
+
+def _mac(key: bytes, name: str, number: int, is_last: bool, payload: bytes) -> bytes:
+    encoded = name.encode("ascii")
+    mac = hmac.new(key, _PLACE.pack(len(encoded), number, is_last), hashlib.sha256)
+    mac.update(encoded)
+    mac.update(payload)
+    return mac.digest()
+
+
+def _key_id(key: bytes) -> bytes:
+    return hmac.digest(key, b"id of a signing key of checkpoint", hashlib.sha256)[:8]
+
+
+def _forged(file: str) -> UntrustedFileError:
+    found = "is damaged, forged, or was moved: its signature is wrong"
+    return UntrustedFileError(file, found, "what the key has signed", _REMEDY)
+
+
+@lru_cache(maxsize=8)
+def _key_in(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            key = file.read(1 << 16).strip()
+    except OSError as error:
+        raise StorageRefusedError(
+            f"cannot read the key in {path}: {error.strerror}; it has to be there on every host"
+        ) from error
+    if mode & 0o077:
+        raise StorageRefusedError(
+            f"the key in {path} has mode {mode:04o}, and must be readable by its owner only; "
+            "chmod 600, and make a new key if others have had it"
+        )
+    return _long_enough(key, path)
+
+
+def _long_enough(key: bytes, where: str) -> bytes:
+    if len(key) < LEAST_KEY_BYTES:
+        raise StorageRefusedError(
+            f"the key in {where} has {len(key)} bytes, and needs {LEAST_KEY_BYTES} at least; it "
+            "has to be there in every process, with a cluster on every host"
+        )
+    return key
+
+
+def facts_of(files: Files) -> Mapping[str, str]:
+    """Return what of the signing of *files* may be told to anybody."""
+    if not isinstance(files, SignedFiles):
+        return {"signed": "no"}
+    return {"signed": "yes", "key": _key_id(files.key.load()).hex()}

@@ -1,0 +1,196 @@
+"""Signing: what was changed, forged or moved is refused, and the key stays where it is."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+
+from checkpoint import (
+    CorruptCheckpointError,
+    LocalFiles,
+    SignedFiles,
+    SigningKey,
+    StorageRefusedError,
+    open_files,
+    read_newest_graph,
+)
+from checkpoint.errors import UntrustedFileError
+from checkpoint.signing import facts_of
+from checkpoint.testing import check_files
+from tests.support.stream_model import Driver, World, require_right
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
+KEY = "a key of more than sixteen bytes"
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> SigningKey:
+    monkeypatch.setenv("CHECKPOINT_KEY", KEY)
+    return SigningKey(variable="CHECKPOINT_KEY")
+
+
+@pytest.fixture
+def files(tmp_path: Path, key: SigningKey) -> SignedFiles:
+    return SignedFiles(LocalFiles(str(tmp_path)), key)
+
+
+def test_signed_files_are_files(tmp_path: Path, key: SigningKey) -> None:
+    """They keep every promise that files make."""
+    numbers = itertools.count()
+
+    def factory() -> SignedFiles:
+        inner = LocalFiles(str(tmp_path / str(next(numbers))))
+        inner.make_root()
+        return SignedFiles(inner, key)
+
+    check_files(factory)
+
+
+def test_large_files_are_read_in_pieces(files: SignedFiles) -> None:
+    """Of more segments than one, with chunks that have nothing to do with them."""
+    content = bytes(range(256)) * 12_000
+    parts = [content[at : at + 70_001] for at in range(0, len(content), 70_001)]
+    assert files.create("a/big", parts) == len(content)
+    assert files.read("a/big") == content
+    assert b"".join(files.read_chunks("a/big", 1000)) == content
+
+
+def test_a_stream_runs_on_signed_files(tmp_path: Path, key: SigningKey) -> None:
+    """The environment names the key, and nothing else changes; without it nothing is read."""
+    world = World()
+    Driver(open_files(tmp_path), world).run(4000)
+    driver = Driver(open_files(tmp_path), world)
+    driver.run(7000)
+    require_right(world, driver)
+    with pytest.raises(
+        UntrustedFileError, match=r"\.base is signed, and there is no key.*KEY_FILE"
+    ):
+        Driver(LocalFiles(str(tmp_path)), world)
+
+
+def test_the_key_is_in_no_file_and_in_no_pickle(tmp_path: Path, files: SignedFiles) -> None:
+    """Only where it is found travels to workers, and only its id is told."""
+    files.create("a", [b"content"])
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    sent = pickle.dumps(files)
+    assert KEY.encode() not in written + sent + str(facts_of(files)).encode()
+    assert pickle.loads(sent).read("a") == b"content"
+    assert facts_of(files)["signed"] == "yes"
+    assert facts_of(files.inner) == {"signed": "no"}
+
+
+def test_every_byte_is_signed(files: SignedFiles, tmp_path: Path) -> None:
+    """A byte changed, cut off or added anywhere is found, and the file named."""
+    files.create("a/file", [b"some content"])
+    path = tmp_path / "a/file"
+    good = path.read_bytes()
+    wrongs = [good[:end] for end in range(len(good))] + [good + b"x"]
+    wrongs += [good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :] for at in range(len(good))]
+    for wrong in wrongs:
+        path.write_bytes(wrong)
+        with pytest.raises(UntrustedFileError, match=r"a/file .*find out who writes there"):
+            files.read("a/file")
+
+
+def test_a_file_that_was_moved_is_refused(files: SignedFiles, tmp_path: Path) -> None:
+    """A genuine file says something else under another name."""
+    files.create("a/1", [b"one"])
+    shutil.copy(tmp_path / "a/1", tmp_path / "a/2")
+    with pytest.raises(UntrustedFileError, match="a/2 is damaged, forged, or was moved"):
+        files.read("a/2")
+
+
+def test_segments_are_in_their_places(files: SignedFiles, tmp_path: Path) -> None:
+    """Two that are swapped, and one that is left out, are found."""
+    files.create("big", [b"x" * (1 << 20), b"y" * (1 << 20), b"z"])
+    path = tmp_path / "big"
+    good = path.read_bytes()
+    segment = 36 + (1 << 20)
+    head, first, second, rest = (
+        good[:18],
+        good[18 : 18 + segment],
+        good[18 + segment : 18 + 2 * segment],
+        good[18 + 2 * segment :],
+    )
+    for wrong in (head + second + first + rest, head + first + rest, head + first + second):
+        path.write_bytes(wrong)
+        with pytest.raises(UntrustedFileError):
+            files.read("big")
+
+
+def test_nothing_is_handed_out_before_it_is_verified(files: SignedFiles, tmp_path: Path) -> None:
+    """Not even the beginning of a segment."""
+    files.create("big", [b"x" * (1 << 20), b"y" * 100])
+    path = tmp_path / "big"
+    path.write_bytes(path.read_bytes()[:-1] + b"Y")
+    chunks = files.read_chunks("big", 1 << 16)
+    taken = [next(chunks) for _ in range(16)]
+    assert b"".join(taken) == b"x" * (1 << 20)
+    with pytest.raises(UntrustedFileError):
+        next(chunks)
+
+
+def test_another_key_and_no_signature_are_told_apart(
+    files: SignedFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with the name of the file and what to do."""
+    files.create("a", [b"signed"])
+    files.inner.create("b", [b"not signed, and long enough"])
+    with pytest.raises(UntrustedFileError, match="b is not signed; expected a signature"):
+        files.read("b")
+    monkeypatch.setenv("CHECKPOINT_KEY", KEY + "x")
+    with pytest.raises(UntrustedFileError, match=r"a is signed with key .* expected key"):
+        files.read("a")
+    monkeypatch.delenv("CHECKPOINT_KEY")
+    with pytest.raises(StorageRefusedError, match="the variable CHECKPOINT_KEY has 0 bytes"):
+        files.read("a")
+
+
+def test_a_key_in_a_file_is_private_and_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is readable by its owner only, and not in the checkpoint."""
+    path = tmp_path / "key"
+    path.write_text(KEY + "\n")
+    path.chmod(0o600)
+    monkeypatch.setenv("CHECKPOINT_KEY_FILE", str(path))
+    files = open_files(tmp_path / "checkpoint")
+    files.create("a", [b"signed"])
+    assert open_files(tmp_path / "checkpoint").read("a") == b"signed"
+    with pytest.raises(ValueError, match="is in the checkpoint"):
+        open_files(tmp_path)
+    for mode, text, said in ((0o640, KEY, "has mode 0640"), (0o600, "short", "has 5 bytes")):
+        other = tmp_path / f"key-{mode}"
+        other.write_text(text)
+        other.chmod(mode)
+        monkeypatch.setenv("CHECKPOINT_KEY_FILE", str(other))
+        with pytest.raises(StorageRefusedError, match=said):
+            open_files(tmp_path / "checkpoint")
+    monkeypatch.setenv("CHECKPOINT_KEY_FILE", str(tmp_path / "missing"))
+    with pytest.raises(StorageRefusedError, match="cannot read the key"):
+        open_files(tmp_path / "checkpoint")
+    with pytest.raises(ValueError, match="name one"):
+        SigningKey()
+
+
+def test_a_forged_graph_is_refused_and_an_older_one_taken(
+    tmp_path: Path, key: SigningKey, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one that is damaged; if there is no other, the error is that of the newest."""
+    files = open_files(tmp_path)
+    Driver(files, World()).run(2000)
+    [graph] = (tmp_path / "graph").iterdir()
+    forged = tmp_path / "graph" / "0000000000002000-e1.graph"
+    shutil.copy(graph, forged)
+    found = read_newest_graph(files)
+    assert found is not None
+    assert found.time_ms == 0
+    assert "2000-e1.graph is damaged, forged, or was moved" in caplog.text
+    graph.unlink()
+    with pytest.raises(CorruptCheckpointError, match=r"2000-e1\.graph"):
+        read_newest_graph(files)
