@@ -166,19 +166,23 @@ class StreamingDataset:
         *,
         otherOn: Spec | Sequence[Spec] | None = None,
         within: tuple[str, str] | None = None,
+        matches: Callable[[Any, Any], bool] | None = None,
         name: str | None = None,
     ) -> StreamingDataset:
-        """Return ``(key, (record, record of other))`` for each two records of one key.
+        """Return ``(record, record of other)`` for each two records of one key.
+
+        With event times on both sides a pair has the later one, under the name of this side's.
 
         Args:
             other: the other stream.
             on: field, function, or several: the key of a record.
-            how: ``inner``, ``left_outer``, ``right_outer`` or ``full_outer``; None stands for a
-                record without a match.
+            how: ``inner``, ``left_outer``, ``right_outer`` or ``full_outer``, where None stands for
+                a record without a match; or ``left_semi``, for records that have one, alone.
             otherOn: the same of the other stream, None for *on*.
             within: two intervals; the event time of *other*'s record is at least the first, at most
                 the second after that of this one, such as ``("0 seconds", "1 hour")``. With
                 watermarks on both sides that bounds the state.
+            matches: ``f(record, record of other)``: what else has to be true of two records.
             name: identity of the state, for restarts with a changed query.
 
         Raises:
@@ -186,7 +190,7 @@ class StreamingDataset:
         """
         self._require_dataset(other, "join")
         keys = on if otherOn is None else otherOn
-        return self._with(join_plan(self.plan, other.plan, on, keys, how, within, name))
+        return self._with(join_plan(self.plan, other.plan, on, keys, how, within, matches, name))
 
     def orderBy(self, key: Spec, *, ascending: bool = True) -> StreamingDataset:
         """Return a complete result in order.
@@ -200,15 +204,19 @@ class StreamingDataset:
         """
         return self._with(Sort(self.plan, selector(key, "orderBy", self.plan.fields), ascending))
 
-    def limit(self, num: int) -> StreamingDataset:
-        """Return the first rows of a complete result.
+    def limit(self, num: int, *, name: str | None = None) -> StreamingDataset:
+        """Return the first rows: of a complete result, or in append mode of all batches together.
+
+        Args:
+            num: how many.
+            name: identity of the state, for restarts with a changed query.
 
         Raises:
             InvalidStreamError: *num* is no whole number of at least 0.
         """
         if isinstance(num, bool) or not isinstance(num, int) or num < 0:
             raise InvalidStreamError(f"limit must be a whole number of at least 0, got {num!r}")
-        return self._with(Limit(self.plan, num))
+        return self._with(Limit(self.plan, name, num))
 
     def explain(self, extended: bool = False, *, outputMode: str = "append") -> None:
         """Print the physical plan, in which facts of a batch are unknown.

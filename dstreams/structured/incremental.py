@@ -11,6 +11,8 @@ from pyspark import RDD
 from dstreams.structured.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.operators.aggregation import StateStoreRestoreExec
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
+from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
+from dstreams.structured.operators.join_state import JoinType
 from dstreams.structured.operators.physical_operator import PhysicalOperator, StatefulOperator
 from dstreams.structured.operators.sessions import (
     SessionWindowStateStoreRestoreExec,
@@ -134,4 +136,20 @@ def output_watermark(
     incoming = min(known, default=None)
     if isinstance(operator, StatefulOperator):
         reached[numbers.take()] = incoming
-    return None if isinstance(operator, FlatMapGroupsWithStateExec) else incoming
+    if isinstance(operator, FlatMapGroupsWithStateExec):
+        return None
+    if isinstance(operator, StreamingSymmetricHashJoinExec):
+        return _after_join(operator, incoming)
+    return incoming
+
+
+def _after_join(operator: StreamingSymmetricHashJoinExec, incoming: int | None) -> int | None:
+    """Return the watermark after a join: a row that met no other goes out late."""
+    time_range = operator.condition.time_range
+    if incoming is None or time_range is None or operator.joinType in _ON_TIME:
+        return incoming
+    return max(0, incoming - max(time_range.most_ms, -time_range.least_ms, 0))
+
+
+_ON_TIME = (JoinType.Inner,)
+"""Joins whose rows have, each, a record of the batch in them."""

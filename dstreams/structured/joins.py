@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, get_args
 
+from dstreams.callables import require_arity, require_picklable
 from dstreams.durations import parse_interval_ms
 from dstreams.errors import InvalidStreamError
 from dstreams.structured.logical import Join, JoinType, LogicalPlan
@@ -30,6 +31,7 @@ def join_plan(
     right_on: Any,
     how: str,
     within: tuple[str, str] | None,
+    matches: Any,
     name: str | None,
 ) -> Join:
     """Return the step of a join.
@@ -37,6 +39,9 @@ def join_plan(
     Raises:
         InvalidStreamError: a key, the kind of join or the range is none.
     """
+    if matches is not None:
+        require_arity(matches, (2,), "join", "matches(left, right)")
+        require_picklable(matches, "join")
     return Join(
         left,
         right,
@@ -44,6 +49,7 @@ def join_plan(
         key_selector(_several(right_on), "join", right.fields),
         join_type(how),
         _range_ms(within),
+        matches,
         name,
     )
 

@@ -6,7 +6,7 @@ Each is a frozen value with its children. What a query's rows are:
 aggregation                 ``(key, result)``, or ``(key, result, result, ...)``
 grouping by several keys    the key is a tuple
 grouping by a window        the window is a ``Window`` among the keys
-join                        ``(key, (left, right))``; None for a side without a match
+join                        ``(left, right)``; None for a side without a match
 everything else             what the user's functions return
 =========================== ====================================================
 """
@@ -319,6 +319,7 @@ class Join(LogicalPlan):
         right_key: the same of the other.
         how: which rows without a match there are, too.
         within_ms: ``(least, most)`` of the right event time minus the left one; None for no bound.
+        matches: ``(left record, right record) -> bool``, None for always.
         name: what the user calls it, or None.
     """
 
@@ -328,6 +329,7 @@ class Join(LogicalPlan):
     right_key: Callable[[Any], Any]
     how: JoinType = "inner"
     within_ms: tuple[int, int] | None = None
+    matches: Callable[[Any, Any], bool] | None = None
     name: str | None = None
 
     @property
@@ -336,8 +338,7 @@ class Join(LogicalPlan):
 
     @property
     def event_time(self) -> Spec | None:
-        left = self.left.event_time
-        return self.right.event_time if left is None else left
+        return self.left.event_time if self.right.event_time is not None else None
 
     @property
     def label(self) -> str:
@@ -358,8 +359,8 @@ class Sort(Unary):
 
 
 @dataclass(frozen=True, eq=False)
-class Limit(Unary):
-    """The first rows; of a complete result only.
+class Limit(Stateful):
+    """The first rows: of a complete result, or of all batches together.
 
     Args:
         count: how many.

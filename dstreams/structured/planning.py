@@ -23,6 +23,12 @@ from dstreams.structured.conf import (
     QueryConf,
 )
 from dstreams.structured.flat_map_groups_with_state import FlatMapGroupsWithStateExec
+from dstreams.structured.join_events import (
+    JoinedEventsExec,
+    MatchesNested,
+    NestedEventsExec,
+    OfNested,
+)
 from dstreams.structured.operators.aggregate_functions import Several
 from dstreams.structured.operators.aggregation import ShuffleExchangeExec, plan_aggregation
 from dstreams.structured.operators.deduplication import (
@@ -31,6 +37,9 @@ from dstreams.structured.operators.deduplication import (
 )
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.grouping import EVENT_TIME, Grouping
+from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
+from dstreams.structured.operators.join_state import JoinCondition, JoinType, TimeRange
+from dstreams.structured.operators.limit import StreamingGlobalLimitExec
 from dstreams.structured.operators.physical_operator import PhysicalOperator
 from dstreams.structured.operators.session_state import SessionGrouping
 from dstreams.structured.operators.sessions import plan_sessions
@@ -300,7 +309,34 @@ def _sort(planner: Planner, step: logical.Sort) -> PhysicalOperator:
 
 
 def _limit(planner: Planner, step: logical.Limit) -> PhysicalOperator:
-    return LimitExec(planner.plan(step.child), step.count)
+    child = planner.plan(step.child)
+    if planner.mode is OutputMode.Complete:
+        return LimitExec(child, step.count)
+    planner.name(step.name, "globalLimit")
+    return StreamingGlobalLimitExec(child, step.count)
+
+
+def join_strategy(planner: Planner, step: logical.Join) -> PhysicalOperator:
+    """Plan a join of two streams."""
+    left, right = planner.plan(step.left), planner.plan(step.right)
+    planner.name(step.name, "symmetricHashJoin")
+    time_range = None if step.within_ms is None else TimeRange(*step.within_ms)
+    kind = JoinType(step.how)
+    if not (left.hasEventTime and right.hasEventTime):
+        condition = JoinCondition(time_range, None, step.matches, step.label)
+        return StreamingSymmetricHashJoinExec(
+            left, right, step.left_key, step.right_key, kind, condition
+        )
+    matches = None if step.matches is None else MatchesNested(step.matches)
+    joined = StreamingSymmetricHashJoinExec(
+        NestedEventsExec(left),
+        NestedEventsExec(right),
+        OfNested(step.left_key),
+        OfNested(step.right_key),
+        kind,
+        JoinCondition(time_range, None, matches, step.label),
+    )
+    return JoinedEventsExec(joined, kind is JoinType.LeftSemi)
 
 
 _STRATEGIES: dict[type[logical.LogicalPlan], Callable[[Planner, Any], PhysicalOperator]] = {
@@ -313,6 +349,7 @@ _STRATEGIES: dict[type[logical.LogicalPlan], Callable[[Planner, Any], PhysicalOp
     logical.Deduplicate: deduplication_strategy,
     logical.Sort: _sort,
     logical.Limit: _limit,
+    logical.Join: join_strategy,
 }
 
 

@@ -284,9 +284,8 @@ class StreamingQuery:
 
     def _fail(self, error: BaseException) -> None:
         batch_id = self._execution.batch_id
-        failure = StreamingQueryException(
-            f"query {self.name or self.id} (run {self.runId}) failed in batch {batch_id}: {summarize(error)}"
-        )
+        who = f"query {self.name or self.id} (run {self.runId})"
+        failure = StreamingQueryException(f"{who} failed in batch {batch_id}: {summarize(error)}")
         failure.__cause__ = error
         self._error = failure
         logger.error("%s", failure)

@@ -11,7 +11,10 @@ from typing import Any
 
 from dstreams.errors import RestartError
 from dstreams.structured.logs import OffsetRecord
+from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.physical_operator import StatefulOperator
+from dstreams.structured.operators.session_state import SessionGrouping
+from dstreams.structured.operators.windows import TimeWindows
 from dstreams.structured.planning import PlannedQuery
 
 Facts = Mapping[str, Any]
@@ -61,14 +64,16 @@ def _facts_of(operator: StatefulOperator) -> dict[str, Any]:
             )
     grouping = getattr(operator, "grouping", None)
     if grouping is not None:
-        kind = type(grouping.windows).__name__ if grouping.windows is not None else "no window"
-        facts["grouping"] = f"{kind} {_window_of(grouping)}".strip()
+        facts["grouping"] = _window_of(grouping)
     return facts
 
 
-def _window_of(grouping: Any) -> str:
-    size = getattr(grouping.windows, "size_ms", None)
-    return "" if size is None else f"of {size} ms every {grouping.windows.step_ms} ms"
+def _window_of(grouping: Grouping | SessionGrouping) -> str:
+    if isinstance(grouping, SessionGrouping):
+        return f"sessions of {grouping.sessions.gap} ms"
+    if isinstance(grouping.windows, TimeWindows):
+        return f"windows of {grouping.windows.size_ms} ms every {grouping.windows.step_ms} ms"
+    return grouping.windows or "keys alone"
 
 
 def differences(newest: OffsetRecord, operators: Sequence[Facts], sources: int) -> list[str]:

@@ -45,7 +45,7 @@ class UnsupportedOperationError(InvalidStreamError):
     16   session windows in update mode, or without another key
     17   state after a step whose rows may be behind the watermark
     18   a join in a mode, or without a watermark, in which it has no result
-    19   order or limit on what is no complete result
+    19   order on what is no complete result, or limit in update mode
     20   dropDuplicatesWithinWatermark without a watermark
     ==== =========================================================================
     """
@@ -208,12 +208,18 @@ def _check_join(step: Join, mode: OutputMode) -> None:
 
 
 def _check_order(step: Sort | Limit, mode: OutputMode) -> None:
-    name = "orderBy" if isinstance(step, Sort) else "limit"
-    complete = any(isinstance(below, Aggregate) for below in step.walk())
-    if mode is not OutputMode.Complete or not complete:
+    is_complete = mode is OutputMode.Complete
+    if isinstance(step, Limit):
+        if mode is OutputMode.Update:
+            _refuse(
+                19,
+                "limit is not supported in output mode update: rows change that went out before; "
+                "use append or complete, or do it in foreachBatch",
+            )
+    elif not is_complete or not any(isinstance(below, Aggregate) for below in step.walk()):
         _refuse(
             19,
-            f"{name} is supported on the complete result of an aggregation only, got output mode "
+            "orderBy is supported on the complete result of an aggregation only, got output mode "
             f"{mode.value}; use outputMode('complete') after an aggregation, or do it in "
             "foreachBatch",
         )

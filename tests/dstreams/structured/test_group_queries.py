@@ -299,9 +299,7 @@ INITIAL = [("S1", 1), ("S2", 2), ("NoUpdate", 2), ("OnlyState", 1)]
 def initial_query(initial: list[tuple[Any, int]]) -> Any:
     def build(words: StreamingDataset) -> StreamingDataset:
         grouped = words.groupByKey(itself)
-        return grouped.flatMapGroupsWithState(
-            counted_with_initial, "update", initialState=initial
-        )
+        return grouped.flatMapGroupsWithState(counted_with_initial, "update", initialState=initial)
 
     return build
 

@@ -72,7 +72,7 @@ def remarked(dataset: StreamingDataset) -> StreamingDataset:
 
 Matrix = dict[str, tuple[Callable[[Rate], StreamingDataset], tuple[int, int, int]]]
 
-# The number of the rule that refuses the query in append, update and complete mode; 0 where it runs.
+# The rule that refuses the query in append, update and complete mode; 0 where it runs.
 MATRIX: Matrix = {
     "map only": (lambda r: r.rate.map(str), (0, 0, 14)),
     "count, no watermark": (lambda r: counted(r.rate), (13, 0, 0)),
@@ -84,6 +84,7 @@ MATRIX: Matrix = {
     ),
     "count then orderBy": (lambda r: counted(r.rate).orderBy(_value), (13, 19, 0)),
     "count then limit": (lambda r: counted(r.rate).limit(3), (13, 19, 0)),
+    "limit": (lambda r: r.rate.limit(3), (0, 19, 14)),
     "orderBy": (lambda r: r.rate.orderBy("value"), (19, 19, 14)),
     "dropDuplicates": (lambda r: r.rate.dropDuplicates("value"), (0, 0, 14)),
     "count then dropDuplicates": (
