@@ -61,6 +61,7 @@ class Changes:
             be there already.
         index_removes: entries that leave the timeout index; some may not be there.
         count: keys of the store after all changes of the commit.
+        checksum: checksum of the content after them; None: whoever made them does not know.
     """
 
     puts: Sequence[tuple[bytes, bytes]]
@@ -68,6 +69,7 @@ class Changes:
     index_puts: Sequence[bytes]
     index_removes: Sequence[bytes]
     count: int
+    checksum: int | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,11 @@ class Base(Protocol):
     @property
     def codec(self) -> Mapping[str, str]:
         """How keys and records are encoded, as the last commit said; empty before the first."""
+        ...
+
+    @property
+    def checksum(self) -> int | None:
+        """The checksum that the last commit said; 0 before the first."""
         ...
 
     def get(self, key: bytes, /) -> bytes | None:

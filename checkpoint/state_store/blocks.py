@@ -2,7 +2,7 @@
 
 ::
 
-    Q keys after these changes | column * 6
+    Q keys after these changes | Q checksum after them | column * 5
     column   B bytes of a length | I items | lengths | items, one after the other
 
 The columns are keys and records of the puts, keys of the removes, entries that enter and that leave
@@ -32,7 +32,8 @@ BLOCK_BYTES = 1 << 20
 BLOCK_OPERATIONS = 1 << 15
 MAX_ITEMS = 1 << 16
 
-_COUNT = struct.Struct("<Q")
+_HEAD = struct.Struct("<QQ")
+_NO_CHECKSUM = (1 << 64) - 1
 _COLUMN = struct.Struct("<BI")
 _LENGTH = struct.Struct("<I")
 _WIDTHS = {2: "H", 4: "I"}
@@ -77,7 +78,8 @@ def encode_blocks(changes: Changes, compression: Compression) -> Iterator[tuple[
         _column("index entry", changes.index_puts, 1, MAX_INDEX_BYTES),
         _column("index entry", changes.index_removes, 1, MAX_INDEX_BYTES),
     ]
-    for block, operations in _encode(changes.count, columns):
+    checksum = _NO_CHECKSUM if changes.checksum is None else changes.checksum
+    for block, operations in _encode(_HEAD.pack(changes.count, checksum), columns):
         yield block if compression is Compression.NONE else _compress(block), operations
 
 
@@ -92,15 +94,15 @@ def _column(what: str, items: Sequence[bytes], least: int, most: int) -> _Column
     return _Column(items, lengths)
 
 
-def _encode(count: int, columns: list[_Column]) -> Iterator[tuple[bytes, int]]:
+def _encode(head: bytes, columns: list[_Column]) -> Iterator[tuple[bytes, int]]:
     items = [len(column.items) for column in columns]
     operations = sum(items) - items[0]  # a key and its record are one
     payload_bytes = sum(sum(column.lengths) for column in columns)
     if operations > 1 and (operations > BLOCK_OPERATIONS or payload_bytes > BLOCK_BYTES):
         for number in (0, 1):
-            yield from _encode(count, [column.half(number) for column in columns])
+            yield from _encode(head, [column.half(number) for column in columns])
         return
-    parts = [_COUNT.pack(count)]
+    parts = [head]
     for column in columns:
         width = 2 if max(column.lengths, default=0) < 1 << 16 else 4
         parts.append(_COLUMN.pack(width, len(column.items)))
@@ -117,8 +119,8 @@ def decode_block(payload: bytes, compression: Compression) -> Changes:
     """
     block = payload if compression is Compression.NONE else _decompress(payload)
     try:
-        (count,) = _COUNT.unpack_from(block)
-        keys, at = _read_column(block, _COUNT.size)
+        count, checksum = _HEAD.unpack_from(block)
+        keys, at = _read_column(block, _HEAD.size)
         records, at = _read_column(block, at)
         removes, at = _read_column(block, at)
         index_puts, at = _read_column(block, at)
@@ -127,7 +129,8 @@ def decode_block(payload: bytes, compression: Compression) -> Changes:
         raise ValueError(f"a column ends too early: {error}") from error
     if at != len(block) or len(keys) != len(records):
         raise ValueError(f"{len(block) - at} bytes are left, {len(keys)} keys, {len(records)} puts")
-    return Changes(Pairs(keys, records), removes, index_puts, index_removes, count)
+    checksum = None if checksum == _NO_CHECKSUM else checksum
+    return Changes(Pairs(keys, records), removes, index_puts, index_removes, count, checksum)
 
 
 def _read_column(block: bytes, at: int) -> tuple[Sequence[bytes], int]:

@@ -17,13 +17,13 @@ def merge_changes(parts: Iterable[Changes]) -> Changes:
     """
     records: dict[bytes, bytes | None] = {}
     index: dict[bytes, bool] = {}
-    count = None
+    count = checksum = None
     for part in parts:
         records.update(part.puts)
         records.update(dict.fromkeys(part.removes))
         index.update(dict.fromkeys(part.index_puts, True))
         index.update(dict.fromkeys(part.index_removes, False))
-        count = part.count
+        count, checksum = part.count, part.checksum
     if count is None:
         raise ValueError("there are no changes to merge")
     ordered = sorted(records.items(), key=lambda item: item[0])
@@ -34,6 +34,7 @@ def merge_changes(parts: Iterable[Changes]) -> Changes:
         index_puts=[entry for entry in entries if index[entry]],
         index_removes=[entry for entry in entries if not index[entry]],
         count=count,
+        checksum=checksum,
     )
 
 

@@ -40,6 +40,7 @@ class EmptyBase:
 
     reference = EMPTY
     codec: Mapping[str, str] = {}
+    checksum = 0
 
     def get(self, key: bytes, /) -> bytes | None:
         return None

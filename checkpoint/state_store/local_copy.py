@@ -118,6 +118,15 @@ class LmdbBase:
         """How keys and records are encoded, as the last commit said."""
         return self.progress.codec
 
+    @property
+    def checksum(self) -> int | None:
+        """The checksum that the last commit said."""
+        return self.progress.checksum
+
+    def distrust(self) -> None:
+        """Let the next open build a new copy."""
+        self._directory.drop_current(self._environment.generation)
+
     def get(self, key: bytes, /) -> bytes | None:
         try:
             return self._get(key)
@@ -185,7 +194,7 @@ class LmdbBase:
             return ValueError(f"version {self.reference.version} of a store was closed already")
         if isinstance(error, lmdb.BadValsizeError):
             return ValueError(f"a key must be 1 to 511 bytes: {error}")
-        self._directory.drop_current(self._environment.generation)
+        self.distrust()
         return StorageRefusedError(
             f"the local copy in {self._environment.path} cannot be read: {error}; the state itself "
             "is intact, and the next open builds a new copy"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import lmdb
 
 from checkpoint.errors import StorageRefusedError
+from checkpoint.state_store.checksum import ChecksumMismatchError
 from checkpoint.state_store.environments import (
     DamagedCopyError,
     acquire,
@@ -85,9 +86,18 @@ def take_snapshot(bases: LmdbBases, store: StoreId, base: LmdbBase) -> int | Non
     """Write an open content as a snapshot, whether it is time or not. Returns as above."""
     size_bytes: int | None = None
     if base.reference not in list_snapshots(bases.files, store):
-        size_bytes = write_snapshot(
-            bases.files, store, base, base.codec, bases.effective_compression
-        )
+        try:
+            size_bytes = write_snapshot(
+                bases.files, store, base, base.codec, bases.effective_compression
+            )
+        except ChecksumMismatchError as error:
+            base.distrust()
+            raise StorageRefusedError(
+                f"the local copy of version {base.reference.version} of store {store.store!r} of "
+                f"operator {store.operator_uid!r}, partition {store.partition}, is damaged: "
+                f"{error}; no snapshot was written, and the next open builds a new copy. Look at "
+                "memory and disk of this host"
+            ) from error
     bases.local_copy(store).note_snapshot(base.progress, size_bytes or base.size_bytes())
     return size_bytes
 

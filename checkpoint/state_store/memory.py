@@ -10,6 +10,7 @@ from functools import cached_property
 
 from checkpoint.errors import CorruptCheckpointError
 from checkpoint.state_store.base import Changes, CommittedChanges
+from checkpoint.state_store.checksum import pairs_checksum, require_checksum
 from checkpoint.state_store.reference import EMPTY, Reference, StoreId
 
 
@@ -20,6 +21,7 @@ class _Content:
     records: Mapping[bytes, bytes]
     index: frozenset[bytes]
     codec: Mapping[str, str]
+    checksum: int | None
 
     @cached_property
     def keys(self) -> list[bytes]:
@@ -30,7 +32,7 @@ class _Content:
         return sorted(self.index)
 
 
-_NOTHING = _Content({}, frozenset(), {})
+_NOTHING = _Content({}, frozenset(), {}, 0)
 
 
 class MemoryBase:
@@ -39,6 +41,7 @@ class MemoryBase:
     def __init__(self, reference: Reference, content: _Content) -> None:
         self.reference = reference
         self.codec = content.codec
+        self.checksum = content.checksum
         self.get = content.records.get
         self._content = content
 
@@ -100,6 +103,7 @@ class MemoryBases:
         records, index = dict(before.records), set(before.index)
         digest = hashlib.blake2b(digest_size=16)
         size_bytes = count = 0
+        checksum = None
         for part in changes:
             records.update(part.puts)
             for key in part.removes:
@@ -109,12 +113,15 @@ class MemoryBases:
             written = repr((part.puts, part.removes, part.index_puts, part.index_removes))
             digest.update(written.encode())
             size_bytes += len(written)
-            count = part.count
+            count, checksum = part.count, part.checksum
         if count != len(records):
             raise ValueError(f"changes of {count} keys make a store of {len(records)} keys")
+        require_checksum(checksum, pairs_checksum(records.items()))
         self._attempts += 1
         reference = Reference(base.version + 1, f"{self._attempts:016x}")
-        self._contents[store, reference] = _Content(records, frozenset(index), dict(codec))
+        self._contents[store, reference] = _Content(
+            records, frozenset(index), dict(codec), checksum
+        )
         return CommittedChanges(store, base, reference, "", size_bytes, digest.hexdigest(), count)
 
     def references(self, store: StoreId) -> list[Reference]:

@@ -33,6 +33,7 @@ class Progress:
     Args:
         reference: the content that it holds.
         codec: how keys and records are encoded, as the last changelog said.
+        checksum: checksum of the content, as the last changelog said; None if it did not.
         snapshot: the content of the last snapshot before it, the empty one if there is none.
         snapshot_bytes: size of that snapshot.
         changelogs: changelogs since that snapshot.
@@ -45,8 +46,15 @@ class Progress:
     snapshot_bytes: int = 0
     changelogs: int = 0
     changelog_bytes: int = 0
+    checksum: int | None = 0
 
-    def after(self, reference: Reference, codec: Mapping[str, str], size_bytes: int) -> Progress:
+    def after(
+        self,
+        reference: Reference,
+        codec: Mapping[str, str],
+        size_bytes: int,
+        checksum: int | None,
+    ) -> Progress:
         """Return where the copy stands when one more changelog was applied."""
         return dataclasses.replace(
             self,
@@ -54,6 +62,7 @@ class Progress:
             codec=codec,
             changelogs=self.changelogs + 1,
             changelog_bytes=self.changelog_bytes + size_bytes,
+            checksum=checksum,
         )
 
 
@@ -69,6 +78,8 @@ def write_progress(
         "changelogs": progress.changelogs,
         "changelog_bytes": progress.changelog_bytes,
     }
+    if progress.checksum is not None:
+        data["checksum"] = progress.checksum
     txn.put(_SELF, dump_json(data), db=environment.meta)
 
 
@@ -106,6 +117,7 @@ def _parse(value: bytes) -> Progress:
         int_field(data, "snapshot_bytes"),
         int_field(data, "changelogs"),
         int_field(data, "changelog_bytes"),
+        int_field(data, "checksum") if "checksum" in data else None,
     )
 
 

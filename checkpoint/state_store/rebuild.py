@@ -14,6 +14,11 @@ from checkpoint.files import Files, location
 from checkpoint.framing import RESTORE
 from checkpoint.state_store.base import Changes
 from checkpoint.state_store.chain import Plan
+from checkpoint.state_store.checksum import (
+    ChecksumMismatchError,
+    pairs_checksum,
+    require_checksum,
+)
 from checkpoint.state_store.environments import (
     DamagedCopyError,
     Environment,
@@ -27,6 +32,11 @@ from checkpoint.state_store.snapshot import read_snapshot
 from checkpoint.state_store.stored_file import StoredFile
 
 _log = logging.getLogger("checkpoint.state_store")
+
+_GO_BACK = (
+    "its writer worked on a damaged local copy; go back to the last version that can be opened by "
+    "removing the commit records after it"
+)
 
 OpenChangelog = Callable[[Reference], StoredFile]
 
@@ -47,17 +57,19 @@ def apply_changelog(environment: Environment, changelog: StoredFile) -> None:
                 f"{environment.path} holds version {progress.reference.version}, "
                 f"not the base of version {header.reference.version}"
             )
-        count = -1
+        count, checksum = -1, None
         for part in changelog.parts:
             put_changes(environment, w, part)
-            count = part.count
+            count, checksum = part.count, part.checksum
         found = w.stat(environment.data)["entries"]
         if found != count:
             raise DamagedCopyError(
                 f"{environment.path} has {found} keys of {count} in version "
                 f"{header.reference.version}"
             )
-        after = progress.after(header.reference, header.codec, changelog.totals.size_bytes)
+        after = progress.after(
+            header.reference, header.codec, changelog.totals.size_bytes, checksum
+        )
         write_progress(environment, w, after)
 
 
@@ -166,22 +178,30 @@ class _Loader:
             else:
                 return
 
-    def load(self, parts: Iterable[Changes], file: str, put: _Put) -> None:
-        """Load the parts of a file, and require the number of keys that it says.
+    def load(self, parts: Iterable[Changes], file: str, put: _Put) -> int | None:
+        """Load the parts of a file, require the number of keys that it says, return the checksum.
 
         Each part has a transaction of its own: memory stays small, and growing repeats little.
         """
-        environment, count = self.environment, 0
+        environment, count, checksum = self.environment, 0, None
         for part in parts:
             try:
                 self.run(functools.partial(put, environment, changes=part))
             except ValueError as error:
                 raise CorruptCheckpointError(file, str(error), "keys in order", RESTORE) from error
-            count = part.count
+            count, checksum = part.count, part.checksum
         with environment.env.begin(db=environment.data) as txn:
             found = txn.stat(environment.data)["entries"]
         if found != count:
             raise CorruptCheckpointError(file, f"leads to {found} keys", f"{count} keys", RESTORE)
+        return checksum
+
+    def require_checksum(self, progress: Progress) -> None:
+        """Raise ChecksumMismatchError if what was loaded is not what its history says."""
+        environment = self.environment
+        if progress.checksum is not None:
+            with environment.env.begin(db=environment.data) as txn:
+                require_checksum(progress.checksum, pairs_checksum(txn.cursor()))
 
 
 class _Put(Protocol):
@@ -199,9 +219,14 @@ def _build(
     for reference in plan.changelogs:
         changelog = open_changelog(reference)
         file = location(files, file_name(store, reference, StoredKind.CHANGES))
-        loader.load(changelog.parts, file, put_changes)
-        header = changelog.header
-        progress = progress.after(reference, header.codec, changelog.totals.size_bytes)
+        checksum = loader.load(changelog.parts, file, put_changes)
+        size_bytes = changelog.totals.size_bytes
+        progress = progress.after(reference, changelog.header.codec, size_bytes, checksum)
+
+    try:
+        loader.require_checksum(progress)
+    except ChecksumMismatchError as error:
+        raise _mismatch(store, plan, files, error) from error
 
     def finish(txn: lmdb.Transaction[bytes]) -> None:
         write_store(loader.environment, txn, store)
@@ -215,11 +240,26 @@ def _load_snapshot(loader: _Loader, store: StoreId, reference: Reference, files:
     file = location(files, file_name(store, reference, StoredKind.SNAPSHOT))
     try:
         snapshot = read_snapshot(files, store, reference)
-        loader.load(snapshot.parts, file, _append)
+        checksum = loader.load(snapshot.parts, file, _append)
     except CorruptCheckpointError as error:
         raise _DamagedSnapshotError(error) from error
     codec, size_bytes = snapshot.header.codec, snapshot.totals.size_bytes
-    return Progress(reference, codec, snapshot=reference, snapshot_bytes=size_bytes)
+    return Progress(
+        reference, codec, snapshot=reference, snapshot_bytes=size_bytes, checksum=checksum
+    )
+
+
+def _mismatch(
+    store: StoreId, plan: Plan, files: Files, error: ChecksumMismatchError
+) -> CorruptCheckpointError | _DamagedSnapshotError:
+    """Return what to raise when files that are whole lead to a content that is not."""
+    reference = (plan.start, *plan.changelogs)[-1]
+    kind = StoredKind.CHANGES if plan.changelogs else StoredKind.SNAPSHOT
+    file = location(files, file_name(store, reference, kind))
+    cause = CorruptCheckpointError(
+        file, f"leads to a wrong content: {error}", "the content its writer had", _GO_BACK
+    )
+    return cause if plan.start == EMPTY else _DamagedSnapshotError(cause)
 
 
 def _append(environment: Environment, txn: lmdb.Transaction[bytes], changes: Changes) -> None:

@@ -14,8 +14,9 @@ from typing import TypeVar
 from checkpoint.errors import AlreadyExistsError
 from checkpoint.files import Files
 from checkpoint.framing import FrameTotals
-from checkpoint.state_store.base import Base, Changes
+from checkpoint.state_store.base import Base, Changes, Pairs
 from checkpoint.state_store.blocks import Compression
+from checkpoint.state_store.checksum import records_checksum, require_checksum
 from checkpoint.state_store.reference import (
     Reference,
     StoredKind,
@@ -50,6 +51,7 @@ def write_snapshot(
 
     Raises:
         CheckpointError: as in :meth:`Files.create`; trying again is fine.
+        ChecksumMismatchError: the content is not what its history says; there is no snapshot.
     """
     reference = base.reference
     header = StoredHeader(
@@ -82,12 +84,16 @@ def list_snapshots(files: Files, store: StoreId) -> frozenset[Reference]:
 
 
 def _parts(base: Base) -> Iterator[Changes]:
-    count = base.count()
-    yield Changes([], [], [], [], count)
-    for puts in _batches(base.scan()):
-        yield Changes(puts, [], [], [], count)
+    count, checksum, found = base.count(), base.checksum, 0
+    yield Changes([], [], [], [], count, checksum)
+    for pairs in _batches(base.scan()):
+        puts = Pairs(*zip(*pairs, strict=True))
+        if checksum is not None:
+            found += records_checksum(*puts.columns())
+        yield Changes(puts, [], [], [], count, checksum)
+    require_checksum(checksum, found)
     for entries in _batches(base.scan_index()):
-        yield Changes([], [], entries, [], count)
+        yield Changes([], [], entries, [], count, checksum)
 
 
 def _batches(items: Iterable[_T]) -> Iterator[list[_T]]:

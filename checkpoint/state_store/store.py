@@ -37,6 +37,9 @@ class StateStore:
         spill_bytes: changes of one writer above about this are held on disk, not in memory.
         spill_directory: where, on a local disk. None: where the system has temporary files.
         schema: what the values are, in words of the caller; kept beside the changes.
+        checksums: carry a checksum of all records from version to version, at about 0.15 us for
+            each record that changes. It is compared before a snapshot is published and when a copy
+            is built, so that a damaged local copy is found before it becomes the truth.
     """
 
     bases: Bases
@@ -44,6 +47,7 @@ class StateStore:
     spill_bytes: int = SPILL_BYTES
     spill_directory: str | None = None
     schema: str = ""
+    checksums: bool = False
 
     @property
     def codec(self) -> Mapping[str, str]:
@@ -77,6 +81,7 @@ class StateStore:
                 lambda changes: self.bases.commit(store, reference, changes, self.codec),
                 self.spill_bytes,
                 self.spill_directory,
+                self.checksums,
             )
         except BaseException:
             base.close()

@@ -6,13 +6,14 @@ so what a caller does to a value after it was put changes nothing here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
 from types import TracebackType
 from typing import Any
 
 from checkpoint.state_store.base import Base, Changes, CommittedChanges, Pairs
+from checkpoint.state_store.checksum import changed_checksum, pairs_checksum
 from checkpoint.state_store.keys import (
     MAX_INLINE_BYTES,
     comes_back,
@@ -51,6 +52,7 @@ class Writer:
         commit: Callable[[Iterable[Changes]], CommittedChanges],
         spill_bytes: int,
         spill_directory: str | None,
+        checksums: bool,
     ) -> None:
         self.store = store
         self._base = base
@@ -66,6 +68,7 @@ class Writer:
         self._spill_bytes = spill_bytes
         self._room = spill_bytes
         self._count = base.count()
+        self._checksum = _first_checksum(base) if checksums else None
         self._below: Callable[[bytes], bytes | None] = base.get
         # What was read last: what is got is mostly put next.
         self._last_key: Any = _NO_KEY
@@ -203,6 +206,7 @@ class Writer:
         if size_bytes > MAX_VALUE_BYTES:
             return False
         self._count += len(before) - len(there)
+        self._note(raws, before, after)
         self._changed.update(zip(raws, after, strict=True))
         self._room -= size_bytes + len(raws) * _PAIR_BYTES
         if self._room < 0:
@@ -280,6 +284,7 @@ class Writer:
             value = self._with_extras(key, raw, before, value, timeout_ms)
         if before is None:
             self._count += 1
+        self._note([raw], [before], [value])
         self._changed[raw] = value
         self._room -= len(value) + _PAIR_BYTES
         if self._room < 0:
@@ -309,6 +314,7 @@ class Writer:
 
     def _remove(self, raw: bytes, before: bytes) -> None:
         self._count -= 1
+        self._note([raw], [before], [None])
         self._changed[raw] = None
         self._has_removed = True
         if before[-1] != PLAIN_END:
@@ -318,6 +324,16 @@ class Writer:
         self._room -= _PAIR_BYTES
         if self._room < 0:
             self._spill()
+
+    def _note(
+        self,
+        raws: Sequence[bytes],
+        before: Sequence[bytes | None],
+        after: Sequence[bytes | None],
+    ) -> None:
+        """Carry the checksum on."""
+        if self._checksum is not None:
+            self._checksum += changed_checksum(raws, before, after)
 
     def _move(self, raw: bytes, from_ms: int | None, to_ms: int | None) -> None:
         for time_ms, present in ((from_ms, None), (to_ms, _ENTRY)):
@@ -376,6 +392,7 @@ class Writer:
             if timeout_ms >= until_ms:
                 self._move(raw, indexed_ms, timeout_ms)
                 moved = with_extras(value, extras._replace(indexed_ms=timeout_ms))
+                self._note([raw], [record], [moved])
                 self._changed[raw] = moved
                 self._last_key = _NO_KEY
                 self._room -= len(moved) + _PAIR_BYTES
@@ -406,6 +423,7 @@ class Writer:
                 index_puts=[entry for entry, present in entries if present is not None],
                 index_removes=[entry for entry, present in entries if present is None],
                 count=self._count,
+                checksum=self._checksum,
             )
 
     def _own_columns(self) -> Iterator[tuple[list[bytes], list[bytes | None]]]:
@@ -421,3 +439,9 @@ class Writer:
         for start in range(0, len(ordered), CHUNK_KEYS):
             raws = ordered[start : start + CHUNK_KEYS]
             yield raws, list(map(changed.__getitem__, raws))
+
+
+def _first_checksum(base: Base) -> int:
+    """Return the checksum of a content, that of one without by reading all of it, once."""
+    checksum = base.checksum
+    return pairs_checksum(base.scan()) if checksum is None else checksum

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from checkpoint.errors import CheckpointError
 from checkpoint.state_store.base import Base, Bases, Changes, CommittedChanges
+from checkpoint.state_store.checksum import pairs_checksum
 from checkpoint.state_store.reference import EMPTY, Reference, StoreId
 from checkpoint.testing.claims import require, require_equal, require_raises
 from checkpoint.testing.files import SimulatedCrash
@@ -107,6 +108,25 @@ def _check_commit(bases: Bases) -> None:
     )
     _require_content(bases, second.reference, [(b"sa", b"11."), (b"sb", b"2.")], [b"t2", b"t3"])
     _require_content(bases, first.reference, [(b"sa", b"1."), (b"sc", b"3.")], [b"t1", b"t2"])
+
+
+def _check_checksums(bases: Bases) -> None:
+    pairs = [(b"sa", b"1."), (b"sb", b"2.")]
+    checksum = pairs_checksum(pairs)
+    reference = EMPTY
+    for wanted, parts in (
+        (checksum, [Changes([pair], [], [], [], 2, checksum) for pair in pairs]),
+        (None, [Changes([], [], [], [], 2)]),
+        (checksum, [Changes([], [], [], [], 2, checksum)]),
+        (0, [Changes([], [key for key, _ in pairs], [], [], 0, 0)]),
+    ):
+        reference = bases.commit(_store(), reference, parts, CODEC).reference
+        base = bases.open(_store(), reference)
+        require_equal(base.checksum, wanted, f"checksum of {reference}")
+        base.close()
+    base = bases.open(_store(), EMPTY)
+    require_equal(base.checksum, 0, "checksum before the first commit")
+    base.close()
 
 
 def _check_scan_bounds(bases: Bases) -> None:
@@ -245,6 +265,7 @@ def _check_unknown(bases: Bases) -> None:
 _CHECKS: tuple[Callable[[Bases], None], ...] = (
     _check_empty,
     _check_commit,
+    _check_checksums,
     _check_scan_bounds,
     _check_sizes,
     _check_many,

@@ -114,6 +114,11 @@ class FaultyBase:
         """How keys and records are encoded."""
         return self._inner.codec
 
+    @property
+    def checksum(self) -> int | None:
+        """The checksum that the last commit said."""
+        return self._inner.checksum
+
     def get(self, key: bytes, /) -> bytes | None:
         """Return the record of *key*, None if there is none."""
         return self._call("get", lambda: self._inner.get(key))

@@ -34,7 +34,8 @@ class Stream:
     def __init__(self, root: Path, values: ValueCodec) -> None:
         (root / "local").mkdir(parents=True, mode=0o700)
         self.files = open_files(str(root / "files"))
-        self.store = StateStore(LmdbBases(self.files, str(root / "local")), values)
+        bases = LmdbBases(self.files, str(root / "local"))
+        self.store = StateStore(bases, values, checksums=True)
         self.references = dict.fromkeys(range(PARTITIONS), EMPTY)
 
     def batch(self, number: int, changes: dict[Any, Any]) -> None:
@@ -85,6 +86,19 @@ def test_stores(url: str, capsys: pytest.CaptureFixture[str]) -> None:
         "operator other, store default: 0 partitions, version , 0 keys",
     ]
     assert run(capsys, url, "--at", "1000")[1].endswith("version 1, 2 keys")
+
+
+def test_verify(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """All files that lead to a version are read and verified, and its checksum is shown."""
+    lines = run(capsys, url, "verify", "--operator", "counts")
+    assert [line.partition(", checksum ")[0] for line in lines] == [
+        "partition 0, version 3: 2 keys, whole",
+        "partition 1, version 3: 1 keys, whole",
+    ]
+    (file,) = Path(url).rglob("p00000/*2-*.changes")
+    file.write_bytes(file.read_bytes()[:-1])
+    assert main(["state", url, "verify", "--operator", "counts"]) == 1
+    assert f"{file} " in capsys.readouterr().err
 
 
 def test_versions(url: str, capsys: pytest.CaptureFixture[str]) -> None:

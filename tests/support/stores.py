@@ -9,6 +9,7 @@ from checkpoint import CommitLog, CommitRecord, Files, StoreCommit
 from checkpoint.state_store.base import Base, Bases, Changes, CommittedChanges
 from checkpoint.state_store.chain import plan_rebuilds
 from checkpoint.state_store.changelog import read_base, read_changelog
+from checkpoint.state_store.checksum import pairs_checksum
 from checkpoint.state_store.commits import reference_of, stored_partition
 from checkpoint.state_store.reference import EMPTY, Reference, StoreId
 from checkpoint.state_store.snapshot import list_snapshots, read_snapshot
@@ -48,9 +49,10 @@ def changes(version: int) -> list[Changes]:
     removes = sorted(before.keys() - after.keys())
     entries, gone = sorted(index_after - index_before), sorted(index_before - index_after)
     middle = len(puts) // 2
+    checksum = pairs_checksum(after.items())
     return [
-        Changes(puts[:middle], [], entries, [], len(after)),
-        Changes(puts[middle:], removes, [], gone, len(after)),
+        Changes(puts[:middle], [], entries, [], len(after), checksum),
+        Changes(puts[middle:], removes, [], gone, len(after), checksum),
     ]
 
 
@@ -73,6 +75,7 @@ def require_content(base: Base, version: int) -> None:
     assert dict(base.scan()) == records
     assert list(base.scan_index()) == sorted(index)
     assert base.count() == len(records)
+    assert base.checksum == pairs_checksum(records.items())
     for key in touched(max(version, 1)):
         assert base.get(key) == records.get(key)
 

@@ -40,7 +40,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = StateStore(self.make_bases(), spill_bytes=self.spill_bytes)
+        self.store = StateStore(self.make_bases(), spill_bytes=self.spill_bytes, checksums=True)
         self.store_id = StoreId("stream-1", "counts", "default", 0, 1)
         self.models: dict[Reference, Model] = {EMPTY: {}}
 

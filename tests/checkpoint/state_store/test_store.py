@@ -54,7 +54,12 @@ def test_bases_conform(make_bases: MakeBases) -> None:
 @pytest.mark.parametrize("spill_bytes", [500, 64 << 20], ids=["spilling", "in memory"])
 def test_store_conforms(make_bases: MakeBases, spill_bytes: int) -> None:
     """A store does what it promises, wherever contents and changes are."""
-    check_state_store(lambda: StateStore(make_bases(), spill_bytes=spill_bytes))
+    for checksums in (False, True):
+        check_state_store(
+            lambda checksums=checksums: StateStore(  # type: ignore[misc]
+                make_bases(), spill_bytes=spill_bytes, checksums=checksums
+            )
+        )
 
 
 def test_store_conforms_with_pickle() -> None:

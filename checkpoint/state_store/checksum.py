@@ -1,0 +1,60 @@
+"""The checksum of a content: what its records add up to, in any order.
+
+A writer that puts and removes records can carry it from version to version without looking at the
+others. So it knows what a content must be, whatever became of a local copy: changes that were
+applied twice or not at all, pages that rotted on a disk or were overwritten in memory. It is
+compared where a whole content is read anyway: before a snapshot is published, and after a copy was
+built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from zlib import crc32
+
+_CHUNK_PAIRS = 4096
+
+
+class ChecksumMismatchError(Exception):
+    """A content is not what its history says."""
+
+
+def records_checksum(keys: Iterable[bytes], records: Iterable[bytes]) -> int:
+    """Return what records of these keys add up to."""
+    return sum(map(crc32, records, map(crc32, keys)))
+
+
+def pairs_checksum(pairs: Iterable[tuple[bytes, bytes]]) -> int:
+    """Return what all records of a scan add up to."""
+    return sum(records_checksum(*zip(*chunk, strict=True)) for chunk in _chunks(pairs))
+
+
+def changed_checksum(
+    keys: Sequence[bytes], before: Sequence[bytes | None], after: Sequence[bytes | None]
+) -> int:
+    """Return by how much a checksum changes when records of some keys do; None is no record."""
+    return _present_checksum(keys, after) - _present_checksum(keys, before)
+
+
+def require_checksum(checksum: int | None, found: int) -> None:
+    """Raise if a content that was read is not what its history says; None: it does not say.
+
+    Raises:
+        ChecksumMismatchError: it is not.
+    """
+    if checksum is not None and checksum != found:
+        raise ChecksumMismatchError(f"its records add up to {found}, and must to {checksum}")
+
+
+def _present_checksum(keys: Sequence[bytes], records: Sequence[bytes | None]) -> int:
+    if None in records:
+        pairs = zip(keys, records, strict=True)
+        return pairs_checksum((key, record) for key, record in pairs if record is not None)
+    return records_checksum(keys, records)  # type: ignore[arg-type]
+
+
+def _chunks(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
+    rest = iter(pairs)
+    while chunk := list(islice(rest, _CHUNK_PAIRS)):
+        yield chunk

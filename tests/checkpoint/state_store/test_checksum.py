@@ -1,0 +1,165 @@
+"""A checksum is carried from version to version, and finds contents that are not what they were."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoint import CorruptCheckpointError, StorageRefusedError, open_files
+from checkpoint.framing import FrameTotals
+from checkpoint.state_store import EMPTY, DataValues, LmdbBases, Reference, StateStore, StoreId
+from checkpoint.state_store.base import Changes
+from checkpoint.state_store.blocks import Compression
+from checkpoint.state_store.checksum import (
+    ChecksumMismatchError,
+    changed_checksum,
+    pairs_checksum,
+    require_checksum,
+)
+from checkpoint.state_store.local_copy import LmdbBase
+from checkpoint.state_store.maintenance import take_snapshot
+from checkpoint.state_store.memory import MemoryBases
+from checkpoint.state_store.reference import StoredKind
+from checkpoint.state_store.stored_file import StoredHeader, stored_frames, this_writer
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
+ID = StoreId("stream-1", "counts", "default", 0, 1)
+
+contents = st.dictionaries(st.binary(min_size=1, max_size=3), st.binary(min_size=1, max_size=3))
+
+
+@given(contents, contents, st.randoms(use_true_random=False))
+def test_what_changes_is_enough(
+    before: dict[bytes, bytes], after: dict[bytes, bytes], random: Any
+) -> None:
+    """The checksum follows from the one before and the changes, in whatever order they come."""
+    keys = sorted({*before, *after})
+    random.shuffle(keys)
+    changed = changed_checksum(keys, [before.get(k) for k in keys], [after.get(k) for k in keys])
+    assert pairs_checksum(before.items()) + changed == pairs_checksum(after.items())
+
+
+def test_what_it_finds() -> None:
+    """A record that changed, went, came, or belongs to another key."""
+    content = {b"%d" % number: b"record %d" % number for number in range(10_000)}
+    checksum = pairs_checksum(content.items())
+    require_checksum(checksum, pairs_checksum(sorted(content.items(), reverse=True)))
+    require_checksum(None, 7)
+    exchanged = {b"1": content[b"2"], b"2": content[b"1"]}
+    for wrong in ({b"7": b"record 8"}, {b"new": b"record"}, exchanged):
+        with pytest.raises(ChecksumMismatchError, match="add up to"):
+            require_checksum(checksum, pairs_checksum({**content, **wrong}.items()))
+    del content[b"7"]
+    with pytest.raises(ChecksumMismatchError):
+        require_checksum(checksum, pairs_checksum(content.items()))
+
+
+class Host:
+    """A host with a local copy of its own."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        local = root / name
+        local.mkdir(mode=0o700)
+        self.bases = LmdbBases(open_files(root / "files"), str(local))
+        self.store = StateStore(self.bases, checksums=True)
+
+    def batch(self, reference: Reference, number: int) -> Reference:
+        with self.store.writer(ID, reference) as writer:
+            writer.update([(f"key {n}", number) for n in range(40)], lambda new, old: (new, 0.5))
+            writer.put("key 7", number, timeout_ms=number)
+            writer.put(number, "text")
+            writer.remove(number - 1)
+            return writer.commit().reference
+
+    def checksum(self, reference: Reference) -> int | None:
+        with closing(self.bases.open(ID, reference)) as base:
+            checksum = base.checksum
+            if checksum is not None:
+                assert checksum == pairs_checksum(base.scan())
+            return checksum
+
+    def rot(self, reference: Reference) -> None:
+        """Change a byte of a record in the local copy."""
+        with closing(self.bases.open(ID, reference)) as base:
+            assert isinstance(base, LmdbBase)
+            environment = base._environment
+            with environment.env.begin(db=environment.data, write=True) as txn:
+                txn.put(b"skey 3", DataValues().encoder()("rotten"))
+
+
+def test_it_is_carried(tmp_path: Path) -> None:
+    """Through batches, hosts and snapshots; who does not carry it on ends it, who does begins."""
+    first = Host(tmp_path, "first")
+    reference = EMPTY
+    for number in range(1, 5):
+        reference = first.batch(reference, number)
+        assert first.checksum(reference) is not None
+    with closing(first.bases.open(ID, reference)) as base:
+        assert isinstance(base, LmdbBase)
+        assert take_snapshot(first.bases, ID, base)
+    assert Host(tmp_path, "second").checksum(reference) == first.checksum(reference)
+    with StateStore(first.bases).writer(ID, reference) as writer:
+        writer.put("key 3", "without")
+        without = writer.commit().reference
+    assert first.checksum(without) is None
+    assert Host(tmp_path, "third").checksum(without) is None
+    assert first.checksum(first.batch(without, 6)) is not None
+
+
+def test_a_rotten_copy_becomes_no_snapshot(tmp_path: Path) -> None:
+    """It is refused before it is published, and the next open heals it."""
+    host = Host(tmp_path, "host")
+    reference = host.batch(host.batch(EMPTY, 1), 2)
+    good = host.checksum(reference)
+    host.rot(reference)
+    with closing(host.bases.open(ID, reference)) as base:
+        assert isinstance(base, LmdbBase)
+        with pytest.raises(StorageRefusedError, match=r"is damaged: .* no snapshot was written"):
+            take_snapshot(host.bases, ID, base)
+    assert not list((tmp_path / "files").rglob("*.snapshot"))
+    assert host.checksum(reference) == good
+
+
+def test_what_was_made_of_a_rotten_copy_is_refused(tmp_path: Path) -> None:
+    """A writer that read what was not there leaves a version that no host builds."""
+    host = Host(tmp_path, "host")
+    root = host.batch(EMPTY, 1)
+    reference = host.batch(root, 2)
+    host.rot(reference)
+    with host.store.writer(ID, reference) as writer:
+        writer.update([("key 3", 1)], lambda new, old: new)
+        wrong = writer.commit().reference
+    with pytest.raises(CorruptCheckpointError, match="leads to a wrong content") as error:
+        Host(tmp_path, "other").bases.open(ID, wrong)
+    assert "worked on a damaged local copy; go back to the last version" in error.value.remedy
+    assert Host(tmp_path, "third").checksum(reference) is not None
+
+
+def test_a_snapshot_with_a_wrong_checksum_is_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one that is damaged: an older way is taken."""
+    host = Host(tmp_path, "host")
+    reference = host.batch(host.batch(EMPTY, 1), 2)
+    host.rot(reference)
+    with closing(host.bases.open(ID, reference)) as base:
+        part = Changes(list(base.scan()), [], list(base.scan_index()), [], base.count(), 7)
+        codec = base.codec
+    header = StoredHeader(
+        ID, StoredKind.SNAPSHOT, reference, reference, codec, Compression.NONE, this_writer()
+    )
+    host.bases.files.create(header.name, stored_frames(header, [part], FrameTotals()))
+    assert Host(tmp_path, "other").checksum(reference) is not None
+    assert "leads to a wrong content" in caplog.text
+
+
+def test_memory_requires_it() -> None:
+    """The model finds a writer that counts wrongly."""
+    with pytest.raises(ChecksumMismatchError):
+        MemoryBases().commit(ID, EMPTY, [Changes([(b"a", b"1")], [], [], [], 1, 5)], {})
