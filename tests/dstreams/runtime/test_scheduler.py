@@ -16,6 +16,7 @@ from dstreams import (
     StreamingContext,
     StreamingContextState,
 )
+from dstreams.runtime.engine import Engine
 from dstreams.sources.source import PlannedInput, SourceEnvironment
 from dstreams.testing import ManualClock
 from tests.support.waiting import wait_for
@@ -188,3 +189,39 @@ def test_a_graceful_stop_gives_up_a_source_that_fails(sc: SparkContext, clock: M
     assert source.plans == 1
     with pytest.raises(BatchFailedError, match="no more"):
         ssc.awaitTermination()
+
+
+@pytest.mark.parametrize("graceful", [True, False])
+def test_a_graceful_stop_ends_with_a_checkpoint(
+    sc: SparkContext, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, graceful: bool
+) -> None:
+    """After the last batch, once; a stop at once has no time for it."""
+    events: list[Any] = []
+    monkeypatch.setattr(Engine, "checkpoint_now", lambda engine: events.append("checkpoint"))
+    ssc = StreamingContext(sc, 1, clock=clock, settings=Settings(graceful_stop_timeout_ms=60_000))
+    ssc.queueStream([[1], [2]]).foreachRDD(lambda rdd: events.extend(rdd.collect()))
+    ssc.start()
+    clock.advance(2000)
+    wait_for(lambda: events == [1, 2])
+    ssc.stop(stopSparkContext=False, stopGraceFully=graceful)
+    assert events == [1, 2, *(["checkpoint"] if graceful else [])]
+
+
+def test_a_checkpoint_that_fails_does_not_fail_the_stop(
+    sc: SparkContext,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nothing is lost without it, so it is a warning."""
+
+    def fail(engine: Engine) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Engine, "checkpoint_now", fail)
+    ssc = StreamingContext(sc, 1, clock=clock, settings=Settings(graceful_stop_timeout_ms=60_000))
+    ssc.queueStream([]).pprint()
+    ssc.start()
+    ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    ssc.awaitTermination()
+    assert "no checkpoint at the end, the next start takes longer: disk full" in caplog.text

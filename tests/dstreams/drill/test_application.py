@@ -1,0 +1,63 @@
+"""Applications that can be drilled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dstreams import InvalidStreamError
+from dstreams.drill import job
+from dstreams.drill.application import load
+from dstreams.drill.findings import Findings
+
+APP = """
+def setup(directory): ...
+def feed(directory, number): ...
+def is_done(directory): return True
+def check(directory): return ["it is not right"]
+"""
+
+
+def write(directory: Path, name: str, text: str) -> Path:
+    path = directory / f"{name}.py"
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is loaded changes the path for this test alone."""
+    monkeypatch.syspath_prepend("/nowhere")
+
+
+def test_the_own_job() -> None:
+    """It is an application like any other."""
+    assert load(None).setup is job.setup
+
+
+def test_problems_that_an_application_finds(tmp_path: Path) -> None:
+    """Texts are findings too."""
+    application = load(write(tmp_path, "drilled_app_1", APP))
+    assert application.findings("d") == Findings(problems=("it is not right",))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (
+            "def is_done",
+            "def was_done",
+            r"cannot be drilled: it has no function is_done",
+        ),
+        ("feed(directory, number)", "feed(directory)", r"a drill of .* calls feed\(directory, num"),
+        ("def check(directory): return", "check =", r"needs a function check\(directory\)"),
+    ],
+)
+def test_files_that_are_no_application(
+    tmp_path: Path, before: str, after: str, message: str
+) -> None:
+    """The message names the function that is missing or wrong."""
+    name = f"drilled_app_{2 + len(before) % 7}"
+    with pytest.raises(InvalidStreamError, match=message):
+        load(write(tmp_path, name, APP.replace(before, after)))

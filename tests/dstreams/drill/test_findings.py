@@ -1,0 +1,102 @@
+"""What a drill says it found, to people and to programs."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from dstreams.drill.findings import Findings, Result, percentile
+from dstreams.drill.report import Report, table
+
+PASSED = Result(7, 3, ("commit.start",), 40, (5000, 4000, 9000), Findings(records=1200))
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "expected"),
+    [
+        ([], 50, None),
+        ([3], 95, 3),
+        ([4, 1, 3, 2], 50, 2),
+        ([4, 1, 3, 2], 95, 4),
+        (list(range(1, 101)), 95, 95),
+    ],
+)
+def test_percentiles(values: list[int], share: int, expected: int | None) -> None:
+    """One of the values, so that it was really measured."""
+    assert percentile(values, share) == expected
+
+
+def test_all_promises_held() -> None:
+    """Every figure is there, and the verdict."""
+    assert PASSED.is_passed
+    assert table(PASSED).splitlines() == [
+        "",
+        "kills                     3, of them 1 at steps of a batch",
+        "batches                   40",
+        "records                   1,200",
+        "records lost              0",
+        "records duplicated        0",
+        "state equal               yes",
+        "recovery p50 / p95 / max  5.0 s / 9.0 s / 9.0 s",
+        "seed                      7",
+        "",
+        "all promises held",
+    ]
+
+
+@pytest.mark.parametrize(
+    "findings",
+    [
+        Findings(lost=1),
+        Findings(duplicated=1),
+        Findings(state_equal=False),
+        Findings(problems=("window-1000 can be seen and is not complete",)),
+    ],
+)
+def test_a_broken_promise(findings: Findings) -> None:
+    """Any of them decides the verdict."""
+    result = Result(7, 3, (), 40, (), findings)
+    assert not result.is_passed
+    text = table(result)
+    assert text.endswith("PROMISES WERE BROKEN")
+    assert all(f"- {problem}" in text for problem in findings.problems)
+
+
+def test_a_drill_that_could_not_go_on() -> None:
+    """Clean outputs are not enough."""
+    result = Result(7, 1, (), 0, (), Findings(), ("a driver ended by itself",))
+    assert not result.is_passed
+    assert "- a driver ended by itself" in table(result)
+
+
+def test_the_result_for_programs() -> None:
+    """One JSON object and nothing else, with milliseconds."""
+    out = io.StringIO()
+    report = Report(out, as_json=True)
+    report.tell("how it goes")
+    report.end(PASSED)
+    assert json.loads(out.getvalue()) == {
+        "passed": True,
+        "seed": 7,
+        "kills": 3,
+        "kills_at_steps": ["commit.start"],
+        "batches": 40,
+        "records": 1200,
+        "lost": 0,
+        "duplicated": 0,
+        "state_equal": True,
+        "recovery_ms": {"p50": 5000, "p95": 9000, "max": 9000},
+        "recoveries": 3,
+        "problems": [],
+    }
+
+
+def test_the_result_for_people() -> None:
+    """How it goes, and the table."""
+    out = io.StringIO()
+    report = Report(out, as_json=False)
+    report.tell("how it goes")
+    report.end(PASSED)
+    assert out.getvalue() == f"how it goes\n{table(PASSED)}\n"

@@ -1,0 +1,163 @@
+"""The oracle finds each way in which outputs can be wrong, and nothing in those that are right."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstreams.drill.ledger import parse, records_in, records_of, write_file, written
+from dstreams.drill.oracle import check, seen_ids
+
+WINDOW_MS = 6000
+FILES = {1000: [0], 3000: [1, 2], 5000: [], 9000: [3]}
+"""Which files were read in the batch at which time."""
+
+
+def write_output(output: Path, name: str, time_ms: int, rows: list[Any]) -> None:
+    directory = output / f"{name}-{time_ms}"
+    directory.mkdir(parents=True)
+    half = len(rows) // 2
+    for number, part in enumerate((rows[half:], rows[:half])):
+        (directory / f"part-{number:05}").write_text("".join(f"{row}\n" for row in part))
+    (directory / "_SUCCESS").touch()
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    """Outputs of a job that did everything right."""
+    output = tmp_path / "output"
+    for time_ms, files in FILES.items():
+        now = [record for number in files for record in records_of(number)]
+        before = [
+            record
+            for time, numbers in FILES.items()
+            for number in numbers
+            for record in records_of(number)
+            if time <= time_ms
+        ]
+        totals = {}
+        for key in {record.key for record in before}:
+            of_key = [record for record in before if record.key == key]
+            ids = 0
+            for record in of_key:
+                ids ^= record.record_id + 1
+            totals[key] = (len(of_key), sum(record.amount for record in of_key), ids)
+        window: Counter[str] = Counter()
+        for time, numbers in FILES.items():
+            if time_ms - WINDOW_MS < time <= time_ms:
+                for number in numbers:
+                    for record in records_of(number):
+                        window[record.key] += record.amount
+        visits = []
+        for key in {record.key for record in now}:
+            known = totals[key][0]
+            new = sum(1 for record in now if record.key == key)
+            visits += [(key, count) for count in range(known - new + 1, known + 1)]
+        write_output(output, "records", time_ms, [record.to_line() for record in now])
+        write_output(output, "totals", time_ms, list(totals.items()))
+        write_output(output, "window", time_ms, list(window.items()))
+        write_output(output, "visits", time_ms, visits)
+    return output
+
+
+FED = [0, 1, 2, 3]
+
+
+def edit(output: Path, name: str, change: Any) -> None:
+    """Change the lines of the first part of an output."""
+    path = output / name / "part-00000"
+    path.write_text("".join(f"{line}\n" for line in change(path.read_text().splitlines())))
+
+
+def test_outputs_that_are_right(output: Path) -> None:
+    """Nothing lost, nothing twice, all state equal."""
+    found = check(output, FED, WINDOW_MS)
+    assert found.is_clean, found
+    assert found.records == 800
+    assert seen_ids(output) == records_in(FED).keys()
+
+
+def test_a_record_that_is_missing(output: Path) -> None:
+    """It is lost, and the state that knows it is not what the outputs say."""
+    edit(output, "records-3000", lambda lines: lines[1:])
+    found = check(output, FED, WINDOW_MS)
+    assert (found.lost, found.duplicated, found.state_equal) == (1, 0, False)
+
+
+def test_a_file_that_was_never_read(output: Path) -> None:
+    """All of its records are lost, though state and outputs agree."""
+    found = check(output, [*FED, 4], WINDOW_MS)
+    assert (found.lost, found.duplicated, found.state_equal) == (200, 0, True)
+    assert not found.is_clean
+
+
+def test_a_record_that_is_there_twice(output: Path) -> None:
+    """In one batch, or in a later one."""
+    line = next(records_of(0)).to_line()
+    edit(output, "records-1000", lambda lines: [*lines, line])
+    edit(output, "records-9000", lambda lines: [*lines, line])
+    assert check(output, FED, WINDOW_MS).duplicated == 2
+
+
+def test_a_record_that_nobody_gave(output: Path) -> None:
+    """It is named."""
+    edit(output, "records-9000", lambda lines: [*lines, "99999 key-01 5"])
+    assert "1 records were never given, such as 99999" in check(output, FED, WINDOW_MS).problems
+
+
+@pytest.mark.parametrize("name", ["totals", "window", "visits"])
+@pytest.mark.parametrize("change", ["less", "more", "twice"])
+def test_state_that_is_wrong(output: Path, name: str, change: str) -> None:
+    """A row too few, one too many, or one twice; the problem names the output and the batch."""
+
+    def edited(lines: list[str]) -> list[str]:
+        if change == "less":
+            return lines[1:]
+        return [*lines, lines[0] if change == "twice" else "('key-99', 1)"]
+
+    edit(output, f"{name}-3000", edited)
+    found = check(output, FED, WINDOW_MS)
+    assert not found.state_equal
+    assert (found.lost, found.duplicated) == (0, 0)
+    assert found.problems[0].startswith(f"{name} of the batch at 3000 ms: ")
+
+
+@pytest.mark.parametrize("name", ["records", "totals", "window", "visits"])
+def test_an_output_that_is_missing(output: Path, name: str) -> None:
+    """Each batch has all outputs."""
+    shutil.rmtree(output / f"{name}-5000")
+    found = check(output, FED, WINDOW_MS)
+    assert f"the batch at 5000 ms has no output {name}" in found.problems
+    assert not found.is_clean
+
+
+def test_half_a_directory(output: Path) -> None:
+    """What can be seen and is not complete breaks a promise, even where a batch is to follow."""
+    (output / "window-5000" / "_SUCCESS").unlink()
+    found = check(output, FED, WINDOW_MS)
+    assert "window-5000 can be seen and is not complete" in found.problems
+
+
+def test_many_differences_are_counted(output: Path) -> None:
+    """The report stays short."""
+    for name in ("totals", "window", "visits"):
+        for time_ms in (1000, 3000, 9000):
+            edit(output, f"{name}-{time_ms}", lambda lines: lines[1:])
+    problems = check(output, FED, WINDOW_MS).problems
+    assert len(problems) == 6
+    assert problems[-1] == "and 4 more differences"
+
+
+def test_files_of_the_ledger(tmp_path: Path) -> None:
+    """They hold what their numbers say, appear complete, and no two share an id."""
+    for number in (3, 0):
+        write_file(tmp_path, number)
+    assert written(tmp_path) == [0, 3]
+    lines = (tmp_path / "records-000003.txt").read_text().splitlines()
+    assert [parse(line) for line in lines] == list(records_of(3))
+    assert len(records_in([0, 3])) == 400
+    assert all(record.amount > 0 for record in records_in([0, 3]).values())
