@@ -19,6 +19,7 @@ from dstreams.errors import InvalidStreamError
 
 OnFailure = Literal["continue", "stop"]
 StateValues = Literal["data", "pickle"]
+StateRows = Literal["memory", "durable"]
 MapWithStateTimeouts = Literal["exact", "checkpoint"]
 
 UNLIMITED_MS = 1 << 62
@@ -39,6 +40,11 @@ class Settings:
         state_local_directory: path on each host where copies of stored state are kept, of this user
             alone; None: a directory below that for temporary files
             (``spark.dstreams.state.localDirectory``).
+        state_rows: what becomes of rows that stored state emits (``spark.dstreams.state.rows``).
+            ``memory``: they are kept in memory and on the local disk; what is lost with an executor
+            is computed again, and if it comes out otherwise, reading it fails. ``durable``: they
+            are written to the checkpoint directory as well, and what is lost is read there, for
+            functions that are not deterministic.
         map_with_state_timeouts: when ``mapWithState`` looks for keys that have timed out
             (``spark.dstreams.mapWithState.timeouts``). ``exact``: in every batch; ``checkpoint``:
             in the batches at the stream's checkpoint interval, as Spark Streaming does.
@@ -97,6 +103,7 @@ class Settings:
     on_failure: OnFailure = "continue"
     state_values: StateValues = "data"
     state_local_directory: str | None = None
+    state_rows: StateRows = "memory"
     map_with_state_timeouts: MapWithStateTimeouts = "exact"
     skip_initial_keys: bool = False
     unpersist: bool = True
@@ -132,6 +139,10 @@ class Settings:
         if self.state_values not in ("data", "pickle"):
             raise InvalidStreamError(
                 f"state_values is {self.state_values!r}; use one of data, pickle"
+            )
+        if self.state_rows not in ("memory", "durable"):
+            raise InvalidStreamError(
+                f"state_rows is {self.state_rows!r}; use one of memory, durable"
             )
         if self.map_with_state_timeouts not in ("exact", "checkpoint"):
             raise InvalidStreamError(
@@ -245,6 +256,7 @@ def _text(text: str, key: str) -> str:
 _KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "state_values": ("spark.dstreams.state.values", _choice("data", "pickle")),
     "state_local_directory": ("spark.dstreams.state.localDirectory", _text),
+    "state_rows": ("spark.dstreams.state.rows", _choice("memory", "durable")),
     "map_with_state_timeouts": (
         "spark.dstreams.mapWithState.timeouts",
         _choice("exact", "checkpoint"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
@@ -10,7 +11,13 @@ from typing import Any
 from pyspark import RDD, SparkContext
 from pyspark.rdd import PipelinedRDD
 
-from checkpoint import CommitLog, CommitRecord
+from checkpoint import (
+    CheckpointError,
+    CommitLog,
+    CommitRecord,
+    StatePartition,
+    state_files_of,
+)
 from checkpoint.state_store import (
     LmdbBases,
     Reference,
@@ -22,11 +29,14 @@ from checkpoint.state_store import (
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.events import StateOperatorInfo
 from dstreams.graph.node import Node
+from dstreams.rdd.kept_rows import RowFiles
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.slots import places, slots
 from dstreams.rdd.state_store_rdd import StateStoreRDD, StoreFunction
 from dstreams.rdd.stored_version import NO_EVENT_TIME, StoredVersion
 from dstreams.rdd.worker import settle_worker
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -51,12 +61,15 @@ class StoredStates:
         stream_id: identity of the run.
         uids: name of each stream in durable files.
         zero_ms: batch time of the empty state.
+        writes_rows: whether rows are written to the directory of the stores as well, so that rows
+            that are lost need not be computed again (:mod:`dstreams.rdd.kept_rows`).
     """
 
     store: StateStore
     stream_id: str
     uids: Mapping[Node, str]
     zero_ms: int
+    writes_rows: bool = False
     _made: dict[Node, dict[int, _Made]] = field(default_factory=dict)
     # Who looks at a state from a notebook does so in another thread than that of the batches.
     _lock: Lock = field(default_factory=Lock)
@@ -102,7 +115,8 @@ class StoredStates:
             Py4JJavaError: a task failed; the version before stays the newest.
         """
         warm = places(spark, partitioner)
-        rdd = StateStoreRDD([*inputs, warm], self.store, before, function)
+        files = self._row_files(node, time_ms, before)
+        rdd = StateStoreRDD([*inputs, warm], self.store, before, function, files)
         try:
             version = rdd.force()
         except BaseException:
@@ -268,6 +282,31 @@ class StoredStates:
         for rdd in forgotten:
             if rdd is not None:
                 rdd.unpersist()
+        for time_ms in old:
+            self._delete_rows(node, time_ms)
+
+    def _row_files(self, node: Node, time_ms: int, before: StoredVersion) -> RowFiles | None:
+        bases = self.store.bases
+        if not self.writes_rows or not isinstance(bases, LmdbBases):
+            return None
+        count = len(before.references)
+        uid = self._uid_of_rows(node)
+        first = StatePartition(self.stream_id, uid, time_ms, 0, count, before.partitioner)
+        return RowFiles(bases.files, first, bases.epoch)
+
+    def _delete_rows(self, node: Node, time_ms: int) -> None:
+        """Delete the rows of a batch, those of attempts that do not count as well."""
+        bases = self.store.bases
+        if not self.writes_rows or not isinstance(bases, LmdbBases):
+            return
+        try:
+            for name in state_files_of(bases.files, self._uid_of_rows(node), time_ms):
+                bases.files.delete(name)
+        except CheckpointError as error:
+            logger.warning("rows of an earlier batch could not be deleted: %s", error)
+
+    def _uid_of_rows(self, node: Node) -> str:
+        return f"{self.uids[node]}-rows"
 
     def _at(self, node: Node, time_ms: int) -> _Made | None:
         with self._lock:

@@ -26,13 +26,9 @@ Semantics: org.apache.spark.sql.execution.streaming.state.StateStoreRDD (4.3).
 
 from __future__ import annotations
 
-import pickle
-import struct
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from tempfile import SpooledTemporaryFile
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -40,7 +36,6 @@ from pyspark import RDD, StorageLevel
 from pyspark.rdd import PipelinedRDD
 
 from checkpoint.state_store import (
-    CommittedChanges,
     Reference,
     StateStore,
     StateWriter,
@@ -49,15 +44,13 @@ from checkpoint.state_store import (
 )
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import Block, BlockBuilder, Side, decode_block
+from dstreams.rdd.kept_rows import CountedRows, Handle, HeldFrames, ReadRows, RowFiles
 from dstreams.rdd.slots import places
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.stored_version import StoredVersion
 from dstreams.rdd.worker import settle_worker
 
 _HANDLE, _ROWS = 1, 0  # labels of frames
-_MARK = b"\xff"  # before a handle; no block begins so
-_LENGTH = struct.Struct("<Q")
-_HELD_IN_MEMORY_BYTES = 64 << 20
 
 Pairs = Iterator[tuple[Any, Any]]
 
@@ -79,15 +72,6 @@ class StoreFunction(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class _Handle:
-    """What a task tells the driver."""
-
-    split: int
-    committed: CommittedChanges
-    metrics: StateMetrics
-
-
 class StateStoreRDD:
     """The rows of a batch, and the version of the state that its computation makes.
 
@@ -98,6 +82,8 @@ class StateStoreRDD:
         store: the stores.
         before: the version to begin with.
         function: what a task does.
+        row_files: where tasks write their rows as well, None for nowhere
+            (:mod:`dstreams.rdd.kept_rows`).
     """
 
     def __init__(
@@ -106,6 +92,7 @@ class StateStoreRDD:
         store: StateStore,
         before: StoredVersion,
         function: StoreFunction,
+        row_files: RowFiles | None = None,
     ) -> None:
         partitioner = jvm.partitioner_of(inputs[0])
         if partitioner is None:
@@ -118,8 +105,10 @@ class StateStoreRDD:
                 f"the input has {united.getNumPartitions()} partitions, the state "
                 f"{len(before.references)}"
             )
-        task = _StoreTask(store, before.store_id, before.references, function)
+        task = _StoreTask(store, before.store_id, before.references, function, row_files)
         self._before = before
+        self._counted: list[CountedRows] = []
+        self._read_rows = ReadRows(before.store_id.operator_uid, self._counted, row_files)
         self._frames = jvm.LabelledFrames(PipelinedRDD(united, task))
         self._frames.persist(StorageLevel.MEMORY_AND_DISK)
 
@@ -129,13 +118,12 @@ class StateStoreRDD:
         Raises:
             Py4JJavaError: a task failed, in the user's function or in the store.
         """
-        found: list[_Handle] = sorted(
-            (pickle.loads(frame[1:]) for frame in self._frames.collect(_HANDLE)),
-            key=lambda handle: handle.split,
-        )
+        frames = self._frames.collect(_HANDLE)
+        found = sorted(map(Handle.from_frame, frames), key=lambda handle: handle.split)
         total = StateMetrics()
         for handle in found:
             total.add(handle.metrics)
+        self._counted[:] = [handle.rows for handle in found]
         before = self._before
         return replace(
             before,
@@ -146,8 +134,12 @@ class StateStoreRDD:
         )
 
     def rows(self) -> RDD[Any]:
-        """Return the rows; reading them computes nothing again while they are in memory."""
-        rows: RDD[Any] = PipelinedRDD(self._frames.frames(), _values)
+        """Return the rows; reading them computes nothing again while they are kept.
+
+        After :meth:`force`, reading fails where rows were lost and came out otherwise when they
+        were computed again, unless they are in files.
+        """
+        rows: RDD[Any] = PipelinedRDD(self._frames.frames(), self._read_rows)
         return rows
 
     def unpersist(self) -> None:
@@ -163,13 +155,14 @@ class _StoreTask:
     store_id: StoreId
     references: tuple[Reference, ...]
     function: StoreFunction
+    row_files: RowFiles | None
 
     def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[bytes]:
         settle_worker()
         # The input first, so that a slow shuffle holds no store open.
         inputs = _Inputs(filter(None, frames))
         metrics = StateMetrics(numStateStoreInstances=1)
-        held = _HeldFrames()
+        held = HeldFrames()
         store_id = replace(self.store_id, partition=split)
         with self.store.writer(store_id, self.references[split]) as writer:
             started = perf_counter()
@@ -184,11 +177,14 @@ class _StoreTask:
             metrics.allUpdatesTimeMs = _ms_since(started)
             metrics.stateMemory = writer.size_bytes()
             started = perf_counter()
+            files = self.row_files
+            rows_file = None if files is None else files.write(split, held.look())
             committed = writer.commit()
             metrics.commitTimeMs = _ms_since(started)
         metrics.numTotalStateRows = committed.count
-        handle = pickle.dumps(_Handle(split, committed, metrics))
-        yield from jvm.addressed(_HANDLE, _MARK + handle)
+        rows = CountedRows(committed.reference, held.digest(), rows_file)
+        handle = Handle(split, committed, metrics, rows)
+        yield from jvm.addressed(_HANDLE, handle.to_frame())
         for frame in held.frames():
             yield from jvm.addressed(_ROWS, frame)
 
@@ -221,34 +217,3 @@ class _Inputs:
         """Read what is left: a worker whose input is left unread is not used again."""
         for _ in self._blocks:
             pass
-
-
-class _HeldFrames:
-    """Frames that wait for the commit: in memory, and on the local disk when they are many."""
-
-    def __init__(self) -> None:
-        self._file = SpooledTemporaryFile(_HELD_IN_MEMORY_BYTES)  # noqa: SIM115 - closed in frames
-        self._count = 0
-
-    def add(self, frame: bytes) -> None:
-        self._file.write(_LENGTH.pack(len(frame)))
-        self._file.write(frame)
-        self._count += 1
-
-    def frames(self) -> Iterator[bytes]:
-        with self._file as file:
-            file.seek(0)
-            for _ in range(self._count):
-                (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
-                yield file.read(length)
-
-
-def _values(_: int, frames: Iterable[bytes]) -> Iterator[Any]:
-    settle_worker()
-    rest = iter(frames)
-    try:
-        for frame in rest:
-            if frame[:1] != _MARK:
-                yield from decode_block(frame).values()
-    finally:
-        deque(rest, maxlen=0)  # of ``take``: a worker whose input is left unread is used no more

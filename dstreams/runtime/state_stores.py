@@ -36,4 +36,5 @@ def open_states(
         PickleValues() if settings.state_values == "pickle" else DataValues(),
     )
     uids = {node: plan.nodes[node].uid for node in plan.stored()}
-    return StoredStates(store, stream_id, uids, plan.zero_ms)
+    writes_rows = settings.state_rows == "durable"
+    return StoredStates(store, stream_id, uids, plan.zero_ms, writes_rows)

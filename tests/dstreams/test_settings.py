@@ -31,6 +31,7 @@ def test_foreign_keys_are_ignored() -> None:
     ("key", "text", "field", "value"),
     [
         ("spark.dstreams.onFailure", "stop", "on_failure", "stop"),
+        ("spark.dstreams.state.rows", "durable", "state_rows", "durable"),
         (
             "spark.dstreams.mapWithState.timeouts",
             "checkpoint",

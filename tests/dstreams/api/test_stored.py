@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -19,6 +20,7 @@ from dstreams import (
     DStream,
     GroupState,
     InvalidStreamError,
+    Settings,
     State,
     StateSpec,
     StreamingContext,
@@ -312,6 +314,32 @@ def test_a_look_while_batches_run(sc: SparkContext) -> None:
     assert len(looks) > 1
     assert all(len(states) == 1 for states in looks), looks
     assert looks == sorted(looks)
+
+
+def drawn(key: str, value: int, state: State[str]) -> tuple[str, str]:
+    state.update(secrets.token_hex(8))
+    return key, state.get
+
+
+def test_rows_that_are_kept_in_files(sc: SparkContext, tmp_path: Path) -> None:
+    """With the setting, each batch's rows are in files until they are forgotten."""
+    settings = Settings(state_rows="durable")
+    with BatchDriver(sc, checkpoint=str(tmp_path), settings=settings) as driver:
+        stream = driver.input([letters("abcd")] * 3).mapWithState(StateSpec.function(drawn))
+
+        def twice(rdd: RDD[Any]) -> None:
+            rows = sorted(rdd.collect())
+            history = driver.context._engine.history  # type: ignore[union-attr]
+            made = history.stored()._made[stream._node]
+            made[max(made)].rdd.unpersist()  # type: ignore[union-attr]
+            seen.append((rows, sorted(rdd.collect())))
+
+        seen: list[tuple[list[Any], list[Any]]] = []
+        stream.foreachRDD(twice)
+        driver.run(3)
+        assert [first == second for first, second in seen] == [True] * 3
+        assert sorted(stream.stateStore().map(lambda e: e[:2]).collect()) == seen[-1][0]
+        assert len(list(tmp_path.rglob("*-rows/*.state"))) <= 4
 
 
 def test_old_files_are_deleted(sc: SparkContext, tmp_path: Path) -> None:

@@ -1,0 +1,122 @@
+"""Rows that are lost: computed again where that gives the same, read from files, or an error."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark import RDD, SparkContext
+
+from checkpoint import StatePartition, open_files
+from checkpoint.state_store import LmdbBases, StateStore, StateWriter, StoreId
+from dstreams.rdd.failures import summarize
+from dstreams.rdd.kept_rows import HeldFrames, RowFiles
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.shuffle import shuffle_pairs
+from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.rdd.state_store_rdd import StateStoreRDD
+from dstreams.rdd.stored_version import StoredVersion
+
+TWO = StablePartitioner(2)
+STORE = StoreId("stream-1", "counts-0", "default", 0, 2)
+ROWS = StatePartition("stream-1", "counts-0-rows", 1000, 0, 2, TWO.name)
+
+Pairs = Iterator[tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Tag:
+    """Gives each key a tag, stores it and emits it: one that is drawn, or one that follows."""
+
+    draws: bool
+
+    def __call__(
+        self, store: StateWriter, initial: Pairs, records: Pairs, metrics: StateMetrics
+    ) -> Iterator[Any]:
+        for key, value in records:
+            tag = secrets.token_hex(8) if self.draws else value
+            store.put(key, tag)
+            yield key, tag
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StateStore:
+    return StateStore(LmdbBases(open_files(str(tmp_path / "files")), str(tmp_path / "local")))
+
+
+def tagged(sc: SparkContext, store: StateStore, *, draws: bool, files: Any = None) -> StateStoreRDD:
+    pairs: RDD[Any] = sc.parallelize([(letter, letter * 3) for letter in "abcdef"], 2)
+    before = StoredVersion.empty(STORE, TWO)
+    return StateStoreRDD([shuffle_pairs(pairs, TWO)], store, before, Tag(draws), files)
+
+
+def contents(store: StateStore, version: StoredVersion) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for partition, reference in enumerate(version.references):
+        store_id = StoreId("stream-1", "counts-0", "default", partition, 2)
+        with store.reader(store_id, reference) as reader:
+            found.update(reader.items())
+    return found
+
+
+def test_the_same_again(sc: SparkContext, store: StateStore) -> None:
+    """Rows of a deterministic function are computed again, and nobody notices."""
+    made = tagged(sc, store, draws=False)
+    version = made.force()
+    made.unpersist()
+    assert dict(made.rows().collect()) == contents(store, version)
+
+
+def test_other_rows_are_an_error(sc: SparkContext, store: StateStore) -> None:
+    """Rows that do not fit the state are handed to nobody; the message says what to set."""
+    made = tagged(sc, store, draws=True)
+    version = made.force()
+    assert dict(made.rows().collect()) == contents(store, version)
+    made.unpersist()
+    with pytest.raises(Py4JJavaError) as raised:
+        made.rows().collect()
+    message = summarize(raised.value)
+    assert "RowsChangedError: rows of counts-0 in partition " in message
+    assert "set spark.dstreams.state.rows to durable" in message
+
+
+def test_rows_in_files(sc: SparkContext, store: StateStore, tmp_path: Path) -> None:
+    """What was written by the attempt that counts is read, however often rows are lost."""
+    files = RowFiles(open_files(str(tmp_path / "files")), ROWS, 1)
+    made = tagged(sc, store, draws=True, files=files)
+    version = made.force()
+    for _ in range(2):
+        made.unpersist()
+        assert dict(made.rows().collect()) == contents(store, version)
+    assert len(made.rows().take(1)) == 1
+
+
+def test_a_following_version_is_not_disturbed(sc: SparkContext, store: StateStore) -> None:
+    """Rows that were computed again leave the state as it was committed."""
+    made = tagged(sc, store, draws=True)
+    version = made.force()
+    before = contents(store, version)
+    made.unpersist()
+    with pytest.raises(Py4JJavaError):
+        made.rows().collect()
+    batch = shuffle_pairs(sc.parallelize([("z", "z")], 2), TWO)
+    following = StateStoreRDD([batch], store, version, Tag(draws=False)).force()
+    assert contents(store, following) == {**before, "z": "z"}
+
+
+def test_held_frames() -> None:
+    """They can be looked at before they are taken; the digest knows where one frame ends."""
+    held, other = HeldFrames(), HeldFrames()
+    for frame in (b"ab", b"c", b""):
+        held.add(frame)
+    for frame in (b"a", b"bc", b""):
+        other.add(frame)
+    assert list(held.look()) == list(held.look()) == [b"ab", b"c", b""]
+    assert list(held.frames()) == [b"ab", b"c", b""]
+    assert list(other.frames()) == [b"a", b"bc", b""]
+    assert held.digest() != other.digest()
