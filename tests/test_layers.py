@@ -34,7 +34,8 @@ checkpoint.graph_snapshot
 checkpoint.recovery checkpoint.retention checkpoint.streams
 checkpoint.state_store
 checkpoint
-checkpoint.testing checkpoint.cli
+checkpoint.testing checkpoint.tools
+checkpoint.cli
 checkpoint.__main__
 
 dstreams.events

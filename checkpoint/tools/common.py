@@ -1,0 +1,157 @@
+"""What the tools share: what a command returns, which stream is meant, how numbers are shown."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, TypeAlias
+
+from checkpoint.errors import CorruptCheckpointError
+from checkpoint.files import Files, is_path
+from checkpoint.opening import open_files
+from checkpoint.streams import StreamDirectory, list_streams, open_stream
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+SUCCEEDED, FAILED, MISUSED, PROBLEMS, IN_USE = 0, 1, 2, 3, 4  # 2 is argparse's own
+
+STATUS = """\
+exit status:
+  0  done; verify has found nothing wrong, diff no difference or some
+  1  it failed: a file is damaged, missing or refused, or the storage does not answer
+  2  the command was used wrongly, or what it asks for is not there
+  3  verify has found problems, and has named them
+  4  refused, because a driver may be at work on the stream
+"""
+
+
+class UsageError(Exception):
+    """What was asked for is not there; the message says what is."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command returns.
+
+    Args:
+        data: for programs, one JSON value.
+        lines: for people; None for what can only be data.
+        rows: for programs, where each row is a JSON value on a line of its own.
+        status: exit status.
+    """
+
+    data: object = None
+    lines: Iterable[str] | None = None
+    rows: Iterable[object] | None = None
+    status: int = SUCCEEDED
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is wrong with a file.
+
+    Args:
+        file: where it is.
+        found: what is wrong.
+        expected: what should be there.
+        remedy: what to do.
+    """
+
+    file: str
+    found: str
+    expected: str
+    remedy: str
+
+    @classmethod
+    def of(cls, error: CorruptCheckpointError) -> Problem:
+        """Return the problem that an error tells of."""
+        return cls(error.file, error.found, error.expected, error.remedy)
+
+    def __str__(self) -> str:
+        return f"{self.file} {self.found}; expected {self.expected}; {self.remedy}"
+
+
+def add_location(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say which stream is meant."""
+    parser.add_argument("url", help="path or URL of the checkpoint, or of one stream in it")
+    parser.add_argument("--stream", help="id of the stream; the newest one by default")
+
+
+def open_location(url: str) -> Files:
+    """Open the files at *url*, which has to be there.
+
+    Raises:
+        UsageError: a path that is no directory.
+    """
+    if is_path(url) and not os.path.isdir(_path(url)):
+        raise UsageError(f"{url} is no directory; give the location of a checkpoint")
+    return open_files(url)
+
+
+def open_stream_at(url: str, stream_id: str | None) -> Files:
+    """Open the stream that is meant.
+
+    Args:
+        url: the location of a checkpoint, or of one stream.
+        stream_id: which stream; None for the newest one that can be gone on with, or the only one.
+
+    Raises:
+        UsageError: there is no such stream.
+    """
+    files = open_location(url)
+    if stream_id is None and is_stream(files):
+        return files
+    streams = list_streams(files)
+    if not streams:
+        raise UsageError(f"{url} holds no commit record and no stream; is it a checkpoint?")
+    known = {stream.stream_id: stream for stream in streams}
+    if stream_id is not None and stream_id not in known:
+        raise UsageError(f"{url} has no stream {stream_id!r}; it has {', '.join(known)}")
+    chosen = stream_id or _newest(streams).stream_id
+    return open_stream(url, chosen)
+
+
+def is_stream(files: Files) -> bool:
+    """Whether *files* are those of one stream."""
+    return any(files.list(prefix) for prefix in ("epochs/", "commits/", "batches/"))
+
+
+def literal(text: str) -> Any:
+    """Return the Python literal that *text* is, or else the text itself."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def moment(time_ms: int | None) -> str:
+    """Show a time, for people."""
+    if time_ms is None:
+        return "none"
+    try:
+        shown = datetime.fromtimestamp(time_ms / 1000, timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
+    return f"{time_ms} ms ({shown:%Y-%m-%d %H:%M:%S}Z)"
+
+
+def size(size_bytes: int) -> str:
+    """Show a size, for people."""
+    amount = float(size_bytes)
+    for unit in ("B", "kB", "MB"):
+        if amount < 1000:
+            return f"{amount:.0f} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} GB"
+
+
+def _newest(streams: list[StreamDirectory]) -> StreamDirectory:
+    return ([stream for stream in streams if stream.graphs] or streams)[-1]
+
+
+def _path(url: str) -> str:
+    return url.removeprefix("file://").removeprefix("file:")
