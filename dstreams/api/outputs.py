@@ -9,6 +9,7 @@ from typing import Any, overload
 from pyspark import RDD
 
 from dstreams.api.stream import Stream, T_co
+from dstreams.errors import InvalidStreamError
 from dstreams.graph.output import OutputOperation
 from dstreams.sinks.console import ConsolePrinter
 from dstreams.sinks.foreach import ForeachBatch
@@ -51,7 +52,7 @@ class OutputOperations(Stream[T_co]):
                 :class:`dstreams.sinks.TransactionalSink`.
 
         Raises:
-            InvalidStreamError: *func* takes other arguments.
+            InvalidStreamError: *func* takes other arguments, or is a sink of the name of another.
             StreamLifecycleError: the context has started.
 
         >>> def show(time, rdd):
@@ -63,6 +64,7 @@ class OutputOperations(Stream[T_co]):
         2 [3]
         """
         if isinstance(func, BatchSink):
+            self._require_identity(func)
             self._output("foreachRDD", func.write_batch)
         else:
             operation = self._operation("foreachRDD")
@@ -110,6 +112,16 @@ class OutputOperations(Stream[T_co]):
         ['to be']
         """
         self._output("saveAsTextFiles", TextFilesWriter(prefix, suffix))
+
+    def _require_identity(self, sink: BatchSink) -> None:
+        """Refuse a second sink that would take the batches of the first one for its own."""
+        for output in self._ssc._graph.outputs:
+            other = getattr(output.func, "__self__", None)
+            if isinstance(other, BatchSink) and other.identity == sink.identity is not None:
+                raise InvalidStreamError(
+                    f"{self._operation('foreachRDD')} has a {type(sink).__name__} of the "
+                    f"{sink.identity}, and so has {output.operation}; give each its own name"
+                )
 
     def _output(self, name: str, func: Callable[[OutputBatch, RDD[Any]], None]) -> None:
         self._ssc._require_initialized("output operations cannot be added")

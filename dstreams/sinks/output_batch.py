@@ -26,7 +26,14 @@ class OutputBatch:
 
 
 class BatchSink(ABC):
-    """An output that knows its batches, to be handed to ``foreachRDD``."""
+    """An output that knows its batches, to be handed to ``foreachRDD``.
+
+    Attributes:
+        identity: what tells apart the batches of this output from those of others of the stream,
+            for people to read; two with one identity are refused. None: nothing needs to.
+    """
+
+    identity: str | None = None
 
     @abstractmethod
     def write_batch(self, batch: OutputBatch, rdd: RDD[Any]) -> None:

@@ -54,7 +54,7 @@ class TransactionalSink(BatchSink):
             of an SQLite database.
         write: ``f(cursor, rows)`` with an iterator over the records, which neither commits nor
             rolls back; or an SQL statement, which is executed with each record.
-        name: tells apart the sinks that write to one database in one stream.
+        name: tells apart the sinks of one stream; two of one name and table are refused.
         table: name of the table of ids, with a schema if need be.
         per_partition: False: the driver writes a batch in one transaction, and holds one partition
             of it at a time. True: each task writes its partition in a transaction of its own, all
@@ -91,6 +91,7 @@ class TransactionalSink(BatchSink):
                 f"keep_batches of TransactionalSink is {keep_batches!r}; use a whole number of at "
                 "least 1, or None"
             )
+        self.identity = f"name {name!r} and the table {table!r}"
         self._ids = _Ids(name, table)
         self._connect = _connect_of(connect)
         self._write = _write_of(write)

@@ -143,6 +143,22 @@ def test_sinks_and_streams_have_ids_of_their_own(database: str) -> None:
     assert numbers(database) == [1, 1, 1]
 
 
+def test_two_sinks_of_one_name_are_refused(sc: SparkContext, database: str) -> None:
+    """Each would find the batches of the other and leave out its own."""
+    with BatchDriver(sc) as driver:
+        stream = driver.input([[(1, 0)]])
+        stream.foreachRDD(TransactionalSink(database, INSERT))
+        with pytest.raises(
+            InvalidStreamError,
+            match=r"TransactionalSink of the name 'output' and the table 'dstreams_batches', and "
+            r"so has foreachRDD at .*; give each its own name",
+        ):
+            stream.map(str).foreachRDD(TransactionalSink("other.db", INSERT))
+        stream.foreachRDD(TransactionalSink(database, INSERT, name="second"))
+        driver.run(1)
+    assert numbers(database) == [1, 1]
+
+
 def test_two_writers_of_one_batch_write_it_once(database: str) -> None:
     """Whoever comes second waits for the first, and finds the batch."""
     inside, leave = threading.Event(), threading.Event()

@@ -1,0 +1,92 @@
+"""Count words of files into a database, each word once, whenever the driver dies.
+
+    python examples/exactly_once_database.py DIRECTORY
+
+Put text files into DIRECTORY/input, under a hidden name first, and look at the counts:
+
+    sqlite3 DIRECTORY/counts.db "SELECT * FROM counts"
+
+Adding to a count is right only if it is done once. Kill the program with ``kill -9`` when you like
+and start it again: it goes on where it was. Or let it be killed again and again:
+
+    dstreams drill --app examples/exactly_once_database.py
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import sys
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+from dstreams import StreamingContext, tuned_context
+from dstreams.sinks import TransactionalSink
+
+ADD = (
+    "INSERT INTO counts VALUES (?, ?) "
+    "ON CONFLICT (word) DO UPDATE SET count = counts.count + excluded.count"
+)
+
+
+def setup(directory: str) -> StreamingContext:
+    """Define the streams: called the first time only."""
+    with closing(sqlite3.connect(f"{directory}/counts.db")) as database:
+        database.execute("CREATE TABLE IF NOT EXISTS counts (word TEXT PRIMARY KEY, count BIGINT)")
+        database.commit()
+
+    conf = {"spark.streaming.stopGracefullyOnShutdown": "true"}
+    ssc = StreamingContext(tuned_context("exactly_once_database", conf=conf), 1)
+    ssc.checkpoint(f"{directory}/checkpoint")
+    lines = ssc.fileStream(f"{directory}/input", newFilesOnly=False, maxFileAge=math.inf)
+    words = lines.flatMap(str.split).map(lambda word: (word, 1))
+    counts = words.reduceByKey(lambda one, other: one + other)
+    counts.foreachRDD(TransactionalSink(f"{directory}/counts.db", ADD))
+    return ssc
+
+
+# What dstreams drill needs beside it -----------------------------------------------------------
+
+
+def feed(directory: str, number: int) -> None:
+    """Put another file into the input directory."""
+    hidden = Path(directory, "input", f".file-{number}")
+    hidden.parent.mkdir(exist_ok=True)
+    hidden.write_text(f"all same\nnumber-{number} all\n" * 50)
+    hidden.rename(hidden.with_name(f"file-{number}.txt"))
+
+
+def is_done(directory: str) -> bool:
+    """Whether the words of all files are in the database."""
+    return sum(found(directory).values()) >= sum(wanted(directory).values())
+
+
+def check(directory: str) -> list[str]:
+    """Return how the database differs from the files."""
+    counts = found(directory)
+    return [
+        f"{word!r} is there {counts[word]} times, not {count}"
+        for word, count in wanted(directory).items()
+        if counts[word] != count
+    ]
+
+
+def found(directory: str) -> Counter[str]:
+    """Return the counts in the database."""
+    with closing(sqlite3.connect(f"{directory}/counts.db")) as database:
+        return Counter(dict(database.execute("SELECT word, count FROM counts")))
+
+
+def wanted(directory: str) -> Counter[str]:
+    """Return the counts of the words in the files."""
+    texts = (path.read_text() for path in Path(directory, "input").glob("*.txt"))
+    return Counter(word for text in texts for word in text.split())
+
+
+if __name__ == "__main__":
+    root = str(Path(sys.argv[1]).absolute())
+    Path(root, "input").mkdir(parents=True, exist_ok=True)
+    ssc = StreamingContext.getOrCreate(f"{root}/checkpoint", lambda: setup(root))
+    ssc.start()
+    ssc.awaitTermination()
