@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
-from types import TracebackType
 from typing import Any
 
 from checkpoint.state_store.base import Base, Changes, CommittedChanges, Pairs
@@ -21,16 +20,14 @@ from checkpoint.state_store.keys import (
     encode_keys,
     encode_whole,
 )
-from checkpoint.state_store.life import Life
 from checkpoint.state_store.overlay import entries_between, overlaid
 from checkpoint.state_store.protocol import WriterState
-from checkpoint.state_store.ranges import EVERYTHING, KeyRange, key_range, prefix_range
 from checkpoint.state_store.records import PLAIN_END, Extras, extras_of, split_record, with_extras
-from checkpoint.state_store.reference import Reference, StoreId
-from checkpoint.state_store.scanning import decoded, key_of
+from checkpoint.state_store.reference import StoreId
 from checkpoint.state_store.spill import Runs
-from checkpoint.state_store.timeouts import index_entry, index_stop, require_timeout, split_entry
+from checkpoint.state_store.timeouts import index_entry, require_timeout
 from checkpoint.state_store.values import MAX_VALUE_BYTES, ValueCodec
+from checkpoint.state_store.view import View
 
 CHUNK_KEYS = 50_000
 UPDATE_KEYS = 2_000
@@ -41,7 +38,7 @@ _LAST = itemgetter(-1)
 _PLAIN_ENDS = {PLAIN_END}
 
 
-class Writer:
+class Writer(View):
     """One content and changes to it; see :class:`checkpoint.state_store.protocol.StateWriter`."""
 
     def __init__(
@@ -54,12 +51,9 @@ class Writer:
         spill_directory: str | None,
         checksums: bool,
     ) -> None:
-        self.store = store
-        self._base = base
+        super().__init__("writer", store, base, values)
         self._commit = commit
-        self._life = Life("writer", store, base.reference)
-        self._values = values
-        self._encode, self._decode = values.encoder(), values.decoder()
+        self._encode = values.encoder()
         self._step = values.stepper()
         self._changed: dict[bytes, bytes | None] = {}  # None: removed
         self._index: dict[bytes, bytes | None] = {}
@@ -76,41 +70,9 @@ class Writer:
         self._last_record: bytes | None = None
 
     @property
-    def reference(self) -> Reference:
-        """The content that was opened."""
-        return self._base.reference
-
-    @property
     def state(self) -> WriterState:
         """Where this writer is in its life."""
         return WriterState(self._life.end or "open")
-
-    def get(self, key: Any) -> Any:
-        """Return the value of a key, None if there is none."""
-        record = self._record(key)
-        return None if record is None else self._decode(record)
-
-    def timeout_ms(self, key: Any) -> int | None:
-        """Return when a key is due, None if never or if it is not there."""
-        record = self._record(key)
-        return None if record is None else extras_of(record).timeout_ms
-
-    def items(self) -> Iterator[tuple[Any, Any]]:
-        """Iterate over (key, value), in the order of encoded keys."""
-        return self._scan(EVERYTHING)
-
-    def prefix(self, prefix: Any) -> Iterator[tuple[Any, Any]]:
-        """Iterate over the pairs whose keys begin with a text, bytes, or elements of a tuple."""
-        return self._scan(prefix_range(prefix))
-
-    def range(self, start: Any, stop: Any) -> Iterator[tuple[Any, Any]]:
-        """Iterate over the pairs with keys from *start* up to before *stop*."""
-        return self._scan(key_range(start, stop))
-
-    def due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
-        """Iterate over (key, value, timeout in ms) of the keys that are due before *until_ms*."""
-        self._life.require()
-        return self._due(until_ms)
 
     def count(self) -> int:
         """Return the number of keys."""
@@ -119,8 +81,7 @@ class Writer:
 
     def size_bytes(self) -> int:
         """Return about how much room the content takes, with the changes that are in memory."""
-        self._life.require()
-        return self._base.size_bytes() + self._spill_bytes - self._room
+        return super().size_bytes() + self._spill_bytes - self._room
 
     def put(self, key: Any, value: Any, timeout_ms: int | None = None) -> None:
         """Give a key a value, and a timeout or none.
@@ -233,15 +194,7 @@ class Writer:
         if self._life.is_open:
             self._end("aborted")
 
-    def __enter__(self) -> Writer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _leave(self) -> None:
         self.abort()
 
     def _end(self, end: str) -> None:
@@ -352,14 +305,28 @@ class Writer:
         spilled = self._runs.get(raw)
         return self._base.get(raw) if spilled is None else spilled or None
 
-    def _scan(self, wanted: KeyRange) -> Iterator[tuple[Any, Any]]:
-        self._life.require()
-        return decoded(self._stream(wanted), wanted, self._values, self._life)
+    def _at(self, raw: bytes) -> bytes | None:
+        changed = self._changed
+        return changed[raw] if raw in changed else self._below(raw)
 
-    def _stream(self, wanted: KeyRange) -> Iterator[tuple[bytes, bytes | None]]:
-        start, stop = wanted.first, wanted.last
+    def _stream(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes | None]]:
         base: Iterator[tuple[bytes, bytes | None]] = self._base.scan(start, stop)
         yield from overlaid(base, self._own(start, stop)) if self._has_changes() else base
+
+    def _entries(self, stop: bytes) -> Iterator[bytes]:
+        base = ((entry, _ENTRY) for entry in self._base.scan_index(stop))
+        for entry, present in overlaid(base, self._own_index(stop)):
+            if present is not None:
+                yield entry
+
+    def _put_off(self, raw: bytes, record: bytes) -> None:
+        value, extras = split_record(record)
+        self._move(raw, extras.indexed_ms, extras.timeout_ms)
+        moved = with_extras(value, extras._replace(indexed_ms=extras.timeout_ms))
+        self._note([raw], [record], [moved])
+        self._changed[raw] = moved
+        self._last_key = _NO_KEY
+        self._room -= len(moved) + _PAIR_BYTES
 
     def _has_changes(self) -> bool:
         return bool(self._changed or self._index or len(self._runs))
@@ -373,32 +340,6 @@ class Writer:
     def _own_index(self, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes | None]]:
         in_memory = entries_between(self._index, b"", stop)
         return overlaid(self._runs.scan_index(stop), in_memory) if len(self._runs) else in_memory
-
-    def _due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
-        self._life.require()
-        stop = index_stop(until_ms)
-        base = ((entry, _ENTRY) for entry in self._base.scan_index(stop))
-        for entry, present in overlaid(base, self._own_index(stop)):
-            if present is None:
-                continue
-            indexed_ms, raw = split_entry(entry)
-            record = self._changed[raw] if raw in self._changed else self._below(raw)
-            if record is None:
-                continue
-            value, extras = split_record(record)
-            timeout_ms = extras.timeout_ms
-            if extras.indexed_ms != indexed_ms or timeout_ms is None:
-                continue  # put anew since this iteration began
-            if timeout_ms >= until_ms:
-                self._move(raw, indexed_ms, timeout_ms)
-                moved = with_extras(value, extras._replace(indexed_ms=timeout_ms))
-                self._note([raw], [record], [moved])
-                self._changed[raw] = moved
-                self._last_key = _NO_KEY
-                self._room -= len(moved) + _PAIR_BYTES
-                continue
-            yield key_of(raw, record, self._decode), self._decode(record), timeout_ms
-            self._life.require()
 
     def _changes(self) -> Iterator[Changes]:
         """Yield all changes in parts, each of a bounded number of keys."""
