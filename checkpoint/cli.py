@@ -22,11 +22,13 @@ from checkpoint.tools.common import (
     Result,
     UsageError,
 )
+from checkpoint.tools.inventory import add_list, add_show
 from checkpoint.tools.state import add_state
+from checkpoint.tools.verify import add_verify
 
 __all__ = ["FAILED", "IN_USE", "MISUSED", "SUCCEEDED", "main"]
 
-_COMMANDS = (add_state,)
+_COMMANDS = (add_list, add_show, add_verify, add_state)
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "python -m checkpoint") -> int:

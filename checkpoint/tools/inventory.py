@@ -1,0 +1,228 @@
+"""``list`` and ``show``: which streams there are, and what is known of one."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from checkpoint.commit_log import CommitLog, CommitRecord
+from checkpoint.errors import CheckpointError
+from checkpoint.fencing import claimed_epochs, has_ended, read_claim
+from checkpoint.files import Files
+from checkpoint.graph_snapshot import read_newest_graph
+from checkpoint.lineage import Lineage, read_base, read_lineage
+from checkpoint.recovery import RecoveryPlan, read_plan
+from checkpoint.signing import facts_of
+from checkpoint.streams import list_streams, open_stream
+from checkpoint.tools.common import (
+    Commands,
+    Result,
+    add_location,
+    moment,
+    open_location,
+    open_stream_at,
+    size,
+)
+
+
+def add_list(commands: Commands) -> None:
+    """Add the command to a parser."""
+    parser = commands.add_parser("list", help="the streams of a checkpoint")
+    parser.add_argument("url", help="path or URL of the checkpoint")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.set_defaults(run=_list)
+
+
+def add_show(commands: Commands) -> None:
+    """Add the command to a parser."""
+    parser = commands.add_parser("show", help="graph, operators, sizes and progress of a stream")
+    add_location(parser)
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.set_defaults(run=_show)
+
+
+def _list(options: argparse.Namespace) -> Result:
+    files = open_location(options.url)
+    streams: list[dict[str, Any]] = [
+        _stream_facts(open_stream(options.url, stream.stream_id), stream.stream_id, stream.zero_ms)
+        for stream in list_streams(files)
+    ]
+    lines = [
+        f"{facts['stream']}: began {moment(facts['zero_ms'])}, last batch {moment(facts['last'])}, "
+        f"{facts['epochs']} starts, {facts['driver']}"
+        for facts in streams
+    ]
+    return Result({"streams": streams}, lines or [f"{options.url} has no streams"])
+
+
+def _stream_facts(files: Files, stream_id: str, zero_ms: int) -> dict[str, object]:
+    epochs = claimed_epochs(files)
+    times = CommitLog(files).times()
+    return {
+        "stream": stream_id,
+        "zero_ms": zero_ms,
+        "last": times[-1] if times else None,
+        "epochs": epochs[-1] if epochs else 0,
+        "driver": _driver(files, epochs),
+    }
+
+
+def _driver(files: Files, epochs: list[int]) -> str:
+    if not epochs:
+        return "no driver"
+    if has_ended(files, epochs[-1]):
+        return "stopped"
+    try:
+        owner = read_claim(files, epochs[-1]).owner
+    except (CheckpointError, FileNotFoundError) as error:
+        return f"driver unknown: {error}"
+    is_running = owner.is_running()
+    state = {True: "running", False: "died", None: "may be running"}[is_running]
+    return f"{owner} {state}"
+
+
+def _show(options: argparse.Namespace) -> Result:
+    files = open_stream_at(options.url, options.stream)
+    plan = read_plan(files)
+    data = {
+        "url": files.url,
+        "stream": plan.stream_id,
+        **facts_of(files),
+        "driver": _driver(files, claimed_epochs(files)),
+        "epochs": list(_epochs(files, read_lineage(files))),
+        "last_batch": _last(plan.last),
+        "committed_ms": list(plan.committed_ms),
+        "in_flight_ms": [begun.batch_time_ms for begun in plan.in_flight],
+        "operators": list(_operators(plan)),
+        "stores": list(_stores(plan)),
+        "watermarks": dict(plan.watermarks),
+        "failed_outputs": {str(ms): list(ids) for ms, ids in plan.failed_outputs.items()},
+        "graph": _graph(files),
+        "files": _counts(files),
+    }
+    return Result(data, _lines(data, plan))
+
+
+def _epochs(files: Files, lineage: Lineage) -> Iterator[dict[str, object]]:
+    for epoch in claimed_epochs(files):
+        facts: dict[str, object] = {"epoch": epoch, "counts": epoch in lineage.epochs}
+        try:
+            claim = read_claim(files, epoch)
+            facts |= {
+                "host": claim.owner.host,
+                "pid": claim.owner.pid,
+                "started_ms": claim.owner.started_ms,
+                "facts": dict(claim.owner.facts),
+                "ended": has_ended(files, epoch),
+            }
+            base = read_base(files, epoch)
+            facts |= {"builds_on": base.parent, "upto_ms": base.upto_ms, "reason": base.reason}
+        except FileNotFoundError:
+            facts["reason"] = "it never took over"
+        except CheckpointError as error:
+            facts["problem"] = str(error)
+        yield facts
+
+
+def _last(last: CommitRecord | None) -> dict[str, object] | None:
+    if last is None:
+        return None
+    return {
+        "batch_id": last.batch_id,
+        "time_ms": last.batch_time_ms,
+        "epoch": last.epoch,
+        "writer": dict(last.writer),
+    }
+
+
+def _operators(plan: RecoveryPlan) -> Iterator[dict[str, Any]]:
+    for uid, copy in sorted(plan.copies.items()):
+        refs = () if copy.commit is None else copy.commit.files
+        yield {
+            "operator": uid,
+            "copy_ms": copy.time_ms,
+            "partitions": len(refs),
+            "partitioner": None if copy.commit is None else copy.commit.partitioner,
+            "records": sum(ref.records for ref in refs),
+            "bytes": sum(ref.size_bytes for ref in refs),
+        }
+
+
+def _stores(plan: RecoveryPlan) -> Iterator[dict[str, object]]:
+    for commit in plan.stores:
+        yield {
+            "operator": commit.operator_uid,
+            "store": commit.store,
+            "partitions": len(commit.partitions),
+            "partitioner": commit.partitioner,
+            "version": max((stored.version for stored in commit.partitions), default=0),
+            "keys": sum(stored.count for stored in commit.partitions),
+            "changelog_bytes": sum(stored.size_bytes for stored in commit.partitions),
+        }
+
+
+def _graph(files: Files) -> dict[str, object] | None:
+    graph = read_newest_graph(files)
+    if graph is None:
+        return None
+    return {
+        "time_ms": graph.time_ms,
+        "epoch": graph.epoch,
+        "payload_bytes": len(graph.payload),
+        "description": dict(graph.description),
+    }
+
+
+def _counts(files: Files) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name in files.list(""):
+        kind = name.partition("/")[0]
+        counts[kind] = counts.get(kind, 0) + 1
+    return counts
+
+
+def _lines(data: Mapping[str, object], plan: RecoveryPlan) -> Iterator[str]:
+    last = plan.last
+    yield f"stream {plan.stream_id} in {data['url']}, {data['driver']}, signed: {data['signed']}"
+    if last is None:
+        yield "no batch is committed"
+    else:
+        yield f"last batch: {last.batch_id} at {moment(last.batch_time_ms)}, epoch {last.epoch}"
+    flying = ", ".join(str(begun.batch_time_ms) for begun in plan.in_flight)
+    yield f"begun and not committed: {flying or 'none'}"
+    for operator in _operators(plan):
+        if operator["partitions"]:
+            yield (
+                f"operator {operator['operator']}: copy of {moment(operator['copy_ms'])}, "
+                f"{operator['partitions']} partitions by {operator['partitioner']}, "
+                f"{operator['records']} records, {size(operator['bytes'])}"
+            )
+        else:
+            yield f"operator {operator['operator']}: no state at {operator['copy_ms']} ms"
+    for store in _stores(plan):
+        yield (
+            f"operator {store['operator']}, store {store['store']}: version {store['version']}, "
+            f"{store['keys']} keys, {store['partitions']} partitions by {store['partitioner']}"
+        )
+    for uid, watermark in plan.watermarks.items():
+        yield f"watermark of {uid}: {moment(watermark)}"
+    for time_ms, ids in plan.failed_outputs.items():
+        yield f"outputs that failed in the batch at {time_ms} ms: {', '.join(ids)}"
+    yield from _graph_lines(data)
+    yield f"files: {data['files']}"
+
+
+def _graph_lines(data: Mapping[str, object]) -> Iterator[str]:
+    graph = data["graph"]
+    if not isinstance(graph, dict):
+        yield "no graph snapshot"
+        return
+    yield f"graph of {moment(graph['time_ms'])}, epoch {graph['epoch']}:"
+    for key, value in graph["description"].items():
+        if isinstance(value, (list, dict)) and value:
+            yield f"  {key}:"
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            yield from (f"    {name}: {item}" for name, item in items)
+        else:
+            yield f"  {key}: {value}"
