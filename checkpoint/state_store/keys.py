@@ -3,8 +3,9 @@
 1, 1.0, True, ``Decimal(1)`` and ``Fraction(1)`` are one key, as they are in a dict. What cannot be
 a key of a dict for ever is refused: NaN, which does not equal itself, and objects that are equal by
 their address. The kinds of key are those of ``dstreams``' stable hash, so a key that has a place
-can be stored, with one exception: objects of a class with a ``__hash__`` written by hand, of which
-nobody can say what else they equal.
+can be stored, with one exception: objects of a class with a ``__hash__`` written by hand. Nobody
+can say what else they equal; to find them by that hash would need it to be the same for ever, and
+the hash of a text is not, neither in the next process nor in the next release of Python.
 
 ===== ============================================================================================
 tag   what follows it

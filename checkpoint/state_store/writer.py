@@ -237,7 +237,8 @@ class Writer(View):
             value = self._with_extras(key, raw, before, value, timeout_ms)
         if before is None:
             self._count += 1
-        self._note([raw], [before], [value])
+        if self._checksum is not None:
+            self._note([raw], [before], [value])
         self._changed[raw] = value
         self._room -= len(value) + _PAIR_BYTES
         if self._room < 0:

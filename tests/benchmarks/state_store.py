@@ -28,8 +28,10 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, cast
 
+import lmdb
+
 from checkpoint import open_files
-from checkpoint.state_store import EMPTY, LmdbBases, Reference, StateStore, StoreId
+from checkpoint.state_store import EMPTY, DataValues, LmdbBases, Reference, StateStore, StoreId
 from checkpoint.state_store.base import Bases
 from checkpoint.state_store.blocks import Compression
 from checkpoint.state_store.environments import close_unused
@@ -102,6 +104,7 @@ BATCHES = {
     "1M-50k": Case(1_000_000, 50_000),
     "one": Case(1_000_000, 1),
 }
+FLOORS = ("100k", "1M", "100k-dicts")
 
 
 class Stopwatch:
@@ -194,6 +197,36 @@ def run_batches(name: str, case: Case, store: StateStore, rounds: int) -> None:
         ratio = cpu / watch.cpu_ms("dict")
         say(f"  {what:14} cpu {cpu:8.2f} ms  wall {wall:8.2f} ms  x {ratio:5.2f}")
     gc.unfreeze()
+
+
+def run_floor(name: str, case: Case, directory: str, rounds: int) -> None:
+    """Measure LMDB alone: to read and to write the records of a batch, keys encoded and sorted."""
+    encode = DataValues().encoder()
+    path = os.path.join(directory, "floor")
+    with lmdb.open(path, 4 << 30, sync=False, metasync=False, meminit=False, writemap=True) as env:
+        pairs = ((b"suser-%d" % number, encode(case.make(number))) for number in range(case.keys))
+        with env.begin(write=True) as txn:
+            txn.cursor().putmulti(sorted(pairs), append=True)
+        plain = {f"user-{number}": case.make(number) for number in range(case.keys)}
+        gc.collect()
+        gc.freeze()
+        watch = Stopwatch()
+        for _ in range(rounds):
+            batch = batch_of(case)
+            with watch.lap("dict"):
+                for key, given in batch:
+                    plain[key] = case.step(given, plain.get(key))
+            keys = sorted(b"s" + key.encode() for key, _ in batch_of(case))
+            with watch.lap("LMDB"):
+                with watch.lap("LMDB.get"), env.begin() as txn:
+                    records = cast("list[bytes]", list(map(txn.get, keys)))
+                with watch.lap("LMDB.put"), env.begin(write=True) as txn:
+                    txn.cursor().putmulti(zip(keys, records, strict=True))
+        gc.unfreeze()
+    say(f"floor of {name}: {case.touched} of {case.keys} keys, {rounds} rounds")
+    for what in ("dict", "LMDB", "LMDB.get", "LMDB.put"):
+        cpu = watch.cpu_ms(what)
+        say(f"  {what:14} cpu {cpu:8.2f} ms  x {cpu / watch.cpu_ms('dict'):5.2f}")
 
 
 def run_scan(store: StateStore) -> None:
@@ -307,7 +340,7 @@ def run_memory(store: StateStore, rounds: int) -> None:
 def main() -> None:
     """Run the cases that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    names = [*BATCHES, "scan", "open", "memory"]
+    names = [*BATCHES, "floor", "scan", "open", "memory"]
     parser.add_argument("--case", action="append", choices=names)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--memory", action="store_true", help="contents in memory, not on files")
@@ -327,6 +360,9 @@ def run(name: str, options: argparse.Namespace, directory: str) -> None:
     store = StateStore(make_bases(None if options.memory else directory))
     if name == "scan":
         run_scan(store)
+    elif name == "floor":
+        for floor in FLOORS:
+            run_floor(floor, BATCHES[floor], fresh(directory), options.rounds)
     elif name == "open":
         run_open(store, directory, options.rounds)
     elif name == "memory":
