@@ -9,13 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from checkpoint import open_files
 from dstreams.errors import RestartError
-from dstreams.structured.logs import OffsetRecord
+from dstreams.state.group_state import OutputMode
+from dstreams.structured.conf import QueryConf
+from dstreams.structured.logical import LogicalPlan
+from dstreams.structured.logs import OffsetLog, OffsetRecord
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.physical_operator import StatefulOperator
 from dstreams.structured.operators.session_state import SessionGrouping
 from dstreams.structured.operators.windows import TimeWindows
-from dstreams.structured.planning import PlannedQuery
+from dstreams.structured.planning import PlannedQuery, plan_query
 
 Facts = Mapping[str, Any]
 
@@ -127,3 +131,23 @@ def require_same_query(newest: OffsetRecord, operators: Sequence[Facts], sources
     found = differences(newest, operators, sources)
     if found:
         raise RestartError("this query cannot go on from the checkpoint: " + "; ".join(found))
+
+
+def restart_problems(
+    plan: LogicalPlan, mode: OutputMode, conf: QueryConf, location: str
+) -> list[str]:
+    """Say what keeps a query from going on from a checkpoint; nothing is written there.
+
+    Args:
+        plan: the query.
+        mode: its output mode.
+        conf: the settings; those that the checkpoint keeps win.
+        location: path or URL of the checkpoint.
+    """
+    log = OffsetLog(open_files(location))
+    ids = log.ids()
+    newest = log.read(ids[-1]) if ids else None
+    if newest is None:
+        return []
+    planned = plan_query(plan, mode, conf.restored(newest.conf))
+    return differences(newest, describe_operators(planned), len(planned.sources))

@@ -26,14 +26,17 @@ from pyspark import RDD, SparkContext
 from dstreams.clock import Clock, SystemClock
 from dstreams.errors import InvalidStreamError
 from dstreams.settings import Settings
+from dstreams.state.group_state import OutputMode
 from dstreams.structured.conf import SHUFFLE_PARTITIONS, QueryConf
 from dstreams.structured.dataset import StreamingDataset
 from dstreams.structured.logical import LogicalPlan, StreamingRelation
 from dstreams.structured.manager import StreamingQueryManager
 from dstreams.structured.reader import DataStreamReader
+from dstreams.structured.restart_checks import restart_problems
 from dstreams.structured.sinks.memory import MemorySink
 from dstreams.structured.sources.memory import MemoryStream
-from dstreams.structured.writer import WriterEnvironment
+from dstreams.structured.state_reader import QueryStateReader
+from dstreams.structured.writer import WriterEnvironment, output_mode
 
 
 class StreamSession:
@@ -108,6 +111,30 @@ class StreamSession:
     def tableBatches(self, name: str) -> dict[int, list[Any]]:
         """Return the same rows by the number of their batch. Raises as :meth:`table`."""
         return self._table(name).batches()
+
+    def readState(self, checkpointLocation: str) -> QueryStateReader:
+        """Look into the state of a query, running or not.
+
+        Raises:
+            RestartError: there is no query's checkpoint.
+        """
+        return QueryStateReader(self._spark, checkpointLocation, self.conf.frozen())
+
+    def checkRestart(
+        self, dataset: StreamingDataset, outputMode: str | OutputMode, checkpointLocation: str
+    ) -> list[str]:
+        """Say whether a query can go on from a checkpoint, without starting it.
+
+        Args:
+            dataset: the query.
+            outputMode: its output mode.
+            checkpointLocation: path or URL.
+
+        Returns:
+            What keeps it from that, by operator; empty if nothing does.
+        """
+        conf, mode = self.conf.frozen(), output_mode(outputMode)
+        return restart_problems(dataset.plan, mode, conf, checkpointLocation)
 
     def stop(self) -> None:
         """Stop all queries; the SparkContext goes on."""

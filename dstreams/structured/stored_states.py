@@ -6,9 +6,8 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from pyspark import RDD, SparkContext
+from pyspark import SparkContext
 from pyspark.rdd import PipelinedRDD
 
 from checkpoint import Files, StoreCommit
@@ -149,31 +148,3 @@ class _TakeSnapshot:
         store_id = replace(self.version.store_id, partition=split)
         written = snapshot_if_due(self.bases, store_id, self.version.references[split], None)
         yield int(written is not None)
-
-
-@dataclass(frozen=True)
-class ReadState:
-    """Task: (key, stored row, timeout in ms or None) of the store of a partition.
-
-    Args:
-        store: the stores.
-        version: which content of each.
-    """
-
-    store: StateStore
-    version: StoredVersion
-
-    def __call__(self, split: int, _: Iterable[Any]) -> Iterator[tuple[Any, Any, int | None]]:
-        settle_worker()
-        store_id = replace(self.version.store_id, partition=split)
-        with self.store.reader(store_id, self.version.references[split]) as reader:
-            for key, row in reader.items():
-                yield key, row, reader.timeout_ms(key)
-
-
-def read_state(spark: SparkContext, store: StateStore, version: StoredVersion) -> RDD[Any]:
-    """Return all of a version as (key, stored row, timeout in ms or None)."""
-    count = len(version.references)
-    numbers = spark.parallelize(range(count), count)
-    rows: RDD[Any] = PipelinedRDD(numbers, ReadState(store, version))
-    return rows

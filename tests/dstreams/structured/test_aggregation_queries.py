@@ -189,8 +189,8 @@ def test_trigger_once(session: StreamSession, tmp_path: Path) -> None:
     run = QueryRun(session, windowed, "append", checkpoint, trigger={"once": True})
     outputs, used = [], []
     for records in ([], [15], [10, 12, 14], [25], [50], [50]):
-        run.streams[0].addAll(records)
-        if run._seen >= 0 or records:
+        if records:
+            run.streams[0].addAll(records)
             run.restart()
         outputs.append(run.outputs())
         last = run.query.lastProgress

@@ -1,0 +1,259 @@
+"""Looking into the state of a query, running or not: any batch that is kept, and what changed.
+
+>>> state = session.readState("/checkpoints/counts")   # doctest: +SKIP
+>>> state.operators()                                  # doctest: +SKIP
+>>> state.rows().filter(lambda row: row.key == "spark").collect()   # doctest: +SKIP
+>>> state.changes(10, 12).toDF()                       # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from pyspark import RDD, SparkContext
+from pyspark.rdd import PipelinedRDD
+
+from checkpoint import Files, StoreCommit, open_files
+from checkpoint.state_store import EMPTY, StateReader, StateStore
+from dstreams.errors import InvalidStreamError, RestartError
+from dstreams.rdd.stored_version import StoredVersion
+from dstreams.rdd.worker import settle_worker
+from dstreams.structured.conf import QueryConf
+from dstreams.structured.logs import OffsetLog, OffsetRecord, QueryCommitLog, query_id
+from dstreams.structured.stored_states import open_store
+
+
+class StateRow(NamedTuple):
+    """One key of a state.
+
+    Args:
+        key: as the operator keeps it; a window is its end in milliseconds.
+        value: the state of a group, the buffer of an aggregation, or what else the operator keeps.
+        timeoutMs: when a timer is due, milliseconds since the epoch; None without one.
+        partition: where it is.
+    """
+
+    key: Any
+    value: Any
+    timeoutMs: int | None
+    partition: int
+
+
+class StateChange(NamedTuple):
+    """What a batch did to one key.
+
+    Args:
+        batchId: the batch.
+        changeType: ``update`` for a key that is new or has another value, ``delete`` for one that
+            is gone.
+        key: as of :class:`StateRow`.
+        value: the new value, None for a key that is gone.
+        partition: where it is.
+    """
+
+    batchId: int
+    changeType: str
+    key: Any
+    value: Any
+    partition: int
+
+
+class OperatorMetadata(NamedTuple):
+    """What is known of a stateful operator.
+
+    Args:
+        operatorId: number in its plan.
+        operatorName: what it is.
+        uid: its identity.
+        numPartitions: partitions of its state.
+        minBatchId: oldest batch whose state is kept.
+        maxBatchId: newest batch.
+    """
+
+    operatorId: int
+    operatorName: str
+    uid: str
+    numPartitions: int
+    minBatchId: int
+    maxBatchId: int
+
+
+class QueryStateReader:
+    """The state in a checkpoint; reading it disturbs no query.
+
+    Semantics: the data sources ``statestore`` and ``state-metadata`` of Spark.
+
+    Args:
+        spark: where tasks run.
+        location: path or URL of the checkpoint.
+        conf: where hosts keep local copies.
+
+    Raises:
+        RestartError: there is no query's checkpoint.
+    """
+
+    def __init__(self, spark: SparkContext, location: str, conf: QueryConf) -> None:
+        self._spark = spark
+        self._location = location
+        self._files: Files = open_files(location)
+        self._commits = QueryCommitLog(self._files)
+        ids = self._commits.ids()
+        if not ids:
+            raise RestartError(
+                f"{location} has no committed batch of a query; give the checkpointLocation of one"
+            )
+        self._first, self._last = ids[0], ids[-1]
+        self._newest = self._offsets(self._last)
+        self._query_id = query_id(self._files, "")
+        self._store = open_store(self._files, conf.restored(self._newest.conf), 0)
+
+    def operators(self) -> list[OperatorMetadata]:
+        """Return what is known of the stateful operators, in the order of the plan."""
+        stores = {store.operator_uid: store for store in self._stores(self._last)}
+        return [
+            OperatorMetadata(
+                number,
+                facts["operatorName"],
+                facts["uid"],
+                len(stores[facts["uid"]].partitions),
+                self._first,
+                self._last,
+            )
+            for number, facts in enumerate(self._newest.operators)
+        ]
+
+    def rows(self, batchId: int | None = None, operatorId: int = 0) -> RDD[StateRow]:
+        """Return all keys after a batch.
+
+        Args:
+            batchId: the batch, None for the newest.
+            operatorId: of the operator.
+
+        Raises:
+            InvalidStreamError: the batch is not kept, or there is no such operator.
+        """
+        number = self._last if batchId is None else batchId
+        version, unfolds = self._version(number, operatorId), self._unfolds(operatorId)
+        return self._each_partition(version, _Rows(self._store, version, unfolds))
+
+    def changes(
+        self, startBatchId: int, endBatchId: int | None = None, operatorId: int = 0
+    ) -> RDD[StateChange]:
+        """Return what batches did, key by key.
+
+        Args:
+            startBatchId: the first batch; the state before it has to be kept as well.
+            endBatchId: the last batch, None for the newest.
+            operatorId: of the operator.
+
+        Raises:
+            InvalidStreamError: a batch is not kept, or there is no such operator.
+        """
+        last = self._last if endBatchId is None else endBatchId
+        if last < startBatchId:
+            raise InvalidStreamError(
+                f"changes go from batch {startBatchId} to {last}, which is backwards"
+            )
+        unfolds = self._unfolds(operatorId)
+        found = []
+        for number in range(startBatchId, last + 1):
+            after = self._version(number, operatorId)
+            before = self._version(number - 1, operatorId) if number else _emptied(after)
+            task = _Changes(self._store, before, after, number, unfolds)
+            found.append(self._each_partition(after, task))
+        return found[0] if len(found) == 1 else self._spark.union(found)
+
+    def _each_partition(self, version: StoredVersion, task: Any) -> RDD[Any]:
+        count = len(version.references)
+        numbers = self._spark.parallelize(range(count), count)
+        rows: RDD[Any] = PipelinedRDD(numbers, task)
+        return rows
+
+    def _version(self, batch_id: int, operator: int) -> StoredVersion:
+        uid = self._facts(operator)["uid"]
+        for store in self._stores(batch_id):
+            if store.operator_uid == uid:
+                return StoredVersion.committed(self._query_id, store)
+        raise InvalidStreamError(
+            f"batch {batch_id} of {self._location} has no state of operator {uid!r}"
+        )
+
+    def _stores(self, batch_id: int) -> tuple[StoreCommit, ...]:
+        commit = self._commits.read(batch_id)
+        if commit is None:
+            raise InvalidStreamError(
+                f"{self._location} keeps no state of batch {batch_id}; there are batches "
+                f"{self._first} to {self._last}"
+            )
+        return commit.stores
+
+    def _unfolds(self, operator: int) -> bool:
+        return bool(self._facts(operator)["operatorName"] == "flatMapGroupsWithState")
+
+    def _facts(self, operator: int) -> Any:
+        known = self._newest.operators
+        if not 0 <= operator < len(known):
+            raise InvalidStreamError(
+                f"there is no stateful operator {operator}; the query has {len(known)}"
+            )
+        return known[operator]
+
+    def _offsets(self, batch_id: int) -> OffsetRecord:
+        record = OffsetLog(self._files).read(batch_id)
+        if record is None:
+            raise RestartError(f"{self._location} has no offsets of batch {batch_id}")
+        return record
+
+
+def _emptied(version: StoredVersion) -> StoredVersion:
+    """Return the state before the first batch."""
+    return replace(version, references=(EMPTY,) * len(version.references))
+
+
+def _unfolded(row: Any, unfolds: bool) -> Any:
+    """Return the state in a stored row of grouped state; its timer is told beside."""
+    return row[0] if unfolds else row
+
+
+@dataclass(frozen=True)
+class _Rows:
+    store: StateStore
+    version: StoredVersion
+    unfolds: bool
+
+    def __call__(self, split: int, _: Iterable[Any]) -> Iterator[StateRow]:
+        settle_worker()
+        with _opened(self.store, self.version, split) as reader:
+            for key, row in reader.items():
+                value = _unfolded(row, self.unfolds)
+                yield StateRow(key, value, reader.timeout_ms(key), split)
+
+
+@dataclass(frozen=True)
+class _Changes:
+    store: StateStore
+    before: StoredVersion
+    after: StoredVersion
+    batch_id: int
+    unfolds: bool
+
+    def __call__(self, split: int, _: Iterable[Any]) -> Iterator[StateChange]:
+        settle_worker()
+        with (
+            _opened(self.store, self.before, split) as old,
+            _opened(self.store, self.after, split) as new,
+        ):
+            for key, row in new.items():
+                if old.get(key) != row:
+                    value = _unfolded(row, self.unfolds)
+                    yield StateChange(self.batch_id, "update", key, value, split)
+            for key, _row in old.items():
+                if new.get(key) is None:
+                    yield StateChange(self.batch_id, "delete", key, None, split)
+
+
+def _opened(store: StateStore, version: StoredVersion, split: int) -> StateReader:
+    store_id = replace(version.store_id, partition=split)
+    return store.reader(store_id, version.references[split])

@@ -1,0 +1,221 @@
+"""What a restart does after a crash at each step of a batch, and with what is lost on disk."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstreams.errors import RestartError
+from dstreams.structured import StreamingDataset, StreamingQuery, StreamSession, window
+from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.query_checkpoint import QueryCheckpoint
+from dstreams.structured.session import MemoryStreamHandle
+from dstreams.structured.sinks.files import FileSink, committed_lines
+from tests.dstreams.structured.runs import QueryRun
+
+
+class Crash(BaseException):
+    """The driver dies here."""
+
+
+def seconds(record: int) -> int:
+    return record * 1000
+
+
+def windowed(events: StreamingDataset) -> StreamingDataset:
+    marked = events.withWatermark(seconds, "10 seconds")
+    counted = marked.groupByKey(window(seconds, "5 seconds")).count()
+    return counted.map(lambda row: f"{row[0].start_ms // 1000}:{row[1]}")
+
+
+class FilesRun:
+    """A windowed count into files, restarted at will."""
+
+    def __init__(self, session: StreamSession, directory: Path) -> None:
+        self.stream: MemoryStreamHandle = session.memoryStream()
+        self._directory = directory
+
+    def start(self) -> StreamingQuery:
+        writer = windowed(self.stream.toDS()).writeStream.format("text")
+        checkpoint = str(self._directory / "checkpoint")
+        return writer.option("checkpointLocation", checkpoint).start(self._directory / "output")
+
+    def add(self, *records: int) -> None:
+        """Run a query over some more records."""
+        self.stream.addAll(records)
+        query = self.start()
+        query.processAllAvailable()
+        query.stop()
+
+    def crash(self, *records: int) -> None:
+        """Run a query that is to die over some more records."""
+        self.stream.addAll(records)
+        query = self.start()
+        with pytest.raises(RuntimeError, match="Crash"):
+            query.processAllAvailable()
+
+    def output(self) -> dict[int, list[str]]:
+        """Return what counts in the directory, by batch."""
+        found = committed_lines(str(self._directory / "output"))
+        return {batch: sorted(lines) for batch, lines in found.items() if lines}
+
+
+@pytest.fixture
+def dying(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[type, str, bool], None]]:
+    """Let the driver die before or after a method has its effect, once."""
+
+    def arrange(owner: type, name: str, before: bool) -> None:
+        original = getattr(owner, name)
+
+        def die(self: Any, *arguments: Any) -> Any:
+            if not before:
+                original(self, *arguments)
+            monkeypatch.undo()
+            raise Crash(name)
+
+        monkeypatch.setattr(owner, name, die)
+
+    yield arrange
+    monkeypatch.undo()
+
+
+STEPS = {
+    "before the offsets": (QueryCheckpoint, "begin", True),
+    "after the offsets": (QueryCheckpoint, "begin", False),
+    "before the state": (ExecutionContext, "force", True),
+    "after the state": (ExecutionContext, "force", False),
+    "before the sink": (FileSink, "add_batch", True),
+    "after the sink": (FileSink, "add_batch", False),
+    "before the commit": (QueryCheckpoint, "commit", True),
+    "after the commit": (QueryCheckpoint, "commit", False),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_crash(
+    session: StreamSession, tmp_path: Path, dying: Callable[[type, str, bool], None], step: str
+) -> None:
+    """Wherever a batch dies, the files are those of a run that was not disturbed."""
+    run = FilesRun(session, tmp_path)
+    run.add(10, 11, 16)
+    dying(*STEPS[step])
+    run.crash(25)
+    run.add(26)
+    run.add(50)
+    assert sorted(line for lines in run.output().values() for line in lines) == [
+        "10:2",
+        "15:1",
+        "25:2",
+    ]
+
+
+def test_files_lost(session: StreamSession, tmp_path: Path) -> None:
+    """A checkpoint that lacks what a restart needs is refused, and the message says what."""
+    run = FilesRun(session, tmp_path)
+    run.add(10)
+    run.add(12)
+    checkpoint, kept = tmp_path / "checkpoint", tmp_path / "kept"
+    shutil.copytree(checkpoint, kept)
+
+    def lose(pattern: str) -> None:
+        shutil.rmtree(checkpoint)
+        shutil.copytree(kept, checkpoint)
+        for path in sorted(checkpoint.glob(pattern)):
+            path.unlink()
+
+    lose("metadata")
+    with pytest.raises(RestartError, match="no file 'metadata'"):
+        run.start()
+    lose("offsets/*0")
+    lose("commits/*")
+    (checkpoint / "offsets" / f"{0:016d}").unlink()
+    with pytest.raises(RestartError, match="batch 0 doesn't exist"):
+        run.start()
+    lose("offsets/*")
+    with pytest.raises(RestartError, match="no offsets of any batch"):
+        run.start()
+    lose("stores/**/*.changes")
+    shutil.rmtree(tmp_path / "local", ignore_errors=True)
+    run.stream.addAll([13])
+    query = run.start()
+    with pytest.raises(RuntimeError, match=r"\.changes is missing"):
+        query.processAllAvailable()
+
+
+def test_last_commit_lost(session: StreamSession, tmp_path: Path) -> None:
+    """The last batch runs again as it was: same records, time and watermark (case 120)."""
+    run = QueryRun(session, windowed, "append", tmp_path / "checkpoint")
+    run.add(10, 11, 12, 13, 14, 15)
+    assert run.add(25) == ["10:5"]
+    run.query.stop()
+    commits = sorted((tmp_path / "checkpoint" / "commits").iterdir())
+    commits[-1].unlink()
+    run._seen = -1
+    run.query = run._start()
+    assert run.add(10, 27, 30) == ["10:5", "15:1"]
+    repeated = run.query.recentProgress[0]
+    assert repeated["batchId"] == len(commits) - 1
+    assert repeated["eventTime"]["watermark"] == "1970-01-01T00:00:15.000Z"
+    run.restart()
+    assert run.add(17) == []
+    assert run.add(40) == ["25:2"]
+
+
+def test_several_commits_lost(session: StreamSession, tmp_path: Path) -> None:
+    """All batches after the last commit run again, one by one, as they were."""
+    run = QueryRun(session, windowed, "update", tmp_path / "checkpoint")
+    for second in (10, 11, 12):
+        run.add(second)
+    run.query.stop()
+    for commit in sorted((tmp_path / "checkpoint" / "commits").iterdir())[1:]:
+        commit.unlink()
+    run._seen = -1
+    run.query = run._start()
+    assert run.add(13) == ["10:2", "10:3", "10:4"]
+
+
+def test_time_of_a_batch_that_runs_again(
+    session: StreamSession, tmp_path: Path, clock: Any
+) -> None:
+    """A batch that runs again has the time that it had (case 97)."""
+
+    def times(key: Any, values: Any, state: Any) -> Any:
+        return [(key, state.getCurrentProcessingTimeMs())]
+
+    def build(words: StreamingDataset) -> StreamingDataset:
+        return words.groupByKey(lambda word: word).flatMapGroupsWithState(times, "update")
+
+    run = QueryRun(session, build, "update", tmp_path / "checkpoint")
+    assert run.add("a") == [("a", 1000)]
+    run.query.stop()
+    (commit,) = (tmp_path / "checkpoint" / "commits").iterdir()
+    commit.unlink()
+    clock.advance(60_000)
+    run._seen = -1
+    run.query = run._start()
+    assert run.outputs() == [("a", 1000)]
+    assert run.add("b") == [("b", 61_000)]
+
+
+def test_newer_run_wins(session: StreamSession, tmp_path: Path, sc: Any, clock: Any) -> None:
+    """A run whose checkpoint was taken over stops at its next batch, and writes nothing."""
+    run = FilesRun(session, tmp_path)
+    run.stream.addAll([10])
+    older = run.start()
+    older.processAllAvailable()
+    other = StreamSession(sc, {"spark.sql.shuffle.partitions": "2"}, clock)
+    taking_over = FilesRun(other, tmp_path)
+    taking_over.stream.addAll([10])
+    newer = taking_over.start()
+    newer.processAllAvailable()
+    run.stream.addAll([11])
+    with pytest.raises(RuntimeError, match="another run of this query has taken"):
+        older.processAllAvailable()
+    taking_over.stream.addAll([40])
+    newer.processAllAvailable()
+    other.stop()
+    assert list(taking_over.output().values()) == [["10:1"]]

@@ -1,0 +1,139 @@
+"""Looking into the state of a query, and at what keeps a changed query from a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstreams.errors import InvalidStreamError, RestartError
+from dstreams.structured import GroupStateTimeout, StreamingDataset, StreamSession, window
+from tests.dstreams.structured.runs import QueryRun
+
+
+def itself(record: Any) -> Any:
+    return record
+
+
+def seconds(record: Any) -> int:
+    return int(record) * 1000
+
+
+def armed(key: Any, values: Any, state: Any) -> Any:
+    state.update((state.getOption or 0) + len(list(values)))
+    state.setTimeoutDuration(5000)
+    return []
+
+
+def grouped(words: StreamingDataset) -> StreamingDataset:
+    timeout = GroupStateTimeout.ProcessingTimeTimeout
+    return words.groupByKey(itself).flatMapGroupsWithState(armed, "update", timeout, name="seen")
+
+
+def test_rows(session: StreamSession, tmp_path: Path) -> None:
+    """The state after any batch that is kept, with timers and partitions."""
+    run = QueryRun(session, grouped, "update", tmp_path)
+    run.add("a", "b")
+    run.add("a")
+    state = session.readState(str(tmp_path))
+    (operator,) = state.operators()
+    assert operator[:4] == (0, "flatMapGroupsWithState", "seen", 2)
+    assert (operator.minBatchId, operator.maxBatchId) == (0, 1)
+    newest = sorted(row[:3] for row in state.rows().collect())
+    assert newest == [("a", 2, 6000), ("b", 1, 6000)]
+    before = sorted(row[:2] for row in state.rows(batchId=0).collect())
+    assert before == [("a", 1), ("b", 1)]
+    assert {row.partition for row in state.rows().collect()} <= {0, 1}
+
+
+def test_changes(session: StreamSession, tmp_path: Path) -> None:
+    """What each batch did to each key."""
+
+    def counted(events: StreamingDataset) -> StreamingDataset:
+        marked = events.withWatermark(seconds, "0 seconds")
+        return marked.groupByKey(window(seconds, "10 seconds")).count()
+
+    run = QueryRun(session, counted, "update", tmp_path)
+    run.add(1, 2)
+    run.add(11)
+    changes = session.readState(str(tmp_path)).changes(0).collect()
+    kinds = sorted((change.batchId, change.changeType, change.key) for change in changes)
+    last = max(kind[0] for kind in kinds)
+    assert kinds[0] == (0, "update", 10_000)
+    assert (last, "delete", 10_000) in kinds
+    assert (2, "update", 20_000) in kinds or (1, "update", 20_000) in kinds
+
+
+def test_what_is_not_there(session: StreamSession, tmp_path: Path) -> None:
+    """What was asked for and is not kept is named."""
+    with pytest.raises(RestartError, match="no committed batch"):
+        session.readState(str(tmp_path / "nothing"))
+    run = QueryRun(session, grouped, "update", tmp_path / "checkpoint")
+    run.add("a")
+    state = session.readState(str(tmp_path / "checkpoint"))
+    with pytest.raises(InvalidStreamError, match="keeps no state of batch 7"):
+        state.rows(batchId=7)
+    with pytest.raises(InvalidStreamError, match="no stateful operator 1"):
+        state.rows(operatorId=1)
+    with pytest.raises(InvalidStreamError, match="backwards"):
+        state.changes(1, 0)
+
+
+def test_restart_checks(session: StreamSession, tmp_path: Path) -> None:
+    """A query that cannot go on is refused before it starts, and the operator is named."""
+    run = QueryRun(session, grouped, "update", tmp_path)
+    run.add("a")
+    run.query.stop()
+    location = str(tmp_path)
+    words = run.streams[0].toDS()
+    assert session.checkRestart(grouped(words), "update", location) == []
+    assert session.checkRestart(grouped(words.map(itself)), "update", location) == []
+
+    without_timer = words.groupByKey(itself).flatMapGroupsWithState(armed, "update", name="seen")
+    (problem,) = session.checkRestart(without_timer, "update", location)
+    assert "'seen' has timeout 'NoTimeout', in the checkpoint 'ProcessingTimeTimeout'" in problem
+
+    unnamed = words.groupByKey(itself).count()
+    problems = session.checkRestart(unnamed, "update", location)
+    assert "'seen' (flatMapGroupsWithState) of the checkpoint is not in this query" in problems[0]
+    assert "'stateStoreSave-0' (stateStoreSave) is not in the checkpoint" in problems[1]
+
+    other = grouped(words.union(session.memoryStream().toDS()))
+    (problem,) = session.checkRestart(other, "update", location)
+    assert "the checkpoint has 1 sources, this query has 2" in problem
+    with pytest.raises(RestartError, match="cannot go on from the checkpoint: the checkpoint has"):
+        run.restart(lambda words: words.union(session.memoryStream().toDS()))
+
+
+def test_names_keep_state(session: StreamSession, tmp_path: Path) -> None:
+    """An operator that has a name keeps its state when another one comes before it."""
+
+    def counted(words: StreamingDataset) -> StreamingDataset:
+        return words.groupByKey(itself).count(name="counts")
+
+    run = QueryRun(session, counted, "complete", tmp_path)
+    run.add("a", "b")
+    run.restart(lambda words: counted(words).orderBy(lambda row: row[1], ascending=False))
+    assert run.add("a") == [("a", 2), ("b", 1)]
+
+
+def test_two_operators_of_one_name(session: StreamSession) -> None:
+    """Two operators cannot have one identity."""
+    words = session.memoryStream().toDS()
+    twice = words.dropDuplicates(name="same").groupByKey(itself).count(name="same")
+    with pytest.raises(InvalidStreamError, match="two stateful operators are named 'same'"):
+        twice.writeStream.format("noop").outputMode("update").start()
+
+
+def test_pinned_settings(session: StreamSession, tmp_path: Path) -> None:
+    """The number of partitions is that of the checkpoint, whatever the session says later."""
+    run = QueryRun(session, grouped, "update", tmp_path)
+    run.add("a")
+    session.conf.set("spark.sql.shuffle.partitions", 5)
+    run.restart()
+    run.add("b")
+    assert run.query.lastProgress is not None
+    assert run.query.lastProgress["stateOperators"][0]["numShufflePartitions"] == 2
+    offsets = (tmp_path / "offsets" / f"{0:016d}").read_text()
+    assert '"spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion": "2"' in offsets
