@@ -22,13 +22,14 @@ from checkpoint.tools.common import (
     Result,
     UsageError,
 )
+from checkpoint.tools.contents import add_diff, add_read
 from checkpoint.tools.inventory import add_list, add_show
 from checkpoint.tools.state import add_state
 from checkpoint.tools.verify import add_verify
 
 __all__ = ["FAILED", "IN_USE", "MISUSED", "SUCCEEDED", "main"]
 
-_COMMANDS = (add_list, add_show, add_verify, add_state)
+_COMMANDS = (add_list, add_show, add_verify, add_read, add_diff, add_state)
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "python -m checkpoint") -> int:
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m checkpoint") 
         return _complain(error, MISUSED)
     except ConcurrentWriterError as error:
         return _complain(error, IN_USE)
-    except (CheckpointError, OSError, TypeError, ValueError) as error:
+    except (CheckpointError, OSError, RecursionError, TypeError, ValueError) as error:
         return _complain(error, FAILED)
     return result.status
 
@@ -70,7 +71,12 @@ def _shown(result: Result, as_json: bool) -> Iterator[str]:
     elif as_json or result.lines is None:
         yield json.dumps(result.data, indent=2)
     else:
-        yield from result.lines
+        yield from map(_printable, result.lines)
+
+
+def _printable(line: str) -> str:
+    """Return a line in which nothing can change what the terminal shows of others."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:

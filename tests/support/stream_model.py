@@ -7,6 +7,7 @@ test can ask afterwards whether anything was lost, counted twice, or told in two
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -34,7 +35,6 @@ from checkpoint import (
     write_graph,
     write_state_file,
 )
-from checkpoint.json_fields import dump_json, load_json
 from checkpoint.lineage import read_lineage
 
 STREAM = "stream-0-00000001"
@@ -124,8 +124,9 @@ class Driver:
         for partition, ref in enumerate(copy.commit.files):
             wanted = StatePartition(STREAM, uid, copy.time_ms, partition, PARTITIONS, "stable")
             [payload] = read_state_file(self.files, ref, wanted)
-            values.append(load_json(payload)["value"])
-        return values  # type: ignore[return-value]
+            [(_, value)] = pickle.loads(payload)
+            values.append(value)
+        return values
 
     def _run(self, begun: BeginRecord) -> None:
         time_ms = begun.batch_time_ms
@@ -191,7 +192,8 @@ class Driver:
                 self.tenure.epoch,
                 new_attempt(),
             )
-            refs.append(write_state_file(self.files, file_id, [(dump_json({"value": value}), 1)]))
+            payload = pickle.dumps([(f"rest {len(refs)}", value)])
+            refs.append(write_state_file(self.files, file_id, [(payload, 1)]))
         return OperatorCommit("stable", tuple(refs))
 
     def _range(self, begun: BeginRecord) -> tuple[int, int]:

@@ -1,0 +1,239 @@
+"""``read`` and ``diff``: what the state of an operator is, and how two versions of it differ."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from checkpoint.commit_log import CommitLog, CommitRecord
+from checkpoint.files import Files
+from checkpoint.recovery import StateCopy
+from checkpoint.state_files import StatePartition, read_state_file
+from checkpoint.state_store import DataValues, LmdbBases, PickleValues
+from checkpoint.state_store.base import Base
+from checkpoint.state_store.commits import reference_of, store_id
+from checkpoint.state_store.reader import Reader
+from checkpoint.state_store.values import ValueCodec
+from checkpoint.stored_state import StoreCommit
+from checkpoint.tools.common import (
+    Commands,
+    Result,
+    UsageError,
+    add_location,
+    literal,
+    open_stream_at,
+)
+from checkpoint.tools.plain import pairs_of, plain_loads, shown
+
+_MISSING: Any = object()
+
+
+@dataclass(frozen=True)
+class State:
+    """The state of one operator after a batch.
+
+    Args:
+        files: the directory of the stream.
+        stream_id: id of the stream.
+        uid: uid of the operator.
+        time_ms: the batch.
+        where: its copy, or its store.
+        unpickle: whether to make objects of any class.
+    """
+
+    files: Files
+    stream_id: str
+    uid: str
+    time_ms: int
+    where: StateCopy | StoreCommit
+    unpickle: bool = False
+
+    def pairs(self) -> Iterator[tuple[Any, Any]]:
+        """Yield keys and values.
+
+        Raises:
+            CorruptCheckpointError: a file is missing or damaged.
+            ValueError: it holds something that can only be unpickled.
+        """
+        if isinstance(self.where, StoreCommit):
+            return self._pairs_of_store(self.where)
+        return self._pairs_of_copy(self.where)
+
+    def _pairs_of_copy(self, copy: StateCopy) -> Iterator[tuple[Any, Any]]:
+        loads = pickle.loads if self.unpickle else plain_loads
+        commit = copy.commit
+        if commit is None:
+            return
+        for ref in commit.files:
+            wanted = StatePartition(
+                self.stream_id,
+                self.uid,
+                copy.time_ms,
+                ref.partition,
+                len(commit.files),
+                commit.partitioner,
+            )
+            for payload in read_state_file(self.files, ref, wanted):
+                yield from pairs_of(payload, loads)
+
+    def _pairs_of_store(self, commit: StoreCommit) -> Iterator[tuple[Any, Any]]:
+        for stored in commit.partitions:
+            store = store_id(self.stream_id, commit, stored.partition)
+            with ExitStack() as stack:
+                local = stack.enter_context(tempfile.TemporaryDirectory(prefix="checkpoint-state-"))
+                bases = LmdbBases(self.files, local)
+                base = stack.enter_context(bases.open_apart(store, reference_of(stored)))
+                yield from Reader(store, base, self._codec(base)).items()
+
+    def _codec(self, base: Base) -> ValueCodec:
+        recorded = base.codec.get("values", DataValues().name)
+        if self.unpickle:
+            return PickleValues()
+        if recorded.split()[0] == DataValues().name:
+            return DataValues()
+        return _PlainValues()
+
+
+class _PlainValues(PickleValues):
+    """Values that were pickled, shown without running anything."""
+
+    def decoder(self) -> Any:
+        """Return the function that makes a value of bytes."""
+        return plain_loads
+
+
+def add_read(commands: Commands) -> None:
+    """Add the command to a parser."""
+    parser = commands.add_parser(
+        "read",
+        help="state as JSON lines",
+        description=(
+            "Prints the keys and values of an operator's state, a JSON object a line. Nothing is "
+            "unpickled that could run code: objects are shown by their class and parts."
+        ),
+    )
+    add_location(parser)
+    _add_choice(parser)
+    parser.add_argument("--at", type=int, metavar="MS", help="batch time; the last one by default")
+    parser.add_argument("--key", help="this key only: a Python literal, or else the text itself")
+    parser.add_argument("--limit", type=int, help="lines at most; all by default")
+    parser.set_defaults(run=_read)
+
+
+def add_diff(commands: Commands) -> None:
+    """Add the command to a parser."""
+    parser = commands.add_parser(
+        "diff",
+        help="how two versions of a state differ",
+        description="Prints what came, went and changed between two batches, a JSON object a line.",
+    )
+    add_location(parser)
+    _add_choice(parser)
+    parser.add_argument("--from", dest="older", type=int, required=True, metavar="MS")
+    parser.add_argument(
+        "--to", dest="newer", type=int, metavar="MS", help="default: the last batch"
+    )
+    parser.add_argument("--limit", type=int, help="lines at most; all by default")
+    parser.set_defaults(run=_diff)
+
+
+def _add_choice(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--operator", help="uid of the operator, where there are several")
+    parser.add_argument("--store", help="name of the store, where there are several")
+    parser.add_argument(
+        "--unpickle",
+        action="store_true",
+        help="make objects of any class; who can write the checkpoint can then run code here",
+    )
+    parser.add_argument("--json", action="store_true", help="as ever: each line is JSON anyway")
+
+
+def _read(options: argparse.Namespace) -> Result:
+    state = _state(options, options.at)
+    wanted = None if options.key is None else literal(options.key)
+    pairs = state.pairs()
+    if options.key is not None:
+        pairs = ((key, value) for key, value in pairs if _is_same(key, wanted, options.key))
+    rows = ({"key": shown(key), "value": shown(value)} for key, value in pairs)
+    return Result(rows=islice(rows, options.limit))
+
+
+def _is_same(key: Any, wanted: Any, text: str) -> bool:
+    return bool((key == wanted and type(key) is type(wanted)) or key == text)
+
+
+def _diff(options: argparse.Namespace) -> Result:
+    before = {_hashable(key): (key, value) for key, value in _state(options, options.older).pairs()}
+    rows = _differences(before, _state(options, options.newer).pairs())
+    return Result(rows=islice(rows, options.limit))
+
+
+def _differences(
+    before: dict[Any, tuple[Any, Any]], after: Iterator[tuple[Any, Any]]
+) -> Iterator[dict[str, Any]]:
+    for key, value in after:
+        _, old = before.pop(_hashable(key), (key, _MISSING))
+        if old is _MISSING:
+            yield {"change": "+", "key": shown(key), "new": shown(value)}
+        elif shown(old) != shown(value):
+            yield {"change": "~", "key": shown(key), "old": shown(old), "new": shown(value)}
+    for key, value in before.values():
+        yield {"change": "-", "key": shown(key), "old": shown(value)}
+
+
+def _hashable(key: Any) -> tuple[str, str]:
+    """Return what is equal for equal keys, also for those that are only shown."""
+    return type(key).__name__, json.dumps(shown(key), sort_keys=True)
+
+
+def _state(options: argparse.Namespace, time_ms: int | None) -> State:
+    files = open_stream_at(options.url, options.stream)
+    log = CommitLog(files)
+    record = _record(log, time_ms)
+    found = [
+        state
+        for state in _states(log, record, options.unpickle)
+        if options.operator in (None, state.uid) and _is_store(state, options.store)
+    ]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(sorted({state.uid for state in _states(log, record, options.unpickle)}))
+    raise UsageError(
+        f"{len(found)} states of the batch at {record.batch_time_ms} ms are meant; choose an "
+        f"--operator (or a --store of it): {names or 'there are none'}"
+    )
+
+
+def _is_store(state: State, store: str | None) -> bool:
+    return store is None or (isinstance(state.where, StoreCommit) and state.where.store == store)
+
+
+def _states(log: CommitLog, record: CommitRecord, unpickle: bool) -> Iterator[State]:
+    for uid, record_id in sorted(record.copies.items()):
+        try:
+            holder = record if record_id == record.record_id else log.read_record(record_id)
+        except FileNotFoundError:
+            continue  # nobody needs it any more
+        copy = StateCopy(record_id.time_ms, holder.operators.get(uid))
+        yield State(log.files, record.stream_id, uid, record.batch_time_ms, copy, unpickle)
+    for commit in record.stores:
+        yield State(
+            log.files, record.stream_id, commit.operator_uid, record.batch_time_ms, commit, unpickle
+        )
+
+
+def _record(log: CommitLog, time_ms: int | None) -> CommitRecord:
+    times = log.times()
+    if not times:
+        raise UsageError(f"{log.files.url} has no committed batch")
+    if time_ms is not None and time_ms not in times:
+        near = ", ".join(map(str, times[-5:]))
+        raise UsageError(f"no batch at {time_ms} ms is committed; the last ones are at {near} ms")
+    return log.read(times[-1] if time_ms is None else time_ms)
