@@ -17,7 +17,6 @@ from dstreams.sinks.output_batch import OutputBatch
 RENAME_AT_ONCE = {"file", "hdfs", "webhdfs", "viewfs", "ofs", "o3fs", "maprfs", "abfs", "abfss"}
 """Schemes whose directories are renamed in one step. Others copy file by file."""
 
-_BEGUN = "_BATCH"
 _HIDDEN = re.compile(r"\.(?P<target>.+)\.[0-9a-f]{32}")
 
 # What a killed run left is looked for once in each process, not in each batch.
@@ -47,8 +46,8 @@ class HadoopDirectory:
         fsync               of all files, on a local disk
         .name.<new> -> name in one step
 
-    Where a rename is not one step, files are moved one by one between ``_BATCH``, which says whose
-    they are, and ``_SUCCESS``, which comes last.
+    Where a rename is not one step, files are moved one by one, and ``_SUCCESS`` comes last. Until
+    then ``.name.begun`` says whose the files are.
 
     Args:
         spark: the context.
@@ -62,6 +61,7 @@ class HadoopDirectory:
         path = self._path(url)
         self._files = path.getFileSystem(spark._jsc.hadoopConfiguration())
         self._target = self._files.makeQualified(path)
+        self._begun = self._path(self._target.getParent(), f".{self._target.getName()}.begun")
         scheme = self._target.toUri().getScheme()
         self._is_local = scheme == "file"
         self._renames_at_once = scheme in RENAME_AT_ONCE
@@ -75,13 +75,15 @@ class HadoopDirectory:
         """
         self._sweep(batch.stream_id)
         if self._is_there(batch):
+            if not self._renames_at_once:
+                self._files.delete(self._begun, False)
             return False
         hidden = self._beside()
         manifest = Manifest.of(batch)
         try:
             rdd.saveAsTextFile(hidden.toString())
             if self._renames_at_once:
-                self._write_text(hidden, SUCCESS, manifest)
+                self._write_text(self._path(hidden, SUCCESS), manifest)
                 self._publish(hidden)
             else:
                 self._publish_by_files(hidden, manifest)
@@ -95,9 +97,9 @@ class HadoopDirectory:
         if not self._files.exists(self._target):
             return False
         if self._files.exists(self._path(self._target, SUCCESS)):
-            found = self._read(SUCCESS)
+            found = self._read(self._path(self._target, SUCCESS))
             return found is not None and found.is_of(batch)
-        begun = self._read(_BEGUN)
+        begun = self._read(self._begun)
         if begun is None or not begun.is_of(batch):
             raise FileExistsError(
                 f"saveAsTextFiles cannot write {self._target.toString()}: it exists and has no "
@@ -120,14 +122,17 @@ class HadoopDirectory:
             self._files.delete(replaced, True)
 
     def _publish_by_files(self, hidden: Any, manifest: Manifest) -> None:
+        self._write_text(self._begun, manifest)
+        # First, so that nobody takes for complete what is being deleted.
         self._files.delete(self._path(self._target, SUCCESS), False)
         self._files.delete(self._target, True)
-        self._write_text(self._target, _BEGUN, manifest)
+        self._files.mkdirs(self._target)
         for status in self._files.listStatus(hidden):
             part = status.getPath()
             if part.getName() != SUCCESS:
                 self._rename(part, self._path(self._target, part.getName()))
-        self._write_text(self._target, SUCCESS, manifest)
+        self._write_text(self._path(self._target, SUCCESS), manifest)
+        self._files.delete(self._begun, False)
         self._files.delete(hidden, True)
 
     def _rename(self, source: Any, target: Any) -> None:
@@ -140,15 +145,14 @@ class HadoopDirectory:
                 "does another program write it?"
             )
 
-    def _write_text(self, directory: Any, name: str, manifest: Manifest) -> None:
-        out = self._files.create(self._path(directory, name), True)
+    def _write_text(self, path: Any, manifest: Manifest) -> None:
+        out = self._files.create(path, True)
         try:
             out.write(manifest.to_text().encode())
         finally:
             out.close()
 
-    def _read(self, name: str) -> Manifest | None:
-        path = self._path(self._target, name)
+    def _read(self, path: Any) -> Manifest | None:
         if not self._files.exists(path):
             return None
         stream = self._files.open(path)

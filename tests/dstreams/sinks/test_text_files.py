@@ -153,21 +153,6 @@ def test_what_a_killed_run_left_is_removed(tmp_path: Path, sc: SparkContext) -> 
     ]
 
 
-def test_a_move_by_files_that_was_cut_off_is_done_again(
-    tmp_path: Path, sc: SparkContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a rename in one step, a part of a batch may stay behind, which is never complete."""
-    monkeypatch.setattr(hadoop_directory, "RENAME_AT_ONCE", set())
-    output, target = TextFilesWriter(f"{tmp_path}/counts"), tmp_path / "counts-1000"
-    output(batch_at(1000), sc.parallelize(range(4), 2))
-    for name in ("_SUCCESS", "._SUCCESS.crc", "part-00001", ".part-00001.crc"):
-        (target / name).unlink(missing_ok=True)
-    with pytest.raises(FileExistsError, match="has no _SUCCESS"):
-        output(batch_at(1000, "stream-other"), sc.parallelize([9]))
-    output(batch_at(1000), sc.parallelize(range(4), 2))
-    assert lines(target) == ["0", "1", "2", "3"]
-
-
 def test_a_url_that_hadoop_does_not_know_goes_through_fsspec(
     sc: SparkContext, tmp_path: Path
 ) -> None:
