@@ -170,7 +170,7 @@ class FinishRows:
 
     def __call__(self, _: int, rows: Iterable[Any]) -> Iterator[Any]:
         settle_worker()
-        finish, result_key = self.aggregate.finish, self.grouping.result_key
+        finish, result_key = self.aggregate.finish, self.grouping.result_keys()
         return ((result_key(key), finish(buffer)) for key, buffer in rows)
 
 

@@ -9,6 +9,7 @@ All of it runs in one partition, and without Spark:
 >>> from dstreams.structured.operators.aggregation_state import MergeRows, RestoreRows, SaveRows
 >>> from dstreams.structured.operators.failures import failed
 from dstreams.structured.operators.grouping import Grouping
+from dstreams.structured.operators.window_keys import passed_by
 >>> from dstreams.state.group_state import OutputMode
 >>> by_key = Grouping(key=str)
 >>> with StateStore(MemoryBases()).writer(StoreId("s", "count", "default", 0, 1), EMPTY) as store:
@@ -34,6 +35,7 @@ from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction
 from dstreams.structured.operators.failures import failed
 from dstreams.structured.operators.grouping import Grouping
+from dstreams.structured.operators.window_keys import passed_by
 
 Row = tuple[Any, Any]
 Rows = Iterator[Row]
@@ -222,9 +224,9 @@ class SaveRows:
         if self.mode is OutputMode.Complete or late_ms is None or not self.grouping.hasWatermark:
             yield from rows
             return
-        event_time_of = self.grouping.event_time_of
+        is_late = passed_by(late_ms)
         for row in rows:
-            if event_time_of(row[0]) <= late_ms:  # type: ignore[operator]
+            if is_late(row[0]):
                 metrics.numRowsDroppedByWatermark += 1
             else:
                 yield row

@@ -32,6 +32,7 @@ from dstreams.structured.operators.physical_operator import (
     Task,
     UnaryExec,
 )
+from dstreams.structured.operators.window_keys import join_time, passed_keys
 
 Keyed = Iterator[tuple[Any, Event]]
 
@@ -47,8 +48,7 @@ class DropDuplicates:
     Args:
         late_ms: events up to this event time are late, None for none.
         evict_ms: keys up to this event time are forgotten, None for none.
-        by_event_time: whether keys are pairs (event time, key), or event times; others are never
-            forgotten.
+        by_event_time: whether keys have their event time in front; others are never forgotten.
         are_events: whether rows go out as events; records otherwise.
     """
 
@@ -84,9 +84,7 @@ class DropDuplicates:
 
     def _passed(self, store: StateWriter, watermark_ms: int) -> Iterator[Any]:
         if self.by_event_time:
-            # A store has keys in order: those with a time, which stands first, up to the watermark.
-            for stop in (watermark_ms + 1, (watermark_ms + 1,)):
-                yield from (key for key, _ in store.range(None, stop))
+            yield from (key for key, _ in passed_keys(store, watermark_ms))
 
 
 @dataclass(frozen=True)
@@ -200,7 +198,7 @@ class KeyEvents:
     Args:
         key: ``record -> key``, None for the record itself.
         are_events: whether rows are events.
-        with_event_time: whether keys are pairs (event time, key).
+        with_event_time: whether keys have their event time in front.
         where: operation and function, for error messages.
     """
 
@@ -220,4 +218,6 @@ class KeyEvents:
                     own = key(own)
                 except Exception as error:
                     raise failed(self.where, own, error, "record") from error
-            yield ((time_ms, own) if self.with_event_time else own), event
+            if self.with_event_time:
+                own = (None, own) if time_ms is None else join_time(time_ms, own)
+            yield own, event

@@ -8,7 +8,6 @@ from typing import Any
 from pyspark import RDD, SparkContext
 
 from checkpoint.state_store import StateStore
-from dstreams.rdd.slots import slots
 from dstreams.rdd.state_store_rdd import StateStoreRDD, StoreFunction
 from dstreams.rdd.stored_version import StoredVersion
 from dstreams.structured.operators.event_time_stats import EventTimeObservation, EventTimeStats
@@ -63,10 +62,8 @@ class ExecutionContext:
             inputs: blocks, placed by ``info.partitioner``.
             function: what a task does with the store of its partition.
         """
-        warm = self._warm.get(info.operatorId)
-        if warm is None:
-            warm = slots(self.spark, info.partitioner)
-        made = StateStoreRDD([*inputs, warm], self.store, info.before, function)
+        warm = [self._warm[info.operatorId]] if info.operatorId in self._warm else []
+        made = StateStoreRDD([*inputs, *warm], self.store, info.before, function)
         self._advanced[info.operatorId] = made
         return made.rows()
 

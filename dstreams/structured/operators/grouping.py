@@ -1,4 +1,4 @@
-"""Grouping: the keys that a record is aggregated under, in the form in which a store orders them.
+"""Grouping: the keys that a record is aggregated under.
 
 ===============  =======================  =======================
 grouped by       key between operators    key in the result
@@ -6,13 +6,13 @@ grouped by       key between operators    key in the result
 nothing          ``()``                   ``()``
 a key            ``key``                  ``key``
 windows          ``end``                  ``Window``
-windows, a key   ``(end, key)``           ``(Window, key)``
+windows, a key   ``end, key``             ``(Window, key)``
 event time       ``time``                 ``time``
-event time, key  ``(time, key)``          ``(time, key)``
+event time, key  ``time, key``            ``(time, key)``
 ===============  =======================  =======================
 
-Times are milliseconds since the epoch. What stands first is what a watermark is compared with, so
-the keys that it has passed are the first ones of the store.
+Times are milliseconds since the epoch; a time and a key are one key by
+:mod:`dstreams.structured.operators.window_keys`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 
 from checkpoint.state_store import StateWriter
 from dstreams.structured.operators.failures import failed
+from dstreams.structured.operators.window_keys import passed_keys, split_time, time_prefix
 from dstreams.structured.operators.windows import TimeWindows
 
 EVENT_TIME = "event time"
@@ -80,17 +81,26 @@ class Grouping:
             raise failed(self.name, record, error, "record") from error
 
     def _assign_windows(self, rows: Iterable[Any], are_events: bool) -> Iterator[tuple[Any, Any]]:
-        has_key = self.key is not None
+        has_key, key_of, moments = self.key is not None, self.key_of, self._moments
+        prefixes: dict[int, str | None] = {}
         for time_ms, record in self._timed(rows, are_events):
             if time_ms is None:
                 continue
-            if has_key:
-                own = self.key_of(record)
-                for moment_ms in self._moments(time_ms):
-                    yield (moment_ms, own), record
-            else:
-                for moment_ms in self._moments(time_ms):
+            if not has_key:
+                for moment_ms in moments(time_ms):
                     yield moment_ms, record
+                continue
+            own = key_of(record)
+            is_text = isinstance(own, str)
+            for moment_ms in moments(time_ms):
+                if is_text:
+                    if moment_ms not in prefixes:
+                        prefixes[moment_ms] = time_prefix(moment_ms)
+                    prefix = prefixes[moment_ms]
+                    if prefix is not None:
+                        yield prefix + own, record
+                        continue
+                yield (moment_ms, own), record
 
     def _timed(self, rows: Iterable[Any], are_events: bool) -> Iterable[Any]:
         if self.time is not None:
@@ -98,29 +108,48 @@ class Grouping:
             return ((time(record), record) for record in records)
         return rows
 
-    def _moments(self, time_ms: int) -> tuple[int, ...]:
-        if isinstance(self.windows, TimeWindows):
-            return self.windows.ends(time_ms)
-        return (time_ms,)
+    @property
+    def _moments(self) -> Callable[[int], tuple[int, ...]]:
+        return self.windows.ends if isinstance(self.windows, TimeWindows) else _itself
 
     def event_time_of(self, key: Any) -> int | None:
         """Return what a watermark is compared with, None where it passes no key."""
         if not self.hasWatermark:
             return None
-        moment_ms: int = key if self.key is None else key[0]
-        return moment_ms
+        return key if self.key is None else split_time(key)[0]
 
     def result_key(self, key: Any) -> Any:
         """Return the key as it stands in the result."""
-        if not isinstance(self.windows, TimeWindows):
-            return key
-        if self.key is None:
-            return self.windows.at(key)
-        return (self.windows.at(key[0]), key[1])
+        return self.result_keys()(key)
+
+    def result_keys(self) -> Callable[[Any], Any]:
+        """Return the function that does so for many."""
+        windows, has_key = self.windows, self.key is not None
+        if windows is None:
+            return _same
+        named: dict[int, Any] = {}
+
+        def name(time_ms: int) -> Any:
+            if time_ms not in named:
+                named[time_ms] = (
+                    windows.at(time_ms) if isinstance(windows, TimeWindows) else time_ms
+                )
+            return named[time_ms]
+
+        def name_both(key: Any) -> Any:
+            time_ms, own = split_time(key)
+            return name(time_ms), own
+
+        return name_both if has_key else name
 
     def passed(self, store: StateWriter, watermark_ms: int) -> Iterator[tuple[Any, Any]]:
         """Iterate over the (key, value) that a watermark has passed, found without a scan."""
-        if not self.hasWatermark:
-            return iter(())
-        stop: Any = watermark_ms + 1
-        return store.range(None, stop if self.key is None else (stop,))
+        return passed_keys(store, watermark_ms) if self.hasWatermark else iter(())
+
+
+def _itself(time_ms: int) -> tuple[int, ...]:
+    return (time_ms,)
+
+
+def _same(key: Any) -> Any:
+    return key

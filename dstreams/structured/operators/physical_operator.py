@@ -13,9 +13,8 @@ How records travel:
   change the record and leave the time alone.
 - **Keyed** rows, before an operator with state, are pairs ``(key, row)``, placed by the
   ``StablePartitioner`` of the operator's state info, in columnar blocks.
-- Between partial and final aggregation rows are pairs ``(key, buffer)``. With a time window the key
-  is ``window end`` or ``(window end, key)``: a store has its keys in order, so those that a
-  watermark has passed stand first and are found without a scan.
+- Between partial and final aggregation rows are pairs ``(key, buffer)``; with a time window the key
+  has the window's end in front: :mod:`dstreams.structured.operators.grouping`.
 """
 
 from __future__ import annotations
