@@ -124,11 +124,8 @@ class Writer(View):
         while chunk := list(islice(rest, UPDATE_KEYS)):
             keys, given = map(list, zip(*chunk, strict=True))
             raws, are_plain = encode_keys(keys)
-            if len(set(raws)) == len(raws):
-                self._update(keys, raws, given, step, are_plain)
-                continue
-            for key, raw, new in zip(keys, raws, given, strict=True):  # a step sees the one before
-                self._update([key], [raw], [new], step, are_plain)
+            for part in _without_repeats(raws):  # a step sees what the one before has put
+                self._update(keys[part], raws[part], given[part], step, are_plain)
 
     def _update(
         self,
@@ -387,3 +384,20 @@ def _first_checksum(base: Base) -> int:
     """Return the checksum of a content, that of one without by reading all of it, once."""
     checksum = base.checksum
     return pairs_checksum(base.scan()) if checksum is None else checksum
+
+
+def _without_repeats(raws: list[bytes]) -> Iterator[slice]:
+    """Yield the parts of a list, as long as can be, in which no key is there twice."""
+    seen = set(raws)
+    if len(seen) == len(raws):
+        yield slice(0, len(raws))
+        return
+    start = 0
+    seen.clear()
+    for at, raw in enumerate(raws):
+        if raw in seen:
+            yield slice(start, at)
+            start = at
+            seen.clear()
+        seen.add(raw)
+    yield slice(start, len(raws))
