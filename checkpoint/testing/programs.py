@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count as numbers
 from typing import Any
 
-from checkpoint.state_store.protocol import StateReader, StateWriter
+from checkpoint.state_store.protocol import StateReader, StateStores, StateWriter
+from checkpoint.state_store.reference import Reference, StoreId
 from checkpoint.testing.claims import require_equal
+
+ID = StoreId("stream-1", "counts", "default", 0, 1)
 
 Model = dict[Any, tuple[Any, "int | None"]]
 """Value and timeout of each key: what a store must agree with."""
@@ -58,3 +61,24 @@ def change_anything(writer: StateWriter, model: Model, draw: Iterator[int]) -> N
             del model[due]
     else:
         require_equal(writer.get(key), model.get(key, (None,))[0], "get in a random program")
+
+
+def commit(
+    store: StateStores, reference: Reference, change: Callable[[StateWriter], object]
+) -> Reference:
+    """Commit what *change* does to a writer of a content, and return the one after it."""
+    with store.writer(ID, reference) as writer:
+        change(writer)
+        committed = writer.commit()
+    require_equal(committed.base, reference, "base of a commit")
+    require_equal(committed.reference.version, reference.version + 1, "version after a commit")
+    return committed.reference
+
+
+def require_stored(store: StateStores, reference: Reference, model: Model) -> None:
+    """Raise ``AssertionError`` unless a content is what *model* holds."""
+    reader = store.reader(ID, reference)
+    require_equal(reader.reference, reference, "reference of a reader")
+    require_content(reader, model, f"a reader of {reference}")
+    reader.close()
+    reader.close()

@@ -16,11 +16,19 @@ from checkpoint.state_store.protocol import (
     StateWriter,
     WriterState,
 )
-from checkpoint.state_store.reference import EMPTY, Reference, StoreId
+from checkpoint.state_store.reference import EMPTY, Reference
 from checkpoint.testing.claims import require, require_equal, require_raises
-from checkpoint.testing.programs import Model, change_anything, draws, require_content
+from checkpoint.testing.programs import (
+    ID,
+    Model,
+    change_anything,
+    commit,
+    draws,
+    require_content,
+    require_stored,
+)
+from checkpoint.testing.updates import UPDATE_CHECKS
 
-_ID = StoreId("stream-1", "counts", "default", 0, 1)
 _EQUAL_KEYS: tuple[tuple[Any, ...], ...] = (
     (1, 1.0, True, Decimal(1), Fraction(1), 1 + 0j),
     (0, -0.0, False, Decimal("-0")),
@@ -50,25 +58,6 @@ def check_state_store(make_store: Callable[[], StateStores]) -> None:
         check(make_store())
 
 
-def _commit(
-    store: StateStores, reference: Reference, change: Callable[[StateWriter], object]
-) -> Reference:
-    with store.writer(_ID, reference) as writer:
-        change(writer)
-        committed = writer.commit()
-    require_equal(committed.base, reference, "base of a commit")
-    require_equal(committed.reference.version, reference.version + 1, "version after a commit")
-    return committed.reference
-
-
-def _require_stored(store: StateStores, reference: Reference, model: Model) -> None:
-    reader = store.reader(_ID, reference)
-    require_equal(reader.reference, reference, "reference of a reader")
-    require_content(reader, model, f"a reader of {reference}")
-    reader.close()
-    reader.close()
-
-
 def _check_values(store: StateStores) -> None:
     values = [0, "", [], (), {}, False, 0.0, b"", {"a": [1, (2, {3})]}, "x" * 100_000, [None]]
 
@@ -80,9 +69,9 @@ def _check_values(store: StateStores) -> None:
         require_equal(writer.get("never there"), None, "get of a key that is not there")
         require_equal(writer.count(), len(values), "count after puts")
 
-    reference = _commit(store, EMPTY, put_all)
-    _require_stored(store, reference, {key: (value, None) for key, value in enumerate(values)})
-    with store.writer(_ID, reference) as writer:
+    reference = commit(store, EMPTY, put_all)
+    require_stored(store, reference, {key: (value, None) for key, value in enumerate(values)})
+    with store.writer(ID, reference) as writer:
         require_raises(ValueError, lambda: writer.put(0, None), "put of None")
         for key, value in enumerate(values):
             require(type(writer.get(key)) is type(value), f"type of {value!r:.60} must come back")
@@ -100,8 +89,8 @@ def _check_copies(store: StateStores) -> None:
         got.append(3)
         require_equal(writer.get("a"), [1], "value that was changed after it was got")
 
-    reference = _commit(store, EMPTY, put)
-    with store.writer(_ID, reference) as writer:
+    reference = commit(store, EMPTY, put)
+    with store.writer(ID, reference) as writer:
         writer.get("a").append(4)
         require_equal(writer.get("a"), [1], "value that was got twice")
 
@@ -135,7 +124,7 @@ def _check_life(store: StateStores) -> None:
         (end_by_commit, WriterState.COMMITTED),
         (lambda writer: writer.abort(), WriterState.ABORTED),
     ):
-        writer = store.writer(_ID, EMPTY)
+        writer = store.writer(ID, EMPTY)
         require_equal(writer.state, WriterState.OPEN, "state of a new writer")
         writer.put("a", 1)
         writer.put("b", 2)
@@ -149,25 +138,25 @@ def _check_life(store: StateStores) -> None:
             require_raises(StateStoreUseError, functools.partial(next, iterator), "an old iterator")
         writer.abort()
         require_equal(writer.state, state, "state of a writer after abort at its end")
-    reader = store.reader(_ID, EMPTY)
+    reader = store.reader(ID, EMPTY)
     reader.close()
     for call in calls(reader):
         require_raises(StateStoreUseError, call, "a reader that is closed")
 
 
 def _check_abort(store: StateStores) -> None:
-    root = _commit(store, EMPTY, lambda writer: writer.put("a", 1))
-    with store.writer(_ID, root) as writer:
+    root = commit(store, EMPTY, lambda writer: writer.put("a", 1))
+    with store.writer(ID, root) as writer:
         writer.put("b", 2)
         writer.remove("a")
     require_equal(writer.state, WriterState.ABORTED, "state of a writer after its with block")
     try:
-        with store.writer(_ID, root) as writer:
+        with store.writer(ID, root) as writer:
             writer.put("b", 2)
             raise LookupError("user code")
     except LookupError:
         require_equal(writer.state, WriterState.ABORTED, "state of a writer after an error")
-    _require_stored(store, root, {"a": (1, None)})
+    require_stored(store, root, {"a": (1, None)})
 
 
 def _check_versions(store: StateStores) -> None:
@@ -184,18 +173,18 @@ def _check_versions(store: StateStores) -> None:
             writer.put("last", version, timeout_ms=version)
             writer.remove(f"key-{version - 3}")
 
-        twin = _commit(store, reference, lambda writer: writer.put("twin", 1))
+        twin = commit(store, reference, lambda writer: writer.put("twin", 1))
         models[twin] = {**models[reference], "twin": (1, None)}
-        reference = _commit(store, reference, change)
+        reference = commit(store, reference, change)
         models[reference] = model
     for known, model in models.items():
-        _require_stored(store, known, model)
+        require_stored(store, known, model)
 
 
 def _check_equal_keys(store: StateStores) -> None:
     for keys in _EQUAL_KEYS:
         for first in keys:
-            with store.writer(_ID, EMPTY) as writer:
+            with store.writer(ID, EMPTY) as writer:
                 writer.put(first, "first")
                 for other in keys:
                     writer.put(other, repr(other))
@@ -213,11 +202,11 @@ def _check_equal_keys(store: StateStores) -> None:
         for key in _DIFFERENT_KEYS:
             writer.put(key, repr(key))
 
-    _require_stored(store, _commit(store, EMPTY, put_all), model)
+    require_stored(store, commit(store, EMPTY, put_all), model)
 
 
 def _check_refused_keys(store: StateStores) -> None:
-    with store.writer(_ID, EMPTY) as writer:
+    with store.writer(ID, EMPTY) as writer:
         for key in (math.nan, Decimal("nan"), (1, math.nan), [1], {}, ({1},), object()):
             for call in (writer.get, writer.remove, writer.timeout_ms, lambda k: writer.put(k, 1)):
                 require_raises(TypeError, functools.partial(call, key), f"key {key!r:.40}")
@@ -235,10 +224,10 @@ def _check_scans(store: StateStores) -> None:
         for key in keys:
             writer.put(key, repr(key))
 
-    with store.reader(_ID, _commit(store, EMPTY, put_all)) as reader:
+    with store.reader(ID, commit(store, EMPTY, put_all)) as reader:
         _require_prefixes(reader, keys, long)
         _require_ranges(reader, keys)
-    with store.writer(_ID, EMPTY) as writer:
+    with store.writer(ID, EMPTY) as writer:
         put_all(writer)
         _require_prefixes(writer, keys, long)
         _require_ranges(writer, keys)
@@ -282,8 +271,8 @@ def _check_change_while_iterating(store: StateStores) -> None:
         for key in range(100):
             writer.put(key, key, timeout_ms=key)
 
-    root = _commit(store, EMPTY, put_all)
-    with store.writer(_ID, root) as writer:
+    root = commit(store, EMPTY, put_all)
+    with store.writer(ID, root) as writer:
         for key in range(100, 200):
             writer.put(key, key, timeout_ms=key)
         seen = []
@@ -294,7 +283,7 @@ def _check_change_while_iterating(store: StateStores) -> None:
             writer.put(key + 1000, 0)
         require_equal(seen, [(key, key) for key in range(200)], "items that are removed meanwhile")
         require_equal(writer.count(), 200, "count after that")
-    with store.writer(_ID, root) as writer:
+    with store.writer(ID, root) as writer:
         due = []
         for key, _, _ in writer.due(50):
             due.append(key)
@@ -312,8 +301,8 @@ def _check_timeouts(store: StateStores) -> None:
             put = functools.partial(writer.put, "a", "a", timeout_ms=wrong)
             require_raises(ValueError, put, f"timeout {wrong!r}")
 
-    reference = _commit(store, EMPTY, put_all)
-    reader = store.reader(_ID, reference)
+    reference = commit(store, EMPTY, put_all)
+    reader = store.reader(ID, reference)
     for until_ms, wanted in (
         (0, ""),
         (1, "e"),
@@ -336,67 +325,12 @@ def _check_timeouts(store: StateStores) -> None:
         require_equal(sorted(key for key, _, _ in writer.due(31)), ["b"], "due after changes")
         require_equal(sorted(key for key, _, _ in writer.due(41)), ["a", "b"], "due later")
 
-    touched = _commit(store, reference, touch)
+    touched = commit(store, reference, touch)
     model: Model = {"a": (1, 40), "b": (1, 5), "c": (1, None), "d": ("d", None)}
-    _require_stored(store, touched, model)
-    reader = store.reader(_ID, touched)
+    require_stored(store, touched, model)
+    reader = store.reader(ID, touched)
     require_equal(list(reader.due(41)), [("b", 1, 5), ("a", 1, 40)], "due after a commit")
     reader.close()
-
-
-def _check_update(store: StateStores) -> None:
-    root = _commit(store, EMPTY, lambda writer: writer.put("a", 1, timeout_ms=7))
-    with store.writer(_ID, root) as writer:
-        pairs = [("a", 1), ("b", 2), ("a", 3), (1, 4), (1.0, 5), ("c", 0), ("d", 0), ("d", 6)]
-        writer.update(pairs, lambda given, value: (value or 0) + given or None)
-        require_equal(writer.count(), 4, "count after update")
-        reference = writer.commit().reference
-    model: Model = {"a": (5, None), "b": (2, None), 1: (9, None), "d": (6, None)}
-    _require_stored(store, reference, model)
-    with store.writer(_ID, reference) as writer:
-        writer.update([(key, 0) for key in ("a", "b", "x", 1)], lambda given, value: None)
-        require_equal(list(writer.items()), [("d", 6)], "items after update removed the others")
-
-
-def _check_order_of_updates(store: StateStores) -> None:
-    """Steps are made in the order given, and keep what they return as it was then."""
-    seen: list[int] = []
-    scratch: list[int] = []
-
-    def count(given: int, value: Any) -> Any:
-        seen.append(given)
-        return (value or 0) + 1
-
-    def share(given: int, value: Any) -> Any:
-        scratch.append(given)
-        return (given, scratch) if given % 2 else scratch
-
-    with store.writer(_ID, EMPTY) as writer:
-        writer.update(((f"key {number % 3_000}", number) for number in range(5_000)), count)
-        require_equal(seen, list(range(5_000)), "order of the steps of an update")
-        writer.update([(f"key {number}", number) for number in (1, 0, 3)], share)
-        wanted = {"key 1": (1, [1]), "key 0": [1, 0], "key 3": (3, [1, 0, 3]), "key 7": 2}
-        for key, value in wanted.items():
-            require_equal(writer.get(key), value, f"value of {key!r} after update")
-
-
-def _check_numbers(store: StateStores) -> None:
-    """Numbers keep their types, one by one and many at once."""
-    numbers = [0, 1, -1, 1.0, True, False, -0.0, math.inf, 2**63 - 1, 2**63, -(2**63) - 1, 1j]
-    values: list[Any] = [*numbers, *((number, 0.5) for number in numbers), (1,) * 40, ((1,), 2)]
-    alike: list[Any] = [(number, -number / 3) for number in range(100)]
-
-    def put_all(writer: StateWriter) -> None:
-        for key, value in enumerate(values):
-            writer.put(key, value)
-        writer.update(enumerate(alike, len(values)), lambda given, value: given)
-        writer.update([(key, None) for key in range(len(values))], lambda given, value: value)
-
-    with store.reader(_ID, _commit(store, EMPTY, put_all)) as reader:
-        for key, value in enumerate([*values, *alike]):
-            require_equal(repr(reader.get(key)), repr(value), f"value {value!r:.60}, type and sign")
-        found = [value for _, value in reader.items()]
-        require_equal(list(map(repr, found)), list(map(repr, [*values, *alike])), "all numbers")
 
 
 def _check_random_program(store: StateStores) -> None:
@@ -406,13 +340,13 @@ def _check_random_program(store: StateStores) -> None:
         draw = draws(seed)
         reference = list(models)[next(draw) % len(models)]
         model = dict(models[reference])
-        with store.writer(_ID, reference) as writer:
+        with store.writer(ID, reference) as writer:
             for _ in range(next(draw) % 60):
                 change_anything(writer, model, draw)
             require_content(writer, model, f"the writer of program {seed}")
             models[writer.commit().reference] = model
     for reference, model in models.items():
-        _require_stored(store, reference, model)
+        require_stored(store, reference, model)
 
 
 _CHECKS: tuple[Callable[[StateStores], None], ...] = (
@@ -426,8 +360,6 @@ _CHECKS: tuple[Callable[[StateStores], None], ...] = (
     _check_scans,
     _check_change_while_iterating,
     _check_timeouts,
-    _check_update,
-    _check_order_of_updates,
-    _check_numbers,
+    *UPDATE_CHECKS,
     _check_random_program,
 )
