@@ -14,6 +14,7 @@ from itertools import islice
 from zlib import crc32
 
 _CHUNK_PAIRS = 4096
+_LIMIT = 1 << 64  # of 2**32 records, and more than there can be
 
 
 class ChecksumMismatchError(Exception):
@@ -30,11 +31,15 @@ def pairs_checksum(pairs: Iterable[tuple[bytes, bytes]]) -> int:
     return sum(records_checksum(*zip(*chunk, strict=True)) for chunk in _chunks(pairs))
 
 
-def changed_checksum(
-    keys: Sequence[bytes], before: Sequence[bytes | None], after: Sequence[bytes | None]
+def moved_checksum(
+    checksum: int,
+    keys: Sequence[bytes],
+    before: Sequence[bytes | None],
+    after: Sequence[bytes | None],
 ) -> int:
-    """Return by how much a checksum changes when records of some keys do; None is no record."""
-    return _present_checksum(keys, after) - _present_checksum(keys, before)
+    """Return what a checksum becomes when the records of some keys change; None is no record."""
+    changed = _present_checksum(keys, after) - _present_checksum(keys, before)
+    return (checksum + changed) % _LIMIT  # negative where something was read that is not in it
 
 
 def require_checksum(checksum: int | None, found: int) -> None:

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from checkpoint.state_store.base import Base, Changes, CommittedChanges, Pairs
-from checkpoint.state_store.checksum import changed_checksum, pairs_checksum
+from checkpoint.state_store.checksum import moved_checksum, pairs_checksum
 from checkpoint.state_store.keys import (
     MAX_INLINE_BYTES,
     comes_back,
@@ -284,7 +284,7 @@ class Writer(View):
     ) -> None:
         """Carry the checksum on."""
         if self._checksum is not None:
-            self._checksum += changed_checksum(raws, before, after)
+            self._checksum = moved_checksum(self._checksum, raws, before, after)
 
     def _move(self, raw: bytes, from_ms: int | None, to_ms: int | None) -> None:
         for time_ms, present in ((from_ms, None), (to_ms, _ENTRY)):

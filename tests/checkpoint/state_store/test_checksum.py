@@ -17,7 +17,7 @@ from checkpoint.state_store.base import Changes
 from checkpoint.state_store.blocks import Compression
 from checkpoint.state_store.checksum import (
     ChecksumMismatchError,
-    changed_checksum,
+    moved_checksum,
     pairs_checksum,
     require_checksum,
 )
@@ -41,8 +41,10 @@ def test_what_changes_is_enough(
     """The checksum follows from the one before and the changes, in whatever order they come."""
     keys = sorted({*before, *after})
     random.shuffle(keys)
-    changed = changed_checksum(keys, [before.get(k) for k in keys], [after.get(k) for k in keys])
-    assert pairs_checksum(before.items()) + changed == pairs_checksum(after.items())
+    old, new = [before.get(k) for k in keys], [after.get(k) for k in keys]
+    assert moved_checksum(pairs_checksum(before.items()), keys, old, new) == pairs_checksum(
+        after.items()
+    )
 
 
 def test_what_it_finds() -> None:
@@ -139,6 +141,23 @@ def test_what_was_made_of_a_rotten_copy_is_refused(tmp_path: Path) -> None:
         Host(tmp_path, "other").bases.open(ID, wrong)
     assert "worked on a damaged local copy; go back to the last version" in error.value.remedy
     assert Host(tmp_path, "third").checksum(reference) is not None
+
+
+def test_a_checksum_never_becomes_negative(tmp_path: Path) -> None:
+    """A store of one key, of which something else was read than was put, is committed all the same.
+
+    It is refused later, as above.
+    """
+    host = Host(tmp_path, "host")
+    with host.store.writer(ID, EMPTY) as writer:
+        writer.put("key 3", 0)
+        reference = writer.commit().reference
+    host.rot(reference)
+    with host.store.writer(ID, reference) as writer:
+        writer.remove("key 3")
+        wrong = writer.commit().reference
+    with pytest.raises(CorruptCheckpointError, match="leads to a wrong content"):
+        Host(tmp_path, "other").bases.open(ID, wrong)
 
 
 def test_a_snapshot_with_a_wrong_checksum_is_passed_over(
