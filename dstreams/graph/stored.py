@@ -69,7 +69,7 @@ class StoredStateDStream(Node):
         )
 
     def _blocks(self, pairs: RDD[Any], side: Side) -> RDD[bytes]:
-        return shuffle_pairs(pairs, self.partitioner, side, self.operation)
+        return shuffle_pairs(pairs, self.partitioner, side, self.operation, ordered=True)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,10 @@ little endian), key column, value column. A column is a pickled list. In form ``
 column is a list of pickles instead, one for each row: a block has this form when several rows hold
 one mutable object, which a common pickle would hand out as one object again, so that changing one
 key's state in place would change the other's.
+
+A block that was shuffled in order says where it comes from: the highest bit of its side is set, and
+after the value column stand the number of the partition before the shuffle and that of the block
+among those of it (4 bytes each).
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ from uuid import UUID
 from pyspark import cloudpickle
 
 _HEADER: Final = struct.Struct("<BBII")
+_ORIGIN: Final = struct.Struct("<II")
+_HAS_ORIGIN = 0x80
 _COMMON, _SEPARATE = 0, 1
 _PROTOCOL: Final = 5
 _NUMBERS: Final = (int, float, bool, complex, Decimal, Fraction)
@@ -58,14 +64,25 @@ class Side(IntEnum):
 
 
 class Block:
-    """A decoded view of one block; the columns are unpickled when they are asked for."""
+    """A decoded view of one block; the columns are unpickled when they are asked for.
 
-    __slots__ = ("_data", "_form", "_keys_end", "rows", "side")
+    Attributes:
+        rows: how many rows it has.
+        side: what its values are.
+        origin: where it comes from: partition before the shuffle, number of the block there; twice
+            -1 if it does not say.
+    """
+
+    __slots__ = ("_data", "_form", "_keys_end", "origin", "rows", "side")
 
     def __init__(self, data: bytes | memoryview) -> None:
         side, self._form, self.rows, key_bytes = _HEADER.unpack_from(data)
-        self.side = Side(side)
         self._data = memoryview(data)
+        self.origin: tuple[int, int] = (-1, -1)
+        if side & _HAS_ORIGIN:
+            side -= _HAS_ORIGIN
+            self.origin = _ORIGIN.unpack_from(data, len(data) - _ORIGIN.size)
+        self.side = Side(side)
         self._keys_end = _HEADER.size + key_bytes
 
     @property
@@ -96,6 +113,12 @@ class Block:
 def decode_block(data: bytes | memoryview) -> Block:
     """Look into the bytes of one block."""
     return Block(data)
+
+
+def with_origin(block: bytes, partition: int, number: int) -> bytes:
+    """Return *block* with where it comes from: a partition, and its number there."""
+    side = bytes((block[0] | _HAS_ORIGIN,))
+    return b"".join((side, memoryview(block)[1:], _ORIGIN.pack(partition, number)))
 
 
 def encode_block(

@@ -19,7 +19,7 @@ from pyspark import RDD, StorageLevel
 from pyspark.rdd import PipelinedRDD
 
 from dstreams.rdd import jvm
-from dstreams.rdd.blocks import BlockBuilder, Side, decode_block, shorten
+from dstreams.rdd.blocks import BlockBuilder, Side, decode_block, shorten, with_origin
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.worker import settle_worker
 
@@ -31,6 +31,8 @@ def shuffle_pairs(
     partitioner: StablePartitioner,
     side: Side = Side.BATCH,
     operation: str = "shuffle_pairs",
+    *,
+    ordered: bool = False,
 ) -> RDD[bytes]:
     """Bring each pair to the partition of its key, in columnar blocks.
 
@@ -39,6 +41,8 @@ def shuffle_pairs(
         partitioner: says where a key belongs.
         side: what the values are.
         operation: who asks, for error messages.
+        ordered: let blocks that are moved say where they come from
+            (:mod:`dstreams.rdd.ordered_frames`).
 
     Returns:
         RDD of encoded blocks with *partitioner*.
@@ -51,7 +55,8 @@ def shuffle_pairs(
     if rdd.partitioner == partitioner:
         packed = PipelinedRDD(rdd, _Pack(side, operation), True)
         return jvm.as_frames(packed, partitioner)
-    return jvm.shuffle_frames(PipelinedRDD(rdd, Route(partitioner, side, operation)), partitioner)
+    task = Route(partitioner, side, operation, ordered)
+    return jvm.shuffle_frames(PipelinedRDD(rdd, task), partitioner)
 
 
 def pairs_of_blocks(blocks: RDD[bytes], side: Side = Side.BATCH) -> BlockPairsRDD:
@@ -128,9 +133,16 @@ class Route:
     partitioner: StablePartitioner
     side: Side
     operation: str
+    ordered: bool = False
 
-    def __call__(self, _: int, records: Iterable[tuple[Any, Any]]) -> Iterator[bytes]:
+    def __call__(self, split: int, records: Iterable[tuple[Any, Any]]) -> Iterator[bytes]:
         settle_worker()
+        for number, (target, block) in enumerate(self._blocks(records)):
+            yield from jvm.addressed(
+                target, with_origin(block, split, number) if self.ordered else block
+            )
+
+    def _blocks(self, records: Iterable[tuple[Any, Any]]) -> Iterator[tuple[int, bytes]]:
         builders = [BlockBuilder(self.side) for _ in range(self.partitioner.numPartitions)]
         remaining = iter(records)
         # As many records at once as fill a block everywhere: few where they are large.
@@ -138,10 +150,10 @@ class Route:
             columns = self._split(chunk)
             for target, (keys, values) in enumerate(columns):
                 for block in builders[target].extend(keys, values):
-                    yield from jvm.addressed(target, block)
+                    yield target, block
         for target, builder in enumerate(builders):
             for block in builder.flush():
-                yield from jvm.addressed(target, block)
+                yield target, block
 
     def _rows_at_once(self, builders: list[BlockBuilder]) -> int:
         return min(_CHUNK_ROWS, len(builders) * max(builder.limit for builder in builders))

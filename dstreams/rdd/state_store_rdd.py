@@ -43,8 +43,9 @@ from checkpoint.state_store import (
     stored_partition,
 )
 from dstreams.rdd import jvm
-from dstreams.rdd.blocks import Block, BlockBuilder, Side, decode_block
+from dstreams.rdd.blocks import Block, BlockBuilder, Side
 from dstreams.rdd.kept_rows import CountedRows, Handle, HeldFrames, ReadRows, RowFiles
+from dstreams.rdd.ordered_frames import in_order
 from dstreams.rdd.slots import places
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.stored_version import StoredVersion
@@ -159,7 +160,7 @@ class _StoreTask:
 
     def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[bytes]:
         settle_worker()
-        # The input first, so that a slow shuffle holds no store open.
+        # All of the input first, so that a slow shuffle holds no store open.
         inputs = _Inputs(filter(None, frames))
         metrics = StateMetrics(numStateStoreInstances=1)
         held = HeldFrames()
@@ -173,7 +174,6 @@ class _StoreTask:
                     held.add(block)
             for block in builder.flush():
                 held.add(block)
-            inputs.drain()
             metrics.allUpdatesTimeMs = _ms_since(started)
             metrics.stateMemory = writer.size_bytes()
             started = perf_counter()
@@ -197,8 +197,7 @@ class _Inputs:
     """The blocks of a task: those of the initial state stand before those of the batch."""
 
     def __init__(self, frames: Iterator[bytes]) -> None:
-        first = next(frames, None)
-        self._blocks = map(decode_block, chain(() if first is None else (first,), frames))
+        self._blocks = in_order(frames)
         self._next: Block | None = None
 
     def initial(self) -> Pairs:
@@ -212,8 +211,3 @@ class _Inputs:
         begun = () if self._next is None else (self._next,)
         for block in chain(begun, self._blocks):
             yield from zip(block.keys(), block.values(), strict=True)
-
-    def drain(self) -> None:
-        """Read what is left: a worker whose input is left unread is not used again."""
-        for _ in self._blocks:
-            pass
