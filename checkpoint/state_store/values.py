@@ -200,7 +200,8 @@ class DataValues:
         ) -> list[bytes | None]:
             there = [record for record in before if record is not None]
             rows = decode_rows(there)
-            if rows is None and there:
+            # Of what is allowed some may change and have a hash all the same.
+            if self.allow or (rows is None and there):
                 return _step_each(given, before, step, decode, encode, pickler)
             if len(there) == len(before):
                 values: Iterator[Any] = iter(rows or ())

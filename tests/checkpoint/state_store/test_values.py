@@ -69,6 +69,12 @@ class Account:
     total: int
 
 
+class Tally:
+    """May change, and has a hash: its address."""
+
+    total = 0
+
+
 class Payload:
     """Touches a file when it is unpickled."""
 
@@ -279,6 +285,22 @@ def test_stepped_values_are_as_they_were_returned() -> None:
     after = codec.stepper()(list(range(5)), [codec.encoder()(0)] * 5, step)
     found = [codec.decoder()(raw) for raw in after if raw is not None]
     assert found == [[0], (1, [0, 1]), [0, 1, 2], (3, [0, 1, 2, 3]), [0, 1, 2, 3, 4]]
+
+
+def test_objects_with_a_hash_are_as_they_were_returned() -> None:
+    """Also those of classes that were allowed, whose hash says nothing of what they hold."""
+    codec = DataValues(allow=(Tally,))
+    tally = Tally()
+
+    def step(new: int, old: Any) -> Any:
+        tally.total += new
+        return tally
+
+    for old in (None, 0, "a"):
+        tally.total = 0
+        records = [None if old is None else codec.encoder()(old)] * 3
+        after = codec.stepper()([1, 2, 3], records, step)
+        assert [codec.decoder()(raw).total for raw in after if raw is not None] == [1, 3, 6]
 
 
 def test_what_is_not_plain_is_refused_while_stepping() -> None:
