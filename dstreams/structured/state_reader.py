@@ -22,6 +22,8 @@ from dstreams.rdd.stored_version import StoredVersion
 from dstreams.rdd.worker import settle_worker
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.logs import OffsetLog, OffsetRecord, QueryCommitLog, query_id
+from dstreams.structured.operators.grouping import EVENT_TIME
+from dstreams.structured.operators.window_keys import split_time
 from dstreams.structured.stored_states import open_store
 
 
@@ -29,7 +31,7 @@ class StateRow(NamedTuple):
     """One key of a state.
 
     Args:
-        key: as the operator keeps it; a window is its end in milliseconds.
+        key: of a group; a window is its end in milliseconds, in front of the rest of the key.
         value: the state of a group, the buffer of an aggregation, or what else the operator keeps.
         timeoutMs: when a timer is due, milliseconds since the epoch; None without one.
         partition: where it is.
@@ -136,7 +138,9 @@ class QueryStateReader:
         """
         number = self._last if batchId is None else batchId
         version, unfolds = self._version(number, operatorId), self._unfolds(operatorId)
-        return self._each_partition(version, _Rows(self._store, version, unfolds))
+        return self._each_partition(
+            version, _Rows(self._store, version, unfolds, self._has_times(operatorId))
+        )
 
     def changes(
         self, startBatchId: int, endBatchId: int | None = None, operatorId: int = 0
@@ -161,7 +165,9 @@ class QueryStateReader:
         for number in range(startBatchId, last + 1):
             after = self._version(number, operatorId)
             before = self._version(number - 1, operatorId) if number else _emptied(after)
-            task = _Changes(self._store, before, after, number, unfolds)
+            task = _Changes(
+                self._store, before, after, number, unfolds, self._has_times(operatorId)
+            )
             found.append(self._each_partition(after, task))
         return found[0] if len(found) == 1 else self._spark.union(found)
 
@@ -191,6 +197,10 @@ class QueryStateReader:
 
     def _unfolds(self, operator: int) -> bool:
         return bool(self._facts(operator)["operatorName"] == "flatMapGroupsWithState")
+
+    def _has_times(self, operator: int) -> bool:
+        facts = self._facts(operator)
+        return str(facts.get("grouping", "")).startswith(("windows of", EVENT_TIME))
 
     def _facts(self, operator: int) -> Any:
         known = self._newest.operators
@@ -222,13 +232,15 @@ class _Rows:
     store: StateStore
     version: StoredVersion
     unfolds: bool
+    has_times: bool
 
     def __call__(self, split: int, _: Iterable[Any]) -> Iterator[StateRow]:
         settle_worker()
         with _opened(self.store, self.version, split) as reader:
             for key, row in reader.items():
                 value = _unfolded(row, self.unfolds)
-                yield StateRow(key, value, reader.timeout_ms(key), split)
+                shown = split_time(key) if self.has_times else key
+                yield StateRow(shown, value, reader.timeout_ms(key), split)
 
 
 @dataclass(frozen=True)
@@ -238,6 +250,7 @@ class _Changes:
     after: StoredVersion
     batch_id: int
     unfolds: bool
+    has_times: bool
 
     def __call__(self, split: int, _: Iterable[Any]) -> Iterator[StateChange]:
         settle_worker()
@@ -248,10 +261,12 @@ class _Changes:
             for key, row in new.items():
                 if old.get(key) != row:
                     value = _unfolded(row, self.unfolds)
-                    yield StateChange(self.batch_id, "update", key, value, split)
+                    shown = split_time(key) if self.has_times else key
+                    yield StateChange(self.batch_id, "update", shown, value, split)
             for key, _row in old.items():
                 if new.get(key) is None:
-                    yield StateChange(self.batch_id, "delete", key, None, split)
+                    shown = split_time(key) if self.has_times else key
+                    yield StateChange(self.batch_id, "delete", shown, None, split)
 
 
 def _opened(store: StateStore, version: StoredVersion, split: int) -> StateReader:

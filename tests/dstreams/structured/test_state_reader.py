@@ -65,6 +65,21 @@ def test_changes(session: StreamSession, tmp_path: Path) -> None:
     assert (2, "update", 20_000) in kinds or (1, "update", 20_000) in kinds
 
 
+def test_windows_in_front_of_a_key(session: StreamSession, tmp_path: Path) -> None:
+    """A window and a key are told apart, whatever kind of key it is."""
+
+    def counted(events: StreamingDataset) -> StreamingDataset:
+        marked = events.withWatermark(seconds, "0 seconds")
+        return marked.groupByKey(window(seconds, "10 seconds"), str).count()
+
+    run = QueryRun(session, counted, "update", tmp_path)
+    run.add(1, 2)
+    rows = session.readState(str(tmp_path)).rows().collect()
+    assert sorted(row.key for row in rows) == [(10_000, "1"), (10_000, "2")]
+    changes = session.readState(str(tmp_path)).changes(0, 0).collect()
+    assert sorted(change.key for change in changes) == [(10_000, "1"), (10_000, "2")]
+
+
 def test_what_is_not_there(session: StreamSession, tmp_path: Path) -> None:
     """What was asked for and is not kept is named."""
     with pytest.raises(RestartError, match="no committed batch"):
