@@ -23,13 +23,27 @@ from checkpoint.tools.common import (
     UsageError,
 )
 from checkpoint.tools.contents import add_diff, add_read
+from checkpoint.tools.garbage import add_gc
 from checkpoint.tools.inventory import add_list, add_show
+from checkpoint.tools.rewind import add_rewind
+from checkpoint.tools.savepoint import add_export, add_import
 from checkpoint.tools.state import add_state
 from checkpoint.tools.verify import add_verify
 
 __all__ = ["FAILED", "IN_USE", "MISUSED", "SUCCEEDED", "main"]
 
-_COMMANDS = (add_list, add_show, add_verify, add_read, add_diff, add_state)
+_COMMANDS = (
+    add_list,
+    add_show,
+    add_verify,
+    add_read,
+    add_diff,
+    add_rewind,
+    add_export,
+    add_import,
+    add_gc,
+    add_state,
+)
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "python -m checkpoint") -> int:

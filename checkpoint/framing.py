@@ -68,6 +68,7 @@ class FileKind(enum.Enum):
     BASE = b"BASE"
     BEGIN = b"BEGN"
     GRAPH = b"GRPH"
+    EXPORT = b"EXPT"
 
 
 class FrameTotals:

@@ -134,7 +134,7 @@ def verify_stream(files: Files) -> Findings:
     if findings.try_to(lambda: lineage.append(read_lineage(files)), files.url):
         _verify_records(files, names, lineage[0], findings)
         findings.try_to(lambda: read_plan(files), files.url)
-        _verify_inputs(files, names, lineage[0], findings)
+        verify_inputs(files, names, lineage[0], findings)
     return findings
 
 
@@ -214,12 +214,12 @@ def _verify_records(
         if record_id in counted:
             records[record_id] = record
     for record in records.values():
-        _verify_states(files, record, findings)
+        verify_record(files, record, findings)
         for name in record.file_names().difference(listed):
             wanted = f"a file that the record of {record.record_id} names"
             findings.add(Problem(location(files, name), "is missing", wanted, RESTORE))
     for record in list(records.values())[-1:]:
-        _verify_stores(files, record, findings)
+        verify_stores(files, record, findings)
     for record in records.values():
         previous = record.previous
         is_known = previous is None or previous in ids or previous < counted[0]
@@ -236,7 +236,7 @@ def _verify_records(
         findings.notes.append(f"{len(orphans)} state files that no record names; see gc")
 
 
-def _verify_states(files: Files, record: CommitRecord, findings: Findings) -> None:
+def verify_record(files: Files, record: CommitRecord, findings: Findings) -> None:
     for uid, commit in record.operators.items():
         for ref in commit.files:
             wanted = StatePartition(
@@ -257,7 +257,7 @@ def _read_state(files: Files, ref: StateFileRef, wanted: StatePartition) -> None
         pass
 
 
-def _verify_stores(files: Files, record: CommitRecord, findings: Findings) -> None:
+def verify_stores(files: Files, record: CommitRecord, findings: Findings) -> None:
     for commit in record.stores:
         for stored in commit.partitions:
             store = store_id(record.stream_id, commit, stored.partition)
@@ -296,9 +296,7 @@ def _walk_to_snapshot(files: Files, store: StoreId, newest: Reference) -> None:
 # What inputs promise ------------------------------------------------------------------------------
 
 
-def _verify_inputs(
-    files: Files, names: Iterable[str], lineage: Lineage, findings: Findings
-) -> None:
+def verify_inputs(files: Files, names: Iterable[str], lineage: Lineage, findings: Findings) -> None:
     for directory, name in sorted(_first_of_each(names).items()):
         where = location(files, directory.rstrip("/"))
         if findings.try_to(_bound(_input_ids, files, name), location(files, name)):

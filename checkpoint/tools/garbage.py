@@ -1,0 +1,170 @@
+"""``gc``: deletes what no record names, and on demand what does not count any more.
+
+Orphans are files that dead drivers and given-up tasks left behind: no commit record names them, and
+none ever will, because no driver of their epoch is left. Void records, which an older driver wrote
+after it was replaced or which a rewind took back, stay until asked for: a rewind could make them
+count again. Streams other than the newest stay too, until asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from checkpoint.batch_log import BatchLog, begin_file
+from checkpoint.commit_log import CommitLog, commit_file
+from checkpoint.fencing import claimed_epochs, require_unused
+from checkpoint.files import Files
+from checkpoint.graph_snapshot import KEPT_GRAPHS, all_graphs, graph_file
+from checkpoint.lineage import read_lineage
+from checkpoint.local_files import LocalFiles
+from checkpoint.recovery import read_plan
+from checkpoint.signing import SignedFiles
+from checkpoint.state_files import STATE_PREFIX, state_file_record
+from checkpoint.state_store import STORE_PREFIX
+from checkpoint.state_store.reference import StoredKind, epoch_of, parse_file_name
+from checkpoint.streams import list_streams, open_stream
+from checkpoint.tools.common import (
+    Commands,
+    Result,
+    UsageError,
+    add_location,
+    is_stream,
+    open_location,
+    open_stream_at,
+)
+
+
+def add_gc(commands: Commands) -> None:
+    """Add the command to a parser."""
+    parser = commands.add_parser(
+        "gc",
+        help="delete what nobody needs",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_location(parser)
+    parser.add_argument("--void", action="store_true", help="also records that do not count")
+    parser.add_argument("--streams", action="store_true", help="also all streams but the newest")
+    parser.add_argument("--dry-run", action="store_true", help="say what would go, and stop")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.set_defaults(run=_gc)
+
+
+def _gc(options: argparse.Namespace) -> Result:
+    files = open_stream_at(options.url, options.stream)
+    require_unused(files)
+    read_plan(files)  # of a damaged stream nothing is deleted
+    garbage: list[tuple[str, Callable[[], None]]] = [
+        (f"{files.url}/{name}", _deletion(files, name)) for name in garbage_of(files, options.void)
+    ]
+    garbage += [(path, _removal(path)) for path in _temporary(files)]
+    if options.streams:
+        garbage += _abandoned(options.url, files)
+    for _, delete in () if options.dry_run else garbage:
+        delete()
+    paths = [path for path, _ in garbage]
+    did = "would be deleted" if options.dry_run else "deleted"
+    data = {"url": files.url, "files": paths, "done": not options.dry_run}
+    return Result(data, [*paths, f"{len(paths)} files {did}"])
+
+
+def garbage_of(files: Files, void: bool = False) -> Iterator[str]:
+    """Yield what can be deleted of a stream that no driver is at work on, in the order to do so.
+
+    Args:
+        files: the directory of the stream.
+        void: also what does not count.
+    """
+    lineage, commit_log, batch_log = read_lineage(files), CommitLog(files), BatchLog(files)
+    newest = max(claimed_epochs(files), default=0)
+    commit_ids = commit_log.all_ids()
+    counted = set(lineage.commits(commit_ids))
+    if not void:
+        counted = set(commit_ids)
+    named: set[str] = set()
+    for record_id in sorted(counted):
+        named |= commit_log.read_record(record_id).file_names()
+    for name in files.list(STATE_PREFIX):
+        record_id_of_file = state_file_record(name)
+        is_old = record_id_of_file is not None and record_id_of_file.epoch <= newest
+        if is_old and name not in named:
+            yield name
+    yield from _orphans_of_stores(files, named, newest)
+    if void:
+        yield from (commit_file(found) for found in commit_ids if found not in counted)
+        begun = batch_log.all_ids()
+        kept = set(lineage.begins(begun).values())
+        yield from (begin_file(found) for found in begun if found not in kept)
+        graphs = all_graphs(files)
+        newest_graphs = lineage.snapshots(graphs)[:KEPT_GRAPHS]
+        yield from (graph_file(found) for found in graphs if found not in newest_graphs)
+
+
+def _orphans_of_stores(files: Files, named: set[str], newest: int) -> Iterator[str]:
+    """Yield files of stores whose attempt no record names, as old as the oldest named one or not.
+
+    A store with no named file is left alone: nobody here knows what it is of.
+    """
+    directories: dict[str, set[tuple[int, str]]] = {}
+    for name in named:
+        found = parse_file_name(name)
+        if found is not None:
+            directories.setdefault(found[0], set()).add((found[1].version, found[1].uid))
+    for name in files.list(STORE_PREFIX):
+        found = parse_file_name(name)
+        if found is None or found[0] not in directories:
+            continue
+        directory, reference, kind = found
+        references = directories[directory]
+        written_in = epoch_of(reference.uid)
+        is_ours = written_in is not None and written_in <= newest
+        is_named = (reference.version, reference.uid) in references
+        # Before the oldest named version lies what leads to it: retention judges that.
+        is_after = reference.version >= min(version for version, _ in references)
+        if is_ours and is_after and not is_named and kind in StoredKind:
+            yield name
+
+
+def _temporary(files: Files) -> list[str]:
+    """Return the temporary files that dead processes left in a directory of this host."""
+    inner = files.inner if isinstance(files, SignedFiles) else files
+    if not isinstance(inner, LocalFiles):
+        return []
+    return [
+        os.path.join(directory, name)
+        for directory, _, names in os.walk(inner.root)
+        for name in names
+        if name.startswith(".") and name.endswith(".tmp")
+    ]
+
+
+def _abandoned(url: str, files: Files) -> list[tuple[str, Callable[[], None]]]:
+    """Return the files of all streams at *url* but the one of *files*."""
+    location = open_location(url)
+    if is_stream(location):
+        raise UsageError(f"{url} is one stream; give the location of the checkpoint")
+    garbage = []
+    for stream in list_streams(location):
+        other = open_stream(url, stream.stream_id)
+        if other.url == files.url:
+            continue
+        require_unused(other)
+        # Records first: what has none is not taken for a stream.
+        for name in sorted(other.list(""), key=lambda name: not name.startswith("graph/")):
+            garbage.append((f"{other.url}/{name}", _deletion(other, name)))
+    return garbage
+
+
+def _deletion(files: Files, name: str) -> Callable[[], None]:
+    return lambda: files.delete(name)
+
+
+def _removal(path: str) -> Callable[[], None]:
+    def remove() -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+    return remove

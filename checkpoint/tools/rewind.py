@@ -1,0 +1,172 @@
+"""``rewind``: a stream goes back to an earlier batch, and can come back again.
+
+Nothing is deleted. A new epoch begins that builds on the earlier batch; so what came after it is
+void, and the batches after it that were begun run again with the same input. As long as their
+files are there, another rewind can make the later batches count again.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from checkpoint.batch_log import BatchLog
+from checkpoint.commit_log import CommitLog, CommitRecord
+from checkpoint.errors import CheckpointError
+from checkpoint.fencing import BASE, EPOCH_PREFIX, Owner, claim_epoch, epochs_with, require_unused
+from checkpoint.files import Files
+from checkpoint.lineage import Base, Lineage, lineage_from, read_lineage, write_base
+from checkpoint.record_files import RecordId
+from checkpoint.recovery import RecoveryPlan, plan_recovery, read_log
+from checkpoint.tools.common import (
+    Commands,
+    Result,
+    UsageError,
+    add_location,
+    moment,
+    open_stream_at,
+)
+from checkpoint.tools.verify import Findings, verify_inputs, verify_record, verify_stores
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a stream is to go.
+
+    Args:
+        record_id: the commit record that is to be the newest.
+        lineage: a lineage in which it counts.
+        begins: the batches after it that were begun there.
+    """
+
+    record_id: RecordId
+    lineage: Lineage
+    begins: tuple[RecordId, ...]
+
+    def base(self, stream_id: str, epoch: int) -> Base:
+        """Return the base of the epoch that goes there."""
+        parent, upto_ms = self.lineage.head, self.record_id.time_ms
+        return Base(stream_id, epoch, parent, upto_ms, self.begins, "rewind")
+
+    def after(self, stream_id: str, epoch: int) -> Lineage:
+        """Return the lineage as it will be."""
+        return Lineage((self.base(stream_id, epoch), *self.lineage.bases))
+
+
+def add_rewind(commands: Commands) -> None:
+    """Add the command to a parser."""
+    parser = commands.add_parser(
+        "rewind",
+        help="go back to an earlier batch, or forth again",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_location(parser)
+    parser.add_argument(
+        "--to",
+        type=int,
+        required=True,
+        metavar="MS",
+        help="time of the batch to be the last",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would happen, and stop")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.set_defaults(run=_rewind)
+
+
+def _rewind(options: argparse.Namespace) -> Result:
+    files = open_stream_at(options.url, options.stream)
+    require_unused(files)
+    before = CommitLog(files).latest()
+    target, plan = plan_rewind(files, options.to)
+    if not options.dry_run:
+        rewind(files, target)
+    undo = None if before is None else before.batch_time_ms
+    data = {
+        "url": files.url,
+        "stream": plan.stream_id,
+        "to_ms": options.to,
+        "from_ms": undo,
+        "runs_again_ms": [begun.time_ms for begun in target.begins],
+        "done": not options.dry_run,
+    }
+    did = "would go" if options.dry_run else "went"
+    lines = [
+        f"{plan.stream_id} {did} to the batch at {moment(options.to)}",
+        f"{len(target.begins)} batches after it run again, with the same input",
+        f"to undo this, before the stream runs again: rewind --to {undo}",
+    ]
+    return Result(data, lines)
+
+
+def plan_rewind(files: Files, to_ms: int) -> tuple[Target, RecoveryPlan]:
+    """Find a batch, and make sure that a restart can begin after it.
+
+    Raises:
+        UsageError: there is no such batch, or what a restart there needs is not there any more.
+        CheckpointError: records are damaged.
+    """
+    target = _find(files, to_ms)
+    record = CommitLog(files).read_record(target.record_id)
+    lineage = target.after(record.stream_id, target.lineage.head + 1)
+    try:
+        log = read_log(files, lineage)
+        plan = plan_recovery(log)
+    except CheckpointError as error:
+        raise UsageError(f"a restart cannot begin at {to_ms} ms: {error}") from error
+    _require_copies(files, record)
+    findings = Findings()
+    for found in _holders(log.commits, record):
+        verify_record(files, found, findings)
+    verify_stores(files, record, findings)
+    verify_inputs(files, files.list(""), lineage, findings)
+    if findings.problems:
+        raise UsageError(f"a restart cannot begin at {to_ms} ms: {findings.problems[0]}")
+    return target, plan
+
+
+def rewind(files: Files, target: Target) -> None:
+    """Go there.
+
+    Raises:
+        ConcurrentWriterError: a driver has taken over at this moment.
+    """
+    stream_id = CommitLog(files).read_record(target.record_id).stream_id
+    guard = claim_epoch(files, stream_id, Owner.of_this_process(0, {"tool": "rewind"}))
+    write_base(guard, target.base(stream_id, guard.epoch))
+    guard.release()
+
+
+def _find(files: Files, to_ms: int) -> Target:
+    """Find the batch in the newest lineage that has it: what counts now comes first."""
+    there = epochs_with(files.list(EPOCH_PREFIX), BASE)
+    commit_ids, begin_ids = CommitLog(files).all_ids(), BatchLog(files).all_ids()
+    for epoch in reversed(there):
+        lineage = lineage_from(files, epoch, there)
+        for record_id in lineage.commits(commit_ids):
+            if record_id.time_ms == to_ms:
+                begins = lineage.begins(begin_ids)
+                later = (begun for time_ms, begun in begins.items() if time_ms > to_ms)
+                return Target(record_id, lineage, tuple(later))
+    known = read_lineage(files).commits(commit_ids)
+    near = ", ".join(str(record_id.time_ms) for record_id in known[-10:])
+    raise UsageError(f"no batch at {to_ms} ms is committed; there are {near or 'none'}")
+
+
+def _require_copies(files: Files, record: CommitRecord) -> None:
+    """Raise if a state had no copy then, and the batches that it could be made of are gone."""
+    log = CommitLog(files)
+    ids = log.ids()
+    newest = log.read_record(ids[-1]) if ids else record
+    without = sorted(newest.copies.keys() - record.copies.keys())
+    if without and log.read_record(ids[0]).previous is not None:
+        raise UsageError(
+            f"a restart cannot begin at {record.batch_time_ms} ms: the state of "
+            f"{', '.join(without)} had no copy yet, and the first batches are not there any more"
+        )
+
+
+def _holders(commits: Mapping[RecordId, CommitRecord], record: CommitRecord) -> list[CommitRecord]:
+    """Return the records that hold the copies which the state after *record* is made of."""
+    return [commits[record_id] for record_id in sorted(set(record.copies.values()))]

@@ -1,0 +1,249 @@
+"""``export`` and ``import``: a stream in one file, to be kept, or to go on somewhere else.
+
+The file holds what a restart needs: the records that count and every file that they name, snapshots
+of stores and of the graph, and the logs of the inputs. Names in it are relative, so it can be
+imported at any location, on any machine. A stream that was imported begins with an epoch of its
+own; the original is not touched and knows nothing of it, so only one of the two should go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from checkpoint.batch_log import BatchLog, begin_file
+from checkpoint.block_log import RECEIVED_PREFIX
+from checkpoint.commit_log import COMMIT_PREFIX, CommitLog, commit_file
+from checkpoint.errors import AlreadyExistsError, CorruptCheckpointError
+from checkpoint.fencing import BASE, CLAIM, EPOCH_PREFIX, Owner, claim_epoch, epoch_file
+from checkpoint.file_log import FILES_PREFIX
+from checkpoint.files import READ_CHUNK_BYTES, Files, location
+from checkpoint.framing import RESTORE, FileKind, Frames, read_frames, write_frames
+from checkpoint.graph_snapshot import GRAPH_PREFIX, all_graphs, graph_file
+from checkpoint.json_fields import dump_json, int_field, load_json, optional_int_field, text_field
+from checkpoint.lineage import Base, read_lineage, write_base
+from checkpoint.names import is_name
+from checkpoint.opening import open_files
+from checkpoint.recovery import RecoveryPlan, next_base, read_plan
+from checkpoint.state_store import STORE_PREFIX
+from checkpoint.streams import stream_url
+from checkpoint.tools.common import (
+    Commands,
+    Result,
+    UsageError,
+    add_location,
+    moment,
+    open_location,
+    open_stream_at,
+    size,
+)
+from checkpoint.tools.verify import verify_stream
+
+_LATE_PREFIXES = (COMMIT_PREFIX, EPOCH_PREFIX, GRAPH_PREFIX)
+
+
+@dataclass(frozen=True)
+class Savepoint:
+    """What a file says of itself.
+
+    Args:
+        stream_id: id of the stream.
+        last_ms: time of its last committed batch; None for none.
+        files: how many files are in it.
+    """
+
+    stream_id: str
+    last_ms: int | None
+    files: int
+
+
+def add_export(commands: Commands) -> None:
+    """Add the command to a parser."""
+    parser = commands.add_parser("export", help="write a stream to one file", description=__doc__)
+    add_location(parser)
+    parser.add_argument("file", help="path of the new file; a name of A-Z a-z 0-9 . _ = -")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.set_defaults(run=_export)
+
+
+def add_import(commands: Commands) -> None:
+    """Add the command to a parser."""
+    parser = commands.add_parser("import", help="make a stream of a file", description=__doc__)
+    parser.add_argument("file", help="path of the file that export wrote")
+    parser.add_argument("url", help="path or URL of the checkpoint to put it into")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.set_defaults(run=_import)
+
+
+def _export(options: argparse.Namespace) -> Result:
+    files = open_stream_at(options.url, options.stream)
+    plan = read_plan(files)
+    target, name = _split(options.file)
+    size_bytes = export_stream(files, target, name)
+    written = open_savepoint(target, name)[0]
+    data = {
+        "file": options.file,
+        "stream": written.stream_id,
+        "last_ms": plan.last_ms,
+        "files": written.files,
+        "bytes": size_bytes,
+    }
+    line = (
+        f"{options.file}: {written.stream_id} up to the batch at {moment(plan.last_ms)}, "
+        f"{written.files} files, {size(size_bytes)}"
+    )
+    return Result(data, [line])
+
+
+def _import(options: argparse.Namespace) -> Result:
+    source, name = _split(options.file)
+    if not source.exists(name):
+        raise UsageError(f"there is no file {options.file}")
+    savepoint = open_savepoint(source, name)[0]
+    files = open_files(stream_url(options.url, savepoint.stream_id))
+    plan = import_stream(source, name, files)
+    data = {"stream": savepoint.stream_id, "url": files.url, "last_ms": plan.last_ms}
+    line = f"{files.url}: {savepoint.stream_id} up to the batch at {moment(plan.last_ms)}"
+    return Result(data, [line])
+
+
+def _split(path: str) -> tuple[Files, str]:
+    directory, name = os.path.split(os.path.abspath(path))
+    if not is_name(name):
+        raise UsageError(f"{name!r} must begin with A-Z a-z 0-9 or _, and be of these and . = -")
+    return open_location(directory), name
+
+
+def export_stream(files: Files, target: Files, name: str) -> int:
+    """Write what a restart of a stream needs into one file, and return its size.
+
+    Args:
+        files: the directory of the stream.
+        target: where the file is to be.
+        name: its name.
+
+    Raises:
+        AlreadyExistsError: there is one of that name.
+        CheckpointError: the stream is damaged, or the storage fails.
+    """
+    if target.exists(name):
+        raise AlreadyExistsError(f"{location(target, name)} exists already; give another name")
+    plan = read_plan(files)
+    if plan.stream_id is None:
+        raise UsageError(f"{files.url} holds no batch; there is nothing to export")
+    names = needed_files(files)
+    header = {"stream_id": plan.stream_id, "last_ms": plan.last_ms, "files": len(names)}
+    return target.create(name, write_frames(FileKind.EXPORT, header, _blocks(files, names)))
+
+
+def needed_files(files: Files) -> list[str]:
+    """Return the names of what a restart needs, in the order in which they can be imported."""
+    lineage = read_lineage(files)
+    commit_log, batch_log = CommitLog(files), BatchLog(files)
+    names: set[str] = set()
+    for record_id in lineage.commits(commit_log.all_ids()):
+        names.add(commit_file(record_id))
+        names |= commit_log.read_record(record_id).file_names()
+    names |= set(map(begin_file, lineage.begins(batch_log.all_ids()).values()))
+    names |= set(map(graph_file, lineage.snapshots(all_graphs(files))))
+    for base in lineage.bases:
+        names |= {epoch_file(base.epoch, BASE), epoch_file(base.epoch, CLAIM)}
+    for prefix in (FILES_PREFIX, RECEIVED_PREFIX, STORE_PREFIX):
+        names |= set(files.list(prefix))
+    there = set(files.list(""))
+    return sorted(names & there, key=lambda name: (name.startswith(_LATE_PREFIXES), name))
+
+
+def _blocks(files: Files, names: list[str]) -> Iterator[tuple[bytes, int]]:
+    for name in names:
+        content = files.read(name)
+        yield dump_json({"name": name, "bytes": len(content)}), 1
+        for start in range(0, len(content), READ_CHUNK_BYTES):
+            yield content[start : start + READ_CHUNK_BYTES], 0
+
+
+def open_savepoint(source: Files, name: str) -> tuple[Savepoint, Frames]:
+    """Open a file that :func:`export_stream` wrote.
+
+    Raises:
+        CorruptCheckpointError: it is damaged, or something else.
+    """
+    file = location(source, name)
+    frames = read_frames(source.read_chunks(name, READ_CHUNK_BYTES), FileKind.EXPORT, file)
+    try:
+        last_ms = optional_int_field(frames.header, "last_ms")
+        stream_id = text_field(frames.header, "stream_id")
+        savepoint = Savepoint(stream_id, last_ms, int_field(frames.header, "files"))
+    except ValueError as error:
+        raise CorruptCheckpointError(file, f"says: {error}", "a stream", RESTORE) from error
+    return savepoint, frames
+
+
+def import_stream(source: Files, name: str, files: Files) -> RecoveryPlan:
+    """Make a stream of a file, verify it, and let it begin an epoch of its own.
+
+    A first pass reads the whole file, so nothing is written of one that is damaged. After a crash
+    half way, importing again goes on.
+
+    Args:
+        source: where the file is.
+        name: its name.
+        files: the directory for the stream: new, or of an import of the same file that was cut off.
+
+    Raises:
+        CorruptCheckpointError: the file is damaged.
+        UsageError: there is a stream in that directory.
+        CheckpointError: the storage fails.
+    """
+    for _ in _contents(source, name):
+        pass
+    for inside, content in _contents(source, name):
+        try:
+            files.create(inside, [content])
+        except AlreadyExistsError:
+            if files.read(inside) != content:
+                raise UsageError(
+                    f"{location(files, inside)} is there already, with other content; import into "
+                    "a location that has no such stream"
+                ) from None
+    if len(files.list("")) != open_savepoint(source, name)[0].files:
+        raise UsageError(f"{files.url} has more files than {name}; there is a stream already")
+    findings = verify_stream(files)
+    if findings.problems:
+        raise UsageError(f"what was imported cannot be used: {findings.problems[0]}")
+    plan = read_plan(files)
+    lineage = read_lineage(files)
+    stream_id = plan.stream_id or ""
+    guard = claim_epoch(files, stream_id, Owner.of_this_process(0, {"tool": "import"}))
+    base: Base = next_base(stream_id, guard.epoch, lineage, plan, "import")
+    write_base(guard, base)
+    guard.release()
+    return plan
+
+
+def _contents(source: Files, name: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the names and contents in a file, to its end."""
+    file = location(source, name)
+    savepoint, frames = open_savepoint(source, name)
+    count = 0
+    for payload, is_head in frames.blocks:
+        try:
+            data = load_json(payload)
+            inside, left = text_field(data, "name"), int_field(data, "bytes")
+        except ValueError as error:
+            raise CorruptCheckpointError(file, f"says: {error}", "a file", RESTORE) from error
+        if not is_head or not is_name(inside):
+            raise CorruptCheckpointError(file, f"holds {inside!r}", "a name", RESTORE)
+        parts = []
+        while left > 0:
+            part, _ = next(frames.blocks, (b"", 0))
+            left -= len(part) or left + 1
+            parts.append(part)
+        if left:
+            raise CorruptCheckpointError(file, f"has {inside} not whole", "all of it", RESTORE)
+        count += 1
+        yield inside, b"".join(parts)
+    if count != savepoint.files:
+        raise CorruptCheckpointError(file, f"holds {count} files", f"{savepoint.files}", RESTORE)

@@ -1,0 +1,114 @@
+"""What the tests of the tools share: checkpoints that were really made, and the command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoint import (
+    BeginRecord,
+    CommitRecord,
+    FileBase,
+    FileBatch,
+    FileLog,
+    FileStamp,
+    GraphSnapshot,
+    Owner,
+    open_files,
+    take_over,
+    write_graph,
+)
+from checkpoint.block_log import BlockLog
+from checkpoint.cli import main
+from checkpoint.state_store import (
+    EMPTY,
+    DataValues,
+    LmdbBases,
+    SnapshotRule,
+    StateStore,
+    StoreId,
+    snapshot_if_due,
+    stored_partition,
+)
+from checkpoint.stored_state import StoreCommit
+from tests.support.stream_model import STREAM, Driver, World
+
+Run = Callable[..., tuple[int, Any, str]]
+
+
+@pytest.fixture(autouse=True)
+def _no_sync(no_sync: None) -> None:
+    """Do not wait for the disk."""
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def url(tmp_path: Path, world: World) -> Path:
+    """A checkpoint with one stream: seven batches in two starts, the second one stopped."""
+    root = tmp_path / "checkpoint"
+    for upto_ms in (5000, 7000):
+        Driver(open_files(root / STREAM), world).run(upto_ms)
+    return root
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    """A stream with a store, a file input and a receiver, that ended in the middle of a batch."""
+    root = tmp_path / "stored"
+    files = open_files(root)
+    (tmp_path / "local").mkdir(mode=0o700)
+    bases = LmdbBases(files, str(tmp_path / "local"), 1)
+    store = StateStore(bases, DataValues())
+    tenure = take_over(files, STREAM, Owner.of_this_process(0))
+    write_graph(tenure.guard, GraphSnapshot(STREAM, 0, 1, {"operators": {}}, b""))
+    inputs, received = FileLog(files, STREAM, "lines", 1), BlockLog(files, STREAM, "socket", 1)
+    inputs.compact(FileBase(0, 0, 0))
+    references = [EMPTY, EMPTY]
+    begins, commits = tenure.batch_log(), tenure.commit_log()
+    for number in range(5):
+        time_ms = 1000 * (number + 1)
+        inputs.record(FileBatch(time_ms, time_ms, (FileStamp(f"/in/{number}", time_ms, 9),)))
+        received.allocate(time_ms, [received.write(number, b"payload", 1)])
+        begins.begin(BeginRecord(STREAM, number, time_ms, 1, {"lines": {}, "socket": {}}))
+        if number == 4:
+            break
+        partitions = []
+        for partition, reference in enumerate(references):
+            store_id = StoreId(STREAM, "sessions", "default", partition, 2)
+            with store.writer(store_id, reference) as writer:
+                writer.put((partition, number), {"n": number})
+                writer.put(("last", partition), time_ms)
+                committed = writer.commit()
+            references[partition] = committed.reference
+            if number == 1:
+                snapshot_if_due(bases, store_id, committed.reference, SnapshotRule(1, 1))
+            partitions.append(stored_partition(committed))
+        stores = (StoreCommit("sessions", "default", "stable", tuple(partitions)),)
+        commits.commit(CommitRecord(STREAM, number, time_ms, 1, {}, {}, stores))
+    tenure.guard.release()
+    return root
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command; returns its status, its JSON or lines, and what it complains of."""
+
+    def call(*arguments: object, as_json: bool = True) -> tuple[int, Any, str]:
+        words = [str(argument) for argument in arguments]
+        status = main([*words, "--json"] if as_json else words)
+        shown = capsys.readouterr()
+        if not as_json:
+            return status, shown.out.splitlines(), shown.err
+        if words[0] in ("read", "diff"):
+            return status, [json.loads(line) for line in shown.out.splitlines()], shown.err
+        return status, json.loads(shown.out) if shown.out else None, shown.err
+
+    return call

@@ -1,0 +1,151 @@
+"""read and diff: state as JSON lines, and nothing of a pickle runs."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoint import (
+    BeginRecord,
+    CommitRecord,
+    OperatorCommit,
+    Owner,
+    StateFileId,
+    open_files,
+    take_over,
+    write_state_file,
+)
+from dstreams.rdd.blocks import Side, encode_block
+from tests.checkpoint.tools.conftest import Run
+from tests.support.stream_model import STREAM
+
+
+class Tripwire:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return (Path.write_text, (self.path, "unpickled"))
+
+
+class Point:
+    """A class of a user."""
+
+    def __init__(self, x: int) -> None:
+        self.x = x
+
+
+def commit(root: Path, *batches: dict[Any, Any]) -> Path:
+    """Commit a batch for each state, as a stream writes it: columns of keys and values."""
+    files = open_files(root)
+    tenure = take_over(files, STREAM, Owner.of_this_process(0))
+    begins, commits = tenure.batch_log(), tenure.commit_log()
+    for number, state in enumerate(batches):
+        time_ms = 1000 * (number + 1)
+        begins.begin(BeginRecord(STREAM, number, time_ms, 1, {}))
+        file_id = StateFileId(STREAM, "counts", time_ms, 0, 1, "stable", 1, f"a{number}")
+        block = encode_block(Side.STATE, list(state), list(state.values()))
+        ref = write_state_file(files, file_id, [(block, len(state))])
+        operators = {"counts": OperatorCommit("stable", (ref,))}
+        commits.commit(CommitRecord(STREAM, number, time_ms, 1, operators, {}))
+    tenure.guard.release()
+    return root
+
+
+def rows(run: Run, *arguments: object) -> list[Any]:
+    status, found, error = run(*arguments)
+    assert (status, error) == (0, "")
+    return list(found)
+
+
+def test_state_is_read_as_json_lines(run: Run, tmp_path: Path) -> None:
+    """All keys of the last batch, or one of them, or those of an earlier batch."""
+    shared = [1]
+    root = commit(tmp_path, {"a": 1}, {"a": shared, ("u", 2): shared, 3: {"x": None}, "3": 1.5})
+    assert rows(run, "read", root) == [
+        {"key": "a", "value": [1]},
+        {"key": ["u", 2], "value": [1]},
+        {"key": 3, "value": {"x": None}},
+        {"key": "3", "value": 1.5},
+    ]
+    assert rows(run, "read", root, "--key", "('u', 2)") == [{"key": ["u", 2], "value": [1]}]
+    assert rows(run, "read", root, "--key", "a", "--at", 1000) == [{"key": "a", "value": 1}]
+    assert rows(run, "read", root, "--key", "missing") == []
+    assert len(rows(run, "read", root, "--limit", 2)) == 2
+
+
+def test_a_store_is_read(run: Run, stored: Path) -> None:
+    """With the same command."""
+    found = rows(run, "read", stored, "--operator", "sessions", "--key", "(1, 2)")
+    assert found == [{"key": [1, 2], "value": {"n": 2}}]
+    assert len(rows(run, "read", stored)) == 10
+    assert len(rows(run, "read", stored, "--at", 1000)) == 4
+
+
+def test_nothing_that_a_pickle_names_is_run(run: Run, tmp_path: Path) -> None:
+    """Objects are shown by their class and parts, unless they are asked for."""
+    wire = tmp_path / "wire"
+    root = commit(tmp_path / "c", {"point": Point(7), "wire": Tripwire(wire)})
+    point, trip = rows(run, "read", root)
+    assert point["value"] == {"class": f"{Point.__module__}.Point", "state": {"x": 7}}
+    assert trip["value"]["class"].endswith("Path.write_text")
+    assert not wire.exists()
+    rows(run, "read", root, "--unpickle")
+    assert wire.read_text() == "unpickled"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"junk", "cannot be shown without unpickling it"),
+        (pickle.dumps([1])[:-1], "cannot be shown"),
+        (b"\x80\x05\x8e" + b"\xff" * 7 + b"\x7f.", "cannot be shown"),
+    ],
+)
+def test_what_is_no_state_is_an_error(run: Run, tmp_path: Path, content: bytes, said: str) -> None:
+    """Also a pickle that asks for more memory than there is."""
+    files = open_files(tmp_path)
+    tenure = take_over(files, STREAM, Owner.of_this_process(0))
+    file_id = StateFileId(STREAM, "counts", 1000, 0, 1, "stable", 1, "a")
+    ref = write_state_file(files, file_id, [(content, 0)])
+    operators = {"counts": OperatorCommit("stable", (ref,))}
+    tenure.commit_log().commit(CommitRecord(STREAM, 0, 1000, 1, operators, {}))
+    status, _, error = run("read", tmp_path)
+    assert status == 1
+    assert said in error
+
+
+def test_two_versions_are_compared(run: Run, tmp_path: Path) -> None:
+    """What came, went and changed; keys of other types are other keys."""
+    root = commit(tmp_path, {"a": 1, "b": [2], 1: 0}, {"a": 1, "b": [3], "1": 0})
+    assert rows(run, "diff", root, "--from", 1000) == [
+        {"change": "~", "key": "b", "old": [2], "new": [3]},
+        {"change": "+", "key": "1", "new": 0},
+        {"change": "-", "key": 1, "old": 0},
+    ]
+    assert rows(run, "diff", root, "--from", 2000, "--to", 2000) == []
+    assert len(rows(run, "diff", root, "--from", 1000, "--limit", 1)) == 1
+
+
+def test_versions_of_a_store_are_compared(run: Run, stored: Path) -> None:
+    """With the same command."""
+    found = rows(run, "diff", stored, "--from", 3000, "--to", 4000)
+    assert sorted(each["change"] for each in found) == ["+", "+", "~", "~"]
+    assert {"change": "~", "key": ["last", 1], "old": 3000, "new": 4000} in found
+
+
+def test_what_is_not_there_is_a_usage_error(run: Run, url: Path) -> None:
+    """With what there is."""
+    for arguments, said in (
+        (["read", url], "2 states of the batch at 7000 ms are meant; choose an --operator"),
+        (["read", url, "--operator", "x"], "counts, sums"),
+        (["read", url, "--at", "1"], "no batch at 1 ms is committed; the last ones are at 3000"),
+    ):
+        status, _, error = run(*arguments)
+        assert status == 2
+        assert said in error

@@ -1,0 +1,104 @@
+"""list and show: which streams there are, and what is known of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checkpoint import GraphSnapshot, Owner, open_files, take_over, write_graph
+from checkpoint.cli import main
+from tests.checkpoint.tools.conftest import Run
+from tests.support.stream_model import STREAM, Driver, World
+
+
+def test_streams_are_listed_oldest_first(run: Run, url: Path) -> None:
+    """With their last batch, and what their driver does."""
+    Driver(open_files(url / "stream-9000-00000002"), World())
+    status, data, _ = run("list", url)
+    assert status == 0
+    first, second = data["streams"]
+    assert first == {
+        "stream": STREAM, "zero_ms": 0, "last": 7000, "epochs": 2, "driver": "stopped"
+    }  # fmt: skip
+    assert (second["stream"], second["last"]) == ("stream-9000-00000002", None)
+    assert "process" in second["driver"]
+    assert second["driver"].endswith("running")
+    status, lines, _ = run("list", url, as_json=False)
+    assert lines[0].startswith("stream-0-00000001: began 0 ms (1970-01-01 00:00:00Z), last batch 7")
+
+
+def test_an_empty_place_has_no_streams(run: Run, tmp_path: Path) -> None:
+    """And a place that is not there is none at all, and is not made."""
+    assert run("list", tmp_path, as_json=False) == (0, [f"{tmp_path} has no streams"], "")
+    status, _, error = run("list", tmp_path / "missing", as_json=False)
+    assert status == 2
+    assert "missing is no directory; give the location of a checkpoint" in error
+    assert not (tmp_path / "missing").exists()
+    assert run("show", tmp_path)[0] == 2
+
+
+def test_a_stream_is_shown(run: Run, url: Path) -> None:
+    """Its epochs, operators, progress, and graph."""
+    status, data, _ = run("show", url)
+    assert status == 0
+    assert data["last_batch"] == {"batch_id": 6, "time_ms": 7000, "epoch": 2, "writer": {}}
+    assert [(each["epoch"], each["counts"], each["ended"]) for each in data["epochs"]] == [
+        (1, True, True), (2, True, True)
+    ]  # fmt: skip
+    copies = [(each["operator"], each["copy_ms"]) for each in data["operators"]]
+    assert copies == [("counts", 6000), ("sums", 6000)]
+    assert data["watermarks"] == {"w": 7000}
+    assert set(data["graph"]["description"]["operators"]) == {"counts", "sums"}
+    status, lines, _ = run("show", url, as_json=False)
+    assert "last batch: 6 at 7000 ms (1970-01-01 00:00:07Z), epoch 2" in lines
+
+
+def test_stores_are_shown(run: Run, stored: Path) -> None:
+    """With version and keys; and the batch that was in flight."""
+    _, data, _ = run("show", stored)
+    assert [(each["store"], each["version"], each["keys"]) for each in data["stores"]] == [
+        ("default", 4, 10)
+    ]
+    assert data["in_flight_ms"] == [5000]
+    _, lines, _ = run("show", stored, as_json=False)
+    assert "operator sessions, store default: version 4, 10 keys, 2 partitions by stable" in lines
+
+
+def test_a_stream_is_chosen_by_its_id(run: Run, url: Path) -> None:
+    """By default it is the newest one that can be gone on with."""
+    newer = "stream-9000-00000002"
+    take_over(open_files(url / newer), newer, Owner.of_this_process(0))
+    assert run("show", url)[1]["stream"] == STREAM
+    assert run("show", url, "--stream", newer)[1]["stream"] == newer
+    status, _, error = run("show", url, "--stream", "x")
+    assert status == 2
+    assert f"has no stream 'x'; it has {STREAM}, {newer}" in error
+
+
+def test_names_cannot_change_what_the_terminal_shows(run: Run, tmp_path: Path) -> None:
+    """Control characters in what a program has chosen are written out."""
+    files = open_files(tmp_path)
+    tenure = take_over(files, STREAM, Owner.of_this_process(0))
+    description = {"name": "a\x1b[2J\u202eb"}
+    write_graph(tenure.guard, GraphSnapshot(STREAM, 0, 1, description, b""))
+    _, lines, _ = run("show", tmp_path, as_json=False)
+    assert "  name: a\\x1b[2J\\u202eb" in lines
+
+
+def test_a_damaged_stream_is_an_error_that_names_the_file(run: Run, url: Path) -> None:
+    """Not a crash."""
+    path = url / STREAM / "epochs" / "0000000002.base"
+    path.write_bytes(b"")
+    status, _, error = run("show", url)
+    assert status == 1
+    assert str(path) in error
+
+
+def test_help_documents_the_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also under another name."""
+    with pytest.raises(SystemExit):
+        main(["--help"], prog="dstreams checkpoint")
+    shown = capsys.readouterr().out
+    assert "usage: dstreams checkpoint" in shown
+    assert "4  refused, because a driver may be at work" in shown

@@ -1,0 +1,119 @@
+"""rewind: back to an earlier batch and forth again, safely."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checkpoint import CommitLog, Owner, open_files, read_plan, take_over
+from checkpoint.lineage import Lineage
+from tests.checkpoint.tools.conftest import Run
+from tests.support.stream_model import STREAM, Driver, World, require_right
+
+
+def forget_after(world: World, time_ms: int) -> None:
+    """Let the world expect the later batches once more."""
+    world.committed = {known for known in world.committed if known <= time_ms}
+
+
+def test_a_stream_goes_back_and_on_from_there(run: Run, url: Path, world: World) -> None:
+    """Later batches run again with the same input, and come out the same."""
+    status, data, _ = run("rewind", url, "--to", 4000)
+    assert status == 0
+    assert (data["from_ms"], data["to_ms"]) == (7000, 4000)
+    assert data["runs_again_ms"] == [5000, 6000, 7000]
+    files = open_files(url / STREAM)
+    plan = read_plan(files)
+    assert plan.last_ms == 4000
+    assert [begun.batch_time_ms for begun in plan.in_flight] == [5000, 6000, 7000]
+    forget_after(world, 4000)
+    driver = Driver(files, world)
+    driver.run(9000)
+    require_right(world, driver)
+    assert all(len(told) == 2 for time_ms, told in world.told.items() if 4000 < time_ms <= 7000)
+    assert run("verify", url)[1]["problems"] == []
+
+
+def test_a_rewind_is_undone_by_another(run: Run, url: Path, world: World) -> None:
+    """Nothing was deleted."""
+    before = {path for path in (url / STREAM).rglob("*.*") if "epochs" not in str(path)}
+    _, lines, _ = run("rewind", url, "--to", 5000, as_json=False)
+    assert lines[-1].endswith("rewind --to 7000")
+    assert CommitLog(open_files(url / STREAM)).times()[-1] == 5000
+    assert run("rewind", url, "--to", 7000)[0] == 0
+    assert {path for path in (url / STREAM).rglob("*.*") if "epochs" not in str(path)} == before
+    driver = Driver(open_files(url / STREAM), world)
+    assert driver.time_ms == 7000
+    driver.run(8000)
+    require_right(world, driver)
+
+
+def test_a_dry_run_changes_nothing(run: Run, url: Path) -> None:
+    """It says what would happen."""
+    before = sorted(url.rglob("*"))
+    status, data, _ = run("rewind", url, "--to", 5000, "--dry-run")
+    assert (status, data["done"], data["runs_again_ms"]) == (0, False, [6000, 7000])
+    assert sorted(url.rglob("*")) == before
+
+
+def test_a_stream_in_use_is_refused(run: Run, url: Path) -> None:
+    """Its driver is named; the same for gc."""
+    take_over(open_files(url / STREAM), STREAM, Owner.of_this_process(0))
+    for command in (["rewind", url, "--to", 5000], ["gc", url]):
+        status, _, error = run(*command)
+        assert status == 4
+        assert "has claimed epoch 3" in error
+        assert "is running; stop it first" in error
+
+
+def test_a_driver_on_another_host_may_be_running(run: Run, url: Path) -> None:
+    """Nobody here can see it, so it is not assumed to be dead; one that has died here is."""
+    files = open_files(url / STREAM)
+    take_over(files, STREAM, Owner("elsewhere", 1, "", 0, {}))
+    status, _, error = run("rewind", url, "--to", 5000)
+    assert status == 4
+    assert "process 1 on host elsewhere" in error
+    assert "cannot be seen from this host" in error
+    owner = Owner.of_this_process(0)
+    take_over(files, STREAM, Owner(owner.host, owner.pid, "an earlier boot:1", 0, {}))
+    assert run("rewind", url, "--to", 5000)[0] == 0
+
+
+def test_a_batch_that_cannot_be_gone_back_to_is_refused(run: Run, url: Path) -> None:
+    """What a restart there needs must be there, and whole; else nothing is changed."""
+    status, _, error = run("rewind", url, "--to", 1000)
+    assert status == 2
+    assert "no batch at 1000 ms is committed; there are 3000, 4000, 5000, 6000, 7000" in error
+    before = sorted(url.rglob("*"))
+    status, _, error = run("rewind", url, "--to", 3000)
+    assert status == 2
+    assert "a restart cannot begin at 3000 ms" in error
+    (path,) = (url / STREAM).glob("state/sums/0000000000004000-p00000-*")
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    status, _, error = run("rewind", url, "--to", 5000)
+    assert status == 2
+    assert str(path) in error
+    assert sorted(url.rglob("*")) == before
+
+
+def test_a_stream_with_a_store_goes_back(run: Run, stored: Path) -> None:
+    """To an earlier version of it."""
+    assert run("rewind", stored, "--to", 2000)[0] == 0
+    _, data, _ = run("show", stored)
+    assert data["stores"][0]["version"] == 2
+    assert data["in_flight_ms"] == [3000, 4000, 5000]
+    assert run("verify", stored)[1]["problems"] == []
+
+
+def test_what_was_taken_back_does_not_count(
+    run: Run, url: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And would, were it not for the rule of what is void."""
+    assert run("rewind", url, "--to", 5000)[0] == 0
+    log = CommitLog(open_files(url / STREAM))
+    assert log.times()[-1] == 5000
+    real = Lineage.commits
+    monkeypatch.setattr(Lineage, "commits", lambda self, ids: real(Lineage((), False), ids))
+    assert log.times()[-1] == 7000

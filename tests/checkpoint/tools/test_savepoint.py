@@ -1,0 +1,96 @@
+"""export and import: a stream in one file, that goes on somewhere else."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from checkpoint import open_files, read_plan
+from checkpoint.opening import open_files as open_any
+from checkpoint.testing import FaultyFiles, SimulatedCrash
+from checkpoint.tools.savepoint import import_stream
+from tests.checkpoint.tools.conftest import Run
+from tests.support.stream_model import STREAM, Driver, World, require_right
+
+
+def test_a_stream_goes_on_from_a_file(run: Run, url: Path, tmp_path: Path, world: World) -> None:
+    """In another place, with all that it knew; the original is as it was."""
+    before = {path: path.read_bytes() for path in url.rglob("*.*") if path.is_file()}
+    status, data, _ = run("export", url, tmp_path / "save")
+    assert status == 0
+    assert (data["stream"], data["last_ms"]) == (STREAM, 7000)
+    assert data["bytes"] == (tmp_path / "save").stat().st_size
+    assert (tmp_path / "save").stat().st_mode & 0o777 == 0o600
+    shutil.move(url, tmp_path / "moved")
+    status, data, _ = run("import", tmp_path / "save", tmp_path / "other")
+    assert (status, data["last_ms"]) == (0, 7000)
+    assert run("verify", tmp_path / "other")[1]["problems"] == []
+    driver = Driver(open_files(tmp_path / "other" / STREAM), world)
+    driver.run(9000)
+    require_right(world, driver)
+    moved = [path.read_bytes() for path in (tmp_path / "moved").rglob("*.*") if path.is_file()]
+    assert sorted(moved) == sorted(before.values())
+
+
+def test_a_stream_with_stores_and_inputs_goes_on(run: Run, stored: Path, tmp_path: Path) -> None:
+    """The logs of its inputs and the batch in flight are in the file, too."""
+    assert run("export", stored, tmp_path / "save")[0] == 0
+    assert run("import", tmp_path / "save", tmp_path / "other")[0] == 0
+    plan, other = read_plan(open_files(stored)), tmp_path / "other" / STREAM
+    assert read_plan(open_files(other)) == plan
+    assert run("read", other)[1] == run("read", stored)[1]
+    names = {path.relative_to(stored) for path in stored.rglob("*.*") if path.is_file()}
+    found = {path.relative_to(other) for path in other.rglob("*.*") if path.is_file()}
+    assert {str(name) for name in names - found} == {"epochs/0000000001.end"}
+
+
+def test_a_file_is_written_once(run: Run, url: Path, tmp_path: Path) -> None:
+    """And only under a name that can be read again."""
+    assert run("export", url, tmp_path / "save")[0] == 0
+    status, _, error = run("export", url, tmp_path / "save")
+    assert status == 1
+    assert "save exists already; give another name" in error
+    assert run("export", url, tmp_path / "a name")[0] == 2
+    assert run("import", tmp_path / "missing", tmp_path / "x")[0] == 2
+
+
+def test_a_stream_that_is_there_is_left_alone(run: Run, url: Path, tmp_path: Path) -> None:
+    """Importing into the place of the same stream is refused."""
+    assert run("export", url, tmp_path / "save")[0] == 0
+    status, _, error = run("import", tmp_path / "save", url)
+    assert status == 2
+    assert "there is a stream already" in error
+
+
+@pytest.mark.parametrize("at", [0, 30, 0.3, 0.6, 0.9, 1.0])
+def test_a_damaged_file_is_refused_before_anything_is_written(
+    run: Run, url: Path, tmp_path: Path, at: float
+) -> None:
+    """Wherever the damage is."""
+    save = tmp_path / "save"
+    assert run("export", url, save)[0] == 0
+    content = bytearray(save.read_bytes())
+    content[int(at if at > 1 else at * (len(content) - 1))] ^= 16
+    save.write_bytes(content)
+    status, _, error = run("import", save, tmp_path / "other")
+    assert status == 1
+    assert str(save) in error
+    assert not list((tmp_path / "other").rglob("*.*"))
+
+
+@pytest.mark.parametrize("at", range(1, 120, 7))
+def test_an_import_that_was_cut_off_goes_on(run: Run, url: Path, tmp_path: Path, at: int) -> None:
+    """The second one finishes what the first one began."""
+    assert run("export", url, tmp_path / "save")[0] == 0
+    files = open_files(tmp_path / "other" / STREAM)
+    try:
+        import_stream(open_any(tmp_path), "save", FaultyFiles(files, at))
+    except SimulatedCrash:
+        if files.list("epochs/0000000003"):
+            return  # it was done but for the last word
+        import_stream(open_any(tmp_path), "save", files)
+    world = World()
+    driver = Driver(files, world)
+    assert driver.time_ms == 7000

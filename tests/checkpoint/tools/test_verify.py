@@ -1,0 +1,201 @@
+"""verify: what is whole is called whole, and each damage is named with its file and a remedy."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoint.tools.conftest import Run
+from tests.support.stream_model import STREAM
+
+Damage = Callable[[Path], None]
+
+
+def truncate(size: Callable[[int], int]) -> Damage:
+    return lambda path: os.truncate(path, size(path.stat().st_size))
+
+
+def flip(at: float) -> Damage:
+    def damage(path: Path) -> None:
+        content = bytearray(path.read_bytes())
+        content[min(int(len(content) * at), len(content) - 1)] ^= 4
+        path.write_bytes(content)
+
+    return damage
+
+
+def zero_page(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:40] + bytes(len(content) - 60) + content[-20:])
+
+
+def make_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def make_link(path: Path) -> None:
+    path.rename(path.with_suffix(".moved~"))
+    path.symlink_to(path.with_suffix(".moved~"))
+
+
+def make_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+DAMAGES: dict[str, Damage] = {
+    "emptied": truncate(lambda size: 0),
+    "one byte left": truncate(lambda size: 1),
+    "half of it": truncate(lambda size: size // 2),
+    "one byte less": truncate(lambda size: size - 1),
+    "bit at the beginning": flip(0),
+    "bit in the middle": flip(0.5),
+    "bit at the end": flip(1),
+    "zeros inside": zero_page,
+    "other bytes": lambda path: path.write_bytes(os.urandom(500)),
+    "more bytes": lambda path: path.write_bytes(path.read_bytes() + b"\0"),
+}
+REPLACED: dict[str, Damage] = {
+    "removed": Path.unlink,
+    "a directory": make_directory,
+    "a link": make_link,
+    "a pipe": make_pipe,
+}
+FILES = {
+    "claim": "epochs/0000000001.claim",
+    "base": "epochs/0000000002.base",
+    "begin": "batches/0000000000007000-e2.begin",
+    "commit": "commits/0000000000006000-e2.commit",
+    "graph": "graph/0000000000000000-e1.graph",
+    "state": "state/sums/0000000000006000-p00001-e2-*.state",
+}
+STORED_FILES = {
+    "changes": "stores/sessions/default/p00001/0000000000000003-*.changes",
+    "snapshot": "stores/sessions/default/p00000/0000000000000002-*.snapshot",
+    "file base": "files/lines/bases/0000000000000000-e1.base",
+    "file batch": "files/lines/batches/0000000000003000-e1.batch",
+    "block": "received/socket/blocks/0000000000000002-e1-*.block",
+    "allocation": "received/socket/batches/0000000000003000-e1.batch",
+}
+
+
+def one(root: Path, pattern: str) -> Path:
+    (path,) = root.glob(pattern)
+    return path
+
+
+def problem_files(run: Run, root: Path) -> list[str]:
+    status, data, error = run("verify", root)
+    assert error == ""
+    assert status == (3 if data["problems"] else 0)
+    assert all(problem["remedy"] and problem["expected"] for problem in data["problems"])
+    return [problem["file"].removeprefix("file://") for problem in data["problems"]]
+
+
+def test_what_is_whole_has_no_problem(run: Run, url: Path, stored: Path) -> None:
+    """All files are read, also those that belong to others are left alone."""
+    for root in (url / STREAM, stored):
+        (root / "epochs" / ".leftover.tmp").write_bytes(b"")
+        status, data, _ = run("verify", root)
+        assert (status, data["problems"], data["notes"]) == (0, [], [])
+        files = [path for path in root.rglob("*") if path.is_file()]
+        assert data["checked_files"] == len(files) - 1
+    status, lines, _ = run("verify", url, as_json=False)
+    assert status == 0
+    assert lines[-1].endswith("files verified, no problems")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("kind", FILES)
+def test_a_damaged_record_is_named(run: Run, url: Path, kind: str, damage: str) -> None:
+    """Whatever file it is, and whatever was done to it."""
+    path = one(url / STREAM, FILES[kind])
+    DAMAGES[damage](path)
+    assert str(path) in problem_files(run, url)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("kind", STORED_FILES)
+def test_a_damaged_file_of_stores_and_inputs_is_named(
+    run: Run, stored: Path, kind: str, damage: str
+) -> None:
+    """The same for what stores and inputs have written."""
+    path = one(stored, STORED_FILES[kind])
+    DAMAGES[damage](path)
+    assert str(path) in problem_files(run, stored)
+
+
+@pytest.mark.parametrize("damage", REPLACED)
+@pytest.mark.parametrize("kind", ["base", "begin", "commit", "state"])
+def test_a_missing_file_is_named(run: Run, url: Path, kind: str, damage: str) -> None:
+    """What a record needs, and is gone, or is something else now; nothing hangs."""
+    path = one(url / STREAM, FILES[kind])
+    REPLACED[damage](path)
+    assert str(path) in problem_files(run, url)
+
+
+@pytest.mark.parametrize("kind", ["changes", "file base", "block"])
+def test_a_missing_file_of_stores_and_inputs_is_named(run: Run, stored: Path, kind: str) -> None:
+    """Also where only its directory can be named."""
+    path = one(stored, STORED_FILES[kind])
+    path.unlink()
+    found = problem_files(run, stored)
+    assert any(name in (str(path), str(path.parent)) for name in found)
+
+
+def test_a_lost_newest_commit_is_a_batch_that_runs_again(run: Run, url: Path) -> None:
+    """That a commit was lost nobody can know; the batch is in flight, as after a crash."""
+    one(url / STREAM, "commits/0000000000007000-e2.commit").unlink()
+    assert problem_files(run, url) == []
+    assert run("show", url)[1]["in_flight_ms"] == [7000]
+
+
+def test_files_that_changed_places_are_named(run: Run, url: Path) -> None:
+    """A record under another time, and two partitions that were swapped."""
+    root = url / STREAM
+    copied = root / "commits/0000000000008000-e2.commit"
+    shutil.copy(one(root, FILES["commit"]), copied)
+    assert str(copied) in problem_files(run, url)
+    copied.unlink()
+    first = one(root, "state/sums/0000000000006000-p00000-e2-*.state")
+    second = one(root, "state/sums/0000000000006000-p00001-e2-*.state")
+    first.rename(root / "x")
+    second.rename(first)
+    (root / "x").rename(second)
+    assert set(problem_files(run, url)) == {str(first), str(second)}
+
+
+def test_a_file_of_an_earlier_generation_is_named(run: Run, url: Path) -> None:
+    """One that is whole, and of that operator and partition, but of another batch."""
+    root = url / STREAM
+    path = one(root, FILES["state"])
+    shutil.copy(one(root, "state/sums/0000000000004000-p00001-*.state"), path)
+    assert problem_files(run, url) == [str(path)]
+
+
+def test_a_foreign_file_is_named(run: Run, url: Path) -> None:
+    """With the advice to remove it."""
+    path = url / STREAM / "commits" / "notes.txt"
+    path.write_text("hello")
+    status, lines, _ = run("verify", url, as_json=False)
+    assert status == 3
+    assert f"{path} is no file of a checkpoint" in lines[0]
+    assert lines[-1].endswith("1 problem")
+
+
+def test_orphans_and_void_records_are_notes(run: Run, url: Path) -> None:
+    """What a dead driver left behind is no problem."""
+    root = url / STREAM
+    path = one(root, FILES["state"])
+    orphan = path.with_name(path.name.replace("-e2-", "-e1-"))
+    shutil.copy(path, orphan)
+    assert run("rewind", url, "--to", 5000)[0] == 0
+    status, data, _ = run("verify", url)
+    assert status == 0
+    assert "1 state files that no record names; see gc" in data["notes"]
+    assert any(note.startswith("void") and "6000 ms of epoch 2" in note for note in data["notes"])
