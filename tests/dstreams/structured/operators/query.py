@@ -12,7 +12,6 @@ from checkpoint import open_files
 from checkpoint.state_store import LmdbBases, StateStore
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.operators.flat_map_groups import FlatMapGroupsWithStateExec
 from dstreams.structured.operators.physical_operator import (
     PhysicalOperator,
     RDDScanExec,
@@ -40,7 +39,7 @@ class SparkQuery:
         self._infos: dict[int, StatefulOperatorStateInfo] = {}
         self._partitions = partitions
         self._last = ExecutionContext(sc)
-        self.late_ms = self.watermark_ms = self.time_ms = 0
+        self.late_ms = self.watermark_ms = 0
         self.metrics: dict[str, Any] = {}
 
     def add(self, *records: list[Any]) -> list[Any]:
@@ -89,10 +88,7 @@ class SparkQuery:
                 info = self._infos.setdefault(
                     number, StatefulOperatorStateInfo.empty(self._partitions, number)
                 )
-                filled = node.inBatch(info, self.late_ms, self.watermark_ms)
-                if isinstance(filled, FlatMapGroupsWithStateExec):
-                    return replace(filled, batchTimestampMs=self.time_ms)
-                return filled
+                return node.inBatch(info, self.late_ms, self.watermark_ms)
             return node
 
         return self._plan.transform(fill)
