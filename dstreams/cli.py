@@ -71,7 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: with 2 after a usage error, with 0 after ``--help`` or ``--version``.
     """
-    options = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ["checkpoint"]:  # all that follows is its own, --help as well
+        return _checkpoint(words[1:])
+    options = _parser().parse_args(words)
     command: str = options.command
     try:
         status = _COMMANDS[command](options)
@@ -111,6 +114,13 @@ def _drill(options: argparse.Namespace) -> int:
     return SUCCEEDED if run_drill(drill, sys.stdout) else FAILED
 
 
+def _checkpoint(words: Sequence[str]) -> int:
+    # What it needs is not needed by the other commands.
+    from checkpoint.cli import main as checkpoint_main  # noqa: PLC0415
+
+    return checkpoint_main(words, prog="dstreams checkpoint")
+
+
 _COMMANDS = {"demo": _demo, "drill": _drill, "run": _run}
 
 
@@ -134,6 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_drill(commands)
     _add_run(commands)
+    commands.add_parser("checkpoint", help="look into a checkpoint, verify it, go back, export it")
     return parser
 
 

@@ -56,7 +56,12 @@ dstreams.cli
 """
 
 # What dstreams may import of checkpoint: never a module inside.
-PUBLIC_OF_CHECKPOINT = {"checkpoint", "checkpoint.state_store", "checkpoint.testing"}
+PUBLIC_OF_CHECKPOINT = {
+    "checkpoint",
+    "checkpoint.cli",
+    "checkpoint.state_store",
+    "checkpoint.testing",
+}
 
 # Modules that can be imported without Spark; callables imports it inside a function.
 WITHOUT_SPARK = {

@@ -237,6 +237,7 @@ def _verify_records(
 
 
 def verify_record(files: Files, record: CommitRecord, findings: Findings) -> None:
+    """Verify the state files that a record names."""
     for uid, commit in record.operators.items():
         for ref in commit.files:
             wanted = StatePartition(
@@ -258,6 +259,7 @@ def _read_state(files: Files, ref: StateFileRef, wanted: StatePartition) -> None
 
 
 def verify_stores(files: Files, record: CommitRecord, findings: Findings) -> None:
+    """Verify the stores that a record names, back to a snapshot of each."""
     for commit in record.stores:
         for stored in commit.partitions:
             store = store_id(record.stream_id, commit, stored.partition)
@@ -297,6 +299,7 @@ def _walk_to_snapshot(files: Files, store: StoreId, newest: Reference) -> None:
 
 
 def verify_inputs(files: Files, names: Iterable[str], lineage: Lineage, findings: Findings) -> None:
+    """Verify the logs of all inputs, as they are in a lineage."""
     for directory, name in sorted(_first_of_each(names).items()):
         where = location(files, directory.rstrip("/"))
         if findings.try_to(_bound(_input_ids, files, name), location(files, name)):

@@ -208,6 +208,17 @@ def test_usage_errors(
     assert message in errors
 
 
+def test_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The tools of checkpoint, with their own help and exit status."""
+    assert main(["checkpoint", "list", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{tmp_path} has no streams\n"
+    assert main(["checkpoint", "show", str(tmp_path / "missing")]) == 2
+    with pytest.raises(SystemExit) as stopped:
+        main(["checkpoint", "verify", "--help"])
+    assert stopped.value.code == 0
+    assert "usage: dstreams checkpoint verify" in capsys.readouterr().out
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     """The version is that of the package, with those of what it runs on."""
     with pytest.raises(SystemExit) as end:
