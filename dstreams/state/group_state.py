@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import Enum
-from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from dstreams.durations import parse_interval_ms
-from dstreams.errors import InvalidStateCallError, InvalidStreamError, NoStateError
+from dstreams.errors import InvalidStateCallError, InvalidStreamError
+from dstreams.state.state_value import StateValue, require_state
 
 G = TypeVar("G", bound="GroupState[Any]")
 S = TypeVar("S")
@@ -60,7 +61,7 @@ class Effect(NamedTuple):
     timeout_ms: int
 
 
-class GroupState(Generic[S]):
+class GroupState(StateValue[S]):
     """The state of one key during one call of the user's function.
 
     What the function asks for takes effect when its output has been read to the end. A timer that
@@ -81,7 +82,7 @@ class GroupState(Generic[S]):
         has_timed_out: bool = False,
         watermark_present: bool = False,
     ) -> None:
-        self._value = state
+        super().__init__(state)
         self._timeout = timeout
         self._processing_time_ms = processing_time_ms
         self._watermark_ms = watermark_ms
@@ -139,27 +140,6 @@ class GroupState(Generic[S]):
         )
 
     @property
-    def exists(self) -> bool:
-        """Whether there is a state."""
-        return self._value is not None
-
-    @property
-    def get(self) -> S:
-        """The state.
-
-        Raises:
-            NoStateError: there is none.
-        """
-        if self._value is None:
-            raise NoStateError("the state is not defined, or was removed; ask state.exists first")
-        return self._value
-
-    @property
-    def getOption(self) -> S | None:
-        """The state, or None."""
-        return self._value
-
-    @property
     def hasTimedOut(self) -> bool:
         """Whether this call is made because the key's timer was due."""
         return self._has_timed_out
@@ -173,11 +153,7 @@ class GroupState(Generic[S]):
         Raises:
             InvalidStreamError: it is None.
         """
-        if newValue is None:
-            raise InvalidStreamError(
-                "None is no state; call state.remove() to have no state, or keep a value of yours "
-                "that stands for nothing"
-            )
+        require_state(newValue)
         self._value = newValue
         self._is_updated, self._is_removed = True, False
 

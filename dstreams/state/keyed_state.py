@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Generic, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
-from dstreams.errors import InvalidStateCallError, InvalidStreamError, NoStateError
+from dstreams.errors import InvalidStateCallError
+from dstreams.state.state_value import StateValue, require_state
 
 S = TypeVar("S")
 
 
-class State(Generic[S]):
+class State(StateValue[S]):
     """The state of one key during one call, which is made for one record.
 
     >>> state = State("old")
@@ -27,34 +28,13 @@ class State(Generic[S]):
         is_timing_out: whether the call is made because the key got no data for too long.
     """
 
-    __slots__ = ("_is_removed", "_is_timing_out", "_is_updated", "_value")
+    __slots__ = ("_is_removed", "_is_timing_out", "_is_updated")
 
     def __init__(self, state: S | None = None, *, is_timing_out: bool = False) -> None:
-        self._value = state
+        self._value = state  # faster than to ask the base, and made for each record
         self._is_timing_out = is_timing_out
         self._is_updated = False
         self._is_removed = False
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is a state."""
-        return self._value is not None
-
-    @property
-    def get(self) -> S:
-        """The state.
-
-        Raises:
-            NoStateError: there is none.
-        """
-        if self._value is None:
-            raise NoStateError("the state is not set; ask state.exists first")
-        return self._value
-
-    @property
-    def getOption(self) -> S | None:
-        """The state, or None."""
-        return self._value
 
     @property
     def isTimingOut(self) -> bool:
@@ -75,11 +55,7 @@ class State(Generic[S]):
             raise InvalidStateCallError("the state cannot be updated after it has been removed")
         if self._is_timing_out:
             raise InvalidStateCallError("a state that is timing out cannot be updated")
-        if newState is None:
-            raise InvalidStreamError(
-                "None is no state; call state.remove() to have no state, or keep a value of yours "
-                "that stands for nothing"
-            )
+        require_state(newState)
         self._value = newState
         self._is_updated = True
 
