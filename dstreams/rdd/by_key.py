@@ -217,7 +217,8 @@ def _extend(values: list[Any], more: list[Any]) -> list[Any]:
     return values
 
 
-_LISTS = Combiner(_first, _append, _extend)
+LISTS = Combiner(_first, _append, _extend)
+"""Puts the values of a key into a list."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,7 @@ class _Group:
 
     def __call__(self, _: int, frames: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
         settle_worker()
-        merger = _LISTS.merger(self.memory_mb)
+        merger = LISTS.merger(self.memory_mb)
         for block in map(decode_block, frames):
             with _explaining(block, self.operation):
                 merger.mergeValues(_pairs(block))

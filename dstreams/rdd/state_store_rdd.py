@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice, repeat
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -168,9 +168,9 @@ class _StoreTask:
         with self.store.writer(store_id, self.references[split]) as writer:
             started = perf_counter()
             builder = BlockBuilder(Side.BATCH)
-            for row in self.function(writer, inputs.initial(), inputs.records(), metrics):
-                block = builder.add(None, row)
-                if block is not None:
+            rows_out = iter(self.function(writer, inputs.initial(), inputs.records(), metrics))
+            while chunk := list(islice(rows_out, builder.limit)):
+                for block in builder.extend(repeat(None, len(chunk)), chunk):
                     held.add(block)
             for block in builder.flush():
                 held.add(block)
@@ -209,5 +209,7 @@ class _Inputs:
 
     def records(self) -> Pairs:
         begun = () if self._next is None else (self._next,)
-        for block in chain(begun, self._blocks):
-            yield from zip(block.keys(), block.values(), strict=True)
+        blocks = chain(begun, self._blocks)
+        yield from chain.from_iterable(
+            zip(block.keys(), block.values(), strict=True) for block in blocks
+        )

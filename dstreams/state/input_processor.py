@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NoReturn
@@ -65,9 +66,19 @@ class InputProcessor:
         Args:
             rows: pairs of key and value; those of one key stand together.
         """
-        for key, group in groupby(rows, key=itemgetter(0)):
-            data = self._stored(key)
-            yield from self.call_function_and_update_state(data, map(itemgetter(1), group))
+        readers = (
+            (self._stored(key), _Values(map(itemgetter(1), group)))
+            for key, group in groupby(rows, key=itemgetter(0))
+        )
+        return self._call((data, reader, reader) for data, reader in readers)
+
+    def process_groups(self, groups: Iterable[tuple[Any, list[Any]]]) -> Iterator[Any]:
+        """Call the function for each group: :meth:`process_new_data` where values are in lists.
+
+        Args:
+            groups: pairs of key and values, each key once.
+        """
+        return self._call((self._stored(key), iter(values), None) for key, values in groups)
 
     def process_new_data_with_initial_state(
         self, groups: Iterable[tuple[Any, Iterable[Any], Iterable[Any]]], *, skip_keys: bool = False
@@ -112,31 +123,36 @@ class InputProcessor:
         self, data: StateData, values: Iterator[Any], *, has_timed_out: bool = False
     ) -> Iterator[Any]:
         """Call the function for one key; its state is written after its last row was pulled."""
-        handle: GroupState[Any] = GroupState.for_streaming(
-            data.state,
-            self.timeout,
-            self.batch_time_ms,
-            self.watermark_ms,
+        reader = _Values(values)
+        return self._call([(data, reader, reader)], has_timed_out=has_timed_out)
+
+    def _call(
+        self,
+        groups: Iterable[tuple[StateData, Iterator[Any], _Values | None]],
+        *,
+        has_timed_out: bool = False,
+    ) -> Iterator[Any]:
+        """Call the function for each (stored, values, what knows their errors if they have any)."""
+        func, metrics = self.func, self.metrics
+        handle_of: partial[GroupState[Any]] = partial(
+            GroupState.for_streaming,
+            timeout=self.timeout,
+            processing_time_ms=self.batch_time_ms,
+            watermark_ms=self.watermark_ms,
             has_timed_out=has_timed_out,
         )
-        reader = _Values(values)
-        try:
-            returned = self.func(data.key, reader, handle)
-            if returned is None or isinstance(returned, (str, bytes)):
-                self._refuse(data.key, returned)
-            rows = iter(returned)
-        except (Exception, SystemExit) as error:
-            self._fail(data.key, error, reader)
-        while True:
+        for data, values, reader in groups:
+            handle = handle_of(data.state)
             try:
-                row = next(rows)
-            except StopIteration:
-                break
+                returned = func(data.key, values, handle)
+                if returned is None or isinstance(returned, (str, bytes)):
+                    self._refuse(data.key, returned)
+                for row in returned:
+                    metrics.numOutputRows += 1
+                    yield row
             except (Exception, SystemExit) as error:
                 self._fail(data.key, error, reader)
-            self.metrics.numOutputRows += 1
-            yield row
-        self.on_iterator_completion(data, handle)
+            self.on_iterator_completion(data, handle)
 
     def on_iterator_completion(self, data: StateData, handle: GroupState[Any]) -> None:
         """Write what a call asked for, if it asked for anything new."""
@@ -189,8 +205,9 @@ class InputProcessor:
             f"({type(returned).__name__}) for key {shorten(key)}"
         )
 
-    def _fail(self, key: Any, error: BaseException, reader: _Values) -> NoReturn:
-        if error is reader.error or isinstance(error, UserFunctionError):
+    def _fail(self, key: Any, error: BaseException, reader: _Values | None) -> NoReturn:
+        is_of_values = reader is not None and error is reader.error
+        if is_of_values or isinstance(error, UserFunctionError):
             raise error
         raise_failed(self.where, key, error)
 

@@ -89,21 +89,26 @@ class RecordProcessor:
     def process_records(self, records: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
         """Call the function for each record, in order; yields what it emits."""
         time = batch_datetime(self.batch_time_ms)
+        get, remove, func, put = self.store.get, self.store.remove, self.func, self._put
+        is_timed, metrics = self.idle_ms is not None, self.metrics
         for key, value in records:
             try:
-                row = self.store.get(key)
+                row = get(key)
             except Exception as error:
-                raise_refused(self.func.where, "key", key, error)
+                raise_refused(func.where, "key", key, error)
             state = State(None if row is None else row[0])
-            emitted = self.func(time, key, value, state)
-            if state.is_removed:
-                self.store.remove(key)
-                self.metrics.numRemovedStateRows += 1
-            elif state.is_updated or (state.exists and self.idle_ms is not None):
-                self._put(key, state.get)
-                self.metrics.numUpdatedStateRows += state.is_updated
-            self.metrics.numOutputRows += len(emitted)
-            yield from emitted
+            emitted = func(time, key, value, state)
+            if state.is_updated:
+                put(key, state.get)
+                metrics.numUpdatedStateRows += 1
+            elif state.is_removed:
+                remove(key)
+                metrics.numRemovedStateRows += 1
+            elif is_timed and state.exists:
+                put(key, state.get)
+            for row in emitted:
+                metrics.numOutputRows += 1
+                yield row
 
     def process_timeouts(self) -> Iterator[Any]:
         """Call the function, without a value, for each key that is due, and remove it.

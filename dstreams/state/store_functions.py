@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from time import perf_counter
 from typing import Any
 
 from checkpoint.state_store import StateWriter
 from dstreams.rdd.blocks import shorten
-from dstreams.rdd.by_key import PAIRS_OF_LISTS
+from dstreams.rdd.by_key import LISTS, PAIRS_OF_LISTS
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.function_errors import UserFunctionError
 from dstreams.state.group_state import NO_TIMESTAMP, GroupStateTimeout
@@ -133,24 +134,26 @@ class FlatMapGroupsWithStateExec:
     def _data(
         self, processor: InputProcessor, initial: Pairs, records: Pairs, metrics: StateMetrics
     ) -> Iterator[Any]:
+        first = next(initial, None)
+        if first is None:
+            alone = LISTS.merger(self.memory_mb)
+            alone.mergeValues(self._on_time(records, metrics))
+            return processor.process_groups(alone.items())
         groups = PAIRS_OF_LISTS.merger(self.memory_mb)
-        groups.mergeValues((key, (1, state)) for key, state in initial)
-        has_initial = bool(groups.data or groups.spills)
+        groups.mergeValues((key, (1, state)) for key, state in chain((first,), initial))
         groups.mergeValues((key, (0, value)) for key, value in self._on_time(records, metrics))
-        if has_initial:
-            sides = ((key, values, states) for key, (values, states) in groups.items())
-            return processor.process_new_data_with_initial_state(
-                sides, skip_keys=self.skip_initial_keys
-            )
-        return processor.process_new_data(
-            (key, value) for key, (values, _) in groups.items() for value in values
+        sides = ((key, values, states) for key, (values, states) in groups.items())
+        return processor.process_new_data_with_initial_state(
+            sides, skip_keys=self.skip_initial_keys
         )
 
     def _on_time(self, records: Pairs, metrics: StateMetrics) -> Pairs:
         event_time = self.event_time
-        if event_time is None:
-            yield from records
-            return
+        return records if event_time is None else self._not_late(event_time, records, metrics)
+
+    def _not_late(
+        self, event_time: Callable[[Any], int | None], records: Pairs, metrics: StateMetrics
+    ) -> Pairs:
         late_ms = NO_TIMESTAMP if self.late_ms is None else self.late_ms
         for key, value in records:
             time_ms = event_time(value)

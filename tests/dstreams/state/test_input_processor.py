@@ -200,6 +200,21 @@ def test_groups_in_order_with_states() -> None:
     assert store.rows == {"b": (1,), "c": (1,)}
 
 
+def test_groups_whose_values_are_in_lists() -> None:
+    """They do what the same rows do, one by one, lazily and with the same errors."""
+    store = DictStore()
+    work = processor(store, running_count)
+    rows = work.process_groups([("a", ["x", "y"]), ("b", ["z"])])
+    assert next(rows) == ("a", 2)
+    assert store.rows == {}
+    assert list(rows) == [("b", 1)]
+    assert store.rows == {"a": (2,), "b": (1,)}
+    assert (work.metrics.numOutputRows, work.metrics.numUpdatedStateRows) == (2, 2)
+    failing = processor(store, lambda key, values, state: [1 / len(key)])
+    with pytest.raises(UserFunctionError, match="failed for key '': ZeroDivisionError"):
+        list(failing.process_groups([("", ["x"])]))
+
+
 def test_a_lazy_function_works_while_it_is_read() -> None:
     """A generator may update between its rows; the last update is what is stored."""
 
