@@ -151,7 +151,7 @@ def require_picklable(func: Callable[..., Any], operation: str) -> None:
     failure = _pickling_failure(func)
     if failure is None:
         return
-    culprit = _culprit(func)
+    culprit = _culprit(func, _pickling_failure)
     name = describe(func)
     if culprit is None:
         reason = f"{type(failure).__name__}: {_short_text(str(failure))}"
@@ -263,12 +263,30 @@ def _pickling_failure(value: object) -> Exception | None:
     return None
 
 
-def _culprit(func: object) -> tuple[str, object] | None:
+def find_culprit(
+    value: object, failure: Callable[[object], Exception | None]
+) -> tuple[str, object]:
+    """Find the innermost part of *value* that cannot be pickled.
+
+    Args:
+        value: what cannot be pickled: a function or what one uses.
+        failure: tries to pickle something; None when that succeeds.
+
+    Returns:
+        The path of names to it, for example ``"func.lock"``, and the part; an empty path and
+        *value* where no part is to blame.
+    """
+    return _culprit(value, failure) or ("", value)
+
+
+def _culprit(
+    func: object, failure: Callable[[object], Exception | None]
+) -> tuple[str, object] | None:
     """Find the innermost captured value that cannot be pickled, and the path of names to it."""
     found: tuple[str, object] | None = None
     current: object = func
     for _ in range(_NESTING):
-        part = next(_unpicklable_parts(current), None)
+        part = next(_unpicklable_parts(current, failure), None)
         if part is None:
             break
         name, current = part
@@ -282,11 +300,13 @@ def _joined(path: str, name: str) -> str:
     return f"{path}{name}" if name.startswith("[") else f"{path}.{name}"
 
 
-def _unpicklable_parts(value: object) -> Iterator[tuple[str, object]]:
+def _unpicklable_parts(
+    value: object, failure: Callable[[object], Exception | None]
+) -> Iterator[tuple[str, object]]:
     return (
         (name, part)
         for name, part in _parts(value)
-        if part is not value and _pickling_failure(part) is not None
+        if part is not value and failure(part) is not None
     )
 
 

@@ -24,10 +24,10 @@ class FileInputMethods:
 
     _clock: Clock
 
-    def _input(self, source: Source, operation: str) -> DStream[Any]:
+    def _input(self, source: Source, operation: str, uid: str | None = None) -> DStream[Any]:
         raise NotImplementedError
 
-    def textFileStream(self, directory: str) -> DStream[str]:
+    def textFileStream(self, directory: str, *, uid: str | None = None) -> DStream[str]:
         """Create a stream of the lines of UTF-8 text files that appear in *directory*.
 
         Files must be moved there, complete, from elsewhere on the file system. Names that begin
@@ -35,11 +35,15 @@ class FileInputMethods:
 
         Args:
             directory: path, URL, or pattern of Hadoop's for several directories.
+            uid: name under which its progress is kept, so that a changed program finds it
+                (:meth:`StreamingContext.restore`). None: one from its place.
         """
         source = FileSource(directory, "textFileStream", new_since_ms=self._clock.now_ms())
-        return self._input(source, "textFileStream")
+        return self._input(source, "textFileStream", uid)
 
-    def binaryRecordsStream(self, directory: str, recordLength: int) -> DStream[bytes]:
+    def binaryRecordsStream(
+        self, directory: str, recordLength: int, *, uid: str | None = None
+    ) -> DStream[bytes]:
         """Create a stream of the records of binary files that appear in *directory*.
 
         A file whose size is no multiple of *recordLength* fails the batch that would have read it,
@@ -48,6 +52,7 @@ class FileInputMethods:
         Args:
             directory: as in :meth:`textFileStream`.
             recordLength: bytes of each record.
+            uid: likewise.
 
         Raises:
             InvalidStreamError: *recordLength* is no whole number of at least 1.
@@ -55,7 +60,7 @@ class FileInputMethods:
         name = "binaryRecordsStream"
         now_ms = self._clock.now_ms()
         source = FileSource(directory, name, FixedRecords(recordLength), new_since_ms=now_ms)
-        return self._input(source, name)
+        return self._input(source, name, uid)
 
     def fileStream(
         self,
@@ -66,6 +71,7 @@ class FileInputMethods:
         read: FormatName | ReadFiles = "textFile",
         maxFilesPerBatch: int | None = None,
         maxFileAge: float | None = None,
+        uid: str | None = None,
     ) -> DStream[Any]:
         """Create a stream of what is in the files that appear in *directory*.
 
@@ -93,6 +99,7 @@ class FileInputMethods:
                 ``math.inf`` for no limit. None: ``spark.dstreams.fileStream.maxFileAge``; without
                 that the remember window, as in Spark, where a file moved in with an old time is not
                 new.
+            uid: as in :meth:`textFileStream`.
 
         Raises:
             InvalidStreamError: a function does not take these arguments, *read* is unknown, or a
@@ -111,7 +118,7 @@ class FileInputMethods:
             _require_count(maxFilesPerBatch),
             _require_age_ms(maxFileAge),
         )
-        return self._input(source, "fileStream")
+        return self._input(source, "fileStream", uid)
 
 
 def _require_count(value: object) -> int | None:

@@ -11,6 +11,7 @@ from pyspark import RDD, StorageLevel
 from dstreams.api.dstream import DStream
 from dstreams.api.file_inputs import FileInputMethods
 from dstreams.api.receiver_inputs import ReceiverInputMethods
+from dstreams.api.stream import named
 from dstreams.callables import call_site
 from dstreams.clock import Clock
 from dstreams.durations import require_duration_ms
@@ -47,6 +48,9 @@ class InputMethods(FileInputMethods, ReceiverInputMethods):
         rdds: Iterable[RDD[T] | Iterable[T] | None],
         oneAtATime: bool = True,
         default: RDD[T] | Iterable[T] | None = None,
+        *,
+        replayable: bool = False,
+        uid: str | None = None,
     ) -> DStream[T]:
         """Create a stream from a queue of RDDs or lists, for tests and experiments.
 
@@ -56,14 +60,24 @@ class InputMethods(FileInputMethods, ReceiverInputMethods):
             rdds: RDDs, or collections of records; None stands for a batch without an RDD.
             oneAtATime: one item for each batch; False: all that are there.
             default: RDD or records for batches when the queue is empty. None: an empty RDD.
+            replayable: take a copy of the queue now, as lists of records, so that a restart goes on
+                with it. Otherwise a checkpoint of this stream cannot be taken up, as in Spark.
+            uid: name under which its progress is kept, so that a changed program finds it
+                (:meth:`StreamingContext.restore`). None: one from its place.
+
+        Raises:
+            InvalidStreamError: an item is none of these; a *replayable* queue has an RDD.
         """
-        return self._input(QueueSource(rdds, oneAtATime, default), "queueStream")
+        source = QueueSource(rdds, oneAtATime, default, replayable)
+        return self._input(source, "queueStream", uid)
 
     def socketTextStream(
         self,
         hostname: str,
         port: int,
         storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+        *,
+        uid: str | None = None,
     ) -> DStream[str]:
         """Create a stream of the lines of UTF-8 text that a TCP server sends.
 
@@ -74,14 +88,21 @@ class InputMethods(FileInputMethods, ReceiverInputMethods):
             port: port to connect to.
             storageLevel: taken for compatibility; lines wait in the driver until they are in a
                 batch.
+            uid: name under which its progress is kept, so that a changed program finds it
+                (:meth:`StreamingContext.restore`). None: one from its place.
 
         Raises:
             InvalidStreamError: *hostname* or *port* cannot be an address.
         """
-        return self._input(SocketTextSource(hostname, port), "socketTextStream")
+        return self._input(SocketTextSource(hostname, port), "socketTextStream", uid)
 
     def rateStream(
-        self, rowsPerSecond: int, rampUpTime: float = 0, numPartitions: int | None = None
+        self,
+        rowsPerSecond: int,
+        rampUpTime: float = 0,
+        numPartitions: int | None = None,
+        *,
+        uid: str | None = None,
     ) -> DStream[tuple[datetime, int]]:
         """Create a stream of numbered rows at a steady rate, for trials and measurements.
 
@@ -95,6 +116,8 @@ class InputMethods(FileInputMethods, ReceiverInputMethods):
             rampUpTime: seconds in which the rate grows evenly from none to *rowsPerSecond*.
             numPartitions: partitions of each batch's RDD. None: one for small batches, up to
                 ``defaultParallelism`` for large ones.
+            uid: name under which its progress is kept, so that a changed program finds it
+                (:meth:`StreamingContext.restore`). None: one from its place.
 
         Raises:
             InvalidStreamError: a parameter is no such number.
@@ -102,12 +125,13 @@ class InputMethods(FileInputMethods, ReceiverInputMethods):
         Semantics: the rate source of Structured Streaming; pyspark.streaming has none.
         """
         ramp_up_ms = require_duration_ms(rampUpTime, "rampUpTime") if rampUpTime != 0 else 0
-        return self._input(RateSource(rowsPerSecond, ramp_up_ms, numPartitions), "rateStream")
+        source = RateSource(rowsPerSecond, ramp_up_ms, numPartitions)
+        return self._input(source, "rateStream", uid)
 
-    def _input(self, source: Source, operation: str) -> DStream[Any]:
+    def _input(self, source: Source, operation: str, uid: str | None = None) -> DStream[Any]:
         self._require_initialized("inputs cannot be added")
         node = InputDStream(
             len(self._graph.inputs), source, self._graph.batch_ms, f"{operation} at {call_site()}"
         )
         self._graph.inputs.append(node)
-        return self._stream_of(node)
+        return named(self._stream_of(node), uid)

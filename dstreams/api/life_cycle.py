@@ -17,7 +17,6 @@ from dstreams.runtime.scheduler import Scheduler
 from dstreams.runtime.signals import SignalStop
 from dstreams.runtime.unseen_failure import UnseenFailure
 from dstreams.settings import Settings
-from dstreams.sources.source import close_all
 
 logger = logging.getLogger(__name__)
 
@@ -152,8 +151,7 @@ class LifeCycleMethods:
         with LifeCycleMethods._active_lock:
             engine, self._engine = self._engine, None
             if engine is not None:
-                close_all(engine.readers.values())
-                engine.history.clear()
+                engine.close()
             if LifeCycleMethods._active is self:
                 LifeCycleMethods._active = None
         self._bus.close(LISTENERS_S)

@@ -28,11 +28,15 @@ class ReceiverInputMethods:
 
     _graph: StreamGraph
 
-    def _input(self, source: Source, operation: str) -> DStream[Any]:
+    def _input(self, source: Source, operation: str, uid: str | None = None) -> DStream[Any]:
         raise NotImplementedError
 
     def receiverStream(
-        self, receiver: Receiver, *, runOn: Literal["executor", "driver"] = "executor"
+        self,
+        receiver: Receiver,
+        *,
+        runOn: Literal["executor", "driver"] = "executor",
+        uid: str | None = None,
     ) -> DStream[Any]:
         """Create a stream of the records that *receiver* stores.
 
@@ -48,6 +52,8 @@ class ReceiverInputMethods:
         Args:
             receiver: see :class:`dstreams.Receiver`; one for each stream.
             runOn: ``executor`` or ``driver``.
+            uid: name under which its progress is kept, so that a changed program finds it
+                (:meth:`StreamingContext.restore`). None: one from its place.
 
         Raises:
             InvalidStreamError: *receiver* is no receiver, is in another stream already, or cannot
@@ -70,7 +76,7 @@ class ReceiverInputMethods:
         if runOn == "executor":
             _require_picklable(receiver)
         name = f"receiverStream({type(receiver).__name__})"
-        return self._receive(receiver, runOn, name, "receiverStream")
+        return self._receive(receiver, runOn, name, "receiverStream", uid)
 
     def socketStream(
         self,
@@ -78,6 +84,8 @@ class ReceiverInputMethods:
         port: int,
         converter: Callable[[BinaryIO], Iterable[T]],
         storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+        *,
+        uid: str | None = None,
     ) -> DStream[T]:
         """Create a stream of the records that *converter* makes of what a TCP server sends.
 
@@ -90,6 +98,7 @@ class ReceiverInputMethods:
                 records; called for each connection, on a thread of the driver.
             storageLevel: taken for compatibility; records wait in the driver until they are in a
                 batch.
+            uid: as in :meth:`receiverStream`.
 
         Raises:
             InvalidStreamError: *hostname* or *port* cannot be an address, or *converter* is no
@@ -103,13 +112,18 @@ class ReceiverInputMethods:
         require_arity(converter, (1,), "socketStream", "converter(file) -> records")
         receiver = SocketReceiver(hostname, port, converter, storageLevel)
         name = f"socketStream({hostname}:{port})"
-        return self._receive(receiver, "driver", name, "socketStream")
+        return self._receive(receiver, "driver", name, "socketStream", uid)
 
     def _receive(
-        self, receiver: Receiver, run_on: Literal["executor", "driver"], name: str, operation: str
+        self,
+        receiver: Receiver,
+        run_on: Literal["executor", "driver"],
+        name: str,
+        operation: str,
+        uid: str | None,
     ) -> DStream[Any]:
         stream_id = len(self._graph.inputs)
-        stream = self._input(ReceiverSource(receiver, stream_id, run_on, name), operation)
+        stream = self._input(ReceiverSource(receiver, stream_id, run_on, name), operation, uid)
         receiver._stream_id = stream_id
         return stream
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Literal, TypeVar, overload
 
-from checkpoint import CheckpointError, CommitLog, open_files
+from pyspark import SparkContext
+
 from dstreams.callables import describe, require_arity
-from dstreams.durations import batch_datetime
 from dstreams.errors import InvalidStreamError, RestartError
+from dstreams.graph.plan import StreamGraph
+from dstreams.runtime.grafting import RestoreReport
+from dstreams.runtime.graph_snapshots import read_snapshot, settings_of
+from dstreams.runtime.restarting import FoundStream, find_stream, require_restartable, spark_for
+from dstreams.runtime.resuming import EarlierRun
 
 logger = logging.getLogger(__name__)
-
-_RUN = re.compile(r"(stream-[^/]+)/")
-_OF_SPARK = re.compile(r"checkpoint-\d+(\.bk)?")
 
 Self = TypeVar("Self", bound="RestartMethods")
 
@@ -28,6 +29,9 @@ class RestartMethods:
 
     _active: ClassVar[Any] = None
     _checkpoint_directory: str | None
+    _earlier: EarlierRun | None
+    _graph: StreamGraph
+    _sc: SparkContext
 
     def checkpoint(self, directory: str) -> None:
         """Set the directory where state is made durable."""
@@ -47,27 +51,37 @@ class RestartMethods:
         *,
         createOnError: bool = False,
     ) -> Self:
-        """Return the context that *setupFunc* sets up, with *checkpointPath* as its directory.
+        """Return the context that an earlier run left in *checkpointPath*, else a new one.
 
-        To go on from what an earlier run left there is not possible yet, and never left out in
-        silence: a directory that holds state is refused.
+        The streams of the earlier run are made again as they were, with their functions;
+        *setupFunc* is not called, and new code has no effect (:meth:`restore` is for that).
+        Started, they go on where that run ended: no output of a batch that it committed runs again,
+        batches that it had begun run again with the same input, and then those whose time has
+        passed. Without an active SparkContext one is made as that of the earlier run was, with the
+        master and the addresses of this process.
 
         Args:
             checkpointPath: path or URL of the checkpoint directory.
             setupFunc: ``f() -> StreamingContext``, defines the streams and does not start them.
-            createOnError: begin anew, with a warning, where the directory holds earlier state.
+                Called when nothing was left there; the context gets the directory.
+            createOnError: begin anew, with a warning, where what was left cannot be taken up.
 
         Raises:
             InvalidStreamError: the directory cannot be used, or what *setupFunc* returned is no
                 StreamingContext.
-            RestartError: the directory holds state of an earlier run.
+            RestartError: what the earlier run left cannot be taken up: it is damaged, others could
+                have written it, an input cannot be read again, or its code is not there.
         """
         require_arity(setupFunc, (0,), "getOrCreate", "f() -> StreamingContext")
-        require_nothing_to_restore(checkpointPath, begin_anew=createOnError)
-        ssc = _set_up(setupFunc)
-        if ssc._checkpoint_directory != checkpointPath:
-            ssc.checkpoint(checkpointPath)
-        return ssc
+        try:
+            found = find_stream(checkpointPath)
+            if found is not None:
+                return cls._recovered(checkpointPath, found)
+        except RestartError as error:
+            if not createOnError:
+                raise
+            logger.warning("beginning anew; what is there stays as it is: %s", error)
+        return _with_directory(_set_up(setupFunc), checkpointPath)
 
     @classmethod
     def getActiveOrCreate(
@@ -92,6 +106,96 @@ class RestartMethods:
             return _set_up(setupFunc)
         return cls.getOrCreate(checkpointPath, setupFunc)
 
+    @overload
+    @classmethod
+    def restore(
+        cls: type[Self],
+        checkpointPath: str,
+        setupFunc: Callable[[], Self],
+        *,
+        dryRun: Literal[False] = False,
+        allowRemoved: Iterable[str] = (),
+    ) -> Self: ...
+
+    @overload
+    @classmethod
+    def restore(
+        cls: type[Self],
+        checkpointPath: str,
+        setupFunc: Callable[[], Self],
+        *,
+        dryRun: Literal[True],
+        allowRemoved: Iterable[str] = (),
+    ) -> RestoreReport: ...
+
+    @classmethod
+    def restore(
+        cls: type[Self],
+        checkpointPath: str,
+        setupFunc: Callable[[], Self],
+        *,
+        dryRun: bool = False,
+        allowRemoved: Iterable[str] = (),
+    ) -> Self | RestoreReport:
+        """Return the context that *setupFunc* sets up, with the state that an earlier run left.
+
+        For code that has changed: functions may be others, stateful operators and inputs may be
+        added, and the number of partitions of a state may change. State and progress find their
+        operators by uid: that given by ``uid=``, else one derived from the place among the
+        operators of its kind. Where nothing was left, the streams begin anew.
+
+        Args:
+            checkpointPath: path or URL of the checkpoint directory.
+            setupFunc: ``f() -> StreamingContext``, defines the streams and does not start them.
+            dryRun: only return what would happen, and why it cannot.
+            allowRemoved: uids of operators and inputs whose state or progress may be left behind.
+
+        Returns:
+            The context, to be started; with *dryRun* a report, which prints.
+
+        Raises:
+            InvalidStreamError: as in :meth:`getOrCreate`, or the streams cannot run.
+            RestartError: what was left is damaged, or does not fit the streams; all that does not
+                is named, and nothing was touched.
+        """
+        require_arity(setupFunc, (0,), "restore", "f() -> StreamingContext")
+        found = find_stream(checkpointPath)
+        ssc = _set_up(setupFunc)
+        if found is None:
+            report = RestoreReport(None)
+            return report if dryRun else _with_directory(ssc, checkpointPath)
+        found.require_trusted()
+        report, earlier = found.graft(ssc._graph, ssc._sc, tuple(allowRemoved))
+        if dryRun:
+            return report
+        if report.refusals:
+            raise RestartError(
+                f"{found.files.url} cannot be restored into these streams, and nothing was touched:"
+                + "".join(f"\n- {refusal}" for refusal in report.refusals)
+            )
+        logger.info("%s", report)
+        ssc._earlier = earlier
+        return _with_directory(ssc, checkpointPath)
+
+    @classmethod
+    def _recovered(cls: type[Self], directory: str, found: FoundStream) -> Self:
+        """Make the context of an earlier run again."""
+        found.require_trusted()
+        make: Callable[..., Self] = cls
+        spark = spark_for(found)
+        seconds = found.description["batch_ms"] / 1000
+        ssc = make(spark, seconds, settings=settings_of(found.snapshot))
+        ssc._graph = read_snapshot(found.files, found.snapshot, spark, ssc)
+        require_restartable(ssc._graph)
+        ssc._earlier = found.earlier()
+        return _with_directory(ssc, directory)
+
+
+def _with_directory(ssc: Self, directory: str) -> Self:
+    if ssc._checkpoint_directory != directory:
+        ssc.checkpoint(directory)
+    return ssc
+
 
 def _set_up(setup: Callable[[], Self]) -> Self:
     ssc = setup()
@@ -101,58 +205,3 @@ def _set_up(setup: Callable[[], Self]) -> Self:
             f"{describe(setup)} returned {type(ssc).__name__}; end it with: return ssc"
         )
     return ssc
-
-
-def require_nothing_to_restore(directory: str, begin_anew: bool) -> None:
-    """Refuse a checkpoint directory in which an earlier run left what would not be taken up.
-
-    What was only in memory when a run ended is not missed here: nothing can bring it back.
-
-    Args:
-        directory: path or URL of the checkpoint directory; made if it is missing.
-        begin_anew: log what is left behind, instead of refusing.
-
-    Raises:
-        InvalidStreamError: *directory* is no path, or cannot be used.
-        RestartError: there is something, and *begin_anew* is False.
-    """
-    found = _left_behind(directory)
-    if found is None:
-        return
-    if begin_anew:
-        logger.warning("beginning anew; %s holds %s, which stays as it is", directory, found)
-        return
-    raise RestartError(
-        f"the checkpoint directory {directory!r} holds {found}, and to go on from files is not "
-        "there yet; begin without that state by createOnError=True, by another directory, or by "
-        "removing this one"
-    )
-
-
-def _left_behind(directory: str) -> str | None:
-    if not isinstance(directory, str) or not directory:
-        raise InvalidStreamError(f"checkpointPath must be a path or URL, got {directory!r}")
-    try:
-        files = open_files(directory)
-        names = files.list("")
-        runs = sorted({match[1] for match in map(_RUN.match, names) if match})
-        if runs:
-            return _runs_left(directory, runs)
-    except (CheckpointError, ValueError) as error:
-        raise InvalidStreamError(
-            f"the checkpoint directory {directory!r} cannot be used: {error}"
-        ) from error
-    of_spark = [name for name in names if _OF_SPARK.fullmatch(name)]
-    if of_spark:
-        return f"{of_spark[-1]}, a checkpoint of Spark's own streaming, which cannot be read here"
-    return None
-
-
-def _runs_left(directory: str, runs: list[str]) -> str:
-    logs = [CommitLog(open_files(f"{directory.rstrip('/')}/{run}")) for run in runs]
-    times = [time_ms for log in logs for time_ms in log.times()]
-    what = f"files of {runs[-1]}" + (f" and {len(runs) - 1} more runs" if len(runs) > 1 else "")
-    if not times:
-        return f"{what}, without committed state"
-    newest = max(times)
-    return f"{what}, with state up to the batch at {newest} ms ({batch_datetime(newest)})"

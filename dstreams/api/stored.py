@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark import RDD
 
 from dstreams.api.pairs import PartitionFunc
-from dstreams.api.stream import T_co
+from dstreams.api.stream import T_co, named
 from dstreams.api.update_state import UpdateStateOperations
 from dstreams.callables import describe, require_picklable
 from dstreams.durations import require_duration_ms
@@ -48,12 +48,13 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
     """
 
     def mapWithState(
-        self: StoredStateOperations[tuple[K, V]], spec: StateSpec
+        self: StoredStateOperations[tuple[K, V]], spec: StateSpec, *, uid: str | None = None
     ) -> MapWithStateDStream:
         """Return the stream of what a function emits for each record and the state of its key.
 
         Args:
             spec: the function, and what else is to be said (:class:`~dstreams.StateSpec`).
+            uid: as in :meth:`updateStateByKey`.
 
         Returns:
             Stream of what the function emits, one RDD for each batch; its ``stateSnapshots()`` is
@@ -88,7 +89,7 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
             initial=self._initial(spec.initial, operation),
             operation=operation,
         )
-        return self._ssc._stored_stream_of(node)
+        return named(self._ssc._stored_stream_of(node), uid)
 
     def flatMapGroupsWithState(
         self: StoredStateOperations[tuple[K, V]],
@@ -102,6 +103,7 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
         numPartitions: int | None = None,
         partitionFunc: PartitionFunc[K] = None,
         keepTimer: bool = False,
+        uid: str | None = None,
     ) -> MapWithStateDStream:
         """Return the stream of what a function returns for the values of each key of a batch.
 
@@ -125,6 +127,7 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
             partitionFunc: as in :meth:`updateStateByKey`.
             keepTimer: let a timer stay that a call with values does not set again. False: it is
                 none after the call, as in Spark.
+            uid: as in :meth:`updateStateByKey`.
 
         Raises:
             InvalidStreamError: the function takes other arguments, or a mode or timeout is unknown.
@@ -145,7 +148,8 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
         self._require_function(f, name, "f(key, values, state) -> rows", count=3)
         clock = self._event_clock(name, timeout, eventTime, watermark)
         groups = self._groups(name, f, f, timeout, clock, keepTimer=keepTimer)
-        return self._grouped(name, outputMode, groups, initialState, numPartitions, partitionFunc)
+        stream = self._grouped(name, outputMode, groups, initialState, numPartitions, partitionFunc)
+        return named(stream, uid)
 
     def mapGroupsWithState(
         self: StoredStateOperations[tuple[K, V]],
@@ -158,6 +162,7 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
         numPartitions: int | None = None,
         partitionFunc: PartitionFunc[K] = None,
         keepTimer: bool = False,
+        uid: str | None = None,
     ) -> MapWithStateDStream:
         """Return the stream of one row for each call of :meth:`flatMapGroupsWithState`.
 
@@ -176,7 +181,8 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
         self._require_function(f, name, "f(key, values, state) -> row", count=3)
         clock = self._event_clock(name, timeout, eventTime, watermark)
         groups = self._groups(name, OneRow(f), f, timeout, clock, keepTimer=keepTimer)
-        return self._grouped(name, "update", groups, initialState, numPartitions, partitionFunc)
+        stream = self._grouped(name, "update", groups, initialState, numPartitions, partitionFunc)
+        return named(stream, uid)
 
     def _groups(
         self,

@@ -23,6 +23,22 @@ T_co = TypeVar("T_co", covariant=True)
 Self = TypeVar("Self", bound="Stream[Any]")
 
 
+def named(stream: Self, uid: str | None) -> Self:
+    """Give a stream the name under which its state and progress are kept, None for no name.
+
+    Raises:
+        InvalidStreamError: *uid* is no text, or empty.
+    """
+    if uid is not None:
+        if not isinstance(uid, str) or not uid.strip():
+            raise InvalidStreamError(
+                f"uid of {stream._node.operation} must be a name, got {uid!r}; it stands for its "
+                "state and progress in the checkpoint, also when the program changes"
+            )
+        stream._ssc._graph.options_of(stream._node).uid = uid
+    return stream
+
+
 class Stream(Generic[T_co]):
     """A node of the graph and the context it belongs to.
 

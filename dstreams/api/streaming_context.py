@@ -29,6 +29,7 @@ from dstreams.graph.transformed import TransformedDStream
 from dstreams.rdd.context import require_spark, warn_if_untuned
 from dstreams.runtime.engine import Engine
 from dstreams.runtime.opening import Surroundings, open_engine
+from dstreams.runtime.resuming import EarlierRun
 from dstreams.runtime.scheduler import Scheduler
 from dstreams.runtime.signals import SignalStop
 from dstreams.runtime.unseen_failure import UnseenFailure
@@ -87,6 +88,7 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
         self._sc = sparkContext
         self._graph = StreamGraph(require_duration_ms(batchDuration, "batchDuration"))
         self._clock: Clock = SystemClock() if clock is None else clock
+        self._given_settings = settings
         self._settings = settings or Settings.from_conf(dict(sparkContext.getConf().getAll()))
         self._checkpoint_directory: str | None = None
         self._state = StreamingContextState.INITIALIZED
@@ -100,6 +102,7 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
         self._was_awaited = False
         self._stop_spark = False
         self._stop_after_step = False
+        self._earlier: EarlierRun | None = None
         self._bus = open_bus(self._settings)
         warn_if_untuned(sparkContext)
         if self._settings.checkpoint_directory is not None:
@@ -326,6 +329,9 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
             self._checkpoint_directory,
             self._report,
             self._bus.post,
+            self,
+            self._given_settings,
+            self._earlier,
         )
 
     def _remembered(self, node: Node, begin_ms: int, end_ms: int) -> list[RDD[Any]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from pyspark import RDD
 
 from dstreams.api.pairs import PairOperations, PartitionFunc
-from dstreams.api.stream import T_co
+from dstreams.api.stream import T_co, named
 from dstreams.callables import require_picklable
 from dstreams.errors import InvalidStreamError
 from dstreams.graph.state import StateDStream
@@ -41,6 +41,7 @@ class UpdateStateOperations(PairOperations[T_co]):
         partitionFunc: PartitionFunc[K] = None,
         preservePartitioning: bool = True,
         form: Literal["values"] = "values",
+        uid: str | None = None,
     ) -> DStream[tuple[K, S]]: ...
 
     @overload
@@ -53,6 +54,7 @@ class UpdateStateOperations(PairOperations[T_co]):
         partitionFunc: PartitionFunc[K] = None,
         preservePartitioning: bool = True,
         form: Literal["keyed"],
+        uid: str | None = None,
     ) -> DStream[tuple[K, S]]: ...
 
     @overload
@@ -65,6 +67,7 @@ class UpdateStateOperations(PairOperations[T_co]):
         partitionFunc: PartitionFunc[K] = None,
         preservePartitioning: bool = True,
         form: Literal["iterator"],
+        uid: str | None = None,
     ) -> DStream[tuple[K, S]]: ...
 
     def updateStateByKey(
@@ -76,6 +79,7 @@ class UpdateStateOperations(PairOperations[T_co]):
         partitionFunc: PartitionFunc[Any] = None,
         preservePartitioning: bool = True,
         form: str = "values",
+        uid: str | None = None,
     ) -> DStream[Any]:
         """Return the stream of the state of every key, updated by each batch.
 
@@ -99,6 +103,8 @@ class UpdateStateOperations(PairOperations[T_co]):
                 lets ``"iterator"`` functions change keys, and costs a shuffle of the whole state in
                 every batch.
             form: how *updateFunc* is called.
+            uid: name under which the state is kept, so that a changed program finds it
+                (:meth:`StreamingContext.restore`). None: one from its place.
 
         Returns:
             Stream of ``(key, state)``, one RDD for each batch once there is a state. It is
@@ -128,7 +134,7 @@ class UpdateStateOperations(PairOperations[T_co]):
             initial=self._initial(initialRDD, operation),
             operation=operation,
         )
-        return self._derived(node)
+        return named(self._derived(node), uid)
 
     def _initial(
         self, initial: RDD[Any] | Iterable[tuple[Any, Any]] | None, operation: str

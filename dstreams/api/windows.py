@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark import RDD
 
 from dstreams.api.pairs import PairOperations, PartitionFunc
-from dstreams.api.stream import T_co
+from dstreams.api.stream import T_co, named
 from dstreams.callables import describe
 from dstreams.durations import require_duration_ms
 from dstreams.graph.node import Node
@@ -65,6 +65,8 @@ class WindowOperations(PairOperations[T_co]):
         invReduceFunc: Callable[[T, T], T] | None,
         windowDuration: float,
         slideDuration: float | None = None,
+        *,
+        uid: str | None = None,
     ) -> DStream[T]:
         """Return the stream of one element for each window: all of its elements reduced.
 
@@ -89,10 +91,15 @@ class WindowOperations(PairOperations[T_co]):
             (reduceFunc, invReduceFunc, None),
             (windowDuration, slideDuration),
             StablePartitioner(1),
+            uid,
         ).map(_value)
 
     def countByWindow(
-        self, windowDuration: float, slideDuration: float | None = None
+        self,
+        windowDuration: float,
+        slideDuration: float | None = None,
+        *,
+        uid: str | None = None,
     ) -> DStream[int]:
         """Return the stream of the number of elements of each window, 0 for an empty one.
 
@@ -108,6 +115,7 @@ class WindowOperations(PairOperations[T_co]):
             (add, sub, None),
             (windowDuration, slideDuration),
             StablePartitioner(1),
+            uid,
         ).transform(_total)
 
     def countByValueAndWindow(
@@ -117,6 +125,7 @@ class WindowOperations(PairOperations[T_co]):
         numPartitions: int | None = None,
         *,
         partitionFunc: PartitionFunc[H] = None,
+        uid: str | None = None,
     ) -> DStream[tuple[H, int]]:
         """Return the stream of (value, how often it comes in the window).
 
@@ -134,6 +143,7 @@ class WindowOperations(PairOperations[T_co]):
             (add, sub, _is_counted),
             (windowDuration, slideDuration),
             self._partitioner(numPartitions, partitionFunc, self._operation(name)),
+            uid,
         )
 
     def groupByKeyAndWindow(
@@ -174,6 +184,7 @@ class WindowOperations(PairOperations[T_co]):
         filterFunc: Callable[[tuple[K, V]], Any] | None = None,
         *,
         partitionFunc: PartitionFunc[K] = None,
+        uid: str | None = None,
     ) -> DStream[tuple[K, V]]:
         """Return the stream of (key, its values in the window reduced by *func*).
 
@@ -195,6 +206,8 @@ class WindowOperations(PairOperations[T_co]):
                 count of 0. Without *filterFunc* such pairs stay, each with what is left of its
                 value.
             partitionFunc: where keys belong.
+            uid: with *invFunc*, name under which the state is kept, so that a changed program finds
+                it (:meth:`StreamingContext.restore`). None: one from its place.
 
         Returns:
             Stream of ``(key, value)``, one RDD for each window; with *invFunc* it is persisted,
@@ -218,6 +231,7 @@ class WindowOperations(PairOperations[T_co]):
             (func, invFunc, filterFunc),
             (windowDuration, slideDuration),
             self._partitioner(numPartitions, partitionFunc, self._operation(name)),
+            uid,
         )
 
     def _reduced_by_window(
@@ -227,6 +241,7 @@ class WindowOperations(PairOperations[T_co]):
         functions: tuple[Any, Any, Any],
         durations: tuple[float, float | None],
         partitioner: StablePartitioner,
+        uid: str | None = None,
     ) -> DStream[Any]:
         """Return the stream of *pairs* reduced over a window, with or without the inverse.
 
@@ -236,6 +251,7 @@ class WindowOperations(PairOperations[T_co]):
             functions: reduce function, its inverse or None, filter or None.
             durations: of the window and its slide, in seconds.
             partitioner: where keys belong.
+            uid: name of the state, None for one from its place.
         """
         operation = self._operation(name)
         func, inverse, keeps = functions
@@ -256,7 +272,7 @@ class WindowOperations(PairOperations[T_co]):
             None if keeps is None else UserFunction(keeps, _where("filter", keeps, operation)),
         )
         node: Node = ReducedWindowedDStream(batches, window_functions, times, operation)
-        return self._derived(node)
+        return named(self._derived(node), uid)
 
     def _times(
         self, windowDuration: float, slideDuration: float | None, operation: str

@@ -39,6 +39,7 @@ class History:
         self._unpersist = unpersist
         self._states = states
         self._rdds: dict[Node, dict[int, RDD[Any] | None]] = {node: {} for node in plan.nodes}
+        self._begin_ms: dict[Node, int] = {}
         self._persisted_here: set[tuple[Node, RDD[Any]]] = set()
         self._lock = RLock()
 
@@ -63,13 +64,23 @@ class History:
             if node in self._rdds:
                 self._rdds[node][time_ms] = None if rdd is None else self._persisted(node, rdd)
 
+    def restore(self, node: Node, time_ms: int, rdd: RDD[Any] | None) -> None:
+        """Say what the RDD of a stream was in a batch of an earlier run, None for no RDD."""
+        with self._lock:
+            self._rdds[node][time_ms] = None if rdd is None else self._persisted(node, rdd)
+
+    def begin(self, node: Node, after_ms: int) -> None:
+        """Say that a stream had nothing up to a time of an earlier run, which did not know it."""
+        with self._lock:
+            self._begin_ms[node] = after_ms
+
     def at(self, node: Node, time_ms: int) -> RDD[Any] | None:
         """The RDD of *node* at *time_ms*, made now if it was not; None when there is none."""
         with self._lock:
             known = self._rdds[node]
             if time_ms in known:
                 return known[time_ms]
-            if not self._plan.fires(node, time_ms):
+            if time_ms <= self._begin_ms.get(node, 0) or not self._plan.fires(node, time_ms):
                 return None
             if node.asks_itself:
                 self._catch_up(node, time_ms)
@@ -135,7 +146,7 @@ class History:
         before they were made, Python would not go that deep.
         """
         before = (known for known in self._rdds[node] if known < time_ms)
-        newest = max(before, default=self._plan.zero_ms)
+        newest = max(before, default=max(self._plan.zero_ms, self._begin_ms.get(node, 0)))
         if node.stores and self._states is not None:
             newest = max(newest, self._states.newest_ms(node))  # of an earlier run, perhaps
         for missing in range(newest + node.slide_ms, time_ms, node.slide_ms):

@@ -20,6 +20,8 @@ from dstreams.graph.output import OutputOperation
 
 NO_STORAGE = StorageLevel(False, False, False, False, 1)
 _DEFAULT_CHECKPOINT_MS = 10_000
+_MOST_CHECKPOINT_SLIDES = 20
+"""RDDs from one durable copy to the next, unless the user chooses: what a restart makes again."""
 _DEFAULT_CHECKPOINT_SLIDES_OF_STORED = 10
 
 
@@ -29,6 +31,7 @@ class StreamOptions:
 
     storage_level: StorageLevel | None = None
     checkpoint_ms: int | None = None
+    uid: str | None = None
 
 
 @dataclass(frozen=True)
@@ -36,17 +39,20 @@ class NodePlan:
     """What the whole graph means for one node.
 
     Args:
-        uid: name of the node in durable files: its operation, and which one of that name it is.
+        uid: name of the node in durable files: the user's, else its operation, and which one of
+            that name it is.
         storage_level: level its RDDs are persisted at, None for not at all.
         checkpoint_ms: interval at which its RDDs are made durable, None for never. Stored state is
             made durable in every batch; for it this is the interval of Spark's timeouts.
         remember_ms: how long its RDDs are kept.
+        is_chosen: whether the user chose the uid.
     """
 
     uid: str
     storage_level: StorageLevel | None
     checkpoint_ms: int | None
     remember_ms: int
+    is_chosen: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,9 @@ class Plan:
         inputs: every input stream, used or not.
         outputs: output operations in order of registration.
         nodes: plan of each node that an output needs, parents first.
+        input_uids: name of each input stream in durable files.
+        chosen_inputs: input streams whose names the user chose.
+        output_uids: name of each output in durable files.
     """
 
     batch_ms: int
@@ -66,6 +75,9 @@ class Plan:
     inputs: tuple[InputDStream, ...]
     outputs: tuple[OutputOperation, ...]
     nodes: Mapping[Node, NodePlan]
+    input_uids: Mapping[InputDStream, str] = field(default_factory=dict)
+    chosen_inputs: frozenset[InputDStream] = frozenset()
+    output_uids: tuple[str, ...] = ()
 
     def fires(self, node: Node, time_ms: int) -> bool:
         """Whether *node* has a turn at *time_ms*; never at zero time or before."""
@@ -132,19 +144,47 @@ class StreamGraph:
             if interval is not None:
                 self._require_checkpoint(node, interval)
         remember = self._remember_ms(order, intervals)
-        counts: Counter[str] = Counter()
         levels = self._storage_levels(order)
-        nodes: dict[Node, NodePlan] = {}
-        for node in order:
-            kind = _kind(node)
-            nodes[node] = NodePlan(
-                uid=f"{kind}-{counts[kind]}",
-                storage_level=levels[node],
-                checkpoint_ms=intervals[node],
-                remember_ms=remember[node],
+        uids = self._uids(order)
+        nodes = {
+            node: NodePlan(
+                uids[node],
+                levels[node],
+                intervals[node],
+                remember[node],
+                self.options_of(node).uid is not None,
             )
-            counts[kind] += 1
-        return Plan(self.batch_ms, zero_ms, tuple(self.inputs), tuple(self.outputs), nodes)
+            for node in order
+        }
+        kinds = [_kind(output.operation) for output in self.outputs]
+        return Plan(
+            self.batch_ms,
+            zero_ms,
+            tuple(self.inputs),
+            tuple(self.outputs),
+            nodes,
+            {stream: uids[stream] for stream in self.inputs},
+            frozenset(s for s in self.inputs if self.options_of(s).uid is not None),
+            tuple(f"{kind}-{kinds[:index].count(kind)}" for index, kind in enumerate(kinds)),
+        )
+
+    def _uids(self, order: list[Node]) -> dict[Node, str]:
+        """Name every stream: as the user did, else by its place among those of its operation."""
+        counts: Counter[str] = Counter()
+        uids: dict[Node, str] = {}
+        for node in dict.fromkeys((*self.inputs, *order)):
+            chosen, kind = self.options_of(node).uid, _kind(node.operation)
+            uids[node] = chosen or f"{kind}-{counts[kind]}"
+            counts[kind] += chosen is None
+        by_uid: dict[str, Node] = {}
+        for node, uid in uids.items():
+            other = by_uid.setdefault(uid, node)
+            if other is not node:
+                raise InvalidStreamError(
+                    f"{other.operation} and {node.operation} have the same uid, {uid!r}; state and "
+                    "progress are kept under it, so give each its own"
+                )
+        return uids
 
     def _parents_first(self) -> list[Node]:
         order: dict[Node, None] = {}
@@ -180,7 +220,8 @@ class StreamGraph:
     def _checkpoint_ms(self, node: Node) -> int | None:
         chosen = self.options_of(node).checkpoint_ms
         if chosen is None and node.must_checkpoint:
-            return -(-_DEFAULT_CHECKPOINT_MS // node.slide_ms) * node.slide_ms
+            slides = -(-_DEFAULT_CHECKPOINT_MS // node.slide_ms)
+            return min(slides, _MOST_CHECKPOINT_SLIDES) * node.slide_ms
         if chosen is None and node.stores:
             return _DEFAULT_CHECKPOINT_SLIDES_OF_STORED * node.slide_ms
         return chosen
@@ -231,5 +272,5 @@ def _least_remember_ms(node: Node, interval_ms: int | None) -> int:
     return max(node.slide_ms, 2 * interval_ms)
 
 
-def _kind(node: Node) -> str:
-    return node.operation.split(" ", 1)[0]
+def _kind(operation: str) -> str:
+    return operation.split(" ", 1)[0]

@@ -12,6 +12,7 @@ from dstreams.graph.node import MEMORY_ONLY_SER, Node, Rdds
 from dstreams.graph.reduced import ReducedDStream
 from dstreams.graph.window_times import WindowTimes
 from dstreams.rdd.blocks import Side
+from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks
 from dstreams.rdd.window_step import WindowFunctions, slide_window
 
@@ -64,6 +65,11 @@ class ReducedWindowedDStream(Node):
     @property
     def slide_ms(self) -> int:
         return self.times.slide_ms
+
+    @property
+    def partitioner(self) -> StablePartitioner:
+        """Where keys belong."""
+        return self.reduced.partitioner
 
     def parents_remember_ms(self, remember_ms: int) -> int:
         return remember_ms + self.times.window_ms

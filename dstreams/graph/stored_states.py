@@ -89,8 +89,20 @@ class StoredStates:
                 f"the state of {node.operation} at {time_ms - node.slide_ms} ms was not made, so "
                 f"that of {time_ms} ms cannot be"
             )
+        return self.empty(node, partitioner)
+
+    def empty(
+        self, node: Node, partitioner: StablePartitioner, store: str = "default"
+    ) -> StoredVersion:
+        """Return the state of a stream before its first batch.
+
+        Args:
+            node: the stream.
+            partitioner: where keys belong.
+            store: name of the store.
+        """
         count = partitioner.numPartitions
-        store_id = StoreId(self.stream_id, self.uids[node], "default", 0, count)
+        store_id = StoreId(self.stream_id, self.uids[node], store, 0, count)
         return StoredVersion.empty(store_id, partitioner)
 
     def advance(

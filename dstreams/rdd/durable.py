@@ -30,11 +30,14 @@ from checkpoint import (
     write_state_file,
 )
 from dstreams.rdd import jvm
-from dstreams.rdd.blocks import decode_block
+from dstreams.rdd.blocks import Side, decode_block
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks
+from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks, shuffle_pairs
 from dstreams.rdd.slots import slots
 from dstreams.rdd.worker import settle_worker
+
+NO_PARTITIONER = "none"
+"""What files say of an RDD that claims no partitioner."""
 
 
 @dataclass(frozen=True)
@@ -78,15 +81,50 @@ def read_rdd(spark: SparkContext, files: Files, written: WrittenRdd, like: RDD[A
         like: an RDD with the partitioner and the serializer of the one that was written.
     """
     partitioner = like.partitioner
-    task = _Read(files, written)
-    if isinstance(partitioner, StablePartitioner):
-        frames = jvm.as_frames(PipelinedRDD(slots(spark, partitioner), task, True), partitioner)
-    else:
-        count = len(written.files)
-        frames = jvm.as_frames(PipelinedRDD(spark.parallelize(range(count), count), task), None)
+    known = partitioner if isinstance(partitioner, StablePartitioner) else None
+    frames = _frames(spark, files, written, known)
     if isinstance(like, BlockPairsRDD):
         return pairs_of_blocks(frames, like.side)
     return jvm.from_frames(frames, like)
+
+
+def read_state(
+    spark: SparkContext,
+    files: Files,
+    written: WrittenRdd,
+    partitioner: StablePartitioner,
+    operation: str,
+) -> BlockPairsRDD:
+    """Return a state RDD that another driver wrote, placed by *partitioner*.
+
+    Where its keys were placed otherwise, by another function or in another number of partitions,
+    they are shuffled; where its stream claims no partitioner, it has none.
+
+    Args:
+        spark: the context.
+        files: as given to :func:`write_rdd`.
+        written: what a commit record says of it.
+        partitioner: where keys belong now.
+        operation: who asks, for error messages.
+    """
+    was = written.first.partitioner
+    count = written.first.partition_count
+    is_placed = (was, count) == (partitioner.name, partitioner.numPartitions)
+    frames = _frames(spark, files, written, partitioner if is_placed else None)
+    pairs = pairs_of_blocks(frames, Side.STATE)
+    if is_placed or was == NO_PARTITIONER:
+        return pairs
+    return pairs_of_blocks(shuffle_pairs(pairs, partitioner, Side.STATE, operation), Side.STATE)
+
+
+def _frames(
+    spark: SparkContext, files: Files, written: WrittenRdd, partitioner: StablePartitioner | None
+) -> RDD[bytes]:
+    task = _Read(files, written)
+    if partitioner is not None:
+        return jvm.as_frames(PipelinedRDD(slots(spark, partitioner), task, True), partitioner)
+    count = len(written.files)
+    return jvm.as_frames(PipelinedRDD(spark.parallelize(range(count), count), task), None)
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,14 @@ from dstreams.sources.source import PlannedInput
 
 @dataclass(frozen=True)
 class InputFailure:
-    """A source that did not deliver.
+    """Why a batch cannot have its input.
 
     Args:
-        operation: operation and call site of the input stream.
-        error: what its reader raised.
+        where: what failed, for example ``reading the input of socketTextStream at app.py:7``.
+        error: what was raised.
     """
 
-    operation: str
+    where: str
     error: Exception
 
 

@@ -1,25 +1,33 @@
-"""Making the state of a batch durable: files written by the tasks, one record by the driver."""
+"""What a stream keeps on disk: what each batch reads, what it made, and which of it counts."""
 
 from __future__ import annotations
 
+import json
 import logging
 import platform
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark import RDD, SparkContext
 
 from checkpoint import (
+    LISTED_PREFIXES,
+    BatchLog,
+    BeginRecord,
     CheckpointError,
     CommitLog,
     CommitRecord,
     Files,
     OperatorCommit,
+    RetentionPlan,
     StatePartition,
     StoreCommit,
+    Tenure,
     apply_retention,
+    plan_leftovers,
     plan_retention,
+    read_lineage,
     state_files_of,
 )
 from checkpoint.state_store import (
@@ -29,48 +37,87 @@ from checkpoint.state_store import (
 )
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
-from dstreams.rdd.durable import WrittenRdd, read_rdd, write_rdd
+from dstreams.rdd.durable import NO_PARTITIONER, WrittenRdd, read_rdd, write_rdd
 from dstreams.rdd.stable_hash import STABLE_HASH_NAME
 from dstreams.rdd.stored_version import StoredVersion
 
 logger = logging.getLogger(__name__)
 
-_EPOCH = 1
-"""A run is the first and only writer of its directory: its stream id is new."""
+STORED_UPTO = "stored_upto"
+"""Fact of a commit record: the batch that made each version of stored state, as JSON."""
 
 
 @dataclass(frozen=True)
-class StateDurability:
-    """Writes, commits and reads back the RDDs that a plan makes durable.
-
-    The order is what makes a crash harmless: the tasks sync their files under names that no other
-    attempt uses; then one commit record names the files of all operators, created only if there is
-    none; only then is the state RDD replaced by one that reads the files. What no record names does
-    not exist.
+class BatchCommit:
+    """What a batch made.
 
     Args:
-        files: the directory of this stream's run, reachable from driver and executors.
-        stream_id: identity of the run, in every file.
+        batch_id: its number.
+        time_ms: its time.
+        written: the copies that it wrote.
+        stored: the newest version of each stored state, and the time of the batch that made it.
+        watermarks: event time of stored states, by uid.
+        without_state: streams that have no state at all after it.
+        failed_outputs: uids of the outputs that failed or did not run.
+    """
+
+    batch_id: int
+    time_ms: int
+    written: Mapping[Node, WrittenRdd]
+    stored: Mapping[Node, tuple[int, StoredVersion]]
+    watermarks: Mapping[str, int]
+    without_state: Sequence[Node]
+    failed_outputs: Sequence[str]
+
+
+class StreamDurability:
+    """Begins and commits the batches of a plan, and writes and reads back its RDDs.
+
+    The order is what makes a crash harmless: a batch is begun before anything of it is read; its
+    tasks sync their files under names that no other attempt uses; then one commit record names the
+    files of all operators, created only if there is none; only then is the state RDD replaced by
+    one that reads the files. What no record names does not exist.
+
+    Args:
+        tenure: the stream in the hands of this driver.
+        stream_id: id of the stream, in every file.
         plan: the frozen graph.
         spark: the context.
     """
 
-    files: Files
-    stream_id: str
-    plan: Plan
-    spark: SparkContext
+    def __init__(self, tenure: Tenure, stream_id: str, plan: Plan, spark: SparkContext) -> None:
+        self.files: Files = tenure.guard.files
+        self.tenure = tenure
+        self._stream_id = stream_id
+        self._plan = plan
+        self._spark = spark
+        self._commits: CommitLog = tenure.commit_log()
+        self._begins: BatchLog = tenure.batch_log()
+
+    def begin(
+        self, batch_id: int, time_ms: int, inputs: Mapping[str, object], facts: Mapping[str, object]
+    ) -> None:
+        """Write down what a batch is going to read, by the uid of each input.
+
+        Raises:
+            CheckpointError: it could not be written, or a newer driver has taken over.
+        """
+        record = BeginRecord(
+            self._stream_id, batch_id, time_ms, self.tenure.epoch, inputs, {}, facts
+        )
+        self._begins.begin(record)
 
     def write(self, node: Node, time_ms: int, rdd: RDD[Any]) -> WrittenRdd:
         """Compute *rdd*, the RDD of *node*, and write its partitions."""
         first = StatePartition(
-            stream_id=self.stream_id,
-            operator_uid=self.plan.nodes[node].uid,
+            stream_id=self._stream_id,
+            operator_uid=self._plan.nodes[node].uid,
             batch_time_ms=time_ms,
             partition=0,
             partition_count=rdd.getNumPartitions(),
-            partitioner=getattr(rdd.partitioner, "name", "none"),
+            partitioner=getattr(rdd.partitioner, "name", NO_PARTITIONER),
         )
-        return write_rdd(rdd, self.files, first, _EPOCH)
+        return write_rdd(rdd, self.files, first, self.tenure.epoch)
 
     def discard(self, node: Node, time_ms: int) -> None:
         """Delete what was written of an RDD that will not be committed, as far as it is there.
@@ -78,48 +125,78 @@ class StateDurability:
         An attempt that was given up may still write: its file counts no more than these.
         """
         try:
-            for name in state_files_of(self.files, self.plan.nodes[node].uid, time_ms):
+            uid = self._plan.nodes[node].uid
+            for name in state_files_of(self.files, uid, time_ms, self.tenure.epoch):
                 self.files.delete(name)
         except CheckpointError as error:
             logger.warning("files of a failed copy could not be deleted: %s", error)
 
-    def commit(
-        self,
-        batch_id: int,
-        time_ms: int,
-        written: Mapping[Node, WrittenRdd],
-        stored: Mapping[Node, StoredVersion],
-    ) -> None:
-        """Write the record that makes the files of a batch count."""
-        operators = {
-            self.plan.nodes[node].uid: OperatorCommit(rdd.first.partitioner, rdd.files)
-            for node, rdd in written.items()
-        }
-        facts = {"python": platform.python_version(), "hash": STABLE_HASH_NAME}
-        stores = tuple(
-            StoreCommit(
-                self.plan.nodes[node].uid,
-                version.store_id.store,
-                version.partitioner,
-                version.commits,
-            )
-            for node, version in stored.items()
+    def commit(self, made: BatchCommit) -> None:
+        """Write the record that makes a batch count.
+
+        Raises:
+            CheckpointError: it could not be written, or a newer driver has taken over.
+        """
+        uids = {node: plan.uid for node, plan in self._plan.nodes.items()}
+        times = {uids[node]: time_ms for node, (time_ms, _) in made.stored.items()}
+        record = CommitRecord(
+            stream_id=self._stream_id,
+            batch_id=made.batch_id,
+            batch_time_ms=made.time_ms,
+            epoch=self.tenure.epoch,
+            operators={
+                uids[node]: OperatorCommit(rdd.first.partitioner, rdd.files)
+                for node, rdd in made.written.items()
+            },
+            writer={
+                "python": platform.python_version(),
+                "hash": STABLE_HASH_NAME,
+                **({STORED_UPTO: json.dumps(times)} if times else {}),
+            },
+            stores=tuple(
+                StoreCommit(
+                    uids[node], version.store_id.store, version.partitioner, version.commits
+                )
+                for node, (_, version) in made.stored.items()
+                if version.commits
+            ),
+            watermarks=made.watermarks,
+            failed_outputs=tuple(made.failed_outputs),
+            without_state=tuple(uids[node] for node in made.without_state),
         )
-        record = CommitRecord(self.stream_id, batch_id, time_ms, _EPOCH, operators, facts, stores)
-        CommitLog(self.files).commit(record)
+        self._commits.commit(record)
 
     def read(self, written: WrittenRdd, like: RDD[Any]) -> RDD[Any]:
         """Return the committed files as an RDD with the partitioner of *like*."""
-        return read_rdd(self.spark, self.files, written, like)
+        return read_rdd(self._spark, self.files, written, like)
 
-    def retire(self, oldest_needed_ms: int) -> None:
-        """Delete records and files that no batch from *oldest_needed_ms* on can need."""
-        log = CommitLog(self.files)
+    def retire(self, oldest_needed_ms: int, oldest_input_ms: int) -> None:
+        """Delete what neither a restart nor a batch to come can need.
+
+        Args:
+            oldest_needed_ms: the earliest batch whose state may be wanted.
+            oldest_input_ms: the earliest batch whose input may be.
+
+        Raises:
+            CheckpointError: something could not be read or deleted, or a newer driver has taken
+                over; nothing was deleted then.
+        """
+        log, epoch = self._commits, self.tenure.epoch
         records = log.records()
-        if not self.plan.stored():
-            apply_retention(log, plan_retention(records, oldest_needed_ms), _EPOCH)
+        uids = {plan.uid for plan in self._plan.nodes.values()}
+        names = [name for prefix in LISTED_PREFIXES for name in self.files.list(prefix)]
+        lineage = read_lineage(self.files)
+
+        def whole(plan: RetentionPlan) -> RetentionPlan:
+            others = plan_leftovers(lineage, names, records, plan, oldest_input_ms)
+            return replace(plan, others=others)
+
+        if not self._plan.stored():
+            plan = plan_retention(records, oldest_needed_ms, uids)
+            apply_retention(log, whole(plan), epoch)
             return
-        names = self.files.list(STORE_PREFIX)
-        plan = plan_store_retention(records, names, oldest_needed_ms, _EPOCH)
-        for name in apply_store_retention(log, plan, _EPOCH):
+        stores = self.files.list(STORE_PREFIX)
+        stored_plan = plan_store_retention(records, stores, oldest_needed_ms, epoch)
+        stored_plan = replace(stored_plan, commits=whole(stored_plan.commits))
+        for name in apply_store_retention(log, stored_plan, epoch):
             logger.warning("%s could not be deleted; it is tried again later", name)

@@ -8,50 +8,46 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
-from typing import Any
 
-from pyspark import RDD
-
+from checkpoint import BeginRecord, CheckpointError
 from dstreams.clock import Clock
-from dstreams.errors import BatchFailedError, DurabilityError
 from dstreams.events import (
-    BatchCompleted,
-    BatchInfo,
-    BatchStarted,
     BatchSubmitted,
     InputInfo,
-    OutputOperationCompleted,
-    OutputOperationInfo,
-    OutputOperationStarted,
     PendingBatch,
     PlannedOutput,
     StateOperatorInfo,
     Tell,
     tell_nobody,
 )
+from dstreams.faults import fault
 from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
-from dstreams.graph.output import OutputOperation
 from dstreams.graph.plan import Plan
-from dstreams.rdd.failures import is_storage_failure, summarize
+from dstreams.graph.reach import asked_after
 from dstreams.rdd.stored_version import StoredVersion
 from dstreams.runtime.batch import Batch, BatchResult, DurableCopy, InputFailure
-from dstreams.runtime.durability import StateDurability
+from dstreams.runtime.batch_run import BatchRun
+from dstreams.runtime.copies import Copies
+from dstreams.runtime.durability import BatchCommit, StreamDurability
 from dstreams.runtime.input_counts import InputCounts
 from dstreams.sinks.output_batch import OutputBatch
-from dstreams.sources.source import DurableReader, PlannedInput, SourceReader
+from dstreams.sources.source import (
+    DurableReader,
+    PlannedInput,
+    ReplayableReader,
+    SourceReader,
+    close_all,
+)
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_LINEAGE = 10
-"""Batches of state that one job may make up for: each takes a Python worker for each of its tasks,
-all at the same time, because a state RDD is computed inside the one that is built on it."""
-
 _MAINTENANCE_BATCHES = 10
-"""How often stored state is looked after: snapshots that are due, files that nobody needs."""
+"""How often is looked after what piles up: snapshots that are due, files that nobody needs."""
 
 
 class Engine:
@@ -61,7 +57,7 @@ class Engine:
         plan: the frozen graph.
         history: the RDDs made so far.
         readers: the opened source of each input stream.
-        durability: where state is made durable, None when the plan has no such state.
+        durability: where batches are made durable, None without a checkpoint directory.
         clock: the driver's clock.
         tell: told of each step of each batch.
         stream_id: identity of the stream, the same after a restart.
@@ -72,7 +68,7 @@ class Engine:
         plan: Plan,
         history: History,
         readers: Mapping[InputDStream, SourceReader],
-        durability: StateDurability | None,
+        durability: StreamDurability | None,
         clock: Clock,
         tell: Tell = tell_nobody,
         stream_id: str = "",
@@ -86,31 +82,90 @@ class Engine:
         self._durability = durability
         self._clock = clock
         self.counts = InputCounts()
-        self._overdue: set[Node] = set()
-        self._cut: dict[Node, list[int]] = {}
-        self._stateless: dict[Node, int] = {}
-        self._uncommitted: list[tuple[Node, int]] = []
+        self.copies = None if durability is None else Copies(plan, history, durability)
         self._last_planned_ms = plan.zero_ms
+        self._last_committed: Batch | None = None
+        self._begun: Mapping[int, BeginRecord] = {}
+        self._notes: dict[str, object] = {}
 
     @property
     def next_time_ms(self) -> int:
         """Time of the batch after the last one that was planned."""
         return self._last_planned_ms + self.plan.batch_ms
 
+    @property
+    def durability(self) -> StreamDurability | None:
+        """Where batches are made durable, None without a checkpoint directory."""
+        return self._durability
+
+    def resume(
+        self, last_ms: int, begun: Mapping[int, BeginRecord], notes: Mapping[str, object]
+    ) -> None:
+        """Go on after a batch of an earlier run.
+
+        Args:
+            last_ms: time of the last batch that is not planned again.
+            begun: what batches after it read when they were begun, by their times.
+            notes: what the record of the next new batch is to say beside.
+        """
+        self._last_planned_ms = last_ms
+        self._begun = begun
+        self._notes = dict(notes)
+
     def plan_batch(self) -> Batch:
-        """Fix what the next batch reads. A source that fails makes a batch that fails."""
+        """Fix what the next batch reads, and write it down.
+
+        A source that fails makes a batch that fails.
+        """
         time_ms = self.next_time_ms
         self._last_planned_ms = time_ms
-        batch_id = (time_ms - self.plan.zero_ms) // self.plan.batch_ms - 1
+        batch_id = self.batch_id(time_ms)
+        fault("plan.start", batch_id)
         inputs: dict[InputDStream, PlannedInput] = {}
         failure: InputFailure | None = None
+        begun = self._begun.get(time_ms)
         for stream, reader in self.readers.items():
             try:
-                inputs[stream] = reader.plan(time_ms)
+                inputs[stream] = self._plan_input(stream, reader, time_ms, begun)
             except Exception as error:
-                failure = failure or InputFailure(stream.operation, error)
+                where = f"reading the input of {stream.operation}"
+                failure = failure or InputFailure(where, error)
         batch = Batch(batch_id, time_ms, inputs, self._clock.now_ms(), failure)
+        if begun is None:
+            batch = self._begin(batch)
         self.tell(BatchSubmitted(self.pending(batch)))
+        return batch
+
+    def batch_id(self, time_ms: int) -> int:
+        """The number of a batch."""
+        return (time_ms - self.plan.zero_ms) // self.plan.batch_ms - 1
+
+    def _plan_input(
+        self, stream: InputDStream, reader: SourceReader, time_ms: int, begun: BeginRecord | None
+    ) -> PlannedInput:
+        recorded = None if begun is None else begun.inputs.get(self.plan.input_uids[stream])
+        if isinstance(recorded, Mapping) and isinstance(reader, ReplayableReader):
+            return reader.replay(time_ms, recorded)
+        return reader.plan(time_ms)
+
+    def _begin(self, batch: Batch) -> Batch:
+        """Write down what a batch reads; one for which that fails must not run."""
+        if self._durability is None:
+            return batch
+        fault("begin.start", batch.batch_id)
+        inputs: dict[str, object] = {}
+        for stream, planned in batch.inputs.items():
+            reader = self.readers[stream]
+            recorded: Mapping[str, object] = {"records": planned.records}
+            if isinstance(reader, ReplayableReader):
+                recorded = reader.recorded(planned)
+            inputs[self.plan.input_uids[stream]] = recorded
+        try:
+            self._durability.begin(batch.batch_id, batch.time_ms, inputs, self._notes)
+        except CheckpointError as error:
+            return replace(batch, failure=InputFailure("writing down what it reads", error))
+        self._notes = {}
+        fault("begin.done", batch.batch_id)
         return batch
 
     def run_batch(
@@ -123,7 +178,7 @@ class Engine:
             is_cancelled: asked before each output and before the commit; once it says True,
                 nothing more is begun.
         """
-        return _BatchRun(self, batch, is_cancelled).run()
+        return BatchRun(self, batch, is_cancelled).run()
 
     # What a run asks of the engine -----------------------------------------------------------
 
@@ -163,81 +218,108 @@ class Engine:
                 rdd = self.readers[stream].rdd(planned)
                 self.history.feed(stream, batch.time_ms, self.counts.watch(stream, planned, rdd))
             except Exception as error:
-                failure = failure or InputFailure(stream.operation, error)
+                where = f"reading the input of {stream.operation}"
+                failure = failure or InputFailure(where, error)
         return failure
 
     def catch_up(self, time_ms: int) -> None:
-        """Make the state of earlier batches that could not be made when they ran.
-
-        After a long failure it is made a few batches at a time, each time from files instead of
-        from all that came before: neither Spark's stack nor its workers would last for hundreds.
-        """
-        if self._durability is None:
-            return
-        for node in self.plan.checkpointed():
-            step_ms = _LONGEST_LINEAGE * node.slide_ms
-            newest_ms = max(self.history.times(node), default=self.plan.zero_ms)
-            for cut_ms in range(newest_ms + step_ms, time_ms, step_ms) if node.asks_itself else ():
-                rdd = self.history.at(node, cut_ms)
-                if rdd is not None and rdd.getNumPartitions() > 0:
-                    self._cut_lineage(node, cut_ms, rdd, self._durability)
-
-    def _cut_lineage(
-        self, node: Node, time_ms: int, rdd: RDD[Any], durability: StateDurability
-    ) -> None:
-        """Replace an RDD by its files. No record names them: they serve this run alone."""
-        try:
-            written = durability.write(node, time_ms, rdd)
-        except Exception:
-            durability.discard(node, time_ms)
-            raise
-        self._uncommitted.append((node, time_ms))
-        self._cut.setdefault(node, []).append(time_ms)
-        self.history.replace(node, time_ms, durability.read(written, rdd))
+        """Make the state of earlier batches that could not be made when they ran."""
+        if self.copies is not None:
+            self.copies.catch_up(time_ms)
 
     def write_state(self, node: Node, time_ms: int) -> DurableCopy | None:
         """Make the RDD of *node* and, when a copy is due, compute and write it; None for no copy.
 
         A copy that could not be made or committed stays due in the next batch of the stream.
         """
-        if not self.plan.fires(node, time_ms):
-            return None
-        if self.plan.checkpoint_due(node, time_ms):
-            self._overdue.add(node)
-        rdd = self.history.at(node, time_ms)
-        if rdd is None or rdd.getNumPartitions() == 0:
-            self._overdue.discard(node)
-            self._stateless[node] = time_ms
-        if self._durability is None or rdd is None or node not in self._overdue:
-            return None
-        try:
-            return DurableCopy(rdd, self._durability.write(node, time_ms, rdd))
-        except Exception:
-            self._durability.discard(node, time_ms)
-            raise
+        return None if self.copies is None else self.copies.make(node, time_ms)
 
-    def commit(self, batch: Batch, copies: Mapping[Node, DurableCopy]) -> None:
-        """Commit the copies of a batch and let the next batch read them: lineage ends here."""
-        stored = self._stored_at(batch.time_ms)
-        if self._durability is None or not (copies or stored):
+    def commit(
+        self, batch: Batch, copies: Mapping[Node, DurableCopy], failed_outputs: Sequence[str]
+    ) -> None:
+        """Commit a batch and let the next one read its copies: lineage ends here.
+
+        Raises:
+            CheckpointError: it could not be committed; the stream must stop.
+        """
+        if self._durability is None or self.copies is None:
             return
-        written = {node: copy.files for node, copy in copies.items()}
-        self._durability.commit(batch.batch_id, batch.time_ms, written, stored)
-        for node, copy in copies.items():
-            self._overdue.discard(node)
-            self._cut.setdefault(node, []).append(batch.time_ms)
-            read = self._durability.read(copy.files, copy.rdd)
-            self.history.replace(node, batch.time_ms, read)
+        stored = self._stored()
+        made = BatchCommit(
+            batch_id=batch.batch_id,
+            time_ms=batch.time_ms,
+            written={node: copy.files for node, copy in copies.items()},
+            stored=stored,
+            watermarks=self.history.stored().watermarks() if stored else {},
+            without_state=self.copies.without_state(batch.time_ms),
+            failed_outputs=failed_outputs,
+        )
+        self._durability.commit(made)
+        self._last_committed = batch
+        versions = {node: time_ms for node, (time_ms, _) in stored.items()}
+        self.copies.committed(batch.time_ms, copies, versions)
+
+    def run_output_again(self, output_id: int, time_ms: int) -> bool:
+        """Run an output of a batch that was committed although the output had failed.
+
+        Returns:
+            Whether it went well this time; the log says why not.
+        """
+        output = self.plan.outputs[output_id]
+        try:
+            rdd = self.history.at(output.parent, time_ms)
+            if rdd is not None:
+                batch = OutputBatch(self._stream_id, self.batch_id(time_ms), time_ms)
+                output.func(batch, rdd)
+        except Exception:
+            logger.exception("%s of the batch at %d ms failed again", output.operation, time_ms)
+            return False
+        return True
 
     def checkpoint_now(self) -> None:
-        """Make the state of the last batch durable, due or not; called at a graceful end."""
+        """Make the state of the last batch durable, due or not; called at a graceful end.
 
-    def _stored_at(self, time_ms: int) -> dict[Node, StoredVersion]:
-        """The versions to commit: those of all stored states, if this batch made one."""
-        stored = self.plan.stored()
-        if not any(self.history.stored().at(node, time_ms) for node in stored):
+        It is committed as of one millisecond after that batch, whose own record says less.
+
+        Raises:
+            Exception: it could not be made, written or committed; nothing is lost by that.
+        """
+        last, durability, copies = self._last_committed, self._durability, self.copies
+        if last is None or durability is None or copies is None or self.plan.batch_ms == 1:
+            return
+        if not self.history.is_current(last.time_ms):
+            return
+        time_ms = last.time_ms + 1
+        written: dict[Node, DurableCopy] = {}
+        for node in self.plan.checkpointed():
+            newest_ms = last.time_ms - (last.time_ms - self.plan.zero_ms) % node.slide_ms
+            rdd = self.history.at(node, newest_ms)
+            if copies.newest(node, last.time_ms) < newest_ms and rdd is not None:
+                written[node] = copies.write(node, time_ms, rdd)
+        if not written:
+            return
+        stored = self._stored()
+        durability.begin(last.batch_id, time_ms, {}, {"between_batches": True})
+        durability.commit(
+            BatchCommit(
+                batch_id=last.batch_id,
+                time_ms=time_ms,
+                written={node: copy.files for node, copy in written.items()},
+                stored=stored,
+                watermarks=self.history.stored().watermarks() if stored else {},
+                without_state=(),
+                failed_outputs=(),
+            )
+        )
+
+    def _stored(self) -> dict[Node, tuple[int, StoredVersion]]:
+        """The newest version of every stored state, and the batch that made it."""
+        if not self.plan.stored():
             return {}
-        return self.history.stored().newest()
+        states = self.history.stored()
+        return {
+            node: (states.newest_ms(node), version) for node, version in states.newest().items()
+        }
 
     def states_of(self, batch: Batch) -> tuple[StateOperatorInfo, ...]:
         """What is told of the stored states that the batch made."""
@@ -246,207 +328,50 @@ class Engine:
         return self.history.stored().told(batch.time_ms)
 
     def clean_up(self, batch: Batch) -> None:
-        """Forget and delete what no later batch needs."""
+        """Forget and delete what no later batch, and no restart, needs."""
         if not self.history.is_current(batch.time_ms):
             return  # a state that could not be made yet needs all that came since the last one
         self.history.forget(batch.time_ms)
+        asked = self._asked_after(batch.time_ms)
         for stream in batch.inputs:
             remembered = self.plan.nodes.get(stream)
             kept_ms = 0 if remembered is None else remembered.remember_ms
             reader = self.readers[stream]
             reader.release(batch.time_ms - kept_ms)
             if isinstance(reader, DurableReader):
-                reader.retire(min(batch.time_ms - kept_ms, self._durable_upto_ms(batch.time_ms)))
-        is_turn = bool(self.plan.stored()) and (batch.batch_id + 1) % _MAINTENANCE_BATCHES == 0
-        if is_turn:
+                needed_ms = asked.get(stream, batch.time_ms)
+                reader.retire(min(batch.time_ms - kept_ms, needed_ms))
+        is_turn = (batch.batch_id + 1) % _MAINTENANCE_BATCHES == 0
+        if is_turn and self.plan.stored():
             self.history.stored().take_snapshots()
-        if self._durability is not None and (is_turn or batch.time_ms in self._last_cut()):
-            oldest_ms = self._oldest_needed_ms(batch.time_ms)
-            self._durability.retire(oldest_ms)
-            for node, time_ms in self._uncommitted:
-                if time_ms < oldest_ms:
-                    self._durability.discard(node, time_ms)
-            self._uncommitted = [kept for kept in self._uncommitted if kept[1] >= oldest_ms]
+        if self._durability is None or self.copies is None:
+            return
+        if is_turn or self.copies.is_at(batch.time_ms):
+            oldest_ms = self.copies.oldest_needed_ms(batch.time_ms, asked)
+            inputs = (asked[node] for node in self.readers if node in asked)
+            oldest_input_ms = min(chain(inputs, [batch.time_ms])) + 1
+            self._durability.retire(oldest_ms, oldest_input_ms)
+            self.copies.discard_before(oldest_ms)
 
-    def _durable_upto_ms(self, time_ms: int) -> int:
-        """Time of the last batch that no later run reads again: its records are in the state."""
-        if self._durability is None:
-            return time_ms
-        return min(map(self._committed_ms, self.plan.checkpointed()), default=time_ms)
+    def _asked_after(self, time_ms: int) -> dict[Node, int]:
+        """After which time a restart may ask each stream for its RDDs."""
+        if self.copies is None:
+            return {}
+        return asked_after(self.plan, time_ms, self.copies.newest)
 
-    def _committed_ms(self, node: Node) -> int:
-        """Time of the oldest committed copy of a state, or since when it has been none at all."""
-        times = (time for time in self._cut.get(node, ()) if (node, time) not in self._uncommitted)
-        return next(times, self._stateless.get(node, self.plan.zero_ms))
-
-    def _last_cut(self) -> set[int]:
-        return {times[-1] for times in self._cut.values()}
-
-    def _oldest_needed_ms(self, time_ms: int) -> int:
-        """Time of the oldest state that an RDD which is remembered may still have to read."""
-        stored = (
-            time_ms - self.plan.nodes[node].remember_ms - node.slide_ms
-            for node in self.plan.stored()
-        )
-        for node, times in self._cut.items():
-            since = time_ms - self.plan.nodes[node].remember_ms
-            first = max((time for time in times if time <= since), default=times[0])
-            self._cut[node] = [time for time in times if time >= first]
-        return min(chain(stored, (times[0] for times in self._cut.values())))
+    def close(self) -> None:
+        """Close the sources and forget everything; says on disk that this driver has stopped."""
+        close_all(self.readers.values())
+        self.history.clear()
+        if self._durability is not None:
+            try:
+                self._durability.tenure.guard.release()
+            except CheckpointError as error:
+                logger.info("the end of the stream could not be written down: %s", error)
 
     def now_ms(self) -> int:
         """The clock."""
         return self._clock.now_ms()
-
-
-class _BatchRun:
-    """The course of one batch."""
-
-    def __init__(self, engine: Engine, batch: Batch, is_cancelled: Callable[[], bool]) -> None:
-        self._engine = engine
-        self._batch = batch
-        self._is_cancelled = is_cancelled
-        self._outputs: list[OutputOperationInfo] = []
-        self._error: BatchFailedError | None = None
-
-    def run(self) -> BatchResult:
-        started_ms = self._engine.now_ms()
-        self._engine.tell(BatchStarted(self._engine.pending(self._batch, started_ms)))
-        self._feed()
-        self._catch_up()
-        self._make_stored()
-        jobs = self._generate()
-        copies = self._persist_state()
-        for output_id, (output, rdd) in jobs.items():
-            if not self._must_end():
-                self._run_output(output_id, output, rdd)
-        if not self._must_end():
-            # A failed output does not undo the state: the next batch builds on it, and what the
-            # record says is the state, not that every output saw it.
-            self._commit(copies)
-            self._clean_up()
-        info = self._info(started_ms, len(jobs))
-        if self._error is not None:
-            self._error.batch_infos = (info,)
-        self._engine.tell(BatchCompleted(info))
-        return BatchResult(info, self._error)
-
-    def _must_end(self) -> bool:
-        return isinstance(self._error, DurabilityError) or self._is_cancelled()
-
-    def _feed(self) -> None:
-        # When one source failed, what was taken from the others must still reach the state.
-        failure = self._engine.feed(self._batch)
-        if failure is not None:
-            # An OSError is the source's own, such as a refused connection.
-            error = failure.error
-            is_lost = is_storage_failure(error) and not isinstance(error, OSError)
-            kind = DurabilityError if is_lost else BatchFailedError
-            self._fail(f"reading the input of {failure.operation}", error, kind)
-
-    def _catch_up(self) -> None:
-        try:
-            self._engine.catch_up(self._batch.time_ms)
-        except Exception as error:
-            kind = DurabilityError if is_storage_failure(error) else BatchFailedError
-            self._fail("making the state of earlier batches", error, kind)
-
-    def _make_stored(self) -> None:
-        """Make every version of stored state, before any output: once, also when that fails."""
-        for node in self._engine.plan.stored():
-            try:
-                self._engine.history.at(node, self._batch.time_ms)
-            except Exception as error:
-                kind = DurabilityError if is_storage_failure(error) else BatchFailedError
-                self._fail(f"making the state of {node.operation}", error, kind)
-
-    def _generate(self) -> dict[int, tuple[OutputOperation, RDD[Any]]]:
-        """Make the RDD of each output; when one cannot be made, no output of the batch runs."""
-        jobs: dict[int, tuple[OutputOperation, RDD[Any]]] = {}
-        if self._error is not None:
-            return {}
-        for output_id, output in enumerate(self._engine.plan.outputs):
-            try:
-                rdd = self._engine.history.at(output.parent, self._batch.time_ms)
-            except Exception as error:
-                self._fail(f"making the RDD for {output.operation}", error)
-                return {}
-            if rdd is not None:
-                jobs[output_id] = (output, rdd)
-        return jobs
-
-    def _persist_state(self) -> dict[Node, DurableCopy]:
-        """Make every state RDD, also when no output runs, and write those that are due."""
-        copies: dict[Node, DurableCopy] = {}
-        for node in self._engine.plan.checkpointed():
-            try:
-                copy = self._engine.write_state(node, self._batch.time_ms)
-            except Exception as error:
-                kind = DurabilityError if is_storage_failure(error) else BatchFailedError
-                self._fail(f"writing the state of {node.operation}", error, kind)
-            else:
-                if copy is not None:
-                    copies[node] = copy
-        return copies
-
-    def _run_output(self, output_id: int, output: OutputOperation, rdd: RDD[Any]) -> None:
-        started_ms = self._engine.now_ms()
-        planned = PlannedOutput(output_id, output.operation)
-        self._engine.tell(OutputOperationStarted(self._batch.time_ms, planned, started_ms))
-        failure: str | None = None
-        try:
-            output.func(self._engine.output_batch(self._batch), rdd)
-        except Exception as error:
-            failure = summarize(error)
-            # An OSError of the user's own, such as a refused connection, is none of the storage.
-            is_lost = is_storage_failure(error) and not isinstance(error, OSError)
-            self._fail(output.operation, error, DurabilityError if is_lost else BatchFailedError)
-        info = OutputOperationInfo(
-            output_id, output.operation, started_ms, self._engine.now_ms(), failure
-        )
-        self._outputs.append(info)
-        self._engine.tell(OutputOperationCompleted(self._batch.time_ms, info))
-
-    def _commit(self, copies: dict[Node, DurableCopy]) -> None:
-        try:
-            self._engine.commit(self._batch, copies)
-        except Exception as error:
-            self._fail("committing its state", error, DurabilityError)
-
-    def _clean_up(self) -> None:
-        try:
-            self._engine.clean_up(self._batch)
-        except Exception:
-            logger.warning(
-                "cleaning up after the batch at %d ms failed", self._batch.time_ms, exc_info=True
-            )
-
-    def _fail(
-        self, where: str, error: Exception, kind: type[BatchFailedError] = BatchFailedError
-    ) -> None:
-        """Keep the first error of the batch, but let nothing hide that the storage failed."""
-        if self._error is None or kind is DurabilityError:
-            time_ms = self._batch.time_ms
-            message = f"batch at {time_ms} ms failed in {where}: {summarize(error)}"
-            self._error = kind(message, time_ms)
-            self._error.__cause__ = error
-
-    def _info(self, started_ms: int, jobs: int) -> BatchInfo:
-        failed = self._error is not None
-        inputs = self._engine.counts.complete(self._engine.inputs_of(self._batch))
-        return BatchInfo(
-            batch_id=self._batch.batch_id,
-            batch_time_ms=self._batch.time_ms,
-            records={info.name: info.records for info in inputs},
-            submitted_ms=self._batch.submitted_ms,
-            started_ms=started_ms,
-            completed_ms=self._engine.now_ms(),
-            outputs=tuple(self._outputs),
-            outcome="failed" if failed else "succeeded" if jobs else "empty",
-            failure=str(self._error) if failed else None,
-            inputs=inputs,
-            states=self._engine.states_of(self._batch),
-        )
 
 
 def _names(streams: Iterable[InputDStream]) -> dict[InputDStream, str]:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from secrets import token_hex
 
+import pyspark
 from pyspark import SparkContext
 
-from checkpoint import open_files
+from checkpoint import Files, Owner, open_files, stream_url, take_over
 from dstreams.clock import Clock
 from dstreams.events import Event, Tell
+from dstreams.faults import fault
 from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
+from dstreams.graph.pickling import PickledGraph, pickle_graph
 from dstreams.graph.plan import Plan, StreamGraph
-from dstreams.runtime.durability import StateDurability
+from dstreams.runtime.durability import StreamDurability
 from dstreams.runtime.engine import Engine
+from dstreams.runtime.graph_snapshots import write_snapshot
 from dstreams.runtime.rate_control import RateControl, limit_rates
+from dstreams.runtime.resuming import EarlierRun, resume
 from dstreams.runtime.state_stores import open_states
 from dstreams.settings import Settings
 from dstreams.sources.source import SourceEnvironment, SourceReader, close_all
@@ -34,6 +40,9 @@ class Surroundings:
         directory: the checkpoint directory that the user has set, None for none.
         report: told of errors that no batch will meet.
         tell: told of each step of each batch.
+        context: the streaming context, for functions that refer to it.
+        given: settings that the user gave instead of those of the SparkConf.
+        earlier: the run to go on from, None for a new stream.
     """
 
     spark: SparkContext
@@ -42,47 +51,98 @@ class Surroundings:
     directory: str | None
     report: Callable[[BaseException], None]
     tell: Tell
+    context: object
+    given: Settings | None = None
+    earlier: EarlierRun | None = None
 
 
 def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
     """Freeze *graph*, open and start its sources, and return what runs its batches.
 
     Raises:
-        InvalidStreamError: as in :meth:`StreamGraph.freeze`.
+        InvalidStreamError: as in :meth:`StreamGraph.freeze`, or something cannot be pickled.
+        CheckpointError: the checkpoint directory cannot be read or written, or holds something
+            else; or another driver takes over the same stream.
+        RestartError: the stream cannot go on.
         Exception: whatever a source raises; all of them are closed then.
     """
-    zero_ms = around.clock.now_ms() // graph.batch_ms * graph.batch_ms
+    now_ms = around.clock.now_ms()
+    zero_ms = now_ms // graph.batch_ms * graph.batch_ms
+    if around.earlier is not None:
+        zero_ms = around.earlier.zero_ms
     base = around.directory or around.spark.getCheckpointDir()
     plan = graph.freeze(zero_ms, has_checkpoint_directory=base is not None)
-    # A run of its own: nothing of an earlier run on this directory is read or overwritten.
-    run_id = f"stream-{plan.zero_ms}-{token_hex(4)}"
-    url = None if base is None else f"{base.rstrip('/')}/{run_id}"
+    earlier = around.earlier or EarlierRun(f"stream-{zero_ms}-{token_hex(4)}", zero_ms)
+    url = None if base is None else stream_url(base, earlier.stream_id)
     # Spark's own directory alone does not ask for more than the state that needs one.
     has_state = bool(plan.checkpointed() or plan.stored())
-    is_asked = around.directory is not None or has_state
-    environment = SourceEnvironment(
-        around.spark,
-        around.clock,
-        around.settings,
-        graph.batch_ms,
-        around.report,
-        run_id=run_id,
-        open_files=partial(open_files, url) if url is not None and is_asked else None,
-        zero_ms=zero_ms,
-        tell=around.tell,
-    )
-    readers, rates = _open_readers(plan, environment)
+    durability = None
+    if url is not None and (around.directory is not None or has_state):
+        pickled = None if around.directory is None else pickle_graph(graph, around.context)
+        durability = _take_over(plan, open_files(url), earlier.stream_id, around, pickled)
+    readers, rates = _open_readers(plan, _environment(plan, earlier, around, durability, url))
 
     def tell(event: Event) -> None:
         rates.observe(event)
         around.tell(event)
 
-    states = open_states(plan, run_id, url, around.settings)
+    epoch = 1 if durability is None else durability.tenure.epoch
+    states = open_states(plan, earlier.stream_id, url, around.settings, epoch)
     history = History(plan, around.spark, unpersist=around.settings.unpersist, states=states)
-    durability = None
-    if url is not None and has_state:
-        durability = StateDurability(open_files(url), run_id, plan, around.spark)
-    return Engine(plan, history, readers, durability, around.clock, tell, run_id)
+    engine = Engine(plan, history, readers, durability, around.clock, tell, earlier.stream_id)
+    if durability is not None:
+        try:
+            resume(engine, durability, earlier)
+        except BaseException:
+            engine.close()
+            raise
+    return engine
+
+
+def _take_over(
+    plan: Plan,
+    files: Files,
+    stream_id: str,
+    around: Surroundings,
+    pickled: PickledGraph | None,
+) -> StreamDurability:
+    """Claim the stream, and write down its graph where a restart is to find it."""
+    facts = {"python": platform.python_version(), "pyspark": pyspark.__version__}
+    owner = Owner.of_this_process(around.clock.now_ms(), facts)
+    tenure = take_over(files, stream_id, owner)
+    fault("rec.fence")
+    if pickled is not None:
+        write_snapshot(tenure, stream_id, plan, pickled, around.spark, around.given)
+    return StreamDurability(tenure, stream_id, plan, around.spark)
+
+
+def _environment(
+    plan: Plan,
+    earlier: EarlierRun,
+    around: Surroundings,
+    durability: StreamDurability | None,
+    url: str | None,
+) -> SourceEnvironment:
+    environment = SourceEnvironment(
+        around.spark,
+        around.clock,
+        around.settings,
+        plan.batch_ms,
+        around.report,
+        run_id=earlier.stream_id,
+        zero_ms=plan.zero_ms,
+        tell=around.tell,
+    )
+    if durability is None or url is None:
+        return environment
+    recovery = durability.tenure.plan
+    planned = [*recovery.begins, *recovery.committed_ms]
+    return replace(
+        environment,
+        open_files=partial(open_files, url),
+        planned_upto_ms=max(planned, default=None),
+        epoch=durability.tenure.epoch,
+    )
 
 
 def _open_readers(
@@ -91,7 +151,7 @@ def _open_readers(
     readers: dict[InputDStream, SourceReader] = {}
     try:
         for stream in plan.inputs:
-            uid = f"{stream.operation.split(' ', 1)[0]}-{stream.stream_id}"
+            uid = plan.input_uids[stream]
             readers[stream] = stream.source.open(replace(environment, uid=uid))
         rates = limit_rates(readers, environment.settings, environment.batch_ms)
         for reader in readers.values():

@@ -11,20 +11,18 @@ from dstreams.graph.plan import Plan
 from dstreams.graph.stored_states import StoredStates
 from dstreams.settings import Settings
 
-_EPOCH = 1
-"""A run is the first and only writer of its directory: its stream id is new."""
-
 
 def open_states(
-    plan: Plan, stream_id: str, url: str | None, settings: Settings
+    plan: Plan, stream_id: str, url: str | None, settings: Settings, epoch: int
 ) -> StoredStates | None:
-    """Return the stored states of a run, all of them empty; None for a plan that has none.
+    """Return the stored states of a stream, all of them empty; None for a plan that has none.
 
     Args:
         plan: the frozen graph.
-        stream_id: identity of the run.
-        url: the directory of the run, reachable from driver and executors.
+        stream_id: identity of the stream.
+        url: the directory of the stream, reachable from driver and executors.
         settings: how values are encoded, and where hosts keep their copies.
+        epoch: epoch of this driver.
     """
     if url is None or not plan.stored():
         return None
@@ -32,7 +30,7 @@ def open_states(
     if directory is None:
         directory = os.path.join(tempfile.gettempdir(), f"dstreams-state-{os.getuid()}")
     store = StateStore(
-        LmdbBases(open_files(url), directory, _EPOCH),
+        LmdbBases(open_files(url), directory, epoch),
         PickleValues() if settings.state_values == "pickle" else DataValues(),
     )
     uids = {node: plan.nodes[node].uid for node in plan.stored()}

@@ -155,7 +155,8 @@ class FileReader:
             listing = self._list() or {}
             if self._environment.open_files is not None:
                 run_id, uid = self._environment.run_id, self._environment.uid
-                self._log = FileLog(self._environment.open_files(), run_id, uid)
+                epoch = self._environment.epoch
+                self._log = FileLog(self._environment.open_files(), run_id, uid, epoch)
             history = None if self._log is None else self._log.load()
             if history is None:
                 self._selection = FileSelection(self._begin(listing), self._rules)
@@ -192,6 +193,26 @@ class FileReader:
             self._decided.take(selection)
             self._has_new = False
             return self._planned(batch_time_ms, selection.batch.files, len(selection.waiting))
+
+    def recorded(self, planned: PlannedInput) -> Mapping[str, object]:
+        """How many files; which, the record of the batch says."""
+        return {"files": len(planned.content)}
+
+    def replay(self, batch_time_ms: int, recorded: Mapping[str, Any]) -> PlannedInput:
+        """Take the files that the record of the batch names.
+
+        Raises:
+            SourceError: the record is not there any more.
+        """
+        with self._lock:
+            batch = self._replayed.get(batch_time_ms)
+            files = () if batch is None else batch.files
+            if len(files) != recorded["files"]:
+                raise SourceError(
+                    f"{self._source.name}: the batch at {batch_time_ms} ms has read "
+                    f"{recorded['files']} files, and their record names {len(files)}"
+                )
+            return self._planned(batch_time_ms, files, 0)
 
     def rdd(self, planned: PlannedInput) -> RDD[Any]:
         """Return the records of the files of a plan.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from reprlib import repr as short
@@ -21,7 +21,8 @@ class QueueSource:
     """Batches taken from a queue, in order, each item once.
 
     A list is read where the caller left it and never changed: what is appended later, also after
-    start, is seen. Any other iterable is copied once, here.
+    start, is seen. Any other iterable is copied once, here. After a restart the items are gone with
+    the driver that had them; only a *replayable* queue has them again.
 
     Args:
         queue: RDDs, or iterables of records, or None for "no RDD". An item that cannot be read
@@ -29,9 +30,11 @@ class QueueSource:
         one_at_a_time: take the next item for each batch; otherwise all that are there, united.
         default: RDD or iterable for a batch that finds nothing. None: an empty RDD, without
             partitions, so that it costs nothing.
+        replayable: copy the queue now, as lists of records, which are pickled with the graph.
 
     Raises:
-        InvalidStreamError: *queue*, one of its items or *default* is no such thing.
+        InvalidStreamError: *queue*, one of its items or *default* is no such thing; a *replayable*
+            queue has an RDD.
 
     Semantics: Spark's QueueInputDStream, with the items that pyspark.streaming also takes.
     """
@@ -39,8 +42,12 @@ class QueueSource:
     queue: Iterable[RDD[Any] | Iterable[Any] | None]
     one_at_a_time: bool = True
     default: RDD[Any] | Iterable[Any] | None = None
+    replayable: bool = False
 
     def __post_init__(self) -> None:
+        if self.replayable:
+            items = _require_iterable(self.queue, "queue")
+            object.__setattr__(self, "queue", list(map(_require_lasting, items)))
         if not isinstance(self.queue, list):
             object.__setattr__(self, "queue", list(_require_iterable(self.queue, "queue")))
         for position, item in enumerate(self.queue):
@@ -54,8 +61,24 @@ class QueueSource:
     def name(self) -> str:
         return "queueStream"
 
+    @property
+    def restart_refusal(self) -> str | None:
+        """Why it cannot go on after a restart."""
+        if self.replayable:
+            return None
+        return (
+            "the items of a queue are gone with the driver that had them; give lists of records "
+            "and replayable=True"
+        )
+
     def open(self, environment: SourceEnvironment) -> QueueReader:
         return QueueReader(self, environment)
+
+    def __reduce__(self) -> Any:
+        """Leave out what a restart could not use."""
+        if self.replayable:
+            return QueueSource, (self.queue, self.one_at_a_time, self.default, True)
+        return QueueSource, ([], self.one_at_a_time)
 
 
 class QueueReader:
@@ -67,13 +90,20 @@ class QueueReader:
         self._default = cast("_Batch | None", source.default)
         self._spark = environment.spark
         self._position = 0
+        self._taken: dict[int, tuple[int, int]] = {}
 
     def start(self) -> None:
         pass
 
     def plan(self, batch_time_ms: int) -> PlannedInput:
         first = self._position
-        items = self._take()
+        end = min(first + 1, len(self._queue)) if self._one_at_a_time else len(self._queue)
+        return self._take(batch_time_ms, first, end)
+
+    def _take(self, batch_time_ms: int, first: int, end: int) -> PlannedInput:
+        items = self._queue[first:end]
+        self._position = end
+        self._taken[batch_time_ms] = first, end
         if not items:
             return self._plan_default(batch_time_ms)
         batches = [
@@ -87,6 +117,15 @@ class QueueReader:
         content = _join_neighbours(batches)
         return PlannedInput(batch_time_ms, content, _count(content), description)
 
+    def recorded(self, planned: PlannedInput) -> Mapping[str, object]:
+        """Which items."""
+        first, end = self._taken[planned.batch_time_ms]
+        return {"from": first, "upto": end}
+
+    def replay(self, batch_time_ms: int, recorded: Mapping[str, Any]) -> PlannedInput:
+        """Take the same items again, and go on after them."""
+        return self._take(batch_time_ms, recorded["from"], recorded["upto"])
+
     def rdd(self, planned: PlannedInput) -> RDD[Any] | None:
         if planned.content is None:
             return None
@@ -99,7 +138,8 @@ class QueueReader:
         return rdds[0] if len(rdds) == 1 else self._spark.union(rdds)
 
     def release(self, batch_time_ms: int) -> None:
-        pass
+        for time_ms in [time_ms for time_ms in self._taken if time_ms <= batch_time_ms]:
+            del self._taken[time_ms]
 
     def stop_receiving(self) -> None:
         pass
@@ -110,12 +150,6 @@ class QueueReader:
 
     def close(self) -> None:
         pass
-
-    def _take(self) -> list[Any]:
-        end = self._position + 1 if self._one_at_a_time else len(self._queue)
-        items = self._queue[self._position : end]
-        self._position += len(items)
-        return items
 
     def _plan_default(self, batch_time_ms: int) -> PlannedInput:
         if self._default is None:
@@ -144,6 +178,17 @@ def _require_batch(value: object, name: str) -> RDD[Any] | Iterable[Any]:
             f"({kind}); write [{short(value)}] for a batch of one record"
         )
     return value
+
+
+def _require_lasting(item: object) -> Any:
+    """Refuse an item that cannot be pickled with the graph, and copy any other."""
+    if isinstance(item, RDD):
+        raise InvalidStreamError(
+            "a replayable queueStream takes lists of records, got an RDD; collect() it first"
+        )
+    if item is None:
+        return None
+    return list(cast("Iterable[Any]", _require_batch(item, "an item of queue")))
 
 
 def _in_memory(batch: RDD[Any] | Iterable[Any]) -> _Batch:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 from pyspark import RDD
 
@@ -104,6 +105,14 @@ class RateReader:
         if count < due:
             description += f"; {due - count} over the limit were not made"
         return PlannedInput(batch_time_ms, RowRange(first, count, due), count, description)
+
+    def recorded(self, planned: PlannedInput) -> Mapping[str, object]:
+        return asdict(planned.content)
+
+    def replay(self, batch_time_ms: int, recorded: Mapping[str, Any]) -> PlannedInput:
+        rows = RowRange(recorded["first"], recorded["count"], recorded["due"])
+        description = f"{rows.count} rows from {rows.first} on"
+        return PlannedInput(batch_time_ms, rows, rows.count, description)
 
     def rdd(self, planned: PlannedInput) -> RDD[tuple[datetime, int]]:
         spark = self._environment.spark

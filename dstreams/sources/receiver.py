@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -85,6 +85,12 @@ class ReceiverReader:
         self._batch_records = None if rate is None else rate * environment.batch_ms / 1000
         self._credit = 0.0
         self._recorded: set[int] = set()
+        # Of earlier runs; read when the first batch of theirs is planned again.
+        self._allocated: Mapping[int, Sequence[BlockRef]] | None = None
+        self._planned_upto_ms = environment.planned_upto_ms
+        if self._log is not None and self._planned_upto_ms is not None:
+            # A run may have ended between the record of a batch's blocks and that of the batch.
+            self._planned_upto_ms = max([self._planned_upto_ms, *self._log.times()])
 
     def _make_host(self) -> ReceiverHost:
         source, environment = self._source, self._environment
@@ -114,9 +120,9 @@ class ReceiverReader:
         self._host.update_rate(records_per_second)
 
     def plan(self, batch_time_ms: int) -> PlannedInput:
-        before_ms = self._environment.planned_upto_ms
+        before_ms = self._planned_upto_ms
         if self._log is not None and before_ms is not None and batch_time_ms <= before_ms:
-            return _planned(batch_time_ms, self._planned_before(self._log, batch_time_ms))
+            return _planned(batch_time_ms, self._planned_before(batch_time_ms))
         blocks = self._inbox.peek(self._next_credit())
         if self._log is not None and blocks:
             refs = [block.ref for block in blocks if block.ref is not None]
@@ -128,11 +134,43 @@ class ReceiverReader:
         self._credit -= planned.records or 0
         return planned
 
-    def _planned_before(self, log: BlockLog, batch_time_ms: int) -> list[ReceivedBlock]:
+    def recorded(self, planned: PlannedInput) -> Mapping[str, object]:
+        """How much; which blocks, the record of the batch says, if there is one."""
+        return {"blocks": len(planned.content), "records": planned.records}
+
+    def replay(self, batch_time_ms: int, recorded: Mapping[str, Any]) -> PlannedInput:
+        """Take the blocks that the record of the batch names.
+
+        Without a write-ahead log they are gone with the driver that had them; the log says so.
+
+        Raises:
+            SourceError: the record is not there any more.
+        """
+        blocks = self._planned_before(batch_time_ms)
+        if len(blocks) == recorded["blocks"]:
+            return _planned(batch_time_ms, blocks)
+        if self._log is not None:
+            raise SourceError(
+                f"{self._source.name}: the batch at {batch_time_ms} ms has read "
+                f"{recorded['blocks']} blocks, and {len(blocks)} of them are recorded"
+            )
+        logger.warning(
+            "%s: %d records of the batch at %d ms were received without a write-ahead log, and are "
+            "lost; set spark.streaming.receiver.writeAheadLog.enable",
+            self._source.name,
+            recorded["records"],
+            batch_time_ms,
+        )
+        return _planned(batch_time_ms, ())
+
+    def _planned_before(self, batch_time_ms: int) -> list[ReceivedBlock]:
         """The blocks that an earlier run gave to a batch; without a record it gave none."""
-        refs = log.allocated().get(batch_time_ms, ())
+        if self._log is None:
+            return []
+        if self._allocated is None:
+            self._allocated = self._log.allocated()
         self._recorded.add(batch_time_ms)
-        return [_read_block(log, ref) for ref in refs]
+        return [_read_block(self._log, ref) for ref in self._allocated.get(batch_time_ms, ())]
 
     def _next_credit(self) -> float | None:
         """How many records the next batch may have, None for all."""
@@ -242,5 +280,7 @@ def _block_log(source: ReceiverSource, environment: SourceEnvironment) -> BlockL
             "no checkpoint directory to write to; call ssc.checkpoint(directory) before start()"
         )
     files = environment.open_files()
-    epoch = BlockLog(files, environment.run_id, environment.uid, 0).last_epoch() + 1
-    return BlockLog(files, environment.run_id, environment.uid, epoch)
+    ids = (environment.run_id, environment.uid)
+    # A driver that has claimed its epoch has one that is newer than all there are.
+    epoch = max(environment.epoch, BlockLog(files, *ids, 0).last_epoch() + 1)
+    return BlockLog(files, *ids, epoch)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 from pyspark import RDD
 
@@ -108,6 +109,21 @@ class SocketTextReader:
 
     def update_rate(self, records_per_second: int) -> None:
         self._limit.update(records_per_second)
+
+    def recorded(self, planned: PlannedInput) -> Mapping[str, object]:
+        """How much; the lines themselves are nowhere but here."""
+        return {"lines": planned.records}
+
+    def replay(self, batch_time_ms: int, recorded: Mapping[str, Any]) -> PlannedInput:
+        """Plan nothing: the lines are gone with the driver that had them; the log says so."""
+        if recorded["lines"]:
+            logger.warning(
+                "%s: %d lines of the batch at %d ms are lost: a socket cannot replay",
+                self._source.name,
+                recorded["lines"],
+                batch_time_ms,
+            )
+        return PlannedInput(batch_time_ms, b"", 0, "lost")
 
     def plan(self, batch_time_ms: int) -> PlannedInput:
         with self._changed:

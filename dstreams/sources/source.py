@@ -11,6 +11,8 @@ The calls come in this order, all but ``start``'s own threads from the driver's 
 4. ``reader.release(batch_time_ms)``: batches up to and with this time are not read again by this
    run. A :class:`DurableReader` is also told ``retire(batch_time_ms)``: no later run has to read
    them again either, because what was made of them is durable.
+   A :class:`ReplayableReader` says of each plan, for the log of batches, what makes it again: after
+   a restart ``reader.replay(batch_time_ms, recorded)`` takes the place of ``plan``.
 5. ``reader.stop_receiving()``, then batches as long as ``reader.has_pending()``, then
    ``reader.close()``. Both may come twice, and ``close`` may come at any time.
 """
@@ -18,7 +20,7 @@ The calls come in this order, all but ``start``'s own threads from the driver's 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -50,6 +52,7 @@ class SourceEnvironment:
         uid: name of the input stream in those files.
         planned_upto_ms: time of the last batch that an earlier run planned, None when there is no
             earlier run or nobody knows: a batch up to then is planned again, not anew.
+        epoch: number of this driver among those that ran the stream.
     """
 
     spark: SparkContext
@@ -63,6 +66,7 @@ class SourceEnvironment:
     open_files: Callable[[], Files] | None = None
     uid: str = "input"
     planned_upto_ms: int | None = None
+    epoch: int = 1
 
 
 @dataclass(frozen=True)
@@ -120,8 +124,29 @@ class DurableReader(Protocol):
     def retire(self, batch_time_ms: int) -> None: ...
 
 
+@runtime_checkable
+class ReplayableReader(Protocol):
+    """A reader that can give a batch of an earlier run again, exactly."""
+
+    def recorded(self, planned: PlannedInput) -> Mapping[str, object]:
+        """What the log of batches keeps of a plan: JSON."""
+        ...
+
+    def replay(self, batch_time_ms: int, recorded: Mapping[str, object]) -> PlannedInput:
+        """Plan a batch again as :meth:`recorded` said.
+
+        Raises:
+            SourceError: what the batch has read is not there any more.
+        """
+        ...
+
+
 class Source(Protocol):
-    """Where an input stream's records come from: parameters only, no connection."""
+    """Where an input stream's records come from: parameters only, no connection.
+
+    A source that cannot go on after a restart has ``restart_refusal``, which says why
+    (:func:`restart_refusal`).
+    """
 
     @property
     def name(self) -> str:
@@ -129,6 +154,12 @@ class Source(Protocol):
         ...
 
     def open(self, environment: SourceEnvironment) -> SourceReader: ...
+
+
+def restart_refusal(source: Source) -> str | None:
+    """Say why a source cannot go on after a restart, None when it can."""
+    refusal: str | None = getattr(source, "restart_refusal", None)
+    return refusal
 
 
 def close_all(readers: Iterable[SourceReader]) -> None:

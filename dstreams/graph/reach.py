@@ -1,0 +1,56 @@
+"""How far back a restart reaches: which RDDs of earlier batches the next batch can ask for.
+
+A stream asks its parents for their RDDs at its own time, and a window asks for those before; a
+stream that asks for its own past can stand on a copy of it, or has to be made from the beginning::
+
+    batches            1   2   3   4   5   6   7   8 | 9        9 is the next one
+    copy of a state            x               x
+    the state asks its parent for                  8   9
+    a window of 3 over it asks the state for   7   8   9        so the copy at 3 is needed, not 7
+    the state asks its parent for      4   5   6   7   8   9
+
+The same answer says what a restart reads again, and what a running stream must not delete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from dstreams.graph.node import Node
+from dstreams.graph.plan import Plan
+
+NewestCopy = Callable[[Node, int], int]
+"""``(stream, time in ms) ->`` time of its newest copy up to then; zero time for none."""
+
+
+def asked_after(
+    plan: Plan,
+    last_ms: int,
+    newest_copy: NewestCopy,
+    earlier: Mapping[Node, int] | None = None,
+    added: Collection[Node] = (),
+) -> dict[Node, int]:
+    """Say of each stream after which time a batch after *last_ms* may ask for its RDDs.
+
+    Args:
+        plan: the graph.
+        last_ms: time of the last batch that has run.
+        newest_copy: of a stream that asks for its own past.
+        earlier: streams that are asked for their RDDs after a time before *last_ms*, and it.
+        added: streams that begin after *last_ms*: they ask for nothing before.
+
+    Returns:
+        For each stream a time in ms, zero time at least; RDDs at that time are not asked for, but
+        the copy at that time of a stream that asks for its own past is.
+    """
+    asked = dict.fromkeys(plan.nodes, last_ms)
+    asked.update(earlier or {})
+    for node in reversed(tuple(plan.nodes)):  # children first
+        if node in added:
+            continue
+        made_ms = newest_copy(node, asked[node]) if node.asks_itself else asked[node]
+        asked[node] = made_ms
+        for parent in node.parents:
+            needed_ms = made_ms - node.parents_remember_ms(0)
+            asked[parent] = max(plan.zero_ms, min(asked[parent], needed_ms))
+    return asked

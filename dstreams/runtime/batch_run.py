@@ -1,0 +1,221 @@
+"""The course of one batch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pyspark import RDD
+
+from dstreams.errors import BatchFailedError, DurabilityError
+from dstreams.events import (
+    BatchCompleted,
+    BatchInfo,
+    BatchStarted,
+    OutputOperationCompleted,
+    OutputOperationInfo,
+    OutputOperationStarted,
+    PlannedOutput,
+)
+from dstreams.faults import fault
+from dstreams.graph.node import Node
+from dstreams.graph.output import OutputOperation
+from dstreams.rdd.failures import is_storage_failure, summarize
+from dstreams.runtime.batch import Batch, BatchResult, DurableCopy
+
+if TYPE_CHECKING:
+    from dstreams.runtime.engine import Engine
+
+logger = logging.getLogger(__name__)
+
+
+class BatchRun:
+    """Runs one batch; what it fails with is in the result.
+
+    Args:
+        engine: the engine.
+        batch: the batch.
+        is_cancelled: asked before each output and before the commit; once it says True, nothing
+            more is begun.
+    """
+
+    def __init__(self, engine: Engine, batch: Batch, is_cancelled: Callable[[], bool]) -> None:
+        self._engine = engine
+        self._batch = batch
+        self._is_cancelled = is_cancelled
+        self._outputs: list[OutputOperationInfo] = []
+        self._error: BatchFailedError | None = None
+        self._jobs: dict[int, tuple[OutputOperation, RDD[Any]]] | None = None
+
+    def run(self) -> BatchResult:
+        """Run the batch to its end."""
+        started_ms = self._engine.now_ms()
+        self._engine.tell(BatchStarted(self._engine.pending(self._batch, started_ms)))
+        self._step("job.submit")
+        self._feed()
+        # Of a batch that could not be begun nothing may run.
+        jobs = {} if self._must_end() else self._run()
+        info = self._info(started_ms, len(jobs))
+        if self._error is not None:
+            self._error.batch_infos = (info,)
+        self._engine.tell(BatchCompleted(info))
+        return BatchResult(info, self._error)
+
+    def _run(self) -> dict[int, tuple[OutputOperation, RDD[Any]]]:
+        self._catch_up()
+        self._make_stored()
+        jobs = self._generate()
+        self._step("state.start")
+        copies = self._persist_state()
+        self._step("state.done")
+        for output_id, (output, rdd) in jobs.items():
+            if not self._must_end():
+                self._run_output(output_id, output, rdd)
+        if not self._must_end():
+            # A failed output does not undo the state: the next batch builds on it, and the record
+            # says which outputs failed.
+            self._commit(copies)
+        if not self._must_end():
+            self._clean_up()
+        return jobs
+
+    def _step(self, name: str) -> None:
+        fault(name, self._batch.batch_id)
+
+    def _must_end(self) -> bool:
+        return isinstance(self._error, DurabilityError) or self._is_cancelled()
+
+    def _feed(self) -> None:
+        # When one source failed, what was taken from the others must still reach the state.
+        failure = self._engine.feed(self._batch)
+        if failure is not None:
+            # An OSError is the source's own, such as a refused connection.
+            error = failure.error
+            is_lost = is_storage_failure(error) and not isinstance(error, OSError)
+            kind = DurabilityError if is_lost else BatchFailedError
+            self._fail(failure.where, error, kind)
+
+    def _catch_up(self) -> None:
+        try:
+            self._engine.catch_up(self._batch.time_ms)
+        except Exception as error:
+            kind = DurabilityError if is_storage_failure(error) else BatchFailedError
+            self._fail("making the state of earlier batches", error, kind)
+
+    def _make_stored(self) -> None:
+        """Make every version of stored state, before any output: once, also when that fails."""
+        for node in self._engine.plan.stored():
+            try:
+                self._engine.history.at(node, self._batch.time_ms)
+            except Exception as error:
+                kind = DurabilityError if is_storage_failure(error) else BatchFailedError
+                self._fail(f"making the state of {node.operation}", error, kind)
+
+    def _generate(self) -> dict[int, tuple[OutputOperation, RDD[Any]]]:
+        """Make the RDD of each output; when one cannot be made, no output of the batch runs."""
+        jobs: dict[int, tuple[OutputOperation, RDD[Any]]] = {}
+        if self._error is not None:
+            return {}
+        for output_id, output in enumerate(self._engine.plan.outputs):
+            try:
+                rdd = self._engine.history.at(output.parent, self._batch.time_ms)
+            except Exception as error:
+                self._fail(f"making the RDD for {output.operation}", error)
+                return {}
+            if rdd is not None:
+                jobs[output_id] = (output, rdd)
+        self._jobs = jobs
+        return jobs
+
+    def _persist_state(self) -> dict[Node, DurableCopy]:
+        """Make every state RDD, also when no output runs, and write those that are due."""
+        copies: dict[Node, DurableCopy] = {}
+        for node in self._engine.plan.checkpointed():
+            try:
+                copy = self._engine.write_state(node, self._batch.time_ms)
+            except Exception as error:
+                kind = DurabilityError if is_storage_failure(error) else BatchFailedError
+                self._fail(f"writing the state of {node.operation}", error, kind)
+            else:
+                if copy is not None:
+                    copies[node] = copy
+        return copies
+
+    def _run_output(self, output_id: int, output: OutputOperation, rdd: RDD[Any]) -> None:
+        started_ms = self._engine.now_ms()
+        planned = PlannedOutput(output_id, output.operation)
+        self._engine.tell(OutputOperationStarted(self._batch.time_ms, planned, started_ms))
+        failure: str | None = None
+        self._step("out.start")
+        try:
+            output.func(self._engine.output_batch(self._batch), rdd)
+        except Exception as error:
+            failure = summarize(error)
+            # An OSError of the user's own, such as a refused connection, is none of the storage.
+            is_lost = is_storage_failure(error) and not isinstance(error, OSError)
+            self._fail(output.operation, error, DurabilityError if is_lost else BatchFailedError)
+        self._step("out.done")
+        info = OutputOperationInfo(
+            output_id, output.operation, started_ms, self._engine.now_ms(), failure
+        )
+        self._outputs.append(info)
+        self._engine.tell(OutputOperationCompleted(self._batch.time_ms, info))
+
+    def _commit(self, copies: dict[Node, DurableCopy]) -> None:
+        self._step("commit.start")
+        try:
+            self._engine.commit(self._batch, copies, self._failed_outputs())
+        except Exception as error:
+            self._fail("committing its state", error, DurabilityError)
+        self._step("commit.done")
+
+    def _failed_outputs(self) -> list[str]:
+        """Uids of the outputs that should have run to their end and did not."""
+        plan, time_ms = self._engine.plan, self._batch.time_ms
+        due = {
+            output_id
+            for output_id, output in enumerate(plan.outputs)
+            if plan.fires(output.parent, time_ms)
+        }
+        if self._jobs is not None:
+            due = set(self._jobs)
+        ended = {info.output_id for info in self._outputs if info.failure is None}
+        return [plan.output_uids[output_id] for output_id in sorted(due - ended)]
+
+    def _clean_up(self) -> None:
+        self._step("clean.start")
+        try:
+            self._engine.clean_up(self._batch)
+        except Exception:
+            logger.warning(
+                "cleaning up after the batch at %d ms failed", self._batch.time_ms, exc_info=True
+            )
+        self._step("clean.done")
+
+    def _fail(
+        self, where: str, error: Exception, kind: type[BatchFailedError] = BatchFailedError
+    ) -> None:
+        """Keep the first error of the batch, but let nothing hide that the storage failed."""
+        if self._error is None or kind is DurabilityError:
+            time_ms = self._batch.time_ms
+            message = f"batch at {time_ms} ms failed in {where}: {summarize(error)}"
+            self._error = kind(message, time_ms)
+            self._error.__cause__ = error
+
+    def _info(self, started_ms: int, jobs: int) -> BatchInfo:
+        failed = self._error is not None
+        inputs = self._engine.counts.complete(self._engine.inputs_of(self._batch))
+        return BatchInfo(
+            batch_id=self._batch.batch_id,
+            batch_time_ms=self._batch.time_ms,
+            records={info.name: info.records for info in inputs},
+            submitted_ms=self._batch.submitted_ms,
+            started_ms=started_ms,
+            completed_ms=self._engine.now_ms(),
+            outputs=tuple(self._outputs),
+            outcome="failed" if failed else "succeeded" if jobs else "empty",
+            failure=str(self._error) if failed else None,
+            inputs=inputs,
+            states=self._engine.states_of(self._batch),
+        )

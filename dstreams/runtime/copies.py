@@ -1,0 +1,163 @@
+"""Which RDDs of a running stream are in files: due, written, committed, and still needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import Any
+
+from pyspark import RDD
+
+from dstreams.graph.history import History
+from dstreams.graph.node import Node
+from dstreams.graph.plan import Plan
+from dstreams.runtime.batch import DurableCopy
+from dstreams.runtime.durability import StreamDurability
+
+_LONGEST_LINEAGE = 10
+"""Batches of state that one job may make up for: each takes a Python worker for each of its tasks,
+all at the same time, because a state RDD is computed inside the one that is built on it."""
+
+
+class Copies:
+    """Writes the RDDs of a plan to files when that is due, and knows which are there.
+
+    Args:
+        plan: the frozen graph.
+        history: the RDDs made so far.
+        durability: where files are written.
+    """
+
+    def __init__(self, plan: Plan, history: History, durability: StreamDurability) -> None:
+        self._plan = plan
+        self._history = history
+        self._durability = durability
+        self._overdue: set[Node] = set()
+        # Times of RDDs that are read from files, and of those that a restart may stand on.
+        self._in_files: dict[Node, list[int]] = {}
+        self._committed: dict[Node, list[int]] = {}
+        self._stateless: dict[Node, int] = {}
+        self._uncommitted: list[tuple[Node, int]] = []
+
+    def catch_up(self, time_ms: int) -> None:
+        """Make the state of earlier batches that could not be made when they ran.
+
+        After a long failure it is made a few batches at a time, each time from files instead of
+        from all that came before: neither Spark's stack nor its workers would last for hundreds.
+        """
+        for node in self._plan.checkpointed():
+            step_ms = _LONGEST_LINEAGE * node.slide_ms
+            newest_ms = max(self._history.times(node), default=self._plan.zero_ms)
+            for cut_ms in range(newest_ms + step_ms, time_ms, step_ms) if node.asks_itself else ():
+                rdd = self._history.at(node, cut_ms)
+                if rdd is not None and rdd.getNumPartitions() > 0:
+                    self._cut_lineage(node, cut_ms, rdd)
+
+    def _cut_lineage(self, node: Node, time_ms: int, rdd: RDD[Any]) -> None:
+        """Replace an RDD by its files. No record names them: they serve this run alone."""
+        try:
+            written = self._durability.write(node, time_ms, rdd)
+        except Exception:
+            self._durability.discard(node, time_ms)
+            raise
+        self._uncommitted.append((node, time_ms))
+        self._in_files.setdefault(node, []).append(time_ms)
+        self._history.replace(node, time_ms, self._durability.read(written, rdd))
+
+    def make(self, node: Node, time_ms: int) -> DurableCopy | None:
+        """Make the RDD of *node* and, when a copy is due, compute and write it; None for no copy.
+
+        A copy that could not be made or committed stays due in the next batch of the stream.
+        """
+        if not self._plan.fires(node, time_ms):
+            return None
+        if self._plan.checkpoint_due(node, time_ms):
+            self._overdue.add(node)
+        rdd = self._history.at(node, time_ms)
+        if rdd is None or rdd.getNumPartitions() == 0:
+            self._overdue.discard(node)
+            self._stateless[node] = time_ms
+        if rdd is None or node not in self._overdue:
+            return None
+        return self.write(node, time_ms, rdd)
+
+    def write(self, node: Node, time_ms: int, rdd: RDD[Any]) -> DurableCopy:
+        """Compute and write an RDD, under a time."""
+        try:
+            return DurableCopy(rdd, self._durability.write(node, time_ms, rdd))
+        except Exception:
+            self._durability.discard(node, time_ms)
+            raise
+
+    def without_state(self, time_ms: int) -> tuple[Node, ...]:
+        """Streams that turned out to have no state at a time."""
+        return tuple(node for node, known_ms in self._stateless.items() if known_ms == time_ms)
+
+    def committed(
+        self, time_ms: int, copies: Mapping[Node, DurableCopy], stored: Mapping[Node, int]
+    ) -> None:
+        """A batch was committed: let the next one read its copies, so that lineage ends here.
+
+        Args:
+            time_ms: the batch.
+            copies: its copies.
+            stored: of each stored state, the time of the version that was committed.
+        """
+        for node in self.without_state(time_ms):
+            self.known(node, time_ms)
+        for node, version_ms in stored.items():
+            self.known(node, version_ms)
+        for node, copy in copies.items():
+            self._overdue.discard(node)
+            self._in_files.setdefault(node, []).append(time_ms)
+            self.known(node, time_ms)
+            read = self._durability.read(copy.files, copy.rdd)
+            self._history.replace(node, time_ms, read)
+
+    def known(self, node: Node, time_ms: int) -> None:
+        """A restart can stand on the state of *node* at a time."""
+        times = self._committed.setdefault(node, [])
+        if not times or times[-1] < time_ms:
+            times.append(time_ms)
+
+    def newest(self, node: Node, upto_ms: int) -> int:
+        """Return the newest time up to *upto_ms* on which a restart can stand, zero for none."""
+        times = self._committed.get(node, ())
+        return max((time for time in times if time <= upto_ms), default=self._plan.zero_ms)
+
+    def is_at(self, time_ms: int) -> bool:
+        """Whether there is a copy of that batch."""
+        return any(times[-1] == time_ms for times in self._in_files.values())
+
+    def oldest_needed_ms(self, time_ms: int, asked: Mapping[Node, int]) -> int:
+        """Time of the oldest state that a restart, or an RDD that is remembered, may have to read.
+
+        Args:
+            time_ms: the batch that has run.
+            asked: after which time each stream may be asked for its RDDs by a restart.
+        """
+        for node, times in self._committed.items():
+            self._committed[node] = _since(times, asked[node])
+        for node, times in self._in_files.items():
+            self._in_files[node] = _since(times, time_ms - self._plan.nodes[node].remember_ms)
+        remembered = (
+            time_ms - self._plan.nodes[node].remember_ms - node.slide_ms
+            for node in self._plan.stored()
+        )
+        by_restart = (asked[node] for node in self._committed)
+        in_files = (times[0] for times in self._in_files.values())
+        return min(chain(remembered, by_restart, in_files), default=time_ms)
+
+    def discard_before(self, oldest_ms: int) -> None:
+        """Delete files that no record names and nobody reads any more."""
+        for node, time_ms in self._uncommitted:
+            if time_ms < oldest_ms:
+                self._durability.discard(node, time_ms)
+        self._uncommitted = [kept for kept in self._uncommitted if kept[1] >= oldest_ms]
+
+
+def _since(times: Iterable[int], upto_ms: int) -> list[int]:
+    """Return the newest of *times* up to a time, and those after it."""
+    known = list(times)
+    first = max((time for time in known if time <= upto_ms), default=known[0])
+    return [time for time in known if time >= first]

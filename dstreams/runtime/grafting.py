@@ -1,0 +1,196 @@
+"""Putting the state and progress of an earlier run onto a graph that new code has built.
+
+Operators with state and inputs are matched by their uids. What cannot match is refused, by name and
+all of it at once, before anything is touched: state that would be lost, state of another kind, and
+names that may mean another operator than before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from checkpoint import RecoveryPlan
+from dstreams.durations import batch_datetime
+from dstreams.graph.node import Node
+from dstreams.graph.plan import Plan
+from dstreams.sources.source import restart_refusal
+
+_Described = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RestoreReport:
+    """What restoring a checkpoint into new code would do, or why it cannot.
+
+    Args:
+        stream_id: id of the stream; None when there is nothing to restore, and all begins anew.
+        last_batch_ms: time of the last committed batch, None when there was none.
+        in_flight_ms: times of the batches that were begun and run again.
+        kept: uids of operators and inputs that go on.
+        added: uids of operators and inputs that begin empty.
+        removed: uids whose state or progress is left behind.
+        repartitioned: uid and numbers of partitions, before and now, of state that is moved.
+        notes: what has changed otherwise.
+        refusals: why it cannot be done; empty when it can.
+    """
+
+    stream_id: str | None
+    last_batch_ms: int | None = None
+    in_flight_ms: tuple[int, ...] = ()
+    kept: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    repartitioned: tuple[tuple[str, int, int], ...] = ()
+    notes: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.stream_id is None:
+            return "nothing to restore: the streams begin anew"
+        lines = [f"stream {self.stream_id}"]
+        if self.last_batch_ms is not None:
+            time = batch_datetime(self.last_batch_ms)
+            lines.append(f"goes on after the batch at {self.last_batch_ms} ms ({time})")
+        if self.in_flight_ms:
+            lines.append(f"runs {len(self.in_flight_ms)} batches in flight again")
+        for name in ("kept", "added", "removed"):
+            uids = getattr(self, name)
+            if uids:
+                lines.append(f"{name}: {', '.join(uids)}")
+        lines += [
+            f"moved: {uid}, {was} to {now} partitions" for uid, was, now in self.repartitioned
+        ]
+        lines += [f"note: {note}" for note in self.notes]
+        lines += [f"refused: {refusal}" for refusal in self.refusals]
+        return "\n".join(lines)
+
+
+def graft(
+    before: _Described,
+    now: _Described,
+    plan: Plan,
+    recovery: RecoveryPlan,
+    stream_id: str,
+    allow_removed: Collection[str] = (),
+) -> RestoreReport:
+    """Say what becomes of the state of *before* in *plan*.
+
+    Args:
+        before: description of the graph of then.
+        now: that of *plan*.
+        plan: the graph of the new code.
+        recovery: what is in the checkpoint.
+        stream_id: id of the stream.
+        allow_removed: uids whose state or progress may be left behind.
+    """
+    old, new = _parts(before), _parts(now)
+    allowed = set(allow_removed)
+    kept = [uid for uid in new if uid in old and uid not in allowed]
+    moved = [
+        (uid, old[uid]["partitions"], new[uid]["partitions"])
+        for uid in kept
+        if old[uid].get("state") != "none" and old[uid].get("partitions") != new[uid]["partitions"]
+    ]
+    notes = [
+        f"input {uid} was {old[uid]['source']}, and is {new[uid]['source']} now"
+        for uid in kept
+        if "source" in old[uid] and old[uid]["source"] != new[uid].get("source")
+    ]
+    return RestoreReport(
+        stream_id,
+        recovery.last_ms,
+        tuple(begun.batch_time_ms for begun in recovery.in_flight),
+        tuple(kept),
+        tuple(uid for uid in new if uid not in old),
+        tuple(uid for uid in old if uid in allowed),
+        tuple(moved),
+        tuple(notes),
+        tuple(_refusals(before, now, plan, allowed)),
+    )
+
+
+def begins_anew(before: _Described, plan: Plan) -> frozenset[str]:
+    """Return the uids of streams that look at their past and have none in a checkpoint."""
+    known = {operator["uid"] for operator in before["operators"]}
+    return frozenset(
+        planned.uid
+        for node, planned in plan.nodes.items()
+        if _looks_back(node) and planned.uid not in known
+    )
+
+
+def _looks_back(node: Node) -> bool:
+    return node.asks_itself or node.rereads_parents
+
+
+def _parts(described: _Described) -> dict[str, dict[str, Any]]:
+    """Return what has a name that matters: inputs, and operators with state."""
+    inputs = {part["uid"]: {"partitions": None, **part} for part in described["inputs"]}
+    stateful = {
+        part["uid"]: dict(part) for part in described["operators"] if part["state"] != "none"
+    }
+    return {**inputs, **stateful}
+
+
+def _kind(part: _Described) -> str:
+    operation: str = part["operation"]
+    return operation.split(" ", 1)[0]
+
+
+def _refusals(
+    before: _Described, now: _Described, plan: Plan, allowed: Collection[str]
+) -> Iterator[str]:
+    old, new = _parts(before), _parts(now)
+    if before["batch_ms"] != now["batch_ms"]:
+        yield (
+            f"batches were {before['batch_ms']} ms apart, and are {now['batch_ms']} ms now; keep "
+            "the batch duration"
+        )
+    for stream in plan.inputs:
+        refusal = restart_refusal(stream.source)
+        if refusal is not None:
+            yield f"{stream.operation} cannot go on after a restart: {refusal}"
+    for uid, part in old.items():
+        if uid in new and uid in allowed:
+            yield f"{uid!r} may be removed, but {new[uid]['operation']} has that uid; give another"
+        elif uid not in new and uid not in allowed:
+            yield (
+                f"nothing has the uid {uid!r} of {part['operation']}; give it to what goes on with "
+                f"its state (uid={uid!r}), or let it be removed (allowRemoved=[{uid!r}])"
+            )
+        elif uid in new and _kind(part) != _kind(new[uid]):
+            yield (
+                f"the state of {uid!r} was made by {part['operation']}, and cannot be that of "
+                f"{new[uid]['operation']}; give another uid"
+            )
+        elif uid in new and part.get("slide_ms") != new[uid].get("slide_ms"):
+            yield (
+                f"{uid!r} had an RDD every {part['slide_ms']} ms, and has one every "
+                f"{new[uid]['slide_ms']} ms now; keep the slide, or give another uid"
+            )
+    yield from _ambiguous(old, new, allowed)
+
+
+def _ambiguous(
+    old: Mapping[str, _Described], new: Mapping[str, _Described], allowed: Collection[str]
+) -> Iterator[str]:
+    """Yield where a place among others names a part, and there are not as many as before."""
+    for kind in sorted({_kind(part) for part in new.values()}):
+        by_place = [
+            uid for uid, part in new.items() if _kind(part) == kind and not part["is_chosen"]
+        ]
+        chosen = {uid for uid, part in new.items() if part["is_chosen"]}
+        left = [
+            uid
+            for uid, part in old.items()
+            if _kind(part) == kind and not part["is_chosen"] and uid not in {*chosen, *allowed}
+        ]
+        if left and by_place and len(left) != len(by_place):
+            places = ", ".join(new[uid]["operation"] for uid in by_place)
+            yield (
+                f"there were {len(left)} {kind} without a uid, and are {len(by_place)} now "
+                f"({places}), so their places do not tell which has the state of which; give a "
+                f"uid= to each, the old ones being {', '.join(left)}"
+            )

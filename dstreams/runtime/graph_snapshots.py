@@ -1,0 +1,206 @@
+"""The graph on disk: a description for tools, and bytes from which a restart makes it again."""
+
+from __future__ import annotations
+
+import pickle
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyspark
+from pyspark import RDD, SparkConf, SparkContext
+
+from checkpoint import Files, FilesBelow, GraphSnapshot, StatePartition, Tenure, write_graph
+from dstreams.errors import RestartError
+from dstreams.graph.input import InputDStream
+from dstreams.graph.node import Node
+from dstreams.graph.pickling import PickledGraph, unpickle_graph
+from dstreams.graph.plan import Plan, StreamGraph
+from dstreams.rdd.durable import WrittenRdd, read_rdd, write_rdd
+from dstreams.settings import Settings
+
+_FORMAT = 1
+_RDDS = "rdds"
+_SECRET = re.compile(r"(?i)secret|password|passphrase|token|credential|access\.?key|private\.?key")
+_OF_ONE_PROCESS = (
+    "spark.driver.host",
+    "spark.driver.bindAddress",
+    "spark.driver.port",
+    "spark.ui.port",
+    "spark.blockManager.port",
+    "spark.app.id",
+    "spark.app.startTime",
+    "spark.app.submitTime",
+    "spark.executor.id",
+    "spark.kubernetes.driver.pod.name",
+    "spark.kubernetes.executor.podNamePrefix",
+)
+_OF_THE_NEW_PROCESS = (
+    "spark.master",
+    "spark.jars",
+    "spark.yarn.app.id",
+    "spark.yarn.app.attemptId",
+    "spark.yarn.keytab",
+    "spark.yarn.principal",
+    "spark.kerberos.keytab",
+    "spark.kerberos.principal",
+    "spark.ui.filters",
+)
+
+
+@dataclass(frozen=True)
+class _Payload:
+    graph: bytes
+    rdds: tuple[WrittenRdd | None, ...]
+    settings: Settings | None
+
+
+def write_snapshot(
+    tenure: Tenure,
+    stream_id: str,
+    plan: Plan,
+    pickled: PickledGraph,
+    spark: SparkContext,
+    settings: Settings | None,
+) -> None:
+    """Write the graph of a run, and the RDDs that it names, before its first batch.
+
+    Args:
+        tenure: the stream in the hands of this driver.
+        stream_id: id of the stream.
+        plan: the frozen graph.
+        pickled: the graph.
+        spark: the context.
+        settings: settings that were given to the streaming context; None for those of the conf.
+
+    Raises:
+        CheckpointError: it could not be written, or a newer driver has taken over.
+    """
+    files = tenure.guard.files
+    directory = FilesBelow(files, _RDDS) if pickled.rdds else files
+    rdds = tuple(
+        _write_rdd(rdd, number, directory, stream_id, tenure.epoch)
+        for number, rdd in enumerate(pickled.rdds)
+    )
+    last_ms = tenure.plan.last_ms
+    snapshot = GraphSnapshot(
+        stream_id,
+        plan.zero_ms if last_ms is None else last_ms,
+        tenure.epoch,
+        describe_plan(plan, spark.getConf()),
+        pickle.dumps(_Payload(pickled.data, rdds, settings)),
+    )
+    write_graph(tenure.guard, snapshot)
+
+
+def read_snapshot(
+    files: Files, snapshot: GraphSnapshot, spark: SparkContext, context: object
+) -> StreamGraph:
+    """Make the graph of a snapshot again; runs code that it names.
+
+    Raises:
+        RestartError: it cannot be made; the message says why.
+    """
+    try:
+        payload: _Payload = pickle.loads(snapshot.payload)
+
+        def rdd(number: int) -> RDD[Any]:
+            written = payload.rdds[number]
+            if written is None:
+                return spark.emptyRDD()
+            directory = FilesBelow(files, _RDDS)
+            return read_rdd(spark, directory, written, like=spark.parallelize([0], 1))
+
+        return unpickle_graph(payload.graph, spark, context, rdd)
+    except Exception as error:
+        raise RestartError(
+            f"the streams in {files.url} cannot be made again: {type(error).__name__}: {error}; "
+            "start with the modules and versions of then, or let new code take up the state by "
+            "StreamingContext.restore(path, setup)"
+        ) from error
+
+
+def settings_of(snapshot: GraphSnapshot) -> Settings | None:
+    """Return the settings that were given to the run that wrote a snapshot, None for none."""
+    payload: _Payload = pickle.loads(snapshot.payload)
+    return payload.settings
+
+
+def describe_plan(plan: Plan, conf: SparkConf) -> dict[str, object]:
+    """Describe a plan in JSON, without the values of settings that look secret."""
+    return {
+        "format": _FORMAT,
+        "zero_ms": plan.zero_ms,
+        "batch_ms": plan.batch_ms,
+        "inputs": [_describe_input(plan, stream) for stream in plan.inputs],
+        "operators": [_describe_node(plan, node) for node in plan.nodes],
+        "outputs": [
+            {
+                "uid": uid,
+                "operation": output.operation,
+                "parent": plan.nodes[output.parent].uid,
+            }
+            for uid, output in zip(plan.output_uids, plan.outputs, strict=True)
+        ],
+        "conf": [
+            [key, value]
+            for key, value in sorted(conf.getAll())
+            if key not in _OF_ONE_PROCESS and not _SECRET.search(key)
+        ],
+        "versions": {"python": platform.python_version(), "pyspark": pyspark.__version__},
+    }
+
+
+def conf_of(description: Mapping[str, Any], conf: SparkConf) -> SparkConf:
+    """Return *conf*, that of a new process, with what the description of an earlier one adds.
+
+    What belongs to a process is that of the new one: its master, addresses, ports and identity.
+    """
+    for key, value in description["conf"]:
+        is_given = key in _OF_THE_NEW_PROCESS and conf.contains(key)
+        if key not in _OF_ONE_PROCESS and not is_given:
+            conf.set(key, value)
+    return conf
+
+
+def _describe_input(plan: Plan, stream: InputDStream) -> dict[str, object]:
+    return {
+        "uid": plan.input_uids[stream],
+        "operation": stream.operation,
+        "source": stream.source.name,
+        "is_chosen": stream in plan.chosen_inputs,
+    }
+
+
+def _describe_node(plan: Plan, node: Node) -> dict[str, object]:
+    planned = plan.nodes[node]
+    partitioner = getattr(node, "partitioner", None)
+    return {
+        "uid": planned.uid,
+        "is_chosen": planned.is_chosen,
+        "operation": node.operation,
+        "kind": type(node).__name__,
+        "state": "stored" if node.stores else "copied" if node.asks_itself else "none",
+        "partitions": None if partitioner is None else partitioner.numPartitions,
+        "partitioner": None if partitioner is None else partitioner.name,
+        "slide_ms": node.slide_ms,
+        "checkpoint_ms": planned.checkpoint_ms,
+        "parents": [plan.nodes[parent].uid for parent in node.parents],
+    }
+
+
+def _write_rdd(
+    rdd: RDD[Any], number: int, files: Files, stream_id: str, epoch: int
+) -> WrittenRdd | None:
+    count = rdd.getNumPartitions()
+    if count == 0:
+        return None
+    first = StatePartition(stream_id, f"rdd-{number}", 0, 0, count, "none")
+    plain = rdd if not hasattr(rdd, "blocks") else rdd.map(_same)
+    return write_rdd(plain, files, first, epoch)
+
+
+def _same(record: Any) -> Any:
+    return record

@@ -1,0 +1,165 @@
+"""What a checkpoint directory has for a restart: found, read and judged; nothing is changed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+
+from checkpoint import (
+    CheckpointError,
+    CommitLog,
+    Files,
+    GraphSnapshot,
+    RecoveryPlan,
+    newest_stream,
+    open_files,
+    open_stream,
+    read_newest_graph,
+    read_plan,
+    require_trusted,
+)
+from dstreams.durations import batch_datetime
+from dstreams.errors import InvalidStreamError, RestartError
+from dstreams.graph.plan import StreamGraph
+from dstreams.runtime.grafting import RestoreReport, begins_anew, graft
+from dstreams.runtime.graph_snapshots import conf_of, describe_plan
+from dstreams.runtime.resuming import EarlierRun
+from dstreams.sources.source import restart_refusal
+
+_RUN = re.compile(r"(stream-[^/]+)/")
+_OF_SPARK = re.compile(r"checkpoint-\d+(\.bk)?")
+
+
+@dataclass(frozen=True)
+class FoundStream:
+    """A stream that a restart can go on with.
+
+    Args:
+        files: its directory.
+        zero_ms: its zero time.
+        snapshot: its newest graph.
+        recovery: what it goes on from.
+    """
+
+    files: Files
+    zero_ms: int
+    snapshot: GraphSnapshot
+    recovery: RecoveryPlan
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What the snapshot says of the graph."""
+        return dict(self.snapshot.description)
+
+    def earlier(self, added: frozenset[str] | None = None) -> EarlierRun:
+        """Return what a start goes on from."""
+        return EarlierRun(self.snapshot.stream_id, self.zero_ms, added)
+
+    def require_trusted(self) -> None:
+        """Refuse to run code from the directory if others can write there.
+
+        Raises:
+            RestartError: they can.
+        """
+        try:
+            require_trusted(self.files)
+        except CheckpointError as error:
+            raise RestartError(f"{self.files.url} cannot be taken up: {error}") from error
+
+    def graft(
+        self, graph: StreamGraph, spark: SparkContext, allow_removed: tuple[str, ...]
+    ) -> tuple[RestoreReport, EarlierRun]:
+        """Say what becomes of it in another graph, and return what that graph goes on from.
+
+        Raises:
+            InvalidStreamError: the graph cannot run.
+        """
+        plan = graph.freeze(self.zero_ms, has_checkpoint_directory=True)
+        now = describe_plan(plan, spark.getConf())
+        report = graft(
+            self.description, now, plan, self.recovery, self.snapshot.stream_id, allow_removed
+        )
+        return report, self.earlier(begins_anew(self.description, plan))
+
+
+def find_stream(directory: str) -> FoundStream | None:
+    """Find the newest stream of a checkpoint directory; None when nothing was left there.
+
+    Raises:
+        InvalidStreamError: *directory* is no path, or cannot be used.
+        RestartError: what is there cannot be taken up: it is damaged, or of something else.
+    """
+    if not isinstance(directory, str) or not directory:
+        raise InvalidStreamError(f"checkpointPath must be a path or URL, got {directory!r}")
+    try:
+        files = open_files(directory)
+        found = newest_stream(directory)
+    except (CheckpointError, ValueError) as error:
+        raise InvalidStreamError(
+            f"the checkpoint directory {directory!r} cannot be used: {error}"
+        ) from error
+    if found is None:
+        _require_nothing(directory, files)
+        return None
+    files = open_stream(directory, found.stream_id)
+    try:
+        snapshot = read_newest_graph(files)
+        recovery = read_plan(files)
+    except CheckpointError as error:
+        raise RestartError(
+            f"the checkpoint directory {directory!r} cannot be taken up: {error}"
+        ) from error
+    if snapshot is None:
+        raise RestartError(f"{files.url} has a graph, and it does not count; begin anew")
+    return FoundStream(files, found.zero_ms, snapshot, recovery)
+
+
+def require_restartable(graph: StreamGraph) -> None:
+    """Refuse a graph of which an input cannot go on.
+
+    Raises:
+        RestartError: there is one; it is named.
+    """
+    for stream in graph.inputs:
+        refusal = restart_refusal(stream.source)
+        if refusal is not None:
+            raise RestartError(f"{stream.operation} cannot go on after a restart: {refusal}")
+
+
+def spark_for(found: FoundStream) -> SparkContext:
+    """Return the SparkContext of this process, or make one as that of the earlier run was."""
+    if SparkContext._active_spark_context is not None:
+        return SparkContext._active_spark_context
+    SparkContext._ensure_initialized()  # so that a new conf has what was given to spark-submit
+    return SparkContext(conf=conf_of(found.description, SparkConf()))
+
+
+def _require_nothing(directory: str, files: Files) -> None:
+    """Refuse a directory in which there is something that cannot be taken up."""
+    try:
+        names = files.list("")
+        runs = sorted({match[1] for match in map(_RUN.match, names) if match})
+        logs = [(run, CommitLog(open_stream(directory, run)).times()) for run in runs]
+    except CheckpointError as error:
+        raise RestartError(
+            f"the checkpoint directory {directory!r} cannot be taken up: {error}"
+        ) from error
+    committed = [(times[-1], run) for run, times in logs if times]
+    if committed:
+        newest, run = max(committed)
+        raise RestartError(
+            f"the checkpoint directory {directory!r} holds {run}, with state up to the batch at "
+            f"{newest} ms ({batch_datetime(newest)}), and no graph to go on with: it was started "
+            "without ssc.checkpoint(directory); begin without that state by createOnError=True, by "
+            "another directory, or by removing this one"
+        )
+    of_spark = [name for name in names if _OF_SPARK.fullmatch(name)]
+    if of_spark:
+        raise RestartError(
+            f"the checkpoint directory {directory!r} holds {of_spark[-1]}, a checkpoint of Spark's "
+            "own streaming, which cannot be read here; begin without that state by "
+            "createOnError=True, by another directory, or by removing this one"
+        )

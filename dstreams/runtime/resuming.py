@@ -1,0 +1,308 @@
+"""Going on after an earlier run: its state and its input become the history of the new engine.
+
+State stands on the newest copy that the next batch can use; what came after it is computed again
+from the same input. No output of a committed batch runs again, except one that failed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from checkpoint import CommitRecord, OperatorCommit, RecoveryPlan, StatePartition, StoreCommit
+from dstreams.errors import RestartError
+from dstreams.faults import fault
+from dstreams.graph.input import InputDStream
+from dstreams.graph.node import Node
+from dstreams.graph.plan import Plan
+from dstreams.graph.reach import asked_after
+from dstreams.graph.reduced_window import ReducedWindowedDStream
+from dstreams.graph.stored import StoredStateDStream
+from dstreams.rdd.durable import WrittenRdd, read_state
+from dstreams.rdd.stored_version import NO_EVENT_TIME, StoredVersion
+from dstreams.runtime.durability import STORED_UPTO, StreamDurability
+from dstreams.runtime.engine import Engine
+from dstreams.runtime.repartition import repartitioned
+from dstreams.sources.source import ReplayableReader
+
+logger = logging.getLogger(__name__)
+
+RAN_AGAIN = "ran_again"
+"""Fact of a begin record: outputs of earlier batches that had failed and were run again."""
+
+
+@dataclass(frozen=True)
+class EarlierRun:
+    """What a start goes on from.
+
+    Args:
+        stream_id: id of the stream.
+        zero_ms: its zero time.
+        added: uids of streams that it did not have, None where the graph is that of then.
+    """
+
+    stream_id: str
+    zero_ms: int
+    added: frozenset[str] | None = None
+
+
+@dataclass
+class Restorable:
+    """What the commit records of an earlier run have for each stream, by uid and batch time.
+
+    Args:
+        copies: files of a state, None where there was none, and the time that the files have.
+        stored: versions of a stored state.
+    """
+
+    copies: dict[str, dict[int, tuple[int, OperatorCommit | None]]] = field(default_factory=dict)
+    stored: dict[str, dict[int, tuple[CommitRecord, StoreCommit]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, records: Iterable[CommitRecord], plan: Plan) -> Restorable:
+        """Read *records*, oldest first. A copy between two batches is that of the first."""
+        found = cls()
+        slides = {planned.uid: node.slide_ms for node, planned in plan.nodes.items()}
+        for record in records:
+            since_ms = record.batch_time_ms - plan.zero_ms
+            for uid in (*record.operators, *record.without_state):
+                time_ms = record.batch_time_ms - since_ms % slides.get(uid, plan.batch_ms)
+                commit = record.operators.get(uid)
+                found.copies.setdefault(uid, {})[time_ms] = record.batch_time_ms, commit
+            upto: dict[str, int] = json.loads(record.writer.get(STORED_UPTO, "{}"))
+            for store in record.stores:
+                found.stored.setdefault(store.operator_uid, {})[upto[store.operator_uid]] = (
+                    record,
+                    store,
+                )
+        return found
+
+    def newest(self, uid: str, upto_ms: int, zero_ms: int) -> int:
+        """Return the newest time up to *upto_ms* at which there is a state, zero time for none."""
+        times = (*self.copies.get(uid, ()), *self.stored.get(uid, ()))
+        return max((time_ms for time_ms in times if time_ms <= upto_ms), default=zero_ms)
+
+
+def resume(engine: Engine, durability: StreamDurability, earlier: EarlierRun) -> None:
+    """Give *engine*, which has run nothing, what an earlier run left.
+
+    Raises:
+        RestartError: something that is needed is not there.
+        SourceError: input that is needed is not there.
+        Exception: whatever a job raises that puts stored state into other partitions.
+    """
+    recovery = durability.tenure.plan
+    if recovery.last_ms is None and not recovery.in_flight:
+        return
+    fault("rec.load")
+    past = _Past(engine, durability, earlier)
+    past.restore_state()
+    fault("rec.replay")
+    past.feed()
+    past.run_failed_outputs()
+    begun = {record.batch_time_ms: record for record in recovery.in_flight}
+    engine.resume(past.last_ms, begun, past.notes)
+    logger.info(
+        "stream %s goes on after the batch at %d ms; %d batches in flight run again",
+        earlier.stream_id,
+        past.last_ms,
+        len(begun),
+    )
+
+
+class _Past:
+    """The committed batches of an earlier run."""
+
+    def __init__(self, engine: Engine, durability: StreamDurability, earlier: EarlierRun) -> None:
+        self._engine = engine
+        self._plan = plan = engine.plan
+        self._durability = durability
+        self._recovery: RecoveryPlan = durability.tenure.plan
+        last_ms = self._recovery.last_ms
+        since_ms = 0 if last_ms is None else last_ms - plan.zero_ms
+        # A record between two batches is that of the first of them.
+        self.last_ms = plan.zero_ms + since_ms // plan.batch_ms * plan.batch_ms
+        self.notes: dict[str, object] = {}
+        self._stream_id = earlier.stream_id
+        added = earlier.added or frozenset()
+        self._is_grafted = earlier.added is not None
+        self._added = {node for node, planned in plan.nodes.items() if planned.uid in added}
+        records = durability.tenure.commit_log().records() if last_ms is not None else []
+        self._found = Restorable.of(records, plan)
+        self._failed = _failed_outputs(self._recovery)
+        self._asked = self._reach({})
+        self._failed = self._affordable(self._failed)
+
+    def _reach(self, earlier: Mapping[Node, int]) -> dict[Node, int]:
+        return asked_after(self._plan, self.last_ms, self._newest_copy, earlier, self._added)
+
+    def _newest_copy(self, node: Node, upto_ms: int) -> int:
+        if node in self._added:
+            return self.last_ms
+        return self._found.newest(self._plan.nodes[node].uid, upto_ms, self._plan.zero_ms)
+
+    # State -----------------------------------------------------------------------------------
+
+    def restore_state(self) -> None:
+        """Give the history each copy and version that may be asked for."""
+        for node in self._plan.nodes:
+            if node in self._added:
+                self._begin(node)
+            elif isinstance(node, StoredStateDStream):
+                self._restore_stored(node)
+            elif node.asks_itself:
+                self._restore_copies(node)
+
+    def _begin(self, node: Node) -> None:
+        """Let a stream that is new begin after the last batch."""
+        history = self._engine.history
+        history.begin(node, self.last_ms)
+        if isinstance(node, ReducedWindowedDStream):
+            history.begin(node.reduced, self.last_ms)
+        if isinstance(node, StoredStateDStream):
+            states = history.stored()
+            empty = states.empty(node, node.partitioner)
+            states.restore(node, self._floor(node, self.last_ms), empty)
+
+    def _restore_copies(self, node: Node) -> None:
+        uid = self._plan.nodes[node].uid
+        for time_ms, (record_ms, commit) in self._found.copies.get(uid, {}).items():
+            if time_ms < self._asked[node]:
+                continue
+            rdd = None
+            if commit is not None:
+                written = self._written(uid, record_ms, commit)
+                files, spark = self._durability.files, self._engine.history.spark
+                partitioner = node.partitioner  # type: ignore[attr-defined]  # all these have one
+                rdd = read_state(spark, files, written, partitioner, node.operation)
+            self._engine.history.restore(node, time_ms, rdd)
+            if self._engine.copies is not None:
+                self._engine.copies.known(node, time_ms)
+
+    def _written(self, uid: str, record_ms: int, commit: OperatorCommit) -> WrittenRdd:
+        count = len(commit.files)
+        first = StatePartition(self._stream_id, uid, record_ms, 0, count, commit.partitioner)
+        return WrittenRdd(first, commit.files)
+
+    def _restore_stored(self, node: StoredStateDStream) -> None:
+        states = self._engine.history.stored()
+        uid = self._plan.nodes[node].uid
+        versions = self._found.stored.get(uid, {})
+        for time_ms, (record, commit) in versions.items():
+            # The rows of a batch are made again from the version before it.
+            if time_ms < self._asked[node]:
+                continue
+            reached_ms = record.watermarks.get(uid, NO_EVENT_TIME)
+            version = StoredVersion.committed(record.stream_id, commit, reached_ms)
+            states.restore(node, time_ms, version)
+            if self._engine.copies is not None:
+                self._engine.copies.known(node, time_ms)
+        newest_ms = max(versions, default=None)
+        if newest_ms is not None:
+            newest = states.at(node, newest_ms)
+            if newest is not None and not is_placed(newest, node):
+                epoch = self._durability.tenure.epoch
+                states.restore(
+                    node, newest_ms, repartitioned(self._engine.history, node, newest, epoch)
+                )
+
+    def _floor(self, node: Node, time_ms: int) -> int:
+        return time_ms - (time_ms - self._plan.zero_ms) % node.slide_ms
+
+    # Input -----------------------------------------------------------------------------------
+
+    def feed(self) -> None:
+        """Read the input of committed batches again, as far as anything may ask for it."""
+        for stream, reader in self._engine.readers.items():
+            after_ms = self._asked.get(stream, self.last_ms)
+            times = [time_ms for time_ms in self._recovery.begins if time_ms <= self.last_ms]
+            self._require_begins(stream, after_ms)
+            for time_ms in times:
+                recorded = self._recorded(stream, time_ms)
+                # Also where nothing is read: a source may have to know how far it has come.
+                is_needed = time_ms > after_ms or time_ms == times[-1]
+                if is_needed and recorded is not None and isinstance(reader, ReplayableReader):
+                    planned = reader.replay(time_ms, recorded)
+                    if time_ms > after_ms:
+                        self._engine.history.feed(stream, time_ms, reader.rdd(planned))
+
+    def _recorded(self, stream: InputDStream, time_ms: int) -> Mapping[str, Any] | None:
+        inputs = self._recovery.begins[time_ms].inputs
+        recorded = inputs.get(self._plan.input_uids[stream])
+        return recorded if isinstance(recorded, Mapping) else None
+
+    def _require_begins(self, stream: InputDStream, after_ms: int) -> None:
+        missing = next(self._missing(after_ms), None)
+        if missing is not None and not self._is_grafted:
+            raise RestartError(
+                f"what {stream.operation} has read for the batch at {missing} ms is needed to go "
+                "on, and is not in the checkpoint any more; go back to a savepoint, or begin anew"
+            )
+
+    def _missing(self, after_ms: int) -> Iterator[int]:
+        for time_ms in self._recovery.committed_ms:
+            is_batch = (time_ms - self._plan.zero_ms) % self._plan.batch_ms == 0
+            if is_batch and time_ms > after_ms and time_ms not in self._recovery.begins:
+                yield time_ms
+
+    # Outputs ---------------------------------------------------------------------------------
+
+    def _affordable(self, failed: Mapping[int, Collection[str]]) -> dict[int, Collection[str]]:
+        """Keep the failed outputs whose batches can be made again, and log the others."""
+        kept: dict[int, Collection[str]] = {}
+        earlier: dict[Node, int] = {}
+        parents = dict(zip(self._plan.output_uids, self._plan.outputs, strict=True))
+        for time_ms in sorted(failed, reverse=True):
+            uids = [uid for uid in failed[time_ms] if uid in parents]
+            tried = dict(earlier)
+            for uid in uids:
+                node = parents[uid].parent
+                tried[node] = min(tried.get(node, self.last_ms), time_ms - node.slide_ms)
+            asked = self._reach(tried)
+            inputs = [asked.get(stream, self.last_ms) for stream in self._engine.readers]
+            oldest_ms = min(inputs, default=self.last_ms)
+            is_whole = all(begun in self._recovery.begins for begun in self._times(oldest_ms))
+            if uids and is_whole:
+                kept[time_ms], earlier, self._asked = uids, tried, asked
+            else:
+                logger.error(
+                    "outputs %s of the batch at %d ms failed, and cannot be run again: its input "
+                    "is no longer there, or the output is not",
+                    ", ".join(failed[time_ms]),
+                    time_ms,
+                )
+        return kept
+
+    def _times(self, after_ms: int) -> range:
+        return range(after_ms + self._plan.batch_ms, self.last_ms + 1, self._plan.batch_ms)
+
+    def run_failed_outputs(self) -> None:
+        """Run outputs of committed batches that failed then, oldest first."""
+        again: dict[str, list[str]] = {}
+        for time_ms in sorted(self._failed):
+            for output_id, uid in enumerate(self._plan.output_uids):
+                if uid in self._failed[time_ms]:
+                    logger.warning("running %s of the batch at %d ms again", uid, time_ms)
+                    if self._engine.run_output_again(output_id, time_ms):
+                        again.setdefault(str(time_ms), []).append(uid)
+        if again:
+            self.notes[RAN_AGAIN] = again
+
+
+def is_placed(version: StoredVersion, node: StoredStateDStream) -> bool:
+    """Whether the keys of a version are where those of a batch are."""
+    now = node.partitioner
+    return (version.partitioner, len(version.references)) == (now.name, now.numPartitions)
+
+
+def _failed_outputs(recovery: RecoveryPlan) -> dict[int, Collection[str]]:
+    """Outputs that failed and have not run again since."""
+    failed = {time_ms: set(uids) for time_ms, uids in recovery.failed_outputs.items()}
+    for begun in recovery.begins.values():
+        again = begun.facts.get(RAN_AGAIN, {})
+        for time, uids in again.items() if isinstance(again, Mapping) else ():
+            failed.get(int(time), set()).difference_update(uids)
+    return {time_ms: sorted(uids) for time_ms, uids in failed.items() if uids}
