@@ -36,7 +36,7 @@ from checkpoint.errors import (
 )
 from checkpoint.fencing import EpochGuard, Owner, claim_epoch, require_unused
 from checkpoint.file_log import FileBase, FileBatch, FileHistory, FileLog, FileStamp, compaction_due
-from checkpoint.files import Files
+from checkpoint.files import Files, FilesBelow
 from checkpoint.framing import MAX_BLOCK_BYTES
 from checkpoint.fsspec_files import FsspecFiles
 from checkpoint.graph_snapshot import GraphSnapshot, read_newest_graph, write_graph
@@ -95,6 +95,7 @@ __all__ = [
     "FileLog",
     "FileStamp",
     "Files",
+    "FilesBelow",
     "FsspecFiles",
     "GraphSnapshot",
     "LocalFiles",

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
-from checkpoint.names import Names
+from checkpoint.names import Names, require_name, require_prefix
 
 READ_CHUNK_BYTES = 1 << 20
 
@@ -78,6 +79,46 @@ class Files(Protocol):
         A power loss may bring the file back.
         """
         ...
+
+
+@dataclass(frozen=True)
+class FilesBelow:
+    """The files of a directory among *inner*, under their names from there on.
+
+    Args:
+        inner: the files.
+        directory: name of the directory.
+    """
+
+    inner: Files
+    directory: str
+
+    @property
+    def url(self) -> str:
+        return f"{self.inner.url}/{self.directory}"
+
+    def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
+        return self.inner.create(self._inside(name), chunks)
+
+    def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
+        return self.inner.read_chunks(self._inside(name), chunk_bytes)
+
+    def read(self, name: str) -> bytes:
+        return self.inner.read(self._inside(name))
+
+    def exists(self, name: str) -> bool:
+        return self.inner.exists(self._inside(name))
+
+    def list(self, prefix: str) -> Names:
+        require_prefix(prefix)
+        start = len(self.directory) + 1
+        return [name[start:] for name in self.inner.list(f"{self.directory}/{prefix}")]
+
+    def delete(self, name: str) -> None:
+        self.inner.delete(self._inside(name))
+
+    def _inside(self, name: str) -> str:
+        return f"{self.directory}/{require_name(name)}"
 
 
 def is_path(url: str) -> bool:

@@ -140,9 +140,23 @@ class StateFileRef:
         return cls(**plain_fields(cls, data))
 
 
-def state_files_of(files: Files, operator_uid: str, batch_time_ms: int) -> list[str]:
-    """Return the names of all files of an operator's state after a batch, whoever wrote them."""
-    return files.list(f"{STATE_PREFIX}{uid_part(operator_uid)}/{batch_time_ms:016d}-")
+def state_files_of(
+    files: Files, operator_uid: str, batch_time_ms: int, epoch: int | None = None
+) -> list[str]:
+    """Return the names of all files of an operator's state after a batch.
+
+    Args:
+        files: where.
+        operator_uid: the operator.
+        batch_time_ms: the batch.
+        epoch: those that were written for the driver of that epoch; None for all. Only its own
+            ones may a driver delete before they are committed.
+    """
+    names = files.list(f"{STATE_PREFIX}{uid_part(operator_uid)}/{batch_time_ms:016d}-")
+    if epoch is None:
+        return names
+    wanted = RecordId(batch_time_ms, epoch)
+    return [name for name in names if state_file_record(name) == wanted]
 
 
 def state_file_record(name: str) -> RecordId | None:

@@ -39,7 +39,7 @@ from checkpoint.tools.common import (
     open_stream_at,
     size,
 )
-from checkpoint.tools.verify import verify_stream
+from checkpoint.tools.verify import NESTED_PREFIX, verify_stream
 
 _LATE_PREFIXES = (COMMIT_PREFIX, EPOCH_PREFIX, GRAPH_PREFIX)
 
@@ -150,7 +150,7 @@ def needed_files(files: Files) -> list[str]:
     names |= set(map(graph_file, lineage.snapshots(all_graphs(files))))
     for base in lineage.bases:
         names |= {epoch_file(base.epoch, BASE), epoch_file(base.epoch, CLAIM)}
-    for prefix in (FILES_PREFIX, RECEIVED_PREFIX, STORE_PREFIX):
+    for prefix in (FILES_PREFIX, RECEIVED_PREFIX, STORE_PREFIX, NESTED_PREFIX):
         names |= set(files.list(prefix))
     there = set(files.list(""))
     return sorted(names & there, key=lambda name: (name.startswith(_LATE_PREFIXES), name))

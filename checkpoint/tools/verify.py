@@ -50,6 +50,9 @@ from checkpoint.tools.common import (
     open_stream_at,
 )
 
+NESTED_PREFIX = "rdds/"
+"""Of state files of RDDs that a graph snapshot names."""
+
 _INPUT = re.compile(rf"({FILES_PREFIX}|{RECEIVED_PREFIX})[^/]+/")
 _FOREIGN = "remove it, if nobody needs it: no stream has written it"
 
@@ -169,6 +172,7 @@ def _reader_of(files: Files, name: str) -> Callable[[], object] | None:
 
 
 def _kind(name: str) -> FileKind | None:
+    name = name.removeprefix(NESTED_PREFIX)
     stored = parse_file_name(name)
     if stored is not None:
         return FileKind.CHANGES if stored[2] is StoredKind.CHANGES else FileKind.SNAPSHOT

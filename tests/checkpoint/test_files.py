@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
 
-from checkpoint import FsspecFiles, LocalFiles, StorageRefusedError, open_files
+from checkpoint import FilesBelow, FsspecFiles, LocalFiles, StorageRefusedError, open_files
 from checkpoint.files import location
+from checkpoint.testing import check_files
 
 
 @pytest.mark.parametrize(
@@ -71,3 +73,17 @@ def test_what_cannot_hold_a_checkpoint_is_refused_when_it_is_opened() -> None:
 def test_locations_are_for_people(tmp_path: Path) -> None:
     """A location is the URL and the name."""
     assert location(LocalFiles(str(tmp_path)), "a/b") == f"file://{tmp_path}/a/b"
+
+
+def test_files_below_a_directory_are_files(tmp_path: Path) -> None:
+    """They keep every promise, and are files of the whole under longer names."""
+    numbers = itertools.count()
+
+    def factory() -> FilesBelow:
+        return FilesBelow(open_files(tmp_path / str(next(numbers))), "in/side")
+
+    check_files(factory)
+    below = factory()
+    below.create("a", [b"x"])
+    assert below.inner.list("") == ["in/side/a"]
+    assert below.url == f"{below.inner.url}/in/side"

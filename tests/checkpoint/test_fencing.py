@@ -1,0 +1,164 @@
+"""Fencing: the newer driver has the stream, and the older one learns who that is."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from checkpoint import (
+    ConcurrentWriterError,
+    CorruptCheckpointError,
+    Files,
+    Owner,
+    StorageRefusedError,
+    StorageUncertainError,
+    claim_epoch,
+    open_files,
+    require_unused,
+)
+from checkpoint.fencing import claimed_epochs, has_ended, owner_of, read_claim, require_newest
+from checkpoint.testing import FaultyFiles
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
+OWNER = Owner.of_this_process(1000, {"python": "3.11"})
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return open_files(tmp_path)
+
+
+def test_each_driver_has_an_epoch_of_its_own(files: Files) -> None:
+    """One more than all before; what it says of itself can be read."""
+    guards = [claim_epoch(files, "stream-1", OWNER) for _ in range(3)]
+    assert [guard.epoch for guard in guards] == [1, 2, 3] == claimed_epochs(files)
+    assert read_claim(files, 2) == guards[1].claim
+    assert guards[0].claim.token != guards[1].claim.token
+    assert read_claim(files, 1).owner == OWNER
+
+
+def test_of_many_that_claim_at_once_each_has_another_epoch(files: Files) -> None:
+    """Nobody gets an epoch that somebody else has."""
+    start = threading.Barrier(8, timeout=60)
+
+    def claim(_: int) -> int:
+        start.wait()
+        return claim_epoch(files, "stream-1", OWNER).epoch
+
+    with ThreadPoolExecutor(8) as drivers:
+        assert sorted(drivers.map(claim, range(8))) == list(range(1, 9))
+
+
+def test_the_older_driver_is_told_who_is_newer(files: Files) -> None:
+    """At its next look, with both epochs, host and process."""
+    older = claim_epoch(files, "stream-1", OWNER)
+    older.check()
+    newer = claim_epoch(files, "stream-1", replace(OWNER, host="other-host", pid=77))
+    with pytest.raises(
+        ConcurrentWriterError, match="process 77 on host other-host has taken"
+    ) as it:
+        pickle.loads(pickle.dumps(older)).check()
+    assert (it.value.epoch, it.value.other_epoch) == (1, 2)
+    newer.check()
+
+
+def test_an_old_driver_is_fenced_also_when_its_epoch_was_cleaned_up(files: Files) -> None:
+    """The next claims may be gone as well."""
+    older = claim_epoch(files, "stream-1", OWNER)
+    for _ in range(3):
+        claim_epoch(files, "stream-1", OWNER)
+    for epoch in (1, 2, 3):
+        files.delete(f"epochs/000000000{epoch}.claim")
+    with pytest.raises(ConcurrentWriterError, match="with epoch 4"):
+        older.check()
+    assert claim_epoch(files, "stream-1", OWNER).epoch == 5
+
+
+def test_a_deleted_checkpoint_is_no_other_driver(files: Files) -> None:
+    """The driver stops, and says which file is gone."""
+    guard = claim_epoch(files, "stream-1", OWNER)
+    files.delete(guard.claim.name)
+    with pytest.raises(CorruptCheckpointError, match=r"0000000001\.claim is missing"):
+        guard.check()
+
+
+def test_a_lost_claim_is_not_claimed_again(files: Files) -> None:
+    """What else is left of an epoch counts, too."""
+    claim_epoch(files, "stream-1", OWNER).release()
+    files.delete("epochs/0000000001.claim")
+    assert claim_epoch(files, "stream-1", OWNER).epoch == 2
+
+
+def test_a_claim_that_may_have_been_made_is_read_back(files: Files) -> None:
+    """Done and told otherwise is done; not done and not certain is no claim."""
+    faulty = FaultyFiles(files, 2, "after", StorageUncertainError)
+    assert claim_epoch(faulty, "stream-1", OWNER).epoch == 1
+    with pytest.raises(StorageUncertainError, match="epoch 2 may be claimed or not"):
+        claim_epoch(FaultyFiles(files, 2, "before", StorageUncertainError), "stream-1", OWNER)
+    with pytest.raises(StorageRefusedError):
+        claim_epoch(FaultyFiles(files, 2, "before", StorageRefusedError), "stream-1", OWNER)
+    assert claimed_epochs(files) == [1]
+
+
+def test_a_stream_that_was_left_is_unused(files: Files) -> None:
+    """When its driver said so, or is dead; not when it runs, or nobody can know."""
+    require_unused(files)
+    guard = claim_epoch(files, "stream-1", OWNER)
+    with pytest.raises(ConcurrentWriterError, match="is running; stop it first"):
+        require_unused(files)
+    guard.release()
+    guard.release()
+    assert has_ended(files, 1)
+    require_unused(files)
+    claim_epoch(files, "stream-1", replace(OWNER, host="elsewhere"))
+    with pytest.raises(ConcurrentWriterError, match="cannot be seen from this host"):
+        require_unused(files)
+
+
+def test_a_process_is_alive_or_not() -> None:
+    """A dead one is, also when nobody has asked for its end; one of the same id is another."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        made = replace(OWNER, pid=child.pid, process="")
+        assert made.is_running()
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert not replace(made, process="boot:1").is_running()
+    assert not made.is_running()
+    assert OWNER.is_running()
+    assert not replace(OWNER, process="an earlier boot:17").is_running()
+    assert replace(OWNER, host="elsewhere").is_running() is None
+
+
+def test_a_driver_that_was_replaced_may_delete_nothing(files: Files) -> None:
+    """And is told by whom."""
+    claim_epoch(files, "stream-1", OWNER)
+    require_newest(files, 1)
+    claim_epoch(files, "stream-1", OWNER)
+    with pytest.raises(
+        ConcurrentWriterError, match=f"process {OWNER.pid} .* so nothing is deleted"
+    ):
+        require_newest(files, 1)
+
+
+@pytest.mark.parametrize("damage", [b"", b"junk"])
+def test_a_damaged_claim_is_named_and_still_fences(
+    files: Files, tmp_path: Path, damage: bytes
+) -> None:
+    """That there is one is enough."""
+    older = claim_epoch(files, "stream-1", OWNER)
+    claim_epoch(files, "stream-1", OWNER)
+    (tmp_path / "epochs" / "0000000002.claim").write_bytes(damage)
+    with pytest.raises(CorruptCheckpointError, match=r"0000000002\.claim"):
+        read_claim(files, 2)
+    with pytest.raises(ConcurrentWriterError, match=r"another driver .*0000000002\.claim"):
+        older.check()
+    assert "0000000002.claim" in owner_of(files, 2)
