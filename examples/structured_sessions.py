@@ -14,7 +14,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dstreams import tuned_context
-from dstreams.structured import GroupState, GroupStateTimeout, OutputMode, StreamSession
+from dstreams.structured import (
+    GroupState,
+    GroupStateTimeout,
+    OutputMode,
+    StreamingDataset,
+    StreamSession,
+)
 
 GAP_MS = 1000
 
@@ -39,12 +45,9 @@ def count_session(
     return [(group, state.get, "open")]
 
 
-def count_sessions(checkpoint: str, trigger: str) -> None:
-    """Run until Ctrl-C."""
-    session = StreamSession(tuned_context("structured_sessions", "local[2,4]"))
-    session.conf.set("spark.sql.shuffle.partitions", 2)
-
-    sessions = (
+def sessions_of(session: StreamSession) -> StreamingDataset:
+    """Return the query."""
+    return (
         session.readStream.format("rate")
         .option("rowsPerSecond", 5)
         .load()
@@ -54,6 +57,14 @@ def count_sessions(checkpoint: str, trigger: str) -> None:
             count_session, OutputMode.Update, GroupStateTimeout.EventTimeTimeout
         )
     )
+
+
+def count_sessions(checkpoint: str, trigger: str) -> None:
+    """Run until Ctrl-C."""
+    session = StreamSession(tuned_context("structured_sessions", "local[2,4]"))
+    session.conf.set("spark.sql.shuffle.partitions", 2)
+
+    sessions = sessions_of(session)
     sessions.explain(outputMode="update")
 
     query = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -75,3 +76,24 @@ def test_word_count_usage() -> None:
     )
     assert done.returncode == 2
     assert "invalid int value: 'http'" in done.stderr
+
+
+def test_structured_sessions(tmp_path: Path) -> None:
+    """The plan and the rows of a batch are printed, and Ctrl-C ends it."""
+    program_file = str(ROOT / "examples" / "structured_sessions.py")
+    with running(program_file, str(tmp_path)) as program:
+        row = re.compile(r"\| +[01]\| +\d+\| +open\|")
+        wait_for(lambda: any(map(row.fullmatch, program.lines)), LIMIT_S)
+        assert program.end(signal.SIGINT) == 0, "\n".join(program.lines)
+    start = program.lines.index("== Physical Plan ==") + 1
+    plan = program.lines[start : start + 6]
+    assert [line.strip("+- ").split(" ")[0] for line in plan] == [
+        "SerializeFromObject",
+        "FlatMapGroupsWithState",
+        "ShuffleExchange",
+        "AppendColumns",
+        "EventTimeWatermark",
+        "StreamingRelation",
+    ]
+    assert "EventTimeTimeout, <unknown>, <unknown>, <unknown>" in plan[1]
+    assert any(line.startswith("Batch: ") for line in program.lines)

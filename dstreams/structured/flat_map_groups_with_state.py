@@ -99,9 +99,9 @@ class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
             initial = self.initialState
             if not isinstance(initial, RDD):
                 initial = context.spark.parallelize(initial, 1)
-            inputs.append(shuffle_pairs(initial, info.partitioner, Side.STATE, name))
+            inputs.append(shuffle_pairs(initial, info.partitioner, Side.STATE, name, ordered=True))
         rows = self.child.execute(context)
-        inputs.append(shuffle_pairs(rows, info.partitioner, Side.BATCH, self.where))
+        inputs.append(shuffle_pairs(rows, info.partitioner, Side.BATCH, self.where, ordered=True))
         return context.advance(info, inputs, self.store_function(rows._memory_limit()))
 
     def store_function(self, memory_mb: float = 512) -> WithNextTimeout:

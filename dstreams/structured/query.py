@@ -29,6 +29,7 @@ from dstreams.structured.triggers import Trigger
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.05
+_CANCEL_S = 0.5
 
 
 class StreamingQueryException(StreamError, RuntimeError):  # noqa: N818 - as pyspark names it
@@ -194,12 +195,18 @@ class StreamingQuery:
         self._stopping.set()
         with self._changed:
             self._changed.notify_all()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            try:
-                self._environment.spark.cancelJobGroup(self.runId)
-            except Exception:
-                logger.warning("jobs of query %s could not be cancelled", self.id, exc_info=True)
-            self._wait(self._ended.is_set, None)
+        if threading.current_thread() is self._thread:
+            return
+        while self._thread.is_alive() and not self._ended.is_set():
+            # Again and again: a job may begin just after those that ran were cancelled.
+            self._cancel_jobs()
+            self._wait(self._ended.is_set, _CANCEL_S)
+
+    def _cancel_jobs(self) -> None:
+        try:
+            self._environment.spark.cancelJobGroup(self.runId)
+        except Exception:
+            logger.warning("jobs of query %s could not be cancelled", self.id, exc_info=True)
 
     def _start(self) -> None:
         started = QueryStartedEvent(
@@ -243,9 +250,10 @@ class StreamingQuery:
             return
         while not self._stopping.is_set():
             started_ms = self._environment.clock.now_ms()
-            if not self._run_trigger():
-                self._say("Waiting for data to arrive", busy=False)
-            self._wait_for_next(started_ms)
+            has_run = self._run_trigger()
+            waits_for = "next trigger" if has_run else "data to arrive"
+            self._say(f"Waiting for {waits_for}", busy=False)
+            self._wait_for_next(started_ms, has_run=has_run)
 
     def _run_trigger(self, *, allows_no_data: bool = True) -> bool:
         with self._changed:
@@ -270,12 +278,12 @@ class StreamingQuery:
             self._environment.listeners.post(QueryIdleEvent(self.id, self.runId, iso(now_ms)))
         return False
 
-    def _wait_for_next(self, started_ms: int) -> None:
+    def _wait_for_next(self, started_ms: int, *, has_run: bool) -> None:
         """Wait for the next trigger; without an interval, a moment if there was nothing to do."""
         clock = self._environment.clock
         if self._trigger.interval_ms:
             clock.wait_until(self._trigger.next_ms(started_ms), self._stopping)
-        elif not self._is_busy:
+        elif not has_run:
             self._stopping.wait(self._execution.conf.duration_ms(POLLING_DELAY) / 1000)
 
     def _say(self, message: str, *, busy: bool) -> None:

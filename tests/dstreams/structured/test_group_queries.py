@@ -16,6 +16,7 @@ from dstreams.structured import (
     StreamSession,
 )
 from dstreams.testing import ManualClock
+from examples.structured_sessions import sessions_of
 from tests.dstreams.structured.conftest import MakeSession
 from tests.dstreams.structured.runs import QueryRun
 
@@ -344,3 +345,19 @@ def test_initial_keys_skipped(make_session: MakeSession) -> None:
     assert run.add("OnlyData", "S2") == [("OnlyData", ["OnlyData"], 1), ("S2", ["S2"], 3)]
     assert run.state()["tot"] == 5
     assert run.state()["upd"] == 2
+
+
+def test_example_of_sessions(session: StreamSession, clock: ManualClock, tmp_path: Path) -> None:
+    """The groups of the example are counted, closed when event time has passed, and begin anew."""
+    writer = sessions_of(session).writeStream.format("memory").queryName("sessions")
+    query = writer.outputMode("update").option("checkpointLocation", str(tmp_path)).start()
+    for second in range(7):
+        if second == 4:
+            query.stop()
+            query = writer.outputMode("update").option("checkpointLocation", str(tmp_path)).start()
+        query.processAllAvailable()
+        clock.advance(1000)
+    query.processAllAvailable()
+    rows = session.table("sessions")
+    assert {(0, 10, "closed"), (1, 10, "open"), (1, 10, "closed")} <= set(rows)
+    assert (0, 10, "open") in rows

@@ -1,0 +1,308 @@
+"""The life of queries: started, watched, stopped, and what is refused."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import SparkContext
+
+from dstreams.callables import describe
+from dstreams.errors import InvalidStreamError, StreamLifecycleError
+from dstreams.structured import (
+    GroupStateTimeout,
+    StreamingDataset,
+    StreamingQueryException,
+    StreamingQueryListener,
+    StreamSession,
+    window,
+)
+from dstreams.testing import ManualClock
+from tests.dstreams.structured.runs import QueryRun
+from tests.support.waiting import wait_for
+
+
+def itself(record: Any) -> Any:
+    return record
+
+
+def counts(words: StreamingDataset) -> StreamingDataset:
+    return words.groupByKey(itself).count()
+
+
+def no_rows(key: Any, values: Any, state: Any) -> list[Any]:
+    return []
+
+
+def value_mod_two(row: Any) -> int:
+    return int(row.value) % 2
+
+
+SEED_PLAN = """\
+== Physical Plan ==
+SerializeFromObject
++- FlatMapGroupsWithState {func}, {key}, state info [ checkpoint = <unknown>, runId = <unknown>, \
+opId = <unknown>, ver = <unknown>, numPartitions = <unknown>], Update, EventTimeTimeout, \
+<unknown>, <unknown>, <unknown>
+   +- ShuffleExchange 2 partitions
+      +- AppendColumns {key}
+         +- EventTimeWatermark timestamp#0, 10000 ms
+            +- StreamingRelation rate[rowsPerSecond=1], [timestamp, value]
+"""
+
+
+def test_explain(session: StreamSession) -> None:
+    """Before the first batch the plan is there and its facts are unknown."""
+    groups = (
+        session.readStream.format("rate")
+        .load()
+        .withWatermark("timestamp", "10 seconds")
+        .groupByKey(value_mod_two)
+        .flatMapGroupsWithState(no_rows, "update", GroupStateTimeout.EventTimeTimeout)
+    )
+    expected = SEED_PLAN.format(func=describe(no_rows), key=describe(value_mod_two))
+    assert groups.explanation(outputMode="update") == expected
+    assert "StreamingRelation rate" in groups.explanation(extended=True, outputMode="update")
+
+
+def test_explain_of_a_batch(session: StreamSession, tmp_path: Path) -> None:
+    """A query that runs shows the state info, time and watermarks of its newest batch."""
+
+    def build(events: StreamingDataset) -> StreamingDataset:
+        marked = events.withWatermark(seconds, "5 seconds")
+        return marked.groupByKey(window(seconds, "5 seconds")).count()
+
+    run = QueryRun(session, build, "append", tmp_path)
+    assert "checkpoint = <unknown>" in run.query.explanation()
+    run.add(7)
+    plan = run.query.explanation()
+    shown = f"checkpoint = {tmp_path}, runId = {run.query.runId}, opId = 0, ver = 1"
+    assert shown in plan
+    assert "numPartitions = 2], Append, 0, 2000" in plan
+
+
+def seconds(record: int) -> int:
+    return record * 1000
+
+
+class Told(StreamingQueryListener):
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, Any]] = []
+
+    def onQueryStarted(self, event: Any) -> None:
+        self.events.append(("started", event.name))
+
+    def onQueryProgress(self, event: Any) -> None:
+        self.events.append(("progress", event.progress.batchId))
+
+    def onQueryIdle(self, event: Any) -> None:
+        self.events.append(("idle", event.timestamp))
+
+    def onQueryTerminated(self, event: Any) -> None:
+        self.events.append(("terminated", event.exception))
+
+
+def test_listener(session: StreamSession, clock: ManualClock) -> None:
+    """A listener hears of start, each batch, idleness now and then, and the end, in order."""
+    told = Told()
+    session.streams.addListener(told)
+    run = QueryRun(session, counts, "update")
+    run.add("a")
+    run.add("b")
+    clock.advance(10_000)
+    run.outputs()
+    run.query.stop()
+    assert session.streams.wait_until_told(10)
+    assert told.events == [
+        ("started", "run"),
+        ("progress", 0),
+        ("progress", 1),
+        ("idle", "1970-01-01T00:00:11.000Z"),
+        ("terminated", None),
+    ]
+    session.streams.removeListener(told)
+    QueryRun(session, counts, "update").query.stop()
+    assert session.streams.wait_until_told(10)
+    assert len(told.events) == 5
+    with pytest.raises(InvalidStreamError, match="has one of onQueryStarted"):
+        session.streams.addListener("no listener")  # type: ignore[arg-type]
+
+
+def test_progress(session: StreamSession) -> None:
+    """Progress has Spark's fields."""
+    run = QueryRun(session, counts, "update")
+    run.add("a", "b")
+    progress = run.query.lastProgress
+    assert progress is not None
+    assert progress.name == "run"
+    assert progress.id == run.query.id
+    assert progress.timestamp == "1970-01-01T00:00:01.000Z"
+    assert progress.numInputRows == 2
+    assert progress.eventTime == {}
+    assert set(progress.durationMs) == {
+        "latestOffset",
+        "walCommit",
+        "getBatch",
+        "queryPlanning",
+        "addBatch",
+        "commitOffsets",
+        "triggerExecution",
+    }
+    (source,) = progress.sources
+    assert (source["startOffset"], source["endOffset"], source["numInputRows"]) == (None, 1, 2)
+    assert progress.sink["numOutputRows"] == 2
+    assert '"batchId": 0' in progress.prettyJson
+    with pytest.raises(AttributeError):
+        _ = progress.nothing
+
+
+def test_idle_trigger_runs_no_job(session: StreamSession, sc: SparkContext) -> None:
+    """Looking for data costs no Spark job, and neither does a watermark that stands still."""
+    run = QueryRun(session, counts, "update")
+    run.add("a")
+    tracker = sc.statusTracker()
+    before = len(tracker.getJobIdsForGroup(run.query.runId))
+    for _ in range(5):
+        run.outputs()
+    assert before > 0
+    assert len(tracker.getJobIdsForGroup(run.query.runId)) == before
+
+
+def test_status_and_end(session: StreamSession) -> None:
+    """A query is active until it is stopped, and can be waited for."""
+    run = QueryRun(session, counts, "update")
+    assert run.query.isActive
+    assert session.streams.active == [run.query]
+    assert session.streams.get(run.query.id) is run.query
+    assert run.query.awaitTermination(0.05) is False
+    run.query.stop()
+    assert run.query.awaitTermination(5) is True
+    assert run.query.awaitTermination() is None
+    assert run.query.exception() is None
+    assert run.query.status["message"] == "Stopped"
+    assert session.streams.active == []
+    assert session.streams.awaitAnyTermination(1) is True
+    session.streams.resetTerminated()
+    assert session.streams.awaitAnyTermination(0.05) is False
+
+
+def test_failure_ends_a_query(session: StreamSession) -> None:
+    """The error of a user's function ends the query, and everybody who waits is told."""
+
+    def refuse(word: str) -> str:
+        raise ValueError(f"no {word}")
+
+    run = QueryRun(session, lambda words: words.map(refuse), "append")
+    run.streams[0].addData("a")
+    with pytest.raises(StreamingQueryException, match=r"query run .* failed in batch 0: .*no a"):
+        run.query.awaitTermination()
+    with pytest.raises(StreamingQueryException):
+        session.streams.awaitAnyTermination(5)
+    assert not run.query.isActive
+
+
+def test_one_name_one_query(session: StreamSession, tmp_path: Path) -> None:
+    """A name, and a checkpoint, belong to one query that runs."""
+    run = QueryRun(session, counts, "update", tmp_path)
+    with pytest.raises(StreamLifecycleError, match="a query named 'run' runs already"):
+        run._start()
+    other = run.streams[0].toDS().writeStream.format("noop")
+    with pytest.raises(StreamLifecycleError, match=r"runs on .* already"):
+        other.option("checkpointLocation", str(tmp_path)).start()
+
+
+def test_stop_while_a_batch_runs(session: StreamSession) -> None:
+    """Stopping gives up the batch that runs, and is no failure."""
+    begun = threading.Event()
+
+    def wait(rows: Any, batch_id: int) -> None:
+        begun.set()
+        rows.map(_never).count()
+
+    words = session.memoryStream()
+    query = words.toDS().writeStream.foreachBatch(wait).start()
+    words.addData("a")
+    wait_for(begun.is_set)
+    query.stop()
+    assert query.exception() is None
+    assert not query.isActive
+
+
+def _never(record: Any) -> Any:
+    threading.Event().wait(60)
+    return record
+
+
+def test_available_now(session: StreamSession, tmp_path: Path) -> None:
+    """What there is at the start is processed, with what its watermark ends; then it stops."""
+
+    def build(events: StreamingDataset) -> StreamingDataset:
+        marked = events.withWatermark(seconds, "0 seconds")
+        return marked.groupByKey(window(seconds, "5 seconds")).count()
+
+    run = QueryRun(session, build, "append", tmp_path, trigger={"availableNow": True})
+    assert run.query.awaitTermination(20) is True
+    run.streams[0].addData(1, 2, 8)
+    run.restart()
+    assert run.query.awaitTermination(20) is True
+    assert [row[1] for row in session.table("run")] == [2]
+
+
+def test_trigger_interval(session: StreamSession, clock: ManualClock) -> None:
+    """The first batch begins at once, those after it at multiples of the interval."""
+    run = QueryRun(session, counts, "update", trigger={"processingTime": "10 seconds"})
+    wait_for(lambda: run.query.status["message"] == "Waiting for data to arrive")
+    run.streams[0].addData("a")
+    clock.advance(9000)
+    wait_for(lambda: run.query.status["message"] == "Waiting for next trigger")
+    assert [progress.timestamp for progress in run.query.recentProgress] == [
+        "1970-01-01T00:00:10.000Z"
+    ]
+    assert run.query.status["isTriggerActive"] is False
+
+
+def test_wrong_arguments(session: StreamSession) -> None:
+    """What cannot be is refused where it is written."""
+    words = session.memoryStream().toDS()
+    with pytest.raises(InvalidStreamError, match="no source 'kafka'"):
+        session.readStream.format("kafka")
+    with pytest.raises(InvalidStreamError, match="has no option 'rows'"):
+        session.readStream.format("rate").option("rows", 5).load()
+    with pytest.raises(InvalidStreamError, match="rowsPerSecond must be a whole number"):
+        session.readStream.format("rate").option("rowsPerSecond", 0).load()
+    with pytest.raises(InvalidStreamError, match="needs option 'port'"):
+        session.readStream.format("socket").option("host", "localhost").load()
+    with pytest.raises(InvalidStreamError, match="there is no field 'time'"):
+        session.readStream.format("rate").load().withWatermark("time", "1 second")
+    with pytest.raises(InvalidStreamError, match="should not be negative"):
+        words.withWatermark(itself, "-1 second")
+    with pytest.raises(InvalidStreamError, match="one window"):
+        words.groupByKey(window(itself, "1 second"), window(itself, "2 seconds"))
+    with pytest.raises(InvalidStreamError, match="lacks zero"):
+        words.groupByKey(itself).agg(object())  # type: ignore[arg-type]
+    with pytest.raises(InvalidStreamError, match="no output mode 'most'"):
+        words.writeStream.outputMode("most")
+    with pytest.raises(InvalidStreamError, match="no sink 'kafka'"):
+        words.writeStream.format("kafka")
+    with pytest.raises(InvalidStreamError, match="needs queryName"):
+        words.writeStream.format("memory").start()
+    with pytest.raises(InvalidStreamError, match="needs a sink"):
+        words.writeStream.start()
+    with pytest.raises(InvalidStreamError, match="needs a checkpoint"):
+        words.writeStream.format("text").start("/tmp/nowhere")  # noqa: S108 - nothing is written
+    writer = counts(words).writeStream.format("text").outputMode("complete")
+    with pytest.raises(InvalidStreamError, match="cannot take output mode complete"):
+        writer.option("checkpointLocation", "/tmp/nowhere").start("/tmp/nowhere")  # noqa: S108
+    with pytest.raises(InvalidStreamError, match="a SparkContext"):
+        words.map(lambda record: (record, session.sparkContext))
+
+
+def test_unknown_field(session: StreamSession) -> None:
+    """A field that records do not have is named, with the record (case 106)."""
+    run = QueryRun(session, lambda rows: rows.withWatermark("time", "1 second"), "append")
+    with pytest.raises(StreamingQueryException, match="a record has no field 'time': 7"):
+        run.add(7)

@@ -1,0 +1,230 @@
+"""Where records come from and where rows go."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from dstreams.errors import RestartError
+from dstreams.state.group_state import OutputMode
+from dstreams.structured import StreamSession
+from dstreams.structured.sinks.console import ConsoleSink, table
+from dstreams.structured.sinks.files import FileSink, committed_files, committed_lines
+from dstreams.testing import ManualClock
+from tests.support.waiting import wait_for
+
+
+class Pair(NamedTuple):
+    """A row with names."""
+
+    word: str
+    count: int
+
+
+def test_console(sc: SparkContext) -> None:
+    """Rows are printed as a table under the number of their batch."""
+    out = io.StringIO()
+    sink = ConsoleSink(rows=2, out=out)
+    assert sink.add_batch(3, sc.parallelize([("a", 1), ("b", 22)], 2), OutputMode.Append) == 2
+    assert out.getvalue() == (
+        "-------------------------------------------\n"
+        "Batch: 3\n"
+        "-------------------------------------------\n"
+        "+---+---+\n"
+        "| _1| _2|\n"
+        "+---+---+\n"
+        "|  a|  1|\n"
+        "|  b| 22|\n"
+        "+---+---+\n"
+        "\n"
+    )
+    assert sink.add_batch(4, sc.parallelize(range(5), 2), OutputMode.Append) == 5
+    assert "only showing top 2 rows" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("rows", "lines"),
+    [
+        ([], ["|value|"]),
+        ([Pair("a", 1)], ["|word|count|", "|   a|    1|"]),
+        ([{"a": 1}, {"b": 2}], ["|   a|   b|", "|   1|None|", "|None|   2|"]),
+        (["x" * 30], ["|               value|", f"|{'x' * 17}...|"]),
+        ([(1, 2), 3], ["| value|", "|(1, 2)|", "|     3|"]),
+    ],
+)
+def test_tables(rows: list[Any], lines: list[str]) -> None:
+    """Columns have the names of fields or keys, or numbers."""
+    assert [line for line in table(rows).splitlines() if line.startswith("|")] == lines
+
+
+class Writer:
+    """Writes rows to a file for each partition and batch."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = str(directory)
+
+    def open(self, partition_id: int, epoch_id: int) -> bool:
+        self.path = Path(self.directory, f"{epoch_id}-{partition_id}")
+        self.rows: list[str] = []
+        return True
+
+    def process(self, row: Any) -> None:
+        self.rows.append(str(row))
+
+    def close(self, error: Exception | None) -> None:
+        if self.rows:
+            self.path.write_text(f"{error} {' '.join(self.rows)}")
+
+
+def test_foreach(session: StreamSession, tmp_path: Path) -> None:
+    """A writer is opened for each partition and batch, and told of the end."""
+    words = session.memoryStream(partitions=1)
+    query = words.toDS().writeStream.foreach(Writer(tmp_path)).start()
+    for word in ("a", "b"):
+        words.addData(word)
+        query.processAllAvailable()
+    found = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert found == {"0-0": "None a", "1-0": "None b"}
+
+
+def test_foreach_batch(session: StreamSession, sc: SparkContext) -> None:
+    """A batch comes as an RDD, or as a DataFrame where that is asked for."""
+    seen: list[Any] = []
+    words = session.memoryStream()
+    plain = words.toDS().writeStream.foreachBatch(
+        lambda rows, batch_id: seen.append((batch_id, sorted(rows.collect())))
+    )
+    frames = words.toDS().writeStream.foreachBatch(
+        lambda rows, batch_id: seen.append((batch_id, rows.columns, rows.count())),
+        "word string, count int",
+    )
+    query = plain.start()
+    words.addData(("a", 1), ("b", 2))
+    query.processAllAvailable()
+    query.stop()
+    query = frames.start()
+    query.processAllAvailable()
+    query.stop()
+    assert seen == [(0, [("a", 1), ("b", 2)]), (0, ["word", "count"], 2)]
+
+
+def test_data_frames_in(session: StreamSession, sc: SparkContext) -> None:
+    """The rows of a DataFrame can be added to a memory stream."""
+    frame = SparkSession(sc).createDataFrame([("a", 1), ("b", 2)], "word string, count int")
+    words = session.memoryStream()
+    words.addAll(frame)
+    pairs = words.toDS().map(lambda row: (row.word, row["count"]))
+    query = pairs.writeStream.format("memory").queryName("frames").start()
+    query.processAllAvailable()
+    assert sorted(session.table("frames")) == [("a", 1), ("b", 2)]
+
+
+def test_file_sink(sc: SparkContext, tmp_path: Path) -> None:
+    """A batch is written once, and only what its record names counts."""
+    sink = FileSink(str(tmp_path), "json")
+    sink.begin("query")
+    rows = sc.parallelize([Pair("a", 1), Pair("b", 2)], 2)
+    assert sink.add_batch(0, rows, OutputMode.Append) == 2
+    names = committed_files(str(tmp_path))[0]
+    assert sink.add_batch(0, rows, OutputMode.Append) is None
+    (tmp_path / "part-0000000000-00009-dead.json").write_text("{}\n")
+    assert committed_files(str(tmp_path)) == {0: names}
+    lines = committed_lines(str(tmp_path))[0]
+    assert [json.loads(line) for line in sorted(lines)] == [
+        {"word": "a", "count": 1},
+        {"word": "b", "count": 2},
+    ]
+    other = FileSink(str(tmp_path), "json")
+    other.begin("another query")
+    with pytest.raises(RestartError, match="written by query query, not by another query"):
+        other.add_batch(0, rows, OutputMode.Append)
+
+
+def test_empty_batch_in_files(sc: SparkContext, tmp_path: Path) -> None:
+    """A batch without rows has a record and no file."""
+    sink = FileSink(str(tmp_path), "text")
+    sink.begin("query")
+    assert sink.add_batch(0, sc.emptyRDD(), OutputMode.Append) == 0
+    assert committed_files(str(tmp_path)) == {0: []}
+
+
+def test_text_files(session: StreamSession, tmp_path: Path) -> None:
+    """Each file is read once, oldest first, so many a batch; a restart goes on after them."""
+    inputs, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    inputs.mkdir()
+
+    def write(name: str, text: str) -> None:
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).rename(inputs / name)
+
+    lines = session.readStream.text(str(inputs), maxFilesPerTrigger=1)
+    writer = lines.writeStream.format("memory").queryName("lines")
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    write("one", "a\nb\n")
+    write("two", "c\n")
+    write("_hidden", "no\n")
+    query = writer.start()
+    query.processAllAvailable()
+    assert [len(rows) for _, rows in sorted(session.tableBatches("lines").items())] in (
+        [2, 1],
+        [1, 2],
+    )
+    query.stop()
+    write("three", "d\n")
+    query = writer.start()
+    query.processAllAvailable()
+    assert session.table("lines") == ["d"]
+    assert query.lastProgress is not None
+    assert query.lastProgress["batchId"] == 2
+
+
+def test_json_files(session: StreamSession, tmp_path: Path) -> None:
+    """Lines of JSON become dicts, whose fields have names."""
+    (tmp_path / "one.json").write_text('{"user": "a", "n": 1}\n\n{"user": "b", "n": 2}\n')
+    users = session.readStream.json(str(tmp_path)).groupByKey("user").count()
+    query = users.writeStream.format("memory").queryName("users").outputMode("complete")
+    query.trigger(availableNow=True).start().awaitTermination(20)
+    assert sorted(session.table("users")) == [("a", 1), ("b", 1)]
+
+
+def test_rate(session: StreamSession, clock: ManualClock, tmp_path: Path) -> None:
+    """Rows are numbered without gaps, also over a restart, and their times are spread evenly."""
+    rate = session.readStream.format("rate").option("rowsPerSecond", 4).load()
+    writer = rate.writeStream.format("memory").queryName("rate")
+    writer = writer.option("checkpointLocation", str(tmp_path))
+    query = writer.start()
+    query.processAllAvailable()
+    clock.advance(1000)
+    query.processAllAvailable()
+    rows = session.table("rate")
+    query.stop()
+    clock.advance(1500)
+    query = writer.start()
+    query.processAllAvailable()
+    rows += session.table("rate")
+    assert [row.value for row in rows] == list(range(8))
+    times = [round(row.timestamp.timestamp() * 1000) for row in rows]
+    assert times == [1000 + 250 * number for number in range(8)]
+
+
+def test_socket(session: StreamSession) -> None:
+    """Lines that a server sends come in, in order."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        lines = session.readStream.format("socket").options(host="127.0.0.1", port=port).load()
+        query = lines.writeStream.format("memory").queryName("socket").start()
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"one\ntwo\n")
+            wait_for(lambda: len(session.table("socket")) == 2)
+            connection.sendall(b"three\n")
+            wait_for(lambda: len(session.table("socket")) == 3)
+        assert session.table("socket") == ["one", "two", "three"]
+        query.stop()
