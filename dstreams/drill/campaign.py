@@ -74,13 +74,15 @@ class Campaign:
         self._batches: set[int] = set()
         self._recoveries: list[int] = []
         self._problems: list[str] = []
+        self._dead: list[Life] = []
 
     def run(self) -> Result:
         """Run all lives, and compare the outputs with what they must be."""
         directory = str(self._plan.directory)
         try:
-            # The first driver shows that the application works at all.
-            self._random_life(self._moments.uniform(0, _KILL_WITHIN_S))
+            if self._plan.kills > 0:
+                # The first driver shows that the application works at all.
+                self._random_life(self._moments.uniform(0, _KILL_WITHIN_S))
             for target in self._targets():
                 if isinstance(target, Step):
                     self._step_life(target)
@@ -89,6 +91,8 @@ class Campaign:
             self._last_life()
         except DrillError as error:
             self._problems.append(str(error))
+        finally:
+            self._bury()
         return Result(
             seed=self._plan.seed,
             kills=self._kills,
@@ -182,8 +186,14 @@ class Campaign:
             yield life
         finally:
             life.hear(self._clock)
-            life.bury()
+            # What a killed driver leaves behind, the next one has to live with for a while.
+            self._bury()
+            self._dead.append(life)
             self._account_for(life)
+
+    def _bury(self) -> None:
+        while self._dead:
+            self._dead.pop().bury()
 
     def _account_for(self, life: Life) -> None:
         is_restart = bool(self._batches)

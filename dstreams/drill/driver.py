@@ -15,20 +15,22 @@ from typing import Any
 
 from dstreams import StreamingContext, StreamingListener
 from dstreams.drill.application import load
-from dstreams.drill.steps import arm, die, step_named
+from dstreams.drill.steps import Step, arm, die, step_named
 
 CHECKPOINT = "checkpoint"
 
 
 class Telling(StreamingListener):
-    """Writes a line to a pipe for each batch.
+    """Writes a line to a pipe for each batch, and waits for a step after the first one.
 
     Args:
         pipe: a file descriptor.
+        step: where this driver is to die, once it has completed a batch; None for nowhere.
     """
 
-    def __init__(self, pipe: int) -> None:
+    def __init__(self, pipe: int, step: Step | None) -> None:
         self._pipe = pipe
+        self._step = step
 
     def onBatchCompleted(self, batchCompleted: Any) -> None:  # noqa: N802, N803 - as Spark calls it
         """Tell of a batch."""
@@ -42,6 +44,9 @@ class Telling(StreamingListener):
             os.write(self._pipe, f"{line}\n".encode())
         except BrokenPipeError:
             die()  # the drill itself is gone
+        if self._step is not None and failure is None:
+            arm(self._step)
+            self._step = None
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -57,13 +62,15 @@ def main(argv: list[str] | None = None) -> int:
     )
     logging.getLogger("dstreams").setLevel(logging.INFO)
     application = load(options.app)
-    if options.step is not None:
-        arm(step_named(options.step))
+    step = None if options.step is None else step_named(options.step)
+    if step is not None and step.in_restart:
+        arm(step)
+        step = None
     directory: str = options.directory
     ssc = StreamingContext.getOrCreate(
         f"{directory}/{CHECKPOINT}", lambda: application.setup(directory)
     )
-    ssc.addStreamingListener(Telling(options.pipe))
+    ssc.addStreamingListener(Telling(options.pipe, step))
     ssc.start()
     ssc.awaitTermination()
     return 0

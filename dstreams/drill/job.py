@@ -33,14 +33,15 @@ def setup(directory: str) -> StreamingContext:
     """Define the streams: called once, and never again after a restart."""
     conf = {
         "spark.default.parallelism": str(CORES),
-        "spark.dstreams.fileStream.maxFileAge": "unlimited",
+        "spark.dstreams.fileStream.maxFileAge": "unlimited",  # drivers may be down for long
         "spark.streaming.stopGracefullyOnShutdown": "true",
         "spark.streaming.gracefulStopTimeout": "120s",
     }
     spark = tuned_context("dstreams drill", f"local[{CORES},4]", conf)
     ssc = StreamingContext(spark, BATCH_S)
     ssc.checkpoint(f"{directory}/checkpoint")
-    lines = ssc.textFileStream(f"{directory}/input")
+    # Also files that came before the first driver did: the oracle knows them.
+    lines: DStream[str] = ssc.fileStream(f"{directory}/input", newFilesOnly=False)
     records = lines.map(by_key)
     totals = records.updateStateByKey(add_up, CORES)
     totals.checkpoint(CHECKPOINT_S)

@@ -15,6 +15,7 @@ from dstreams.clock import Clock
 from dstreams.drill.steps import Step
 
 _LOG_LINES = 12
+_DRIVER = ("-m", "dstreams.drill.driver")
 
 
 @dataclass
@@ -61,6 +62,7 @@ class Life:
 
     def bury(self) -> None:
         """End what may be left of it, close the pipe and forget it."""
+        self.process.kill()
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -113,7 +115,7 @@ def start_life(directory: Path, app: Path | None, step: Step | None, clock: Cloc
     try:
         with log.open("wb") as out:
             process = subprocess.Popen(  # noqa: S603 - our own module, without a shell
-                [sys.executable, "-m", "dstreams.drill.driver", *arguments],
+                [sys.executable, *_DRIVER, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,

@@ -1,7 +1,7 @@
-"""The steps of a batch at which a driver is killed, and the killing, inside the driver.
+"""The steps of a batch, and of a restart, at which a driver is killed.
 
-A step is a call of a function of the runtime, before or after it. The function is wrapped in the
-driver that is to die; nothing of this is in the runtime itself.
+Most have a name in the runtime (:mod:`dstreams.faults`). Between those are the moments around the
+files that decide what counts: there a function is wrapped, in the driver that is to die.
 """
 
 from __future__ import annotations
@@ -14,55 +14,62 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from dstreams import faults
+
 
 @dataclass(frozen=True)
 class Step:
     """A moment in the life of a driver.
 
     Args:
-        name: for people, and for ``--steps``.
-        module: where the function is.
-        function: its qualified name there.
+        name: of the step in the runtime, or one of ours with a space.
+        in_restart: it comes before the first batch of a driver. Other steps are waited for after a
+            first batch, so that a batch is hit that nothing was wrong with.
+        function: ``module:name`` of a function that is wrapped; empty for a step of the runtime.
         when: the driver dies before the call, or after it.
-        call: which call it is, from 1 on; those of the first batch are let pass, so that there is
-            something to recover.
-        file: only calls count that have a first argument which begins like this.
+        call: which call it is, from 1 on.
+        file: only calls count whose first argument begins like this.
     """
 
     name: str
-    module: str
-    function: str
-    when: Literal["before", "after"]
-    call: int = 2
+    in_restart: bool = False
+    function: str = ""
+    when: Literal["before", "after"] = "before"
+    call: int = 1
     file: str = ""
 
 
-_ENGINE = "dstreams.runtime.engine"
-_FILES = ("checkpoint.local_files", "LocalFiles.create")
-_PUBLISH = ("dstreams.sinks.hadoop_directory", "HadoopDirectory._publish")
-_OUTPUTS = 4  # of the job
+_CREATE = "checkpoint.local_files:LocalFiles.create"
+_PUBLISH = "dstreams.sinks.hadoop_directory:HadoopDirectory._publish"
 
 STEPS = (
-    Step("batch planned", _ENGINE, "Engine.plan_batch", "after"),
-    Step("begin not written", *_FILES, "before", file="batches/"),
-    Step("begin written", *_FILES, "after", file="batches/"),
-    Step("input read", _ENGINE, "_BatchRun._feed", "after"),
-    Step("stored state made", _ENGINE, "_BatchRun._make_stored", "after"),
-    Step("outputs made", _ENGINE, "_BatchRun._generate", "after"),
-    Step("state computed", _ENGINE, "_BatchRun._persist_state", "after"),
-    Step("first output written, not published", *_PUBLISH, "before", call=_OUTPUTS + 1),
-    Step("first output published", *_PUBLISH, "after", call=_OUTPUTS + 1),
-    Step("half of the outputs done", _ENGINE, "_BatchRun._run_output", "after", call=_OUTPUTS + 2),
-    Step("all outputs done", _ENGINE, "_BatchRun._run_output", "after", call=2 * _OUTPUTS),
-    Step("commit not written", *_FILES, "before", file="commits/"),
-    Step("commit written", *_FILES, "after", file="commits/"),
-    Step("state replaced by its files", _ENGINE, "_BatchRun._commit", "after"),
-    Step("cleaned up", _ENGINE, "_BatchRun._clean_up", "after"),
-    Step("epoch claimed", *_FILES, "after", call=1, file="epochs/"),
-    Step("graph not written", *_FILES, "before", call=1, file="graph/"),
-    Step("graph written", *_FILES, "after", call=1, file="graph/"),
-    Step("first batch after a restart begun", *_FILES, "after", call=1, file="batches/"),
-    Step("first batch after a restart not committed", *_FILES, "before", call=1, file="commits/"),
+    Step("plan.start"),
+    Step("begin.start"),
+    Step("before the begin record", function=_CREATE, file="batches/"),
+    Step("after the begin record", function=_CREATE, when="after", file="batches/"),
+    Step("begin.done"),
+    Step("job.submit"),
+    Step("state.start"),
+    Step("state.done"),
+    Step("out.start"),
+    Step("before an output is published", function=_PUBLISH),
+    Step("after an output is published", function=_PUBLISH, when="after"),
+    Step("out.done"),
+    Step("between the outputs", function=_PUBLISH, when="after", call=2),
+    Step("commit.start"),
+    Step("before the commit record", function=_CREATE, file="commits/"),
+    Step("after the commit record", function=_CREATE, when="after", file="commits/"),
+    Step("commit.done"),
+    Step("clean.start"),
+    Step("clean.done"),
+    Step("before the graph is written", True, _CREATE, file="graph/"),
+    Step("after the graph is written", True, _CREATE, "after", file="graph/"),
+    Step("after the epoch is claimed", True, _CREATE, "after", file="epochs/"),
+    Step("rec.fence", True),
+    Step("rec.load", True),
+    Step("rec.replay", True),
+    Step("the first begin record", True, _CREATE, "after", file="batches/"),
+    Step("the first commit record", True, _CREATE, file="commits/"),
 )
 """Steps of a batch of the drill's own job, in order, and then those of a restart."""
 
@@ -82,13 +89,21 @@ def die() -> None:
 
 
 def arm(step: Step, end: Callable[[], None] = die) -> None:
-    """Let this process die at *step*.
+    """Let this process die at *step*, from now on.
+
+    Args:
+        step: the step.
+        end: what happens there, for a function that is wrapped.
 
     Raises:
-        AttributeError: the runtime has no such function any more.
+        AttributeError: there is no such function any more.
     """
-    owner: Any = importlib.import_module(step.module)
-    *path, name = step.function.split(".")
+    if not step.function:
+        faults._faults[step.name] = faults.Fault(None, "kill9")
+        return
+    module, _, function = step.function.partition(":")
+    owner: Any = importlib.import_module(module)
+    *path, name = function.split(".")
     for part in path:
         owner = getattr(owner, part)
     inner = getattr(owner, name)

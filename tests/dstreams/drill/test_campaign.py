@@ -1,0 +1,102 @@
+"""The course of a drill, with drivers that have no Spark and so live fast."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dstreams.clock import SystemClock
+from dstreams.drill import campaign, life
+from dstreams.drill.application import Application
+from dstreams.drill.campaign import Campaign, Plan
+from dstreams.drill.findings import Findings, Result
+from dstreams.drill.steps import Step, step_named
+
+
+class Counting:
+    """An application that remembers how it was asked."""
+
+    def __init__(self) -> None:
+        self.fed: list[int] = []
+        self.application = Application(
+            setup=lambda directory: pytest.fail("setup is for drivers"),
+            feed=lambda directory, number: self.fed.append(number),
+            is_done=lambda directory: True,
+            check=lambda directory: Findings(records=len(self.fed)),
+        )
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drivers of the test's own, killed soon."""
+    monkeypatch.setattr(life, "_DRIVER", (str(Path(__file__).with_name("fake_driver.py")),))
+    monkeypatch.setattr(campaign, "_KILL_WITHIN_S", 0.1)
+    monkeypatch.setattr(campaign, "_FIRST_RECOVERY_MS", 50)
+
+
+def drill(
+    directory: Path, behaviour: str, kills: int = 1, steps: tuple[Step, ...] = (), seed: int = 5
+) -> tuple[Result, Counting, list[str]]:
+    (directory / "behaviour").write_text(behaviour)
+    lines: list[str] = []
+    counting = Counting()
+    plan = Plan(directory, None, kills, steps, seed, feed_s=0.05, patience_s=3)
+    course = Campaign(plan, counting.application, SystemClock(), lines.append)
+    return course.run(), counting, lines
+
+
+@pytest.mark.usefixtures("fast")
+def test_all_kills_are_done_and_then_a_driver_ends(tmp_path: Path) -> None:
+    """As many as asked for, at random moments and at steps; input goes on all the time."""
+    steps = (step_named("commit.start"), step_named("rec.load"))
+    result, counting, lines = drill(tmp_path, "well", kills=9, steps=steps)
+    assert result.is_passed, result
+    assert result.kills == 11
+    assert sorted(result.at_steps) == ["commit.start", "rec.load"]
+    assert result.batches == int((tmp_path / "count").read_text())
+    assert len(result.recovery_ms) >= 5
+    assert counting.fed == list(range(len(counting.fed)))
+    assert len(counting.fed) >= 5
+    assert len(lines) == 12
+    assert sum("killed at the step" in line for line in lines) == 2
+    assert lines[-1].endswith("asked to end")
+
+
+@pytest.mark.usefixtures("fast")
+def test_the_seed_decides_when_and_in_which_order(tmp_path: Path) -> None:
+    """Another drill of the same seed does the same."""
+    plans = [Plan(tmp_path, None, 8, (step_named("rec.load"),), seed) for seed in (1, 1, 2)]
+    one, same, other = (
+        Campaign(plan, Counting().application, SystemClock(), print)._targets() for plan in plans
+    )
+    assert one == same != other
+    assert sum(isinstance(target, float) and target < 0 for target in one) == 1
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_step_that_no_driver_comes_to(tmp_path: Path) -> None:
+    """It is a problem, not a kill that was survived."""
+    result, _, _ = drill(tmp_path, "well", steps=(Step("never"),))
+    assert result.problems == ("no driver came to the step: never",)
+    assert result.at_steps == ()
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize(
+    ("behaviour", "problem"),
+    [
+        ("ends", r"a driver ended by itself, with status 1; the end of .*driver-\d+\.log:"),
+        ("slow", r"a driver had no batch within 3 s of its start; the end of "),
+        ("stubborn", r"the last driver did not end when it was asked to by SIGTERM"),
+        ("failing", r"a batch failed: it was"),
+    ],
+)
+def test_drivers_that_go_wrong(tmp_path: Path, behaviour: str, problem: str) -> None:
+    """What they did is told, with the end of their log, and no process is left."""
+    result, _, _ = drill(tmp_path, behaviour, kills=60 if behaviour == "ends" else 8)
+    assert not result.is_passed
+    assert any(re.match(problem, told) for told in result.problems), result.problems
+    if behaviour == "ends":
+        assert "    no more\n    of this" in result.problems[0]

@@ -1,0 +1,64 @@
+"""Drills with real drivers: promises hold over kills, and a broken output does not pass."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstreams.clock import SystemClock
+from dstreams.drill import job
+from dstreams.drill.application import load
+from dstreams.drill.campaign import Campaign, Plan
+from dstreams.drill.steps import STEPS, step_named
+
+ROOT = Path(__file__).parents[3]
+
+
+def drill(*arguments: str, limit_s: float) -> tuple[int, dict[str, Any]]:
+    """Run the command, and return its exit status and what it says to programs."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dstreams.cli", "drill", "--json", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=limit_s,
+        check=False,
+    )
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_three_kills() -> None:
+    """At random moments: nothing lost, nothing twice, all state equal."""
+    status, result = drill("--kills", "3", "--no-steps", "--seed", "3", limit_s=500)
+    assert status == 0, result
+    assert result["passed"]
+    assert (result["kills"], result["lost"], result["duplicated"]) == (3, 0, 0)
+    assert result["records"] > 0
+    assert result["recoveries"] >= 1
+
+
+def test_a_broken_output_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed between outputs and commit, an output that appends has records twice."""
+    monkeypatch.setenv(job.BROKEN, "1")
+    plan = Plan(tmp_path, None, 0, (step_named("commit.start"),), seed=1)
+    result = Campaign(plan, load(None), SystemClock(), lambda line: None).run()
+    assert result.at_steps == ("commit.start",), result
+    assert result.findings.duplicated > 0
+    assert result.findings.lost == 0
+    assert not result.is_passed
+
+
+@pytest.mark.slow
+def test_a_hundred_kills_and_every_step() -> None:
+    """The figures of the README."""
+    status, result = drill("--kills", "100", "--seed", "2026", limit_s=7200)
+    assert status == 0, result
+    assert result["kills"] == 100 + len(STEPS)
+    assert len(result["kills_at_steps"]) == len(STEPS)
+    assert (result["lost"], result["duplicated"], result["state_equal"]) == (0, 0, True)

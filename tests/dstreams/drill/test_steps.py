@@ -1,0 +1,76 @@
+"""Where drivers are killed: steps that exist, reached when they should be."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+
+import pytest
+
+from dstreams import faults
+from dstreams.drill.steps import STEPS, Step, arm, step_named
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
+def test_steps_are_there(step: Step) -> None:
+    """The runtime has them, by its own names or as functions."""
+    if step.function:
+        module, _, function = step.function.partition(":")
+        owner = importlib.import_module(module)
+        for name in function.split("."):
+            owner = getattr(owner, name)
+        assert callable(owner)
+    else:
+        group, _, point = step.name.partition(".")
+        assert f"``{group}." in str(faults.__doc__)
+        assert f".{point}``" in str(faults.__doc__)
+    assert step_named(step.name) is step
+
+
+class Sample:
+    """Something to be wrapped."""
+
+    calls: list[str]
+
+    def create(self, name: str) -> str:
+        Sample.calls.append(name)
+        return name.upper()
+
+
+class EndOfProcessError(Exception):
+    """Stands for the end."""
+
+
+def end() -> None:
+    raise EndOfProcessError
+
+
+@pytest.fixture
+def sample() -> Iterator[Sample]:
+    Sample.calls = []
+    original = Sample.create
+    yield Sample()
+    Sample.create = original  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("when", "calls"), [("before", ["a/1", "b/1"]), ("after", ["a/1", "b/1", "a/2"])]
+)
+def test_a_function_ends_the_process_before_or_after_a_call(
+    sample: Sample, when: str, calls: list[str]
+) -> None:
+    """The second of those whose file begins right; the others go on as they were."""
+    function = f"{Sample.__module__}:Sample.create"
+    arm(Step("x", function=function, when=when, call=2, file="a/"), end)  # type: ignore[arg-type]
+    assert [sample.create("a/1"), sample.create("b/1")] == ["A/1", "B/1"]
+    with pytest.raises(EndOfProcessError):
+        sample.create("a/2")
+    assert Sample.calls == calls
+
+
+def test_a_step_of_the_runtime_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By name, for the first batch that comes there from now on."""
+    asked: dict[str, faults.Fault] = {}
+    monkeypatch.setattr(faults, "_faults", asked)
+    arm(Step("commit.start"))
+    assert asked == {"commit.start": faults.Fault(None, "kill9")}
