@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from checkpoint.commit_log import CommitLog, CommitRecord
@@ -79,6 +79,7 @@ def plan_store_retention(
     oldest_needed_ms: int,
     epoch: int,
     kept_snapshots: int = KEPT_SNAPSHOTS,
+    operators: Collection[str] | None = None,
 ) -> StoreRetentionPlan:
     """Plan what to delete of stored state, and of the records and state files with it.
 
@@ -88,6 +89,8 @@ def plan_store_retention(
         oldest_needed_ms: the earliest batch time whose state may be wanted.
         epoch: epoch of the driver that plans; files of a later one are left alone.
         kept_snapshots: snapshots to keep up to the oldest needed content, 1 at least.
+        operators: uids of the operators of the stream, as in
+            :func:`checkpoint.retention.plan_retention`.
 
     Raises:
         ValueError: *kept_snapshots* is less than 1.
@@ -109,7 +112,7 @@ def plan_store_retention(
         for directory, stored in by_directory.items()
     }
     commits = plan_retention(
-        records, _anchor_ms(records, snapshots, oldest_needed_ms, kept_snapshots)
+        records, _anchor_ms(records, snapshots, oldest_needed_ms, kept_snapshots), operators
     )
     dropped = set(commits.batch_times_ms)
     kept = _chains(record for record in records if record.batch_time_ms not in dropped)

@@ -19,8 +19,10 @@ from checkpoint import (
     StateFileRef,
     StorageRefusedError,
     apply_retention,
+    plan_leftovers,
     plan_retention,
 )
+from checkpoint.lineage import Base, Lineage
 from checkpoint.testing import FaultyFiles
 
 
@@ -140,3 +142,100 @@ def test_what_cannot_be_deleted_stops_the_rest(log: CommitLog) -> None:
         apply_retention(CommitLog(faulty), plan, epoch=1)
     assert log.times() == [1000, 2000, 3000]
     assert log.files.list("state/") == ["state/2000", "state/3000"]
+
+
+# Operators that are copied at other times, and what goes with records ----------------------------
+
+
+def commit(time_ms: int, *copied: str, without_state: tuple[str, ...] = ()) -> CommitRecord:
+    """A record of the copies of some operators."""
+    operators = {
+        uid: OperatorCommit(
+            "stable", (StateFileRef(f"state/{uid}{time_ms}", 0, 1, "0" * 32, 1, 1),)
+        )
+        for uid in copied
+    }
+    return CommitRecord("stream-1", 0, time_ms, 1, operators, {}, without_state=without_state)
+
+
+@pytest.mark.parametrize(
+    ("copies", "oldest_needed_ms", "operators", "oldest_kept"),
+    [
+        ({1: "a", 2: "b", 3: "a", 4: "", 5: "a", 6: "b"}, 4, None, 2),
+        ({1: "a", 2: "b", 3: "a", 4: "", 5: "a", 6: "b"}, 6, None, 5),
+        ({1: "a", 2: "b", 3: "a", 4: "", 5: "a", 6: "b"}, 1, None, 1),
+        # A removed operator keeps nothing.
+        ({1: "a", 2: "b", 3: "a", 4: "", 5: "a", 6: ""}, 6, {"a"}, 5),
+        ({1: "a", 2: "b", 3: "a", 4: "", 5: "a", 6: ""}, 6, None, 2),
+        # Without any copy the last record is enough.
+        ({1: "", 2: "", 3: ""}, 3, None, 3),
+        ({1: "", 2: "", 3: ""}, 2, None, 2),
+        ({}, 9, None, None),
+    ],
+)
+def test_of_each_operator_the_newest_copy_is_kept(
+    copies: dict[int, str],
+    oldest_needed_ms: int,
+    operators: set[str] | None,
+    oldest_kept: int | None,
+) -> None:
+    """And every record since the oldest of these, with all its files."""
+    records = [commit(time_ms, *uids) for time_ms, uids in copies.items()]
+    plan = plan_retention(records, oldest_needed_ms, operators)
+    kept = sorted(set(copies) - set(plan.batch_times_ms))
+    assert kept == [time_ms for time_ms in copies if oldest_kept and time_ms >= oldest_kept]
+
+
+def test_that_there_is_no_state_is_as_good_as_a_copy() -> None:
+    """Nothing before it is needed for that operator."""
+    records = [commit(1, "a"), commit(2, without_state=("a",)), commit(3)]
+    assert plan_retention(records, 3).batch_times_ms == (1,)
+
+
+def leftovers(
+    names: list[str], dropped: int, oldest_input_ms: int | None = None, head: int = 3
+) -> list[str]:
+    """What goes with the first *dropped* of five records, of which epoch 2 begins at 3000."""
+    upto = [None, 2000, 2000, *[9000] * head][:head]
+    bases = [Base("stream-1", n + 1, n or None, upto_ms) for n, upto_ms in enumerate(upto)]
+    records = [record(time_ms) for time_ms in (1000, 2000)]
+    records += [record(time_ms, epoch=2) for time_ms in (3000, 4000, 5000)]
+    ids_of = tuple(each.record_id for each in records[:dropped])
+    plan = RetentionPlan(ids_of, ())
+    lineage = Lineage(tuple(reversed(bases)))
+    return list(plan_leftovers(lineage, names, records, plan, oldest_input_ms))
+
+
+def test_begin_records_go_with_the_commits() -> None:
+    """Unless their input is wanted by windows that reach further back."""
+    names = [f"batches/{time_ms:016d}-e1.begin" for time_ms in (1000, 2000, 3000)]
+    assert leftovers(names, dropped=0) == []
+    assert leftovers(names, dropped=2) == names[:2]
+    assert leftovers(names, dropped=2, oldest_input_ms=2000) == names[:1]
+    assert leftovers(names, dropped=2, oldest_input_ms=9000) == names[:2]
+
+
+def test_a_few_graphs_are_kept() -> None:
+    """The newest ones, and the one that the oldest kept batch ran with."""
+    names = [f"graph/{time_ms:016d}-e1.graph" for time_ms in (0, 500, 1000, 1500, 1600, 1700)]
+    assert leftovers(names, dropped=1) == names[:3]
+    assert leftovers(names[:3], dropped=1) == []
+
+
+def test_orphans_of_past_batches_go() -> None:
+    """State files that no record names, of this or older drivers; never those of newer ones."""
+    orphan, named, later, newer = (
+        "state/a/0000000000001000-p00000-e1-x.state",
+        "state/1000",
+        "state/a/0000000000005000-p00000-e1-x.state",
+        "state/a/0000000000001000-p00000-e9-x.state",
+    )
+    assert leftovers([orphan, named, later, newer], dropped=2) == [orphan]
+
+
+def test_epochs_go_when_nothing_of_them_is_left() -> None:
+    """The oldest first, and never the newest."""
+    names = [f"epochs/000000000{n}.{kind}" for n in (1, 2, 3) for kind in ("base", "claim", "end")]
+    assert leftovers(names, dropped=1) == []
+    assert leftovers(names, dropped=2) == names[:3]
+    assert leftovers([*names, "batches/0000000000002000-e1.begin"], 2, 2000) == []

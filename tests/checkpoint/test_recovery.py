@@ -1,0 +1,189 @@
+"""Recovery: what a restart begins with, and that what is missing is found missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from checkpoint import (
+    BeginRecord,
+    CommitRecord,
+    ConcurrentWriterError,
+    CorruptCheckpointError,
+    Files,
+    OperatorCommit,
+    Owner,
+    RecordId,
+    StateFileRef,
+    StoreCommit,
+    Tenure,
+    claim_epoch,
+    open_files,
+    plan_recovery,
+    read_log,
+    read_plan,
+    take_over,
+)
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
+OWNER = Owner.of_this_process(0)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return open_files(tmp_path)
+
+
+def start(files: Files) -> Tenure:
+    return take_over(files, "stream-1", OWNER)
+
+
+def begun(time_ms: int, epoch: int = 1) -> BeginRecord:
+    return BeginRecord("stream-1", time_ms // 1000 - 1, time_ms, epoch, {"in": [time_ms]})
+
+
+def copy_of(uid: str, time_ms: int) -> OperatorCommit:
+    return OperatorCommit("stable", (StateFileRef(f"state/{uid}/{time_ms}", 0, 1, "0" * 32, 1, 1),))
+
+
+def record(time_ms: int, *copied: str, epoch: int = 1) -> CommitRecord:
+    operators = {uid: copy_of(uid, time_ms) for uid in copied}
+    return CommitRecord("stream-1", time_ms // 1000 - 1, time_ms, epoch, operators, {})
+
+
+def run(tenure: Tenure, *batches: CommitRecord, then: int = 0) -> None:
+    """Begin and commit batches, and begin some more."""
+    begins, commits = tenure.batch_log(), tenure.commit_log()
+    last_ms = 0
+    for batch in batches:
+        begins.begin(begun(batch.batch_time_ms, tenure.epoch))
+        commits.commit(batch)
+        last_ms = batch.batch_time_ms
+    for number in range(then):
+        begins.begin(begun(last_ms + 1000 * (number + 1), tenure.epoch))
+
+
+def test_a_new_stream_begins_with_nothing(files: Files) -> None:
+    """There is no stream before, and one after."""
+    assert read_plan(files).stream_id is None
+    tenure = start(files)
+    assert (tenure.epoch, tenure.plan.last_ms, tenure.plan.in_flight) == (1, None, ())
+    assert read_plan(files).stream_id == "stream-1"
+
+
+def test_a_restart_knows_copies_progress_and_what_was_in_flight(files: Files) -> None:
+    """Each operator's newest copy, wherever it is; what was said to have no state needs none."""
+    last = replace(
+        record(4000),
+        stores=(StoreCommit("s", "default", "stable", ()),),
+        watermarks={"w": 3500},
+        failed_outputs=("print #1",),
+    )
+    third = replace(record(3000, "b"), without_state=("idle",))
+    run(start(files), record(1000, "a", "b"), record(2000, "a"), third, last, then=2)
+    plan = start(files).plan
+    assert plan == read_plan(files)
+    assert (plan.last_ms, plan.committed_ms) == (4000, (1000, 2000, 3000, 4000))
+    assert {uid: copy.time_ms for uid, copy in plan.copies.items()} == {
+        "a": 2000, "b": 3000, "idle": 3000
+    }  # fmt: skip
+    assert plan.copies["a"].commit == copy_of("a", 2000)
+    assert plan.copies["idle"].commit is None
+    assert [each.batch_time_ms for each in plan.in_flight] == [5000, 6000]
+    assert plan.in_flight[0] == begun(5000)
+    assert (plan.stores, plan.watermarks) == (last.stores, {"w": 3500})
+    assert plan.failed_outputs == {4000: ("print #1",)}
+    assert plan.begins[2000] == begun(2000)
+
+
+def test_batches_in_flight_stay_so_over_restarts(files: Files) -> None:
+    """A driver that dies before it ran them again leaves them to the next one."""
+    run(start(files), record(1000, "a"), then=2)
+    for _ in range(3):
+        plan = start(files).plan
+        assert [each.epoch for each in plan.in_flight] == [1, 1]
+    tenure = start(files)
+    tenure.commit_log().commit(record(2000, epoch=tenure.epoch))
+    assert [each.batch_time_ms for each in start(files).plan.in_flight] == [3000]
+
+
+def test_a_batch_that_was_given_up_is_not_in_flight(files: Files) -> None:
+    """It was begun and never committed, and later ones were."""
+    tenure = start(files)
+    tenure.batch_log().begin(begun(1000))
+    run(tenure, record(2000, "a"))
+    plan = start(files).plan
+    assert plan.in_flight == ()
+    assert plan.committed_ms == (2000,)
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        ("commits/0000000000003000-e1.commit", "3000-e1.commit is missing"),
+        ("commits/0000000000002000-e1.commit", "names the newest copy of the state of 'a'"),
+        ("batches/0000000000003000-e1.begin", "the begin record of the committed batch at 3000 ms"),
+        ("commits/0000000000005000-e2.commit", "the commit record of 5000 ms, which epoch 3"),
+        ("batches/0000000000006000-e2.begin", "6000 ms of epoch 2, which epoch 3 took over"),
+        ("epochs/0000000001.base", "names the newest copy"),
+        ("epochs/0000000003.base", "the base of epoch 3, of which there are records in batches/"),
+    ],
+)
+def test_what_is_missing_is_found_missing(files: Files, gone: str, said: str) -> None:
+    """A restart never begins with less than there was; nothing is claimed then."""
+    run(start(files), record(1000, "a"), record(2000, "a"), record(3000, "b"))
+    run(start(files), record(4000, epoch=2), record(5000, epoch=2), then=1)
+    third = start(files)
+    third.batch_log().begin(begun(7000, 3))
+    files.delete(gone)
+    with pytest.raises(CorruptCheckpointError, match="is missing; expected") as raised:
+        start(files)
+    assert said in str(raised.value)
+    assert len(files.list("epochs/0000000004")) == 0
+
+
+def test_what_is_not_needed_may_be_missing(files: Files) -> None:
+    """Records from before the oldest copy were deleted, in any order."""
+    run(
+        start(files), record(1000, "a"), record(2000), record(3000), record(4000, "a"), record(5000)
+    )
+    files.delete("commits/0000000000002000-e1.commit")
+    files.delete("batches/0000000000003000-e1.begin")
+    assert start(files).plan.last_ms == 5000
+
+
+def test_the_directory_of_another_stream_is_refused(files: Files) -> None:
+    """And nothing is claimed in it; nor one that holds two."""
+    run(start(files), record(1000, "a"))
+    with pytest.raises(CorruptCheckpointError, match="is the directory of stream stream-1"):
+        take_over(files, "stream-2", OWNER)
+    assert len(files.list("epochs/")) == 2
+    log = read_log(files)
+    other = replace(next(iter(log.begins.values())), stream_id="stream-2")
+    mixed = replace(log, begins={RecordId(1000, 1): other})
+    with pytest.raises(CorruptCheckpointError, match="records of the streams stream-1, stream-2"):
+        plan_recovery(mixed)
+
+
+def test_of_two_that_take_over_the_older_is_told(files: Files) -> None:
+    """Also when the newer one has finished before the older one reads anything."""
+    run(start(files), record(1000, "a"))
+    guard = claim_epoch(files, "stream-1", OWNER)
+    third = start(files)
+    assert third.epoch == 3
+    with pytest.raises(ConcurrentWriterError):
+        guard.check()
+    third.guard.check()
+
+
+def test_a_copy_that_its_record_does_not_name_is_an_error(files: Files) -> None:
+    """Links that were made by hand are not believed."""
+    run(start(files), record(1000, "a"), record(2000))
+    log = read_log(files)
+    last = log.commits[RecordId(2000, 1)]
+    wrong = replace(last, copies={"a": RecordId(1000, 1), "x": RecordId(1000, 1)})
+    with pytest.raises(CorruptCheckpointError, match="names no copy of the state of 'x'"):
+        plan_recovery(replace(log, commits={**log.commits, RecordId(2000, 1): wrong}))

@@ -1,0 +1,50 @@
+"""Streams of a checkpoint: the newest one that can be gone on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checkpoint import (
+    GraphSnapshot,
+    Owner,
+    list_streams,
+    newest_stream,
+    open_files,
+    open_stream,
+    stream_url,
+    take_over,
+    write_graph,
+)
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
+
+def make(url: str, stream_id: str, with_graph: bool) -> None:
+    tenure = take_over(open_stream(url, stream_id), stream_id, Owner.of_this_process(0))
+    if with_graph:
+        write_graph(tenure.guard, GraphSnapshot(stream_id, 0, 1, {}, b""))
+
+
+def test_streams_are_found_by_their_directories(tmp_path: Path) -> None:
+    """In the order in which they began; other files and directories are none."""
+    url = str(tmp_path)
+    assert list_streams(open_files(url)) == []
+    assert newest_stream(url) is None
+    for stream_id, with_graph in (
+        ("stream-9000-00000001", True),
+        ("stream-10000-00000002", True),
+        ("stream-20000-00000003", False),
+    ):
+        make(f"{url}/", stream_id, with_graph)
+    (tmp_path / "stream-x").mkdir()
+    (tmp_path / "notes").write_text("hello")
+    found = list_streams(open_files(url))
+    assert [stream.zero_ms for stream in found] == [9000, 10_000, 20_000]
+    assert [stream.graphs for stream in found] == [1, 1, 0]
+    assert [stream.epochs for stream in found] == [1, 1, 1]
+    newest = newest_stream(url)
+    assert newest is not None
+    assert newest.stream_id == "stream-10000-00000002"
+    assert stream_url(f"{url}/", newest.stream_id) == f"{url}/stream-10000-00000002"
