@@ -25,7 +25,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,14 +76,35 @@ def tuned_context(
         KeyboardInterrupt: Ctrl-C was pressed meanwhile; Spark is stopped again.
     """
     require_spark()
-    tuned = tuned_conf(app_name, master, conf)
-    choose_python(tuned.get("spark.pyspark.python", None))
+    return _start(tuned_conf(app_name, master, conf))
+
+
+def context_like(earlier: Callable[[SparkConf], SparkConf]) -> SparkContext:
+    """Start a SparkContext as that of an earlier process was.
+
+    Args:
+        earlier: adds the settings of the earlier one to those that this process was given.
+
+    Raises:
+        EnvironmentNotReadyError: as in :func:`tuned_context`.
+        KeyboardInterrupt: as in :func:`tuned_context`.
+    """
+    require_spark()
+    conf = earlier(SparkConf().setAll(list(_submitted().items())))
+    if conf.contains(JVM_OPTIONS):  # it was tuned; addresses are each process's own
+        for key, value in tuned_settings(conf.get("spark.master", DEFAULT_MASTER) or "").items():
+            conf.setIfMissing(key, value)
+    return _start(conf)
+
+
+def _start(conf: SparkConf) -> SparkContext:
+    choose_python(conf.get("spark.pyspark.python", None))
     spark = None
     try:
         with interrupt_put_off():
             if not has_jvm():
                 require_java()
-            spark = SparkContext(conf=tuned, gateway=None if has_jvm() else launch_jvm(tuned))
+            spark = SparkContext(conf=conf, gateway=None if has_jvm() else launch_jvm(conf))
     except KeyboardInterrupt:
         if spark is not None:
             spark.stop()

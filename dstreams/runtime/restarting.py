@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkContext
 
 from checkpoint import (
     CheckpointError,
@@ -24,6 +25,7 @@ from checkpoint import (
 from dstreams.durations import batch_datetime
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.graph.plan import StreamGraph
+from dstreams.rdd.context import context_like
 from dstreams.runtime.grafting import RestoreReport, begins_anew, graft
 from dstreams.runtime.graph_snapshots import conf_of, describe_plan
 from dstreams.runtime.resuming import EarlierRun
@@ -133,8 +135,7 @@ def spark_for(found: FoundStream) -> SparkContext:
     """Return the SparkContext of this process, or make one as that of the earlier run was."""
     if SparkContext._active_spark_context is not None:
         return SparkContext._active_spark_context
-    SparkContext._ensure_initialized()  # so that a new conf has what was given to spark-submit
-    return SparkContext(conf=conf_of(found.description, SparkConf()))
+    return context_like(partial(conf_of, found.description))
 
 
 def _require_nothing(directory: str, files: Files) -> None:

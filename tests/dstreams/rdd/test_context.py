@@ -57,7 +57,9 @@ def story() -> tuple[dict[str, Any], str, str]:
     done = run_python(
         """
         import json, os, sys, threading
-        from dstreams.rdd.context import tuned_conf, tuned_context, warn_if_untuned
+        from dstreams.rdd.context import (
+            context_like, tuned_conf, tuned_context, warn_if_untuned,
+        )
 
         def facts(sc):
             keys = ["spark.driver.host", "spark.python.task.killTimeout", "spark.ui.enabled",
@@ -87,8 +89,13 @@ def story() -> tuple[dict[str, Any], str, str]:
         warn_if_untuned(second_sc)
         warn_if_untuned(second_sc)
         second_sc.stop()
+        earlier = {key: value for key, value in tuned_conf("like", "local[1]").getAll()
+                   if key not in ("spark.driver.host", "spark.driver.bindAddress")}
+        third_sc = context_like(lambda conf: conf.setAll(list(earlier.items())))
+        third = {**facts(third_sc), "name": third_sc.appName}
+        third_sc.stop()
         print(json.dumps({
-            "cluster": cluster, "first": first, "second": second, "total": total,
+            "cluster": cluster, "first": first, "second": second, "third": third, "total": total,
             "pythons": [sys.executable, os.environ["PYSPARK_PYTHON"],
                         os.environ["PYSPARK_DRIVER_PYTHON"], *pythons],
         }))
@@ -97,6 +104,15 @@ def story() -> tuple[dict[str, Any], str, str]:
     assert done.returncode == 0, done.stderr
     silent, _, rest = done.stderr.partition("FAILING\n")
     return json.loads(done.stdout), silent, rest
+
+
+def test_a_context_like_an_earlier_one(story: tuple[dict[str, Any], str, str]) -> None:
+    """Its settings, and for a tuned one the addresses, which an earlier process cannot say."""
+    facts, _, _ = story
+    assert facts["third"]["name"] == "like"
+    assert facts["third"]["master"] == "local[1]"
+    assert facts["third"]["spark.driver.host"] == "127.0.0.1"
+    assert facts["third"]["spark.python.task.killTimeout"] == "200ms"
 
 
 def test_console_is_silent(story: tuple[dict[str, Any], str, str]) -> None:
