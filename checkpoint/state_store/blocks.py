@@ -85,7 +85,8 @@ def encode_blocks(changes: Changes, compression: Compression) -> Iterator[tuple[
 
 def _column(what: str, items: Sequence[bytes], least: int, most: int) -> _Column:
     lengths = list(map(len, items))
-    if lengths and not least <= min(lengths) <= max(lengths) <= most:
+    sizes = set(lengths) or {least}  # mostly a few
+    if not least <= min(sizes) <= max(sizes) <= most:
         wrong = next(length for length in lengths if not least <= length <= most)
         raise ValueError(
             f"{what} of {wrong} bytes in a state store must be {least} to {most} bytes; "
@@ -104,7 +105,7 @@ def _encode(head: bytes, columns: list[_Column]) -> Iterator[tuple[bytes, int]]:
         return
     parts = [head]
     for column in columns:
-        width = 2 if max(column.lengths, default=0) < 1 << 16 else 4
+        width = 2 if max(set(column.lengths), default=0) < 1 << 16 else 4
         parts.append(_COLUMN.pack(width, len(column.items)))
         parts.append(struct.pack(f"<{len(column.items)}{_WIDTHS[width]}", *column.lengths))
         parts.extend(column.items)
@@ -141,8 +142,16 @@ def _read_column(block: bytes, at: int) -> tuple[Sequence[bytes], int]:
     lengths = struct.unpack_from(f"<{items}{_WIDTHS[width]}", block, at)
     at += width * items
     # One call for all items. Not struct.unpack_from, which would keep the format for the next call.
-    column = struct.Struct("%ds" * items % lengths).unpack_from(block, at)
+    column = struct.Struct(_format(lengths)).unpack_from(block, at)
     return column, at + sum(lengths)
+
+
+def _format(lengths: Sequence[int]) -> str:
+    sizes = set(lengths)
+    if len(sizes) == 1:
+        return f"{sizes.pop()}s" * len(lengths)
+    formats = {size: f"{size}s" for size in sizes}
+    return "".join(map(formats.__getitem__, lengths))
 
 
 def _compress(block: bytes) -> bytes:

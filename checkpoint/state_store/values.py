@@ -198,7 +198,7 @@ class DataValues:
         def step_all(
             given: list[Any], before: list[bytes | None], step: Step
         ) -> list[bytes | None]:
-            there = [record for record in before if record is not None]
+            there = list(filter(None, before))
             rows = decode_rows(there)
             # Of what is allowed some may change and have a hash all the same.
             if self.allow or (rows is None and there):

@@ -154,7 +154,7 @@ class Writer(View):
         self, raws: list[bytes], before: list[bytes | None], after: list[bytes | None]
     ) -> bool:
         """Put many at once, unless one of them needs more than its value."""
-        there = [record for record in before if record is not None]
+        there = list(filter(None, before))
         if set(map(_LAST, there)) - _PLAIN_ENDS:
             return False
         try:
@@ -375,9 +375,13 @@ class Writer(View):
             return
         changed = self._changed
         ordered = sorted(changed)
+        if ordered == list(changed):  # they came in order
+            records = list(changed.values())
+        else:
+            records = list(map(changed.__getitem__, ordered))
         for start in range(0, len(ordered), CHUNK_KEYS):
-            raws = ordered[start : start + CHUNK_KEYS]
-            yield raws, list(map(changed.__getitem__, raws))
+            chunk = slice(start, start + CHUNK_KEYS)
+            yield ordered[chunk], records[chunk]
 
 
 def _first_checksum(base: Base) -> int:
