@@ -15,6 +15,7 @@ from dstreams.drill.application import load
 from dstreams.drill.campaign import Campaign, Plan
 from dstreams.drill.report import Report
 from dstreams.drill.steps import STEPS, Step
+from dstreams.rdd.context import require_java, require_spark
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,10 @@ def run_drill(options: DrillOptions, out: TextIO) -> bool:
 
     Raises:
         InvalidStreamError: the application cannot be drilled.
+        EnvironmentNotReadyError: Java or Spark is missing on this machine.
     """
+    require_spark()
+    require_java()
     application = load(options.app)
     report = Report(out, options.as_json)
     directory = Path(mkdtemp(prefix="dstreams-drill-"))

@@ -229,10 +229,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"PySpark {pyspark.__version__}, Python {sys.version_info.major}." in said
 
 
-def test_help_lists_the_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
-    """The help of the demo documents each exit status."""
+@pytest.mark.parametrize("command", ["demo", "drill"])
+def test_help_lists_the_exit_status(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The help of a command documents each exit status."""
     with pytest.raises(SystemExit) as end:
-        main(["demo", "--help"])
+        main([command, "--help"])
     assert end.value.code == 0
     text = capsys.readouterr().out
     listed = text.partition("exit status:\n")[2].splitlines()

@@ -32,7 +32,8 @@ def main() -> None:
         if behaviour == "slow":
             continue
         number = int(count.read_text()) + 1 if count.exists() else 1
-        count.write_text(str(number))
+        count.with_suffix(".new").write_text(str(number))
+        count.with_suffix(".new").replace(count)  # whole, whenever this process is killed
         os.write(options.pipe, b"batch %d\n" % (1000 * number))
         if behaviour == "ends" and number > 20:
             sys.exit("no more\nof this")

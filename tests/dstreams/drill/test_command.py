@@ -1,0 +1,111 @@
+"""The command: its options, its exit status, and what it leaves behind."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dstreams.cli import main
+from dstreams.drill import command
+from dstreams.drill.campaign import Campaign, Plan
+from dstreams.drill.command import DrillOptions, run_drill
+from dstreams.drill.findings import Findings, Result
+from dstreams.drill.steps import STEPS
+from dstreams.errors import EnvironmentNotReadyError
+
+Plans = list[Plan]
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Findings], Plans]:
+    """Let a drill find something without running; returns the plans it would have run."""
+
+    def find(findings: Findings) -> Plans:
+        seen: Plans = []
+
+        def run(campaign: Campaign) -> Result:
+            seen.append(campaign._plan)
+            (campaign._plan.directory / "left").touch()
+            return Result(campaign._plan.seed, 1, (), 1, (), findings)
+
+        monkeypatch.setattr(Campaign, "run", run)
+        monkeypatch.setattr(command, "mkdtemp", lambda prefix: made(tmp_path / f"{prefix}x"))
+        return seen
+
+    def made(path: Path) -> str:
+        path.mkdir()
+        return str(path)
+
+    return find
+
+
+def test_a_drill_that_passes_leaves_nothing(plans: Callable[[Findings], Plans]) -> None:
+    """The own job is killed at each step as well."""
+    (seen, out) = (plans(Findings()), io.StringIO())
+    assert run_drill(DrillOptions(kills=5, seed=8), out)
+    (plan,) = seen
+    assert (plan.kills, plan.seed, plan.app) == (5, 8, None)
+    assert list(plan.steps) == list(STEPS)
+    assert not plan.directory.exists()
+    assert out.getvalue().startswith(f"{5 + len(STEPS)} kills, seed 8, in {plan.directory}\n")
+    assert out.getvalue().endswith("all promises held\n")
+
+
+def test_a_drill_that_fails_keeps_its_directory(plans: Callable[[Findings], Plans]) -> None:
+    """Somebody will want to look."""
+    (seen, out) = (plans(Findings(lost=1)), io.StringIO())
+    assert not run_drill(DrillOptions(kills=1, seed=8, at_steps=False), out)
+    (plan,) = seen
+    assert list(plan.steps) == []
+    assert (plan.directory / "left").exists()
+    assert out.getvalue().endswith(f"the directory of the drill is kept: {plan.directory}\n")
+
+
+@pytest.mark.parametrize(("lost", "status"), [(0, 0), (1, 1)])
+def test_the_exit_status(
+    plans: Callable[[Findings], Plans],
+    capsys: pytest.CaptureFixture[str],
+    lost: int,
+    status: int,
+) -> None:
+    """Zero only when all promises held; the options arrive."""
+    seen = plans(Findings(lost=lost))
+    assert main(["drill", "--kills", "7", "--seed", "3", "--no-steps"]) == status
+    assert [(plan.kills, plan.seed, list(plan.steps)) for plan in seen] == [(7, 3, [])]
+    assert re.search(r"records lost +\d", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--kills", "0"], ["--kills", "x"], ["--seed", "-1"], ["--app", "/no/such/file"]]
+)
+def test_options_that_are_wrong(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A usage error, which says what is allowed."""
+    with pytest.raises(SystemExit) as end:
+        main(["drill", *wrong])
+    assert end.value.code == 2
+    assert repr(wrong[1]) in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_application(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused before anything is started."""
+    monkeypatch.syspath_prepend("/nowhere")
+    (tmp_path / "drilled_nothing.py").write_text("x = 1\n")
+    assert main(["drill", "--app", str(tmp_path / "drilled_nothing.py")]) == 1
+    assert "it has no function setup(directory)" in capsys.readouterr().err
+
+
+def test_without_java(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Said once, and not by each driver."""
+
+    def refuse() -> None:
+        raise EnvironmentNotReadyError("no Java here")
+
+    monkeypatch.setattr(command, "require_java", refuse)
+    assert main(["drill"]) == 3
+    assert capsys.readouterr().err == "dstreams drill: no Java here\n"
