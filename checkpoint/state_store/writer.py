@@ -30,7 +30,7 @@ from checkpoint.state_store.values import MAX_VALUE_BYTES, ValueCodec
 from checkpoint.state_store.view import View
 
 CHUNK_KEYS = 50_000
-UPDATE_KEYS = 2_000
+UPDATE_KEYS = 500  # as many as caches near the processor hold
 _ENTRY = b"+"  # an entry of the timeout index that is there
 _PAIR_BYTES = 200  # of memory, for a key and a record beside their own bytes
 _NO_KEY = object()
