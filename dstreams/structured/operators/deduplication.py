@@ -163,7 +163,7 @@ class StreamingDeduplicateExec(StatefulOperator, UnaryExec):
     def execute(self, context: ExecutionContext) -> RDD[Any]:
         info = self.getStateInfo()
         keyed = PipelinedRDD(self.child.execute(context), self.task())
-        blocks = shuffle_pairs(keyed, info.partitioner, operation=self.where)
+        blocks = shuffle_pairs(keyed, info.partitioner, operation=self.where, ordered=True)
         return context.advance(info, [blocks], self.function())
 
 

@@ -77,7 +77,9 @@ class StreamingSymmetricHashJoinExec(StatefulOperator):
             memory_mb = rows._memory_limit()
             keys = KeyEvents(key, child.hasEventTime, where=self.condition.where)
             keyed = PipelinedRDD(rows, _OfSide(side, keys))
-            blocks.append(shuffle_pairs(keyed, info.partitioner, operation=self.condition.where))
+            blocks.append(
+                shuffle_pairs(keyed, info.partitioner, operation=self.condition.where, ordered=True)
+            )
         return context.advance(info, blocks, self.function(memory_mb))
 
 

@@ -77,7 +77,7 @@ class StreamingGlobalLimitExec(StatefulOperator, UnaryExec):
     def execute(self, context: ExecutionContext) -> RDD[Any]:
         info = self.getStateInfo()
         few = PipelinedRDD(self.child.execute(context), _LocalLimit(self.limit))
-        blocks = shuffle_pairs(few, info.partitioner, operation="limit")
+        blocks = shuffle_pairs(few, info.partitioner, operation="limit", ordered=True)
         return context.advance(info, [blocks], LimitRows(self.limit))
 
 

@@ -172,7 +172,7 @@ class SessionWindowStateStoreSaveExec(StatefulOperator, UnaryExec):
         while isinstance(below, (MergingSessionsExec, SessionWindowStateStoreRestoreExec)):
             steps.insert(0, below.step())
             below = below.child
-        blocks = shuffle_pairs(below.execute(context), info.partitioner)
+        blocks = shuffle_pairs(below.execute(context), info.partitioner, ordered=True)
         return context.advance(info, [blocks], StateSteps(tuple(steps)))
 
 
