@@ -24,7 +24,7 @@ from dstreams.errors import (
     StreamError,
     StreamLifecycleError,
 )
-from dstreams.events import BatchInfo, OutputOperationInfo
+from dstreams.events import BatchInfo, OutputOperationInfo, StateOperatorInfo
 from dstreams.listener import StatsReportListener, StreamingListener
 from dstreams.rdd.context import tuned_conf, tuned_context
 from dstreams.rdd.partitioner import StablePartitioner
@@ -59,6 +59,7 @@ __all__ = [
     "SourceError",
     "StablePartitioner",
     "State",
+    "StateOperatorInfo",
     "StateSpec",
     "StatsReportListener",
     "StreamError",
