@@ -283,7 +283,13 @@ class StateStoreSaveExec(StatefulOperator, UnaryExec):
     def execute(self, context: ExecutionContext) -> RDD[Any]:
         info = self.getStateInfo()
         below, steps = _steps_of(self.child)
-        blocks = shuffle_pairs(below.execute(context), info.partitioner)
+        rows = below.execute(context)
+        memory_mb = rows._memory_limit()
+        steps = [
+            replace(step, memory_mb=memory_mb) if isinstance(step, MergeRows) else step
+            for step in steps
+        ]
+        blocks = shuffle_pairs(rows, info.partitioner)
         return context.advance(info, [blocks], StateSteps(self._fused([*steps, self.step()])))
 
     def step(self) -> SaveRows:

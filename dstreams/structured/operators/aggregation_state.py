@@ -4,7 +4,8 @@ All of it runs in one partition, and without Spark:
 
 >>> from checkpoint.state_store import EMPTY, StateStore, StoreId
 >>> from checkpoint.state_store.memory import MemoryBases
->>> from dstreams.rdd.state_metrics import StateMetrics
+>>> from dstreams.rdd.by_key import Combiner
+from dstreams.rdd.state_metrics import StateMetrics
 >>> from dstreams.structured.operators.aggregate_functions import Count
 >>> from dstreams.structured.operators.aggregation_state import MergeRows, RestoreRows, SaveRows
 >>> from dstreams.structured.operators.failures import failed
@@ -30,6 +31,7 @@ from typing import Any, Protocol
 
 from checkpoint.state_store import StateWriter
 from dstreams.errors import InvalidStreamError
+from dstreams.rdd.by_key import Combiner
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction
@@ -41,7 +43,6 @@ Row = tuple[Any, Any]
 Rows = Iterator[Row]
 
 _CHUNK_KEYS = 2000
-_END: Any = object()
 
 
 class StateStep(Protocol):
@@ -121,21 +122,41 @@ class MergeRows:
     Args:
         aggregate: merges buffers.
         where: operation and function, for error messages.
+        memory_mb: memory for merging; more is spilled.
     """
 
     aggregate: AggregateFunction
     where: str = "agg"
+    memory_mb: float = 512
 
     def __call__(self, store: StateWriter | None, rows: Rows, metrics: StateMetrics) -> Rows:
-        total: dict[Any, Any] = {}
-        merge = self.aggregate.merge
-        for key, buffer in rows:
-            known = total.get(key, _END)
-            try:
-                total[key] = buffer if known is _END else merge(known, buffer)
-            except Exception as error:
-                raise failed(self.where, key, error) from error
-        return iter(total.items())
+        merger = Combiner.of_reduction(self.aggregate.merge).merger(self.memory_mb)
+        reader = _Reader(rows)
+        try:
+            merger.mergeCombiners(reader)
+        except Exception as error:
+            if error is reader.error:
+                raise
+            raise failed(self.where, reader.key, error) from error
+        return iter(merger.items())
+
+
+class _Reader:
+    """Rows; remembers the last key, and an error that is none of who reads them."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self.key: Any = None
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Rows:
+        try:
+            for row in self._rows:
+                self.key = row[0]
+                yield row
+        except Exception as error:
+            self.error = error
+            raise
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from dstreams.rdd.worker import settle_worker
 from dstreams.state.store_functions import EventTime
 from dstreams.structured.operators.event_time_stats import EventTimeReport, EventTimeStats
 from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.failures import failed
 from dstreams.structured.operators.physical_operator import Event, NarrowExec, Task
 
 _CHUNK_ROWS = 1000
@@ -62,9 +63,8 @@ class EventTimeWatermarkExec(NarrowExec):
 
     def task(self, context: ExecutionContext) -> Task:
         observation = context.observe(self.name)
-        return MarkEvents(
-            EventTime(self.eventTime, self.where), self.child.hasEventTime, observation.task
-        )
+        event_time = EventTime(self.eventTime, self.where)
+        return MarkEvents(event_time, self.child.hasEventTime, observation.task, self.where)
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,13 @@ class MarkEvents:
         event_time: ``record -> milliseconds or None``.
         is_marked: whether rows are events already.
         report: where the times go.
+        where: operation and function, for error messages.
     """
 
     event_time: Callable[[Any], int | None]
     is_marked: bool
     report: EventTimeReport | Callable[[int, EventTimeStats | None], None]
+    where: str = "withWatermark"
 
     def __call__(self, split: int, rows: Iterable[Any]) -> Iterator[Event]:
         settle_worker()
@@ -89,10 +91,21 @@ class MarkEvents:
         seen: EventTimeStats | None = None
         try:
             while records := list(islice(remaining, _CHUNK_ROWS)):
-                times = list(map(self.event_time, records))
+                times = self._times(records)
                 known = times if None not in times else [time or 0 for time in times]
                 stats = EventTimeStats.of(known)  # type: ignore[arg-type]
                 seen = stats if seen is None else seen.merge(stats)
                 yield from zip(times, records, strict=True)
         finally:
             self.report(split, seen)
+
+    def _times(self, records: list[Any]) -> list[int | None]:
+        try:
+            return list(map(self.event_time, records))
+        except Exception:
+            for record in records:  # one of them is to blame; the error says which
+                try:
+                    self.event_time(record)
+                except Exception as error:
+                    raise failed(self.where, record, error, "record") from error
+            raise

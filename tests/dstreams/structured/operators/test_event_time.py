@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 import pytest
 from pyspark import SparkContext
 
+from dstreams.state.input_processor import UserFunctionError
 from dstreams.structured.operators.event_time_stats import EventTimeObservation, EventTimeStats
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec, MarkEvents
 from dstreams.structured.operators.execution_context import ExecutionContext
@@ -48,6 +49,13 @@ def test_case_107_the_second_watermark_counts() -> None:
     """Events that are marked again get another time."""
     mark = MarkEvents(lambda record: record[1], True, lambda split, stats: None)
     assert list(mark(0, [(1, ("a", 10)), (2, ("b", 20))])) == [(10, ("a", 10)), (20, ("b", 20))]
+
+
+def test_an_event_time_that_fails_names_the_record() -> None:
+    """The error says which record has none, and what it was asked by."""
+    mark = MarkEvents(lambda record: record["ts"], False, lambda split, stats: None, "f")
+    with pytest.raises(UserFunctionError, match=r"f failed for record \{'x': 1\}: KeyError: 'ts'"):
+        list(mark(0, [{"ts": 1}, {"x": 1}]))
 
 
 def test_gathered_with_the_job_that_runs(sc: SparkContext) -> None:
