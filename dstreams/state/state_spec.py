@@ -94,6 +94,8 @@ class StateSpec:
         Args:
             idleDuration: seconds that a key may be without a record; in the first batch after it
                 was longer, the function is called once more for the key, and the key is removed.
+                Where ``spark.dstreams.mapWithState.timeouts`` is ``checkpoint``, that is the first
+                such batch at the stream's checkpoint interval, as in Spark.
 
         Raises:
             InvalidStreamError: *idleDuration* is no positive duration.
