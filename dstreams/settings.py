@@ -21,6 +21,7 @@ OnFailure = Literal["continue", "stop"]
 StateValues = Literal["data", "pickle"]
 StateRows = Literal["memory", "durable"]
 MapWithStateTimeouts = Literal["exact", "checkpoint"]
+MissedBatches = Literal["all", "merge", "skip"]
 
 UNLIMITED_MS = 1 << 62
 """A duration that is longer than any."""
@@ -51,6 +52,11 @@ class Settings:
         skip_initial_keys: do not call the function of ``flatMapGroupsWithState`` for keys that have
             an initial state and no value in the first batch
             (``spark.sql.streaming.flatMapGroupsWithState.skipEmittingInitialStateKeys``).
+        missed_batches: what a restart does with the batches whose time passed while no driver ran
+            (``spark.dstreams.recovery.missedBatches``). ``all``: run them one by one, as Spark
+            does; ``merge``: run one batch in their place, with the input of all; ``skip``:
+            likewise, and what a source would have made in that time, such as the rows of a rate, is
+            never made. Input that waits, such as files and received blocks, is read in any case.
         unpersist: unpersist RDDs that are no longer remembered (``spark.streaming.unpersist``).
         graceful_stop_timeout_ms: how long a graceful stop may take, None for ten batch durations
             (``spark.streaming.gracefulStopTimeout``).
@@ -106,6 +112,7 @@ class Settings:
     state_rows: StateRows = "memory"
     map_with_state_timeouts: MapWithStateTimeouts = "exact"
     skip_initial_keys: bool = False
+    missed_batches: MissedBatches = "all"
     unpersist: bool = True
     graceful_stop_timeout_ms: int | None = None
     stop_gracefully_on_shutdown: bool = False
@@ -148,6 +155,10 @@ class Settings:
             raise InvalidStreamError(
                 f"map_with_state_timeouts is {self.map_with_state_timeouts!r}; use one of exact, "
                 "checkpoint"
+            )
+        if self.missed_batches not in ("all", "merge", "skip"):
+            raise InvalidStreamError(
+                f"missed_batches is {self.missed_batches!r}; use one of all, merge, skip"
             )
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -264,6 +275,10 @@ _KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "skip_initial_keys": (
         "spark.sql.streaming.flatMapGroupsWithState.skipEmittingInitialStateKeys",
         _flag,
+    ),
+    "missed_batches": (
+        "spark.dstreams.recovery.missedBatches",
+        _choice("all", "merge", "skip"),
     ),
     "on_failure": ("spark.dstreams.onFailure", _choice("continue", "stop")),
     "unpersist": ("spark.streaming.unpersist", _flag),

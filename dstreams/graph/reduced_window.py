@@ -83,6 +83,18 @@ class ReducedWindowedDStream(Node):
         blocks = slide_window(self.functions, previous, left=left, entered=entered)
         return pairs_of_blocks(blocks, Side.STATE)
 
+    def anew(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+        """Make the RDD at *time_ms* from what is in the window alone; None for nothing.
+
+        Keys of which no value is left in the window are not in it.
+        """
+        entered = self._reductions(self.times.current(time_ms), rdds)
+        if not entered:
+            return None
+        return pairs_of_blocks(
+            slide_window(self.functions, None, left=[], entered=entered), Side.STATE
+        )
+
     def _reductions(self, times: Iterable[int], rdds: Rdds) -> list[RDD[bytes]]:
         made = (self._blocks(rdds.at(self.reduced, time_ms)) for time_ms in times)
         return [blocks for blocks in made if blocks is not None]

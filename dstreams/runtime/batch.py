@@ -38,6 +38,8 @@ class Batch:
         inputs: what each input stream reads.
         submitted_ms: clock when the input was fixed.
         failure: why the input could not be fixed, None when it could.
+        after_ms: time of the batch before it, where batches between the two are left out; None
+            where it is one batch duration before.
     """
 
     batch_id: int
@@ -45,6 +47,7 @@ class Batch:
     inputs: Mapping[InputDStream, PlannedInput]
     submitted_ms: int
     failure: InputFailure | None = None
+    after_ms: int | None = None
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,14 @@ class StreamDurability:
         self._commits: CommitLog = tenure.commit_log()
         self._begins: BatchLog = tenure.batch_log()
 
+    def use(self, files: Files) -> None:
+        """Write to other files from now on: those of before, for example, with faults."""
+        guard = replace(self.tenure.guard, files=files)
+        self.tenure = replace(self.tenure, guard=guard)
+        self.files = files
+        self._commits = CommitLog(files, guard, self._commits.last)
+        self._begins = BatchLog(files, guard)
+
     def begin(
         self, batch_id: int, time_ms: int, inputs: Mapping[str, object], facts: Mapping[str, object]
     ) -> None:

@@ -34,6 +34,7 @@ from dstreams.runtime.batch import Batch, BatchResult, DurableCopy, InputFailure
 from dstreams.runtime.batch_run import BatchRun
 from dstreams.runtime.copies import Copies
 from dstreams.runtime.durability import BatchCommit, StreamDurability
+from dstreams.runtime.gaps import AFTER, bridge, gap_of
 from dstreams.runtime.input_counts import InputCounts
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sources.source import (
@@ -87,10 +88,17 @@ class Engine:
         self._last_committed: Batch | None = None
         self._begun: Mapping[int, BeginRecord] = {}
         self._notes: dict[str, object] = {}
+        self._gap_after_ms: int | None = None
+        self._resume_at_ms: int | None = None
 
     @property
     def next_time_ms(self) -> int:
         """Time of the batch after the last one that was planned."""
+        if self._resume_at_ms is not None and self._last_planned_ms == self._gap_after_ms:
+            return self._resume_at_ms
+        for time_ms in self._begun:  # of an earlier run that left out batches, too
+            if gap_of(self._begun[time_ms]) == self._last_planned_ms:
+                return time_ms
         return self._last_planned_ms + self.plan.batch_ms
 
     @property
@@ -112,12 +120,21 @@ class Engine:
         self._begun = begun
         self._notes = dict(notes)
 
+    def leave_out(self, upto_ms: int) -> None:
+        """Plan no batch after those that are known from an earlier run, up to and with a time.
+
+        The one after it has the input of all.
+        """
+        last_ms = max([self._last_planned_ms, *self._begun])
+        if upto_ms > last_ms:
+            self._gap_after_ms, self._resume_at_ms = last_ms, upto_ms + self.plan.batch_ms
+
     def plan_batch(self) -> Batch:
         """Fix what the next batch reads, and write it down.
 
         A source that fails makes a batch that fails.
         """
-        time_ms = self.next_time_ms
+        time_ms, last_ms = self.next_time_ms, self._last_planned_ms
         self._last_planned_ms = time_ms
         batch_id = self.batch_id(time_ms)
         fault("plan.start", batch_id)
@@ -130,7 +147,8 @@ class Engine:
             except Exception as error:
                 where = f"reading the input of {stream.operation}"
                 failure = failure or InputFailure(where, error)
-        batch = Batch(batch_id, time_ms, inputs, self._clock.now_ms(), failure)
+        after_ms = last_ms if time_ms > last_ms + self.plan.batch_ms else None
+        batch = Batch(batch_id, time_ms, inputs, self._clock.now_ms(), failure, after_ms)
         if begun is None:
             batch = self._begin(batch)
         self.tell(BatchSubmitted(self.pending(batch)))
@@ -160,8 +178,9 @@ class Engine:
             if isinstance(reader, ReplayableReader):
                 recorded = reader.recorded(planned)
             inputs[self.plan.input_uids[stream]] = recorded
+        facts = self._notes if batch.after_ms is None else {**self._notes, AFTER: batch.after_ms}
         try:
-            self._durability.begin(batch.batch_id, batch.time_ms, inputs, self._notes)
+            self._durability.begin(batch.batch_id, batch.time_ms, inputs, facts)
         except CheckpointError as error:
             return replace(batch, failure=InputFailure("writing down what it reads", error))
         self._notes = {}
@@ -212,6 +231,8 @@ class Engine:
     def feed(self, batch: Batch) -> InputFailure | None:
         """Hand the batch's input RDDs to the history, all that can be made."""
         failure = batch.failure
+        if batch.after_ms is not None:
+            bridge(self.plan, self.history, batch.after_ms, batch.time_ms)
         self.counts.clear()
         for stream, planned in batch.inputs.items():
             try:
@@ -368,6 +389,11 @@ class Engine:
                 self._durability.tenure.guard.release()
             except CheckpointError as error:
                 logger.info("the end of the stream could not be written down: %s", error)
+
+    def due_ms(self) -> int:
+        """Time of the last batch that is due now."""
+        now_ms = self._clock.now_ms()
+        return now_ms - (now_ms - self.plan.zero_ms) % self.plan.batch_ms
 
     def now_ms(self) -> int:
         """The clock."""

@@ -92,7 +92,7 @@ def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
     engine = Engine(plan, history, readers, durability, around.clock, tell, earlier.stream_id)
     if durability is not None:
         try:
-            resume(engine, durability, earlier)
+            resume(engine, durability, earlier, around.settings.missed_batches)
         except BaseException:
             engine.close()
             raise

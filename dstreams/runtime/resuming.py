@@ -25,7 +25,9 @@ from dstreams.rdd.durable import WrittenRdd, read_state
 from dstreams.rdd.stored_version import NO_EVENT_TIME, StoredVersion
 from dstreams.runtime.durability import STORED_UPTO, StreamDurability
 from dstreams.runtime.engine import Engine
+from dstreams.runtime.gaps import bridge, gaps_in
 from dstreams.runtime.repartition import repartitioned
+from dstreams.settings import MissedBatches
 from dstreams.sources.source import ReplayableReader
 
 logger = logging.getLogger(__name__)
@@ -86,8 +88,16 @@ class Restorable:
         return max((time_ms for time_ms in times if time_ms <= upto_ms), default=zero_ms)
 
 
-def resume(engine: Engine, durability: StreamDurability, earlier: EarlierRun) -> None:
+def resume(
+    engine: Engine, durability: StreamDurability, earlier: EarlierRun, policy: MissedBatches = "all"
+) -> None:
     """Give *engine*, which has run nothing, what an earlier run left.
+
+    Args:
+        engine: the engine.
+        durability: the stream in the hands of this driver.
+        earlier: what it goes on from.
+        policy: what becomes of the batches whose time has passed since.
 
     Raises:
         RestartError: something that is needed is not there.
@@ -102,9 +112,12 @@ def resume(engine: Engine, durability: StreamDurability, earlier: EarlierRun) ->
     past.restore_state()
     fault("rec.replay")
     past.feed()
+    past.bridge_gaps()
     past.run_failed_outputs()
     begun = {record.batch_time_ms: record for record in recovery.in_flight}
     engine.resume(past.last_ms, begun, past.notes)
+    if policy != "all":
+        engine.leave_out(engine.due_ms() - engine.plan.batch_ms)
     logger.info(
         "stream %s goes on after the batch at %d ms; %d batches in flight run again",
         earlier.stream_id,
@@ -229,6 +242,12 @@ class _Past:
                     if time_ms > after_ms:
                         self._engine.history.feed(stream, time_ms, reader.rdd(planned))
 
+    def bridge_gaps(self) -> None:
+        """Let state stand still over batches that an earlier run has left out."""
+        for after_ms, time_ms in gaps_in(self._recovery.begins):
+            if time_ms <= self.last_ms:
+                bridge(self._plan, self._engine.history, after_ms, time_ms)
+
     def _recorded(self, stream: InputDStream, time_ms: int) -> Mapping[str, Any] | None:
         inputs = self._recovery.begins[time_ms].inputs
         recorded = inputs.get(self._plan.input_uids[stream])
@@ -264,7 +283,7 @@ class _Past:
             asked = self._reach(tried)
             inputs = [asked.get(stream, self.last_ms) for stream in self._engine.readers]
             oldest_ms = min(inputs, default=self.last_ms)
-            is_whole = all(begun in self._recovery.begins for begun in self._times(oldest_ms))
+            is_whole = next(self._missing(oldest_ms), None) is None
             if uids and is_whole:
                 kept[time_ms], earlier, self._asked = uids, tried, asked
             else:
@@ -275,9 +294,6 @@ class _Past:
                     time_ms,
                 )
         return kept
-
-    def _times(self, after_ms: int) -> range:
-        return range(after_ms + self._plan.batch_ms, self.last_ms + 1, self._plan.batch_ms)
 
     def run_failed_outputs(self) -> None:
         """Run outputs of committed batches that failed then, oldest first."""

@@ -88,6 +88,7 @@ class RateReader:
         self._source = source
         self._environment = environment
         self._limit = RateLimit(environment.batch_ms)
+        self._last_ms: int | None = None
 
     def start(self) -> None:
         pass
@@ -96,8 +97,13 @@ class RateReader:
         self._limit.update(records_per_second)
 
     def plan(self, batch_time_ms: int) -> PlannedInput:
-        elapsed_ms = batch_time_ms - self._environment.zero_ms
-        first = self._source.rows_until(elapsed_ms - self._environment.batch_ms)
+        zero_ms = self._environment.zero_ms
+        elapsed_ms = batch_time_ms - zero_ms
+        before_ms = elapsed_ms - self._environment.batch_ms
+        if self._environment.settings.missed_batches == "merge" and self._last_ms is not None:
+            before_ms = min(before_ms, self._last_ms - zero_ms)
+        self._last_ms = batch_time_ms
+        first = self._source.rows_until(before_ms)
         due = self._source.rows_until(elapsed_ms) - first
         most = self._limit.most(batch_time_ms)
         count = due if most is None else min(due, most)
@@ -110,6 +116,7 @@ class RateReader:
         return asdict(planned.content)
 
     def replay(self, batch_time_ms: int, recorded: Mapping[str, Any]) -> PlannedInput:
+        self._last_ms = batch_time_ms
         rows = RowRange(recorded["first"], recorded["count"], recorded["due"])
         description = f"{rows.count} rows from {rows.first} on"
         return PlannedInput(batch_time_ms, rows, rows.count, description)

@@ -44,6 +44,7 @@ def test_foreign_keys_are_ignored() -> None:
             "skip_initial_keys",
             True,
         ),
+        ("spark.dstreams.recovery.missedBatches", "merge", "missed_batches", "merge"),
         ("spark.streaming.unpersist", "false", "unpersist", False),
         ("spark.streaming.unpersist", " TRUE ", "unpersist", True),
         ("spark.streaming.gracefulStopTimeout", "2500", "graceful_stop_timeout_ms", 2500),

@@ -79,11 +79,12 @@ def test_streams_fire_at_multiples_after_zero_time() -> None:
         (3000, 12_000),
         (10_000, 10_000),
         (20_000, 20_000),
-        (7, 10_003),
+        (100, 2000),
+        (7, 140),
     ],
 )
 def test_the_default_interval_of_state(batch_ms: int, interval_ms: int) -> None:
-    """The first multiple of the slide that is ten seconds or more (section 1.5)."""
+    """The first multiple of the slide that is ten seconds or more, and twenty slides at most."""
     graph = Graph(batch_ms)
     state = graph.state(graph.input())
     graph.output(state)

@@ -1,0 +1,63 @@
+"""Batches that are left out: time that passed while no driver ran, without a batch in it.
+
+State stays what it was before the gap: no user's function is called for what did not happen. What a
+window has of the time before the gap stays in it as long as its time is in the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from checkpoint import BeginRecord
+from dstreams.graph.history import History
+from dstreams.graph.node import Node
+from dstreams.graph.plan import Plan
+from dstreams.graph.reduced_window import ReducedWindowedDStream
+from dstreams.graph.state import StateDStream
+
+AFTER = "after_ms"
+"""Fact of a begin record: time of the batch before, where batches between are left out."""
+
+
+def gap_of(begun: BeginRecord) -> int | None:
+    """Return after which batch the one of a begin record comes; None for the one before it."""
+    after_ms = begun.facts.get(AFTER)
+    return after_ms if isinstance(after_ms, int) else None
+
+
+def bridge(plan: Plan, history: History, after_ms: int, time_ms: int) -> None:
+    """Let the batch at *time_ms* find the state of the one at *after_ms* as that before it.
+
+    Args:
+        plan: the graph.
+        history: where the state at *after_ms* is known, or can be made.
+        after_ms: the last batch before the gap.
+        time_ms: the first batch after it.
+    """
+    for node in plan.nodes:
+        last_ms = after_ms - (after_ms - plan.zero_ms) % node.slide_ms
+        first_ms = time_ms + (plan.zero_ms - time_ms) % node.slide_ms
+        before_ms = first_ms - node.slide_ms
+        if before_ms <= last_ms or max(history.times(node), default=0) >= before_ms:
+            continue
+        if isinstance(node, ReducedWindowedDStream):
+            history.restore(node, before_ms, node.anew(before_ms, history))
+        elif isinstance(node, StateDStream):
+            history.restore(node, before_ms, history.at(node, last_ms))
+        elif node.stores:
+            _bridge_stored(history, node, last_ms, before_ms)
+
+
+def gaps_in(begins: Mapping[int, BeginRecord]) -> list[tuple[int, int]]:
+    """Return the gaps that begin records tell of: the batch before and the one after each."""
+    found = ((gap_of(begun), time_ms) for time_ms, begun in begins.items())
+    return sorted((after_ms, time_ms) for after_ms, time_ms in found if after_ms is not None)
+
+
+def _bridge_stored(history: History, node: Node, last_ms: int, before_ms: int) -> None:
+    states = history.stored()
+    if states.newest_ms(node) < last_ms:
+        history.at(node, last_ms)  # it could not be made when it was due
+    version = states.at(node, last_ms)
+    if version is not None and states.newest_ms(node) <= before_ms:
+        states.restore(node, before_ms, version)

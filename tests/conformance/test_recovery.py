@@ -1,0 +1,583 @@
+"""C-1 to C-24: what a restart takes up, by the cases of Spark's CheckpointSuite.
+
+A run ends without a word, as if it had crashed: what it had not committed is not. The next one is
+made from the directory alone; functions of this module are found again by name, so both runs write
+into one notebook.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from operator import add as plus
+from operator import sub as minus
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import RDD, SparkContext
+
+from checkpoint import CommitLog, LocalFiles
+from dstreams import (
+    BatchFailedError,
+    DStream,
+    InvalidStreamError,
+    RestartError,
+    StateSpec,
+    StreamingContext,
+)
+from dstreams.faults import Fault, FaultError
+from dstreams.testing import ManualClock
+
+Seen = list[tuple[str, int, list[Any]]]
+
+seen: Seen = []
+"""(name, batch time in seconds, sorted records) of each output that ran, in all runs."""
+
+failing: set[str] = set()
+"""Outputs that fail."""
+
+
+@pytest.fixture(autouse=True)
+def notebook() -> Iterator[None]:
+    seen.clear()
+    failing.clear()
+    yield
+    active = StreamingContext.getActive()
+    if active is not None:
+        active.stop(stopSparkContext=False)
+
+
+def note(name: str, time: Any, rdd: RDD[Any]) -> None:
+    if name in failing:
+        raise ValueError(f"{name} fails")
+    seen.append((name, round(time.timestamp()), sorted(rdd.collect())))
+
+
+def watch(stream: DStream[Any], name: str = "out") -> None:
+    stream.foreachRDD(partial(note, name))
+
+
+def total(values: list[int], state: int | None) -> int:
+    return sum(values) + (state or 0)
+
+
+def count(key: str, value: int, state: Any) -> tuple[str, int]:
+    state.update((state.getOption or 0) + value)
+    return key, state.get
+
+
+def never() -> StreamingContext:
+    raise AssertionError("the set-up function must not be called")
+
+
+Define = Callable[[DStream[Any]], None]
+
+
+def begin(
+    sc: SparkContext, directory: Path, batches: list[Any], define: Define
+) -> StreamingContext:
+    """Return a context, of batches of a second from zero on, that can be taken up again."""
+    ssc = StreamingContext(sc, 1, clock=ManualClock())
+    ssc.checkpoint(str(directory))
+    define(ssc.queueStream(batches, replayable=True))
+    return ssc
+
+
+def crash(ssc: StreamingContext) -> None:
+    """End a context without a commit, a copy or a call of the user's functions."""
+    ssc.stop(stopSparkContext=False)
+
+
+def recover(directory: Path) -> StreamingContext:
+    return StreamingContext.getOrCreate(str(directory), never)
+
+
+def values_of(name: str = "out") -> list[Any]:
+    return [records for known, _, records in seen if known == name]
+
+
+def times_of(name: str = "out") -> list[int]:
+    return [time for known, time, _ in seen if known == name]
+
+
+def in_two_lives(
+    sc: SparkContext,
+    directory: Path,
+    batches: list[Any],
+    define: Define,
+    lives: tuple[int, ...],
+) -> None:
+    """Run batches in several lives; no output may run twice, and none be left out."""
+    ssc = begin(sc, directory, batches, define)
+    ssc.step(lives[0])
+    crash(ssc)
+    for life in lives[1:]:
+        ssc = recover(directory)
+        ssc.step(life)
+        crash(ssc)
+    for name in {known for known, _, _ in seen}:
+        assert times_of(name) == list(range(1, sum(lives) + 1))
+
+
+def test_c_1_no_checkpoint_means_a_set_up(sc: SparkContext, tmp_path: Path) -> None:
+    """A directory that does not exist is no error: the set-up function is called."""
+    made = StreamingContext(sc, 1, clock=ManualClock())
+    assert StreamingContext.getOrCreate(str(tmp_path / "none"), lambda: made) is made
+
+
+def test_c_3_the_conf_is_recovered(sc: SparkContext, tmp_path: Path) -> None:
+    """What belongs to a process is that of the new one, and its master wins; no secrets."""
+    from pyspark import SparkConf  # noqa: PLC0415
+
+    from dstreams.runtime.graph_snapshots import conf_of, describe_plan  # noqa: PLC0415
+
+    ssc = begin(sc, tmp_path, [], watch)
+    plan = ssc._graph.freeze(0, has_checkpoint_directory=True)
+    before = SparkConf(loadDefaults=False).setAll(
+        [
+            ("spark.master", "local[7]"),
+            ("spark.app.name", "then"),
+            ("spark.mine", "kept"),
+            ("spark.driver.host", "then"),
+            ("spark.driver.port", "1"),
+            ("spark.ui.port", "2"),
+            ("spark.blockManager.port", "3"),
+            ("spark.db.password", "hidden"),
+        ]
+    )
+    described = describe_plan(plan, before)
+    conf = conf_of(described, SparkConf(loadDefaults=False).set("spark.master", "local[1]"))
+    assert dict(conf.getAll()) == {
+        "spark.master": "local[1]",
+        "spark.app.name": "then",
+        "spark.mine": "kept",
+    }
+    assert conf_of(described, SparkConf(loadDefaults=False)).get("spark.master") == "local[7]"
+
+
+def test_c_4_a_stream_without_state(sc: SparkContext, tmp_path: Path) -> None:
+    """The batches after the last committed one, and none of those before."""
+    batches = [["a", "a", "b"], ["", ""], []] * 2
+
+    def define(words: DStream[Any]) -> None:
+        watch(words.map(_one).reduceByKey(plus))
+
+    in_two_lives(sc, tmp_path, batches, define, (3, 3))
+    assert values_of() == [[("a", 2), ("b", 1)], [("", 2)], []] * 2
+
+
+def _one(word: str) -> tuple[str, int]:
+    return word, 1
+
+
+@pytest.mark.parametrize("interval", [2, 20])
+def test_c_5_a_window_with_an_inverse(sc: SparkContext, tmp_path: Path, interval: int) -> None:
+    """Its result goes on, from a copy or from all of its input."""
+
+    def define(words: DStream[Any]) -> None:
+        watch(words.map(_one).reduceByKeyAndWindow(plus, minus, 4).checkpoint(interval))
+
+    in_two_lives(sc, tmp_path, [["a"]] * 10, define, (7, 3))
+    assert values_of() == [[("a", n)] for n in (1, 2, 3, 4, 4, 4, 4, 4, 4, 4)]
+
+
+@pytest.mark.parametrize("interval", [1, 3, 20])
+def test_c_6_a_running_sum(sc: SparkContext, tmp_path: Path, interval: int) -> None:
+    """1 to 10, each once, over three lives: with a copy at the end, some batches ago, or none."""
+
+    def define(words: DStream[Any]) -> None:
+        watch(words.map(_one).updateStateByKey(total).checkpoint(interval))
+
+    in_two_lives(sc, tmp_path, [["a"]] * 10, define, (7, 1, 2))
+    assert values_of() == [[("a", n)] for n in range(1, 11)]
+
+
+def test_an_initial_state_waits_on(sc: SparkContext, tmp_path: Path) -> None:
+    """It is in the checkpoint: neither its RDD nor the program that made it is asked again."""
+
+    def define(words: DStream[Any]) -> None:
+        initial = words.context().sparkContext.parallelize([("a", 10), ("z", 1)], 3)
+        watch(words.map(_one).updateStateByKey(total, initialRDD=initial).checkpoint(20))
+
+    in_two_lives(sc, tmp_path, [["a"]] * 4, define, (2, 2))
+    assert values_of() == [[("a", n), ("z", 1)] for n in range(11, 15)]
+
+
+def test_windows_over_state(sc: SparkContext, tmp_path: Path) -> None:
+    """What a window still needs of a state is made from the copy before the window."""
+
+    def define(words: DStream[Any]) -> None:
+        pairs = words.map(_one)
+        sums = pairs.updateStateByKey(total).checkpoint(2)
+        watch(sums.window(3), "sums")
+        watch(pairs.mapWithState(StateSpec.function(count)).window(3), "counts")
+
+    in_two_lives(sc, tmp_path, [["a"]] * 9, define, (4, 3, 2))
+    wanted = [[("a", m) for m in range(max(1, n - 2), n + 1)] for n in range(1, 10)]
+    assert values_of("sums") == values_of("counts") == wanted
+
+
+def test_stored_state_goes_on(sc: SparkContext, tmp_path: Path) -> None:
+    """From the version of the last committed batch, with its snapshots for whoever looks."""
+
+    def define(words: DStream[Any]) -> None:
+        counts = words.map(_one).mapWithState(StateSpec.function(count))
+        watch(counts, "counts")
+        watch(counts.stateSnapshots(), "snapshots")
+
+    in_two_lives(sc, tmp_path, [["a"], ["b"], ["a", "b"], []], define, (2, 2))
+    assert values_of("counts") == [[("a", 1)], [("b", 1)], [("a", 2), ("b", 2)], []]
+    assert values_of("snapshots")[1:3] == [[("a", 1), ("b", 1)], [("a", 2), ("b", 2)]]
+
+
+def test_c_8_rates_are_limited_after_a_restart(sc: SparkContext, tmp_path: Path) -> None:
+    """The numbered rows go on where they were, in the batches that were begun too."""
+    ssc = StreamingContext(sc, 1, clock=ManualClock())
+    ssc.checkpoint(str(tmp_path))
+    watch(ssc.rateStream(3).map(_value))
+    ssc.step(2)
+    crash(ssc)
+    recover(tmp_path).step(2)
+    assert values_of() == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+
+
+def _value(row: tuple[Any, int]) -> int:
+    return row[1]
+
+
+def write(directory: Path, name: str, seconds: float) -> None:
+    """Put a file there whose only line is its name, modified at a time."""
+    path = directory / f".{name}"
+    path.write_text(name)
+    os.utime(path, (seconds, seconds))
+    path.rename(directory / name)
+
+
+def test_c_9_files_are_read_once(
+    sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a batch in flight again, those written meanwhile, those after: each exactly once."""
+    inputs = tmp_path / "in"
+    inputs.mkdir()
+    ssc = StreamingContext(sc, 1, clock=ManualClock())
+    ssc.checkpoint(str(tmp_path / "ck"))
+    lines = ssc.textFileStream(str(inputs))
+    watch(lines, "lines")
+    watch(lines.map(int).map(_to_a).updateStateByKey(total).checkpoint(2), "sums")
+    for number in (1, 2, 3):
+        write(inputs, str(number), number)
+    ssc.step(2)
+    monkeypatch.setitem(faults(), "out.start", Fault(2, "raise"))
+    with pytest.raises(FaultError):
+        ssc.step()
+    crash(ssc)
+    for number in (4, 5, 6):
+        write(inputs, str(number), number)
+    ssc = recover(tmp_path / "ck")
+    ssc.step(4)
+    for number in (7, 8, 9):
+        write(inputs, str(number), number)
+    ssc.step(3)
+    assert values_of("lines") == [[str(n)] for n in range(1, 10)]
+    assert values_of("sums") == [[("a", n * (n + 1) // 2)] for n in range(1, 10)]
+
+
+def _to_a(number: int) -> tuple[str, int]:
+    return "a", number
+
+
+def faults() -> dict[str, Fault]:
+    from dstreams import faults as module  # noqa: PLC0415
+
+    return module._faults
+
+
+def test_c_10_files_of_committed_batches_are_read_for_their_state_alone(
+    sc: SparkContext, tmp_path: Path
+) -> None:
+    """Which files a batch had is in the checkpoint; a listing of now does not change it."""
+    inputs = tmp_path / "in"
+    inputs.mkdir()
+    ssc = StreamingContext(sc, 1, clock=ManualClock())
+    ssc.checkpoint(str(tmp_path / "ck"))
+    watch(ssc.textFileStream(str(inputs)).window(3))
+    for number in (1, 2, 3):
+        write(inputs, str(number), number)
+    ssc.step(3)
+    crash(ssc)
+    write(inputs, "2b", 2)
+    recover(tmp_path / "ck").step(2)
+    assert values_of()[-2:] == [["2", "2b", "3"], ["2b", "3"]]
+
+
+def test_c_11_a_stream_that_two_others_share(sc: SparkContext, tmp_path: Path) -> None:
+    """Is one stream again, made once in a batch."""
+
+    def define(words: DStream[Any]) -> None:
+        sums = words.map(_one).updateStateByKey(total).checkpoint(2)
+        watch(sums.join(sums.mapValues(_negated)))
+
+    in_two_lives(sc, tmp_path, [["a"]] * 4, define, (3, 1))
+    assert values_of() == [[("a", (n, -n))] for n in range(1, 5)]
+    ssc = StreamingContext.getActive() or recover(tmp_path)
+    assert len(ssc._graph.outputs) == 1
+
+
+def _negated(number: int) -> int:
+    return -number
+
+
+def test_c_15_a_damaged_graph_falls_back_to_an_older_one(
+    sc: SparkContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A warning names it, and nothing is lost: state and progress are elsewhere."""
+    ssc = begin(sc, tmp_path, [["a"]] * 6, lambda words: watch(words.map(_one)))
+    ssc.step(2)
+    crash(ssc)
+    ssc = recover(tmp_path)
+    ssc.step(1)
+    crash(ssc)
+    graphs = sorted(tmp_path.glob("stream-*/graph/*.graph"))
+    assert len(graphs) == 2
+    _damage(graphs[-1])
+    with caplog.at_level(logging.WARNING):
+        ssc = recover(tmp_path)
+    assert graphs[-1].name in caplog.text
+    ssc.step(1)
+    assert times_of() == [1, 2, 3, 4]
+
+
+def _damage(path: Path) -> None:
+    path.chmod(0o600)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("part", ["graph/*.graph", "commits/*.commit"])
+def test_c_16_what_cannot_be_read(sc: SparkContext, tmp_path: Path, part: str) -> None:
+    """Is an error that names it; with createOnError the set-up function is called."""
+    ssc = begin(sc, tmp_path, [["a"]] * 3, lambda words: watch(words.map(_one)))
+    ssc.step(1)
+    crash(ssc)
+    (path,) = tmp_path.glob(f"stream-*/{part}")
+    _damage(path)
+    with pytest.raises(RestartError, match=path.name):
+        recover(tmp_path)
+    made = StreamingContext(sc, 1, clock=ManualClock())
+    assert StreamingContext.getOrCreate(str(tmp_path), lambda: made, createOnError=True) is made
+
+
+def test_c_18_a_function_that_cannot_be_pickled(sc: SparkContext, tmp_path: Path) -> None:
+    """Start fails, and names the output, the variable and its type."""
+    lock = threading.Lock()
+
+    def locked(rdd: RDD[Any]) -> None:
+        with lock:
+            rdd.count()
+
+    ssc = begin(sc, tmp_path, [], lambda words: words.foreachRDD(locked))
+    with pytest.raises(InvalidStreamError, match=r"foreachRDD at .*uses '.*lock', of type lock"):
+        ssc.start()
+    assert list(tmp_path.glob("stream-*/epochs/*")) == []
+
+
+def test_c_18_without_a_checkpoint_directory_nothing_is_pickled(sc: SparkContext) -> None:
+    """As in Spark: who does not want a restart may capture what he likes."""
+    lock = threading.Lock()
+
+    def locked(rdd: RDD[Any]) -> None:
+        with lock:
+            seen.append(("locked", 0, rdd.collect()))
+
+    ssc = StreamingContext(sc, 1, clock=ManualClock())
+    ssc.queueStream([[1]]).foreachRDD(locked)
+    ssc.step()
+    assert seen == [("locked", 0, [1])]
+
+
+def test_c_19_a_function_that_refers_to_a_stream(sc: SparkContext, tmp_path: Path) -> None:
+    """Start fails with "captured in a closure"."""
+
+    def define(words: DStream[Any]) -> None:
+        words.foreachRDD(lambda rdd: words.count())
+
+    with pytest.raises(InvalidStreamError, match="was captured in a closure"):
+        begin(sc, tmp_path, [], define).start()
+
+
+def test_what_a_function_may_refer_to(sc: SparkContext, tmp_path: Path) -> None:
+    """Contexts are those of the new program, RDDs and broadcast variables have their values."""
+    factor = sc.broadcast(3)
+
+    def define(words: DStream[Any]) -> None:
+        ssc = words.context()
+
+        def scale(rdd: RDD[Any]) -> RDD[Any]:
+            assert ssc.sparkContext is rdd.context
+            return rdd.union(sc.parallelize([7])).map(lambda number: number * factor.value)
+
+        watch(words.transform(scale))
+
+    in_two_lives(sc, tmp_path, [[1], [2]], define, (1, 1))
+    assert values_of() == [[3, 21], [6, 21]]
+
+
+def test_c_20_the_batches_of_the_down_time(sc: SparkContext, tmp_path: Path) -> None:
+    """All of those whose time has passed run at once, in order, and the committed one does not."""
+    clock = ManualClock()
+    ssc = StreamingContext(sc, 1, clock=clock)
+    ssc.checkpoint(str(tmp_path))
+    watch(ssc.queueStream([["a"]] * 9, replayable=True).count())
+    ssc.step(3)
+    crash(ssc)
+    ssc = recover(tmp_path)
+    ssc.step(3)
+    assert times_of() == [1, 2, 3, 4, 5, 6]
+
+
+def test_c_21_a_graceful_stop_leaves_nothing_to_do_again(sc: SparkContext, tmp_path: Path) -> None:
+    """A final copy of the state is there; the next start computes no batch again."""
+    calls = tmp_path / "calls"
+
+    def define(words: DStream[Any]) -> None:
+        watch(words.map(partial(_counted, str(calls))).updateStateByKey(total).checkpoint(20))
+
+    ssc = begin(sc, tmp_path / "ck", [["a"]] * 6, define)
+    ssc.step(3)
+    assert ssc._engine is not None
+    ssc._engine.checkpoint_now()
+    crash(ssc)
+    before = len(calls.read_text())
+    recover(tmp_path / "ck").step(1)
+    assert values_of() == [[("a", n)] for n in range(1, 5)]
+    assert len(calls.read_text()) == before + 1
+
+
+def _counted(calls: str, word: str) -> tuple[str, int]:
+    with Path(calls).open("a", encoding="utf-8") as out:
+        out.write(".")
+    return word, 1
+
+
+def test_c_23_an_output_that_failed_runs_again(sc: SparkContext, tmp_path: Path) -> None:
+    """Once, for its own batch, with its own records; Spark would have lost it."""
+
+    def define(words: DStream[Any]) -> None:
+        sums = words.map(_one).updateStateByKey(total).checkpoint(20)
+        watch(sums, "first")
+        watch(sums, "second")
+
+    ssc = begin(sc, tmp_path, [["a"]] * 6, define)
+    ssc.step(1)
+    failing.add("first")
+    with pytest.raises(BatchFailedError):
+        ssc.step(1)
+    failing.clear()
+    ssc.step(1)
+    crash(ssc)
+    assert times_of("first") == [1, 3]
+    for _ in range(2):
+        ssc = recover(tmp_path)
+        ssc.step(1)
+        crash(ssc)
+    assert [(time, records) for name, time, records in seen if name == "first"] == [
+        (1, [("a", 1)]),
+        (3, [("a", 3)]),
+        (2, [("a", 2)]),
+        (4, [("a", 4)]),
+        (5, [("a", 5)]),
+    ]
+    assert times_of("second") == [1, 2, 3, 4, 5]
+
+
+STEPS = (
+    "plan.start",
+    "begin.start",
+    "begin.done",
+    "job.submit",
+    "state.start",
+    "state.done",
+    "out.start",
+    "out.done",
+    "commit.start",
+    "commit.done",
+    "clean.start",
+    "clean.done",
+)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_at_each_step(
+    sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Batch 3 crashes there: its output runs, once more at most, with the same records."""
+
+    def define(words: DStream[Any]) -> None:
+        pairs = words.map(_one)
+        joined = (
+            pairs.updateStateByKey(total)
+            .checkpoint(2)
+            .join(pairs.reduceByKeyAndWindow(plus, minus, 2).checkpoint(3))
+        )
+        watch(joined.join(pairs.mapWithState(StateSpec.function(count))))
+
+    ssc = begin(sc, tmp_path, [["a"]] * 6, define)
+    ssc.step(3)
+    monkeypatch.setitem(faults(), step, Fault(3, "raise"))
+    with pytest.raises(FaultError):
+        ssc.step(1)
+    crash(ssc)
+    recover(tmp_path).step(2 if step in ("commit.done", "clean.start", "clean.done") else 3)
+    times = [1, 2, 3, 4, 5, 6]
+    if step in ("out.done", "commit.start"):
+        times.insert(3, 4)
+    assert times_of() == times
+    assert dict(zip(times_of(), values_of(), strict=True)) == {
+        n: [("a", ((n, min(n, 2)), n))] for n in range(1, 7)
+    }
+
+
+def test_a_queue_that_is_not_replayable(sc: SparkContext, tmp_path: Path) -> None:
+    """Is refused by name, and nothing has been claimed."""
+    ssc = StreamingContext(sc, 1, clock=ManualClock())
+    ssc.checkpoint(str(tmp_path))
+    watch(ssc.queueStream([[1]]))
+    ssc.step()
+    crash(ssc)
+    with pytest.raises(RestartError, match=r"queueStream at test_recovery.py:\d+ cannot go on"):
+        recover(tmp_path)
+    assert len(list(tmp_path.glob("stream-*/epochs/*.claim"))) == 1
+
+
+def test_a_directory_that_others_can_write(sc: SparkContext, tmp_path: Path) -> None:
+    """Nothing is unpickled from there: who writes there would run code as this user."""
+    ssc = begin(sc, tmp_path, [], watch)
+    ssc.step()
+    crash(ssc)
+    (graph,) = tmp_path.glob("stream-*/graph/*.graph")
+    graph.chmod(0o666)
+    with pytest.raises(RestartError, match="can be written by others"):
+        recover(tmp_path)
+
+
+def test_two_drivers_on_one_checkpoint(sc: SparkContext, tmp_path: Path) -> None:
+    """The newer one wins; the older one fails at its next batch, and names it."""
+    older = begin(sc, tmp_path, [["a"]] * 6, lambda words: watch(words.map(_one)))
+    older.step(2)
+    (stream,) = tmp_path.glob("stream-*")
+    from dstreams.api.life_cycle import LifeCycleMethods  # noqa: PLC0415
+
+    LifeCycleMethods._active = None  # as in another process
+    newer = recover(tmp_path)
+    newer.step(1)
+    with pytest.raises(BatchFailedError, match=r"process \d+ on host .* has taken over"):
+        older.step(1)
+    newer.step(1)
+    assert times_of() == [1, 2, 3, 4]
+    assert CommitLog(LocalFiles(str(stream))).times() == [1000, 2000, 3000, 4000]
+    crash(newer)

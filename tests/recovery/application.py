@@ -1,0 +1,100 @@
+"""A program that is killed: every kind of state over numbered rows, and a ledger of its outputs.
+
+    python application.py DIRECTORY VERSION BATCHES
+
+Version 1 is taken up as it was. Version 2 is restored into new code: the sum of the values became
+twice their sum, the state has other partitions, and a count of the rows was added.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from operator import add, sub
+from pathlib import Path
+from typing import Any
+
+from pyspark import RDD
+
+from dstreams import State, StateSpec, StreamingContext, tuned_context
+
+ROWS = 20
+KEYS = 5
+WINDOW = 3
+INTERVAL = 2
+
+
+def key_of(row: tuple[Any, int]) -> tuple[int, int]:
+    return row[1] % KEYS, row[1]
+
+
+def total(factor: int, values: list[int], state: int | None) -> int:
+    return factor * sum(values) + (state or 0)
+
+
+def count(key: int, value: int | None, state: State[int]) -> tuple[int, int]:
+    state.update((state.getOption or 0) + 1)
+    return key, state.get
+
+
+def enter(directory: str, name: str, batch_id: int, rdd: RDD[Any]) -> None:
+    """Write what an output saw into the ledger, durably."""
+    line = {"output": name, "batch": batch_id, "rows": sorted(rdd.collect())}
+    write_line(directory, line)
+
+
+def write_line(directory: str, line: object) -> None:
+    with Path(directory, "ledger").open("a", encoding="utf-8") as ledger:
+        ledger.write(f"{json.dumps(line)}\n")
+        ledger.flush()
+        os.fsync(ledger.fileno())
+
+
+def define(directory: str, version: int) -> StreamingContext:
+    partitions = version + 1
+    conf = {
+        "spark.default.parallelism": "2",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    ssc = StreamingContext(tuned_context("killed", "local[2,4]", conf), 1)
+    ssc.checkpoint(f"{directory}/checkpoint")
+    pairs = ssc.rateStream(ROWS, uid="rows").map(key_of)
+    sums = pairs.updateStateByKey(partial(total, version), partitions, uid="sums")
+    window = pairs.reduceByKeyAndWindow(
+        add, sub, WINDOW, numPartitions=partitions, uid="window"
+    ).checkpoint(3)
+    counts = pairs.mapWithState(StateSpec.function(count).numPartitions(partitions), uid="counts")
+    outputs = {"sums": sums.checkpoint(INTERVAL), "window": window, "counts": counts}
+    if version == 2:
+        ones = pairs.mapValues(bool).mapValues(lambda _: 1)
+        outputs["added"] = ones.updateStateByKey(partial(total, 1), uid="added")
+    for name, stream in outputs.items():
+        stream.foreachRDD(with_id(partial(enter, directory, name)))
+    return ssc
+
+
+def with_id(func: Callable[[int, RDD[Any]], None]) -> Callable[..., None]:
+    def output(time: Any, rdd: RDD[Any], batch_id: int) -> None:
+        func(batch_id, rdd)
+
+    return output
+
+
+def main() -> None:
+    directory, version, batches = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    setup = partial(define, directory, version)
+    checkpoint = f"{directory}/checkpoint"
+    if version == 1:
+        ssc = StreamingContext.getOrCreate(checkpoint, setup)
+    else:
+        ssc = StreamingContext.restore(checkpoint, setup)
+    for _ in range(batches):
+        ssc.step()
+    ssc.stop()
+
+
+if __name__ == "__main__":
+    main()
