@@ -24,6 +24,8 @@ from checkpoint.json_fields import dump_json, int_field, list_field, load_json
 
 _STEM = re.compile(r"(\d{16,})-e(\d+)")
 _ID_FIELDS = 2
+_FORMAT = 1  # of the JSON of records that do not say it themselves
+_UPGRADE = "read this checkpoint with the release that wrote it, or a newer one"
 
 
 @dataclass(frozen=True, order=True)
@@ -135,7 +137,7 @@ def record_frames(
     kind: FileKind, header: Mapping[str, object], data: Mapping[str, object]
 ) -> Iterator[bytes | memoryview]:
     """Yield the bytes of a record."""
-    return write_frames(kind, header, [(dump_json(data), 1)])
+    return write_frames(kind, {"format": _FORMAT, **header}, [(dump_json(data), 1)])
 
 
 def read_record(
@@ -156,6 +158,10 @@ def read_record(
     """
     file = location(files, name)
     frames = read_frames(files.read_chunks(name, READ_CHUNK_BYTES), kind, file)
+    record_format = frames.header.get("format", _FORMAT)
+    if record_format != _FORMAT:
+        found, expected = f"is {what} in format {record_format!r}", f"format {_FORMAT}"
+        raise CorruptCheckpointError(file, found, expected, _UPGRADE)
     payload = b"".join(payload for payload, _ in frames.blocks)
     require_header(frames.header, wanted, file)
     try:

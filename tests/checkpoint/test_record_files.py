@@ -8,9 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint import ConcurrentWriterError, RecordId, StorageRefusedError, open_files
+from checkpoint import (
+    BeginRecord,
+    ConcurrentWriterError,
+    CorruptCheckpointError,
+    Owner,
+    RecordId,
+    StorageRefusedError,
+    open_files,
+)
 from checkpoint.errors import AlreadyExistsError, NotDurableError, StorageUncertainError
-from checkpoint.record_files import create_once, record_ids
+from checkpoint.fencing import Claim
+from checkpoint.framing import FileKind
+from checkpoint.json_fields import dump_json, load_json
+from checkpoint.lineage import Base
+from checkpoint.record_files import create_once, read_record, record_frames, record_ids
 from checkpoint.testing import FaultyFiles
 
 
@@ -73,3 +85,40 @@ def test_a_file_is_created_once(tmp_path: Path) -> None:
     files.delete("a")
     with pytest.raises(NotDurableError):
         create(b"one", 1, NotDurableError)
+
+
+RECORDS = {
+    "claim": (
+        b'{"epoch":2,"facts":{"python":"3.11"},"host":"h","pid":7,"process":"b:1",'
+        b'"started_ms":9,"stream_id":"s","token":"t"}'
+    ),
+    "base": (
+        b'{"begins":[[4000,1]],"epoch":2,"parent":1,"reason":"start","stream_id":"s",'
+        b'"upto_ms":3000}'
+    ),
+    "begin": (
+        b'{"batch_id":3,"batch_time_ms":4000,"epoch":2,"facts":{"f":[1]},"inputs":{"i":{"n":2}},'
+        b'"stream_id":"s","watermarks":{"w":-1}}'
+    ),
+}
+MEANT = {
+    "claim": Claim("s", 2, Owner("h", 7, "b:1", 9, {"python": "3.11"}), "t"),
+    "base": Base("s", 2, 1, 3000, (RecordId(4000, 1),)),
+    "begin": BeginRecord("s", 3, 4000, 2, {"i": {"n": 2}}, {"w": -1}, {"f": [1]}),
+}
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_the_json_of_a_record_never_changes(kind: str) -> None:
+    """Records on disk outlive releases: this is what they say."""
+    meant = MEANT[kind]
+    assert type(meant).from_json(load_json(RECORDS[kind])) == meant
+    assert dump_json(meant.to_json()) == RECORDS[kind]
+
+
+def test_a_record_of_a_later_format_is_not_half_understood(tmp_path: Path) -> None:
+    """It says so itself, and the error says what to do."""
+    files = open_files(tmp_path)
+    files.create("a", record_frames(FileKind.BEGIN, {"format": 2}, {}))
+    with pytest.raises(CorruptCheckpointError, match=r"is a record in format 2; .* newer one"):
+        read_record(files, "a", FileKind.BEGIN, {}, "a record")

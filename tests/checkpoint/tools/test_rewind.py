@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from checkpoint import CommitLog, Owner, open_files, read_plan, take_over
 from checkpoint.lineage import Lineage
+from checkpoint.testing import SimulatedCrash, SimulatedDisk
+from checkpoint.tools.rewind import plan_rewind, rewind
 from tests.checkpoint.tools.conftest import Run
 from tests.support.stream_model import STREAM, Driver, World, require_right
 
@@ -117,3 +121,25 @@ def test_what_was_taken_back_does_not_count(
     real = Lineage.commits
     monkeypatch.setattr(Lineage, "commits", lambda self, ids: real(Lineage((), False), ids))
     assert log.times()[-1] == 7000
+
+
+def test_a_rewind_that_was_cut_off_is_done_or_not(world: World) -> None:
+    """At whatever step it ended, or the power did."""
+    found = set()
+    for at in range(1, 40):
+        disk = SimulatedDisk()
+        Driver(disk, world).run(7000)
+        forget_after(world, 0)
+        crashing = disk.restart()
+        crashing._crash_at = at
+        with suppress(SimulatedCrash):
+            rewind(crashing, plan_rewind(disk, 5000)[0])
+        for after in (crashing.restart(), crashing.power_loss(Random(at).randrange)):
+            plan = read_plan(after)
+            assert plan.last_ms in (5000, 7000)
+            assert len(plan.in_flight) == (2 if plan.last_ms == 5000 else 0)
+            found.add(plan.last_ms)
+        if not crashing.has_crashed:
+            break
+    assert found == {5000, 7000}
+    assert at < 39
