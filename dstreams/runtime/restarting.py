@@ -151,12 +151,15 @@ def _require_nothing(directory: str, files: Files) -> None:
     committed = [(times[-1], run) for run, times in logs if times]
     if committed:
         newest, run = max(committed)
-        raise RestartError(
-            f"the checkpoint directory {directory!r} holds {run}, with state up to the batch at "
-            f"{newest} ms ({batch_datetime(newest)}), and no graph to go on with: it was started "
-            "without ssc.checkpoint(directory); begin without that state by createOnError=True, by "
-            "another directory, or by removing this one"
+        raise _nothing_to_go_on_with(
+            directory,
+            f"{run}, with state up to the batch at {newest} ms ({batch_datetime(newest)})",
         )
+    # A driver that died as it claimed the stream left a claim, and nothing to miss.
+    others = [name for name in names if _RUN.match(name) and "/epochs/" not in name]
+    if others:
+        run = others[-1].partition("/")[0]
+        raise _nothing_to_go_on_with(directory, f"{run}, without committed state")
     of_spark = [name for name in names if _OF_SPARK.fullmatch(name)]
     if of_spark:
         raise RestartError(
@@ -164,3 +167,11 @@ def _require_nothing(directory: str, files: Files) -> None:
             "own streaming, which cannot be read here; begin without that state by "
             "createOnError=True, by another directory, or by removing this one"
         )
+
+
+def _nothing_to_go_on_with(directory: str, found: str) -> RestartError:
+    return RestartError(
+        f"the checkpoint directory {directory!r} holds {found}, and no graph to go on with, such as "
+        "of a context for which ssc.checkpoint(directory) was not called; begin without it by "
+        "createOnError=True, by another directory, or by removing this one"
+    )
