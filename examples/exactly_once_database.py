@@ -19,6 +19,7 @@ import sqlite3
 import sys
 from collections import Counter
 from contextlib import closing
+from operator import add
 from pathlib import Path
 
 from dstreams import StreamingContext, tuned_context
@@ -40,10 +41,15 @@ def setup(directory: str) -> StreamingContext:
     ssc = StreamingContext(tuned_context("exactly_once_database", conf=conf), 1)
     ssc.checkpoint(f"{directory}/checkpoint")
     lines = ssc.fileStream(f"{directory}/input", newFilesOnly=False, maxFileAge=math.inf)
-    words = lines.flatMap(str.split).map(lambda word: (word, 1))
-    counts = words.reduceByKey(lambda one, other: one + other)
+    words = lines.flatMap(str.split).map(with_one)
+    counts = words.reduceByKey(add)
     counts.foreachRDD(TransactionalSink(f"{directory}/counts.db", ADD))
     return ssc
+
+
+def with_one(word: str) -> tuple[str, int]:
+    """Return a word as it is counted."""
+    return word, 1
 
 
 # What dstreams drill needs beside it -----------------------------------------------------------

@@ -36,7 +36,8 @@ class Plan:
         steps: steps to be killed at, once each.
         seed: of the random moments.
         feed_s: seconds between two helpings of input.
-        patience_s: how long a driver may take for its first batch, and all input at the end.
+        patience_s: how long a driver may take for its first batch, and for the next one while
+            there is input at the end.
     """
 
     directory: Path
@@ -154,24 +155,26 @@ class Campaign:
             self._recovered(life)
             self._feeds = False
             directory = str(self._plan.directory)
-            limit_ms = self._clock.now_ms() + round(1000 * self._plan.patience_s)
-            heard = -1
+            patience_ms = round(1000 * self._plan.patience_s)
+            limit_ms, heard = self._clock.now_ms() + patience_ms, -1
 
             def is_over() -> bool:
-                nonlocal heard
+                nonlocal limit_ms, heard
                 if len(life.batches) == heard:
                     return self._clock.now_ms() >= limit_ms
-                heard = len(life.batches)
+                # Many batches may have been missed: it is patient as long as there is progress.
+                limit_ms, heard = self._clock.now_ms() + patience_ms, len(life.batches)
                 return self._application.is_done(directory)
 
             self._watch(life, is_over)
             self._require_alive(life)
             if not self._application.is_done(directory):
                 self._problems.append(
-                    f"not all input had been through after {self._plan.patience_s:g} s"
+                    "not all input had been through when there was no batch any more for "
+                    f"{self._plan.patience_s:g} s"
                 )
             life.ask_to_end()
-            limit_ms = self._clock.now_ms() + round(1000 * self._plan.patience_s)
+            limit_ms = self._clock.now_ms() + patience_ms
             self._watch(life, lambda: self._clock.now_ms() >= limit_ms)
             status = life.process.poll()
             if status != 0:

@@ -94,6 +94,14 @@ class Life:
             selector.select(seconds)
 
 
+def _environment(app: Path | None) -> dict[str, str]:
+    """Let the driver and its workers find the modules beside an application."""
+    if app is None:
+        return dict(os.environ)
+    paths = [str(app.resolve().parent), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
 def start_life(directory: Path, app: Path | None, step: Step | None, clock: Clock) -> Life:
     """Start a driver that goes on from the checkpoint in *directory*.
 
@@ -120,6 +128,7 @@ def start_life(directory: Path, app: Path | None, step: Step | None, clock: Cloc
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 pass_fds=(writing,),
+                env=_environment(app),
                 start_new_session=True,
             )
     finally:

@@ -1,6 +1,7 @@
 """A driver without Spark: it counts batches, and behaves as a file in its directory says.
 
-It takes the arguments of the real one. ``behaviour`` holds one of: well, slow, ends, stubborn.
+It takes the arguments of the real one. ``behaviour`` holds one of: well, slow, ends, stubborn,
+failing, runs dry.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ def main() -> None:
     )
     if options.step == "rec.load":
         os.kill(os.getpid(), signal.SIGKILL)
+    batches = 0
     while True:
         time.sleep(0.02)
-        if behaviour == "slow":
+        if behaviour == "slow" or (behaviour == "runs dry" and batches > 30):
             continue
+        batches += 1
         number = int(count.read_text()) + 1 if count.exists() else 1
         count.with_suffix(".new").write_text(str(number))
         count.with_suffix(".new").replace(count)  # whole, whenever this process is killed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -100,3 +101,15 @@ def test_drivers_that_go_wrong(tmp_path: Path, behaviour: str, problem: str) -> 
     assert any(re.match(problem, told) for told in result.problems), result.problems
     if behaviour == "ends":
         assert "    no more\n    of this" in result.problems[0]
+
+
+@pytest.mark.usefixtures("fast")
+def test_input_that_never_comes_through(tmp_path: Path) -> None:
+    """A driver that makes batches and never gets there is given up when the batches end."""
+    (tmp_path / "behaviour").write_text("runs dry")
+    counting = Counting()
+    never = dataclasses.replace(counting.application, is_done=lambda directory: False)
+    plan = Plan(tmp_path, None, 1, (), 5, feed_s=0.05, patience_s=1)
+    result = Campaign(plan, never, SystemClock(), print).run()
+    (problem,) = result.problems
+    assert problem == "not all input had been through when there was no batch any more for 1 s"

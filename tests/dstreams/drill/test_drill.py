@@ -54,6 +54,14 @@ def test_a_broken_output_does_not_pass(tmp_path: Path, monkeypatch: pytest.Monke
     assert not result.is_passed
 
 
+def test_an_application_of_a_user() -> None:
+    """The example that counts into a database does so exactly once, whoever is killed."""
+    app = str(ROOT / "examples" / "exactly_once_database.py")
+    status, result = drill("--kills", "1", "--seed", "4", "--app", app, limit_s=500)
+    assert status == 0, result
+    assert (result["kills"], result["problems"]) == (1, [])
+
+
 @pytest.mark.slow
 def test_a_hundred_kills_and_every_step() -> None:
     """The figures of the README."""
