@@ -171,7 +171,7 @@ def _require_nothing(directory: str, files: Files) -> None:
 
 def _nothing_to_go_on_with(directory: str, found: str) -> RestartError:
     return RestartError(
-        f"the checkpoint directory {directory!r} holds {found}, and no graph to go on with, such as "
-        "of a context for which ssc.checkpoint(directory) was not called; begin without it by "
+        f"the checkpoint directory {directory!r} holds {found}, and no graph to go on with, such "
+        "as of a context for which ssc.checkpoint(directory) was not called; begin without it by "
         "createOnError=True, by another directory, or by removing this one"
     )
