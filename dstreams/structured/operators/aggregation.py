@@ -81,7 +81,7 @@ class ShuffleExchangeExec(UnaryExec):
 
     def execute(self, context: ExecutionContext) -> RDD[Any]:
         rows = self.child.execute(context)
-        blocks = shuffle_pairs(rows, StablePartitioner(self.numPartitions))
+        blocks = shuffle_pairs(rows, StablePartitioner(self.numPartitions), ordered=True)
         return pairs_of_blocks(blocks)
 
 
@@ -289,7 +289,7 @@ class StateStoreSaveExec(StatefulOperator, UnaryExec):
             replace(step, memory_mb=memory_mb) if isinstance(step, MergeRows) else step
             for step in steps
         ]
-        blocks = shuffle_pairs(rows, info.partitioner)
+        blocks = shuffle_pairs(rows, info.partitioner, ordered=True)
         return context.advance(info, [blocks], StateSteps(self._fused([*steps, self.step()])))
 
     def step(self) -> SaveRows:

@@ -1,0 +1,123 @@
+"""The same input through Spark's own operators and ours, batch by batch equal."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from dstreams.state.group_state import OutputMode
+from dstreams.structured.operators.aggregate_functions import Average, Count, Several
+from dstreams.structured.operators.aggregation import plan_aggregation
+from dstreams.structured.operators.deduplication import StreamingDeduplicateWithinWatermarkExec
+from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
+from dstreams.structured.operators.grouping import Grouping
+from dstreams.structured.operators.physical_operator import PhysicalOperator, RDDScanExec
+from dstreams.structured.operators.windows import TimeWindows
+from tests.dstreams.structured.operators.query import SparkQuery
+
+BATCHES = [
+    [(1, "a", 4), (3, "b", 1), (7, "a", 2), (12, "a", 1)],
+    [(2, "a", 9), (14, "c", 5), (25, "a", 7), (25, "a", 7)],
+    [(9, "b", 3), (16, "b", 3), (24, "c", 8)],
+    [(21, "a", 1), (40, "b", 2), (15, "c", 6)],
+    [(41, "a", 5), (30, "c", 5), (26, "a", 5)],
+]
+MARKED = EventTimeWatermarkExec(RDDScanExec(None), lambda record: record[0] * 1000, 10_000)
+
+
+@pytest.fixture(scope="module")
+def session(sc: SparkContext) -> Iterator[SparkSession]:
+    """Spark's own engine, with two partitions of state."""
+    found = SparkSession(sc)
+    found.conf.set("spark.sql.shuffle.partitions", "2")
+    found.conf.set("spark.sql.session.timeZone", "UTC")
+    yield found
+    for query in found.streams.active:
+        query.stop()
+
+
+def by_spark(
+    session: SparkSession, directory: Path, mode: OutputMode, result: Callable[..., DataFrame]
+) -> list[Any]:
+    """Return the rows that each batch adds, the batch without data after it included."""
+    incoming, staging = directory / "in", directory / "staging"
+    incoming.mkdir(parents=True)
+    staging.mkdir()
+    rows = session.readStream.schema("t long, user string, value long").json(str(incoming))
+    events = rows.select(f.timestamp_seconds("t").alias("time"), "user", "value")
+    query = (
+        result(events.withWatermark("time", "10 seconds"))
+        .writeStream.format("memory")
+        .queryName(f"q_{mode.value}_{result.__name__}")
+        .outputMode(mode.value)
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .start()
+    )
+    found: list[Any] = []
+    before: Counter[Any] = Counter()
+    for number, batch in enumerate(BATCHES):
+        written = staging / f"{number}.json"
+        lines = [json.dumps({"t": t, "user": user, "value": value}) for t, user, value in batch]
+        written.write_text("\n".join(lines), encoding="utf-8")
+        shutil.move(written, incoming / written.name)
+        query.processAllAvailable()
+        table = Counter(map(tuple, session.table(str(query.name)).collect()))
+        found.append(table if mode is OutputMode.Complete else table - before)
+        before = table
+    query.stop()
+    return found
+
+
+def counts_by_spark(events: DataFrame) -> DataFrame:
+    window = f.window("time", "10 seconds", "5 seconds")
+    counted = events.groupBy(window, "user").agg(f.count("*").alias("n"), f.avg("value").alias("m"))
+    return counted.select(f.unix_millis("window.start"), "user", "n", "m")
+
+
+def distinct_by_spark(events: DataFrame) -> DataFrame:
+    return events.dropDuplicatesWithinWatermark(["user", "value"]).select(
+        f.unix_millis("time"), "user", "value"
+    )
+
+
+def by_us(sc: SparkContext, directory: Path, plan: PhysicalOperator) -> list[list[Any]]:
+    query = SparkQuery(sc, plan, directory)
+    return [query.add(batch) for batch in BATCHES]
+
+
+@pytest.mark.parametrize("mode", list(OutputMode))
+def test_sliding_windows(
+    sc: SparkContext, session: SparkSession, tmp_path: Path, mode: OutputMode
+) -> None:
+    """Counts and means by window and user, in each output mode."""
+    grouping = Grouping(key=lambda record: record[1], windows=TimeWindows(10_000, 5_000))
+    function = Several((Count(), Average(lambda record: record[2])))
+    plan = plan_aggregation(MARKED, grouping, function, numPartitions=2, outputMode=mode)
+    ours = [
+        Counter((window.start_ms, user, n, mean) for (window, user), (n, mean) in rows)
+        for rows in by_us(sc, tmp_path / "ours", plan)
+    ]
+    assert ours == by_spark(session, tmp_path / "spark", mode, counts_by_spark)
+
+
+def test_distinct_within_the_watermark(
+    sc: SparkContext, session: SparkSession, tmp_path: Path
+) -> None:
+    """Keys that are remembered for a time, forgotten in the same batch."""
+    plan = StreamingDeduplicateWithinWatermarkExec(
+        MARKED, lambda record: record[1:], delayMs=10_000
+    )
+    ours = [
+        Counter((time_ms, user, value) for time_ms, (_, user, value) in rows)
+        for rows in by_us(sc, tmp_path / "ours", plan)
+    ]
+    assert ours == by_spark(session, tmp_path / "spark", OutputMode.Append, distinct_by_spark)
