@@ -42,7 +42,7 @@ from checkpoint.fsspec_files import FsspecFiles
 from checkpoint.graph_snapshot import GraphSnapshot, read_newest_graph, write_graph
 from checkpoint.lineage import read_lineage
 from checkpoint.local_files import LocalFiles
-from checkpoint.opening import open_files
+from checkpoint.opening import open_existing, open_files
 from checkpoint.record_files import RecordId
 from checkpoint.recovery import (
     RecoveryPlan,
@@ -125,6 +125,7 @@ __all__ = [
     "list_streams",
     "new_attempt",
     "newest_stream",
+    "open_existing",
     "open_files",
     "open_stream",
     "plan_leftovers",

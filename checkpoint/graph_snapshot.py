@@ -16,7 +16,7 @@ from checkpoint.fencing import EpochGuard
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import RESTORE, FileKind, read_frames, write_frames
 from checkpoint.json_fields import dump_json, load_json
-from checkpoint.lineage import read_lineage
+from checkpoint.lineage import Lineage, read_lineage
 from checkpoint.record_files import (
     RecordId,
     create_once,
@@ -118,9 +118,11 @@ def read_newest_graph(files: Files) -> GraphSnapshot | None:
         CorruptCheckpointError: all of them are damaged; the error is that of the newest.
     """
     first: CorruptCheckpointError | None = None
-    for record_id in read_lineage(files).snapshots(all_graphs(files)):
+    lineage = read_lineage(files)
+    for record_id in lineage.snapshots(all_graphs(files)):
         try:
             snapshot = read_graph(files, record_id)
+            _require_stream(files, lineage, snapshot)
         except CorruptCheckpointError as error:
             first = first or error
             _log.warning("a graph snapshot is damaged, an older one is taken: %s", error)
@@ -129,6 +131,14 @@ def read_newest_graph(files: Files) -> GraphSnapshot | None:
     if first is not None:
         raise first
     return None
+
+
+def _require_stream(files: Files, lineage: Lineage, snapshot: GraphSnapshot) -> None:
+    wanted = lineage.bases[0].stream_id if lineage.bases else snapshot.stream_id
+    if snapshot.stream_id != wanted:
+        file = location(files, graph_file(snapshot.record_id))
+        found = f"is the graph of stream {snapshot.stream_id}"
+        raise CorruptCheckpointError(file, found, f"that of {wanted}", RESTORE)
 
 
 def graph_file(record_id: RecordId) -> str:

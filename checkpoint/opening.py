@@ -27,8 +27,34 @@ def open_files(url: str | os.PathLike[str], **options: Any) -> Files:
         ValueError: the URL names another host, or a path was given options.
         StorageRefusedError: the place cannot hold a checkpoint; the message says why.
     """
-    key = SigningKey.from_environment()
     files = _open_unsigned(url, options)
+    if isinstance(files, LocalFiles):
+        files.make_root()
+    else:
+        files.require_exclusive_create()
+    return _signed(files)
+
+
+def open_existing(url: str | os.PathLike[str], **options: Any) -> Files:
+    """Open the files at *url* to read them: nothing is made, and nothing is tried out.
+
+    Args:
+        url: as in :func:`open_files`.
+        options: storage options of the fsspec file system; none for a path.
+
+    Raises:
+        FileNotFoundError: a path that is no directory.
+        ValueError: the URL names another host, or a path was given options.
+    """
+    files = _open_unsigned(url, options)
+    if isinstance(files, LocalFiles) and not os.path.isdir(files.root):
+        raise FileNotFoundError(f"{url} is no directory")
+    return _signed(files)
+
+
+def _signed(files: Files) -> Files:
+    """Return *files* with the key that the environment names, if it names one."""
+    key = SigningKey.from_environment()
     if key is None:
         return files
     _require_outside(key, files)
@@ -36,21 +62,19 @@ def open_files(url: str | os.PathLike[str], **options: Any) -> Files:
     return SignedFiles(files, key)
 
 
-def _open_unsigned(url: str | os.PathLike[str], options: dict[str, Any]) -> Files:
+def _open_unsigned(
+    url: str | os.PathLike[str], options: dict[str, Any]
+) -> LocalFiles | FsspecFiles:
     text = os.fspath(url)
     if not text:
         raise ValueError("the location of a checkpoint is empty; give a path or a URL")
     if not is_path(text):
         if "://" not in text:
             raise ValueError(f"{text!r} is no path and no URL; write protocol://host/path")
-        remote = FsspecFiles(text, **options)
-        remote.require_exclusive_create()
-        return remote
+        return FsspecFiles(text, **options)
     if options:
         raise ValueError(f"{text} is a path and takes no storage options, got {sorted(options)}")
-    local = LocalFiles(_local_path(text))
-    local.make_root()
-    return local
+    return LocalFiles(_local_path(text))
 
 
 def _require_outside(key: SigningKey, files: Files) -> None:

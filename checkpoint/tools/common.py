@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import ast
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, TypeAlias
 
 from checkpoint.errors import CorruptCheckpointError
-from checkpoint.files import Files, is_path
-from checkpoint.opening import open_files
-from checkpoint.streams import StreamDirectory, list_streams, open_stream
+from checkpoint.files import Files
+from checkpoint.opening import open_existing
+from checkpoint.streams import StreamDirectory, list_streams, stream_url
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -82,14 +81,15 @@ def add_location(parser: argparse.ArgumentParser) -> None:
 
 
 def open_location(url: str) -> Files:
-    """Open the files at *url*, which has to be there.
+    """Open the files at *url*, which has to be there; nothing is made.
 
     Raises:
         UsageError: a path that is no directory.
     """
-    if is_path(url) and not os.path.isdir(_path(url)):
-        raise UsageError(f"{url} is no directory; give the location of a checkpoint")
-    return open_files(url)
+    try:
+        return open_existing(url)
+    except FileNotFoundError as error:
+        raise UsageError(f"{error}; give the location of a checkpoint") from error
 
 
 def open_stream_at(url: str, stream_id: str | None) -> Files:
@@ -112,7 +112,7 @@ def open_stream_at(url: str, stream_id: str | None) -> Files:
     if stream_id is not None and stream_id not in known:
         raise UsageError(f"{url} has no stream {stream_id!r}; it has {', '.join(known)}")
     chosen = stream_id or _newest(streams).stream_id
-    return open_stream(url, chosen)
+    return open_location(stream_url(url, chosen))
 
 
 def is_stream(files: Files) -> bool:
@@ -151,7 +151,3 @@ def size(size_bytes: int) -> str:
 
 def _newest(streams: list[StreamDirectory]) -> StreamDirectory:
     return ([stream for stream in streams if stream.graphs] or streams)[-1]
-
-
-def _path(url: str) -> str:
-    return url.removeprefix("file://").removeprefix("file:")

@@ -25,7 +25,7 @@ from checkpoint.signing import SignedFiles
 from checkpoint.state_files import STATE_PREFIX, state_file_record
 from checkpoint.state_store import STORE_PREFIX
 from checkpoint.state_store.reference import StoredKind, epoch_of, parse_file_name
-from checkpoint.streams import list_streams, open_stream
+from checkpoint.streams import list_streams, stream_url
 from checkpoint.tools.common import (
     Commands,
     Result,
@@ -148,7 +148,7 @@ def _abandoned(url: str, files: Files) -> list[tuple[str, Callable[[], None]]]:
         raise UsageError(f"{url} is one stream; give the location of the checkpoint")
     garbage = []
     for stream in list_streams(location):
-        other = open_stream(url, stream.stream_id)
+        other = open_location(stream_url(url, stream.stream_id))
         if other.url == files.url:
             continue
         require_unused(other)

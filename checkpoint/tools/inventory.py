@@ -14,7 +14,7 @@ from checkpoint.graph_snapshot import read_newest_graph
 from checkpoint.lineage import Lineage, read_base, read_lineage
 from checkpoint.recovery import RecoveryPlan, read_plan
 from checkpoint.signing import facts_of
-from checkpoint.streams import list_streams, open_stream
+from checkpoint.streams import list_streams, stream_url
 from checkpoint.tools.common import (
     Commands,
     Result,
@@ -44,10 +44,10 @@ def add_show(commands: Commands) -> None:
 
 def _list(options: argparse.Namespace) -> Result:
     files = open_location(options.url)
-    streams: list[dict[str, Any]] = [
-        _stream_facts(open_stream(options.url, stream.stream_id), stream.stream_id, stream.zero_ms)
-        for stream in list_streams(files)
-    ]
+    streams: list[dict[str, Any]] = []
+    for stream in list_streams(files):
+        inside = open_location(stream_url(options.url, stream.stream_id))
+        streams.append(_stream_facts(inside, stream.stream_id, stream.zero_ms))
     lines = [
         f"{facts['stream']}: began {moment(facts['zero_ms'])}, last batch {moment(facts['last'])}, "
         f"{facts['epochs']} starts, {facts['driver']}"

@@ -147,14 +147,14 @@ def verify_stream(files: Files) -> Findings:
 def _read_whole(files: Files, name: str, findings: Findings) -> None:
     """Read a file to its end, and require what its name says."""
     where = location(files, name)
-    reader = _reader_of(files, name)
+    reader = reader_of(files, name)
     if reader is None:
         findings.add(Problem(where, "is no file of a checkpoint", "no such file", _FOREIGN))
         return
     findings.try_to(reader, where)
 
 
-def _reader_of(files: Files, name: str) -> Callable[[], object] | None:
+def reader_of(files: Files, name: str) -> Callable[[], object] | None:
     """Return what reads a file to its end; None for a file that no stream writes."""
     for prefix, suffix, read in (
         (COMMIT_PREFIX, COMMIT_SUFFIX, CommitLog(files).read_record),

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint import FilesBelow, FsspecFiles, LocalFiles, StorageRefusedError, open_files
+from checkpoint import (
+    FilesBelow,
+    FsspecFiles,
+    LocalFiles,
+    StorageRefusedError,
+    open_existing,
+    open_files,
+)
 from checkpoint.files import location
 from checkpoint.testing import check_files
 
@@ -87,3 +94,12 @@ def test_files_below_a_directory_are_files(tmp_path: Path) -> None:
     below.create("a", [b"x"])
     assert below.inner.list("") == ["in/side/a"]
     assert below.url == f"{below.inner.url}/in/side"
+
+
+def test_what_is_opened_to_be_read_is_not_made(tmp_path: Path) -> None:
+    """Nor is anything tried out there."""
+    with pytest.raises(FileNotFoundError, match="missing is no directory"):
+        open_existing(tmp_path / "missing")
+    assert not (tmp_path / "missing").exists()
+    assert open_existing(tmp_path) == LocalFiles(str(tmp_path))
+    assert isinstance(open_existing("s3://bucket/none"), FsspecFiles)

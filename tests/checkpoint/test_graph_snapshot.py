@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,13 @@ def test_a_graph_under_another_time_is_refused(guard: EpochGuard, tmp_path: Path
     copied.write_bytes((tmp_path / "graph" / "0000000000000000-e1.graph").read_bytes())
     with pytest.raises(CorruptCheckpointError, match="is of time_ms 0; expected time_ms 1000"):
         read_graph(guard.files, RecordId(1000, 1))
+
+
+def test_the_graph_of_another_stream_is_refused(
+    guard: EpochGuard, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is whole, and was put here by somebody: an older one is taken."""
+    write_graph(guard, graph(0))
+    write_graph(guard, dataclasses.replace(graph(1000), stream_id="stream-2"))
+    assert read_newest_graph(guard.files) == graph(0)
+    assert "is the graph of stream stream-2; expected that of stream-1" in caplog.text

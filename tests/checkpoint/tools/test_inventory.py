@@ -102,3 +102,23 @@ def test_help_documents_the_exit_status(capsys: pytest.CaptureFixture[str]) -> N
     shown = capsys.readouterr().out
     assert "usage: dstreams checkpoint" in shown
     assert "4  refused, because a driver may be at work" in shown
+
+
+def test_looking_changes_nothing(run: Run, url: Path) -> None:
+    """Also where nothing may be written."""
+    before = {path: path.stat().st_mtime_ns for path in url.rglob("*")}
+    for command in (["list", url], ["show", url], ["verify", url]):
+        assert run(*command)[0] == 0
+    assert run("read", url, "--operator", "sums")[0] == 0
+    assert {path: path.stat().st_mtime_ns for path in url.rglob("*")} == before
+
+
+def test_an_object_store_is_looked_at_without_a_probe(run: Run) -> None:
+    """Who looks needs no permission to write."""
+    files = open_files("memory://tools-look/checkpoint")
+    Driver(open_files(f"{files.url}/{STREAM}"), World()).run(3000)
+    names = files.list("")
+    assert run("list", "memory://tools-look/checkpoint")[1]["streams"][0]["last"] == 3000
+    assert run("show", "memory://tools-look/checkpoint")[0] == 0
+    assert run("verify", "memory://tools-look/checkpoint")[0] == 0
+    assert files.list("") == names

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from checkpoint import CorruptCheckpointError, open_files
+from checkpoint.tools.verify import reader_of
 from tests.checkpoint.tools.conftest import Run
 from tests.support.stream_model import STREAM
 
@@ -199,3 +202,40 @@ def test_orphans_and_void_records_are_notes(run: Run, url: Path) -> None:
     assert status == 0
     assert "1 state files that no record names; see gc" in data["notes"]
     assert any(note.startswith("void") and "6000 ms of epoch 2" in note for note in data["notes"])
+
+
+def mutate(content: bytes, chance: random.Random) -> bytes:
+    """Damage bytes in one of the ways in which bytes get damaged."""
+    damaged = bytearray(content)
+    at, end = (chance.randrange(len(damaged)) for _ in range(2))
+    way = chance.randrange(5)
+    if way == 0:
+        damaged[at] ^= 1 << chance.randrange(8)
+    elif way == 1:
+        del damaged[at:]
+    elif way == 2:
+        del damaged[at : at + chance.randrange(1, 64)]
+    elif way == 3:
+        damaged[at : at + 16] = chance.randbytes(16)
+    else:
+        damaged[at:at] = damaged[min(at, end) : max(at, end)]
+    return bytes(damaged)
+
+
+def test_damaged_bytes_are_refused_by_every_reader(url: Path, stored: Path) -> None:
+    """With the error that names the file, and with no other; or they were not damaged."""
+    chance = random.Random(7)
+    for root in (url / STREAM, stored):
+        files = open_files(root)
+        for name in files.list(""):
+            path, read = root / name, reader_of(files, name)
+            assert read is not None
+            content = path.read_bytes()
+            for _ in range(25):
+                damaged = mutate(content, chance)
+                path.write_bytes(damaged)
+                if damaged != content:
+                    with pytest.raises(CorruptCheckpointError, match=path.name):
+                        read()
+            path.write_bytes(content)
+            read()
