@@ -231,7 +231,7 @@ def test_damaged_bytes_are_refused_by_every_reader(url: Path, stored: Path) -> N
             path, read = root / name, reader_of(files, name)
             assert read is not None
             content = path.read_bytes()
-            for _ in range(25):
+            for _ in range(8):
                 damaged = mutate(content, chance)
                 path.write_bytes(damaged)
                 if damaged != content:
