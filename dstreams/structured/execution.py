@@ -254,10 +254,7 @@ class MicroBatchExecution:
             rows = execution.plan.execute(context)
         self._last = execution
         with timer.part("addBatch"):
-            versions = context.force()
-            output_rows = self.definition.sink.add_batch(
-                record.batch_id, rows, self.definition.mode
-            )
+            versions, output_rows = self._compute(record, context, rows)
         observed = context.event_times()
         with timer.part("commitOffsets"):
             self._commit(record, context, versions, observed)
@@ -267,6 +264,18 @@ class MicroBatchExecution:
         ]
         stats = _merged(observed.values())
         return self._progress(execution.facts, timer, started, record.ends, stats, output_rows)
+
+    def _compute(
+        self, record: OffsetRecord, context: ExecutionContext, rows: RDD[Any]
+    ) -> tuple[dict[int, StoredVersion], int | None]:
+        """Make the state, once, and only then let the sink see the rows."""
+        try:
+            versions = context.force()
+            sink, mode = self.definition.sink, self.definition.mode
+            return versions, sink.add_batch(record.batch_id, rows, mode)
+        except BaseException:
+            context.release()
+            raise
 
     def _commit(
         self,

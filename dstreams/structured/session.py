@@ -10,6 +10,7 @@
 ...     .writeStream.format("memory").queryName("counts").outputMode("complete").start()
 ... )
 >>> words.addData("a", "b", "a")
+1
 >>> query.processAllAvailable()
 >>> sorted(session.table("counts"))
 [('a', 2), ('b', 1)]

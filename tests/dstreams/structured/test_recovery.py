@@ -11,10 +11,9 @@ import pytest
 
 from dstreams.errors import RestartError
 from dstreams.structured import StreamingDataset, StreamingQuery, StreamSession, window
-from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.query_checkpoint import QueryCheckpoint
 from dstreams.structured.session import MemoryStreamHandle
-from dstreams.structured.sinks.files import FileSink, committed_lines
+from dstreams.structured.sinks.files import committed_lines
+from tests.dstreams.structured.killed_program import STEPS
 from tests.dstreams.structured.runs import QueryRun
 
 
@@ -81,18 +80,6 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[type, str, bool
 
     yield arrange
     monkeypatch.undo()
-
-
-STEPS = {
-    "before the offsets": (QueryCheckpoint, "begin", True),
-    "after the offsets": (QueryCheckpoint, "begin", False),
-    "before the state": (ExecutionContext, "force", True),
-    "after the state": (ExecutionContext, "force", False),
-    "before the sink": (FileSink, "add_batch", True),
-    "after the sink": (FileSink, "add_batch", False),
-    "before the commit": (QueryCheckpoint, "commit", True),
-    "after the commit": (QueryCheckpoint, "commit", False),
-}
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -1,0 +1,69 @@
+"""Settings of queries: read, refused, and pinned by a checkpoint."""
+
+from __future__ import annotations
+
+import pytest
+
+from dstreams.errors import InvalidStreamError
+from dstreams.structured.conf import (
+    AGGREGATION_FORMAT,
+    CHECK_CORRECTNESS,
+    GROUP_STATE_FORMAT,
+    IDLE_EVENT_INTERVAL,
+    PINNED,
+    POLICY,
+    SHUFFLE_PARTITIONS,
+    QueryConf,
+)
+
+PARTITIONS = {SHUFFLE_PARTITIONS: "4"}
+
+
+def test_defaults() -> None:
+    """What is not set has Spark's default."""
+    conf = QueryConf(PARTITIONS)
+    conf.validate()
+    assert conf.policy() == "min"
+    assert conf.state_format(GROUP_STATE_FORMAT) == 2
+    assert conf.flag(CHECK_CORRECTNESS) is True
+    assert conf.duration_ms(IDLE_EVENT_INTERVAL) == 10_000
+    assert conf.count(SHUFFLE_PARTITIONS) == 4
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (POLICY, "", "valid values are 'min' and 'max'"),
+        (AGGREGATION_FORMAT, "3", "use 1 or 2"),
+        (SHUFFLE_PARTITIONS, "0", "whole number of at least 1"),
+        (CHECK_CORRECTNESS, "yes", "use true or false"),
+        (IDLE_EVENT_INTERVAL, "soon", "is no duration"),
+        ("spark.dstreams.state.values", "xml", "use one of data, pickle"),
+    ],
+)
+def test_refused(key: str, value: str, message: str) -> None:
+    """What cannot be read is refused by name, before anything starts."""
+    with pytest.raises(InvalidStreamError, match=message) as refused:
+        QueryConf({**PARTITIONS, key: value}).validate()
+    assert key in str(refused.value)
+
+
+def test_pinned() -> None:
+    """A checkpoint's settings win over those of the session (cases 15 and 127)."""
+    first = QueryConf({**PARTITIONS, POLICY: "max"})
+    assert set(first.pinned()) == set(PINNED)
+    later = QueryConf({SHUFFLE_PARTITIONS: "8", POLICY: "min", IDLE_EVENT_INTERVAL: "1s"})
+    restored = later.restored(first.pinned())
+    assert restored.count(SHUFFLE_PARTITIONS) == 4
+    assert restored.policy() == "max"
+    assert restored.duration_ms(IDLE_EVENT_INTERVAL) == 1000
+
+
+def test_old_checkpoint() -> None:
+    """A checkpoint from before a setting has what there was then (cases 16 and 102)."""
+    session = QueryConf({**PARTITIONS, POLICY: "max", GROUP_STATE_FORMAT: "2"})
+    restored = session.restored({SHUFFLE_PARTITIONS: "3"})
+    assert restored.state_format(GROUP_STATE_FORMAT) == 1
+    assert restored.state_format(AGGREGATION_FORMAT) == 1
+    assert restored.policy() == "min"
+    assert restored.count(SHUFFLE_PARTITIONS) == 3

@@ -1,0 +1,73 @@
+"""Sessions: settings, and the examples of docstrings."""
+
+from __future__ import annotations
+
+import doctest
+from types import ModuleType
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+import dstreams.structured
+from dstreams.errors import InvalidStreamError
+from dstreams.structured import (
+    StreamSession,
+    aggregates,
+    progress,
+    session,
+    session_window,
+    watermarks,
+    window,
+    windows,
+)
+
+MODULES = (dstreams.structured, session, aggregates, progress, watermarks, windows)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_docstrings(sc: SparkContext, module: ModuleType) -> None:
+    """What docstrings show is what comes out."""
+    result = doctest.testmod(module, extraglobs={"spark": sc})
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_conf(sc: SparkContext) -> None:
+    """Settings can be set and forgotten; state has as many partitions as there are cores."""
+    made = StreamSession(sc)
+    assert made.conf.get("spark.sql.shuffle.partitions") == str(sc.defaultParallelism)
+    made.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", False)
+    assert made.conf.get("spark.sql.streaming.noDataMicroBatches.enabled") == "false"
+    made.conf.unset("spark.sql.streaming.noDataMicroBatches.enabled")
+    assert made.conf.get("spark.sql.streaming.noDataMicroBatches.enabled") == "true"
+    assert made.conf.get("spark.nothing", "default") == "default"
+
+
+def test_spark_session(sc: SparkContext) -> None:
+    """A SparkSession will do as well; anything else will not."""
+    assert StreamSession(SparkSession(sc)).sparkContext is sc
+    with pytest.raises(InvalidStreamError, match="needs a SparkContext or a SparkSession"):
+        StreamSession("local")
+
+
+def test_unknown_table(sc: SparkContext) -> None:
+    """A table that no query made is named."""
+    with pytest.raises(InvalidStreamError, match="there is no table 'nothing'"):
+        StreamSession(sc).table("nothing")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: window("t", "10 seconds", "20 seconds"), "records between two windows"),
+        (lambda: window("t", "0 seconds"), "size of window must be positive"),
+        (lambda: window("t", 10), "must be an interval such as"),  # type: ignore[arg-type]
+        (lambda: session_window("t", "-1 second"), "gapDuration of session_window must be pos"),
+    ],
+)
+def test_windows_refused(make: object, message: str) -> None:
+    """What is no window is refused where it is written."""
+    assert callable(make)
+    with pytest.raises(InvalidStreamError, match=message):
+        make()
