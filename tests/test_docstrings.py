@@ -27,7 +27,13 @@ ROOT = Path(__file__).parents[1]
 
 # Packages whose examples are run; others show programs that a network, a directory or the user's
 # own data belong to.
-RUN = ("dstreams.api", "dstreams.rdd", "checkpoint", "dstreams.callables")
+RUN = (
+    "dstreams.api",
+    "dstreams.rdd",
+    "dstreams.structured.operators",
+    "checkpoint",
+    "dstreams.callables",
+)
 
 SHOWN = {
     "dstreams.api.streaming_context": "reads from a network",

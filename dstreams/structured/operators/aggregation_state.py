@@ -4,13 +4,10 @@ All of it runs in one partition, and without Spark:
 
 >>> from checkpoint.state_store import EMPTY, StateStore, StoreId
 >>> from checkpoint.state_store.memory import MemoryBases
->>> from dstreams.rdd.by_key import Combiner
-from dstreams.rdd.state_metrics import StateMetrics
+>>> from dstreams.rdd.state_metrics import StateMetrics
 >>> from dstreams.structured.operators.aggregate_functions import Count
 >>> from dstreams.structured.operators.aggregation_state import MergeRows, RestoreRows, SaveRows
->>> from dstreams.structured.operators.failures import failed
-from dstreams.structured.operators.grouping import Grouping
-from dstreams.structured.operators.window_keys import passed_by
+>>> from dstreams.structured.operators.grouping import Grouping
 >>> from dstreams.state.group_state import OutputMode
 >>> by_key = Grouping(key=str)
 >>> with StateStore(MemoryBases()).writer(StoreId("s", "count", "default", 0, 1), EMPTY) as store:
