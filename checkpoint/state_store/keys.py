@@ -86,7 +86,7 @@ def encode_key(key: Any) -> bytes:
 
 
 def encode_keys(keys: list[Any]) -> tuple[list[bytes], bool]:
-    """Return :func:`encode_key` of each key, and whether they are short, str or int, all of them.
+    """Return :func:`encode_key` of each key, and whether all are short and come back as they are.
 
     For many at once, and the commonest kind faster.
     """
@@ -97,7 +97,8 @@ def encode_keys(keys: list[Any]) -> tuple[list[bytes], bool]:
         except UnicodeEncodeError:
             pass
     raws = list(map(encode_key, keys))
-    return raws, kinds <= {str, int} and max(map(len, raws), default=0) <= MAX_INLINE_BYTES
+    are_plain = kinds <= {str, int} or all(map(comes_back, keys))
+    return raws, are_plain and max(map(len, raws), default=0) <= MAX_INLINE_BYTES
 
 
 def encode_whole(key: Any) -> bytes:

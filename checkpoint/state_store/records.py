@@ -20,7 +20,10 @@ PLAIN_END = 0x2E  # the dot that ends every pickle
 _TIMEOUT, _WHOLE, _ORIGINAL = 1, 2, 4
 _KNOWN = _TIMEOUT | _WHOLE | _ORIGINAL
 _TIMES = struct.Struct("<QQ")
+_INDEXED = struct.Struct("<Q")
 _LENGTH = struct.Struct("<I")
+_TIMED_END = bytes((_TIMEOUT,))
+_TIMED_BYTES = 1 + _TIMES.size + 1  # from the end of the value to that of the record
 
 
 class DamagedRecordError(CheckpointError, ValueError):
@@ -44,6 +47,23 @@ class Extras(NamedTuple):
 
 
 NO_EXTRAS = Extras()
+
+
+def timed_record(value: bytes, timeout_ms: int, indexed_ms: int) -> bytes:
+    """Return :func:`with_extras` of a timeout and nothing else, in less time."""
+    return value + _TIMES.pack(timeout_ms, indexed_ms) + _TIMED_END
+
+
+def indexed_ms_of(record: bytes) -> int | None:
+    """Return at which time the timeout index names the key of a record, None if it does not.
+
+    Raises:
+        DamagedRecordError: it is no record.
+    """
+    if record[-1] == _TIMEOUT and len(record) > _TIMED_BYTES and record[-_TIMED_BYTES] == PLAIN_END:
+        indexed_ms: int = _INDEXED.unpack_from(record, len(record) - 1 - _INDEXED.size)[0]
+        return indexed_ms
+    return extras_of(record).indexed_ms
 
 
 def with_extras(value: bytes, extras: Extras) -> bytes:

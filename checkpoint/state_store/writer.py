@@ -22,7 +22,14 @@ from checkpoint.state_store.keys import (
 )
 from checkpoint.state_store.overlay import entries_between, overlaid
 from checkpoint.state_store.protocol import WriterState
-from checkpoint.state_store.records import PLAIN_END, Extras, extras_of, split_record, with_extras
+from checkpoint.state_store.records import (
+    PLAIN_END,
+    Extras,
+    indexed_ms_of,
+    split_record,
+    timed_record,
+    with_extras,
+)
 from checkpoint.state_store.reference import StoreId
 from checkpoint.state_store.spill import Runs
 from checkpoint.state_store.timeouts import index_entry, require_timeout
@@ -225,13 +232,12 @@ class Writer(View):
                 "bytes when encoded; split it over several keys"
             )
         kind = type(key)
-        if (
-            timeout_ms is not None
-            or (kind is not str and kind is not int)
-            or len(raw) > MAX_INLINE_BYTES
-            or (before is not None and before[-1] != PLAIN_END)
-        ):
+        if len(raw) > MAX_INLINE_BYTES or not (kind is str or kind is int or comes_back(key)):
             value = self._with_extras(key, raw, before, value, timeout_ms)
+        elif timeout_ms is not None or (before is not None and before[-1] != PLAIN_END):
+            indexed_ms = self._index_at(raw, before, timeout_ms)
+            if timeout_ms is not None and indexed_ms is not None:
+                value = timed_record(value, timeout_ms, indexed_ms)
         if before is None:
             self._count += 1
         if self._checksum is not None:
@@ -245,7 +251,14 @@ class Writer(View):
         self, key: Any, raw: bytes, before: bytes | None, value: bytes, timeout_ms: int | None
     ) -> bytes:
         """Return the record of a value that needs more than itself, and bring the index to it."""
-        stood_ms = None if before is None else extras_of(before).indexed_ms
+        indexed_ms = self._index_at(raw, before, timeout_ms)
+        whole = encode_whole(key) if len(raw) > MAX_INLINE_BYTES else None
+        original = None if comes_back(key) else self._original(key)
+        return with_extras(value, Extras(timeout_ms, indexed_ms, whole, original))
+
+    def _index_at(self, raw: bytes, before: bytes | None, timeout_ms: int | None) -> int | None:
+        """Bring the index to a new timeout of a key, and return where the key stands then."""
+        stood_ms = None if before is None else indexed_ms_of(before)
         indexed_ms = stood_ms
         if timeout_ms is None:
             indexed_ms = None
@@ -253,9 +266,7 @@ class Writer(View):
             indexed_ms = require_timeout(timeout_ms)
         if indexed_ms != stood_ms:
             self._move(raw, stood_ms, indexed_ms)
-        whole = encode_whole(key) if len(raw) > MAX_INLINE_BYTES else None
-        original = None if comes_back(key) else self._original(key)
-        return with_extras(value, Extras(timeout_ms, indexed_ms, whole, original))
+        return indexed_ms
 
     def _original(self, key: Any) -> bytes | None:
         try:
@@ -269,9 +280,7 @@ class Writer(View):
         self._changed[raw] = None
         self._has_removed = True
         if before[-1] != PLAIN_END:
-            stood_ms = extras_of(before).indexed_ms
-            if stood_ms is not None:
-                self._move(raw, stood_ms, None)
+            self._index_at(raw, before, None)
         self._room -= _PAIR_BYTES
         if self._room < 0:
             self._spill()

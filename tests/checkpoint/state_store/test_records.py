@@ -13,7 +13,9 @@ from checkpoint.state_store.records import (
     DamagedRecordError,
     Extras,
     extras_of,
+    indexed_ms_of,
     split_record,
+    timed_record,
     with_extras,
 )
 
@@ -35,6 +37,17 @@ def test_round_trip(value: object, extras: Extras) -> None:
     assert extras_of(record) == extras
     assert pickle.loads(record) == value
     assert (record == encoded) == (extras == NO_EXTRAS)
+
+
+@given(values, all_extras)
+def test_place_in_the_index(value: object, extras: Extras) -> None:
+    """It is found whatever else a record holds, and written in one way."""
+    encoded = pickle.dumps(value, 5)
+    record = with_extras(encoded, extras)
+    assert indexed_ms_of(record) == extras.indexed_ms
+    if extras.timeout_ms is not None and extras.indexed_ms is not None:
+        timed = timed_record(encoded, extras.timeout_ms, extras.indexed_ms)
+        assert timed == with_extras(encoded, extras._replace(whole=None, original=None))
 
 
 def test_time_without_entry_is_no_time() -> None:
@@ -60,3 +73,6 @@ def test_damage(record: bytes) -> None:
     """Extras that are longer than the record, or unknown, are an error that says so."""
     with pytest.raises(DamagedRecordError, match="bytes is damaged"):
         split_record(record)
+    if record:
+        with pytest.raises(DamagedRecordError, match="bytes is damaged"):
+            indexed_ms_of(record)
