@@ -180,4 +180,19 @@ class WithNextTimeout:
     ) -> Iterator[Any]:
         yield from self.function(store, initial, records, metrics)
         if self.looks:
-            metrics.nextTimeoutMs = next((due[2] for due in store.due(_FOR_EVER_MS)), -1)
+            metrics.nextTimeoutMs = earliest_timeout_ms(store)
+
+
+def earliest_timeout_ms(store: StateWriter) -> int:
+    """Return the earliest timer of a store, milliseconds since the epoch; -1 for none.
+
+    A store finds keys in the order of the timers that they had first; so one that was put off is
+    found too early, and what is before it is looked for again.
+    """
+    earliest_ms = -1
+    until_ms = _FOR_EVER_MS
+    while True:
+        found = next(iter(store.due(until_ms)), None)
+        if found is None:
+            return earliest_ms
+        earliest_ms = until_ms = found[2]
