@@ -145,7 +145,7 @@ class _Past:
         self._added = {node for node, planned in plan.nodes.items() if planned.uid in added}
         records = durability.tenure.commit_log().records() if last_ms is not None else []
         self._found = Restorable.of(records, plan)
-        self._failed = _failed_outputs(self._recovery)
+        self._failed = _failed_outputs(records, self._recovery)
         self._asked = self._reach({})
         self._failed = self._affordable(self._failed)
 
@@ -314,9 +314,11 @@ def is_placed(version: StoredVersion, node: StoredStateDStream) -> bool:
     return (version.partitioner, len(version.references)) == (now.name, now.numPartitions)
 
 
-def _failed_outputs(recovery: RecoveryPlan) -> dict[int, Collection[str]]:
+def _failed_outputs(
+    records: Iterable[CommitRecord], recovery: RecoveryPlan
+) -> dict[int, Collection[str]]:
     """Outputs that failed and have not run again since."""
-    failed = {time_ms: set(uids) for time_ms, uids in recovery.failed_outputs.items()}
+    failed = {record.batch_time_ms: set(record.failed_outputs) for record in records}
     for begun in recovery.begins.values():
         again = begun.facts.get(RAN_AGAIN, {})
         for time, uids in again.items() if isinstance(again, Mapping) else ():
