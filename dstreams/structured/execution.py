@@ -142,12 +142,18 @@ class MicroBatchExecution:
 
     def _open_readers(self, settings: Settings) -> list[MicroBatchReader]:
         files = self.checkpoint.files
-        return [
-            source.open(
-                ReaderEnvironment(self._spark, self._clock, settings, files, f"sources/{number}/")
-            )
-            for number, source in enumerate(self.planned.sources)
-        ]
+        readers: list[MicroBatchReader] = []
+        try:
+            for number, source in enumerate(self.planned.sources):
+                directory = f"sources/{number}/"
+                environment = ReaderEnvironment(
+                    self._spark, self._clock, settings, files, directory
+                )
+                readers.append(source.open(environment))
+        except BaseException:
+            _stop_all(readers)
+            raise
+        return readers
 
     @property
     def last_plan(self) -> str:
@@ -196,11 +202,7 @@ class MicroBatchExecution:
 
     def close(self) -> None:
         """Stop the sources, and give up what is held; whatever came before."""
-        for reader in self._readers:
-            try:
-                reader.stop()
-            except Exception:
-                logger.warning("a source could not be stopped", exc_info=True)
+        _stop_all(self._readers)
         self.states.close()
 
     def _construct(self, timer: Timer, *, allows_no_data: bool) -> OffsetRecord | None:
@@ -351,6 +353,14 @@ class MicroBatchExecution:
                 self._operator_progress,
             )
         )
+
+
+def _stop_all(readers: Iterable[MicroBatchReader]) -> None:
+    for reader in readers:
+        try:
+            reader.stop()
+        except Exception:
+            logger.warning("a source could not be stopped", exc_info=True)
 
 
 class Timer:

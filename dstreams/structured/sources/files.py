@@ -59,6 +59,7 @@ class FileReader:
         self._seen: set[str] = set()
         self._pinned: list[str] | None = None
         self._load()
+        self._new_files()  # says now what is wrong with the directory
 
     def latest(self, start: Any, now_ms: int) -> Any:
         done = int(start or 0)

@@ -12,7 +12,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from dstreams.errors import RestartError
+from dstreams.errors import RestartError, SourceError
 from dstreams.state.group_state import OutputMode
 from dstreams.structured import StreamSession
 from dstreams.structured.sinks.console import ConsoleSink, table
@@ -183,6 +183,14 @@ def test_text_files(session: StreamSession, tmp_path: Path) -> None:
     assert session.table("lines") == ["d"]
     assert query.lastProgress is not None
     assert query.lastProgress["batchId"] == 2
+
+
+def test_no_directory(session: StreamSession, tmp_path: Path) -> None:
+    """A directory that is not there is refused at the start."""
+    lines = session.readStream.text(str(tmp_path / "nothing"))
+    with pytest.raises(SourceError, match="does not exist; make it before the query starts"):
+        lines.writeStream.format("noop").start()
+    assert session.streams.active == []
 
 
 def test_json_files(session: StreamSession, tmp_path: Path) -> None:
