@@ -106,12 +106,7 @@ BANS = (
     Ban(
         ("pickle.load", "pickle.loads", "pickle.Unpickler"),
         "let dstreams decide what bytes mean: checkpoint stores them",
-        (
-            "checkpoint.state_store.plain_pickles",
-            "checkpoint.state_store.values",
-            "checkpoint.tools",
-            "dstreams",
-        ),
+        ("checkpoint.state_store.values", "dstreams"),
     ),
 )
 

@@ -204,7 +204,7 @@ class StreamDurability:
             apply_retention(log, whole(plan), epoch)
             return
         stores = self.files.list(STORE_PREFIX)
-        stored_plan = plan_store_retention(records, stores, oldest_needed_ms, epoch)
+        stored_plan = plan_store_retention(records, stores, oldest_needed_ms, epoch, operators=uids)
         stored_plan = replace(stored_plan, commits=whole(stored_plan.commits))
         for name in apply_store_retention(log, stored_plan, epoch):
             logger.warning("%s could not be deleted; it is tried again later", name)
