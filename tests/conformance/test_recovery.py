@@ -26,6 +26,7 @@ from dstreams import (
     DStream,
     InvalidStreamError,
     RestartError,
+    Settings,
     StateSpec,
     StreamingContext,
 )
@@ -438,6 +439,46 @@ def test_c_20_the_batches_of_the_down_time(sc: SparkContext, tmp_path: Path) -> 
     ssc = recover(tmp_path)
     ssc.step(3)
     assert times_of() == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("policy", "times", "values"),
+    [
+        (
+            "all",
+            [1, 2, 3, 4, 5, 6, 7],
+            [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [10, 11], [12, 13]],
+        ),
+        ("merge", [1, 2, 6, 7], [[0, 1], [2, 3], [4, 5, 6, 7, 8, 9, 10, 11], [12, 13]]),
+        ("skip", [1, 2, 6, 7], [[0, 1], [2, 3], [10, 11], [12, 13]]),
+    ],
+)
+def test_batches_that_were_missed(
+    sc: SparkContext, tmp_path: Path, policy: Any, times: list[int], values: list[list[int]]
+) -> None:
+    """All of them as in Spark, one in their place, or none; then a further restart goes on."""
+    ssc = StreamingContext(sc, 1, clock=ManualClock(), settings=Settings(missed_batches=policy))
+    ssc.checkpoint(str(tmp_path))
+    rows = ssc.rateStream(2).map(_value)
+    watch(rows)
+    watch(rows.map(_to_a).updateStateByKey(total).checkpoint(20), "sums")
+    watch(rows.map(_to_a).reduceByKeyAndWindow(plus, minus, 5).checkpoint(20), "window")
+    ssc.step(2)
+    crash(ssc)
+    ssc = recover(tmp_path)
+    ssc._clock = ManualClock(6000)
+    ssc.step(5 if policy == "all" else 1)
+    crash(ssc)
+    if policy != "all":
+        ssc = recover(tmp_path)
+        ssc._clock = ManualClock(6000)
+        ssc.step(1)
+    by_time = dict(zip(times, values, strict=True))
+    assert (times_of(), values_of()) == (times, values)
+    totals = [sum(map(sum, values[: n + 1])) for n in range(len(times))]
+    assert values_of("sums") == [[("a", each)] for each in totals]
+    windows = [sum(sum(by_time[t]) for t in times if time - 5 < t <= time) for time in times]
+    assert values_of("window") == [[("a", each)] for each in windows]
 
 
 def test_c_21_a_graceful_stop_leaves_nothing_to_do_again(sc: SparkContext, tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ def test_an_output_that_always_fails_does_not_fill_the_disk(
         for _ in range(8):
             assert not isinstance(failing_run(driver), DurabilityError)
     assert log_of(tmp_path).times() == [6000, 7000, 8000]
-    assert sum(path.is_file() for path in run_directory(tmp_path).rglob("*")) == 15
+    assert sum(path.is_file() for path in run_directory(tmp_path).rglob("*")) == 16
     assert sorted(seen[-1] or []) == expected(8)
 
 
@@ -318,8 +318,8 @@ def test_a_directory_that_is_gone_stops_the_context(
     ssc.start()
     try:
         clock.advance(1000)
-        wait_for(lambda: len(seen) == 1)
         directory = run_directory(tmp_path)
+        wait_for(lambda: any(directory.glob("commits/*.commit")))
         damage(directory)
         clock.advance(2000)
         wait_for(lambda: ssc.getState() is StreamingContextState.STOPPED)
@@ -445,7 +445,7 @@ def test_a_commit_of_which_only_the_news_was_lost_is_a_commit(
         )
         assert driver.run(1)[0].outcome == "succeeded"
         assert files.fired
-    assert log_of(tmp_path).times() == [1000, 2000]
+    assert log_of(tmp_path).times() == [2000]
 
 
 def test_a_clean_up_that_fails_fails_nothing(
