@@ -18,7 +18,9 @@ from checkpoint.streams import list_streams, stream_url
 from checkpoint.tools.common import (
     Commands,
     Result,
+    UsageError,
     add_location,
+    is_stream,
     moment,
     open_location,
     open_stream_at,
@@ -44,6 +46,8 @@ def add_show(commands: Commands) -> None:
 
 def _list(options: argparse.Namespace) -> Result:
     files = open_location(options.url)
+    if is_stream(files):
+        raise UsageError(f"{options.url} is one stream; give the location above it, or use show")
     streams: list[dict[str, Any]] = []
     for stream in list_streams(files):
         inside = open_location(stream_url(options.url, stream.stream_id))

@@ -38,6 +38,14 @@ def test_an_empty_place_has_no_streams(run: Run, tmp_path: Path) -> None:
     assert run("show", tmp_path)[0] == 2
 
 
+def test_one_stream_is_no_checkpoint_to_list(run: Run, url: Path) -> None:
+    """It is shown; what is above it is listed."""
+    status, _, error = run("list", url / STREAM)
+    assert status == 2
+    assert "is one stream; give the location above it, or use show" in error
+    assert run("show", url / STREAM)[0] == 0
+
+
 def test_a_stream_is_shown(run: Run, url: Path) -> None:
     """Its epochs, operators, progress, and graph."""
     status, data, _ = run("show", url)
