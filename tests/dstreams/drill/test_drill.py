@@ -54,6 +54,7 @@ def test_a_broken_output_does_not_pass(tmp_path: Path, monkeypatch: pytest.Monke
     assert not result.is_passed
 
 
+@pytest.mark.slow
 def test_an_application_of_a_user() -> None:
     """The example that counts into a database does so exactly once, whoever is killed."""
     app = str(ROOT / "examples" / "exactly_once_database.py")
