@@ -16,6 +16,9 @@ from checkpoint.files import Files
 from checkpoint.local_files import LocalFiles
 from checkpoint.signing import KEY_FILE_VARIABLE, SignedFiles
 
+ALLOW_VARIABLE = "CHECKPOINT_ALLOW_WRITABLE"
+"""Set to 1 in the environment: who else can write a checkpoint is trusted with running code."""
+
 _OTHERS_WRITE = 0o022
 
 
@@ -26,12 +29,13 @@ def require_trusted(files: Files, prefix: str = "", allow_writable: bool = False
         files: the directory of a stream.
         prefix: names, such as ``graph/``; all by default.
         allow_writable: do not look; for a directory whose other writers are trusted with running
-            code as this user.
+            code as this user. The environment can say that as well: :data:`ALLOW_VARIABLE`.
 
     Raises:
         UntrustedFileError: a file, its directory or one above can be written by others.
         StorageRefusedError: one of them cannot be looked at.
     """
+    allow_writable = allow_writable or os.environ.get(ALLOW_VARIABLE) == "1"
     if allow_writable or isinstance(files, SignedFiles) or not isinstance(files, LocalFiles):
         return
     for directory in _above(files.root):
@@ -82,6 +86,6 @@ def _require_safe(path: str, is_above: bool) -> None:
             path,
             wrong,
             f"that only user id {os.geteuid()} can write it, as nothing is unpickled otherwise",
-            f"chmod go-w, sign the checkpoint with a key ({KEY_FILE_VARIABLE}), or say that its "
-            "writers are trusted",
+            f"chmod go-w, sign the checkpoint with a key ({KEY_FILE_VARIABLE}), or, if all who can "
+            f"write there are trusted with running code, set {ALLOW_VARIABLE}=1",
         )

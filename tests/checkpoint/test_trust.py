@@ -59,6 +59,17 @@ def test_what_others_can_write_is_refused(root: Path, place: str, mode: int) -> 
         path.chmod(0o700)
 
 
+def test_the_environment_can_allow_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a variable that the error names; only by 1."""
+    root.chmod(0o777)
+    for value in ("", "0", "yes"):
+        monkeypatch.setenv("CHECKPOINT_ALLOW_WRITABLE", value)
+        with pytest.raises(UntrustedFileError, match="set CHECKPOINT_ALLOW_WRITABLE=1"):
+            require_trusted(open_files(root))
+    monkeypatch.setenv("CHECKPOINT_ALLOW_WRITABLE", "1")
+    require_trusted(open_files(root))
+
+
 def test_other_files_than_those_asked_for_do_not_matter(root: Path) -> None:
     """A directory that holds nothing to unpickle may be shared."""
     (root / "commits").chmod(0o777)
