@@ -326,19 +326,17 @@ def test_rows_that_are_kept_in_files(sc: SparkContext, tmp_path: Path) -> None:
     settings = Settings(state_rows="durable")
     with BatchDriver(sc, checkpoint=str(tmp_path), settings=settings) as driver:
         stream = driver.input([letters("abcd")] * 3).mapWithState(StateSpec.function(drawn))
-
-        def twice(rdd: RDD[Any]) -> None:
-            rows = sorted(rdd.collect())
+        rows = driver.output(stream)
+        for second in (1, 2, 3):
+            driver.run(1)
             history = driver.context._engine.history  # type: ignore[union-attr]
-            made = history.stored()._made[stream._node]
-            made[max(made)].rdd.unpersist()  # type: ignore[union-attr]
-            seen.append((rows, sorted(rdd.collect())))
-
-        seen: list[tuple[list[Any], list[Any]]] = []
-        stream.foreachRDD(twice)
-        driver.run(3)
-        assert [first == second for first, second in seen] == [True] * 3
-        assert sorted(stream.stateStore().map(lambda e: e[:2]).collect()) == seen[-1][0]
+            made = history.stored()._made[stream._node][second * 1000]
+            made.rdd.unpersist()  # type: ignore[union-attr]
+            again = history.at(stream._node, second * 1000)
+            assert again is not None
+            assert sorted(again.collect()) == sorted(rows[-1] or [])
+        states = {key: state for key, state, _ in stream.stateStore().collect()}
+        assert states == dict(rows[-1] or [])
         assert len(list(tmp_path.rglob("*-rows/*.state"))) <= 4
 
 
