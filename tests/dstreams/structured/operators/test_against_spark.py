@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j import java_gateway, protocol
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -37,12 +38,14 @@ MARKED = EventTimeWatermarkExec(RDDScanExec(None), lambda record: record[0] * 10
 @pytest.fixture(scope="module")
 def session(sc: SparkContext) -> Iterator[SparkSession]:
     """Spark's own engine, with two partitions of state."""
-    found = SparkSession(sc)
+    found = SparkSession(sc).newSession()
     found.conf.set("spark.sql.shuffle.partitions", "2")
     found.conf.set("spark.sql.session.timeZone", "UTC")
     yield found
     for query in found.streams.active:
         query.stop()
+    # A session makes other errors of those of the JVM, for everybody in this process.
+    vars(java_gateway)["get_return_value"] = protocol.get_return_value
 
 
 def by_spark(
