@@ -30,6 +30,7 @@ from dstreams.rdd.context import tuned_conf, tuned_context
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.stable_hash import stable_hash
 from dstreams.receiving.receiver import Receiver
+from dstreams.runtime.grafting import RestoreReport
 from dstreams.settings import Settings
 from dstreams.state.group_state import (
     GroupState,
@@ -55,6 +56,7 @@ __all__ = [
     "OutputOperationInfo",
     "Receiver",
     "RestartError",
+    "RestoreReport",
     "Settings",
     "SourceError",
     "StablePartitioner",

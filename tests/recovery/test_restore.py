@@ -1,0 +1,168 @@
+"""restore(path, setup): what fits, what is refused by name, and what a dry run tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from operator import add, sub
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import RDD, SparkContext
+
+from dstreams import DStream, RestartError, StateSpec, StreamingContext
+from dstreams.testing import ManualClock
+
+seen: list[tuple[str, list[Any]]] = []
+
+Define = Callable[[DStream[Any]], None]
+
+
+def note(name: str, rdd: RDD[Any]) -> None:
+    seen.append((name, sorted(rdd.collect())))
+
+
+def watch(stream: DStream[Any], name: str) -> None:
+    stream.foreachRDD(partial(note, name))
+
+
+def total(values: list[int], state: int | None) -> int:
+    return sum(values) + (state or 0)
+
+
+def count(key: str, value: int, state: Any) -> tuple[str, int]:
+    state.update((state.getOption or 0) + value)
+    return key, state.get
+
+
+def before(pairs: DStream[Any]) -> None:
+    watch(pairs.updateStateByKey(total, 2, uid="sums").checkpoint(2), "sums")
+    watch(pairs.mapWithState(StateSpec.function(count).numPartitions(2), uid="counts"), "counts")
+
+
+@pytest.fixture
+def left_behind(sc: SparkContext, tmp_path: Path) -> Path:
+    """A stream that did three batches, the sums as its last copy two of them."""
+    seen.clear()
+    ssc = setup(sc, tmp_path, before)()
+    ssc.step(3)
+    ssc.stop(stopSparkContext=False)
+    return tmp_path
+
+
+def setup(
+    sc: SparkContext, directory: Path, define: Define, seconds: float = 1, **options: Any
+) -> Callable[[], StreamingContext]:
+    def make() -> StreamingContext:
+        ssc = StreamingContext(sc, seconds, clock=ManualClock())
+        ssc.checkpoint(str(directory))
+        options.setdefault("replayable", True)
+        define(ssc.queueStream([[("a", n), ("b", 1)] for n in range(1, 9)], uid="in", **options))
+        return ssc
+
+    return make
+
+
+def same(pairs: DStream[Any]) -> None:
+    before(pairs)
+
+
+def moved(pairs: DStream[Any]) -> None:
+    """Other numbers of partitions."""
+    watch(pairs.updateStateByKey(total, 3, uid="sums").checkpoint(2), "sums")
+    watch(pairs.mapWithState(StateSpec.function(count).numPartitions(1), uid="counts"), "counts")
+
+
+def removed(pairs: DStream[Any]) -> None:
+    watch(pairs.mapWithState(StateSpec.function(count).numPartitions(2), uid="counts"), "counts")
+
+
+def exchanged(pairs: DStream[Any]) -> None:
+    watch(pairs.updateStateByKey(total, 2, uid="counts"), "sums")
+    watch(pairs.mapWithState(StateSpec.function(count).numPartitions(2), uid="sums"), "counts")
+
+
+def grown(pairs: DStream[Any]) -> None:
+    before(pairs)
+    watch(pairs.reduceByKeyAndWindow(add, sub, 3, uid="window"), "window")
+    watch(pairs.mapWithState(StateSpec.function(count), uid="more"), "more")
+
+
+@pytest.mark.parametrize("define", [same, moved])
+def test_state_goes_on(sc: SparkContext, left_behind: Path, define: Define) -> None:
+    """Wherever its keys are placed now, and in a further restart."""
+    for n in (4, 5):
+        ssc = StreamingContext.restore(str(left_behind), setup(sc, left_behind, define))
+        ssc.step()
+        ssc.stop(stopSparkContext=False)
+        wanted = [("a", n * (n + 1) // 2), ("b", n)]
+        assert seen[-2:] == [("sums", wanted), ("counts", wanted)]
+
+
+def test_what_is_added_begins_empty(sc: SparkContext, left_behind: Path) -> None:
+    """Windows too: they hold what came since they are there."""
+    ssc = StreamingContext.restore(str(left_behind), setup(sc, left_behind, grown))
+    ssc.step(4)
+    ssc.stop(stopSparkContext=False)
+    values = {name: [rows for known, rows in seen[6:] if known == name] for name, _ in seen}
+    assert [rows[0] for rows in values["window"]] == [("a", n) for n in (4, 9, 15, 18)]
+    assert [rows[0] for rows in values["more"]] == [("a", n) for n in (4, 9, 15, 22)]
+    assert [rows[0] for rows in values["sums"]] == [("a", n) for n in (10, 15, 21, 28)]
+
+
+REFUSALS: dict[str, tuple[Define, dict[str, Any], str]] = {
+    "state that nothing takes": (removed, {}, "nothing has the uid 'sums' of updateStateByKey at"),
+    "state of another kind": (exchanged, {}, "the state of 'sums' was made by updateStateByKey at"),
+    "another batch duration": (same, {"seconds": 2}, "batches were 1000 ms apart, and are 2000"),
+    "a queue without its items": (same, {"replayable": False}, "cannot go on after a restart"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_does_not_fit_is_refused(sc: SparkContext, left_behind: Path, case: str) -> None:
+    """By name, and nothing is touched; a dry run says the same and raises nothing."""
+    define, options, message = REFUSALS[case]
+    files = {path: path.read_bytes() for path in left_behind.rglob("*") if path.is_file()}
+    make = setup(sc, left_behind, define, **options)
+    with pytest.raises(RestartError, match=message):
+        StreamingContext.restore(str(left_behind), make)
+    report = StreamingContext.restore(str(left_behind), make, dryRun=True)
+    assert message in str(report)
+    assert {path: path.read_bytes() for path in left_behind.rglob("*") if path.is_file()} == files
+
+
+def test_what_may_be_removed(sc: SparkContext, left_behind: Path) -> None:
+    """Its state is left behind; the others go on."""
+    make = setup(sc, left_behind, removed)
+    report = StreamingContext.restore(str(left_behind), make, dryRun=True, allowRemoved=["sums"])
+    assert (report.kept, report.removed, report.refusals) == (("in", "counts"), ("sums",), ())
+    ssc = StreamingContext.restore(str(left_behind), make, allowRemoved=["sums"])
+    ssc.step()
+    ssc.stop(stopSparkContext=False)
+    assert seen[-1] == ("counts", [("a", 10), ("b", 4)])
+
+
+def test_places_that_do_not_tell(sc: SparkContext, tmp_path: Path) -> None:
+    """Without uids a second operator of a kind could take the state of the first."""
+
+    def unnamed(number: int, pairs: DStream[Any]) -> None:
+        for _ in range(number):
+            watch(pairs.updateStateByKey(total), "sums")
+
+    ssc = setup(sc, tmp_path, partial(unnamed, 1))()
+    ssc.step()
+    ssc.stop(stopSparkContext=False)
+    with pytest.raises(RestartError, match="were 1 updateStateByKey without a uid, and are 2"):
+        StreamingContext.restore(str(tmp_path), setup(sc, tmp_path, partial(unnamed, 2)))
+
+
+def test_nothing_to_restore(sc: SparkContext, tmp_path: Path) -> None:
+    """The streams begin anew, so that a program can always call restore."""
+    make = setup(sc, tmp_path / "new", before)
+    report = StreamingContext.restore(str(tmp_path / "new"), make, dryRun=True)
+    assert str(report) == "nothing to restore: the streams begin anew"
+    ssc = StreamingContext.restore(str(tmp_path / "new"), make)
+    ssc.step()
+    ssc.stop(stopSparkContext=False)
+    assert len(list((tmp_path / "new").glob("stream-*"))) == 1
