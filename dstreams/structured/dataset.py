@@ -117,8 +117,8 @@ class StreamingDataset:
         Args:
             keys: functions of a record, names of fields, and at most one
                 :func:`~dstreams.structured.window` or
-                :func:`~dstreams.structured.session_window`. Several make a tuple; none puts all
-                records into one group, whose key is ``()``.
+                :func:`~dstreams.structured.session_window`. Several make a tuple, in which the
+                window comes first; none puts all records into one group, whose key is ``()``.
 
         Raises:
             InvalidStreamError: a key is none of these, or there are two windows.
