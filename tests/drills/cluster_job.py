@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import secrets
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -56,31 +57,47 @@ def sessions(key: str, values: Iterator[int], state: GroupState[list[int]]) -> l
     return [[key, *state.get]]
 
 
+def draw(key: str, value: int | None, state: State[str]) -> list[Any]:
+    """Draws a tag: what it emits and what it stores must come of one call."""
+    work()
+    state.update(secrets.token_hex(8))
+    return [key, state.get]
+
+
+def slowly(row: Any) -> Any:
+    """Takes time, so that outputs have a middle to be killed in as well."""
+    work()
+    return row
+
+
 def tell(**facts: Any) -> None:
     print(json.dumps(facts), flush=True)
 
 
-def run(spark: SparkContext, checkpoint: str) -> None:
+def run(spark: SparkContext, checkpoint: str, rows: str) -> None:
     with BatchDriver(spark, checkpoint=checkpoint) as driver:
         pairs = driver.input([records_of(batch) for batch in range(1, BATCHES + 1)])
         sums = pairs.mapWithState(StateSpec.function(add).timeout(IDLE_S).numPartitions(2))
         groups = pairs.flatMapGroupsWithState(sessions, timeout="processingTime", numPartitions=2)
-        outputs = driver.output(sums), driver.output(groups)
+        stored = [sums, groups]
+        if rows == "durable":
+            stored.append(pairs.mapWithState(StateSpec.function(draw).numPartitions(2)))
+        outputs = [driver.output(stream.map(slowly)) for stream in stored]
         tell(ready=True)
         batch = 0
         while sys.stdin.readline().strip() == "go":
             batch += 1
             driver.run(1)
-            tell(batch=batch, sums=outputs[0][-1], groups=outputs[1][-1])
+            tell(batch=batch, rows=[output[-1] for output in outputs])
         tell(
             states=[
                 sorted((key, state) for key, state, _ in stream.stateStore().collect())
-                for stream in (sums, groups)
+                for stream in stored
             ]
         )
 
 
-def main(master: str, checkpoint: str, local: str) -> None:
+def main(master: str, checkpoint: str, local: str, rows: str) -> None:
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -92,13 +109,14 @@ def main(master: str, checkpoint: str, local: str) -> None:
         "spark.default.parallelism": "2",
         "spark.task.maxFailures": "8",
         "spark.local.dir": local,
+        "spark.dstreams.state.rows": rows,
         "spark.dstreams.state.localDirectory": f"{local}/state",
         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     spark = tuned_context("cluster kills", master, settings)
     try:
-        run(spark, checkpoint)
+        run(spark, checkpoint, rows)
     finally:
         spark.stop()
 
