@@ -187,7 +187,7 @@ class Scheduler:
         logger.info(
             "batch at %d ms %s: waited %d ms, ran %d ms",
             info.batch_time_ms,
-            info.outcome,
+            "was cut off by the stop" if self._cancelled.is_set() else info.outcome,
             info.scheduling_delay_ms,
             info.processing_delay_ms,
         )
