@@ -17,7 +17,7 @@ _NO_WORDS = re.compile(
 def summarize(error: BaseException) -> str:
     """Return what *error* says: for a failed Spark job, the exception of the Python worker."""
     text = str(error)
-    if not hasattr(error, "java_exception"):
+    if not _is_of_a_job(error):
         return f"{type(error).__name__}: {text}" if text else type(error).__name__
     return _worker_exception(text) or _first_line(text)
 
@@ -26,7 +26,13 @@ def is_storage_failure(error: BaseException) -> bool:
     """Whether *error*, or the worker exception inside it, comes from the storage of checkpoints."""
     if isinstance(error, (CheckpointError, OSError)):
         return True
-    return hasattr(error, "java_exception") and summarize(error).startswith("checkpoint.")
+    return _is_of_a_job(error) and summarize(error).startswith("checkpoint.")
+
+
+def _is_of_a_job(error: BaseException) -> bool:
+    """Whether it is the error of a Spark job: Py4J's, or PySpark's own once there is a session."""
+    is_captured = type(error).__module__.startswith("pyspark.errors")
+    return hasattr(error, "java_exception") or (is_captured and _TRACEBACK in str(error))
 
 
 def _worker_exception(text: str) -> str | None:

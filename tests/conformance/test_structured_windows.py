@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import py4j.java_gateway
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
@@ -30,11 +31,13 @@ BATCHES = (
 
 @pytest.fixture(scope="module")
 def spark(sc: SparkContext) -> Iterator[SparkSession]:
+    known = py4j.java_gateway.get_return_value
     session = SparkSession(sc)
     session.conf.set("spark.sql.shuffle.partitions", "2")
     session.conf.set("spark.sql.session.timeZone", "UTC")
     yield session
     session.conf.unset("spark.sql.shuffle.partitions")
+    py4j.java_gateway.get_return_value = known  # other tests expect the errors of Py4J
 
 
 def spark_batches(spark: SparkSession, mode: str, directory: Path) -> list[list[tuple[int, int]]]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import py4j.java_gateway
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from checkpoint import CorruptCheckpointError, NotDurableError, StorageRefusedError
 from dstreams.rdd.failures import is_storage_failure, summarize
@@ -135,3 +137,18 @@ def test_exceptions_of_the_driver() -> None:
 def test_failures_of_storage(error: BaseException, of_storage: bool) -> None:
     """What comes from the storage of checkpoints is told from what users' functions raise."""
     assert is_storage_failure(error) is of_storage
+
+
+def test_errors_that_a_spark_session_gives(sc: SparkContext, monkeypatch: Any) -> None:
+    """With a SparkSession errors of jobs have another class, and say the same."""
+    known = py4j.java_gateway.get_return_value
+    monkeypatch.setattr(py4j.java_gateway, "get_return_value", known)
+    SparkSession(sc)
+
+    def fail(_: Any) -> None:
+        raise LookupError("no such row")
+
+    with pytest.raises(Exception, match="no such row") as caught:
+        sc.parallelize([0], 1).foreach(fail)
+    assert summarize(caught.value) == "LookupError: no such row"
+    assert not is_storage_failure(caught.value)

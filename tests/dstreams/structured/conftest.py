@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import py4j.java_gateway
 import pytest
 from pyspark import SparkContext
 
@@ -12,6 +13,13 @@ from dstreams.structured import StreamSession
 from dstreams.testing import ManualClock
 
 MakeSession = Callable[..., StreamSession]
+
+
+@pytest.fixture(autouse=True)
+def errors_of_py4j(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take back, after each test, that a SparkSession gives errors of jobs another class."""
+    known = py4j.java_gateway.get_return_value
+    monkeypatch.setattr(py4j.java_gateway, "get_return_value", known)
 
 
 @pytest.fixture
