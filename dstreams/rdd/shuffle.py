@@ -219,7 +219,7 @@ def explain_key(key: Any, error: TypeError, operation: str) -> TypeError:
 def why_unplaceable(key: Any, operation: str) -> str | None:
     """Return what to say of a key that cannot be looked up in a dict, None if it can."""
     try:
-        hash(key)
+        {key}  # noqa: B018 - hashed as a dict would
     except TypeError as unhashable:
         return (
             f"{operation}: the key {shorten(key)} cannot be placed: {unhashable}; use an immutable "
