@@ -156,7 +156,8 @@ class Campaign:
             self._feeds = False
             directory = str(self._plan.directory)
             patience_ms = round(1000 * self._plan.patience_s)
-            limit_ms, heard = self._clock.now_ms() + patience_ms, -1
+            fed_ms, heard = self._clock.now_ms(), -1
+            limit_ms = fed_ms + patience_ms
 
             def is_over() -> bool:
                 nonlocal limit_ms, heard
@@ -164,7 +165,8 @@ class Campaign:
                     return self._clock.now_ms() >= limit_ms
                 # Many batches may have been missed: it is patient as long as there is progress.
                 limit_ms, heard = self._clock.now_ms() + patience_ms, len(life.batches)
-                return self._application.is_done(directory)
+                # With too many batches still to run, a stop would have to cut one off in the end.
+                return life.batches[-1] >= fed_ms and self._application.is_done(directory)
 
             self._watch(life, is_over)
             self._require_alive(life)
