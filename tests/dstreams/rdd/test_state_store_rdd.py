@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext, TaskContext
@@ -137,6 +138,23 @@ def test_one_job_computes_and_rows_compute_nothing_again(
     counted.rows().take(1)
     counted.rows().collect()
     assert sorted((tmp_path / "files").rglob("*.changes")) == files
+
+
+def test_workers_are_used_again_when_few_rows_are_taken(
+    sc: SparkContext, store: StateStore
+) -> None:
+    """Who looks at the first rows does not end the worker that would have given the others."""
+    version = StoredVersion.empty(STORE, TWO)
+    pairs = [(f"key-{number}", number) for number in range(5000)]
+    workers: list[set[int]] = []
+    for _ in range(6):
+        batch = shuffle_pairs(sc.parallelize(pairs, 2), TWO)
+        counted = StateStoreRDD([batch], store, version, Count())
+        version = counted.force()
+        assert len(counted.rows().take(1)) == 1
+        counted.unpersist()
+        workers.append({child.pid for child in psutil.Process().children(recursive=True)})
+    assert len(set().union(*workers[2:]) - workers[1]) <= 1
 
 
 def test_computed_again_is_another_attempt(sc: SparkContext, store: StateStore) -> None:
