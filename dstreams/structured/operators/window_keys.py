@@ -51,10 +51,10 @@ def passed_by(watermark_ms: int) -> Callable[[Any], bool]:
     """Return the function that says whether the time of a key is at or before a watermark."""
     # Times in texts have one length, so texts compare as their times do; a text is after the time
     # that it begins with.
-    bound = time_prefix(watermark_ms + 1)
+    bound = _text_bound(watermark_ms + 1)
 
     def is_passed(joined: Any) -> bool:
-        if bound is not None and type(joined) is str:
+        if type(joined) is str:
             return joined < bound
         return time_of(joined) <= watermark_ms
 
@@ -64,6 +64,12 @@ def passed_by(watermark_ms: int) -> Callable[[Any], bool]:
 def passed_keys(store: StateWriter, watermark_ms: int) -> Iterator[tuple[Any, Any]]:
     """Iterate over (key, value) of the keys with a time at or before a watermark."""
     after_ms = watermark_ms + 1
-    for stop in (after_ms, time_prefix(after_ms), (after_ms,)):
-        if stop is not None:
-            yield from store.range(None, stop)
+    for stop in (after_ms, _text_bound(after_ms), (after_ms,)):
+        yield from store.range(None, stop)
+
+
+def _text_bound(time_ms: int) -> str:
+    """Return a text after those with an earlier time in front, and after no other."""
+    if time_ms >= _BIAS:
+        return "g"  # after every hexadecimal digit
+    return time_prefix(time_ms) or ""
