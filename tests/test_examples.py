@@ -82,7 +82,7 @@ def test_structured_sessions(tmp_path: Path) -> None:
     """The plan and the rows of a batch are printed, and Ctrl-C ends it."""
     program_file = str(ROOT / "examples" / "structured_sessions.py")
     with running(program_file, str(tmp_path)) as program:
-        row = re.compile(r"\| +[01]\| +\d+\| +open\|")
+        row = re.compile(r"\| *[01]\| *\d+\| *open\|")
         wait_for(lambda: any(map(row.fullmatch, program.lines)), LIMIT_S)
         assert program.end(signal.SIGINT) == 0, "\n".join(program.lines)
     start = program.lines.index("== Physical Plan ==") + 1

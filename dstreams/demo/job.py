@@ -95,6 +95,11 @@ class StreamedCount:
         counts.checkpoint(CHECKPOINT_S)
         counts.foreachRDD(self._after_batch)
 
+    def __getstate__(self) -> dict[str, object]:
+        # Outputs are written to the checkpoint with all that they use. Nothing restarts a demo, and
+        # its server and its clock are of this process alone.
+        return {}
+
     @property
     def elapsed_ms(self) -> int:
         """Milliseconds from the start of the stream to the end of its last batch."""

@@ -69,6 +69,8 @@ class BatchRun:
         self._step("state.start")
         copies = self._persist_state()
         self._step("state.done")
+        if jobs and not self._must_end():
+            self._require_newest()
         for output_id, (output, rdd) in jobs.items():
             if not self._must_end():
                 self._run_output(output_id, output, rdd)
@@ -141,6 +143,13 @@ class BatchRun:
                 if copy is not None:
                     copies[node] = copy
         return copies
+
+    def _require_newest(self) -> None:
+        """Let a driver that was replaced while it stood still run no output."""
+        try:
+            self._engine.require_newest()
+        except Exception as error:
+            self._fail("beginning its outputs", error, DurabilityError)
 
     def _run_output(self, output_id: int, output: OutputOperation, rdd: RDD[Any]) -> None:
         started_ms = self._engine.now_ms()

@@ -255,6 +255,15 @@ class Engine:
         """
         return None if self.copies is None else self.copies.make(node, time_ms)
 
+    def require_newest(self) -> None:
+        """Refuse to go on after another driver has taken over.
+
+        Raises:
+            CheckpointError: one has, or the storage does not answer.
+        """
+        if self._durability is not None:
+            self._durability.tenure.guard.check()
+
     def commit(
         self, batch: Batch, copies: Mapping[Node, DurableCopy], failed_outputs: Sequence[str]
     ) -> None:

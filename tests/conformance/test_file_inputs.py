@@ -147,7 +147,7 @@ def test_files_are_in_the_checkpoint_before_they_are_read(
     lines.foreachRDD(lambda rdd: records.append([p.name for p in checkpoint.rglob("*.batch")]))
     put(directory / "a", "one", START_MS + 500)
     ssc.step(2)
-    assert records == [[f"{START_MS + 1000:016d}.batch"]] * 2
+    assert records == [[f"{START_MS + 1000:016d}-e1.batch"]] * 2
 
 
 def test_a_graceful_stop_reads_what_is_there(sc: SparkContext, tmp_path: Path) -> None:
