@@ -33,6 +33,7 @@ def drill(*arguments: str, limit_s: float) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_three_kills() -> None:
     """At random moments: nothing lost, nothing twice, all state equal."""
     status, result = drill("--kills", "3", "--no-steps", "--seed", "3", limit_s=500)
