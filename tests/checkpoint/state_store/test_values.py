@@ -34,7 +34,7 @@ PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 PLAIN = [
     None, True, 0, -(2**80), 0.1, math.inf, 1.5 - 2j, "", "text\n\n\x93", "\ud800", b"\n\x93\n",
-    bytearray(b"x"), [], [[1], (2,)], {}, {"a": {1: None}}, set(), {1, "a"}, frozenset({b"x"}),
+    bytearray(b"x"), [], [[1], (2,)], {}, {"a": {1: None}}, set(), {1, 2.5}, frozenset({b"x"}),
     date(2024, 2, 29), datetime(2024, 1, 1), time(3, 4), timedelta(-3, 4, 5), timezone.utc,
     datetime(2024, 1, 1, tzinfo=timezone(timedelta(hours=2))), Decimal("1.50"),
     Decimal("-Infinity"),
