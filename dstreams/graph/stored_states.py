@@ -24,7 +24,6 @@ from checkpoint.state_store import (
     SnapshotRule,
     StateStore,
     StoreId,
-    snapshot_if_due,
 )
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.events import StateOperatorInfo
@@ -33,6 +32,7 @@ from dstreams.rdd.kept_rows import RowFiles
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.slots import places, slots
 from dstreams.rdd.state_store_rdd import StateStoreRDD, StoreFunction
+from dstreams.rdd.state_stores import take_snapshots
 from dstreams.rdd.stored_version import NO_EVENT_TIME, StoredVersion
 from dstreams.rdd.worker import settle_worker
 
@@ -272,18 +272,12 @@ class StoredStates:
         Returns:
             How many were written.
         """
-        bases = self.store.bases
-        if not isinstance(bases, LmdbBases):
-            return 0
-        written = 0
-        for made in self._made.values():
-            newest = made[max(made)]
-            if newest.warm is None:
-                continue
-            references = newest.version.references
-            task = _TakeSnapshot(bases, newest.version.store_id, references, rule)
-            written += sum(PipelinedRDD(newest.warm, task).collect())
-        return written
+        newest = (made[max(made)] for made in self._made.values())
+        return sum(
+            take_snapshots(self.store, made.version, made.warm, rule)
+            for made in newest
+            if made.warm is not None
+        )
 
     def forget(self, node: Node, upto_ms: int) -> None:
         """Give up the rows of batches up to *upto_ms*, the newest version excepted."""
@@ -334,24 +328,6 @@ def _require_placed(node: Node, version: StoredVersion, partitioner: StableParti
             f"now its keys are placed in {now.numPartitions} by {now.name}; start with the number "
             "of partitions and the partition function of then"
         )
-
-
-@dataclass(frozen=True)
-class _TakeSnapshot:
-    """Task: a snapshot of the store of a partition, if it is time; yields how many it wrote."""
-
-    bases: LmdbBases
-    store_id: StoreId
-    references: tuple[Reference, ...]
-    rule: SnapshotRule | None
-
-    def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[int]:
-        settle_worker()
-        for _ in frames:  # a worker whose input is left unread is not used again
-            pass
-        store_id = replace(self.store_id, partition=split)
-        size_bytes = snapshot_if_due(self.bases, store_id, self.references[split], self.rule)
-        yield int(size_bytes is not None)
 
 
 @dataclass(frozen=True)

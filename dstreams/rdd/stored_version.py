@@ -69,6 +69,12 @@ class StoredVersion:
         )
 
     @property
+    def commit(self) -> StoreCommit:
+        """What a commit record says of it."""
+        store_id = self.store_id
+        return StoreCommit(store_id.operator_uid, store_id.store, self.partitioner, self.commits)
+
+    @property
     def version(self) -> int:
         """Batches that led to it."""
         version: int = self.references[0].version

@@ -22,7 +22,6 @@ from checkpoint import (
     OperatorCommit,
     RetentionPlan,
     StatePartition,
-    StoreCommit,
     Tenure,
     apply_retention,
     plan_leftovers,
@@ -161,13 +160,7 @@ class StreamDurability:
                 "hash": STABLE_HASH_NAME,
                 **({STORED_UPTO: json.dumps(times)} if times else {}),
             },
-            stores=tuple(
-                StoreCommit(
-                    uids[node], version.store_id.store, version.partitioner, version.commits
-                )
-                for node, (_, version) in made.stored.items()
-                if version.commits
-            ),
+            stores=tuple(version.commit for _, version in made.stored.values() if version.commits),
             watermarks=made.watermarks,
             failed_outputs=tuple(made.failed_outputs),
             without_state=tuple(uids[node] for node in made.without_state),

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-
 from checkpoint import open_files
-from checkpoint.state_store import DataValues, LmdbBases, PickleValues, StateStore
 from dstreams.graph.plan import Plan
 from dstreams.graph.stored_states import StoredStates
+from dstreams.rdd.state_stores import open_store
 from dstreams.settings import Settings
 
 
@@ -27,12 +24,7 @@ def open_states(
     if url is None or not plan.stored():
         return None
     directory = settings.state_local_directory
-    if directory is None:
-        directory = os.path.join(tempfile.gettempdir(), f"dstreams-state-{os.getuid()}")
-    store = StateStore(
-        LmdbBases(open_files(url), directory, epoch),
-        PickleValues() if settings.state_values == "pickle" else DataValues(),
-    )
+    store = open_store(open_files(url), epoch, settings.state_values, directory)
     uids = {node: plan.nodes[node].uid for node in plan.stored()}
     writes_rows = settings.state_rows == "durable"
     return StoredStates(store, stream_id, uids, plan.zero_ms, writes_rows)

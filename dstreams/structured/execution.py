@@ -40,7 +40,7 @@ from dstreams.structured.query_checkpoint import QueryCheckpoint, Recovered
 from dstreams.structured.restart_checks import describe_operators, require_same_query
 from dstreams.structured.sinks.base import Sink
 from dstreams.structured.sources.base import MicroBatchReader, ReaderEnvironment
-from dstreams.structured.stored_states import QueryStates, open_store
+from dstreams.structured.stored_states import QueryStates, open_query_store
 from dstreams.structured.watermarks import WatermarkRule, Watermarks
 
 logger = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class MicroBatchExecution:
         checkpoint.claim()
         self.states = QueryStates(
             spark,
-            open_store(checkpoint.files, conf, checkpoint.epoch),
+            open_query_store(checkpoint.files, conf, checkpoint.epoch),
             checkpoint.query_id,
             self.planned.names,
             conf,

@@ -24,7 +24,7 @@ from dstreams.structured.conf import QueryConf
 from dstreams.structured.logs import OffsetLog, OffsetRecord, QueryCommitLog, query_id
 from dstreams.structured.operators.grouping import EVENT_TIME
 from dstreams.structured.operators.window_keys import split_time
-from dstreams.structured.stored_states import open_store
+from dstreams.structured.stored_states import open_query_store
 
 
 class StateRow(NamedTuple):
@@ -109,7 +109,7 @@ class QueryStateReader:
         self._first, self._last = ids[0], ids[-1]
         self._newest = self._offsets(self._last)
         self._query_id = query_id(self._files, "")
-        self._store = open_store(self._files, conf.restored(self._newest.conf), 0)
+        self._store = open_query_store(self._files, conf.restored(self._newest.conf), 0)
 
     def operators(self) -> list[OperatorMetadata]:
         """Return what is known of the stateful operators, in the order of the plan."""

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark import SparkContext
-from pyspark.rdd import PipelinedRDD
 
 from checkpoint import Files, StoreCommit
 from checkpoint.state_store import (
-    DataValues,
-    LmdbBases,
-    PickleValues,
     StateStore,
     StoreId,
-    snapshot_if_due,
 )
 from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.state_stores import open_store, take_snapshots
 from dstreams.rdd.stored_version import StoredVersion
-from dstreams.rdd.worker import settle_worker
 from dstreams.structured.conf import (
     SHUFFLE_PARTITIONS,
     STATE_LOCAL_DIRECTORY,
@@ -32,19 +24,15 @@ from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 
 
-def open_store(files: Files, conf: QueryConf, epoch: int) -> StateStore:
-    """Return the stores of a checkpoint.
+def open_query_store(files: Files, conf: QueryConf, epoch: int) -> StateStore:
+    """Return the stores of a query's checkpoint.
 
     Args:
         files: the checkpoint.
         conf: how values are written, and where hosts keep their copies.
         epoch: of the run that writes.
     """
-    directory = conf.text(STATE_LOCAL_DIRECTORY)
-    if directory is None:
-        directory = os.path.join(tempfile.gettempdir(), f"dstreams-state-{os.getuid()}")
-    values = PickleValues() if conf.text(STATE_VALUES) == "pickle" else DataValues()
-    return StateStore(LmdbBases(files, directory, epoch), values)
+    return open_store(files, epoch, conf.text(STATE_VALUES) or "", conf.text(STATE_LOCAL_DIRECTORY))
 
 
 class QueryStates:
@@ -106,45 +94,19 @@ class QueryStates:
         self._context = context
         for number, version in versions.items():
             self._versions[number] = version
-        return tuple(
-            StoreCommit(
-                version.store_id.operator_uid,
-                version.store_id.store,
-                version.partitioner,
-                version.commits,
-            )
-            for version in self._versions
-        )
+        return tuple(version.commit for version in self._versions)
 
     def take_snapshots(self) -> int:
         """Write a snapshot of each partition that is due for one, and return how many."""
-        bases = self._store.bases
-        if self._context is None or not isinstance(bases, LmdbBases):
+        if self._context is None:
             return 0
-        written = 0
-        for number, handles in self._context.handles.items():
-            task = _TakeSnapshot(bases, self._versions[number])
-            written += sum(PipelinedRDD(handles, task).collect())
-        return written
+        return sum(
+            take_snapshots(self._store, self._versions[number], handles)
+            for number, handles in self._context.handles.items()
+        )
 
     def close(self) -> None:
         """Give up what is warm."""
         if self._context is not None:
             self._context.release()
             self._context = None
-
-
-@dataclass(frozen=True)
-class _TakeSnapshot:
-    """Task: a snapshot of the store of a partition, if it is time; yields how many it wrote."""
-
-    bases: LmdbBases
-    version: StoredVersion
-
-    def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[int]:
-        settle_worker()
-        for _ in frames:  # a worker whose input is left unread is not used again
-            pass
-        store_id = replace(self.version.store_id, partition=split)
-        written = snapshot_if_due(self.bases, store_id, self.version.references[split], None)
-        yield int(written is not None)
