@@ -5,10 +5,14 @@ from __future__ import annotations
 from checkpoint.state_store.base import Bases, CommittedChanges
 from checkpoint.state_store.commits import stored_partition
 from checkpoint.state_store.lmdb_bases import LmdbBases
-from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
+from checkpoint.state_store.maintenance import SnapshotRule, maintain_store, snapshot_if_due
 from checkpoint.state_store.protocol import StateReader, StateStoreUseError, StateWriter
 from checkpoint.state_store.reference import EMPTY, STORE_PREFIX, Reference, StoreId
-from checkpoint.state_store.retention import apply_store_retention, plan_store_retention
+from checkpoint.state_store.retention import (
+    apply_store_retention,
+    plan_store_retention,
+    retire_batches,
+)
 from checkpoint.state_store.store import StateStore
 from checkpoint.state_store.values import DataValues, PickleValues, ValueCodec
 
@@ -29,7 +33,9 @@ __all__ = [
     "StoreId",
     "ValueCodec",
     "apply_store_retention",
+    "maintain_store",
     "plan_store_retention",
+    "retire_batches",
     "snapshot_if_due",
     "stored_partition",
 ]

@@ -1,12 +1,14 @@
 """Maintenance of stores: snapshots, compaction and sweeping; off the path of the batches.
 
 Each is a decision that is a pure function, and an action that any process of a host can take at
-any time beside running batches, and that may be killed anywhere.
+any time beside running batches, and that may be killed anywhere. :func:`maintain_store` is what a
+host does now and then for each store that it has warm.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
 import os
 from dataclasses import dataclass
@@ -51,6 +53,25 @@ class SnapshotRule:
             return False
         is_much = progress.changelog_bytes >= progress.snapshot_bytes
         return is_much or progress.changelogs >= self.max_changelogs
+
+
+def maintain_store(
+    bases: LmdbBases, store: StoreId, reference: Reference, rule: SnapshotRule | None = None
+) -> int | None:
+    """Do what is due for a store: a snapshot, a smaller local copy, and sweeping once a process.
+
+    Returns:
+        The size of the snapshot in bytes, None if none was written.
+
+    Raises:
+        CheckpointError: as :func:`snapshot_if_due`. A local copy that cannot be made smaller stays
+            as it is, until the next time.
+    """
+    size_bytes = snapshot_if_due(bases, store, reference, rule)
+    with contextlib.suppress(StorageRefusedError):
+        compact_if_due(bases, store)
+    _sweep_once(bases.local_directory, bases.boot or boot_id())
+    return size_bytes
 
 
 def snapshot_if_due(
@@ -149,10 +170,19 @@ def sweep_local(bases: LmdbBases) -> list[str]:
     That is: copies of earlier starts of the host, unfinished and old generations, and contents
     that were opened apart. What is locked is left alone.
     """
+    return _sweep(bases.local_directory, bases.boot or boot_id())
+
+
+@functools.cache
+def _sweep_once(local_directory: str, boot: str) -> None:
+    _sweep(local_directory, boot)
+
+
+def _sweep(local_directory: str, boot: str) -> list[str]:
     swept = []
-    for stream in _directories(bases.local_directory):
+    for stream in _directories(local_directory):
         for host in _directories(stream):
-            if os.path.basename(host) != (bases.boot or boot_id()):
+            if os.path.basename(host) != boot:
                 delete_tree(host)
                 swept.append(host)
             else:

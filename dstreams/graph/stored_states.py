@@ -32,7 +32,7 @@ from dstreams.rdd.kept_rows import RowFiles
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.slots import places, slots
 from dstreams.rdd.state_store_rdd import StateStoreRDD, StoreFunction
-from dstreams.rdd.state_stores import take_snapshots
+from dstreams.rdd.state_stores import maintain_stores
 from dstreams.rdd.stored_version import NO_EVENT_TIME, StoredVersion
 from dstreams.rdd.worker import settle_worker
 
@@ -261,8 +261,8 @@ class StoredStates:
         with self._lock:
             return {node: made[max(made)].version for node, made in self._made.items() if made}
 
-    def take_snapshots(self, rule: SnapshotRule | None = None) -> int:
-        """Write a snapshot of each partition of which the newest version is due for one.
+    def maintain(self, rule: SnapshotRule | None = None) -> int:
+        """Do what is due for each partition: snapshots of newest versions, smaller local copies.
 
         One job for each stream, on the hosts that have the stores warm; for between two batches.
 
@@ -270,11 +270,11 @@ class StoredStates:
             rule: when a snapshot is due, None for the usual.
 
         Returns:
-            How many were written.
+            How many snapshots were written.
         """
         newest = (made[max(made)] for made in self._made.values())
         return sum(
-            take_snapshots(self.store, made.version, made.warm, rule)
+            maintain_stores(self.store, made.version, made.warm, rule)
             for made in newest
             if made.warm is not None
         )

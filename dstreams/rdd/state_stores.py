@@ -1,4 +1,4 @@
-"""Stores of state on the hosts: how they are opened, and when snapshots are taken."""
+"""Stores of state on the hosts: how they are opened, and how they are maintained."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from checkpoint.state_store import (
     PickleValues,
     SnapshotRule,
     StateStore,
-    snapshot_if_due,
+    maintain_store,
 )
 from dstreams.rdd.stored_version import StoredVersion
 from dstreams.rdd.worker import settle_worker
@@ -39,28 +39,28 @@ def open_store(files: Files, epoch: int, values: str, directory: str | None) -> 
     return StateStore(LmdbBases(files, directory, epoch), codec)
 
 
-def take_snapshots(
+def maintain_stores(
     store: StateStore, version: StoredVersion, warm: RDD[bytes], rule: SnapshotRule | None = None
 ) -> int:
-    """Write a snapshot of each partition of a version that is due for one; one job.
+    """Do what is due for each partition of a version: snapshots, smaller local copies; one job.
 
     Args:
-        store: the stores; those in memory have no snapshots.
+        store: the stores; those in memory have nothing to maintain.
         version: the version.
         warm: an RDD with a partition on each host that has a partition of the version warm.
         rule: when a snapshot is due, None for the usual.
 
     Returns:
-        How many were written.
+        How many snapshots were written.
     """
     if not isinstance(store.bases, LmdbBases):
         return 0
-    return sum(PipelinedRDD(warm, _TakeSnapshot(store.bases, version, rule)).collect())
+    return sum(PipelinedRDD(warm, _Maintain(store.bases, version, rule)).collect())
 
 
 @dataclass(frozen=True)
-class _TakeSnapshot:
-    """Task: a snapshot of the store of a partition, if it is time; yields how many it wrote."""
+class _Maintain:
+    """Task: what is due for the store of a partition; yields how many snapshots it wrote."""
 
     bases: LmdbBases
     version: StoredVersion
@@ -72,4 +72,4 @@ class _TakeSnapshot:
             pass
         store_id = replace(self.version.store_id, partition=split)
         reference = self.version.references[split]
-        yield int(snapshot_if_due(self.bases, store_id, reference, self.rule) is not None)
+        yield int(maintain_store(self.bases, store_id, reference, self.rule) is not None)

@@ -373,7 +373,7 @@ class Engine:
                 reader.retire(min(batch.time_ms - kept_ms, needed_ms))
         is_turn = (batch.batch_id + 1) % _MAINTENANCE_BATCHES == 0
         if is_turn and self.plan.stored():
-            self.history.stored().take_snapshots()
+            self.history.stored().maintain()
         if self._durability is None or self.copies is None:
             return
         if is_turn or self.copies.is_at(batch.time_ms):

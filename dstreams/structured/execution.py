@@ -306,7 +306,7 @@ class MicroBatchExecution:
     def _clean_up(self, batch_id: int) -> None:
         try:
             if batch_id % _SNAPSHOT_EVERY == _SNAPSHOT_EVERY - 1:
-                self.states.take_snapshots()
+                self.states.maintain()
             self.checkpoint.clean(batch_id, self.conf.count(RETAINED_BATCHES))
         except RestartError:
             raise

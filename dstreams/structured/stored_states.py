@@ -12,7 +12,7 @@ from checkpoint.state_store import (
     StoreId,
 )
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.state_stores import open_store, take_snapshots
+from dstreams.rdd.state_stores import maintain_stores, open_store
 from dstreams.rdd.stored_version import StoredVersion
 from dstreams.structured.conf import (
     SHUFFLE_PARTITIONS,
@@ -96,12 +96,12 @@ class QueryStates:
             self._versions[number] = version
         return tuple(version.commit for version in self._versions)
 
-    def take_snapshots(self) -> int:
-        """Write a snapshot of each partition that is due for one, and return how many."""
+    def maintain(self) -> int:
+        """Do what is due for each partition, and return how many snapshots were written."""
         if self._context is None:
             return 0
         return sum(
-            take_snapshots(self._store, self._versions[number], handles)
+            maintain_stores(self._store, self._versions[number], handles)
             for number, handles in self._context.handles.items()
         )
 

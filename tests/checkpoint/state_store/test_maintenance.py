@@ -17,6 +17,7 @@ from checkpoint.state_store.maintenance import (
     SnapshotRule,
     compact_if_due,
     compaction_due,
+    maintain_store,
     snapshot_if_due,
     sweep_local,
 )
@@ -37,6 +38,18 @@ def bases(tmp_path: Path) -> LmdbBases:
     return LmdbBases(
         open_files(tmp_path / "files"), str(tmp_path / "local"), settings=settings, boot="boot-1"
     )
+
+
+def many_keys(count: int) -> tuple[list[bytes], Changes]:
+    """Return that many keys, and the changes that put 2,000 bytes to each of them."""
+    keys = [b"%06d" % number for number in range(count)]
+    return keys, Changes([(key, os.urandom(2000)) for key in keys], [], [], [], count)
+
+
+def file_bytes(bases: LmdbBases) -> int:
+    """Return the size of the local copy."""
+    directory = bases.local_copy(STORE).directory
+    return os.stat(directory.child(f"{directory.current()}/data.mdb")).st_size
 
 
 @pytest.mark.parametrize(
@@ -127,22 +140,15 @@ def test_a_copy_that_has_grown_is_compacted(tmp_path: Path, through_map: bool) -
     """Most keys were removed: the file shrinks, readers of the old one are not disturbed."""
     settings = LocalSettings(writes_through_map=through_map, first_map_bytes=1 << 20)
     bases = LmdbBases(open_files(tmp_path / "files"), str(tmp_path / "local"), settings=settings)
-    keys = [b"%06d" % number for number in range(3000)]
-    full = Changes([(key, os.urandom(2000)) for key in keys], [], [], [], 3000)
+    keys, full = many_keys(3000)
     reference = bases.commit(STORE, EMPTY, [full], {}).reference
     before = bases.open(STORE, reference)
     emptied = Changes([], keys[10:], [], [], 10)
     reference = bases.commit(STORE, reference, [emptied], {}).reference
-    with contextlib.closing(bases.open(STORE, reference)):
-        pass
-
-    def file_bytes() -> int:
-        directory = bases.local_copy(STORE).directory
-        return os.stat(directory.child(f"{directory.current()}/data.mdb")).st_size
-
-    large = file_bytes()
+    bases.open(STORE, reference).close()
+    large = file_bytes(bases)
     assert compact_if_due(bases, STORE, min_bytes=1 << 20)
-    assert file_bytes() < large / 4
+    assert file_bytes(bases) < large / 4
     assert not compact_if_due(bases, STORE, min_bytes=1 << 20)
     assert len(list(before.scan())) == 3000
     before.close()
@@ -152,6 +158,26 @@ def test_a_copy_that_has_grown_is_compacted(tmp_path: Path, through_map: bool) -
         reference = bases.commit(STORE, reference, [again], {}).reference
     with contextlib.closing(bases.open(STORE, reference)) as base:
         assert base.count() == 3000
+
+
+def test_maintaining_a_store_does_all_that_is_due(bases: LmdbBases) -> None:
+    """A snapshot, a smaller local copy, and the first time in a process what the dead have left."""
+    left = Path(bases.local_directory) / "stream-0" / "boot-0"
+    keys, full = many_keys(10_000)
+    reference = bases.commit(STORE, EMPTY, [full], {}).reference
+    bases.open(STORE, reference).close()
+    emptied = Changes([], keys[10:], [], [], 10)
+    reference = bases.commit(STORE, reference, [emptied], {}).reference
+    bases.open(STORE, reference).close()
+    large = file_bytes(bases)
+    for _ in range(2):
+        left.mkdir(parents=True, exist_ok=True)
+        maintain_store(bases, STORE, reference, ALWAYS)
+    assert list_snapshots(bases.files, STORE) == {reference}
+    assert file_bytes(bases) < large / 4
+    assert left.exists()  # as the second time was not the first
+    sweep_local(bases)
+    assert not left.exists()
 
 
 def test_there_is_nothing_to_compact_where_there_is_no_copy(bases: LmdbBases) -> None:
