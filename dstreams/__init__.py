@@ -9,68 +9,80 @@ Names, signatures and behaviour follow ``pyspark.streaming``; the README lists w
 
 from __future__ import annotations
 
-from dstreams.api.dstream import DStream
-from dstreams.api.life_cycle import StreamingContextState
-from dstreams.api.streaming_context import StreamingContext
-from dstreams.errors import (
-    BatchFailedError,
-    DurabilityError,
-    EnvironmentNotReadyError,
-    InvalidStateCallError,
-    InvalidStreamError,
-    NoStateError,
-    RestartError,
-    SourceError,
-    StreamError,
-    StreamLifecycleError,
-)
-from dstreams.events import BatchInfo, OutputOperationInfo, StateOperatorInfo
-from dstreams.listener import StatsReportListener, StreamingListener
-from dstreams.rdd.context import tuned_conf, tuned_context
-from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.stable_hash import stable_hash
-from dstreams.receiving.receiver import Receiver
-from dstreams.runtime.grafting import RestoreReport
-from dstreams.settings import Settings
-from dstreams.state.group_state import (
-    GroupState,
-    GroupStateTimeout,
-    OutputMode,
-    TestGroupState,
-)
-from dstreams.state.keyed_state import State
-from dstreams.state.state_spec import StateSpec
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "BatchFailedError",
-    "BatchInfo",
-    "DStream",
-    "DurabilityError",
-    "EnvironmentNotReadyError",
-    "GroupState",
-    "GroupStateTimeout",
-    "InvalidStateCallError",
-    "InvalidStreamError",
-    "NoStateError",
-    "OutputMode",
-    "OutputOperationInfo",
-    "Receiver",
-    "RestartError",
-    "RestoreReport",
-    "Settings",
-    "SourceError",
-    "StablePartitioner",
-    "State",
-    "StateOperatorInfo",
-    "StateSpec",
-    "StatsReportListener",
-    "StreamError",
-    "StreamLifecycleError",
-    "StreamingContext",
-    "StreamingContextState",
-    "StreamingListener",
-    "TestGroupState",
-    "stable_hash",
-    "tuned_conf",
-    "tuned_context",
-]
+from dstreams.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from dstreams.api.dstream import DStream as DStream
+    from dstreams.api.life_cycle import StreamingContextState as StreamingContextState
+    from dstreams.api.streaming_context import StreamingContext as StreamingContext
+    from dstreams.errors import BatchFailedError as BatchFailedError
+    from dstreams.errors import DurabilityError as DurabilityError
+    from dstreams.errors import EnvironmentNotReadyError as EnvironmentNotReadyError
+    from dstreams.errors import InvalidStateCallError as InvalidStateCallError
+    from dstreams.errors import InvalidStreamError as InvalidStreamError
+    from dstreams.errors import NoStateError as NoStateError
+    from dstreams.errors import RestartError as RestartError
+    from dstreams.errors import SourceError as SourceError
+    from dstreams.errors import StreamError as StreamError
+    from dstreams.errors import StreamLifecycleError as StreamLifecycleError
+    from dstreams.events import BatchInfo as BatchInfo
+    from dstreams.events import OutputOperationInfo as OutputOperationInfo
+    from dstreams.events import StateOperatorInfo as StateOperatorInfo
+    from dstreams.listener import StatsReportListener as StatsReportListener
+    from dstreams.listener import StreamingListener as StreamingListener
+    from dstreams.rdd.context import tuned_conf as tuned_conf
+    from dstreams.rdd.context import tuned_context as tuned_context
+    from dstreams.rdd.partitioner import StablePartitioner as StablePartitioner
+    from dstreams.rdd.stable_hash import stable_hash as stable_hash
+    from dstreams.receiving.receiver import Receiver as Receiver
+    from dstreams.runtime.grafting import RestoreReport as RestoreReport
+    from dstreams.settings import Settings as Settings
+    from dstreams.state.group_state import GroupState as GroupState
+    from dstreams.state.group_state import GroupStateTimeout as GroupStateTimeout
+    from dstreams.state.group_state import OutputMode as OutputMode
+    from dstreams.state.group_state import TestGroupState as TestGroupState
+    from dstreams.state.keyed_state import State as State
+    from dstreams.state.state_spec import StateSpec as StateSpec
+
+_HOMES = {
+    "BatchFailedError": "dstreams.errors",
+    "BatchInfo": "dstreams.events",
+    "DStream": "dstreams.api.dstream",
+    "DurabilityError": "dstreams.errors",
+    "EnvironmentNotReadyError": "dstreams.errors",
+    "GroupState": "dstreams.state.group_state",
+    "GroupStateTimeout": "dstreams.state.group_state",
+    "InvalidStateCallError": "dstreams.errors",
+    "InvalidStreamError": "dstreams.errors",
+    "NoStateError": "dstreams.errors",
+    "OutputMode": "dstreams.state.group_state",
+    "OutputOperationInfo": "dstreams.events",
+    "Receiver": "dstreams.receiving.receiver",
+    "RestartError": "dstreams.errors",
+    "RestoreReport": "dstreams.runtime.grafting",
+    "Settings": "dstreams.settings",
+    "SourceError": "dstreams.errors",
+    "StablePartitioner": "dstreams.rdd.partitioner",
+    "State": "dstreams.state.keyed_state",
+    "StateOperatorInfo": "dstreams.events",
+    "StateSpec": "dstreams.state.state_spec",
+    "StatsReportListener": "dstreams.listener",
+    "StreamError": "dstreams.errors",
+    "StreamLifecycleError": "dstreams.errors",
+    "StreamingContext": "dstreams.api.streaming_context",
+    "StreamingContextState": "dstreams.api.life_cycle",
+    "StreamingListener": "dstreams.listener",
+    "TestGroupState": "dstreams.state.group_state",
+    "stable_hash": "dstreams.rdd.stable_hash",
+    "tuned_conf": "dstreams.rdd.context",
+    "tuned_context": "dstreams.rdd.context",
+}
+
+__all__ = list(_HOMES)
+__getattr__ = lazy_names(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

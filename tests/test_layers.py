@@ -40,7 +40,7 @@ checkpoint.__main__
 
 dstreams.events
 dstreams.errors
-dstreams.durations dstreams.clock dstreams.callables dstreams.listener dstreams.faults
+dstreams.durations dstreams.clock dstreams.callables dstreams.listener dstreams.faults dstreams.lazy_names
 dstreams.settings
 dstreams.rdd
 dstreams.receiving

@@ -9,29 +9,48 @@ Names are those of ``pyspark.sql.streaming``; records are Python objects.
 
 from __future__ import annotations
 
-from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode, TestGroupState
-from dstreams.structured.dataset import StreamingDataset
-from dstreams.structured.grouped import GroupedDataset
-from dstreams.structured.listeners import StreamingQueryListener
-from dstreams.structured.operators.windows import Window
-from dstreams.structured.query import StreamingQuery, StreamingQueryException
-from dstreams.structured.session import StreamSession
-from dstreams.structured.unsupported import UnsupportedOperationError
-from dstreams.structured.windows import session_window, window
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "GroupState",
-    "GroupStateTimeout",
-    "GroupedDataset",
-    "OutputMode",
-    "StreamSession",
-    "StreamingDataset",
-    "StreamingQuery",
-    "StreamingQueryException",
-    "StreamingQueryListener",
-    "TestGroupState",
-    "UnsupportedOperationError",
-    "Window",
-    "session_window",
-    "window",
-]
+from dstreams.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from dstreams.state.group_state import GroupState as GroupState
+    from dstreams.state.group_state import GroupStateTimeout as GroupStateTimeout
+    from dstreams.state.group_state import OutputMode as OutputMode
+    from dstreams.state.group_state import TestGroupState as TestGroupState
+    from dstreams.structured.dataset import StreamingDataset as StreamingDataset
+    from dstreams.structured.grouped import GroupedDataset as GroupedDataset
+    from dstreams.structured.listeners import StreamingQueryListener as StreamingQueryListener
+    from dstreams.structured.operators.windows import Window as Window
+    from dstreams.structured.query import StreamingQuery as StreamingQuery
+    from dstreams.structured.query import StreamingQueryException as StreamingQueryException
+    from dstreams.structured.session import StreamSession as StreamSession
+    from dstreams.structured.unsupported import (
+        UnsupportedOperationError as UnsupportedOperationError,
+    )
+    from dstreams.structured.windows import session_window as session_window
+    from dstreams.structured.windows import window as window
+
+_HOMES = {
+    "GroupState": "dstreams.state.group_state",
+    "GroupStateTimeout": "dstreams.state.group_state",
+    "GroupedDataset": "dstreams.structured.grouped",
+    "OutputMode": "dstreams.state.group_state",
+    "StreamSession": "dstreams.structured.session",
+    "StreamingDataset": "dstreams.structured.dataset",
+    "StreamingQuery": "dstreams.structured.query",
+    "StreamingQueryException": "dstreams.structured.query",
+    "StreamingQueryListener": "dstreams.structured.listeners",
+    "TestGroupState": "dstreams.state.group_state",
+    "UnsupportedOperationError": "dstreams.structured.unsupported",
+    "Window": "dstreams.structured.operators.windows",
+    "session_window": "dstreams.structured.windows",
+    "window": "dstreams.structured.windows",
+}
+
+__all__ = list(_HOMES)
+__getattr__ = lazy_names(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
