@@ -1,4 +1,4 @@
-"""What all tests share: one SparkContext a session."""
+"""What all tests share: one SparkContext a session, and what older PySparks are forgiven."""
 
 from __future__ import annotations
 
@@ -6,8 +6,17 @@ import os
 import sys
 from collections.abc import Iterator
 
+import pyspark
 import pytest
 from pyspark import SparkConf, SparkContext
+
+PYSPARK = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """PySpark before 4.1 leaves the socket that results came by to the garbage collector."""
+    if PYSPARK < (4, 1):
+        config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
 
 
 @pytest.fixture(scope="session")
