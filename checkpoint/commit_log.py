@@ -107,6 +107,7 @@ class CommitRecord:
         previous: the record before this one, None for the first one of a stream.
         copies: for each operator that has ever had a copy, or no state, the newest record that says
             so; this one included.
+        facts: JSON that the driver wants back; such as when a timer is due.
     """
 
     stream_id: str
@@ -121,6 +122,7 @@ class CommitRecord:
     without_state: tuple[str, ...] = ()
     previous: RecordId | None = None
     copies: Mapping[str, RecordId] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.stream_id or "" in self.operators:
@@ -132,7 +134,7 @@ class CommitRecord:
         require_not_negative(subject, self.batch_id, self.batch_time_ms, self.epoch)
         if self.previous is not None and self.previous.time_ms >= self.batch_time_ms:
             raise ValueError(f"{subject} must be later than that of {self.previous}")
-        for name in ("operators", "writer", "watermarks", "copies"):
+        for name in ("operators", "writer", "watermarks", "copies", "facts"):
             object.__setattr__(self, name, dict(getattr(self, name)))
         stores = sorted(self.stores, key=lambda commit: (commit.operator_uid, commit.store))
         named = {(commit.operator_uid, commit.store) for commit in stores}
@@ -178,6 +180,7 @@ class CommitRecord:
             "without_state": list(self.without_state),
             "previous": None if self.previous is None else self.previous.to_json(),
             "copies": {uid: record_id.to_json() for uid, record_id in self.copies.items()},
+            "facts": dict(self.facts),
         }
 
     @classmethod
@@ -202,6 +205,7 @@ class CommitRecord:
             without_state=text_list_field(data, "without_state"),
             previous=optional_id_field(data, "previous"),
             copies={uid: RecordId.from_json(copies[uid]) for uid in copies},
+            facts=object_field(data, "facts") if "facts" in data else {},
         )
 
 

@@ -23,13 +23,21 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.errors import ConcurrentWriterError, StorageRefusedError
-from checkpoint.retention import RetentionPlan, apply_retention, plan_retention
+from checkpoint.lineage import read_lineage
+from checkpoint.retention import (
+    LISTED_PREFIXES,
+    RetentionPlan,
+    apply_retention,
+    plan_leftovers,
+    plan_retention,
+)
 from checkpoint.state_store.commits import reference_of, store_id
 from checkpoint.state_store.reference import (
+    STORE_PREFIX,
     Reference,
     StoredKind,
     directory_of,
@@ -157,6 +165,41 @@ def apply_store_retention(log: CommitLog, plan: StoreRetentionPlan, epoch: int) 
         except StorageRefusedError as error:
             _log.warning("retention: records are left for the next time: %s", error)
     return failed
+
+
+def retire_batches(
+    log: CommitLog,
+    epoch: int,
+    oldest_needed_ms: int,
+    oldest_input_ms: int | None = None,
+    operators: Collection[str] | None = None,
+) -> list[str]:
+    """Delete what neither a restart nor a batch to come can need: records, state, graphs, epochs.
+
+    Args:
+        log: the commit records of the stream.
+        epoch: epoch of this driver.
+        oldest_needed_ms: the earliest batch whose state may be wanted.
+        oldest_input_ms: the earliest batch whose begin record may be, as in
+            :func:`checkpoint.retention.plan_leftovers`.
+        operators: uids of the operators of the stream, as in
+            :func:`checkpoint.retention.plan_retention`.
+
+    Returns:
+        Names of the files that could not be deleted; they are tried again the next time.
+
+    Raises:
+        CheckpointError: something could not be read, or a newer driver has taken over; nothing was
+            deleted then.
+    """
+    records = log.records()
+    names = [name for prefix in LISTED_PREFIXES for name in log.files.list(prefix)]
+    lineage = read_lineage(log.files)
+    stores = log.files.list(STORE_PREFIX)
+    plan = plan_store_retention(records, stores, oldest_needed_ms, epoch, operators=operators)
+    others = plan_leftovers(lineage, names, records, plan.commits, oldest_input_ms)
+    plan = replace(plan, commits=replace(plan.commits, others=others))
+    return apply_store_retention(log, plan, epoch)
 
 
 def _delete(log: CommitLog, name: str) -> bool:

@@ -12,7 +12,6 @@ from typing import Any
 from pyspark import RDD, SparkContext
 
 from checkpoint import (
-    LISTED_PREFIXES,
     BatchLog,
     BeginRecord,
     CheckpointError,
@@ -20,20 +19,11 @@ from checkpoint import (
     CommitRecord,
     Files,
     OperatorCommit,
-    RetentionPlan,
     StatePartition,
     Tenure,
-    apply_retention,
-    plan_leftovers,
-    plan_retention,
-    read_lineage,
     state_files_of,
 )
-from checkpoint.state_store import (
-    STORE_PREFIX,
-    apply_store_retention,
-    plan_store_retention,
-)
+from checkpoint.state_store import retire_batches
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.rdd.durable import NO_PARTITIONER, WrittenRdd, read_rdd, write_rdd
@@ -182,22 +172,7 @@ class StreamDurability:
             CheckpointError: something could not be read or deleted, or a newer driver has taken
                 over; nothing was deleted then.
         """
-        log, epoch = self._commits, self.tenure.epoch
-        records = log.records()
         uids = {plan.uid for plan in self._plan.nodes.values()}
-        names = [name for prefix in LISTED_PREFIXES for name in self.files.list(prefix)]
-        lineage = read_lineage(self.files)
-
-        def whole(plan: RetentionPlan) -> RetentionPlan:
-            others = plan_leftovers(lineage, names, records, plan, oldest_input_ms)
-            return replace(plan, others=others)
-
-        if not self._plan.stored():
-            plan = plan_retention(records, oldest_needed_ms, uids)
-            apply_retention(log, whole(plan), epoch)
-            return
-        stores = self.files.list(STORE_PREFIX)
-        stored_plan = plan_store_retention(records, stores, oldest_needed_ms, epoch, operators=uids)
-        stored_plan = replace(stored_plan, commits=whole(stored_plan.commits))
-        for name in apply_store_retention(log, stored_plan, epoch):
+        epoch = self.tenure.epoch
+        for name in retire_batches(self._commits, epoch, oldest_needed_ms, oldest_input_ms, uids):
             logger.warning("%s could not be deleted; it is tried again later", name)

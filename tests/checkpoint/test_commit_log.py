@@ -62,6 +62,7 @@ def test_records_read_back_equal(log: CommitLog) -> None:
     more = dataclasses.replace(
         record(4000), watermarks={"w": -5}, failed_outputs=("print #1",), without_state=("idle",)
     )
+    more = dataclasses.replace(more, facts={"due_ms": -1, "list": [1, None]})
     for each in (without, record(2000), odd, more):
         written = log.commit(each)
         assert log.read(each.batch_time_ms) == written
