@@ -71,6 +71,12 @@ class Changes:
     count: int
     checksum: int | None = None
 
+    @property
+    def operation_count(self) -> int:
+        """How many keys and index entries are changed."""
+        parts = (self.puts, self.removes, self.index_puts, self.index_removes)
+        return sum(map(len, parts))
+
 
 @dataclass(frozen=True)
 class CommittedChanges:

@@ -17,7 +17,6 @@ from checkpoint.framing import RESTORE, FileKind, Frames, FrameTotals, read_fram
 from checkpoint.json_fields import int_field, list_field, object_field, text_field
 from checkpoint.state_store.base import Changes
 from checkpoint.state_store.blocks import Compression, decode_block, encode_blocks
-from checkpoint.state_store.changes import operation_count
 from checkpoint.state_store.reference import Reference, StoredKind, StoreId, epoch_of, file_name
 
 LAYOUT = 1
@@ -141,8 +140,8 @@ def _read_parts(frames: Frames, compression: Compression, file: str) -> Iterator
         except ValueError as error:
             found = f"has no block of changes as block {number}: {error}"
             raise CorruptCheckpointError(file, found, "one", RESTORE) from error
-        if operation_count(part) != operations:
-            found = f"has {operation_count(part)} changes in block {number}"
+        if part.operation_count != operations:
+            found = f"has {part.operation_count} changes in block {number}"
             raise CorruptCheckpointError(file, found, f"{operations}", RESTORE)
         yield part
     if not frames.totals.blocks:

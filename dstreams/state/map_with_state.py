@@ -18,9 +18,6 @@ from dstreams.state.function_errors import raise_failed, raise_refused
 from dstreams.state.group_state_rows import KeyedStore
 from dstreams.state.keyed_state import State
 
-FullFunction = Callable[[datetime, Any, Any, State[Any]], Any]
-SimpleFunction = Callable[[Any, Any, State[Any]], Any]
-
 
 @dataclass(frozen=True)
 class MappingFunction:

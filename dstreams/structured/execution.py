@@ -32,7 +32,6 @@ from dstreams.structured.progress import (
     ProgressFacts,
     SourceProgress,
     StreamingQueryProgress,
-    idle_operators,
     make_progress,
     operator_progress,
 )
@@ -192,13 +191,6 @@ class MicroBatchExecution:
         progress = self._run(record, timer)
         self._unfinished = self._unfinished[1:]
         return progress
-
-    def idle_progress(self) -> StreamingQueryProgress:
-        """Return what is to say of a trigger without a batch."""
-        done = self._done
-        self._operator_progress = idle_operators(self._operator_progress)
-        facts = BatchFacts(self.batch_id, self._clock.now_ms(), self._watermarks.query_ms, 0)
-        return self._progress(facts, Timer(), done, done, None, None)
 
     def close(self) -> None:
         """Stop the sources, and give up what is held; whatever came before."""

@@ -164,14 +164,6 @@ _NAMED_METRICS = {
     "nextTimeoutMs",
 }
 
-_IDLE = ("numRowsUpdated", "numRowsRemoved", "numRowsDroppedByWatermark")
-
-
-def idle_operators(operators: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what operators say when no batch ran: their totals, and that nothing was done."""
-    times = ("allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs")
-    return [{**operator, **dict.fromkeys((*_IDLE, *times), 0)} for operator in operators]
-
 
 def iso(time_ms: int) -> str:
     """Return a time as Spark writes it: UTC, with milliseconds.

@@ -112,12 +112,6 @@ class Grouping:
     def _moments(self) -> Callable[[int], tuple[int, ...]]:
         return self.windows.ends if isinstance(self.windows, TimeWindows) else _itself
 
-    def event_time_of(self, key: Any) -> int | None:
-        """Return what a watermark is compared with, None where it passes no key."""
-        if not self.hasWatermark:
-            return None
-        return key if self.key is None else split_time(key)[0]
-
     def result_key(self, key: Any) -> Any:
         """Return the key as it stands in the result."""
         return self.result_keys()(key)
