@@ -54,3 +54,22 @@ def asked_after(
             needed_ms = made_ms - node.parents_remember_ms(0)
             asked[parent] = max(plan.zero_ms, min(asked[parent], needed_ms))
     return asked
+
+
+def asked_by_others(
+    plan: Plan, last_ms: int, asked: Mapping[Node, int], earlier: Mapping[Node, int]
+) -> dict[Node, int]:
+    """Say of each stream after which time others than itself may ask for its RDDs.
+
+    Args:
+        plan: the graph.
+        last_ms: time of the last batch that has run.
+        asked: what :func:`asked_after` says.
+        earlier: as given to it.
+    """
+    found = dict.fromkeys(plan.nodes, last_ms)
+    found.update(earlier)
+    for node in plan.nodes:
+        for parent in node.parents:
+            found[parent] = min(found[parent], asked[node] - node.parents_remember_ms(0))
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -9,8 +10,9 @@ from pyspark import RDD, StorageLevel
 
 from dstreams.graph.node import MEMORY_ONLY_SER, Node, Rdds
 from dstreams.rdd.blocks import Side
-from dstreams.rdd.cogroup import cogroup_with_state
+from dstreams.rdd.cogroup import StateTask, cogroup_with_state
 from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.replay import replay_batches
 from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
 from dstreams.state.update_function import UpdateFunction
 
@@ -75,15 +77,44 @@ class StateDStream(Node):
         if own is None and batch is None:
             return None
         previous = self.initial if own is None else own
-        # Only a state that this stream left in place is known to hold each key once.
-        unique = own is not None and own.partitioner == self.partitioner
         blocks = cogroup_with_state(
             None if batch is None else self._blocks(batch, Side.BATCH),
             None if previous is None else self._blocks(previous, Side.STATE),
-            self.update.task(time_ms, unique, self._claimed),
+            self.update.task(time_ms, self._is_unique(own), self._claimed),
             preserves_partitioning=self.preserves_partitioning,
         )
         return pairs_of_blocks(blocks, Side.STATE)
+
+    def replay(self, own: RDD[Any] | None, times: Iterable[int], rdds: Rdds) -> RDD[Any] | None:
+        """Make the RDD at the last of *times* from the one before the first, in one stage.
+
+        The same as :meth:`compute` for one time after the other, without the RDDs between; for a
+        stream that preserves its partitioning.
+
+        Args:
+            own: the RDD before, None for none.
+            times: consecutive times at which the stream fires.
+            rdds: where the parent's RDDs are.
+        """
+        batches: list[RDD[bytes] | None] = []
+        tasks: list[StateTask] = []
+        for time_ms in times:
+            batch = rdds.at(self.parent, time_ms)
+            if own is None and batch is None and not tasks:
+                continue
+            batches.append(None if batch is None else self._blocks(batch, Side.BATCH))
+            is_unique = bool(tasks) or self._is_unique(own)
+            tasks.append(self.update.task(time_ms, is_unique, self._claimed))
+        if not tasks:
+            return None
+        previous = self.initial if own is None else own
+        state = None if previous is None else self._blocks(previous, Side.STATE)
+        blocks = replay_batches(rdds.spark, self.partitioner, batches, state, tasks)
+        return pairs_of_blocks(blocks, Side.STATE)
+
+    def _is_unique(self, own: RDD[Any] | None) -> bool:
+        """Whether a state holds each key once: only one that this stream left in place surely."""
+        return own is not None and own.partitioner == self.partitioner
 
     @property
     def _claimed(self) -> StablePartitioner | None:

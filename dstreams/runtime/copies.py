@@ -14,7 +14,7 @@ from dstreams.graph.plan import Plan
 from dstreams.runtime.batch import DurableCopy
 from dstreams.runtime.durability import StreamDurability
 
-_LONGEST_LINEAGE = 10
+LONGEST_LINEAGE = 10
 """Batches of state that one job may make up for: each takes a Python worker for each of its tasks,
 all at the same time, because a state RDD is computed inside the one that is built on it."""
 
@@ -46,7 +46,7 @@ class Copies:
         from all that came before: neither Spark's stack nor its workers would last for hundreds.
         """
         for node in self._plan.checkpointed():
-            step_ms = _LONGEST_LINEAGE * node.slide_ms
+            step_ms = LONGEST_LINEAGE * node.slide_ms
             newest_ms = max(self._history.times(node), default=self._plan.zero_ms)
             for cut_ms in range(newest_ms + step_ms, time_ms, step_ms) if node.asks_itself else ():
                 rdd = self._history.at(node, cut_ms)

@@ -18,11 +18,13 @@ from dstreams.faults import fault
 from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
-from dstreams.graph.reach import asked_after
+from dstreams.graph.reach import asked_after, asked_by_others
 from dstreams.graph.reduced_window import ReducedWindowedDStream
+from dstreams.graph.state import StateDStream
 from dstreams.graph.stored import StoredStateDStream
 from dstreams.rdd.durable import WrittenRdd, read_state
 from dstreams.rdd.stored_version import NO_EVENT_TIME, StoredVersion
+from dstreams.runtime.copies import LONGEST_LINEAGE
 from dstreams.runtime.durability import STORED_UPTO, StreamDurability
 from dstreams.runtime.engine import Engine
 from dstreams.runtime.gaps import bridge, gaps_in
@@ -34,6 +36,9 @@ logger = logging.getLogger(__name__)
 
 RAN_AGAIN = "ran_again"
 """Fact of a begin record: outputs of earlier batches that had failed and were run again."""
+
+_MOST_TOGETHER = 20
+"""Batches of state that one task makes up for."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,7 @@ def resume(
     past.restore_state()
     fault("rec.replay")
     past.feed()
-    past.bridge_gaps()
+    past.make_up()
     past.run_failed_outputs()
     begun = {record.batch_time_ms: record for record in recovery.in_flight}
     engine.resume(past.last_ms, begun, past.notes)
@@ -147,6 +152,7 @@ class _Past:
         self._found = Restorable.of(records, plan)
         self._failed = _failed_outputs(records, self._recovery)
         self._asked = self._reach({})
+        self._asked_for_outputs: dict[Node, int] = {}
         self._failed = self._affordable(self._failed)
 
     def _reach(self, earlier: Mapping[Node, int]) -> dict[Node, int]:
@@ -242,11 +248,39 @@ class _Past:
                     if time_ms > after_ms:
                         self._engine.history.feed(stream, time_ms, reader.rdd(planned))
 
-    def bridge_gaps(self) -> None:
-        """Let state stand still over batches that an earlier run has left out."""
+    def make_up(self) -> None:
+        """Say what the state of the last batch is, where it stands on that of an earlier one.
+
+        State stands still over batches that an earlier run has left out.
+        """
         for after_ms, time_ms in gaps_in(self._recovery.begins):
             if time_ms <= self.last_ms:
+                self._advance_states(after_ms)
                 bridge(self._plan, self._engine.history, after_ms, time_ms)
+        self._advance_states(self.last_ms)
+
+    def _advance_states(self, upto_ms: int) -> None:
+        """Make up for many batches in few tasks, as far as nobody asks for the states between."""
+        asked = asked_by_others(self._plan, self.last_ms, self._asked, self._asked_for_outputs)
+        for node in self._plan.nodes:
+            if node in self._added or not isinstance(node, StateDStream):
+                continue
+            if node.preserves_partitioning:
+                self._advance(node, self._floor(node, min(upto_ms, asked[node])))
+
+    def _advance(self, node: StateDStream, upto_ms: int) -> None:
+        history = self._engine.history
+        begun = [time_ms for time_ms in history.times(node) if time_ms <= upto_ms]
+        begun_ms = max(begun, default=self._plan.zero_ms)
+        times = range(begun_ms + node.slide_ms, upto_ms + 1, node.slide_ms)
+        # Of more, the first batch makes files on its way.
+        if not 1 < len(times) <= _MOST_TOGETHER * LONGEST_LINEAGE:
+            return
+        state = history.at(node, begun_ms)
+        for first in range(0, len(times), _MOST_TOGETHER):
+            together = times[first : first + _MOST_TOGETHER]
+            state = node.replay(state, together, history)
+            history.restore(node, together[-1], state)
 
     def _recorded(self, stream: InputDStream, time_ms: int) -> Mapping[str, Any] | None:
         inputs = self._recovery.begins[time_ms].inputs
@@ -286,6 +320,7 @@ class _Past:
             is_whole = next(self._missing(oldest_ms), None) is None
             if uids and is_whole:
                 kept[time_ms], earlier, self._asked = uids, tried, asked
+                self._asked_for_outputs = tried
             else:
                 logger.error(
                     "outputs %s of the batch at %d ms failed, and cannot be run again: its input "
