@@ -109,7 +109,13 @@ def _run(options: argparse.Namespace) -> int:
 def _drill(options: argparse.Namespace) -> int:
     seed: int = SystemClock().now_ms() % 10**6 if options.seed is None else options.seed
     drill = DrillOptions(
-        options.kills, seed, options.app, not options.no_steps, options.json, options.keep
+        options.kills,
+        seed,
+        options.app,
+        at_steps=not options.no_steps,
+        as_json=options.json,
+        keep=options.keep,
+        interval_s=options.interval,
     )
     return SUCCEEDED if run_drill(drill, sys.stdout) else FAILED
 
@@ -208,6 +214,12 @@ def _add_drill(commands: Commands) -> None:
         "--no-steps", action="store_true", help="do not kill at each step of a batch as well"
     )
     drill.add_argument("--app", type=_program, metavar="app.py", help="an application of yours")
+    drill.add_argument(
+        "--interval",
+        type=_count,
+        metavar="SECONDS",
+        help="between two batches of the drill's own job; more on a slow machine (default: 2)",
+    )
     drill.add_argument("--json", action="store_true", help="print the result as JSON, alone")
     drill.add_argument("--keep", action="store_true", help="keep the directory of the drill")
 

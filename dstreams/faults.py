@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 VARIABLE = "DSTREAMS_FAULTS"
@@ -69,6 +69,17 @@ def parse(text: str) -> dict[str, Fault]:
 
 
 _faults: dict[str, Fault] = parse(os.environ.get(VARIABLE, ""))
+_watchers: list[Callable[[str], object]] = []
+
+
+def watch(tell: Callable[[str], object]) -> Callable[[], None]:
+    """Tell of each step that this process comes to, from now on; returns what ends that.
+
+    Args:
+        tell: called with the name of the step, before a fault of that step happens.
+    """
+    _watchers.append(tell)
+    return lambda: _watchers.remove(tell)
 
 
 def fault(step: str, batch_id: int | None = None, faults: Mapping[str, Fault] = _faults) -> None:
@@ -79,6 +90,8 @@ def fault(step: str, batch_id: int | None = None, faults: Mapping[str, Fault] = 
         batch_id: number of the batch, None where there is none.
         faults: what was asked for.
     """
+    for tell in _watchers:
+        tell(step)
     if not faults:
         return
     asked = faults.get(step)

@@ -14,6 +14,10 @@ from dstreams import InvalidStreamError, StreamingContext
 from dstreams.callables import require_arity
 from dstreams.drill.findings import Findings
 
+INTERVAL = "DSTREAMS_DRILL_INTERVAL"
+"""Environment variable: seconds between two batches of the drill's own job. A driver that is down
+longer has more to catch up, so a slow machine needs a longer one."""
+
 _OWN = "dstreams.drill.job"
 
 

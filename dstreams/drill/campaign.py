@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,15 +11,18 @@ from pathlib import Path
 
 from dstreams.clock import Clock
 from dstreams.drill.application import Application
+from dstreams.drill.checkpoints import problems_of, write_completed
 from dstreams.drill.findings import Result, percentile
 from dstreams.drill.life import Life, start_life
+from dstreams.drill.phases import PHASES
 from dstreams.drill.steps import Step
+from dstreams.drill.targets import AT_STEP, WAYS, Kill, first_kill, other_targets
 
 _POLL_S = 0.1
-_KILL_WITHIN_S = 5.0
 _FIRST_RECOVERY_MS = 8000
-_EARLY_SHARE = 4
-"""One of so many random kills hits a driver that has not recovered yet."""
+_STOP_SHARE = 0.3
+_FENCED = "has taken over"
+"""In the message of a driver that was replaced."""
 
 
 class DrillError(Exception):
@@ -66,105 +70,155 @@ class Campaign:
         self._application = application
         self._clock = clock
         self._tell = tell
-        self._moments = random.Random(plan.seed)
+        self._chance = random.Random(plan.seed)
         self._fed = 0
         self._next_feed_ms = 0
         self._feeds = True
-        self._kills = 0
         self._at_steps: list[str] = []
-        self._batches: set[int] = set()
+        self._ways: Counter[str] = Counter()
+        self._phases: Counter[str] = Counter()
+        self._in_a_row = self._deepest = 0
+        self._batches: dict[int, int] = {}
         self._recoveries: list[int] = []
         self._problems: list[str] = []
         self._dead: list[Life] = []
+        self._paused: list[Life] = []
 
     def run(self) -> Result:
         """Run all lives, and compare the outputs with what they must be."""
-        directory = str(self._plan.directory)
+        directory = self._plan.directory
+        started_ms = self._clock.now_ms()
         try:
             if self._plan.kills > 0:
-                # The first driver shows that the application works at all.
-                self._random_life(self._moments.uniform(0, _KILL_WITHIN_S))
-            for target in self._targets():
+                self._random_life(first_kill(self._chance))
+            for target in other_targets(self._plan.kills, self._plan.steps, self._chance):
                 if isinstance(target, Step):
                     self._step_life(target)
-                else:
-                    self._random_life(target)
+                elif not self._random_life(target):
+                    self._random_life(Kill("driver", target.moment))
             self._last_life()
+            self._problems += problems_of(directory)
         except DrillError as error:
             self._problems.append(str(error))
         finally:
             self._bury()
+        write_completed(directory, self._batches)
+        if not self._batches:
+            self._problems.append("no batch was completed, so nothing was shown")
         return Result(
             seed=self._plan.seed,
-            kills=self._kills,
+            kills=self._ways.total(),
             at_steps=tuple(self._at_steps),
             batches=len(self._batches),
             recovery_ms=tuple(self._recoveries),
-            findings=self._application.findings(directory),
+            findings=self._application.findings(str(directory)),
             problems=tuple(self._problems),
+            ways={way: self._ways[way] for way in (*WAYS.values(), AT_STEP) if self._ways[way]},
+            phases={phase: self._phases[phase] for phase in PHASES},
+            deepest=self._deepest,
+            seconds=(self._clock.now_ms() - started_ms) // 1000,
         )
 
-    def _targets(self) -> list[Step | float]:
-        """Steps and random moments, mixed; a moment is seconds after recovery, or before it."""
-        targets: list[Step | float] = list(self._plan.steps)
-        for kill in range(1, self._plan.kills):
-            is_early = kill % _EARLY_SHARE == 0
-            moment = self._moments.uniform(0, _KILL_WITHIN_S)
-            targets.append(-self._moments.random() if is_early else moment)
-        self._moments.shuffle(targets)
-        return targets
+    def _random_life(self, kill: Kill) -> bool:
+        """Kill a driver at a moment after its first batch, or in its recovery.
 
-    def _random_life(self, moment: float) -> None:
-        """Kill a driver *moment* seconds after its first batch; negative: in its recovery.
-
-        Then it is a share of the time that recoveries have taken so far.
+        Returns:
+            False if it was asked to end, and did so before it was killed.
         """
         with self._life(None) as life:
-            if moment < 0:
+            if kill.moment < 0:
                 usual_ms = percentile(self._recoveries, 50) or _FIRST_RECOVERY_MS
-                until_ms = life.started_ms + round(-moment * usual_ms)
-                self._watch(life, lambda: self._clock.now_ms() >= until_ms)
-                how = f"{until_ms - life.started_ms} ms after its start"
+                until_ms = life.started_ms + round(-kill.moment * usual_ms)
             else:
                 self._recovered(life)
-                until_ms = self._clock.now_ms() + round(1000 * moment)
-                self._watch(life, lambda: self._clock.now_ms() >= until_ms)
-                how = f"{until_ms - life.started_ms} ms after its start, in batch work"
+                self._wake(life)
+                until_ms = self._clock.now_ms() + round(1000 * kill.moment)
+            self._watch_until(life, until_ms)
             self._require_alive(life)
+            self._end(life, kill)
+            if life.is_asked and not life.was_killed:
+                self._tell_of(life, "ended when it was asked to, before it was killed")
+                return False
+            self._count(life, WAYS[kill.way])
+            after_ms = self._clock.now_ms() - life.started_ms
+            self._tell_of(life, f"{WAYS[kill.way]}, {after_ms} ms after its start: {life.phase}")
+            return True
+
+    def _end(self, life: Life, kill: Kill) -> None:
+        if kill.way == "group":
+            life.kill_all()
+        elif kill.way == "zombie":
+            life.kill_from_jvm()
+        elif kill.way == "paused":
+            life.pause()
+        elif kill.way == "workers":
+            life.kill_workers()
+            known = len(life.batches)
+            limit_ms = self._limit_ms()
+            self._watch(life, lambda: len(life.batches) > known or self._clock.now_ms() >= limit_ms)
+            self._require_alive(life)
+            if len(life.batches) == known:
+                self._problems.append("a driver had no batch any more when its workers were killed")
             life.kill()
-            self._kills += 1
-            self._tell_of(life, f"killed {how}")
+        elif kill.way == "stop":
+            life.ask_to_end()
+            until_ms = self._clock.now_ms() + round(1000 * _STOP_SHARE * kill.moment)
+            self._watch_until(life, until_ms)
+            if life.process.poll() not in (None, 0):
+                self._problems.append(
+                    f"a driver ended with status {life.process.poll()} when it was asked to by "
+                    f"SIGTERM; the end of {life.log}:\n{life.last_words()}"
+                )
+            life.kill()
+        else:
+            life.kill()
 
     def _step_life(self, step: Step) -> None:
         with self._life(step) as life:
-            limit_ms = life.started_ms + round(1000 * self._plan.patience_s)
+            if step.in_stop:
+                self._recovered(life)
+                life.ask_to_end()
+            limit_ms = self._limit_ms()
             self._watch(life, lambda: self._clock.now_ms() >= limit_ms)
             if life.was_killed:
-                self._kills += 1
                 self._at_steps.append(step.name)
                 self._tell_of(life, f"killed at the step: {step.name}")
-                return
-            self._require_alive(life)
-            self._problems.append(f"no driver came to the step: {step.name}")
-            life.kill()
-            self._kills += 1
+            else:
+                if not step.in_stop:
+                    self._require_alive(life)
+                self._problems.append(f"no driver came to the step: {step.name}")
+                life.kill()
+            self._count(life, AT_STEP)
+
+    def _count(self, life: Life, way: str) -> None:
+        """Count a kill, after which the driver tells no more."""
+        life.hear(self._clock)
+        self._ways[way] += 1
+        self._phases[life.phase] += 1
+        self._in_a_row = 1 if life.batches else self._in_a_row + 1
+        self._deepest = max(self._deepest, self._in_a_row)
+        if way == WAYS["paused"]:
+            self._paused.append(life)
+
+    def _limit_ms(self) -> int:
+        return self._clock.now_ms() + round(1000 * self._plan.patience_s)
 
     def _last_life(self) -> None:
         """Let a driver finish all input and end when it is asked to."""
         with self._life(None) as life:
             self._recovered(life)
+            self._wake(life)
             self._feeds = False
             directory = str(self._plan.directory)
-            patience_ms = round(1000 * self._plan.patience_s)
             fed_ms, heard = self._clock.now_ms(), -1
-            limit_ms = fed_ms + patience_ms
+            limit_ms = self._limit_ms()
 
             def is_over() -> bool:
                 nonlocal limit_ms, heard
                 if len(life.batches) == heard:
                     return self._clock.now_ms() >= limit_ms
                 # Many batches may have been missed: it is patient as long as there is progress.
-                limit_ms, heard = self._clock.now_ms() + patience_ms, len(life.batches)
+                limit_ms, heard = self._limit_ms(), len(life.batches)
                 # With too many batches still to run, a stop would have to cut one off in the end.
                 return life.batches[-1] >= fed_ms and self._application.is_done(directory)
 
@@ -176,8 +230,7 @@ class Campaign:
                     f"{self._plan.patience_s:g} s"
                 )
             life.ask_to_end()
-            limit_ms = self._clock.now_ms() + patience_ms
-            self._watch(life, lambda: self._clock.now_ms() >= limit_ms)
+            self._wait_for_end(life, life)
             status = life.process.poll()
             if status != 0:
                 how = "did not end" if status is None else f"ended with status {status}"
@@ -192,19 +245,47 @@ class Campaign:
         finally:
             life.hear(self._clock)
             # What a killed driver leaves behind, the next one has to live with for a while.
-            self._bury()
+            self._bury(but=self._paused)
             self._dead.append(life)
+            if life not in self._paused:
+                self._account_for(life)
+
+    def _bury(self, but: Sequence[Life] = ()) -> None:
+        for life in [life for life in self._dead if life not in but]:
+            self._dead.remove(life)
+            life.bury()
+
+    def _wake(self, present: Life) -> None:
+        """Let drivers that stood still go on, which a newer one has replaced: they must end."""
+        for life in [life for life in self._paused if life is not present]:
+            known = len(life.batches)
+            life.go_on()
+            self._wait_for_end(life, present)
+            name = f"driver {life.process.pid}, which stood still while another one took over,"
+            if not life.has_ended:
+                self._problems.append(f"{name} did not end within {self._plan.patience_s:g} s")
+            elif life.process.poll() == 0:
+                self._problems.append(f"{name} ended as if nothing had happened")
+            self._tell(f"{name} ended, after {len(life.batches) - known} more batches")
+            self._paused.remove(life)
+            life.failures = [text for text in life.failures if _FENCED not in text]
             self._account_for(life)
 
-    def _bury(self) -> None:
-        while self._dead:
-            self._dead.pop().bury()
+    def _wait_for_end(self, life: Life, present: Life) -> None:
+        limit_ms = self._limit_ms()
+        self._watch(present, lambda: life.has_ended or self._clock.now_ms() >= limit_ms)
+        life.hear(self._clock)
 
     def _account_for(self, life: Life) -> None:
-        is_restart = bool(self._batches)
-        if is_restart and life.first_ms is not None:
+        if self._batches and life.first_ms is not None:
             self._recoveries.append(life.first_ms - life.started_ms)
-        self._batches.update(life.batches)
+        for time_ms in life.batches:
+            other = self._batches.setdefault(time_ms, life.process.pid)
+            if other != life.process.pid:
+                self._problems.append(
+                    f"the batch at {time_ms} ms was completed by driver {other}, and again by "
+                    f"driver {life.process.pid}"
+                )
         self._problems += [f"a batch failed: {text}" for text in life.failures]
 
     def _recovered(self, life: Life) -> None:
@@ -218,17 +299,26 @@ class Campaign:
                 f"of {life.log}:\n{life.last_words()}"
             )
 
-    def _watch(self, life: Life, is_over: Callable[[], bool]) -> None:
-        """Feed and listen until *is_over*, or the driver has ended."""
+    def _watch_until(self, life: Life, until_ms: int) -> None:
+        self._watch(life, lambda: self._clock.now_ms() >= until_ms, until_ms)
+
+    def _watch(self, life: Life, is_over: Callable[[], bool], until_ms: int | None = None) -> None:
+        """Feed and listen until *is_over*, or the driver has ended.
+
+        A moment that is known beforehand is met, and not the line that the driver tells next: else
+        it would be killed where it tells something, again and again.
+        """
         while True:
-            if self._feeds and self._clock.now_ms() >= self._next_feed_ms:
+            now_ms = self._clock.now_ms()
+            if self._feeds and now_ms >= self._next_feed_ms:
                 self._application.feed(str(self._plan.directory), self._fed)
                 self._fed += 1
-                self._next_feed_ms = self._clock.now_ms() + round(1000 * self._plan.feed_s)
+                self._next_feed_ms = now_ms + round(1000 * self._plan.feed_s)
             life.hear(self._clock)
             if life.has_ended or is_over():
                 return
-            life.wait(_POLL_S)
+            rest_s = _POLL_S if until_ms is None else (until_ms - self._clock.now_ms()) / 1000
+            life.wait(max(0.0, min(_POLL_S, rest_s)))
 
     def _require_alive(self, life: Life) -> None:
         if life.has_ended:

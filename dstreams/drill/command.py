@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ from tempfile import mkdtemp
 from typing import TextIO
 
 from dstreams.clock import SystemClock
-from dstreams.drill.application import load
+from dstreams.drill.application import INTERVAL, load
 from dstreams.drill.campaign import Campaign, Plan
 from dstreams.drill.report import Report
 from dstreams.drill.steps import STEPS, Step
@@ -29,6 +30,7 @@ class DrillOptions:
         at_steps: kill at each step of a batch as well; only for the drill's own job.
         as_json: print the result as JSON.
         keep: keep the directory of the drill, and name it.
+        interval_s: seconds between two batches of the drill's own job, None for the usual.
     """
 
     kills: int
@@ -37,6 +39,7 @@ class DrillOptions:
     at_steps: bool = True
     as_json: bool = False
     keep: bool = False
+    interval_s: int | None = None
 
 
 def run_drill(options: DrillOptions, out: TextIO) -> bool:
@@ -52,6 +55,8 @@ def run_drill(options: DrillOptions, out: TextIO) -> bool:
     """
     require_spark()
     require_java()
+    if options.interval_s is not None:
+        os.environ[INTERVAL] = str(options.interval_s)  # the drivers are to have it too
     application = load(options.app)
     report = Report(out, options.as_json)
     directory = Path(mkdtemp(prefix="dstreams-drill-"))

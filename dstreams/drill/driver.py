@@ -1,7 +1,7 @@
 """The process that is killed: a driver that goes on from its checkpoint, and tells how it goes.
 
 It writes a line for each thing to a pipe: ``batch TIME_MS`` after each completed batch,
-``failed TEXT`` after a batch that failed.
+``failed TEXT`` after a batch that failed, ``step NAME`` when it comes to a step.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dstreams import StreamingContext, StreamingListener
+from dstreams import StreamingContext, StreamingListener, faults
 from dstreams.drill.application import load
+from dstreams.drill.checkpoints import CHECKPOINT
+from dstreams.drill.phases import OPENED, RUNS, STARTED
 from dstreams.drill.steps import Step, arm, die, step_named
-
-CHECKPOINT = "checkpoint"
 
 
 class Telling(StreamingListener):
@@ -40,13 +40,18 @@ class Telling(StreamingListener):
             line = f"batch {info.batchTime().milliseconds()}"
         else:
             line = f"failed {' '.join(failure.split())[:300]}"
-        try:
-            os.write(self._pipe, f"{line}\n".encode())
-        except BrokenPipeError:
-            die()  # the drill itself is gone
+        tell(self._pipe, line)
         if self._step is not None and failure is None:
             arm(self._step)
             self._step = None
+
+
+def tell(pipe: int, line: str) -> None:
+    """Write a line to the drill, and end with it."""
+    try:
+        os.write(pipe, f"{line}\n".encode())
+    except BrokenPipeError:
+        die()  # the drill itself is gone
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -61,6 +66,9 @@ def main(argv: list[str] | None = None) -> int:
         level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("dstreams").setLevel(logging.INFO)
+    pipe: int = options.pipe
+    tell(pipe, f"step {STARTED}")
+    faults.watch(lambda name: tell(pipe, f"step {name}"))
     application = load(options.app)
     step = None if options.step is None else step_named(options.step)
     if step is not None and step.in_restart:
@@ -70,8 +78,10 @@ def main(argv: list[str] | None = None) -> int:
     ssc = StreamingContext.getOrCreate(
         f"{directory}/{CHECKPOINT}", lambda: application.setup(directory)
     )
-    ssc.addStreamingListener(Telling(options.pipe, step))
+    ssc.addStreamingListener(Telling(pipe, step))
+    tell(pipe, f"step {OPENED}")
     ssc.start()
+    tell(pipe, f"step {RUNS}")
     ssc.awaitTermination()
     return 0
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -16,13 +16,15 @@ class Findings:
         records: how many records it was given.
         lost: how many of them are in no output.
         duplicated: how often records are in outputs beyond the once that each should be.
-        state_equal: whether all state is what the oracle says.
+        states: how many states of a key after a batch were compared with the oracle's.
+        state_equal: whether all of them are what the oracle says.
         problems: what is wrong, a sentence each.
     """
 
     records: int = 0
     lost: int = 0
     duplicated: int = 0
+    states: int = 0
     state_equal: bool = True
     problems: tuple[str, ...] = ()
 
@@ -45,6 +47,10 @@ class Result:
             batch, as far as it came so far.
         findings: what the outputs show.
         problems: what went wrong while it ran, a sentence each.
+        ways: how many kills of each way there were.
+        phases: what the drivers were doing when they were killed, and how often.
+        deepest: how many drivers were killed one after another before one completed a batch.
+        seconds: how long it took.
     """
 
     seed: int
@@ -54,6 +60,10 @@ class Result:
     recovery_ms: tuple[int, ...]
     findings: Findings
     problems: tuple[str, ...] = ()
+    ways: Mapping[str, int] = field(default_factory=dict)
+    phases: Mapping[str, int] = field(default_factory=dict)
+    deepest: int = 0
+    seconds: int = 0
 
     @property
     def is_passed(self) -> bool:
@@ -72,6 +82,10 @@ class Result:
             "seed": self.seed,
             "kills": self.kills,
             "kills_at_steps": list(self.at_steps),
+            "kills_by_way": dict(self.ways),
+            "kills_by_phase": dict(self.phases),
+            "deepest": self.deepest,
+            "seconds": self.seconds,
             "batches": self.batches,
             **asdict(self.findings),
             "recovery_ms": times,

@@ -15,12 +15,12 @@ from pyspark import RDD
 
 from dstreams import DStream, State, StateSpec, StreamingContext, tuned_context
 from dstreams.drill import oracle
+from dstreams.drill.application import INTERVAL
+from dstreams.drill.checkpoints import completed_in, states_in
 from dstreams.drill.findings import Findings
 from dstreams.drill.ledger import Record, parse, records_in, write_file, written
 
-BATCH_S = 2
-WINDOW_S = 3 * BATCH_S
-CHECKPOINT_S = 2 * BATCH_S
+INTERVAL_S = 2
 CORES = 2
 
 BROKEN = "DSTREAMS_DRILL_BROKEN"
@@ -31,28 +31,37 @@ Total = tuple[int, int, int]
 
 def setup(directory: str) -> StreamingContext:
     """Define the streams: called once, and never again after a restart."""
+    batch_s = interval_s()
+    window_s, checkpoint_s = 3 * batch_s, 2 * batch_s
     conf = {
+        # A short life: what the JVM would compile and clean up better is never run often enough.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.default.parallelism": str(CORES),
         "spark.dstreams.fileStream.maxFileAge": "unlimited",  # drivers may be down for long
         "spark.streaming.stopGracefullyOnShutdown": "true",
         "spark.streaming.gracefulStopTimeout": "180s",
     }
     spark = tuned_context("dstreams drill", f"local[{CORES},4]", conf)
-    ssc = StreamingContext(spark, BATCH_S)
+    ssc = StreamingContext(spark, batch_s)
     ssc.checkpoint(f"{directory}/checkpoint")
     # Also files that came before the first driver did: the oracle knows them.
     lines: DStream[str] = ssc.fileStream(f"{directory}/input", newFilesOnly=False)
     records = lines.map(by_key)
-    totals = records.updateStateByKey(add_up, CORES)
-    totals.checkpoint(CHECKPOINT_S)
-    window = records.mapValues(amount_of).reduceByKeyAndWindow(
-        plus, minus, WINDOW_S, BATCH_S, CORES, filterFunc=is_there
+    totals = records.updateStateByKey(add_up, CORES, uid=oracle.TOTALS)
+    totals.checkpoint(checkpoint_s)
+    amounts = records.mapValues(amount_of)
+    window = amounts.reduceByKeyAndWindow(
+        plus, minus, window_s, batch_s, CORES, filterFunc=is_there
     )
-    visits = records.mapWithState(StateSpec.function(count_visit).numPartitions(CORES))
+    recent = amounts.window(window_s, batch_s).reduceByKey(plus, CORES)
+    counting = StateSpec.function(count_visit).numPartitions(CORES)
+    visits = records.mapWithState(counting, uid=oracle.VISITS)
     save(lines, f"{directory}/output/{oracle.RECORDS}")
     totals.saveAsTextFiles(f"{directory}/output/{oracle.TOTALS}")
     window.saveAsTextFiles(f"{directory}/output/{oracle.WINDOW}")
+    recent.saveAsTextFiles(f"{directory}/output/{oracle.RECENT}")
     visits.saveAsTextFiles(f"{directory}/output/{oracle.VISITS}")
+    visits.stateSnapshots().saveAsTextFiles(f"{directory}/output/{oracle.STATES}")
     return ssc
 
 
@@ -70,9 +79,19 @@ def is_done(directory: str) -> bool:
 
 
 def check(directory: str) -> Findings:
-    """Compare all outputs with what they must be."""
+    """Compare all outputs, and the state in the checkpoint, with what they must be."""
     fed = written(Path(directory, "input"))
-    return oracle.check(Path(directory, "output"), fed, 1000 * WINDOW_S)
+    completed = completed_in(directory)
+    final = {
+        name: states_in(directory, uid)
+        for name, uid in ((oracle.TOTALS, oracle.TOTALS), (oracle.STATES, oracle.VISITS))
+    }
+    return oracle.check(Path(directory, "output"), fed, 3000 * interval_s(), completed, final)
+
+
+def interval_s() -> int:
+    """Return the seconds between two batches."""
+    return int(os.environ.get(INTERVAL, INTERVAL_S))
 
 
 def save(lines: DStream[str], prefix: str) -> None:

@@ -49,7 +49,12 @@ def write_file(directory: Path, number: int) -> None:
     """Put file *number* into the input directory, where it appears complete."""
     hidden = directory / f".records-{number:06}"
     hidden.write_text("".join(f"{record.to_line()}\n" for record in records_of(number)))
-    hidden.rename(directory / f"records-{number:06}{_SUFFIX}")
+    hidden.rename(directory / file_name(number))
+
+
+def file_name(number: int) -> str:
+    """Return the name of file *number*."""
+    return f"records-{number:06}{_SUFFIX}"
 
 
 def written(directory: Path) -> list[int]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dstreams.clock import Clock
+from dstreams.drill import processes
+from dstreams.drill.phases import STOP, Whereabouts
 from dstreams.drill.steps import Step
 
 _LOG_LINES = 12
@@ -30,6 +32,8 @@ class Life:
         batches: times of the batches that it has completed.
         failures: what batches have failed with.
         first_ms: when it told of its first batch.
+        whereabouts: what it is doing.
+        is_asked: whether it was asked to end.
     """
 
     process: subprocess.Popen[bytes]
@@ -39,7 +43,10 @@ class Life:
     batches: list[int] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     first_ms: int | None = None
+    whereabouts: Whereabouts = field(default_factory=Whereabouts)
+    is_asked: bool = False
     _rest: bytes = b""
+    _held: int | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -51,21 +58,58 @@ class Life:
         """Whether it ended as by ``kill -9``."""
         return self.process.poll() == -signal.SIGKILL
 
+    @property
+    def phase(self) -> str:
+        """What it is doing, or was when it died: one of those of :mod:`dstreams.drill.phases`."""
+        return STOP if self.is_asked else self.whereabouts.phase
+
     def kill(self) -> None:
         """Kill the driver alone; that its JVM and its workers notice is part of the drill."""
         self.process.kill()
         self.process.wait()
 
+    def kill_all(self) -> None:
+        """Kill the driver, its JVM and its workers at once."""
+        processes.send(processes.of_session(self.process.pid), signal.SIGKILL)
+        self.kill()
+
+    def kill_from_jvm(self) -> None:
+        """Kill the driver, and let its JVM finish its job without knowing, until it is buried."""
+        jvm = processes.jvm_of(self.process.pid)
+        if jvm is not None:
+            self._held = processes.hold_input(self.process.pid, jvm)
+        self.kill()
+
+    def kill_workers(self) -> int:
+        """Kill the Python workers; returns how many there were."""
+        return processes.send(processes.workers_of(self.process.pid), signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Let the driver and all its processes stand still."""
+        self._signal_all(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let them go on."""
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        pids = processes.of_session(self.process.pid) or [self.process.pid]
+        processes.send(pids, number)
+
     def ask_to_end(self) -> None:
         """Send SIGTERM to the driver."""
+        self.is_asked = True
         self.process.send_signal(signal.SIGTERM)
 
     def bury(self) -> None:
         """End what may be left of it, close the pipe and forget it."""
         self.process.kill()
+        processes.send(processes.of_session(self.process.pid), signal.SIGKILL)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        if self._held is not None:
+            os.close(self._held)
         os.close(self.pipe)
 
     def last_words(self) -> str:
@@ -84,6 +128,8 @@ class Life:
             if kind == "batch":
                 self.batches.append(int(text))
                 self.first_ms = clock.now_ms() if self.first_ms is None else self.first_ms
+            elif kind == "step":
+                self.whereabouts.note(text)
             else:
                 self.failures.append(text)
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from dstreams.drill.findings import Findings
-from dstreams.drill.ledger import Record, parse, records_in
+from dstreams.drill.ledger import FILE_RECORDS, Record, file_name, parse, records_in
 
 RECORDS, TOTALS, WINDOW, VISITS = "records", "totals", "window", "visits"
-OUTPUTS = (RECORDS, TOTALS, WINDOW, VISITS)
-STATES = (TOTALS, WINDOW, VISITS)
+RECENT, STATES = "recent", "states"
+OUTPUTS = (RECORDS, TOTALS, WINDOW, RECENT, VISITS, STATES)
 
 _SHOWN = 5
 
@@ -25,38 +25,86 @@ Batches = Mapping[int, list[str]]
 """Lines of an output, by batch time."""
 
 
-def check(output: Path, fed: Sequence[int], window_ms: int) -> Findings:
+def check(
+    output: Path,
+    fed: Sequence[int],
+    window_ms: int,
+    completed: Iterable[int] = (),
+    final: Mapping[str, list[Any]] | None = None,
+) -> Findings:
     """Compare the outputs of a job with what they must be.
 
     Args:
         output: directory of its outputs.
         fed: numbers of the files that it was given.
         window_ms: width of its window.
+        completed: times of the batches that drivers have told of as completed.
+        final: the states that the checkpoint holds at the end, by the output that shows them;
+            None where nobody looked.
     """
     problems: list[str] = []
     outputs = {name: read_output(output, name, problems) for name in OUTPUTS}
     known = records_in(fed)
-    seen = Counter(parse(line).record_id for lines in outputs[RECORDS].values() for line in lines)
-    strange = sorted(seen.keys() - known.keys())
-    if strange:
-        problems.append(f"{len(strange)} records were never given, such as {strange[0]}")
-    differences = [
-        *_missing(outputs),
-        *_differences(outputs, window_ms),
-    ]
+    if not known:
+        problems.append("no record was given, so nothing was shown")
+    seen = _places(outputs[RECORDS], known, problems)
+    lost = [known[record_id] for record_id in sorted(known.keys() - seen.keys())]
+    if lost:
+        problems.append(
+            f"{len(lost)} records are in no batch, such as record {lost[0].record_id} of "
+            f"{file_name(lost[0].record_id // FILE_RECORDS)}"
+        )
+    twice = {record_id: times for record_id, times in seen.items() if len(times) > 1}
+    if twice:
+        record_id, times = min(twice.items())
+        where = " and ".join(f"{time_ms} ms" for time_ms in times)
+        problems.append(
+            f"{len(twice)} records are in the output {RECORDS} more than once, such as record "
+            f"{record_id}: in the batches at {where}"
+        )
+    compared, states = _compare(outputs, window_ms, final)
+    differences = [*_missing(outputs, completed), *states]
     return Findings(
         records=len(known),
-        lost=len(known.keys() - seen.keys()),
-        duplicated=sum(times - 1 for times in seen.values()),
+        lost=len(lost),
+        duplicated=sum(len(times) - 1 for times in seen.values()),
+        states=compared,
         state_equal=not differences,
         problems=tuple(problems + _first(differences)),
     )
 
 
+def _places(
+    records: Batches, known: Mapping[int, Record], problems: list[str]
+) -> dict[int, list[int]]:
+    """Return the batch times that each record is in; what nobody gave goes to *problems*."""
+    places: dict[int, list[int]] = {}
+    strange: list[str] = []
+    for time_ms in sorted(records):
+        for line in records[time_ms]:
+            record = record_of(line)
+            if record is None or known.get(record.record_id) != record:
+                strange.append(f"{line!r} in the batch at {time_ms} ms")
+            else:
+                places.setdefault(record.record_id, []).append(time_ms)
+    if strange:
+        problems.append(f"{len(strange)} lines were never given, such as {strange[0]}")
+    return places
+
+
+def record_of(line: str) -> Record | None:
+    """Return the record of a line, None when it is none."""
+    try:
+        return parse(line)
+    except ValueError:
+        return None
+
+
 def seen_ids(output: Path) -> set[int]:
     """Return the ids of all records that are in the output of a batch."""
     batches = read_output(output, RECORDS, [])
-    return {parse(line).record_id for lines in batches.values() for line in lines}
+    records = (record_of(line) for lines in batches.values() for line in lines)
+    return {record.record_id for record in records if record is not None}
 
 
 def read_output(output: Path, name: str, problems: list[str]) -> Batches:
@@ -75,35 +123,60 @@ def read_output(output: Path, name: str, problems: list[str]) -> Batches:
     return batches
 
 
-def _missing(outputs: Mapping[str, Batches]) -> Iterator[str]:
-    times = sorted(set().union(*outputs.values()))
+def _missing(outputs: Mapping[str, Batches], completed: Iterable[int]) -> Iterator[str]:
+    times = sorted(set(completed).union(*outputs.values()))
     for time_ms in times:
         for name in OUTPUTS:
             if time_ms not in outputs[name]:
                 yield f"the batch at {time_ms} ms has no output {name}"
 
 
-def _differences(outputs: Mapping[str, Batches], window_ms: int) -> Iterator[str]:
-    """Yield what differs in state, batch by batch."""
+def _compare(
+    outputs: Mapping[str, Batches], window_ms: int, final: Mapping[str, list[Any]] | None
+) -> tuple[int, list[str]]:
+    """Return how many states were compared, batch by batch, and what differs."""
     totals: dict[str, tuple[int, int, int]] = {}
     visits: Counter[str] = Counter()
     recent: dict[int, list[Record]] = {}
+    compared, differences = 0, []
     for time_ms in sorted(outputs[RECORDS]):
-        records = [parse(line) for line in outputs[RECORDS][time_ms]]
+        found = (record_of(line) for line in outputs[RECORDS][time_ms])
+        records = [record for record in found if record is not None]
         recent[time_ms] = records
         recent = {time: kept for time, kept in recent.items() if time > time_ms - window_ms}
         for record in records:
             totals[record.key] = add(totals.get(record.key, NOTHING), record)
+        windows = sorted(_window(recent.values()))
         expected: dict[str, list[Any]] = {
             TOTALS: sorted(totals.items()),
-            WINDOW: sorted(_window(recent.values())),
+            WINDOW: windows,
+            RECENT: windows,
             VISITS: sorted(_count(records, visits)),
         }
+        expected[STATES] = sorted(visits.items())
         for name, wanted in expected.items():
             if time_ms in outputs[name]:
-                found = sorted(map(ast.literal_eval, outputs[name][time_ms]))
-                if found != wanted:
-                    yield _difference(name, time_ms, found, wanted)
+                compared += len(wanted)
+                rows = sorted(map(_row, outputs[name][time_ms]), key=repr)
+                if rows != sorted(wanted, key=repr):
+                    where = f"{name} of the batch at {time_ms} ms"
+                    differences.append(_difference(where, rows, wanted))
+    if final is not None:
+        for name, wanted in ((TOTALS, sorted(totals.items())), (STATES, sorted(visits.items()))):
+            compared += len(wanted)
+            rows = sorted(final[name], key=repr)
+            if rows != sorted(wanted, key=repr):
+                where = f"{name} in the checkpoint at the end"
+                differences.append(_difference(where, rows, wanted))
+    return compared, differences
+
+
+def _row(line: str) -> Any:
+    """Return the row of a line; one that is none differs from every row."""
+    try:
+        return ast.literal_eval(line)
+    except (ValueError, SyntaxError):
+        return f"the line {line!r}"
 
 
 NOTHING = (0, 0, 0)
@@ -132,11 +205,11 @@ def _count(records: Iterable[Record], visits: Counter[str]) -> Iterator[tuple[st
         yield record.key, visits[record.key]
 
 
-def _difference(name: str, time_ms: int, found: list[Any], wanted: list[Any]) -> str:
+def _difference(where: str, found: list[Any], wanted: list[Any]) -> str:
     extra = [row for row in found if row not in wanted]
     absent = [row for row in wanted if row not in found]
     shown = [f"has {row}" for row in extra[:2]] + [f"lacks {row}" for row in absent[:2]]
-    return f"{name} of the batch at {time_ms} ms: {', '.join(shown) or 'has rows twice'}"
+    return f"{where}: {', '.join(shown) or 'has rows twice'}"
 
 
 def _first(differences: list[str]) -> list[str]:

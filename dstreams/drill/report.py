@@ -47,16 +47,22 @@ def table(result: Result) -> str:
     )
     rows = [
         ("kills", f"{result.kills}, of them {len(result.at_steps)} at steps of a batch"),
+        *((f"  {way}", str(count)) for way, count in result.ways.items()),
+        ("killed in", ""),
+        *((f"  {phase}", str(count)) for phase, count in result.phases.items()),
+        ("most kills between two batches", str(result.deepest)),
         ("batches", f"{result.batches:,}"),
         ("records", f"{found['records']:,}"),
         ("records lost", f"{found['lost']:,}"),
         ("records duplicated", f"{found['duplicated']:,}"),
+        ("states compared", f"{found['states']:,}"),
         ("state equal", "yes" if found["state_equal"] else "NO"),
         ("recovery p50 / p95 / max", recovery),
+        ("duration", f"{result.seconds // 60} min {result.seconds % 60} s"),
         ("seed", str(result.seed)),
     ]
     width = max(len(name) for name, _ in rows)
-    lines = ["", *(f"{name.ljust(width)}  {value}" for name, value in rows), ""]
+    lines = ["", *(f"{name.ljust(width)}  {value}".rstrip() for name, value in rows), ""]
     lines += [f"- {problem}" for problem in found["problems"]]
     verdict = "all promises held" if result.is_passed else "PROMISES WERE BROKEN"
     return "\n".join([*lines, verdict])

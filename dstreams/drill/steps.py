@@ -25,6 +25,7 @@ class Step:
         name: of the step in the runtime, or one of ours with a space.
         in_restart: it comes before the first batch of a driver. Other steps are waited for after a
             first batch, so that a batch is hit that nothing was wrong with.
+        in_stop: it comes when a driver was asked to end.
         function: ``module:name`` of a function that is wrapped; empty for a step of the runtime.
         when: the driver dies before the call, or after it.
         call: which call it is, from 1 on.
@@ -37,9 +38,13 @@ class Step:
     when: Literal["before", "after"] = "before"
     call: int = 1
     file: str = ""
+    in_stop: bool = False
 
 
 _CREATE = "checkpoint.local_files:LocalFiles.create"
+_DELETE = "checkpoint.local_files:LocalFiles.delete"
+_SNAPSHOTS = "dstreams.graph.stored_states:StoredStates.maintain"
+_LAST_CHECKPOINT = "dstreams.runtime.engine:Engine.checkpoint_now"
 _PUBLISH = "dstreams.sinks.hadoop_directory:HadoopDirectory._publish"
 
 STEPS = (
@@ -61,6 +66,10 @@ STEPS = (
     Step("after the commit record", function=_CREATE, when="after", file="commits/"),
     Step("commit.done"),
     Step("clean.start"),
+    Step("before snapshots of stored state", function=_SNAPSHOTS),
+    Step("after snapshots of stored state", function=_SNAPSHOTS, when="after"),
+    Step("before the first file is deleted", function=_DELETE),
+    Step("after the first file was deleted", function=_DELETE, when="after"),
     Step("clean.done"),
     Step("before the graph is written", True, _CREATE, file="graph/"),
     Step("after the graph is written", True, _CREATE, "after", file="graph/"),
@@ -70,8 +79,11 @@ STEPS = (
     Step("rec.replay", True),
     Step("the first begin record", True, _CREATE, "after", file="batches/"),
     Step("the first commit record", True, _CREATE, file="commits/"),
+    Step("before the checkpoint at the end", function=_LAST_CHECKPOINT, in_stop=True),
+    Step("after the checkpoint at the end", False, _LAST_CHECKPOINT, "after", in_stop=True),
+    Step("before the end of the epoch", function=_CREATE, file="epochs/", in_stop=True),
 )
-"""Steps of a batch of the drill's own job, in order, and then those of a restart."""
+"""Steps of a batch of the drill's own job, in order, then those of a restart, and of a stop."""
 
 
 def step_named(name: str) -> Step:

@@ -1,7 +1,8 @@
 """A driver without Spark: it counts batches, and behaves as a file in its directory says.
 
 It takes the arguments of the real one. ``behaviour`` holds one of: well, slow, ends, stubborn,
-failing, runs dry.
+failing, runs dry, forgetful (it runs a batch again that was completed), unfenced (it goes on when
+another one has taken over).
 """
 
 from __future__ import annotations
@@ -22,28 +23,42 @@ def main() -> None:
     parser.add_argument("--app")
     options = parser.parse_args()
     behaviour = (options.directory / "behaviour").read_text()
-    count = options.directory / "count"
+    count, owner, times = (options.directory / name for name in ("count", "owner", "times"))
     signal.signal(
         signal.SIGTERM, signal.SIG_IGN if behaviour == "stubborn" else lambda *_: sys.exit(0)
     )
     if options.step == "rec.load":
         os.kill(os.getpid(), signal.SIGKILL)
-    batches = 0
+    replace(owner, str(os.getpid()))
+    batches, last = 0, int(count.read_text()) if count.exists() else 0
+    again_ms = int(times.read_text()) if behaviour == "forgetful" and times.exists() else None
     while True:
+        os.write(options.pipe, b"step clean.done\n")
         time.sleep(0.02)
         if behaviour == "slow" or (behaviour == "runs dry" and batches > 30):
             continue
-        batches += 1
-        number = int(count.read_text()) + 1 if count.exists() else 1
-        count.with_suffix(".new").write_text(str(number))
-        count.with_suffix(".new").replace(count)  # whole, whenever this process is killed
-        os.write(options.pipe, b"batch %d\n" % (time.time_ns() // 10**6))
-        if behaviour == "ends" and number > 20:
+        if behaviour != "unfenced" and owner.read_text() != str(os.getpid()):
+            os.write(options.pipe, b"failed process 7 has taken over\n")
+            sys.exit("replaced")
+        batches, last = batches + 1, last + 1
+        os.write(options.pipe, b"step commit.start\n")
+        time_ms, again_ms = again_ms or time.time_ns() // 10**6, None
+        replace(count, str(last))
+        replace(times, str(time_ms))
+        os.write(options.pipe, b"batch %d\n" % time_ms)
+        if behaviour == "ends" and last > 20:
             sys.exit("no more\nof this")
-        if behaviour == "failing" and number % 10 == 0:
+        if behaviour == "failing" and last % 10 == 0:
             os.write(options.pipe, b"failed it was\n")
         if options.step == "commit.start":
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def replace(file: Path, text: str) -> None:
+    """Write a file that is whole, whenever this process is killed."""
+    new = file.with_suffix(f".{os.getpid()}")
+    new.write_text(text)
+    new.replace(file)
 
 
 if __name__ == "__main__":

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from dstreams.clock import SystemClock
-from dstreams.drill import campaign, life
+from dstreams.drill import campaign, life, targets
 from dstreams.drill.application import Application
 from dstreams.drill.campaign import Campaign, Plan
 from dstreams.drill.findings import Findings, Result
 from dstreams.drill.steps import Step, step_named
+from dstreams.drill.targets import WAYS, Kill, other_targets
 
 
 class Counting:
@@ -33,7 +36,7 @@ class Counting:
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drivers of the test's own, killed soon."""
     monkeypatch.setattr(life, "_DRIVER", (str(Path(__file__).with_name("fake_driver.py")),))
-    monkeypatch.setattr(campaign, "_KILL_WITHIN_S", 0.1)
+    monkeypatch.setattr(targets, "KILL_WITHIN_S", 0.1)
     monkeypatch.setattr(campaign, "_FIRST_RECOVERY_MS", 50)
 
 
@@ -56,24 +59,34 @@ def test_all_kills_are_done_and_then_a_driver_ends(tmp_path: Path) -> None:
     assert result.is_passed, result
     assert result.kills == 11
     assert sorted(result.at_steps) == ["commit.start", "rec.load"]
-    assert result.batches == int((tmp_path / "count").read_text())
+    # A driver may die between a batch and the word of it.
+    assert result.batches <= int((tmp_path / "count").read_text()) <= result.batches + 11
     assert len(result.recovery_ms) >= 5
     assert counting.fed == list(range(len(counting.fed)))
     assert len(counting.fed) >= 5
-    assert len(lines) == 12
     assert sum("killed at the step" in line for line in lines) == 2
     assert lines[-1].endswith("asked to end")
+    assert sum(result.ways.values()) == sum(result.phases.values()) == 11
+    assert (tmp_path / "completed").read_text().count("\n") == result.batches
 
 
-@pytest.mark.usefixtures("fast")
-def test_the_seed_decides_when_and_in_which_order(tmp_path: Path) -> None:
-    """Another drill of the same seed does the same."""
-    plans = [Plan(tmp_path, None, 8, (step_named("rec.load"),), seed) for seed in (1, 1, 2)]
-    one, same, other = (
-        Campaign(plan, Counting().application, SystemClock(), print)._targets() for plan in plans
-    )
+def test_the_seed_decides_when_and_in_which_order() -> None:
+    """Another drill of the same seed does the same; every way to kill is used."""
+    steps = (step_named("rec.load"),)
+    one, same, other = (other_targets(40, steps, random.Random(seed)) for seed in (1, 1, 2))
     assert one == same != other
-    assert sum(isinstance(target, float) and target < 0 for target in one) == 1
+    assert len(one) == 40
+    kills = [target for target in one if isinstance(target, Kill)]
+    assert {kill.way for kill in kills} == set(WAYS)
+    early = [target for target in one if isinstance(target, Kill) and target.moment < 0]
+    assert len(early) == 9
+
+
+def test_early_kills_follow_each_other() -> None:
+    """A driver is killed while it recovers from one that was killed while it recovered."""
+    found = other_targets(40, (), random.Random(3))
+    early = [isinstance(target, Kill) and target.moment < 0 for target in found]
+    assert sum(first and second for first, second in pairwise(early)) >= 4
 
 
 @pytest.mark.usefixtures("fast")
@@ -92,11 +105,16 @@ def test_a_step_that_no_driver_comes_to(tmp_path: Path) -> None:
         ("slow", r"a driver had no batch within 3 s of its start; the end of "),
         ("stubborn", r"the last driver did not end when it was asked to by SIGTERM"),
         ("failing", r"a batch failed: it was"),
+        ("forgetful", r"the batch at \d+ ms was completed by driver \d+, and again by driver \d+"),
+        (
+            "unfenced",
+            r"driver \d+, which stood still while another one took over, did not end within 3 s",
+        ),
     ],
 )
 def test_drivers_that_go_wrong(tmp_path: Path, behaviour: str, problem: str) -> None:
     """What they did is told, with the end of their log, and no process is left."""
-    result, _, _ = drill(tmp_path, behaviour, kills=60 if behaviour == "ends" else 8)
+    result, _, _ = drill(tmp_path, behaviour, kills=60 if behaviour == "ends" else 9)
     assert not result.is_passed
     assert any(re.match(problem, told) for told in result.problems), result.problems
     if behaviour == "ends":

@@ -10,7 +10,18 @@ import pytest
 from dstreams.drill.findings import Findings, Result, percentile
 from dstreams.drill.report import Report, table
 
-PASSED = Result(7, 3, ("commit.start",), 40, (5000, 4000, 9000), Findings(records=1200))
+PASSED = Result(
+    7,
+    3,
+    ("commit.start",),
+    40,
+    (5000, 4000, 9000),
+    Findings(records=1200, states=4800),
+    ways={"driver killed": 2, "killed at a step": 1},
+    phases={"recovery": 0, "commit": 3},
+    deepest=2,
+    seconds=75,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,14 +44,22 @@ def test_all_promises_held() -> None:
     assert PASSED.is_passed
     assert table(PASSED).splitlines() == [
         "",
-        "kills                     3, of them 1 at steps of a batch",
-        "batches                   40",
-        "records                   1,200",
-        "records lost              0",
-        "records duplicated        0",
-        "state equal               yes",
-        "recovery p50 / p95 / max  5.0 s / 9.0 s / 9.0 s",
-        "seed                      7",
+        "kills                           3, of them 1 at steps of a batch",
+        "  driver killed                 2",
+        "  killed at a step              1",
+        "killed in",
+        "  recovery                      0",
+        "  commit                        3",
+        "most kills between two batches  2",
+        "batches                         40",
+        "records                         1,200",
+        "records lost                    0",
+        "records duplicated              0",
+        "states compared                 4,800",
+        "state equal                     yes",
+        "recovery p50 / p95 / max        5.0 s / 9.0 s / 9.0 s",
+        "duration                        1 min 15 s",
+        "seed                            7",
         "",
         "all promises held",
     ]
@@ -82,10 +101,15 @@ def test_the_result_for_programs() -> None:
         "seed": 7,
         "kills": 3,
         "kills_at_steps": ["commit.start"],
+        "kills_by_way": {"driver killed": 2, "killed at a step": 1},
+        "kills_by_phase": {"recovery": 0, "commit": 3},
+        "deepest": 2,
+        "seconds": 75,
         "batches": 40,
         "records": 1200,
         "lost": 0,
         "duplicated": 0,
+        "states": 4800,
         "state_equal": True,
         "recovery_ms": {"p50": 5000, "p95": 9000, "max": 9000},
         "recoveries": 3,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from dstreams.drill.ledger import parse, records_in, records_of, write_file, written
-from dstreams.drill.oracle import check, seen_ids
+from dstreams.drill.oracle import check, read_output, seen_ids
 
 WINDOW_MS = 6000
 FILES = {1000: [0], 3000: [1, 2], 5000: [], 9000: [3]}
@@ -60,11 +62,15 @@ def output(tmp_path: Path) -> Path:
         write_output(output, "records", time_ms, [record.to_line() for record in now])
         write_output(output, "totals", time_ms, list(totals.items()))
         write_output(output, "window", time_ms, list(window.items()))
+        write_output(output, "recent", time_ms, list(window.items()))
         write_output(output, "visits", time_ms, visits)
+        counts = {key: count for key, (count, _, _) in totals.items()}
+        write_output(output, "states", time_ms, list(counts.items()))
     return output
 
 
 FED = [0, 1, 2, 3]
+STATEFUL = ["totals", "window", "recent", "visits", "states"]
 
 
 def edit(output: Path, name: str, change: Any) -> None:
@@ -78,6 +84,7 @@ def test_outputs_that_are_right(output: Path) -> None:
     found = check(output, FED, WINDOW_MS)
     assert found.is_clean, found
     assert found.records == 800
+    assert found.states > 500
     assert seen_ids(output) == records_in(FED).keys()
 
 
@@ -86,6 +93,9 @@ def test_a_record_that_is_missing(output: Path) -> None:
     edit(output, "records-3000", lambda lines: lines[1:])
     found = check(output, FED, WINDOW_MS)
     assert (found.lost, found.duplicated, found.state_equal) == (1, 0, False)
+    assert re.match(
+        r"1 records are in no batch, such as record \d+ of records-00000[12].txt", found.problems[0]
+    )
 
 
 def test_a_file_that_was_never_read(output: Path) -> None:
@@ -100,16 +110,61 @@ def test_a_record_that_is_there_twice(output: Path) -> None:
     line = next(records_of(0)).to_line()
     edit(output, "records-1000", lambda lines: [*lines, line])
     edit(output, "records-9000", lambda lines: [*lines, line])
-    assert check(output, FED, WINDOW_MS).duplicated == 2
+    found = check(output, FED, WINDOW_MS)
+    assert found.duplicated == 2
+    assert found.problems[0].endswith(
+        "such as record 0: in the batches at 1000 ms and 1000 ms and 9000 ms"
+    )
 
 
-def test_a_record_that_nobody_gave(output: Path) -> None:
-    """It is named."""
-    edit(output, "records-9000", lambda lines: [*lines, "99999 key-01 5"])
-    assert "1 records were never given, such as 99999" in check(output, FED, WINDOW_MS).problems
+@pytest.mark.parametrize("line", ["99999 key-01 5", "0 key-01 5", "0 key", "\u00e9 x 1"])
+def test_a_line_that_nobody_gave(output: Path, line: str) -> None:
+    """It is named: a record of no file, one that was changed, or half a line."""
+    edit(output, "records-9000", lambda lines: [*lines, line])
+    problems = check(output, FED, WINDOW_MS).problems
+    assert f"1 lines were never given, such as {line!r} in the batch at 9000 ms" in problems
 
 
-@pytest.mark.parametrize("name", ["totals", "window", "visits"])
+def test_no_input_at_all(tmp_path: Path) -> None:
+    """What nothing was given to has shown nothing."""
+    found = check(tmp_path, [], WINDOW_MS)
+    assert found.problems == ("no record was given, so nothing was shown",)
+
+
+def test_a_batch_that_is_gone(output: Path) -> None:
+    """A driver has told of it, and nothing of it is there: a commit or its outputs were lost."""
+    found = check(output, FED, WINDOW_MS, completed=[1000, 7000])
+    assert "the batch at 7000 ms has no output records" in found.problems
+    assert not found.state_equal
+
+
+@pytest.mark.parametrize("name", ["totals", "states"])
+@pytest.mark.parametrize("change", ["none", "less", "other"])
+def test_the_state_at_the_end(output: Path, name: str, change: str) -> None:
+    """What the checkpoint holds at the end is the state after the last batch."""
+    final = {
+        each: [ast.literal_eval(line) for line in read_output(output, each, [])[9000]]
+        for each in ("totals", "states")
+    }
+    if change == "less":
+        del final[name][3]
+    elif change == "other":
+        final[name][3] = (final[name][3][0], 0)
+    found = check(output, FED, WINDOW_MS, final=final)
+    assert found.is_clean == (change == "none")
+    if change != "none":
+        (problem,) = found.problems
+        assert problem.startswith(f"{name} in the checkpoint at the end: ")
+
+
+def test_half_a_line_of_state(output: Path) -> None:
+    """It is shown as it is."""
+    edit(output, "totals-3000", lambda lines: [lines[0][:9], *lines[1:]])
+    found = check(output, FED, WINDOW_MS)
+    assert found.problems[0].startswith("totals of the batch at 3000 ms: has the line \"('key-")
+
+
+@pytest.mark.parametrize("name", STATEFUL)
 @pytest.mark.parametrize("change", ["less", "more", "twice"])
 def test_state_that_is_wrong(output: Path, name: str, change: str) -> None:
     """A row too few, one too many, or one twice; the problem names the output and the batch."""
@@ -126,7 +181,7 @@ def test_state_that_is_wrong(output: Path, name: str, change: str) -> None:
     assert found.problems[0].startswith(f"{name} of the batch at 3000 ms: ")
 
 
-@pytest.mark.parametrize("name", ["records", "totals", "window", "visits"])
+@pytest.mark.parametrize("name", ["records", *STATEFUL])
 def test_an_output_that_is_missing(output: Path, name: str) -> None:
     """Each batch has all outputs."""
     shutil.rmtree(output / f"{name}-5000")
