@@ -40,6 +40,7 @@ from checkpoint.files import Files, FilesBelow
 from checkpoint.framing import MAX_BLOCK_BYTES
 from checkpoint.fsspec_files import FsspecFiles
 from checkpoint.graph_snapshot import GraphSnapshot, read_newest_graph, write_graph
+from checkpoint.input_log import InputLog
 from checkpoint.lineage import read_lineage
 from checkpoint.local_files import LocalFiles
 from checkpoint.opening import open_existing, open_files
@@ -61,7 +62,7 @@ from checkpoint.retention import (
     plan_leftovers,
     plan_retention,
 )
-from checkpoint.signing import SignedFiles, SigningKey
+from checkpoint.signing import SignedFiles, SigningKey, unsigned
 from checkpoint.state_files import (
     StateFileId,
     StateFileRef,
@@ -98,6 +99,7 @@ __all__ = [
     "FilesBelow",
     "FsspecFiles",
     "GraphSnapshot",
+    "InputLog",
     "LocalFiles",
     "NotDurableError",
     "OperatorCommit",
@@ -141,6 +143,7 @@ __all__ = [
     "state_files_of",
     "stream_url",
     "take_over",
+    "unsigned",
     "write_graph",
     "write_state_file",
 ]

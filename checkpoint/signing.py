@@ -172,6 +172,11 @@ class SignedFiles:
             raise _forged(file)
 
 
+def unsigned(files: Files) -> Files:
+    """Return *files* as other programs are to read them: without a key, also where there is one."""
+    return files.inner if isinstance(files, SignedFiles) else files
+
+
 class _Source:
     """Bytes of a file, in exact amounts."""
 

@@ -29,6 +29,14 @@ class FileListing(Protocol):
         """
         ...
 
+    def inside(self, name: str) -> FileListing | None:
+        """Return the directory of that name in this one, None where this is a pattern."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """Return the content of a small file that was listed."""
+        ...
+
 
 def open_listing(directory: str, spark: SparkContext) -> FileListing:
     """Choose how to list *directory*: a path, a URL, or a pattern of Hadoop's for several.
@@ -94,6 +102,13 @@ class LocalDirectory:
         except OSError as error:
             raise SourceError(_cannot_list(self._path, error.strerror)) from error
 
+    def inside(self, name: str) -> LocalDirectory:
+        return LocalDirectory(os.path.join(self._path, name))
+
+    def read(self, path: str) -> bytes:
+        with open(path.removeprefix("file://"), "rb") as file:
+            return file.read()
+
 
 class HadoopDirectories:
     """The directories that match a pattern, on the file system that Spark finds for it.
@@ -112,6 +127,20 @@ class HadoopDirectories:
         except Py4JJavaError as error:
             reason = error.java_exception.toString()
             raise SourceError(_cannot_list(self._pattern, reason)) from error
+
+    def inside(self, name: str) -> HadoopDirectories | None:
+        if not _WILDCARDS.isdisjoint(self._pattern):
+            return None
+        return HadoopDirectories(f"{self._pattern.rstrip('/')}/{name}", self._spark)
+
+    def read(self, path: str) -> bytes:
+        jvm: Any = self._spark._jvm
+        file = jvm.org.apache.hadoop.fs.Path(path)
+        stream = file.getFileSystem(self._spark._jsc.hadoopConfiguration()).open(file)
+        try:
+            return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
 
     def _list(self) -> dict[str, FileStamp] | None:
         jvm: Any = self._spark._jvm

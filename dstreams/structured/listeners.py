@@ -104,13 +104,15 @@ class StreamingQueryListener:
 
 
 class ListenerBus:
-    """Tells listeners what happens, in order, on one thread; a query never waits for them."""
+    """Tells listeners what happens, in order, on one thread; a query never waits for them.
+
+    The thread lives as long as there is something to tell: an idle session has none.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._listeners: tuple[Any, ...] = ()
         self._queue: deque[tuple[Event, tuple[Any, ...]]] = deque()
-        self._is_calling = False
         self._thread: threading.Thread | None = None
 
     def add(self, listener: object) -> None:
@@ -160,23 +162,25 @@ class ListenerBus:
                     target=self._run, name="dstreams-query-listeners", daemon=True
                 )
                 self._thread.start()
-            self._changed.notify_all()
 
     def wait_until_told(self, seconds: float) -> bool:
-        """Wait until all that was posted has been told; False when that takes longer."""
+        """Wait until all that was posted has been told; False when that takes longer.
+
+        A listener that calls this would wait for itself: it is told False at once.
+        """
         with self._changed:
-            return self._changed.wait_for(
-                lambda: not self._queue and not self._is_calling, timeout=seconds
-            )
+            if self._thread is threading.current_thread():
+                return False
+            return self._changed.wait_for(lambda: self._thread is None, timeout=seconds)
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._is_calling = False
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: bool(self._queue))
+                if not self._queue:
+                    self._thread = None
+                    self._changed.notify_all()
+                    return
                 event, listeners = self._queue.popleft()
-                self._is_calling = True
             for listener in listeners:
                 _call(listener, event)
 

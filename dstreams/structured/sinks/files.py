@@ -1,12 +1,7 @@
 """Each batch as files of a directory, exactly once.
 
-Tasks write files under names of their own; then one record says which of them are the batch. What
-no record names does not count: it was left by an attempt that lost, or by a driver that died.
-
-::
-
-    <directory>/part-0000000003-00001-<attempt>.txt
-    <directory>/_committed/0000000003
+Tasks write files under names of their own; then one record says which of them are the batch:
+:mod:`dstreams.structured.committed_files`.
 """
 
 from __future__ import annotations
@@ -19,14 +14,14 @@ from typing import Any, Literal
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
-from checkpoint import AlreadyExistsError, Files, new_attempt, open_files
-from dstreams.errors import RestartError
+from checkpoint import Files, new_attempt
+from dstreams.errors import StreamLifecycleError
 from dstreams.rdd.worker import settle_worker
 from dstreams.state.group_state import OutputMode
+from dstreams.structured.committed_files import CommittedFiles
 
 FileFormat = Literal["text", "json"]
 
-_COMMITTED = "_committed/"
 _CHUNK_BYTES = 256 << 10
 _SUFFIX = {"text": "txt", "json": "json"}
 _NOTHING: Any = object()
@@ -46,14 +41,7 @@ class FileSink:
     def __init__(self, directory: str, format: FileFormat) -> None:
         self._directory = directory
         self._format: FileFormat = format
-        self._query_id = ""
-        self._files: Files | None = None
-
-    @property
-    def _opened(self) -> Files:
-        if self._files is None:
-            self._files = open_files(self._directory)
-        return self._files
+        self._committed: CommittedFiles | None = None
 
     @property
     def name(self) -> str:
@@ -64,68 +52,25 @@ class FileSink:
 
         Raises:
             StorageRefusedError: it cannot hold files.
+            RestartError: another query writes there.
         """
-        self._query_id = query_id
-        self._files = open_files(self._directory)
+        self._committed = CommittedFiles(self._directory, query_id)
 
     def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:
-        """Write a batch, if it was not written before.
-
-        Raises:
-            RestartError: another query has written a batch of this number there.
-        """
-        files = self._opened
-        record = f"{_COMMITTED}{batch_id:010d}"
-        if self._is_written(record, batch_id):
+        """Write a batch, if it was not written before."""
+        committed = self._committed
+        if committed is None:
+            raise StreamLifecycleError(f"{self.name} takes a batch after begin; call that first")
+        if committed.has(batch_id):
             return None
-        task = _WriteTask(files, batch_id, self._format)
+        task = _WriteTask(committed.files, batch_id, self._format)
         written: list[tuple[str, int]] = PipelinedRDD(rows, task).collect()
-        named = {"files": [name for name, _ in written], "rows": sum(n for _, n in written)}
-        text = json.dumps({"queryId": self._query_id, "batchId": batch_id, **named})
-        try:
-            files.create(record, [text.encode()])
-        except AlreadyExistsError:
-            self._is_written(record, batch_id)
-        return sum(count for _, count in written)
+        count = sum(count for _, count in written)
+        committed.add(batch_id, [name for name, _ in written], count)
+        return count
 
     def close(self) -> None:
         """Nothing is open."""
-
-    def _is_written(self, record: str, batch_id: int) -> bool:
-        if not self._opened.exists(record):
-            return False
-        writer = json.loads(self._opened.read(record))["queryId"]
-        if writer != self._query_id:
-            raise RestartError(
-                f"batch {batch_id} is in {self._directory} already, written by query {writer}, not "
-                f"by {self._query_id}; write to another directory, or restart with the checkpoint "
-                "of that query"
-            )
-        return True
-
-
-def committed_files(directory: str) -> dict[int, list[str]]:
-    """Return the names of the files of a file sink that count, by the number of their batch.
-
-    Args:
-        directory: path or URL.
-    """
-    files = open_files(directory)
-    records = (json.loads(files.read(name)) for name in files.list(_COMMITTED))
-    return {record["batchId"]: list(record["files"]) for record in records}
-
-
-def committed_lines(directory: str) -> dict[int, list[str]]:
-    """Return what a file sink has written, line by line, by the number of the batch.
-
-    Args:
-        directory: path or URL.
-    """
-    files = open_files(directory)
-    return {
-        batch_id: [line for name in names for line in files.read(name).decode().splitlines()]
-        for batch_id, names in committed_files(directory).items()
-    }
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pyspark import RDD
+from pyspark import RDD, SparkContext
 
-from checkpoint import FileStamp
 from dstreams.errors import SourceError
-from dstreams.sources.file_listing import open_listing, spark_path
+from dstreams.sources.file_listing import spark_path
+from dstreams.structured.committed_files import VisibleFiles
 from dstreams.structured.sources.base import ReaderEnvironment
 
 Format = Literal["text", "json"]
@@ -22,7 +22,8 @@ class FileStreamSource:
     """Files of a directory, hidden ones excepted, in the order of their modification times.
 
     A file belongs to one batch for ever: the checkpoint keeps which. A file must be whole when it
-    appears, so move it there. What is written to a file later is not read.
+    appears, so move it there. What is written to a file later is not read. Where a file sink
+    writes, only files that it committed are read, in the order of its batches.
 
     Semantics: the sources ``text`` and ``json`` of Spark.
 
@@ -54,7 +55,7 @@ class FileReader:
     def __init__(self, source: FileStreamSource, environment: ReaderEnvironment) -> None:
         self._source = source
         self._environment = environment
-        self._listing = open_listing(source.directory, environment.spark)
+        self._visible = VisibleFiles(source.directory, environment.spark)
         self._dealt: dict[int, list[str]] = {}
         self._seen: set[str] = set()
         self._pinned: list[str] | None = None
@@ -79,8 +80,7 @@ class FileReader:
         paths = self._between(start, end)
         if not paths:
             return spark.emptyRDD()
-        lines = spark.textFile(",".join(map(spark_path, paths)))
-        return lines if self._source.format == "text" else lines.mapPartitions(_parsed)
+        return records_of(paths, self._source.format, spark)
 
     def rows(self, start: Any, end: Any) -> int | None:
         return 0 if not self._between(start, end) else None
@@ -92,14 +92,13 @@ class FileReader:
         pass
 
     def _new_files(self) -> list[str]:
-        found = self._listing.files()
-        if found is None:
+        paths = self._visible.paths()
+        if paths is None:
             raise SourceError(
                 f"directory {self._source.directory!r} of a file source does not exist; make it "
                 "before the query starts"
             )
-        new = [stamp for path, stamp in found.items() if path not in self._seen]
-        return [stamp.path for stamp in sorted(new, key=_age) if _is_visible(stamp)]
+        return [path for path in paths if path not in self._seen]
 
     def _deal(self, paths: list[str]) -> int:
         number = len(self._dealt) + 1
@@ -123,12 +122,10 @@ class FileReader:
         return f"{self._environment.directory}{number:016d}"
 
 
-def _age(stamp: FileStamp) -> tuple[int, str]:
-    return stamp.modified_ms, stamp.path
-
-
-def _is_visible(stamp: FileStamp) -> bool:
-    return not stamp.path.rpartition("/")[2].startswith((".", "_"))
+def records_of(paths: list[str], format: Format, spark: SparkContext) -> RDD[Any]:
+    """Return the records of one or more files."""
+    lines = spark.textFile(",".join(map(spark_path, paths)))
+    return lines if format == "text" else lines.mapPartitions(_parsed)
 
 
 def _parsed(lines: Iterable[str]) -> Iterator[Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dstreams.structured.sinks.files import committed_lines
+from dstreams.structured.committed_files import committed_lines
 from tests.dstreams.structured.killed_program import STEPS
 from tests.support.programs import ROOT
 

@@ -12,11 +12,13 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from dstreams.errors import RestartError, SourceError
+from dstreams.errors import RestartError, SourceError, StreamLifecycleError
+from dstreams.sources.file_listing import HadoopDirectories
 from dstreams.state.group_state import OutputMode
 from dstreams.structured import StreamSession
+from dstreams.structured.committed_files import VisibleFiles, committed_files, committed_lines
 from dstreams.structured.sinks.console import ConsoleSink, table
-from dstreams.structured.sinks.files import FileSink, committed_files, committed_lines
+from dstreams.structured.sinks.files import FileSink
 from dstreams.testing import ManualClock
 from tests.support.waiting import wait_for
 
@@ -142,9 +144,74 @@ def test_file_sink(sc: SparkContext, tmp_path: Path) -> None:
         {"word": "b", "count": 2},
     ]
     other = FileSink(str(tmp_path), "json")
-    other.begin("another query")
     with pytest.raises(RestartError, match="written by query query, not by another query"):
-        other.add_batch(0, rows, OutputMode.Append)
+        other.begin("another query")
+    with pytest.raises(StreamLifecycleError, match="takes a batch after begin"):
+        FileSink(str(tmp_path), "json").add_batch(0, rows, OutputMode.Append)
+
+
+def test_output_is_not_signed(
+    sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files for others to read are plain, also where checkpoints are signed."""
+    monkeypatch.setenv("CHECKPOINT_KEY", "a key of more than sixteen bytes")
+    sink = FileSink(str(tmp_path), "text")
+    sink.begin("query")
+    sink.add_batch(0, sc.parallelize(["a"], 1), OutputMode.Append)
+    (name,) = committed_files(str(tmp_path))[0]
+    assert (tmp_path / name).read_text() == "a\n"
+
+
+def test_committed_files_are_read(session: StreamSession, tmp_path: Path) -> None:
+    """A source follows the records of the file sink that writes its directory, and no listing."""
+    output = tmp_path / "output"
+    words = session.memoryStream(partitions=1)
+    writer = words.toDS().writeStream.format("text")
+    writer = writer.option("checkpointLocation", str(tmp_path / "one")).queryName("writes")
+    query = writer.start(output)
+    wait_for((output / "_committed" / "query").exists)
+    (output / "part-0000000000-00000-lost.txt").write_text("lost\n")
+    lines = session.readStream.text(str(output)).writeStream.format("memory").queryName("reads")
+    reading = lines.start()
+    reading.processAllAvailable()
+    for word in ("a", "b"):
+        words.addData(word)
+        query.processAllAvailable()
+    reading.processAllAvailable()
+    assert session.table("reads") == ["a", "b"]
+    assert committed_lines(str(output)) == {0: ["a"], 1: ["b"]}
+
+
+@pytest.mark.parametrize("pattern", ["out[12]", "{out1,out2}"])
+def test_patterns_follow_no_records(session: StreamSession, tmp_path: Path, pattern: str) -> None:
+    """Of several directories all files are read that are not hidden."""
+    for name in ("out1", "out2"):
+        (tmp_path / name / "_committed").mkdir(parents=True)
+        (tmp_path / name / "_committed" / "query").write_text("{}")
+        (tmp_path / name / "plain.txt").write_text(f"{name}\n")
+    lines = session.readStream.text(f"{tmp_path}/{pattern}").writeStream.format("memory")
+    query = lines.queryName("lines").trigger(availableNow=True).start()
+    assert query.awaitTermination(20)
+    assert sorted(session.table("lines")) == ["out1", "out2"]
+
+
+def test_records_on_any_file_system(sc: SparkContext, tmp_path: Path) -> None:
+    """Records are found and read through Hadoop as they are on a local path."""
+    sink = FileSink(str(tmp_path), "text")
+    sink.begin("query")
+    sink.add_batch(0, sc.parallelize(["a"], 1), OutputMode.Append)
+    local = VisibleFiles(str(tmp_path), sc)
+    found = local.paths()
+    local._listing = HadoopDirectories(f"file://{tmp_path}", sc)
+    local._records = local._listing.inside("_committed")
+    local._batches.clear()
+    through_hadoop = local.paths()
+    assert found is not None
+    assert through_hadoop is not None
+    assert [path.rpartition("/")[2] for path in found] == [
+        path.rpartition("/")[2] for path in through_hadoop
+    ]
+    assert len(found) == 1
 
 
 def test_empty_batch_in_files(sc: SparkContext, tmp_path: Path) -> None:
