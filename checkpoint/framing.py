@@ -69,6 +69,7 @@ class FileKind(enum.Enum):
     BEGIN = b"BEGN"
     GRAPH = b"GRPH"
     EXPORT = b"EXPT"
+    INPUT = b"INPT"
 
 
 class FrameTotals:

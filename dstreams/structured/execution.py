@@ -16,6 +16,7 @@ from typing import Any
 
 from pyspark import RDD, SparkContext
 
+from checkpoint import ConcurrentWriterError
 from dstreams.clock import Clock
 from dstreams.errors import RestartError
 from dstreams.rdd.stored_version import StoredVersion
@@ -23,6 +24,7 @@ from dstreams.settings import Settings
 from dstreams.state.group_state import OutputMode
 from dstreams.structured import logical
 from dstreams.structured.conf import ALLOW_MULTIPLE, NO_DATA_BATCHES, RETAINED_BATCHES, QueryConf
+from dstreams.structured.description import describe_query
 from dstreams.structured.incremental import BatchFacts, IncrementalExecution
 from dstreams.structured.logs import OffsetRecord, QueryCommit
 from dstreams.structured.operators.event_time_stats import EventTimeStats
@@ -109,7 +111,8 @@ class MicroBatchExecution:
         self._operators = describe_operators(self.planned)
         if newest is not None:
             require_same_query(newest, self._operators, len(self.planned.sources))
-        checkpoint.claim()
+        recovered = checkpoint.claim(clock.now_ms(), self._description())
+        _require_same_records(newest, recovered.newest)
         self.states = QueryStates(
             spark,
             open_query_store(checkpoint.files, conf, checkpoint.epoch),
@@ -121,6 +124,12 @@ class MicroBatchExecution:
         self._operator_progress: list[dict[str, Any]] = []
         self._restore(recovered)
         self._readers = self._open_readers(settings)
+
+    def _description(self) -> dict[str, object]:
+        what = self.definition
+        return describe_query(
+            what.name, what.plan, self.planned, self._operators, what.sink, self.conf
+        )
 
     def _restore(self, recovered: Recovered) -> None:
         count = len(self.planned.watermarks)
@@ -134,7 +143,7 @@ class MicroBatchExecution:
         if committed is not None and commit is not None:
             self.batch_id = committed.batch_id + 1
             self._done = self._latest = committed.ends
-            self._watermarks = Watermarks.from_json(commit.watermarks, count)
+            self._watermarks = commit.watermarks.fitted(count)
             self._next_timeout_ms = commit.next_timeout_ms
             self._last = self._incremental(committed)
             self.states.restore(commit.stores)
@@ -287,9 +296,7 @@ class MicroBatchExecution:
         timers = [version.metrics.nextTimeoutMs for version in versions.values() if version.metrics]
         self._next_timeout_ms = min((time for time in timers if time >= 0), default=-1)
         stores = self.states.advance(context, versions)
-        commit = QueryCommit(
-            record.batch_id, stores, self._watermarks.to_json(), self._next_timeout_ms
-        )
+        commit = QueryCommit(record.batch_id, stores, self._watermarks, self._next_timeout_ms)
         self.checkpoint.commit(commit)
         self.batch_id = record.batch_id + 1
         self._done = record.ends
@@ -300,7 +307,7 @@ class MicroBatchExecution:
             if batch_id % _SNAPSHOT_EVERY == _SNAPSHOT_EVERY - 1:
                 self.states.maintain()
             self.checkpoint.clean(batch_id, self.conf.count(RETAINED_BATCHES))
-        except RestartError:
+        except ConcurrentWriterError:
             raise
         except Exception:
             logger.warning("cleaning up after batch %d failed", batch_id, exc_info=True)
@@ -344,6 +351,15 @@ class MicroBatchExecution:
                 facts.watermark_ms if self.planned.watermarks else None,
                 self._operator_progress,
             )
+        )
+
+
+def _require_same_records(before: OffsetRecord | None, after: OffsetRecord | None) -> None:
+    """Refuse to go on from what another run has added since the checks were made."""
+    if before != after:
+        raise RestartError(
+            "another run of this query has begun a batch while this one started; start it again, "
+            "when the other one has stopped"
         )
 
 

@@ -1,33 +1,34 @@
-"""The two logs of a query: what a batch reads, before it runs, and that it ran, after it.
+"""What the logs of a query say of a batch: what it reads, before it runs, and what it left, after.
 
-::
+A query keeps its batches as a stream does, in the records of :mod:`checkpoint`. A record is named
+by the time of its batch: that of the driver's clock, or one millisecond after the batch before
+where the clock says no later one. The operators go by the clock's time, which is among the facts.
 
-    <checkpoint>/metadata        the id of the query
-    <checkpoint>/runs/<epoch>    each run that took the checkpoint over
-    <checkpoint>/offsets/<id>    batch id, its time, watermarks, pinned settings, end of each source
-    <checkpoint>/commits/<id>    what its state is now, and the watermarks after it
-    <checkpoint>/stores/...      the state
-    <checkpoint>/sources/<n>/    what a source keeps for itself
-
-A file of the logs is created once, whole, and never changed. Who finds the file of a batch that it
-has not written itself is not alone.
+======================= ============================================================================
+inputs                  the offset up to which each source is read, null where it has none
+watermarks, before      what evicts state and fires timers (``query``), what drops late (``late``)
+facts, before           the clock's time, pinned settings, what the stateful operators are
+stores                  the state of each stateful operator
+watermarks, after       that of the query, and of each operator that says how far event time is
+facts, after            when those had data last, and when the earliest timer is due
+======================= ============================================================================
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+import platform
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkpoint import AlreadyExistsError, Files, StoreCommit
+from checkpoint import BeginRecord, CommitRecord, StoreCommit
 from dstreams.errors import RestartError
+from dstreams.rdd.stable_hash import STABLE_HASH_NAME
+from dstreams.structured.watermarks import Watermarks
 
-_METADATA = "metadata"
-_RUNS = "runs/"
-_OFFSETS = "offsets/"
-_VERSION = "v1"
+_QUERY, _LATE = "query", "late"
+_TIMESTAMP, _CONF, _OPERATORS = "timestamp_ms", "conf", "operators"
+_ACTIVE, _NEXT_TIMEOUT, _PROGRESS = "active_ms", "next_timeout_ms", "progress"
 
 
 @dataclass(frozen=True)
@@ -52,166 +53,48 @@ class OffsetRecord:
     conf: Mapping[str, str] = field(default_factory=dict)
     operators: tuple[Mapping[str, Any], ...] = ()
 
-    def to_text(self) -> str:
-        """Write the record as text, its digest at the end."""
-        metadata = {
-            "batchId": self.batch_id,
-            "batchWatermarkMs": self.watermark_ms,
-            "lateWatermarkMs": self.late_watermark_ms,
-            "batchTimestampMs": self.timestamp_ms,
-            "conf": dict(self.conf),
-            "operators": [dict(operator) for operator in self.operators],
-        }
-        lines = [_VERSION, json.dumps(metadata, sort_keys=True)]
-        lines += ["-" if end is None else json.dumps(end, sort_keys=True) for end in self.ends]
-        return _sealed("\n".join(lines))
+    def to_begin(self, query_id: str, time_ms: int, epoch: int) -> BeginRecord:
+        """Return the record of the batch log.
+
+        Args:
+            query_id: id of the query.
+            time_ms: what names the record.
+            epoch: of this run.
+        """
+        return BeginRecord(
+            query_id,
+            self.batch_id,
+            time_ms,
+            epoch,
+            {source_uid(number): end for number, end in enumerate(self.ends)},
+            {_QUERY: self.watermark_ms, _LATE: self.late_watermark_ms},
+            {
+                _TIMESTAMP: self.timestamp_ms,
+                _CONF: dict(self.conf),
+                _OPERATORS: [dict(operator) for operator in self.operators],
+            },
+        )
 
     @classmethod
-    def from_text(cls, text: str, where: str) -> OffsetRecord:
-        """Read what :meth:`to_text` wrote.
+    def from_begin(cls, record: BeginRecord) -> OffsetRecord:
+        """Read what :meth:`to_begin` returned.
 
         Raises:
-            RestartError: the file is damaged, or of a version that is not known.
+            RestartError: it is the record of something else.
         """
-        lines = _opened(text, where).split("\n")
-        if lines[0] != _VERSION:
-            raise RestartError(f"{where} is of version {lines[0]!r}, this release reads {_VERSION}")
-        metadata = json.loads(lines[1])
-        return cls(
-            batch_id=metadata["batchId"],
-            timestamp_ms=metadata["batchTimestampMs"],
-            watermark_ms=metadata["batchWatermarkMs"],
-            late_watermark_ms=metadata["lateWatermarkMs"],
-            ends=tuple(None if line == "-" else json.loads(line) for line in lines[2:]),
-            conf=metadata["conf"],
-            operators=tuple(metadata["operators"]),
-        )
-
-
-class OffsetLog:
-    """The offset records of a query, one file for each batch.
-
-    Args:
-        files: the checkpoint.
-    """
-
-    def __init__(self, files: Files) -> None:
-        self._files = files
-
-    def begin(self, record: OffsetRecord) -> None:
-        """Write the record of a batch, if there is none yet.
-
-        Raises:
-            RestartError: there is one: another query runs on this checkpoint.
-        """
-        name = _offsets_name(record.batch_id)
+        facts: Mapping[str, Any] = record.facts
         try:
-            self._files.create(name, [record.to_text().encode()])
-        except AlreadyExistsError as error:
-            raise RestartError(
-                f"multiple streaming queries are concurrently using {self._files.url}: the offsets "
-                f"of batch {record.batch_id} were written by another one; stop this one, or give "
-                "it a checkpoint of its own"
-            ) from error
-
-    def read(self, batch_id: int) -> OffsetRecord | None:
-        """Read the record of a batch, None if there is none.
-
-        Raises:
-            RestartError: it is damaged.
-        """
-        name = _offsets_name(batch_id)
-        if not self._files.exists(name):
-            return None
-        where = f"{self._files.url}/{name}"
-        return OffsetRecord.from_text(self._files.read(name).decode(), where)
-
-    def ids(self) -> list[int]:
-        """Return the numbers of all batches that have a record, sorted."""
-        names = (name.removeprefix(_OFFSETS) for name in self._files.list(_OFFSETS))
-        return sorted(int(name) for name in names if name.isdecimal())
-
-    def purge(self, before: int) -> None:
-        """Delete the records of batches below a number."""
-        for batch_id in self.ids():
-            if batch_id < before:
-                self._files.delete(_offsets_name(batch_id))
-
-
-def _offsets_name(batch_id: int) -> str:
-    return f"{_OFFSETS}{batch_id:016d}"
-
-
-def query_id(files: Files, new_id: str) -> str:
-    """Return the id of the query whose checkpoint this is, *new_id* if it begins here.
-
-    Raises:
-        RestartError: there is a log, but not the id of its query.
-    """
-    if files.exists(_METADATA):
-        return str(json.loads(_opened(files.read(_METADATA).decode(), _METADATA))["id"])
-    if files.list(_OFFSETS) or files.list("commits/"):
-        raise RestartError(
-            f"{files.url} has logs of a query but no file 'metadata', which says of which; restore "
-            "the file, or begin a new checkpoint"
-        )
-    text = _sealed(json.dumps({"id": new_id}))
-    try:
-        files.create(_METADATA, [text.encode()])
-    except AlreadyExistsError:
-        return query_id(files, new_id)
-    return new_id
-
-
-def claim_epoch(files: Files, facts: Mapping[str, str]) -> int:
-    """Take a checkpoint over, and return the number of this run, from 1."""
-    epoch = max(_epochs(files), default=0)
-    while True:
-        epoch += 1
-        try:
-            files.create(_epoch_name(epoch), [_sealed(json.dumps(dict(facts))).encode()])
-        except AlreadyExistsError:
-            continue
-        return epoch
-
-
-def newer_run(files: Files, epoch: int) -> str | None:
-    """Return what is known of a run that took the checkpoint over after *epoch*, None if none did.
-
-    It costs one look for one file.
-    """
-    name = _epoch_name(epoch + 1)
-    return _opened(files.read(name).decode(), name) if files.exists(name) else None
-
-
-def _epochs(files: Files) -> Sequence[int]:
-    names = (name.removeprefix(_RUNS) for name in files.list(_RUNS))
-    return [int(name) for name in names if name.isdecimal()]
-
-
-def _epoch_name(epoch: int) -> str:
-    return f"{_RUNS}{epoch:08d}"
-
-
-def _sealed(text: str) -> str:
-    return f"{text}\n#{_digest(text)}\n"
-
-
-def _opened(text: str, where: str) -> str:
-    body, _, seal = text.rstrip("\n").rpartition("\n#")
-    if not body or seal != _digest(body):
-        raise RestartError(
-            f"{where} is damaged: its digest does not fit; restore the checkpoint from a copy, or "
-            "begin a new one"
-        )
-    return body
-
-
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-_COMMITS = "commits/"
+            return cls(
+                batch_id=record.batch_id,
+                timestamp_ms=facts[_TIMESTAMP],
+                watermark_ms=record.watermarks[_QUERY],
+                late_watermark_ms=record.watermarks[_LATE],
+                ends=tuple(record.inputs[source_uid(n)] for n in range(len(record.inputs))),
+                conf=facts[_CONF],
+                operators=tuple(facts[_OPERATORS]),
+            )
+        except KeyError as error:
+            raise _of_no_query(record.stream_id, error) from error
 
 
 @dataclass(frozen=True)
@@ -221,91 +104,77 @@ class QueryCommit:
     Args:
         batch_id: its number.
         stores: the state of each stateful operator.
-        watermarks: after the batch, as JSON.
+        watermarks: after the batch.
         next_timeout_ms: when the earliest timer of processing time is due, -1 without one.
+        progress: what is known of the batch, for people, as JSON.
     """
 
     batch_id: int
     stores: tuple[StoreCommit, ...] = ()
-    watermarks: Mapping[str, Any] = field(default_factory=dict)
+    watermarks: Watermarks = field(default_factory=lambda: Watermarks.start(0))
     next_timeout_ms: int = -1
+    progress: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_text(self) -> str:
-        """Write the record as text, its digest at the end."""
-        data = {
-            "batchId": self.batch_id,
-            "nextBatchWatermarkMs": self.watermarks.get("query", 0),
-            "watermarks": dict(self.watermarks),
-            "nextTimeoutMs": self.next_timeout_ms,
-            "stores": [store.to_json() for store in self.stores],
-        }
-        return _sealed(f"{_VERSION}\n{json.dumps(data, sort_keys=True)}")
+    def to_commit(self, query_id: str, time_ms: int, epoch: int) -> CommitRecord:
+        """Return the record of the commit log.
 
-    @classmethod
-    def from_text(cls, text: str, where: str) -> QueryCommit:
-        """Read what :meth:`to_text` wrote.
-
-        Raises:
-            RestartError: the file is damaged, or of a version that is not known.
+        Args:
+            query_id: id of the query.
+            time_ms: what names the record.
+            epoch: of this run.
         """
-        version, _, body = _opened(text, where).partition("\n")
-        if version != _VERSION:
-            raise RestartError(f"{where} is of version {version!r}, this release reads {_VERSION}")
-        data = json.loads(body)
-        return cls(
-            batch_id=data["batchId"],
-            stores=tuple(StoreCommit.from_json(store) for store in data["stores"]),
-            watermarks=data["watermarks"],
-            next_timeout_ms=data["nextTimeoutMs"],
+        marks = self.watermarks
+        each = {watermark_uid(number): ms for number, ms in enumerate(marks.operators_ms)}
+        return CommitRecord(
+            query_id,
+            self.batch_id,
+            time_ms,
+            epoch,
+            operators={},
+            writer={"python": platform.python_version(), "hash": STABLE_HASH_NAME},
+            stores=self.stores,
+            watermarks={_QUERY: marks.query_ms, **each},
+            facts={
+                _ACTIVE: list(marks.active_ms),
+                _NEXT_TIMEOUT: self.next_timeout_ms,
+                _PROGRESS: dict(self.progress),
+            },
         )
 
-
-class QueryCommitLog:
-    """The commit records of a query, one file for each batch.
-
-    Args:
-        files: the checkpoint.
-    """
-
-    def __init__(self, files: Files) -> None:
-        self._files = files
-
-    def commit(self, record: QueryCommit) -> None:
-        """Write the record of a batch, if there is none yet.
+    @classmethod
+    def from_commit(cls, record: CommitRecord) -> QueryCommit:
+        """Read what :meth:`to_commit` returned.
 
         Raises:
-            RestartError: there is one: another query runs on this checkpoint.
+            RestartError: it is the record of something else.
         """
+        facts: Mapping[str, Any] = record.facts
         try:
-            self._files.create(_commits_name(record.batch_id), [record.to_text().encode()])
-        except AlreadyExistsError as error:
-            raise RestartError(
-                f"multiple streaming queries are concurrently using {self._files.url}: batch "
-                f"{record.batch_id} was committed by another one; stop this one, or give it a "
-                "checkpoint of its own"
-            ) from error
-
-    def read(self, batch_id: int) -> QueryCommit | None:
-        """Read the record of a batch, None if there is none.
-
-        Raises:
-            RestartError: it is damaged.
-        """
-        name = _commits_name(batch_id)
-        if not self._files.exists(name):
-            return None
-        where = f"{self._files.url}/{name}"
-        return QueryCommit.from_text(self._files.read(name).decode(), where)
-
-    def ids(self) -> list[int]:
-        """Return the numbers of all committed batches, sorted."""
-        names = (name.removeprefix(_COMMITS) for name in self._files.list(_COMMITS))
-        return sorted(int(name) for name in names if name.isdecimal())
-
-    def delete(self, batch_id: int) -> None:
-        """Delete the record of a batch; that there is none is fine."""
-        self._files.delete(_commits_name(batch_id))
+            active_ms = tuple(facts[_ACTIVE])
+            each = (record.watermarks[watermark_uid(number)] for number in range(len(active_ms)))
+            return cls(
+                batch_id=record.batch_id,
+                stores=record.stores,
+                watermarks=Watermarks(record.watermarks[_QUERY], tuple(each), active_ms),
+                next_timeout_ms=facts[_NEXT_TIMEOUT],
+                progress=facts[_PROGRESS],
+            )
+        except KeyError as error:
+            raise _of_no_query(record.stream_id, error) from error
 
 
-def _commits_name(batch_id: int) -> str:
-    return f"{_COMMITS}{batch_id:016d}"
+def source_uid(number: int) -> str:
+    """Return the identity of a source: its place in the plan."""
+    return f"source-{number}"
+
+
+def watermark_uid(number: int) -> str:
+    """Return the identity of an operator that says how far event time is: its place in the plan."""
+    return f"watermark-{number}"
+
+
+def _of_no_query(stream_id: str, missing: KeyError) -> RestartError:
+    return RestartError(
+        f"what is there is the checkpoint of {stream_id}, which is no query: its records have no "
+        f"{missing}; give the checkpointLocation of a query, or a new directory"
+    )

@@ -1,25 +1,50 @@
-"""The checkpoint of a query: opened at the start of a run, and kept small."""
+"""The checkpoint of a query: taken over at the start of a run, and kept small.
+
+::
+
+    <checkpoint>/epochs/       who took the query over, and what it builds on
+    <checkpoint>/batches/      what each batch reads
+    <checkpoint>/commits/      what each batch left behind
+    <checkpoint>/graph/        what the query is, for people
+    <checkpoint>/stores/       the state
+    <checkpoint>/inputs/       what sources keep for themselves
+
+It is the directory of one stream, whose id is that of the query: ``python -m checkpoint`` shows,
+verifies and mends it.
+"""
 
 from __future__ import annotations
 
+import logging
+import platform
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from checkpoint import CommitRecord, Files, open_files
-from checkpoint.state_store import STORE_PREFIX, plan_store_retention
-from dstreams.errors import RestartError
-from dstreams.structured.logs import (
-    OffsetLog,
-    OffsetRecord,
-    QueryCommit,
-    QueryCommitLog,
-    claim_epoch,
-    newer_run,
-    query_id,
+import pyspark
+
+from checkpoint import (
+    CheckpointError,
+    ConcurrentWriterError,
+    Files,
+    GraphSnapshot,
+    Owner,
+    RecoveryPlan,
+    Tenure,
+    open_existing,
+    open_files,
+    read_lineage,
+    read_plan,
+    take_over,
+    write_graph,
 )
+from checkpoint.state_store import retire_batches
+from dstreams.errors import RestartError
+from dstreams.structured.logs import OffsetRecord, QueryCommit
 
 _CLEAN_EVERY = 10
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -43,107 +68,180 @@ class Recovered:
 
 
 class QueryCheckpoint:
-    """Both logs, the id of the query, and the number of this run.
+    """The logs of a query, in the hands of one run once that has claimed it.
 
     Args:
         location: path or URL; None for a directory that is gone after the run.
         new_query_id: id of the query if it begins here.
         run_id: identity of this run.
+
+    Raises:
+        CheckpointError: the directory cannot hold a checkpoint, or what a restart needs of it is
+            missing or damaged.
+        RestartError: it is not said whose it is.
     """
 
     def __init__(self, location: str | None, new_query_id: str, run_id: str) -> None:
         self._scratch = tempfile.mkdtemp(prefix="dstreams-query-") if location is None else None
         self.location = location or str(self._scratch)
         self.files: Files = open_files(self.location)
-        self.query_id = query_id(self.files, new_query_id)
-        self.offsets = OffsetLog(self.files)
-        self.commits = QueryCommitLog(self.files)
+        self._plan = read_plan(self.files)
+        _require_claims(self.files, self._plan)
+        self.query_id = self._plan.stream_id or new_query_id
         self._run_id = run_id
-        self.epoch = 0
+        self._tenure: Tenure | None = None
+        self._times: dict[int, int] = {}
+        self._committed_ms: list[int] = []
 
-    def claim(self) -> None:
-        """Take the checkpoint over: a run before this one cannot begin a batch any more."""
-        self.epoch = claim_epoch(self.files, {"runId": self._run_id})
+    @property
+    def epoch(self) -> int:
+        """Number of this run; 0 before it has claimed the checkpoint."""
+        return 0 if self._tenure is None else self._tenure.epoch
 
     def recovered(self) -> Recovered:
         """Find out where the runs before stopped.
 
         Raises:
-            RestartError: a log is damaged, or a record that is needed is not there.
+            RestartError: a record that is needed is not there.
         """
-        begun, done = self.offsets.ids(), self.commits.ids()
-        if not begun:
-            if done:
-                raise RestartError(
-                    f"{self.location} says that batch {done[-1]} was committed, but has no offsets "
-                    "of any batch; restore the directory 'offsets', or begin a new checkpoint"
-                )
-            return Recovered(None, None, ())
-        last = done[-1] if done else -1
-        unfinished = tuple(self._offsets(number) for number in range(last + 1, begun[-1] + 1))
-        if last < 0:
-            return Recovered(None, None, unfinished)
-        return Recovered(self._offsets(last), self.commits.read(last), unfinished)
+        return recovered_of(self._plan, self.location)
+
+    def claim(self, now_ms: int, description: Mapping[str, object]) -> Recovered:
+        """Take the checkpoint over: nothing that a run before this one still adds counts.
+
+        Args:
+            now_ms: the time.
+            description: what the query is, as JSON, for people.
+
+        Returns:
+            Where the runs before stopped.
+
+        Raises:
+            ConcurrentWriterError: another run takes it over at this moment.
+            CheckpointError: it cannot be written, or what a restart needs is damaged.
+        """
+        versions = {"python": platform.python_version(), "pyspark": pyspark.__version__}
+        owner = Owner.of_this_process(now_ms, {"run": self._run_id, **versions})
+        tenure = take_over(self.files, self.query_id, owner)
+        self._tenure, self._plan = tenure, tenure.plan
+        self._begins, self._commits = tenure.batch_log(), tenure.commit_log()
+        self._times = {begun.batch_id: begun.batch_time_ms for begun in self._plan.in_flight}
+        self._committed_ms = list(self._plan.committed_ms)
+        self._last_ms = max([-1, *self._plan.begins, *self._plan.committed_ms])
+        at_ms = now_ms if self._plan.last_ms is None else self._plan.last_ms
+        write_graph(
+            tenure.guard, GraphSnapshot(self.query_id, at_ms, tenure.epoch, description, b"")
+        )
+        return self.recovered()
 
     def begin(self, record: OffsetRecord) -> None:
         """Write what a batch is, before anything of it runs.
 
         Raises:
-            RestartError: another run has taken the checkpoint over.
+            ConcurrentWriterError: another run has taken the checkpoint over.
+            CheckpointError: it cannot be written.
         """
-        self._require_newest()
-        self.offsets.begin(record)
+        time_ms = max(record.timestamp_ms, self._last_ms + 1)
+        self._begins.begin(record.to_begin(self.query_id, time_ms, self.epoch))
+        self._last_ms = self._times[record.batch_id] = time_ms
 
     def commit(self, record: QueryCommit) -> None:
         """Write what a batch left behind.
 
         Raises:
-            RestartError: another run has taken the checkpoint over.
+            ConcurrentWriterError: another run has taken the checkpoint over.
+            CheckpointError: it cannot be written.
         """
-        self._require_newest()
-        self.commits.commit(record)
+        time_ms = self._times[record.batch_id]
+        self._commits.commit(record.to_commit(self.query_id, time_ms, self.epoch))
+        del self._times[record.batch_id]
+        self._committed_ms.append(time_ms)
 
     def clean(self, batch_id: int, retained: int) -> None:
-        """Delete what only batches before the last *retained* ones needed; now and then."""
-        oldest = batch_id - retained
-        if oldest <= 0 or batch_id % _CLEAN_EVERY:
+        """Delete what only batches before the last *retained* ones needed; now and then.
+
+        Raises:
+            ConcurrentWriterError: another run has taken the checkpoint over.
+            CheckpointError: something cannot be read.
+        """
+        if len(self._committed_ms) <= retained + 1 or batch_id % _CLEAN_EVERY:
             return
-        self._require_newest()
-        self.offsets.purge(oldest)
-        records = [
-            self._as_commit_record(record)
-            for number in self.commits.ids()
-            if (record := self.commits.read(number)) is not None
-        ]
-        names = self.files.list(STORE_PREFIX)
-        plan = plan_store_retention(records, names, oldest, self.epoch)
-        for name in (*plan.orphans, *plan.snapshots, *plan.commits.state_files):
-            self.files.delete(name)
-        for number in plan.commits.batch_times_ms:
-            self.commits.delete(number)
+        oldest_ms = self._committed_ms[-retained - 1]
+        for name in retire_batches(self._commits, self.epoch, oldest_ms):
+            _log.warning("%s could not be deleted; it is tried again later", name)
+        self._committed_ms = self._commits.times()
 
     def close(self) -> None:
-        """Delete a checkpoint that was for this run alone."""
+        """Say that this run has stopped, and delete a checkpoint that was for it alone."""
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
+        elif self._tenure is not None:
+            try:
+                self._tenure.guard.check()
+                self._tenure.guard.release()
+            except ConcurrentWriterError:
+                pass  # it is not the one to be asked any more
+            except CheckpointError as error:
+                _log.info("the end of the run could not be written down: %s", error)
 
-    def _offsets(self, number: int) -> OffsetRecord:
-        record = self.offsets.read(number)
-        if record is None:
-            raise RestartError(
-                f"batch {number} doesn't exist: {self.location} has no offsets of it, which the "
-                "batches after it need; restore the checkpoint from a copy, or begin a new one"
-            )
-        return record
 
-    def _require_newest(self) -> None:
-        newer = newer_run(self.files, self.epoch)
-        if newer is not None:
-            raise RestartError(
-                f"another run of this query has taken {self.location} over ({newer}); only one may "
-                "run on a checkpoint, so this one stops"
-            )
+def recovered_of(plan: RecoveryPlan, location: str) -> Recovered:
+    """Return what a plan of recovery says of a query.
 
-    def _as_commit_record(self, record: QueryCommit) -> CommitRecord:
-        number = record.batch_id
-        return CommitRecord(self.query_id, number, number, self.epoch, {}, {}, record.stores)
+    Args:
+        plan: of its checkpoint.
+        location: of the checkpoint, for messages.
+
+    Raises:
+        RestartError: a record that is needed is not there, or it is no checkpoint of a query.
+    """
+    last = plan.last
+    first = 0 if last is None else last.batch_id + 1
+    for number, begun in enumerate(plan.in_flight, first):
+        if begun.batch_id != number:
+            raise _missing(number, location)
+    unfinished = tuple(map(OffsetRecord.from_begin, plan.in_flight))
+    if last is None:
+        return Recovered(None, None, unfinished)
+    committed = plan.begins.get(last.batch_time_ms)
+    if committed is None:
+        raise _missing(last.batch_id, location)
+    return Recovered(OffsetRecord.from_begin(committed), QueryCommit.from_commit(last), unfinished)
+
+
+def read_checkpoint(location: str) -> tuple[Files, RecoveryPlan] | None:
+    """Read the checkpoint of a query and change nothing; None where there is none.
+
+    Args:
+        location: path or URL.
+
+    Raises:
+        CheckpointError: it is damaged, or cannot be read.
+    """
+    try:
+        files = open_existing(location)
+    except FileNotFoundError:
+        return None
+    return files, read_plan(files)
+
+
+def time_of_batch(plan: RecoveryPlan, batch_id: int) -> int | None:
+    """Return the time that names the records of a committed batch; None where it is not kept."""
+    if plan.last is None or not 0 <= plan.last.batch_id - batch_id < len(plan.committed_ms):
+        return None
+    return plan.committed_ms[batch_id - plan.last.batch_id - 1]
+
+
+def _require_claims(files: Files, plan: RecoveryPlan) -> None:
+    if plan.stream_id is not None and not read_lineage(files).is_claimed:
+        raise RestartError(
+            f"{files.url} has records of query {plan.stream_id} and no claim in 'epochs', which "
+            "says which of them count; restore the directory, or begin a new checkpoint"
+        )
+
+
+def _missing(batch_id: int, location: str) -> RestartError:
+    return RestartError(
+        f"batch {batch_id} doesn't exist: {location} has no offsets of it, which the batches after "
+        "it need; restore the checkpoint from a copy, or begin a new one"
+    )

@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from checkpoint import open_files
 from dstreams.errors import RestartError
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.logical import LogicalPlan
-from dstreams.structured.logs import OffsetLog, OffsetRecord
+from dstreams.structured.logs import OffsetRecord
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.physical_operator import StatefulOperator
 from dstreams.structured.operators.session_state import SessionGrouping
 from dstreams.structured.operators.windows import TimeWindows
 from dstreams.structured.planning import PlannedQuery, plan_query
+from dstreams.structured.query_checkpoint import read_checkpoint, recovered_of
 
 Facts = Mapping[str, Any]
 
@@ -144,9 +144,8 @@ def restart_problems(
         conf: the settings; those that the checkpoint keeps win.
         location: path or URL of the checkpoint.
     """
-    log = OffsetLog(open_files(location))
-    ids = log.ids()
-    newest = log.read(ids[-1]) if ids else None
+    found = read_checkpoint(location)
+    newest = None if found is None else recovered_of(found[1], location).newest
     if newest is None:
         return []
     planned = plan_query(plan, mode, conf.restored(newest.conf))

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 from pyspark import RDD, SparkContext
 from pyspark.rdd import PipelinedRDD
 
-from checkpoint import Files, StoreCommit, open_files
+from checkpoint import CommitLog, StoreCommit
 from checkpoint.state_store import EMPTY, StateReader, StateStore
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.rdd.stored_version import StoredVersion
 from dstreams.rdd.worker import settle_worker
 from dstreams.structured.conf import QueryConf
-from dstreams.structured.logs import OffsetLog, OffsetRecord, QueryCommitLog, query_id
 from dstreams.structured.operators.grouping import EVENT_TIME
 from dstreams.structured.operators.window_keys import split_time
+from dstreams.structured.query_checkpoint import read_checkpoint, recovered_of, time_of_batch
 from dstreams.structured.stored_states import open_query_store
 
 
@@ -99,17 +99,20 @@ class QueryStateReader:
     def __init__(self, spark: SparkContext, location: str, conf: QueryConf) -> None:
         self._spark = spark
         self._location = location
-        self._files: Files = open_files(location)
-        self._commits = QueryCommitLog(self._files)
-        ids = self._commits.ids()
-        if not ids:
+        found = read_checkpoint(location)
+        last = None if found is None else found[1].last
+        newest = None if found is None else recovered_of(found[1], location).committed
+        if found is None or newest is None or last is None:
             raise RestartError(
                 f"{location} has no committed batch of a query; give the checkpointLocation of one"
             )
-        self._first, self._last = ids[0], ids[-1]
-        self._newest = self._offsets(self._last)
-        self._query_id = query_id(self._files, "")
-        self._store = open_query_store(self._files, conf.restored(self._newest.conf), 0)
+        self._files, self._plan = found
+        self._newest = newest
+        self._last = last.batch_id
+        self._first = self._last + 1 - len(self._plan.committed_ms)
+        self._query_id = last.stream_id
+        self._commits = CommitLog(self._files)
+        self._store = open_query_store(self._files, conf.restored(newest.conf), 0)
 
     def operators(self) -> list[OperatorMetadata]:
         """Return what is known of the stateful operators, in the order of the plan."""
@@ -187,13 +190,13 @@ class QueryStateReader:
         )
 
     def _stores(self, batch_id: int) -> tuple[StoreCommit, ...]:
-        commit = self._commits.read(batch_id)
-        if commit is None:
+        time_ms = time_of_batch(self._plan, batch_id)
+        if time_ms is None:
             raise InvalidStreamError(
                 f"{self._location} keeps no state of batch {batch_id}; there are batches "
                 f"{self._first} to {self._last}"
             )
-        return commit.stores
+        return self._commits.read(time_ms).stores
 
     def _unfolds(self, operator: int) -> bool:
         return bool(self._facts(operator)["operatorName"] == "flatMapGroupsWithState")
@@ -209,12 +212,6 @@ class QueryStateReader:
                 f"there is no stateful operator {operator}; the query has {len(known)}"
             )
         return known[operator]
-
-    def _offsets(self, batch_id: int) -> OffsetRecord:
-        record = OffsetLog(self._files).read(batch_id)
-        if record is None:
-            raise RestartError(f"{self._location} has no offsets of batch {batch_id}")
-        return record
 
 
 def _emptied(version: StoredVersion) -> StoredVersion:

@@ -82,27 +82,14 @@ class Watermarks:
         chosen_ms = choose(awake, default=0)
         return Watermarks(max(self.query_ms, chosen_ms), operators_ms, active_ms)
 
-    def to_json(self) -> dict[str, object]:
-        """Return these watermarks as a JSON object."""
-        return {
-            "query": self.query_ms,
-            "operators": list(self.operators_ms),
-            "active": list(self.active_ms),
-        }
+    def fitted(self, operators: int) -> Watermarks:
+        """Return these watermarks for a query with so many operators.
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, object], operators: int) -> Watermarks:
-        """Read what :meth:`to_json` returned, for a query with so many operators.
-
-        Where the number of operators has changed, only the query's own watermark is known.
+        Where their number has changed, only the query's own watermark is known.
         """
-        query, found, active = data.get("query"), data.get("operators"), data.get("active")
-        query_ms = query if isinstance(query, int) else 0
-        if not isinstance(found, list) or not isinstance(active, list):
-            return cls(query_ms, (0,) * operators, (-1,) * operators)
-        if len(found) != operators or len(active) != operators:
-            return cls(query_ms, (0,) * operators, (-1,) * operators)
-        return cls(query_ms, tuple(map(int, found)), tuple(map(int, active)))
+        if len(self.operators_ms) == operators:
+            return self
+        return Watermarks(self.query_ms, (0,) * operators, (-1,) * operators)
 
 
 def _is_idle(after_ms: int | None, active_ms: int, now_ms: int) -> bool:

@@ -1,114 +1,69 @@
-"""The logs of a query: written once, read whole, never changed."""
+"""What the records of a query say: written once, read whole, and nothing else taken for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from checkpoint import Files, open_files
-from dstreams.errors import RestartError
-from dstreams.structured.logs import (
-    OffsetLog,
-    OffsetRecord,
-    QueryCommit,
-    QueryCommitLog,
-    claim_epoch,
-    newer_run,
-    query_id,
+from checkpoint import (
+    BatchLog,
+    BeginRecord,
+    CommitLog,
+    CommitRecord,
+    CorruptCheckpointError,
+    open_files,
 )
+from dstreams.errors import RestartError
+from dstreams.structured.logs import OffsetRecord, QueryCommit
+from dstreams.structured.watermarks import Watermarks
 
 RECORD = OffsetRecord(
     3, 17_000, 5000, 4000, (7, None, {"a": [1]}), {"key": "value"}, ({"uid": "count"},)
 )
-COMMIT = QueryCommit(3, (), {"query": 5000, "operators": [5000], "active": [0]}, 12_000)
+COMMIT = QueryCommit(3, (), Watermarks(5000, (5000, 7000), (0, -1)), 12_000, {"rows": 2})
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    return open_files(tmp_path)
+def test_offsets(tmp_path: Path) -> None:
+    """What a batch is comes back as it was written."""
+    log = BatchLog(open_files(tmp_path))
+    log.begin(RECORD.to_begin("query", 17_001, 1))
+    assert OffsetRecord.from_begin(log.read(17_001)) == RECORD
 
 
-def test_offsets(files: Files) -> None:
-    """A record comes back as it was written; a batch that was not begun has none."""
-    log = OffsetLog(files)
-    log.begin(RECORD)
-    assert log.read(3) == RECORD
-    assert log.read(4) is None
-    assert log.ids() == [3]
+def test_more_sources_than_digits(tmp_path: Path) -> None:
+    """Offsets stay with their sources, however many there are."""
+    record = OffsetRecord(0, 0, 0, 0, tuple(range(12)))
+    log = BatchLog(open_files(tmp_path))
+    log.begin(record.to_begin("query", 0, 1))
+    assert OffsetRecord.from_begin(log.read(0)).ends == tuple(range(12))
 
 
-def test_commits(files: Files) -> None:
-    """A record comes back as it was written; a batch that was not committed has none."""
-    log = QueryCommitLog(files)
-    log.commit(COMMIT)
-    assert log.read(3) == COMMIT
-    assert log.read(4) is None
-    assert log.ids() == [3]
-    log.delete(3)
-    assert log.ids() == []
+def test_commits(tmp_path: Path) -> None:
+    """What a batch left behind comes back as it was written."""
+    log = CommitLog(open_files(tmp_path))
+    log.commit(COMMIT.to_commit("query", 17_001, 1))
+    assert QueryCommit.from_commit(log.read(17_001)) == COMMIT
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda files: OffsetLog(files).begin(RECORD),
-        lambda files: QueryCommitLog(files).commit(COMMIT),
-    ],
-    ids=["offsets", "commits"],
-)
-def test_written_once(files: Files, write: Callable[[Files], None]) -> None:
-    """Who finds the record of a batch that it did not write is not alone."""
-    write(files)
-    with pytest.raises(RestartError, match="concurrently using"):
-        write(files)
-
-
-@pytest.mark.parametrize("change", [b"", b"v1\n{}\n", b"v1\n{}\n#0000\n"])
-def test_damage_is_found(tmp_path: Path, change: bytes) -> None:
-    """A file that is cut or changed is refused, and not half believed."""
-    files = open_files(tmp_path)
-    OffsetLog(files).begin(RECORD)
-    (path,) = (tmp_path / "offsets").iterdir()
-    path.chmod(0o600)
-    path.write_bytes(change)
-    with pytest.raises(RestartError, match="damaged"):
-        OffsetLog(files).read(3)
+def test_of_a_stream() -> None:
+    """The records of a stream that is no query are refused, and its id is named."""
+    with pytest.raises(RestartError, match="checkpoint of stream-1, which is no query"):
+        OffsetRecord.from_begin(BeginRecord("stream-1", 0, 0, 1, {"lines": {}}))
+    with pytest.raises(RestartError, match="checkpoint of stream-1, which is no query"):
+        QueryCommit.from_commit(CommitRecord("stream-1", 0, 0, 1, {}, {}))
 
 
 def test_every_changed_byte_is_found(tmp_path: Path) -> None:
     """No byte of a record can change unnoticed."""
-    whole = RECORD.to_text()
-    for place in range(len(whole) - 1):
-        other = "x" if whole[place] != "x" else "y"
-        with pytest.raises(RestartError):
-            OffsetRecord.from_text(whole[:place] + other + whole[place + 1 :], "file")
-
-
-def test_purge(files: Files) -> None:
-    """Records below a number are deleted."""
-    log = OffsetLog(files)
-    for number in range(5):
-        log.begin(OffsetRecord(number, 0, 0, 0, ()))
-    log.purge(3)
-    assert log.ids() == [3, 4]
-
-
-def test_query_id(files: Files) -> None:
-    """The id of a query is kept; without it, logs belong to nobody."""
-    assert query_id(files, "first") == "first"
-    assert query_id(files, "second") == "first"
-    OffsetLog(files).begin(RECORD)
-    files.delete("metadata")
-    with pytest.raises(RestartError, match="no file 'metadata'"):
-        query_id(files, "third")
-
-
-def test_epochs(files: Files) -> None:
-    """Each run takes the next number, and an older one learns of a newer one."""
-    first = claim_epoch(files, {"runId": "one"})
-    assert newer_run(files, first) is None
-    second = claim_epoch(files, {"runId": "two"})
-    assert second == first + 1
-    assert "two" in (newer_run(files, first) or "")
+    log = BatchLog(open_files(tmp_path))
+    log.begin(RECORD.to_begin("query", 0, 1))
+    (path,) = (tmp_path / "batches").iterdir()
+    path.chmod(0o600)
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        path.write_bytes(changed)
+        with pytest.raises(CorruptCheckpointError):
+            log.read(0)

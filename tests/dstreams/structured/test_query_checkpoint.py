@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from checkpoint import StoreCommit
+from checkpoint import (
+    BatchLog,
+    CommitLog,
+    ConcurrentWriterError,
+    CorruptCheckpointError,
+    StoreCommit,
+)
 from checkpoint.state_store import (
     EMPTY,
     LmdbBases,
@@ -27,7 +34,7 @@ STORE = StoreId("query", "count", "default", 0, 1)
 
 def opened(directory: Path) -> QueryCheckpoint:
     checkpoint = QueryCheckpoint(str(directory / "checkpoint"), "query", "run")
-    checkpoint.claim()
+    checkpoint.claim(0, {})
     return checkpoint
 
 
@@ -71,10 +78,10 @@ def test_clean(tmp_path: Path, snapshot_every: int | None) -> None:
     for number in range(41):
         batches.run(number)
     checkpoint = batches.checkpoint
-    assert checkpoint.offsets.ids() == [37, 38, 39, 40]
     for number in range(37, 41):
         assert batches.read(number, tmp_path) == number
-    kept = checkpoint.commits.ids()
+    kept = CommitLog(checkpoint.files).times()
+    assert BatchLog(checkpoint.files).times() == kept
     assert kept[-4:] == [37, 38, 39, 40]
     if snapshot_every is None:
         assert kept[0] == 0  # the changes of all batches are needed while there is no snapshot
@@ -93,22 +100,24 @@ def test_nothing_is_cleaned_that_is_kept(tmp_path: Path) -> None:
     batches = Batches(tmp_path, 100, 1)
     for number in range(21):
         batches.run(number)
-    assert batches.checkpoint.offsets.ids() == list(range(21))
-    assert batches.checkpoint.commits.ids() == list(range(21))
+    assert BatchLog(batches.checkpoint.files).times() == list(range(21))
+    assert CommitLog(batches.checkpoint.files).times() == list(range(21))
     assert batches.read(0, tmp_path) == 0
 
 
 def test_older_run_cleans_nothing(tmp_path: Path) -> None:
     """A run whose checkpoint was taken over neither begins, commits nor deletes."""
     batches = Batches(tmp_path, 3, None)
-    batches.run(0)
+    for number in range(5):
+        batches.run(number)
+    batches.checkpoint.begin(OffsetRecord(5, 0, 0, 0, ()))
     opened(tmp_path)
     for act in (
-        lambda: batches.checkpoint.begin(OffsetRecord(1, 0, 0, 0, ())),
-        lambda: batches.checkpoint.commit(QueryCommit(1)),
+        lambda: batches.checkpoint.begin(OffsetRecord(6, 0, 0, 0, ())),
+        lambda: batches.checkpoint.commit(QueryCommit(5)),
         lambda: batches.checkpoint.clean(10, 3),
     ):
-        with pytest.raises(RestartError, match="another run of this query has taken"):
+        with pytest.raises(ConcurrentWriterError, match=f"process {os.getpid()} on host"):
             act()
 
 
@@ -124,7 +133,68 @@ def test_reference_is_kept(tmp_path: Path) -> None:
     """A commit record names the exact content that a restart opens."""
     batches = Batches(tmp_path, 3, None)
     batches.run(0)
-    commit = batches.checkpoint.commits.read(0)
+    commit = opened(tmp_path).recovered().commit
     assert commit is not None
     (stored,) = commit.stores[0].partitions
     assert Reference(stored.version, stored.uid) == batches.references[0]
+
+
+def test_clock_goes_back(tmp_path: Path) -> None:
+    """A batch is after the one before it, also where the clock says an earlier time."""
+    checkpoint = opened(tmp_path)
+    for number, timestamp_ms in enumerate((5000, 3000, 5001, 9000)):
+        checkpoint.begin(OffsetRecord(number, timestamp_ms, 0, 0, ()))
+        checkpoint.commit(QueryCommit(number))
+    assert CommitLog(checkpoint.files).times() == [5000, 5001, 5002, 9000]
+    again = opened(tmp_path)
+    committed = again.recovered().committed
+    assert committed is not None
+    assert committed.timestamp_ms == 9000
+    again.begin(OffsetRecord(4, 1000, 0, 0, ()))
+    assert BatchLog(checkpoint.files).times()[-1] == 9001
+
+
+def test_older_run_adds_nothing(tmp_path: Path) -> None:
+    """What a run still writes after another has taken over does not count, however late it is."""
+    older = opened(tmp_path)
+    older.begin(OffsetRecord(0, 0, 0, 0, (1,)))
+    newer = opened(tmp_path)
+    commit = QueryCommit(0).to_commit("query", 0, older.epoch)
+    CommitLog(older.files).commit(commit)  # stopped between its look for a newer run and its write
+    again = opened(tmp_path).recovered()
+    assert again.committed is None
+    assert [record.ends for record in again.unfinished] == [(1,)]
+    with pytest.raises(ConcurrentWriterError):
+        newer.commit(QueryCommit(0))
+
+
+@pytest.mark.parametrize(
+    ("lost", "message"),
+    [
+        ("epochs/*", "no claim in 'epochs'"),
+        ("epochs/*.base", "is missing; expected the base"),
+        ("batches/*", "batch 1 doesn't exist"),
+        ("batches/*1-*", "batch 1 doesn't exist"),
+    ],
+)
+def test_lost(tmp_path: Path, lost: str, message: str) -> None:
+    """A checkpoint that lacks what a restart needs is refused, and the message says what."""
+    checkpoint = opened(tmp_path)
+    for number in range(2):
+        checkpoint.begin(OffsetRecord(number, 0, 0, 0, ()))
+        checkpoint.commit(QueryCommit(number))
+    for path in (tmp_path / "checkpoint").glob(lost):
+        path.unlink()
+    with pytest.raises((RestartError, CorruptCheckpointError), match=message):
+        opened(tmp_path)
+
+
+def test_gap(tmp_path: Path) -> None:
+    """Batches that were begun run again one after the other; where one is lost, none does."""
+    checkpoint = opened(tmp_path)
+    for number in range(3):
+        checkpoint.begin(OffsetRecord(number, 0, 0, 0, ()))
+    (begun,) = (tmp_path / "checkpoint" / "batches").glob("*1-*")
+    begun.unlink()
+    with pytest.raises(RestartError, match="batch 1 doesn't exist"):
+        opened(tmp_path)

@@ -119,7 +119,7 @@ def test_files_lost(session: StreamSession, tmp_path: Path) -> None:
     with pytest.raises(RestartError, match="no claim in 'epochs'"):
         run.start()
     lose("batches/*")
-    with pytest.raises(RestartError, match="batch 1 doesn't exist"):
+    with pytest.raises(RestartError, match="batch 2 doesn't exist"):
         run.start()
     lose("stores/**/*.changes")
     shutil.rmtree(tmp_path / "local", ignore_errors=True)

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from checkpoint import BatchLog, open_files
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.structured import GroupStateTimeout, StreamingDataset, StreamSession, window
+from dstreams.structured.logs import OffsetRecord
 from tests.dstreams.structured.runs import QueryRun
 
 
@@ -150,5 +152,6 @@ def test_pinned_settings(session: StreamSession, tmp_path: Path) -> None:
     run.add("b")
     assert run.query.lastProgress is not None
     assert run.query.lastProgress["stateOperators"][0]["numShufflePartitions"] == 2
-    offsets = (tmp_path / "offsets" / f"{0:016d}").read_text()
-    assert '"spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion": "2"' in offsets
+    (first, *_) = BatchLog(open_files(tmp_path)).ids().values()
+    conf = OffsetRecord.from_begin(BatchLog(open_files(tmp_path)).read_record(first)).conf
+    assert conf["spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion"] == "2"

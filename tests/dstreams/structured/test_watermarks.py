@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from checkpoint import CommitRecord
+from dstreams.structured.logs import QueryCommit
 from dstreams.structured.watermarks import WatermarkRule, Watermarks
 
 # A and B have delays of 10 and 5 s; what each saw in a batch, and the watermark after it (seconds).
@@ -45,16 +47,16 @@ def test_restart_forgets_nothing() -> None:
     watermarks = Watermarks.start(2)
     for seen, _ in UNION:
         watermarks = after(watermarks, seen)
-    restored = Watermarks.from_json(watermarks.to_json(), 2)
-    assert restored == watermarks
+    commit = QueryCommit(0, (), watermarks).to_commit("query", 0, 1)
+    restored = QueryCommit.from_commit(CommitRecord.from_json(commit.to_json())).watermarks
+    assert restored.fitted(2) == watermarks
     assert after(restored, {"B": 200}).query_ms == 190_000
 
 
 def test_other_operators_after_a_restart() -> None:
     """Where the number of operators has changed, only the query's own watermark is taken over."""
     watermarks = after(Watermarks.start(2), {"A": 100, "B": 100})
-    restored = Watermarks.from_json(watermarks.to_json(), 3)
-    assert restored == Watermarks(90_000, (0, 0, 0), (-1, -1, -1))
+    assert watermarks.fitted(3) == Watermarks(90_000, (0, 0, 0), (-1, -1, -1))
 
 
 def test_policy_max() -> None:
