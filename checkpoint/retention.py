@@ -14,20 +14,27 @@ Planning is a pure function of the records, executing it is a loop. Three things
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from checkpoint.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, begin_file
+from checkpoint.block_log import RECEIVED_PREFIX
 from checkpoint.commit_log import CommitLog, CommitRecord, commit_file
 from checkpoint.errors import ConcurrentWriterError
 from checkpoint.fencing import EPOCH_PREFIX, epoch_of_file, require_newest
+from checkpoint.file_log import FILES_PREFIX
 from checkpoint.graph_snapshot import GRAPH_PREFIX, GRAPH_SUFFIX, KEPT_GRAPHS, graph_file
 from checkpoint.lineage import Lineage
 from checkpoint.record_files import RecordId, record_ids
 from checkpoint.state_files import STATE_PREFIX, state_file_record
 
-LISTED_PREFIXES = (BEGIN_PREFIX, GRAPH_PREFIX, EPOCH_PREFIX, STATE_PREFIX)
+_INPUT_PREFIXES = (FILES_PREFIX, RECEIVED_PREFIX)
+
+LISTED_PREFIXES = (BEGIN_PREFIX, GRAPH_PREFIX, EPOCH_PREFIX, STATE_PREFIX, *_INPUT_PREFIXES)
 """Where the names that :func:`plan_leftovers` judges begin."""
+
+_INPUT_EPOCH = re.compile(r"/\d{16,}-e(\d+)\.[a-z]+$")
 
 
 @dataclass(frozen=True)
@@ -112,6 +119,7 @@ def plan_leftovers(
     Returns:
         Names of begin records, of graph snapshots beyond the newest few, of state files that no
         record names, and of epochs of which nothing is left, in the order in which they may go.
+        What the logs of inputs have recorded is something: it counts only while its epoch is known.
     """
     dropped = set(plan.commits)
     kept = sorted(record.record_id for record in records if record.record_id not in dropped)
@@ -124,7 +132,8 @@ def plan_leftovers(
     old_begins = [begun for begun in begins if begun.time_ms < begin_ms]
     graphs = record_ids(listed, GRAPH_PREFIX, GRAPH_SUFFIX)
     old_graphs = _old_graphs(lineage.snapshots(graphs), kept_ms)
-    left = {*kept, *begins, *graphs}.difference(old_begins, old_graphs)
+    records_left = {*kept, *begins, *graphs}.difference(old_begins, old_graphs)
+    left = [*(record_id.epoch for record_id in records_left), *_epochs_of_inputs(listed)]
     named = frozenset().union(*(record.file_names() for record in records))
     return (
         *(begin_file(begun) for begun in old_begins),
@@ -178,10 +187,17 @@ def _orphans(
             yield name
 
 
-def _old_epochs(names: Iterable[str], left: Iterable[RecordId], lineage: Lineage) -> Iterator[str]:
+def _epochs_of_inputs(names: Iterable[str]) -> Iterator[int]:
+    """Yield the epochs of the records of input logs."""
+    for name in names:
+        match = _INPUT_EPOCH.search(name) if name.startswith(_INPUT_PREFIXES) else None
+        if match is not None:
+            yield int(match[1])
+
+
+def _old_epochs(names: Iterable[str], left: Iterable[int], lineage: Lineage) -> Iterator[str]:
     """Yield the files of epochs before the oldest one of which a record is left, oldest first."""
-    oldest = min((record_id.epoch for record_id in left), default=0)
-    oldest = min(oldest, lineage.head)
+    oldest = min(*left, lineage.head)
     for name in sorted(names):
         epoch = epoch_of_file(name)
         if epoch is not None and epoch < oldest:
