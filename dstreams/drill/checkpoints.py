@@ -45,7 +45,7 @@ def states_in(directory: str, uid: str) -> list[tuple[Any, Any]]:
     """Return key and state of every key of an operator, as the last commit has them.
 
     Returns:
-        What cannot be read has no states.
+        What cannot be read has no states. Of mapWithState each state comes with a time.
     """
     done = _checkpoint("read", f"{directory}/{CHECKPOINT}", "--operator", uid, "--json")
     if done.returncode != 0:

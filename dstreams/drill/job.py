@@ -82,9 +82,10 @@ def check(directory: str) -> Findings:
     """Compare all outputs, and the state in the checkpoint, with what they must be."""
     fed = written(Path(directory, "input"))
     completed = completed_in(directory)
+    visits = states_in(directory, oracle.VISITS)
     final = {
-        name: states_in(directory, uid)
-        for name, uid in ((oracle.TOTALS, oracle.TOTALS), (oracle.STATES, oracle.VISITS))
+        oracle.TOTALS: states_in(directory, oracle.TOTALS),
+        oracle.STATES: [(key, count) for key, (count, _) in visits],
     }
     return oracle.check(Path(directory, "output"), fed, 3000 * interval_s(), completed, final)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,11 @@ from typing import Any
 import pytest
 
 from dstreams.clock import SystemClock
-from dstreams.drill import job
+from dstreams.drill import job, life
 from dstreams.drill.application import load
 from dstreams.drill.campaign import Campaign, Plan
 from dstreams.drill.steps import STEPS, step_named
+from tests.dstreams.drill import broken_driver
 
 ROOT = Path(__file__).parents[3]
 
@@ -53,6 +55,34 @@ def test_a_broken_output_does_not_pass(tmp_path: Path, monkeypatch: pytest.Monke
     assert result.findings.duplicated > 0
     assert result.findings.lost == 0
     assert not result.is_passed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("breaks", "step", "problem"),
+    [
+        (
+            "commits",
+            "clean.start",
+            r"the batch at \d+ ms was completed by driver \d+, and again by",
+        ),
+        ("state", "clean.done", r"totals of the batch at \d+ ms: .*'key-03'"),
+        ("input", "commit.start", r"totals of the batch at \d+ ms: has \("),
+    ],
+)
+def test_a_broken_promise_does_not_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: str, step: str, problem: str
+) -> None:
+    """One kill is enough, and the drill says what is wrong with which batch."""
+    monkeypatch.setattr(life, "_DRIVER", ("-m", "tests.dstreams.drill.broken_driver"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv(broken_driver.BREAKS, breaks)
+    plan = Plan(tmp_path, None, 0, (step_named(step),), seed=1)
+    result = Campaign(plan, load(None), SystemClock(), print).run()
+    assert result.at_steps == (step,), result
+    assert not result.is_passed
+    problems = [*result.problems, *result.findings.problems]
+    assert any(re.match(problem, text) for text in problems), problems
 
 
 @pytest.mark.slow
