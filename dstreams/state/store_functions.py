@@ -14,7 +14,7 @@ from typing import Any
 
 from checkpoint.state_store import StateWriter
 from dstreams.rdd.blocks import shorten
-from dstreams.rdd.by_key import LISTS, PAIRS_OF_LISTS
+from dstreams.rdd.ordered_groups import GroupsInOrder
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.function_errors import UserFunctionError
 from dstreams.state.group_state import NO_TIMESTAMP, GroupStateTimeout
@@ -136,12 +136,12 @@ class FlatMapGroupsWithStateExec:
     ) -> Iterator[Any]:
         first = next(initial, None)
         if first is None:
-            alone = LISTS.merger(self.memory_mb)
-            alone.mergeValues(self._on_time(records, metrics))
+            alone = GroupsInOrder(self.memory_mb)
+            alone.add(self._on_time(records, metrics))
             return processor.process_groups(alone.items())
-        groups = PAIRS_OF_LISTS.merger(self.memory_mb)
-        groups.mergeValues((key, (1, state)) for key, state in chain((first,), initial))
-        groups.mergeValues((key, (0, value)) for key, value in self._on_time(records, metrics))
+        groups = GroupsInOrder(self.memory_mb, has_sides=True)
+        groups.add((key, (1, state)) for key, state in chain((first,), initial))
+        groups.add((key, (0, value)) for key, value in self._on_time(records, metrics))
         sides = ((key, values, states) for key, (values, states) in groups.items())
         return processor.process_new_data_with_initial_state(
             sides, skip_keys=self.skip_initial_keys

@@ -1,0 +1,125 @@
+"""Values grouped by key, the groups in the order in which their keys came, also when they spill.
+
+What does not fit into memory goes to the local disk, by the hash of keys with another seed in each
+attempt of a task. Whether it has to depends on how much memory the worker had left. What a function
+over state emits must depend on neither, or rows that are computed again seem to be others.
+
+>>> from dstreams.rdd.ordered_groups import GroupsInOrder
+>>> groups = GroupsInOrder(memory_mb=512)
+>>> groups.add([("b", 1), ("a", 2), ("b", 3)])
+>>> [(key, list(values)) for key, values in groups.items()]
+[('b', [1, 3]), ('a', [2])]
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import count, islice
+from operator import itemgetter
+from struct import Struct
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO
+
+from pyspark.shuffle import Aggregator, ExternalMerger
+
+_RUN_GROUPS = 1000
+_LENGTH = Struct("<Q")
+
+
+class _Values(list[Any]):
+    """The values of a key, and its number among the keys."""
+
+    __slots__ = ("number",)
+    number: int
+
+
+class _Sides(list[list[Any]]):
+    """The values of a key, a list for each side, and its number among the keys."""
+
+    __slots__ = ("number",)
+    number: int
+
+
+class GroupsInOrder:
+    """Groups pairs within bounded memory.
+
+    Args:
+        memory_mb: MiB of the worker's memory from which on groups are spilled.
+        has_sides: whether values are pairs of a side, 0 or 1, and a value; each side has a list.
+    """
+
+    def __init__(self, memory_mb: float, *, has_sides: bool = False) -> None:
+        self._next_number = count().__next__
+        aggregator = (
+            Aggregator(self._sides, _append_to_side, _extend_sides)
+            if has_sides
+            else Aggregator(self._values, _append, _extend)
+        )
+        self._merger: ExternalMerger[Any, Any, Any] = ExternalMerger(aggregator, memory_mb)
+
+    def add(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        """Add pairs of key and value."""
+        self._merger.mergeValues(pairs)
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """Return (key, list of its values), or (key, two such lists), in the order of keys."""
+        groups = iter(self._merger.items())
+        return _in_order(groups) if self._merger.spills else groups
+
+    def _values(self, value: Any) -> _Values:
+        values = _Values((value,))
+        values.number = self._next_number()
+        return values
+
+    def _sides(self, value: tuple[int, Any]) -> _Sides:
+        sides = _Sides(([], []))
+        sides.number = self._next_number()
+        return _append_to_side(sides, value)
+
+
+def _append(values: _Values, value: Any) -> _Values:
+    values.append(value)
+    return values
+
+
+def _extend(values: _Values, later: _Values) -> _Values:
+    values.extend(later)
+    return values
+
+
+def _append_to_side(sides: _Sides, value: tuple[int, Any]) -> _Sides:
+    sides[value[0]].append(value[1])
+    return sides
+
+
+def _extend_sides(sides: _Sides, later: _Sides) -> _Sides:
+    sides[0].extend(later[0])
+    sides[1].extend(later[1])
+    return sides
+
+
+def _in_order(groups: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+    """Sort groups by their number: sorted runs go to a file, and are merged from there."""
+    with TemporaryFile() as file:
+        runs = []
+        while run := list(islice(groups, _RUN_GROUPS)):
+            run.sort(key=lambda group: group[1].number)
+            start = file.tell()
+            for key, values in run:
+                record = pickle.dumps((values.number, key, list(values)))
+                file.write(_LENGTH.pack(len(record)))
+                file.write(record)
+            runs.append((start, file.tell()))
+        for _, key, values in merge(*(_read(file, *run) for run in runs), key=itemgetter(0)):
+            yield key, values
+
+
+def _read(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, Any, list[Any]]]:
+    """Read a run; others are read in between."""
+    while start < end:
+        file.seek(start)
+        (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
+        start += _LENGTH.size + length
+        yield pickle.loads(file.read(length))
