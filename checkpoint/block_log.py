@@ -42,7 +42,7 @@ from checkpoint.json_fields import (
     require_not_negative,
     require_object,
 )
-from checkpoint.lineage import read_lineage
+from checkpoint.lineage import Lineage, read_lineage
 from checkpoint.names import require_name, uid_part
 from checkpoint.record_files import (
     RecordId,
@@ -227,16 +227,20 @@ class BlockLog:
         except ValueError as error:
             raise makes_no_sense(location(self.files, name), error, what) from error
 
-    def _ids_by_time(self) -> dict[int, RecordId]:
+    def _ids_by_time(self, lineage: Lineage | None = None) -> dict[int, RecordId]:
         prefix = f"{self._directory}/batches/"
         ids = record_ids(self.files.list(prefix), prefix, ".batch")
-        return read_lineage(self.files).begins(ids)
+        return (lineage or read_lineage(self.files)).begins(ids)
 
-    def allocated(self) -> dict[int, tuple[BlockRef, ...]]:
-        """The blocks of each recorded batch, by time; each block once, where it was named last."""
+    def allocated(self, lineage: Lineage | None = None) -> dict[int, tuple[BlockRef, ...]]:
+        """The blocks of each recorded batch, by time; each block once, where it was named last.
+
+        Args:
+            lineage: which epochs follow from each other, if not the ones that do.
+        """
         batches: dict[int, tuple[BlockRef, ...]] = {}
         later: set[str] = set()
-        for time_ms, record_id in reversed(self._ids_by_time().items()):
+        for time_ms, record_id in reversed(self._ids_by_time(lineage).items()):
             refs = self._read_batch(record_id)
             batches[time_ms] = tuple(ref for ref in refs if ref.name not in later)
             later.update(ref.name for ref in refs)

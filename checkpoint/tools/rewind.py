@@ -8,10 +8,11 @@ files are there, another rewind can make the later batches count again.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from checkpoint.batch_log import BatchLog
+from checkpoint.block_log import BlockLog, BlockRef
 from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.errors import CheckpointError
 from checkpoint.fencing import BASE, EPOCH_PREFIX, Owner, claim_epoch, epochs_with, require_unused
@@ -116,6 +117,7 @@ def plan_rewind(files: Files, to_ms: int) -> tuple[Target, RecoveryPlan]:
     except CheckpointError as error:
         raise UsageError(f"a restart cannot begin at {to_ms} ms: {error}") from error
     _require_copies(files, record)
+    _require_received(files, record, plan, lineage)
     findings = Findings()
     for found in _holders(log.commits, record):
         verify_record(files, found, findings)
@@ -165,6 +167,28 @@ def _require_copies(files: Files, record: CommitRecord) -> None:
             f"a restart cannot begin at {record.batch_time_ms} ms: the state of "
             f"{', '.join(without)} had no copy yet, and the first batches are not there any more"
         )
+
+
+def _require_received(
+    files: Files, record: CommitRecord, plan: RecoveryPlan, lineage: Lineage
+) -> None:
+    """Raise if received blocks are gone that a restart would read again."""
+    copied_ms = [copied.time_ms for copied in record.copies.values()]
+    oldest_ms = min([record.batch_time_ms, *copied_ms])
+    logs: dict[str, Mapping[int, Sequence[BlockRef]]] = {}
+    for time_ms, begun in plan.begins.items():
+        for uid, read in begun.inputs.items() if time_ms > oldest_ms else ():
+            if not isinstance(read, Mapping) or not read.get("logged"):
+                continue  # without a write-ahead log nothing is there, and nothing was promised
+            if uid not in logs:
+                logs[uid] = BlockLog(files, record.stream_id, uid, 0).allocated(lineage)
+            found = len(logs[uid].get(time_ms, ()))
+            if found != read["blocks"]:
+                raise UsageError(
+                    f"a restart cannot begin at {record.batch_time_ms} ms: it would read again the "
+                    f"batch at {time_ms} ms, of whose {read['blocks']} blocks that {uid} received "
+                    f"{found} are there; go to a later batch"
+                )
 
 
 def _holders(commits: Mapping[RecordId, CommitRecord], record: CommitRecord) -> list[CommitRecord]:

@@ -334,6 +334,6 @@ def _first_of_each(names: Iterable[str]) -> dict[str, str]:
 
 def _read_blocks(files: Files, ids: tuple[str, str], lineage: Lineage) -> None:
     log = BlockLog(files, *ids, 0)
-    for refs in log.allocated().values():
+    for refs in log.allocated(lineage).values():
         for ref in refs:
             log.read(ref)

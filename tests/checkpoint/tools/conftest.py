@@ -77,7 +77,8 @@ def stored(tmp_path: Path) -> Path:
         time_ms = 1000 * (number + 1)
         inputs.record(FileBatch(time_ms, time_ms, (FileStamp(f"/in/{number}", time_ms, 9),)))
         received.allocate(time_ms, [received.write(number, b"payload", 1)])
-        begins.begin(BeginRecord(STREAM, number, time_ms, 1, {"lines": {}, "socket": {}}))
+        read = {"lines": {}, "socket": {"blocks": 1, "records": 1, "logged": True}}
+        begins.begin(BeginRecord(STREAM, number, time_ms, 1, read))
         if number == 4:
             break
         partitions = []

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from checkpoint import CommitLog, Owner, open_files, read_plan, take_over
+from checkpoint.block_log import BlockLog
 from checkpoint.lineage import Lineage
 from checkpoint.testing import SimulatedCrash, SimulatedDisk
 from checkpoint.tools.rewind import plan_rewind, rewind
@@ -109,6 +110,25 @@ def test_a_stream_with_a_store_goes_back(run: Run, stored: Path) -> None:
     assert data["stores"][0]["version"] == 2
     assert data["in_flight_ms"] == [3000, 4000, 5000]
     assert run("verify", stored)[1]["problems"] == []
+
+
+def test_received_blocks_that_were_released(run: Run, stored: Path) -> None:
+    """A rewind whose restart would read them again is refused; one that does without is not."""
+    log = BlockLog(open_files(stored), STREAM, "socket", 1)
+    log.release(4000)
+    status, _, error = run("rewind", stored, "--to", 3000)
+    assert status == 2
+    assert "the batch at 4000 ms, of whose 1 blocks that socket received 0 are there" in error
+    assert run("rewind", stored, "--to", 4000)[0] == 0
+    assert list(log.allocated()) == [5000]
+
+
+def test_received_blocks_that_are_there_again(run: Run, stored: Path) -> None:
+    """After a rewind each batch has the blocks that it had, and none of them is free."""
+    log = BlockLog(open_files(stored), STREAM, "socket", 1)
+    before = log.allocated()
+    assert run("rewind", stored, "--to", 3000)[0] == 0
+    assert (log.allocated(), log.unallocated()) == (before, [])
 
 
 def test_what_was_taken_back_does_not_count(
