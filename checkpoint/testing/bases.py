@@ -10,7 +10,7 @@ from checkpoint.state_store.base import Base, Bases, Changes, CommittedChanges
 from checkpoint.state_store.checksum import pairs_checksum
 from checkpoint.state_store.reference import EMPTY, Reference, StoreId
 from checkpoint.testing.claims import require, require_equal, require_raises
-from checkpoint.testing.files import SimulatedCrash
+from checkpoint.testing.one_fault import SimulatedCrash
 
 CODEC = {"keys": "keys-1", "values": "data-1"}
 LONGEST_KEY = 496

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from checkpoint.errors import AlreadyExistsError, StorageRefusedError
 from checkpoint.state_store.base import Base, Bases, Changes, CommittedChanges
 from checkpoint.state_store.reference import Reference, StoreId
-from checkpoint.testing.files import Effect, SimulatedCrash
+from checkpoint.testing.one_fault import Effect, OneFault, SimulatedCrash
 
 _T = TypeVar("_T")
 
 
-class FaultyBases:
+class FaultyBases(OneFault):
     """Contents of which one operation fails, number *at* (from 1).
 
     Operations are opening, each look-up, each step of a scan, counting, and committing; closing
-    never fails. Make *at* larger until ``fired`` stays False: then the code was hit everywhere.
-    After a crash every operation raises it again: dead processes do nothing.
+    never fails.
 
     Args:
         inner: the contents that do the work.
@@ -38,16 +36,9 @@ class FaultyBases:
         effect: Effect = "before",
         error: Callable[[str], BaseException] = SimulatedCrash,
     ) -> None:
-        if effect == "after" and error in (StorageRefusedError, AlreadyExistsError):
-            raise ValueError(f"{error} says that nothing happened; use effect 'before' with it")
-        self.calls: list[str] = []
-        self.fired = False
+        super().__init__(at, effect, error)
         self.opened = 0  # contents that are open now
         self._inner = inner
-        self._at = at
-        self._effect = effect
-        self._error = error
-        self._dead: SimulatedCrash | None = None
 
     def open(self, store: StoreId, reference: Reference) -> FaultyBase:
         """Open a content whose operations count as well."""
@@ -64,35 +55,10 @@ class FaultyBases:
     ) -> CommittedChanges:
         """Commit, unless it is this operation that fails."""
         return self.call(
-            "commit", lambda: self._inner.commit(store, base, self._torn(changes), codec)
+            "commit",
+            lambda: self._inner.commit(store, base, self.torn(changes), codec),
+            writes_parts=True,
         )
-
-    def call(self, operation: str, run: Callable[[], _T]) -> _T:
-        """Run an operation, or fail."""
-        if self._dead is not None:
-            raise self._dead
-        self.calls.append(operation)
-        if len(self.calls) != self._at:
-            return run()
-        if self._effect == "during" and operation == "commit":
-            return run()  # its parts raise
-        if self._effect == "after":
-            run()
-        raise self._fault()
-
-    def _torn(self, changes: Iterable[Changes]) -> Iterator[Changes]:
-        is_torn = self._effect == "during" and len(self.calls) == self._at
-        for part in changes:
-            yield part
-            if is_torn:
-                raise self._fault()
-
-    def _fault(self) -> BaseException:
-        self.fired = True
-        error = self._error(f"injected fault {self._effect} operation {self._at}: {self.calls[-1]}")
-        if isinstance(error, SimulatedCrash):
-            self._dead = error
-        return error
 
 
 class FaultyBase:

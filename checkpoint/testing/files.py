@@ -6,18 +6,14 @@ import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, TypeVar
 
-from checkpoint.errors import AlreadyExistsError, StorageRefusedError
+from checkpoint.errors import AlreadyExistsError
 from checkpoint.files import Files
 from checkpoint.names import Names
 from checkpoint.testing.claims import require, require_raises
-
-_T = TypeVar("_T")
+from checkpoint.testing.one_fault import Effect, OneFault, SimulatedCrash
 
 RACING_CREATORS = 8
-
-Effect = Literal["before", "during", "after"]
 
 _BAD_NAMES = (
     "",
@@ -35,17 +31,11 @@ _BAD_NAMES = (
 )
 
 
-class SimulatedCrash(BaseException):
-    """The process died here. Not an ``Exception``: nothing may catch it and go on."""
-
-
-class FaultyFiles:
+class FaultyFiles(OneFault):
     """Files that fail once, at operation number *at* (from 1).
 
-    Make *at* larger until ``fired`` stays False: then the code was hit at every operation.
     Four cases matter: refused (before), uncertain and not done (before), uncertain and done
-    (after), and a crash (all three). After a crash every operation raises it again: dead processes
-    do nothing.
+    (after), and a crash (all three).
 
     Args:
         inner: the files that do the work.
@@ -65,63 +55,34 @@ class FaultyFiles:
         effect: Effect = "before",
         error: Callable[[str], BaseException] = SimulatedCrash,
     ) -> None:
-        if effect == "after" and error in (StorageRefusedError, AlreadyExistsError):
-            raise ValueError(f"{error} says that nothing happened; use effect 'before' with it")
-        self.calls: list[str] = []
-        self.fired = False
+        super().__init__(at, effect, error)
         self._inner = inner
-        self._at = at
-        self._effect = effect
-        self._error = error
-        self._dead: SimulatedCrash | None = None
 
     @property
     def url(self) -> str:
         return self._inner.url
 
     def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
-        return self._call(f"create {name}", lambda: self._inner.create(name, self._torn(chunks)))
+        return self.call(
+            f"create {name}",
+            lambda: self._inner.create(name, self.torn(chunks)),
+            writes_parts=True,
+        )
 
     def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
-        return self._call(f"read {name}", lambda: self._inner.read_chunks(name, chunk_bytes))
+        return self.call(f"read {name}", lambda: self._inner.read_chunks(name, chunk_bytes))
 
     def read(self, name: str) -> bytes:
-        return self._call(f"read {name}", lambda: self._inner.read(name))
+        return self.call(f"read {name}", lambda: self._inner.read(name))
 
     def exists(self, name: str) -> bool:
-        return self._call(f"exists {name}", lambda: self._inner.exists(name))
+        return self.call(f"exists {name}", lambda: self._inner.exists(name))
 
     def list(self, prefix: str) -> Names:
-        return self._call(f"list {prefix}", lambda: self._inner.list(prefix))
+        return self.call(f"list {prefix}", lambda: self._inner.list(prefix))
 
     def delete(self, name: str) -> None:
-        return self._call(f"delete {name}", lambda: self._inner.delete(name))
-
-    def _call(self, operation: str, run: Callable[[], _T]) -> _T:
-        if self._dead is not None:
-            raise self._dead
-        self.calls.append(operation)
-        if len(self.calls) != self._at:
-            return run()
-        if self._effect == "during" and operation.startswith("create"):
-            return run()  # its chunks raise
-        if self._effect == "after":
-            run()
-        raise self._fault()
-
-    def _torn(self, chunks: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
-        is_torn = self._effect == "during" and len(self.calls) == self._at
-        for chunk in chunks:
-            yield chunk
-            if is_torn:
-                raise self._fault()
-
-    def _fault(self) -> BaseException:
-        self.fired = True
-        error = self._error(f"injected fault {self._effect} operation {self._at}: {self.calls[-1]}")
-        if isinstance(error, SimulatedCrash):
-            self._dead = error
-        return error
+        return self.call(f"delete {name}", lambda: self._inner.delete(name))
 
 
 def check_files(factory: Callable[[], Files]) -> None:

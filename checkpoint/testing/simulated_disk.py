@@ -7,7 +7,7 @@ from typing import Literal
 
 from checkpoint.errors import AlreadyExistsError
 from checkpoint.names import Names, require_name, require_prefix
-from checkpoint.testing.files import SimulatedCrash
+from checkpoint.testing.one_fault import SimulatedCrash
 
 Omission = Literal["file sync", "directory sync", "exclusive create"]
 

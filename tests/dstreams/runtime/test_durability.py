@@ -382,9 +382,11 @@ class FaultyInTheDriver(FaultyFiles):
 
     _is_counting = False
 
-    def _call(self, operation: str, do: Callable[[], Any]) -> Any:
+    def call(self, operation: str, run: Callable[[], Any], *, writes_parts: bool = False) -> Any:
         self._is_counting |= operation.startswith("create commits/")
-        return super()._call(operation, do) if self._is_counting else do()
+        if not self._is_counting:
+            return run()
+        return super().call(operation, run, writes_parts=writes_parts)
 
     def __reduce__(self) -> tuple[Callable[[Files], Files], tuple[Files]]:
         return _itself, (self._inner,)
@@ -393,8 +395,10 @@ class FaultyInTheDriver(FaultyFiles):
 class FaultyInTasks(FaultyFiles):
     """Faults that only writing a state file meets."""
 
-    def _call(self, operation: str, do: Callable[[], Any]) -> Any:
-        return super()._call(operation, do) if operation.startswith("create state/") else do()
+    def call(self, operation: str, run: Callable[[], Any], *, writes_parts: bool = False) -> Any:
+        if not operation.startswith("create state/"):
+            return run()
+        return super().call(operation, run, writes_parts=writes_parts)
 
 
 def _itself(files: Files) -> Files:
