@@ -95,3 +95,17 @@ class Node(ABC):
             f"the stream {self.operation} was captured by a function that runs on the workers; "
             "use streams only to define the graph, and pass plain values to functions"
         )
+
+
+class ChildNode(Node):
+    """A node that is made from one other, and fires as often unless it says otherwise."""
+
+    parent: Node
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return (self.parent,)
+
+    @property
+    def slide_ms(self) -> int:
+        return self.parent.slide_ms

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from pyspark import RDD
 
-from dstreams.graph.node import Node, Rdds
+from dstreams.graph.node import ChildNode, Node, Rdds
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.reduction import Reduction, reduce_pairs
 from dstreams.rdd.shuffle import BlockPairsRDD
 
 
 @dataclass(frozen=True, eq=False)
-class ReducedDStream(Node):
+class ReducedDStream(ChildNode):
     """Each key of the parent's RDD once, with its values reduced, in blocks that stay in place.
 
     Parents: the parent, nothing else. Slide: the parent's. RDD at time t: the parent's RDD at t
@@ -31,14 +31,6 @@ class ReducedDStream(Node):
     reduction: Reduction
     partitioner: StablePartitioner
     operation: str
-
-    @property
-    def parents(self) -> tuple[Node, ...]:
-        return (self.parent,)
-
-    @property
-    def slide_ms(self) -> int:
-        return self.parent.slide_ms
 
     def compute(self, time_ms: int, rdds: Rdds) -> BlockPairsRDD | None:
         pairs: RDD[object] | None = rdds.at(self.parent, time_ms)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pyspark import RDD, StorageLevel
 
-from dstreams.graph.node import MEMORY_ONLY_SER, Node, Rdds
+from dstreams.graph.node import MEMORY_ONLY_SER, ChildNode, Node, Rdds
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.cogroup import StateTask, cogroup_with_state
 from dstreams.rdd.partitioner import StablePartitioner
@@ -18,7 +18,7 @@ from dstreams.state.update_function import UpdateFunction
 
 
 @dataclass(frozen=True, eq=False)
-class StateDStream(Node):
+class StateDStream(ChildNode):
     """The state RDD of each batch, a cogroup of the parent's RDD with the previous state RDD.
 
     Parents: the parent, nothing else. Slide: the parent's. RDD at time t, ``previous`` being this
@@ -62,14 +62,6 @@ class StateDStream(Node):
     preserves_partitioning: bool
     initial: RDD[Any] | None
     operation: str
-
-    @property
-    def parents(self) -> tuple[Node, ...]:
-        return (self.parent,)
-
-    @property
-    def slide_ms(self) -> int:
-        return self.parent.slide_ms
 
     def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
         own = rdds.at(self, time_ms - self.slide_ms)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pyspark import RDD
 
-from dstreams.graph.node import Node, Rdds
+from dstreams.graph.node import ChildNode, Node, Rdds
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import shuffle_pairs
@@ -17,7 +17,7 @@ from dstreams.state.batch_functions import StoredBatch
 
 
 @dataclass(frozen=True, eq=False)
-class StoredStateDStream(Node):
+class StoredStateDStream(ChildNode):
     """The rows that a function emits over a state kept in the state store.
 
     Parents: the parent. Slide: the parent's. RDD at time t: the rows of the batch; always an RDD,
@@ -45,14 +45,6 @@ class StoredStateDStream(Node):
     operation: str
     delay_ms: int | None = None
 
-    @property
-    def parents(self) -> tuple[Node, ...]:
-        return (self.parent,)
-
-    @property
-    def slide_ms(self) -> int:
-        return self.parent.slide_ms
-
     def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
         states = rdds.stored()
         before = states.before(self, time_ms, self.partitioner)
@@ -73,7 +65,7 @@ class StoredStateDStream(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class SnapshotDStream(Node):
+class SnapshotDStream(ChildNode):
     """All keys of a stored state after each batch.
 
     Parents: the stream with the state. Slide: its. RDD at time t: (key, state) of the version that
@@ -88,14 +80,6 @@ class SnapshotDStream(Node):
     parent: StoredStateDStream
     state_of: Callable[[Any], Any]
     operation: str
-
-    @property
-    def parents(self) -> tuple[Node, ...]:
-        return (self.parent,)
-
-    @property
-    def slide_ms(self) -> int:
-        return self.parent.slide_ms
 
     def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
         if rdds.at(self.parent, time_ms) is None:

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 from pyspark import RDD
 
-from dstreams.graph.node import Node, Rdds
+from dstreams.graph.node import ChildNode, Node, Rdds
 from dstreams.graph.window_times import WindowTimes
 from dstreams.rdd.union import unite
 
 
 @dataclass(frozen=True, eq=False)
-class WindowedDStream(Node):
+class WindowedDStream(ChildNode):
     """The union of the parent's RDDs in a window, oldest first.
 
     Parents: the parent, nothing else. Slide: that of the window. RDD at time t: union of the
@@ -36,10 +36,6 @@ class WindowedDStream(Node):
     parent: Node
     times: WindowTimes
     operation: str
-
-    @property
-    def parents(self) -> tuple[Node, ...]:
-        return (self.parent,)
 
     @property
     def slide_ms(self) -> int:
