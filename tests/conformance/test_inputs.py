@@ -22,6 +22,7 @@ from dstreams import (
     StreamingListener,
 )
 from dstreams.testing import ManualClock
+from tests.support.receiving import Acknowledging
 from tests.support.waiting import wait_for
 
 MakeContext = Callable[..., StreamingContext]
@@ -261,29 +262,6 @@ def test_x_9_a_graceful_stop_processes_all(
     assert numbers == list(range(len(numbers)))
 
 
-class Acknowledging(Receiver):
-    """Stores blocks, and writes down what it may acknowledge, as a reliable receiver does."""
-
-    def __init__(self, acknowledged: Path) -> None:
-        super().__init__()
-        self.acknowledged = acknowledged
-
-    def onStart(self) -> None:
-        self.thread = threading.Thread(target=self.send, daemon=True)
-        self.thread.start()
-
-    def onStop(self) -> None:
-        self.thread.join(30)
-
-    def send(self) -> None:
-        number = 0
-        while not self.isStopped():
-            self.storeAll([(os.getpid(), number)])
-            with self.acknowledged.open("a") as file:
-                file.write(f"{os.getpid()} {number}\n")
-            number += 1
-
-
 @pytest.mark.parametrize("log", [False, True], ids=["memory", "write-ahead log"])
 def test_a_killed_receiver_is_started_again(
     make_ssc: MakeContext, tmp_path: Path, log: bool
@@ -291,7 +269,7 @@ def test_a_killed_receiver_is_started_again(
     """kill -9 of its worker: another one receives, and nothing that was acknowledged is lost."""
     ssc = make_ssc(receiver_write_ahead_log=log)
     ssc.checkpoint(str(tmp_path / "checkpoint"))
-    seen = collected(ssc.receiverStream(Acknowledging(tmp_path / "acknowledged")))
+    seen = collected(ssc.receiverStream(Acknowledging(str(tmp_path / "acknowledged"))))
     notes = Notes()
     ssc.addStreamingListener(notes)
     ssc.start()

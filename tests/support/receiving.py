@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from dstreams.receiving.blocks import ReceivedBlock, decode_records
+from dstreams.receiving.endpoint import BlockEndpoint
 from dstreams.receiving.receiver import Receiver
 from dstreams.receiving.supervisor import Notice, ReceiverSupervisor, ReceivingSettings
 from dstreams.testing import ManualClock
@@ -51,6 +53,47 @@ class Calls(Receiver):
 
     def onStop(self) -> None:
         self.calls.append("stop")
+
+
+class Acknowledging(Receiver):
+    """Stores blocks, and writes down what it may acknowledge, as a reliable receiver does."""
+
+    def __init__(self, acknowledged: str) -> None:
+        super().__init__()
+        self.acknowledged = acknowledged
+
+    def onStart(self) -> None:
+        self.thread = threading.Thread(target=self.send, daemon=True)
+        self.thread.start()
+
+    def onStop(self) -> None:
+        self.thread.join(30)
+
+    def send(self) -> None:
+        number = 0
+        while not self.isStopped():
+            self.storeAll([(os.getpid(), number)])
+            with open(self.acknowledged, "a", encoding="ascii") as file:
+                file.write(f"{os.getpid()} {number}\n")
+            number += 1
+
+
+class ListeningEndpoint:
+    """An endpoint on a free port, with the blocks that it stored and all that it was told."""
+
+    def __init__(self, token: bytes) -> None:
+        self.store = Store()
+        self.connected: list[dict[str, object]] = []
+        self.notices: list[Notice] = []
+        self.endpoint = BlockEndpoint(
+            "numbers",
+            "127.0.0.1",
+            token,
+            self.store,
+            connected=self.connected.append,
+            notice=self.notices.append,
+        )
+        self.port = self.endpoint.start()
 
 
 class Supervised:

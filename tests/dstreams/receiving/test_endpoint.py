@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from dstreams.receiving.blocks import BlocksRefusedError, encode_records
-from dstreams.receiving.endpoint import BlockEndpoint
 from dstreams.receiving.protocol import (
     Channel,
     Kind,
@@ -26,28 +25,17 @@ from dstreams.receiving.protocol import (
     text_body,
 )
 from dstreams.receiving.supervisor import Notice
-from tests.support.receiving import Store
+from tests.support.receiving import ListeningEndpoint
 from tests.support.waiting import wait_for
 
 TOKEN = new_token()
 
 
-class Driver:
+class Driver(ListeningEndpoint):
     """An endpoint, with all that it was told."""
 
     def __init__(self) -> None:
-        self.store = Store()
-        self.connected: list[dict[str, object]] = []
-        self.notices: list[Notice] = []
-        self.endpoint = BlockEndpoint(
-            "numbers",
-            "127.0.0.1",
-            TOKEN,
-            self.store,
-            connected=self.connected.append,
-            notice=self.notices.append,
-        )
-        self.port = self.endpoint.start()
+        super().__init__(TOKEN)
         self.channels: list[Channel] = []
 
     def connect(self, token: bytes = TOKEN, host: str = "worker-1") -> Channel:

@@ -12,12 +12,11 @@ import pytest
 from pyspark import cloudpickle
 
 from dstreams.errors import SourceError, StreamLifecycleError
-from dstreams.receiving.endpoint import BlockEndpoint
 from dstreams.receiving.executor import MonotonicClock, RunReceiver
 from dstreams.receiving.protocol import ProtocolError, new_token
 from dstreams.receiving.receiver import Receiver
-from dstreams.receiving.supervisor import Notice, ReceivingSettings
-from tests.support.receiving import Store
+from dstreams.receiving.supervisor import ReceivingSettings
+from tests.support.receiving import ListeningEndpoint
 from tests.support.waiting import wait_for
 
 TOKEN = new_token()
@@ -54,22 +53,11 @@ class Failing(Receiver):
         pass
 
 
-class Driver:
+class Driver(ListeningEndpoint):
     """An endpoint and the tasks that talk to it."""
 
     def __init__(self) -> None:
-        self.store = Store()
-        self.connected: list[dict[str, object]] = []
-        self.notices: list[Notice] = []
-        self.endpoint = BlockEndpoint(
-            "numbers",
-            "127.0.0.1",
-            TOKEN,
-            self.store,
-            connected=self.connected.append,
-            notice=self.notices.append,
-        )
-        self.port = self.endpoint.start()
+        super().__init__(TOKEN)
         self.pool = ThreadPoolExecutor()
 
     def run(self, receiver: Receiver, token: bytes = TOKEN) -> Future[Any]:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from pyspark import SparkContext
 from dstreams import Receiver, Settings, StreamingContext, StreamingListener, tuned_context
 from dstreams.receiving.hosts import ExecutorHost
 from dstreams.receiving.supervisor import Notice
-from tests.support.receiving import SETTINGS, Store
+from tests.support.receiving import SETTINGS, Acknowledging, Store
 from tests.support.waiting import wait_for
 
 
@@ -117,32 +116,6 @@ def test_a_job_that_fails_is_run_again(sc: SparkContext, tmp_path: Path) -> None
     assert "its task failed: " in failed[0].message
     assert "ValueError: no such library here" in failed[0].message
     assert failed[0].message.endswith("starting again in 1 ms")
-
-
-# On a cluster ------------------------------------------------------------------------------------
-
-
-class Acknowledging(Receiver):
-    """Stores blocks, and writes down what it may acknowledge."""
-
-    def __init__(self, acknowledged: str) -> None:
-        super().__init__()
-        self.acknowledged = acknowledged
-
-    def onStart(self) -> None:
-        self.thread = threading.Thread(target=self.send, daemon=True)
-        self.thread.start()
-
-    def onStop(self) -> None:
-        self.thread.join(30)
-
-    def send(self) -> None:
-        number = 0
-        while not self.isStopped():
-            self.storeAll([(os.getpid(), number)])
-            with open(self.acknowledged, "a", encoding="ascii") as file:
-                file.write(f"{os.getpid()} {number}\n")
-            number += 1
 
 
 class Places(StreamingListener):
