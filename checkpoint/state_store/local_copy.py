@@ -247,12 +247,8 @@ class LocalCopy:
         if self.directory.current() is None:
             return None
         with self.directory.locked(self._settings.lock_timeout_ms):
-            generation = self.directory.current()
-            if generation is None:
-                return None
-            try:
-                environment = acquire(self.directory, generation, self._settings.max_open)
-            except DamagedCopyError:
+            environment = self._acquire_current()
+            if environment is None:
                 return None
             txn = None
             try:
@@ -270,10 +266,9 @@ class LocalCopy:
         """
         try:
             with self.directory.locked(self._settings.lock_timeout_ms):
-                generation = self.directory.current()
-                if generation is None:
+                environment = self._acquire_current()
+                if environment is None:
                     return
-                environment = acquire(self.directory, generation, self._settings.max_open)
                 try:
                     _note_snapshot(environment, held, snapshot_bytes)
                 finally:
@@ -281,15 +276,19 @@ class LocalCopy:
         except (DamagedCopyError, StorageRefusedError, lmdb.Error) as error:
             _log.warning("a snapshot was written, and the local copy does not know: %s", error)
 
-    def _open_if_there(self, reference: Reference) -> LmdbBase | None:
+    def _acquire_current(self) -> Environment | None:
+        """Open what counts now, None if there is nothing, or it is damaged: see _bring_to."""
         generation = self.directory.current()
         if generation is None:
             return None
         try:
-            environment = acquire(self.directory, generation, self._settings.max_open)
+            return acquire(self.directory, generation, self._settings.max_open)
         except DamagedCopyError:
-            return None  # found again, and repaired, by _bring_to
-        return self._read(environment, reference)
+            return None
+
+    def _open_if_there(self, reference: Reference) -> LmdbBase | None:
+        environment = self._acquire_current()
+        return None if environment is None else self._read(environment, reference)
 
     def _read(self, environment: Environment, reference: Reference) -> LmdbBase | None:
         """Begin to read if *reference* is what the copy holds; else give *environment* back."""
