@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from zlib import crc32
 
+from checkpoint.state_store.base import Base
+
 _CHUNK_PAIRS = 4096
 _LIMIT = 1 << 64  # of 2**32 records, and more than there can be
 
@@ -29,6 +31,12 @@ def records_checksum(keys: Iterable[bytes], records: Iterable[bytes]) -> int:
 def pairs_checksum(pairs: Iterable[tuple[bytes, bytes]]) -> int:
     """Return what all records of a scan add up to."""
     return sum(records_checksum(*zip(*chunk, strict=True)) for chunk in _chunks(pairs))
+
+
+def first_checksum(base: Base) -> int:
+    """Return the checksum of a content, that of one without by reading all of it, once."""
+    checksum = base.checksum
+    return pairs_checksum(base.scan()) if checksum is None else checksum
 
 
 def moved_checksum(

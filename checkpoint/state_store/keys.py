@@ -97,8 +97,13 @@ def encode_keys(keys: list[Any]) -> tuple[list[bytes], bool]:
         except UnicodeEncodeError:
             pass
     raws = list(map(encode_key, keys))
-    are_plain = kinds <= {str, int} or all(map(comes_back, keys))
-    return raws, are_plain and max(map(len, raws), default=0) <= MAX_INLINE_BYTES
+    return raws, are_plain(keys, raws)
+
+
+def are_plain(keys: list[Any], raws: list[bytes]) -> bool:
+    """Whether all keys are short, and decoding their encodings *raws* gives them as they are."""
+    are_exact = set(map(type, keys)) <= {str, int} or all(map(comes_back, keys))
+    return are_exact and max(map(len, raws), default=0) <= MAX_INLINE_BYTES
 
 
 def encode_whole(key: Any) -> bytes:

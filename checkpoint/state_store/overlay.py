@@ -1,10 +1,15 @@
-"""Layers of changes over a base: sorted streams in which the upper one wins."""
+"""Layers of changes over a base: sorted streams in which the upper one wins, and their columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from operator import itemgetter
 from typing import TypeVar
+
+from checkpoint.state_store.base import Base, Changes, Pairs
+
+CHUNK_KEYS = 50_000
 
 _V = TypeVar("_V")
 
@@ -37,3 +42,68 @@ def entries_between(
     if start != b"" or stop is not None:
         pairs = (pair for pair in pairs if start <= pair[0] and (stop is None or pair[0] < stop))
     return iter(sorted(pairs, key=itemgetter(0)))
+
+
+def columns_of(changed: dict[bytes, _V]) -> tuple[list[bytes], list[_V]]:
+    """Return what is in *changed* now, keys and values apart, sorted by key."""
+    ordered = sorted(changed)
+    if ordered == list(changed):  # they came in order
+        return ordered, list(changed.values())
+    return ordered, list(map(changed.__getitem__, ordered))
+
+
+def parts_of(
+    columns: Iterator[tuple[list[bytes], list[bytes | None]]],
+    index: Iterator[tuple[bytes, bytes | None]],
+    removes_from: Base | None,
+    count: int,
+    checksum: int | None,
+) -> Iterator[Changes]:
+    """Yield the changes of a commit, in parts; one at least.
+
+    Args:
+        columns: keys and records in key order, each of a bounded number of keys; None: removed.
+        index: entries of the timeout index in order, and None for those that leave it.
+        removes_from: what was changed; None if no key was removed.
+        count: keys after all changes.
+        checksum: checksum after them, None if nobody knows.
+    """
+    is_first = True
+    while True:
+        raws, records = next(columns, ([], []))
+        entries = list(islice(index, CHUNK_KEYS))
+        if not (raws or entries or is_first):
+            return
+        is_first = False
+        removes: list[bytes] = []
+        if removes_from is not None:
+            gone = [raw for raw, new in zip(raws, records, strict=True) if new is None]
+            there = removes_from.get_many(gone)
+            removes = [raw for raw, old in zip(gone, there, strict=True) if old is not None]
+            raws = [raw for raw, new in zip(raws, records, strict=True) if new is not None]
+            records = [record for record in records if record is not None]
+        yield Changes(
+            puts=Pairs(raws, records),  # type: ignore[arg-type]
+            removes=removes,
+            index_puts=[entry for entry, present in entries if present is not None],
+            index_removes=[entry for entry, present in entries if present is None],
+            count=count,
+            checksum=checksum,
+        )
+
+
+def without_repeats(raws: list[bytes]) -> Iterator[slice]:
+    """Yield the parts of a list, as long as can be, in which no key is there twice."""
+    seen = set(raws)
+    if len(seen) == len(raws):
+        yield slice(0, len(raws))
+        return
+    start = 0
+    seen.clear()
+    for at, raw in enumerate(raws):
+        if raw in seen:
+            yield slice(start, at)
+            start = at
+            seen.clear()
+        seen.add(raw)
+    yield slice(start, len(raws))

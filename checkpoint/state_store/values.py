@@ -43,6 +43,7 @@ from checkpoint.state_store.rows import (
 MAX_VALUE_BYTES = 32 << 20
 
 Encoder = Callable[[Any], bytes]
+ManyEncoder = Callable[[list[Any]], list[bytes]]
 Decoder = Callable[[bytes], Any]
 ManyDecoder = Callable[[list[bytes]], list[Any]]
 Step = Callable[[Any, Any], Any]
@@ -77,6 +78,10 @@ class ValueCodec(Protocol):
 
         It raises :class:`UndecodableValueError` for what no encoder wrote.
         """
+        ...
+
+    def many_encoder(self) -> ManyEncoder:
+        """Return a function for one writer that does what the encoder does for many."""
         ...
 
     def many_decoder(self) -> ManyDecoder:
@@ -163,6 +168,11 @@ class DataValues:
                 raise _undecodable(record, error) from error
 
         return decode
+
+    def many_encoder(self) -> ManyEncoder:
+        """Return a function for one writer."""
+        encode = self.encoder()
+        return lambda values: encode_rows(values) or list(map(encode, values))
 
     def many_decoder(self) -> ManyDecoder:
         """Return the function that makes values of the bytes of many."""
@@ -316,6 +326,11 @@ class PickleValues:
                 raise _undecodable(record, error) from error
 
         return decode
+
+    def many_encoder(self) -> ManyEncoder:
+        """Return a function for one writer."""
+        encode = self.encoder()
+        return lambda values: list(map(encode, values))
 
     def many_decoder(self) -> ManyDecoder:
         """Return the function that makes values of the bytes of many."""

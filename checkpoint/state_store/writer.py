@@ -6,21 +6,29 @@ so what a caller does to a value after it was put changes nothing here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
 from typing import Any
 
-from checkpoint.state_store.base import Base, Changes, CommittedChanges, Pairs
-from checkpoint.state_store.checksum import moved_checksum, pairs_checksum
+from checkpoint.state_store.base import Base, Changes, CommittedChanges
+from checkpoint.state_store.checksum import first_checksum, moved_checksum
 from checkpoint.state_store.keys import (
     MAX_INLINE_BYTES,
+    are_plain,
     comes_back,
     encode_key,
     encode_keys,
     encode_whole,
 )
-from checkpoint.state_store.overlay import entries_between, overlaid
+from checkpoint.state_store.overlay import (
+    CHUNK_KEYS,
+    columns_of,
+    entries_between,
+    overlaid,
+    parts_of,
+    without_repeats,
+)
 from checkpoint.state_store.protocol import WriterState
 from checkpoint.state_store.records import (
     PLAIN_END,
@@ -36,11 +44,11 @@ from checkpoint.state_store.timeouts import index_entry, require_timeout
 from checkpoint.state_store.values import MAX_VALUE_BYTES, ValueCodec
 from checkpoint.state_store.view import View
 
-CHUNK_KEYS = 50_000
 UPDATE_KEYS = 500  # as many as caches near the processor hold
 _ENTRY = b"+"  # an entry of the timeout index that is there
 _PAIR_BYTES = 200  # of memory, for a key and a record beside their own bytes
-_NO_KEY = object()
+_NEAR_BYTES = 1 << 20
+_PARTS = (slice(0, 8), slice(8, 64), slice(64, None))  # of keys that are read together
 _LAST = itemgetter(-1)
 _PLAIN_ENDS = {PLAIN_END}
 
@@ -62,6 +70,8 @@ class Writer(View):
         self._commit = commit
         self._encode = values.encoder()
         self._step = values.stepper()
+        self._encode_many = values.many_encoder()
+        self._decode_many = values.many_decoder()
         self._changed: dict[bytes, bytes | None] = {}  # None: removed
         self._index: dict[bytes, bytes | None] = {}
         self._has_removed = False
@@ -69,12 +79,10 @@ class Writer(View):
         self._spill_bytes = spill_bytes
         self._room = spill_bytes
         self._count = base.count()
-        self._checksum = _first_checksum(base) if checksums else None
+        self._checksum = first_checksum(base) if checksums else None
         self._below: Callable[[bytes], bytes | None] = base.get
-        # What was read last: what is got is mostly put next.
-        self._last_key: Any = _NO_KEY
-        self._last_raw = b""
-        self._last_record: bytes | None = None
+        # Encodings and records of what was read last: what is got is mostly put next.
+        self._near: dict[Any, tuple[bytes, bytes | None]] = {}
 
     @property
     def state(self) -> WriterState:
@@ -90,6 +98,23 @@ class Writer(View):
         """Return about how much room the content takes, with the changes that are in memory."""
         return super().size_bytes() + self._spill_bytes - self._room
 
+    def get_many(self, keys: Sequence[Any]) -> list[Any]:
+        """Return the values of the first of *keys*, of all of them unless they are large."""
+        self._life.require()
+        raws, _ = encode_keys(list(keys))
+        records: list[bytes | None] = []
+        for part in _PARTS:
+            records += self._records(raws[part])
+            if sum(map(len, filter(None, records))) > _NEAR_BYTES:
+                break
+        self._near = dict(zip(keys, zip(raws, records, strict=False), strict=False))
+        there = list(filter(None, records))
+        values = self._decode_many(there)
+        if len(there) == len(records):
+            return values
+        found = iter(values)
+        return [None if record is None else next(found) for record in records]
+
     def put(self, key: Any, value: Any, timeout_ms: int | None = None) -> None:
         """Give a key a value, and a timeout or none.
 
@@ -100,21 +125,31 @@ class Writer(View):
             TypeError: the codec does not take the value.
             ValueError: the value is None or too large, or the timeout is no time.
         """
-        before = self._record(key)
+        raw, before = self._take(key)
         if value is None:
-            raise ValueError(
-                f"value None of key {key!r:.80} must be another: None is what get returns for a "
-                "key that is not there; remove the key, or put a tuple that holds None"
-            )
-        self._put(key, self._last_raw, before, self._encode(value), timeout_ms)
-        self._last_key = _NO_KEY
+            raise _none_of(key)
+        self._put(key, raw, before, self._encode(value), timeout_ms)
+
+    def put_many(self, values: Mapping[Any, Any]) -> None:
+        """Give many keys a value and no timeout. Raises as :meth:`put` does."""
+        self._life.require()
+        keys, near = list(values), self._near
+        for key, value in values.items():
+            if value is None:
+                raise _none_of(key)
+        taken = [near.pop(key) if key in near else self._look_up(key) for key in keys]
+        raws, before = [raw for raw, _ in taken], [record for _, record in taken]
+        after: list[bytes] = self._encode_many(list(values.values()))
+        if are_plain(keys, raws) and self._put_plain(raws, before, after):
+            return
+        for key, raw, old, new in zip(keys, raws, before, after, strict=True):
+            self._put(key, raw, old, new, None)
 
     def remove(self, key: Any) -> None:
         """Remove a key and its timeout; that there is none is fine."""
-        before = self._record(key)
+        raw, before = self._take(key)
         if before is not None:
-            self._remove(self._last_raw, before)
-            self._last_key = _NO_KEY
+            self._remove(raw, before)
 
     def update(self, pairs: Iterable[tuple[Any, Any]], step: Callable[[Any, Any], Any]) -> None:
         """Get, step and put for many keys, faster than one by one.
@@ -126,12 +161,12 @@ class Writer(View):
                 has no timeout. It must not change the store itself.
         """
         self._life.require()
-        self._last_key = _NO_KEY
+        self._near.clear()
         rest = iter(pairs)
         while chunk := list(islice(rest, UPDATE_KEYS)):
             keys, given = map(list, zip(*chunk, strict=True))
             raws, are_plain = encode_keys(keys)
-            for part in _without_repeats(raws):  # a step sees what the one before has put
+            for part in without_repeats(raws):  # a step sees what the one before has put
                 self._update(keys[part], raws[part], given[part], step, are_plain)
 
     def _update(
@@ -142,12 +177,7 @@ class Writer(View):
         step: Callable[[Any, Any], Any],
         are_plain: bool,
     ) -> None:
-        changed = self._changed
-        if changed.keys().isdisjoint(raws) and not len(self._runs):
-            before = self._base.get_many(raws)
-        else:
-            below = self._below
-            before = [changed[raw] if raw in changed else below(raw) for raw in raws]
+        before = self._records(raws)
         after = self._step(given, before, step)
         if are_plain and self._put_plain(raws, before, after):
             return
@@ -157,8 +187,18 @@ class Writer(View):
             elif old is not None:
                 self._remove(raw, old)
 
+    def _records(self, raws: list[bytes]) -> list[bytes | None]:
+        changed = self._changed
+        if changed.keys().isdisjoint(raws):
+            return self._records_below(raws)
+        rest = iter(self._records_below([raw for raw in raws if raw not in changed]))
+        return [changed[raw] if raw in changed else next(rest) for raw in raws]
+
+    def _records_below(self, raws: list[bytes]) -> list[bytes | None]:
+        return list(map(self._below, raws)) if len(self._runs) else self._base.get_many(raws)
+
     def _put_plain(
-        self, raws: list[bytes], before: list[bytes | None], after: list[bytes | None]
+        self, raws: list[bytes], before: list[bytes | None], after: Sequence[bytes | None]
     ) -> bool:
         """Put many at once, unless one of them needs more than its value."""
         there = list(filter(None, before))
@@ -205,7 +245,7 @@ class Writer(View):
         self._life.finish(end)
         self._changed.clear()
         self._index.clear()
-        self._last_key, self._last_record = _NO_KEY, None
+        self._near.clear()
         try:
             self._runs.close()
         finally:
@@ -215,13 +255,31 @@ class Writer(View):
         """Return the record of a key, and remember it with its encoding."""
         if not self._life.is_open:
             self._life.require()
-        if key is self._last_key:
-            return self._last_record
+        near = self._near
+        try:
+            known = near.get(key)
+        except TypeError:  # encoding it says what is wrong with it
+            known = None
+        if known is None:
+            known = self._look_up(key)
+            near.clear()  # they may be large
+            near[key] = known
+        return known[1]
+
+    def _take(self, key: Any) -> tuple[bytes, bytes | None]:
+        """Return encoding and record of a key that is about to change."""
+        if not self._life.is_open:
+            self._life.require()
+        try:
+            known = self._near.pop(key, None)
+        except TypeError:
+            known = None
+        return known or self._look_up(key)
+
+    def _look_up(self, key: Any) -> tuple[bytes, bytes | None]:
         raw = encode_key(key)
         changed = self._changed
-        record = changed[raw] if raw in changed else self._below(raw)
-        self._last_key, self._last_raw, self._last_record = key, raw, record
-        return record
+        return raw, changed[raw] if raw in changed else self._below(raw)
 
     def _put(
         self, key: Any, raw: bytes, before: bytes | None, value: bytes, timeout_ms: int | None
@@ -332,7 +390,7 @@ class Writer(View):
         moved = with_extras(value, extras._replace(indexed_ms=extras.timeout_ms))
         self._note([raw], [record], [moved])
         self._changed[raw] = moved
-        self._last_key = _NO_KEY
+        self._near.clear()
         self._room -= len(moved) + _PAIR_BYTES
 
     def _has_changes(self) -> bool:
@@ -350,29 +408,9 @@ class Writer(View):
 
     def _changes(self) -> Iterator[Changes]:
         """Yield all changes in parts, each of a bounded number of keys."""
+        removes_from = self._base if self._has_removed else None
         columns, index = self._own_columns(), self._own_index()
-        is_first = True
-        while True:
-            raws, records = next(columns, ([], []))
-            entries = list(islice(index, CHUNK_KEYS))
-            if not (raws or entries or is_first):
-                return
-            is_first = False
-            removed: list[bytes] = []
-            if self._has_removed:
-                removed = [raw for raw, new in zip(raws, records, strict=True) if new is None]
-            if removed:
-                raws = [raw for raw, new in zip(raws, records, strict=True) if new is not None]
-                records = [record for record in records if record is not None]
-            there = self._base.get_many(removed)
-            yield Changes(
-                puts=Pairs(raws, records),  # type: ignore[arg-type]
-                removes=[raw for raw, old in zip(removed, there, strict=True) if old is not None],
-                index_puts=[entry for entry, present in entries if present is not None],
-                index_removes=[entry for entry, present in entries if present is None],
-                count=self._count,
-                checksum=self._checksum,
-            )
+        return parts_of(columns, index, removes_from, self._count, self._checksum)
 
     def _own_columns(self) -> Iterator[tuple[list[bytes], list[bytes | None]]]:
         """Yield keys and records of all changes, in parts, in key order."""
@@ -382,35 +420,14 @@ class Writer(View):
                 raws, records = map(list, zip(*part, strict=True))
                 yield raws, records
             return
-        changed = self._changed
-        ordered = sorted(changed)
-        if ordered == list(changed):  # they came in order
-            records = list(changed.values())
-        else:
-            records = list(map(changed.__getitem__, ordered))
+        ordered, records = columns_of(self._changed)
         for start in range(0, len(ordered), CHUNK_KEYS):
             chunk = slice(start, start + CHUNK_KEYS)
             yield ordered[chunk], records[chunk]
 
 
-def _first_checksum(base: Base) -> int:
-    """Return the checksum of a content, that of one without by reading all of it, once."""
-    checksum = base.checksum
-    return pairs_checksum(base.scan()) if checksum is None else checksum
-
-
-def _without_repeats(raws: list[bytes]) -> Iterator[slice]:
-    """Yield the parts of a list, as long as can be, in which no key is there twice."""
-    seen = set(raws)
-    if len(seen) == len(raws):
-        yield slice(0, len(raws))
-        return
-    start = 0
-    seen.clear()
-    for at, raw in enumerate(raws):
-        if raw in seen:
-            yield slice(start, at)
-            start = at
-            seen.clear()
-        seen.add(raw)
-    yield slice(start, len(raws))
+def _none_of(key: Any) -> ValueError:
+    return ValueError(
+        f"value None of key {key!r:.80} must be another: None is what get returns for a key that "
+        "is not there; remove the key, or put a tuple that holds None"
+    )

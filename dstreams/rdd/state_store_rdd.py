@@ -101,9 +101,9 @@ class StateStoreRDD:
         self.handles = places(inputs[0].context, partitioner)
         others = (frames for frames in inputs[1:] if frames is not self.handles)
         united = jvm.unite_frames(inputs[0], *others, self.handles)
-        if united.getNumPartitions() != len(before.references):
+        if partitioner.numPartitions != len(before.references):
             raise ValueError(
-                f"the input has {united.getNumPartitions()} partitions, the state "
+                f"the input has {partitioner.numPartitions} partitions, the state "
                 f"{len(before.references)}"
             )
         task = _StoreTask(store, before.store_id, before.references, function, row_files)

@@ -61,6 +61,51 @@ class Effect(NamedTuple):
     timeout_ms: int
 
 
+class BatchFacts(NamedTuple):
+    """What is the same for all calls of a batch.
+
+    Args:
+        timeout: which timeout the operator has.
+        processing_time_ms: the batch time, milliseconds since the epoch.
+        watermark_ms: the watermark, milliseconds since the epoch; :data:`NO_TIMESTAMP` without one
+            upstream.
+        has_timed_out: whether the calls are made because timers are due.
+    """
+
+    timeout: GroupStateTimeout
+    processing_time_ms: int
+    watermark_ms: int
+    has_timed_out: bool
+
+    @classmethod
+    def of(
+        cls,
+        timeout: GroupStateTimeout,
+        processing_time_ms: int,
+        watermark_ms: int | None,
+        *,
+        has_timed_out: bool,
+    ) -> BatchFacts:
+        """Return these facts, checked; None stands for no watermark.
+
+        Raises:
+            InvalidStreamError: a time is negative.
+            InvalidStateCallError: keys timed out although there is no timeout.
+        """
+        if processing_time_ms < 0:
+            raise InvalidStreamError(
+                f"the batch processing time must be 0 or positive, got {processing_time_ms} ms"
+            )
+        if watermark_ms is not None and watermark_ms < 0:
+            raise InvalidStreamError(
+                f"the event time watermark must be 0 or positive if present, got {watermark_ms} ms"
+            )
+        if has_timed_out and timeout is GroupStateTimeout.NoTimeout:
+            raise InvalidStateCallError("a state cannot time out where there is no timeout")
+        shown_ms = NO_TIMESTAMP if watermark_ms is None else watermark_ms
+        return cls(timeout, processing_time_ms, shown_ms, has_timed_out)
+
+
 class GroupState(StateValue[S]):
     """The state of one key during one call of the user's function.
 
@@ -72,22 +117,11 @@ class GroupState(StateValue[S]):
     ``setTimeoutDuration`` and ``setTimeoutTimestamp`` take intervals as text.
     """
 
-    def __init__(
-        self,
-        state: S | None,
-        timeout: GroupStateTimeout,
-        processing_time_ms: int,
-        watermark_ms: int,
-        *,
-        has_timed_out: bool = False,
-        watermark_present: bool = False,
-    ) -> None:
-        super().__init__(state)
-        self._timeout = timeout
-        self._processing_time_ms = processing_time_ms
-        self._watermark_ms = watermark_ms
-        self._has_timed_out = has_timed_out
-        self._watermark_present = watermark_present
+    __slots__ = ("_facts", "_is_removed", "_is_updated", "_timeout_ms")
+
+    def __init__(self, state: S | None, facts: BatchFacts) -> None:
+        self._value = state  # faster than to ask the base, and made for each key
+        self._facts = facts
         self._is_updated = False
         self._is_removed = False
         self._timeout_ms = NO_TIMESTAMP
@@ -120,29 +154,15 @@ class GroupState(StateValue[S]):
             InvalidStreamError: a time is negative.
             InvalidStateCallError: it timed out although there is no timeout.
         """
-        if processing_time_ms < 0:
-            raise InvalidStreamError(
-                f"the batch processing time must be 0 or positive, got {processing_time_ms} ms"
-            )
-        if watermark_ms is not None and watermark_ms < 0:
-            raise InvalidStreamError(
-                f"the event time watermark must be 0 or positive if present, got {watermark_ms} ms"
-            )
-        if has_timed_out and timeout is GroupStateTimeout.NoTimeout:
-            raise InvalidStateCallError("a state cannot time out where there is no timeout")
         return cls(
             state,
-            timeout,
-            processing_time_ms,
-            NO_TIMESTAMP if watermark_ms is None else watermark_ms,
-            has_timed_out=has_timed_out,
-            watermark_present=watermark_ms is not None,
+            BatchFacts.of(timeout, processing_time_ms, watermark_ms, has_timed_out=has_timed_out),
         )
 
     @property
     def hasTimedOut(self) -> bool:
         """Whether this call is made because the key's timer was due."""
-        return self._has_timed_out
+        return self._facts.has_timed_out
 
     def update(self, newValue: S) -> None:
         """Set the state.
@@ -174,14 +194,14 @@ class GroupState(StateValue[S]):
             InvalidStreamError: *durationMs* is not positive, or no duration.
         """
         duration_ms = parse_interval_ms(durationMs) if isinstance(durationMs, str) else durationMs
-        if self._timeout is not GroupStateTimeout.ProcessingTimeTimeout:
+        if self._facts.timeout is not GroupStateTimeout.ProcessingTimeTimeout:
             raise InvalidStateCallError(
                 "a timeout duration cannot be set without ProcessingTimeTimeout; the timeout of "
-                f"this operation is {self._timeout.value}"
+                f"this operation is {self._facts.timeout.value}"
             )
         if _whole(duration_ms, "the timeout duration") <= 0:
             raise InvalidStreamError(f"the timeout duration must be positive, got {durationMs!r}")
-        self._timeout_ms = self._processing_time_ms + duration_ms
+        self._timeout_ms = self._facts.processing_time_ms + duration_ms
 
     def setTimeoutTimestamp(
         self, timestampMs: int | datetime, additionalDuration: int | str | None = None
@@ -198,10 +218,10 @@ class GroupState(StateValue[S]):
             InvalidStreamError: the time is not positive, or before the watermark, or the duration
                 is negative.
         """
-        if self._timeout is not GroupStateTimeout.EventTimeTimeout:
+        if self._facts.timeout is not GroupStateTimeout.EventTimeTimeout:
             raise InvalidStateCallError(
                 "a timeout timestamp cannot be set without EventTimeTimeout; the timeout of this "
-                f"operation is {self._timeout.value}"
+                f"operation is {self._facts.timeout.value}"
             )
         if isinstance(timestampMs, datetime):
             timestamp_ms = round(timestampMs.timestamp() * 1000)
@@ -211,10 +231,11 @@ class GroupState(StateValue[S]):
             timestamp_ms += _additional_ms(additionalDuration)
         if timestamp_ms <= 0:
             raise InvalidStreamError(f"the timeout timestamp must be positive, got {timestamp_ms}")
-        if self._watermark_ms != NO_TIMESTAMP and timestamp_ms < self._watermark_ms:
+        watermark_ms = self._facts.watermark_ms
+        if watermark_ms != NO_TIMESTAMP and timestamp_ms < watermark_ms:
             raise InvalidStreamError(
                 f"the timeout timestamp ({timestamp_ms}) cannot be earlier than the current "
-                f"watermark ({self._watermark_ms})"
+                f"watermark ({watermark_ms})"
             )
         self._timeout_ms = timestamp_ms
 
@@ -224,16 +245,16 @@ class GroupState(StateValue[S]):
         Raises:
             InvalidStateCallError: no watermark was set upstream.
         """
-        if not self._watermark_present:
+        if self._facts.watermark_ms == NO_TIMESTAMP:
             raise InvalidStateCallError(
                 "there is no event time watermark; set one upstream, with withWatermark or the "
                 "watermark argument of the operation"
             )
-        return self._watermark_ms
+        return self._facts.watermark_ms
 
     def getCurrentProcessingTimeMs(self) -> int:
         """Return the batch time, milliseconds since the epoch; the same if the batch runs again."""
-        return self._processing_time_ms
+        return self._facts.processing_time_ms
 
     def __repr__(self) -> str:
         return f"GroupState({'<undefined>' if self._value is None else repr(self._value)})"

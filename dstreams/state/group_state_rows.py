@@ -5,7 +5,7 @@ Semantics: FlatMapGroupsWithStateExecHelper (Spark 4.3), format versions 1 and 2
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -13,8 +13,8 @@ from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import NO_TIMESTAMP
 
 
-class KeyedStore(Protocol):
-    """What an operator asks of a state store that is open for one partition and batch."""
+class Rows(Protocol):
+    """What a call asks of a state store for its key."""
 
     def get(self, key: Any) -> Any:
         """Return the value of *key*, None if there is none."""
@@ -26,6 +26,18 @@ class KeyedStore(Protocol):
 
     def remove(self, key: Any) -> None:
         """Remove *key*; that there is none is fine."""
+        ...
+
+
+class KeyedStore(Rows, Protocol):
+    """What an operator asks of a state store that is open for one partition and batch."""
+
+    def get_many(self, keys: list[Any]) -> list[Any]:
+        """Return the values of the first of *keys*, as far as they are not too large together."""
+        ...
+
+    def put_many(self, values: Mapping[Any, Any]) -> None:
+        """Set the values of many keys, none of which is ever due."""
         ...
 
     def due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
@@ -65,16 +77,17 @@ class GroupStateManager:
 
     version = 2
 
-    def get_state(self, store: KeyedStore, key: Any) -> StateData:
+    def get_state(self, store: Rows, key: Any) -> StateData:
         """Return what the store has for *key*."""
-        return self._data(key, store.get(key))
+        return self.data_of(key, store.get(key))
 
-    def _data(self, key: Any, row: Any) -> StateData:
+    def data_of(self, key: Any, row: Any) -> StateData:
+        """Return what *row* says, None for no row."""
         if row is None:
             return StateData(key, None, NO_TIMESTAMP)
         return StateData(key, row[0], row[1] if self.has_timeouts else NO_TIMESTAMP)
 
-    def put_state(self, store: KeyedStore, key: Any, state: Any, timeout_ms: int) -> None:
+    def put_state(self, store: Rows, key: Any, state: Any, timeout_ms: int) -> None:
         """Write a state, or None, with its timer."""
         if not self.has_timeouts:
             store.put(key, (state,))
@@ -82,14 +95,14 @@ class GroupStateManager:
             due_ms = None if timeout_ms == NO_TIMESTAMP else timeout_ms
             store.put(key, (state, timeout_ms), due_ms)
 
-    def remove_state(self, store: KeyedStore, key: Any) -> None:
+    def remove_state(self, store: Rows, key: Any) -> None:
         """Remove the row of *key*; that there is none is fine."""
         store.remove(key)
 
     def due_states(self, store: KeyedStore, threshold_ms: int) -> Iterator[StateData]:
         """Iterate over what is due: the timer is before *threshold_ms*, not equal to it."""
         for key, row, _ in store.due(threshold_ms):
-            data = self._data(key, row)
+            data = self.data_of(key, row)
             if data.timeout_ms != NO_TIMESTAMP and data.timeout_ms < threshold_ms:
                 yield data
 
@@ -103,11 +116,11 @@ class GroupStateManagerV1(GroupStateManager):
 
     version = 1
 
-    def _data(self, key: Any, row: Any) -> StateData:
-        data = super()._data(key, row)
+    def data_of(self, key: Any, row: Any) -> StateData:
+        data = super().data_of(key, row)
         return data._replace(state=None) if _is_all_none(data.state) else data
 
-    def put_state(self, store: KeyedStore, key: Any, state: Any, timeout_ms: int) -> None:
+    def put_state(self, store: Rows, key: Any, state: Any, timeout_ms: int) -> None:
         if state is None:
             raise InvalidStreamError(
                 f"the state of key {key!r} cannot be None: format version 1 has no timer without a "

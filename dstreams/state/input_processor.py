@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NoReturn
@@ -21,10 +20,11 @@ from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import shorten
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.function_errors import UserFunctionError, raise_failed, raise_refused
-from dstreams.state.group_state import NO_TIMESTAMP, GroupState, GroupStateTimeout
-from dstreams.state.group_state_rows import GroupStateManager, KeyedStore, StateData
+from dstreams.state.group_state import NO_TIMESTAMP, BatchFacts, GroupState, GroupStateTimeout
+from dstreams.state.group_state_rows import GroupStateManager, KeyedStore, Rows, StateData
+from dstreams.state.near_rows import NearRows
 
-Rows = Iterable[tuple[Any, Any]]
+Keyed = Iterable[tuple[Any, Any]]
 GroupFunction = Callable[[Any, Iterator[Any], GroupState[Any]], Iterable[Any]]
 
 
@@ -60,7 +60,7 @@ class InputProcessor:
     keep_timer: bool = False
     metrics: StateMetrics = field(default_factory=StateMetrics)
 
-    def process_new_data(self, rows: Rows) -> Iterator[Any]:
+    def process_new_data(self, rows: Keyed) -> Iterator[Any]:
         """Call the function for each group of *rows*.
 
         Args:
@@ -78,7 +78,9 @@ class InputProcessor:
         Args:
             groups: pairs of key and values, each key once.
         """
-        return self._call((self._stored(key), iter(values), None) for key, values in groups)
+        near, data_of = NearRows(self.store, self.where), self.manager.data_of
+        calls = ((data_of(key, row), iter(values), None) for key, values, row in near.of(groups))
+        return self._call(calls, rows=near)
 
     def process_new_data_with_initial_state(
         self, groups: Iterable[tuple[Any, Iterable[Any], Iterable[Any]]], *, skip_keys: bool = False
@@ -99,7 +101,7 @@ class InputProcessor:
                 yield from self.call_function_and_update_state(self._stored(key), values)
                 continue
             self._require_one(key, states)
-            self._store(key, states[0], NO_TIMESTAMP)
+            self._store(self.store, key, states[0], NO_TIMESTAMP)
             data = StateData(key, states[0], NO_TIMESTAMP)
             if skip_keys:
                 first = next(values, _NOTHING)
@@ -130,19 +132,20 @@ class InputProcessor:
         self,
         groups: Iterable[tuple[StateData, Iterator[Any], _Values | None]],
         *,
+        rows: Rows | None = None,
         has_timed_out: bool = False,
     ) -> Iterator[Any]:
-        """Call the function for each (stored, values, what knows their errors if they have any)."""
-        func, metrics = self.func, self.metrics
-        handle_of: partial[GroupState[Any]] = partial(
-            GroupState.for_streaming,
-            timeout=self.timeout,
-            processing_time_ms=self.batch_time_ms,
-            watermark_ms=self.watermark_ms,
-            has_timed_out=has_timed_out,
+        """Call the function for each (stored, values, what knows their errors if they have any).
+
+        Args:
+            rows: where states are written, None for the store itself.
+        """
+        func, metrics, rows = self.func, self.metrics, rows or self.store
+        facts = BatchFacts.of(
+            self.timeout, self.batch_time_ms, self.watermark_ms, has_timed_out=has_timed_out
         )
         for data, values, reader in groups:
-            handle = handle_of(data.state)
+            handle: GroupState[Any] = GroupState(data.state, facts)
             try:
                 returned = func(data.key, values, handle)
                 if returned is None or isinstance(returned, (str, bytes)):
@@ -152,20 +155,20 @@ class InputProcessor:
                     yield row
             except (Exception, SystemExit) as error:
                 self._fail(data.key, error, reader)
-            self.on_iterator_completion(data, handle)
+            self._on_iterator_completion(rows, data, handle)
 
-    def on_iterator_completion(self, data: StateData, handle: GroupState[Any]) -> None:
+    def _on_iterator_completion(self, rows: Rows, data: StateData, handle: GroupState[Any]) -> None:
         """Write what a call asked for, if it asked for anything new."""
-        effect = handle.effect
-        timeout_ms = effect.timeout_ms
-        keeps = self.keep_timer and not handle.hasTimedOut and not effect.is_removed
+        key, _, stored_ms = data
+        state, is_updated, is_removed, timeout_ms = handle.effect
+        keeps = self.keep_timer and not handle.hasTimedOut and not is_removed
         if keeps and timeout_ms == NO_TIMESTAMP:
-            timeout_ms = data.timeout_ms
-        if effect.is_removed and timeout_ms == NO_TIMESTAMP:
-            self.manager.remove_state(self.store, data.key)
+            timeout_ms = stored_ms
+        if is_removed and timeout_ms == NO_TIMESTAMP:
+            self.manager.remove_state(rows, key)
             self.metrics.numRemovedStateRows += 1
-        elif effect.is_removed or effect.is_updated or timeout_ms != data.timeout_ms:
-            self._store(data.key, effect.state, timeout_ms)
+        elif is_removed or is_updated or timeout_ms != stored_ms:
+            self._store(rows, key, state, timeout_ms)
             self.metrics.numUpdatedStateRows += 1
 
     def _stored(self, key: Any) -> StateData:
@@ -174,9 +177,9 @@ class InputProcessor:
         except Exception as error:
             raise_refused(self.where, "key", key, error)
 
-    def _store(self, key: Any, state: Any, timeout_ms: int) -> None:
+    def _store(self, rows: Rows, key: Any, state: Any, timeout_ms: int) -> None:
         try:
-            self.manager.put_state(self.store, key, state, timeout_ms)
+            self.manager.put_state(rows, key, state, timeout_ms)
         except Exception as error:
             raise_refused(self.where, "state of key", key, error)
 

@@ -15,8 +15,9 @@ from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import shorten
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.function_errors import raise_failed, raise_refused
-from dstreams.state.group_state_rows import KeyedStore
+from dstreams.state.group_state_rows import KeyedStore, Rows
 from dstreams.state.keyed_state import State
+from dstreams.state.near_rows import NearRows
 
 
 @dataclass(frozen=True)
@@ -81,28 +82,25 @@ class RecordProcessor:
                     f"{self.func.where}: the initial state of the key {shorten(key)} is None, "
                     "which is no state; leave the key out"
                 )
-            self._put(key, state)
+            self._put(self.store, key, state)
 
     def process_records(self, records: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
         """Call the function for each record, in order; yields what it emits."""
         time = batch_datetime(self.batch_time_ms)
-        get, remove, func, put = self.store.get, self.store.remove, self.func, self._put
+        near = NearRows(self.store, self.func.where)
+        func, put = self.func, self._put
         is_timed, metrics = self.idle_ms is not None, self.metrics
-        for key, value in records:
-            try:
-                row = get(key)
-            except Exception as error:
-                raise_refused(func.where, "key", key, error)
-            state = State(None if row is None else row[0])
+        for key, value, stored in near.of(records):
+            state = State(None if stored is None else stored[0])
             emitted = func(time, key, value, state)
             if state.is_updated:
-                put(key, state.get)
+                put(near, key, state.get)
                 metrics.numUpdatedStateRows += 1
             elif state.is_removed:
-                remove(key)
+                near.remove(key)
                 metrics.numRemovedStateRows += 1
             elif is_timed and state.exists:
-                put(key, state.get)
+                put(near, key, state.get)
             for row in emitted:
                 metrics.numOutputRows += 1
                 yield row
@@ -123,9 +121,9 @@ class RecordProcessor:
             self.metrics.numOutputRows += len(emitted)
             yield from emitted
 
-    def _put(self, key: Any, state: Any) -> None:
+    def _put(self, rows: Rows, key: Any, state: Any) -> None:
         due_ms = None if self.idle_ms is None else self.batch_time_ms + self.idle_ms
         try:
-            self.store.put(key, (state, self.batch_time_ms), due_ms)
+            rows.put(key, (state, self.batch_time_ms), due_ms)
         except Exception as error:
             raise_refused(self.func.where, "state of key", key, error)

@@ -80,6 +80,20 @@ class StoreMachine(RuleBasedStateMachine):
             if given is not None:
                 model[key] = ([given, before], None)
 
+    @rule(writer=writers, wanted=st.lists(keys, max_size=4))
+    def get_many(self, writer: tuple[Writer, Model], wanted: list[Any]) -> None:
+        store, model = writer
+        found = store.get_many(wanted)
+        assert found == [model.get(key, (None,))[0] for key in wanted]
+
+    @rule(writer=writers, new=st.dictionaries(keys, values, max_size=4), reads=st.booleans())
+    def put_many(self, writer: tuple[Writer, Model], new: dict[Any, Any], reads: bool) -> None:
+        store, model = writer
+        if reads:
+            store.get_many(list(new))
+        store.put_many(new)
+        model.update({key: (value, None) for key, value in new.items()})
+
     @rule(writer=writers, until_ms=st.integers(-1, 14), removes=st.booleans())
     def due(self, writer: tuple[Writer, Model], until_ms: int, removes: bool) -> None:
         store, model = writer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 
@@ -16,6 +16,13 @@ class DictStore:
 
     def get(self, key: Any) -> Any:
         return self.rows.get(key)
+
+    def get_many(self, keys: list[Any]) -> list[Any]:
+        return [self.get(key) for key in keys[:2]]
+
+    def put_many(self, values: Mapping[Any, Any]) -> None:
+        for key, value in values.items():
+            self.put(key, value)
 
     def put(self, key: Any, value: Any, timeout_ms: int | None = None) -> None:
         self.writes += 1
