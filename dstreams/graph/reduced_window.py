@@ -83,16 +83,21 @@ class ReducedWindowedDStream(Node):
         blocks = slide_window(self.functions, previous, left=left, entered=entered)
         return pairs_of_blocks(blocks, Side.STATE)
 
-    def anew(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
-        """Make the RDD at *time_ms* from what is in the window alone; None for nothing.
+    def over_gap(self, last_ms: int, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+        """Make the RDD at *time_ms* from that at *last_ms*, with nothing in between; None for none.
 
-        Keys of which no value is left in the window are not in it.
+        As if the batches in between had been empty: keys of which all values have left stay.
         """
-        entered = self._reductions(self.times.current(time_ms), rdds)
-        if not entered:
+        previous = self._blocks(rdds.at(self, last_ms))
+        if previous is None:
             return None
+        still = set(self.times.current(time_ms))
+        gone = [past_ms for past_ms in self.times.current(last_ms) if past_ms not in still]
+        left = self._reductions(gone, rdds)
+        if not left:
+            return rdds.at(self, last_ms)
         return pairs_of_blocks(
-            slide_window(self.functions, None, left=[], entered=entered), Side.STATE
+            slide_window(self.functions, previous, left=left, entered=[]), Side.STATE
         )
 
     def _reductions(self, times: Iterable[int], rdds: Rdds) -> list[RDD[bytes]]:

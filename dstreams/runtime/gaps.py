@@ -1,7 +1,8 @@
 """Batches that are left out: time that passed while no driver ran, without a batch in it.
 
 State stays what it was before the gap: no user's function is called for what did not happen. What a
-window has of the time before the gap stays in it as long as its time is in the window.
+window has of the time before the gap stays in it as long as its time is in the window; keys of
+which all values have left stay in a window with an inverse, as they do where batches are empty.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def bridge(plan: Plan, history: History, after_ms: int, time_ms: int) -> None:
         if before_ms <= last_ms or max(history.times(node), default=0) >= before_ms:
             continue
         if isinstance(node, ReducedWindowedDStream):
-            history.restore(node, before_ms, node.anew(before_ms, history))
+            history.restore(node, before_ms, node.over_gap(last_ms, before_ms, history))
         elif isinstance(node, StateDStream):
             history.restore(node, before_ms, history.at(node, last_ms))
         elif node.stores:
