@@ -145,8 +145,9 @@ def _refusals(
     old, new = _parts(before), _parts(now)
     if before["batch_ms"] != now["batch_ms"]:
         yield (
-            f"batches were {before['batch_ms']} ms apart, and are {now['batch_ms']} ms now; keep "
-            "the batch duration"
+            f"batches were {before['batch_ms']} ms apart, and are {now['batch_ms']} ms now; the "
+            f"progress of {', '.join(map(repr, [*old])) or 'the inputs'} is counted in batches, so "
+            "keep the batch duration, or begin anew in another directory"
         )
     for stream in plan.inputs:
         refusal = restart_refusal(stream.source)
@@ -170,7 +171,18 @@ def _refusals(
                 f"{uid!r} had an RDD every {part['slide_ms']} ms, and has one every "
                 f"{new[uid]['slide_ms']} ms now; keep the slide, or give another uid"
             )
+        elif uid in new and _differs(part, new[uid], "window_ms"):
+            yield (
+                f"{uid!r} was over a window of {part['window_ms']} ms, and is over one of "
+                f"{new[uid]['window_ms']} ms now, which cannot be made from its state; keep the "
+                "window, or give another uid"
+            )
     yield from _ambiguous(old, new, allowed)
+
+
+def _differs(before: _Described, now: _Described, fact: str) -> bool:
+    """Whether both say *fact*, and not the same."""
+    return None not in (before.get(fact), now.get(fact)) and before[fact] != now[fact]
 
 
 def _ambiguous(

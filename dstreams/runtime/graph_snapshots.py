@@ -18,6 +18,7 @@ from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
 from dstreams.graph.pickling import PickledGraph, unpickle_graph
 from dstreams.graph.plan import Plan, StreamGraph
+from dstreams.graph.window_times import WindowTimes
 from dstreams.rdd.durable import WrittenRdd, read_rdd, write_rdd
 from dstreams.settings import Settings
 
@@ -177,6 +178,7 @@ def _describe_input(plan: Plan, stream: InputDStream) -> dict[str, object]:
 def _describe_node(plan: Plan, node: Node) -> dict[str, object]:
     planned = plan.nodes[node]
     partitioner = getattr(node, "partitioner", None)
+    times = getattr(node, "times", None)
     return {
         "uid": planned.uid,
         "is_chosen": planned.is_chosen,
@@ -186,6 +188,7 @@ def _describe_node(plan: Plan, node: Node) -> dict[str, object]:
         "partitions": None if partitioner is None else partitioner.numPartitions,
         "partitioner": None if partitioner is None else partitioner.name,
         "slide_ms": node.slide_ms,
+        "window_ms": times.window_ms if isinstance(times, WindowTimes) else None,
         "checkpoint_ms": planned.checkpoint_ms,
         "parents": [plan.nodes[parent].uid for parent in node.parents],
     }

@@ -17,26 +17,28 @@ from dstreams.rdd.stored_version import StoredVersion
 
 
 def repartitioned(
-    history: History, node: StoredStateDStream, version: StoredVersion, epoch: int
+    history: History, node: StoredStateDStream, version: StoredVersion, epoch: int, time_ms: int
 ) -> StoredVersion:
-    """Write the newest version of a stored state into new stores, in one job.
+    """Write a version of a stored state into new stores, in one job.
 
     The old ones stay as they are: what is written counts when a commit record names it.
 
     Args:
-        history: where *version* is the newest one.
+        history: where *version* is that of the batch at *time_ms*.
         node: the stream.
         version: the version.
         epoch: epoch of this driver; it names the new stores.
+        time_ms: the batch that made it.
 
     Raises:
         Py4JJavaError: a task failed, in reading or in writing.
     """
     states = history.stored()
-    entries = states.entries(node, history.spark)
+    entries = states.entries(node, history.spark, time_ms)
     if entries is None:
         return version
-    empty = states.empty(node, node.partitioner, f"epoch-{epoch}")
+    # Each in stores of its own: two contents in one would be two versions 1 of it.
+    empty = states.empty(node, node.partitioner, f"epoch-{epoch}-{time_ms}")
     blocks = shuffle_pairs(entries.map(_keyed), node.partitioner, Side.STATE, node.operation)
     rdd = StateStoreRDD([blocks], states.store, empty, _Load())
     try:

@@ -217,16 +217,13 @@ class _Past:
             reached_ms = record.watermarks.get(uid, NO_EVENT_TIME)
             version = StoredVersion.committed(record.stream_id, commit, reached_ms)
             states.restore(node, time_ms, version)
+            if not is_placed(version, node):
+                # Also those before the newest: windows ask for the rows of batches after them.
+                epoch = self._durability.tenure.epoch
+                moved = repartitioned(self._engine.history, node, version, epoch, time_ms)
+                states.restore(node, time_ms, moved)
             if self._engine.copies is not None:
                 self._engine.copies.known(node, time_ms)
-        newest_ms = max(versions, default=None)
-        if newest_ms is not None:
-            newest = states.at(node, newest_ms)
-            if newest is not None and not is_placed(newest, node):
-                epoch = self._durability.tenure.epoch
-                states.restore(
-                    node, newest_ms, repartitioned(self._engine.history, node, newest, epoch)
-                )
 
     def _floor(self, node: Node, time_ms: int) -> int:
         return time_ms - (time_ms - self._plan.zero_ms) % node.slide_ms

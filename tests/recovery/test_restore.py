@@ -100,6 +100,60 @@ def test_state_goes_on(sc: SparkContext, left_behind: Path, define: Define) -> N
         assert seen[-2:] == [("sums", wanted), ("counts", wanted)]
 
 
+def over_states(partitions: int, pairs: DStream[Any]) -> None:
+    """Windows over both kinds of state."""
+    sums = pairs.updateStateByKey(total, partitions, uid="sums").checkpoint(2)
+    watch(sums.window(3), "sums")
+    spec = StateSpec.function(count).numPartitions(partitions)
+    watch(pairs.mapWithState(spec, uid="counts").window(3), "counts")
+
+
+def test_windows_over_state_that_is_placed_otherwise(sc: SparkContext, tmp_path: Path) -> None:
+    """They still have what they had, and so they have in a further restart."""
+    seen.clear()
+    ssc = setup(sc, tmp_path, partial(over_states, 2))()
+    ssc.step(4)
+    ssc.stop(stopSparkContext=False)
+    n = 4
+    for partitions, batches in ((3, 1), (3, 1), (1, 2)):
+        make = setup(sc, tmp_path, partial(over_states, partitions))
+        ssc = StreamingContext.restore(str(tmp_path), make)
+        ssc.step(batches)
+        ssc.stop(stopSparkContext=False)
+        n += batches
+        totals = [("a", m * (m + 1) // 2) for m in range(n - 2, n + 1)]
+        wanted = sorted([*totals, *(("b", m) for m in range(n - 2, n + 1))])
+        assert seen[-2:] == [("sums", wanted), ("counts", wanted)]
+    assert n == 8
+
+
+def reduced(window: int, slide: int, pairs: DStream[Any]) -> None:
+    watch(pairs.reduceByKeyAndWindow(add, sub, window, slide, uid="window"), "window")
+
+
+@pytest.mark.parametrize(
+    ("window", "slide", "message"),
+    [
+        (5, 1, "'window' was over a window of 3000 ms, and is over one of 5000 ms now"),
+        (4, 2, "'window' had an RDD every 1000 ms, and has one every 2000 ms now"),
+    ],
+)
+def test_a_window_that_has_changed(
+    sc: SparkContext, tmp_path: Path, window: int, slide: int, message: str
+) -> None:
+    """Its state is that of another window: the dry run says so, and nothing is touched."""
+    ssc = setup(sc, tmp_path, partial(reduced, 3, 1))()
+    ssc.step(2)
+    ssc.stop(stopSparkContext=False)
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    make = setup(sc, tmp_path, partial(reduced, window, slide))
+    report = StreamingContext.restore(str(tmp_path), make, dryRun=True)
+    assert message in str(report)
+    with pytest.raises(RestartError, match=message):
+        StreamingContext.restore(str(tmp_path), make)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == files
+
+
 def test_what_is_added_begins_empty(sc: SparkContext, left_behind: Path) -> None:
     """Windows too: they hold what came since they are there."""
     ssc = StreamingContext.restore(str(left_behind), setup(sc, left_behind, grown))
@@ -114,7 +168,11 @@ def test_what_is_added_begins_empty(sc: SparkContext, left_behind: Path) -> None
 REFUSALS: dict[str, tuple[Define, dict[str, Any], str]] = {
     "state that nothing takes": (removed, {}, "nothing has the uid 'sums' of updateStateByKey at"),
     "state of another kind": (exchanged, {}, "the state of 'sums' was made by updateStateByKey at"),
-    "another batch duration": (same, {"seconds": 2}, "batches were 1000 ms apart, and are 2000"),
+    "another batch duration": (
+        same,
+        {"seconds": 2},
+        "batches were 1000 ms apart, and are 2000 ms now; the progress of 'in', 'sums', 'counts'",
+    ),
     "a queue without its items": (same, {"replayable": False}, "cannot go on after a restart"),
 }
 
