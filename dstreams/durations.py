@@ -100,6 +100,10 @@ def parse_interval_ms(text: str) -> int:
     Raises:
         InvalidStreamError: the text is no interval, or not of whole milliseconds.
     """
+    if not isinstance(text, str):
+        raise InvalidStreamError(
+            f"{text!r} is no interval; write a text of numbers and units, for example '10 seconds'"
+        )
     words = text.strip().lower().removeprefix("interval ").strip()
     if _INTERVAL.fullmatch(words) is None:
         raise InvalidStreamError(

@@ -77,8 +77,9 @@ def count_sessions(checkpoint: str, trigger: str) -> None:
     try:
         query.awaitTermination()
     except KeyboardInterrupt:
-        query.stop()
+        pass
     finally:
+        session.stop()
         session.sparkContext.stop()
 
 

@@ -24,14 +24,21 @@ from dstreams.structured.logical import (
     Sort,
     Union,
 )
+from dstreams.structured.missing import OF_DATASETS, Instead
 from dstreams.structured.planning import plan_query
 from dstreams.structured.selectors import Spec, key_selector, selector
-from dstreams.structured.windows import SessionWindow, TimeWindow
-from dstreams.structured.writer import DataStreamWriter, WriterEnvironment, WriterSettings
+from dstreams.structured.trees import explanation
+from dstreams.structured.windows import SessionWindow, TimeWindow, time_spec
+from dstreams.structured.writer import (
+    DataStreamWriter,
+    WriterEnvironment,
+    WriterSettings,
+    output_mode,
+)
 
 
-@dataclass(frozen=True)
-class StreamingDataset:
+@dataclass(frozen=True, repr=False)
+class StreamingDataset(Instead):
     """A query that is being written; each method returns another one.
 
     Records are any Python objects. After :meth:`withWatermark` each record has an event time, which
@@ -46,6 +53,11 @@ class StreamingDataset:
     environment: WriterEnvironment
 
     isStreaming = True
+    _instead = OF_DATASETS
+
+    def __repr__(self) -> str:
+        """Return the steps, as ``explain(extended=True)`` prints them."""
+        return f"StreamingDataset of\n{self.plan.tree()}"
 
     @property
     def writeStream(self) -> DataStreamWriter:
@@ -127,7 +139,7 @@ class StreamingDataset:
         if len(windows) > 1:
             raise InvalidStreamError(f"groupByKey takes one window, got {len(windows)}: {windows}")
         for key in keys:
-            spec = key.spec if isinstance(key, (TimeWindow, SessionWindow)) else key
+            spec = time_spec(key)
             if spec != self.plan.event_time:  # the event time travels beside the record
                 selector(spec, "groupByKey", self.plan.fields)
         return GroupedDataset(self.plan, keys, self._with)
@@ -218,7 +230,7 @@ class StreamingDataset:
             raise InvalidStreamError(f"limit must be a whole number of at least 0, got {num!r}")
         return self._with(Limit(self.plan, name, num))
 
-    def explain(self, extended: bool = False, *, outputMode: str = "append") -> None:
+    def explain(self, extended: bool = False, *, outputMode: str | OutputMode = "append") -> None:
         """Print the physical plan, in which facts of a batch are unknown.
 
         Args:
@@ -227,11 +239,12 @@ class StreamingDataset:
         """
         sys.stdout.write(self.explanation(extended=extended, outputMode=outputMode))
 
-    def explanation(self, *, extended: bool = False, outputMode: str = "append") -> str:
+    def explanation(
+        self, *, extended: bool = False, outputMode: str | OutputMode = "append"
+    ) -> str:
         """Return what :meth:`explain` prints."""
-        planned = plan_query(self.plan, OutputMode(outputMode), self.environment.conf())
-        before = f"== Logical Plan ==\n{self.plan.tree()}\n\n" if extended else ""
-        return f"{before}== Physical Plan ==\n{planned.root.tree()}\n"
+        planned = plan_query(self.plan, output_mode(outputMode), self.environment.conf())
+        return explanation(self.plan.tree(), planned.root.tree(), extended=extended)
 
     def _elements(self, f: Callable[[Any], Any], kind: ElementKind) -> StreamingDataset:
         require_arity(f, (1,), kind, "f(record)")
@@ -241,8 +254,8 @@ class StreamingDataset:
     def _deduplicated(
         self, subset: Spec | Sequence[Spec] | None, name: str | None, *, within_watermark: bool
     ) -> StreamingDataset:
-        specs = as_specs(subset)
         where = "dropDuplicatesWithinWatermark" if within_watermark else "dropDuplicates"
+        specs = as_specs(subset, where)
         others = [spec for spec in specs if spec != self.plan.event_time]
         key = key_selector(others, where, self.plan.fields) if others or specs else None
         return self._with(Deduplicate(self.plan, name, specs, key, within_watermark))
@@ -257,8 +270,19 @@ class StreamingDataset:
             )
 
 
-def as_specs(subset: Spec | Sequence[Spec] | None) -> tuple[Spec, ...]:
-    """Return one part of a record, or several, as a tuple."""
+def as_specs(subset: Spec | Sequence[Spec] | None, where: str) -> tuple[Spec, ...]:
+    """Return one part of a record, or several, as a tuple.
+
+    Raises:
+        InvalidStreamError: it is neither, or an empty list.
+    """
     if subset is None:
         return ()
-    return (subset,) if isinstance(subset, str) or callable(subset) else tuple(subset)
+    if isinstance(subset, str) or callable(subset):
+        return (subset,)
+    if not isinstance(subset, (list, tuple)) or not subset:
+        raise InvalidStreamError(
+            f"{where} takes a field, a function, or a list of these, got {subset!r}; give nothing "
+            "for all of a record"
+        )
+    return tuple(subset)

@@ -19,6 +19,7 @@ from pyspark import RDD, SparkContext
 from checkpoint import ConcurrentWriterError
 from dstreams.clock import Clock
 from dstreams.errors import RestartError
+from dstreams.rdd.counting import RecordCount, counted
 from dstreams.rdd.stored_version import StoredVersion
 from dstreams.settings import Settings
 from dstreams.state.group_state import OutputMode
@@ -32,7 +33,8 @@ from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.planning import PlannedQuery, plan_query, watermark_name
 from dstreams.structured.progress import (
     ProgressFacts,
-    SourceProgress,
+    SourceFacts,
+    StateOperatorProgress,
     StreamingQueryProgress,
     make_progress,
     operator_progress,
@@ -121,7 +123,10 @@ class MicroBatchExecution:
             conf,
         )
         self._last: IncrementalExecution | None = None
-        self._operator_progress: list[dict[str, Any]] = []
+        self._operator_progress: list[StateOperatorProgress] = []
+        self._counts: list[RecordCount | None] = []
+        self._trigger_ms: int | None = None
+        self._since_trigger_ms: int | None = None
         self._restore(recovered)
         self._readers = self._open_readers(settings)
 
@@ -192,6 +197,9 @@ class MicroBatchExecution:
             allows_no_data: run one for timers and watermarks alone.
         """
         timer = Timer()
+        now_ms, before_ms = self._clock.now_ms(), self._trigger_ms
+        self._trigger_ms = now_ms
+        self._since_trigger_ms = None if before_ms is None else now_ms - before_ms
         record = self._unfinished[0] if self._unfinished else None
         if record is None:
             record = self._construct(timer, allows_no_data=allows_no_data)
@@ -247,10 +255,7 @@ class MicroBatchExecution:
     def _run(self, record: OffsetRecord, timer: Timer) -> StreamingQueryProgress:
         started = self._done
         with timer.part("getBatch"):
-            rdds = [
-                reader.rdd(start, end)
-                for reader, start, end in zip(self._readers, started, record.ends, strict=True)
-            ]
+            rdds = self._read(started, record.ends)
         with timer.part("queryPlanning"):
             execution = self._incremental(record, rdds)
             context = self.states.context()
@@ -267,6 +272,18 @@ class MicroBatchExecution:
         ]
         stats = _merged(observed.values())
         return self._progress(execution.facts, timer, started, record.ends, stats, output_rows)
+
+    def _read(self, starts: tuple[Any, ...], ends: tuple[Any, ...]) -> list[RDD[Any]]:
+        """Return what the sources have, watched where they do not know how much it is."""
+        rdds: list[RDD[Any]] = []
+        self._counts = []
+        for reader, start, end in zip(self._readers, starts, ends, strict=True):
+            rdd, count = reader.rdd(start, end), None
+            if reader.rows(start, end) is None:
+                rdd, count = counted(rdd)
+            rdds.append(rdd)
+            self._counts.append(count)
+        return rdds
 
     def _compute(
         self, record: OffsetRecord, context: ExecutionContext, rows: RDD[Any]
@@ -331,9 +348,21 @@ class MicroBatchExecution:
         output_rows: int | None,
     ) -> StreamingQueryProgress:
         sources = [
-            SourceProgress(source.name, start, end, latest, reader.rows(start, end))
-            for source, reader, start, end, latest in zip(
-                self.planned.sources, self._readers, starts, ends, self._latest, strict=True
+            SourceFacts(
+                source.name,
+                start,
+                end,
+                latest,
+                reader.rows(start, end) if count is None else count.records(),
+            )
+            for source, reader, count, start, end, latest in zip(
+                self.planned.sources,
+                self._readers,
+                self._counts,
+                starts,
+                ends,
+                self._latest,
+                strict=True,
             )
         ]
         return make_progress(
@@ -350,6 +379,7 @@ class MicroBatchExecution:
                 stats,
                 facts.watermark_ms if self.planned.watermarks else None,
                 self._operator_progress,
+                self._since_trigger_ms,
             )
         )
 

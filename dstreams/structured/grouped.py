@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dstreams.structured.dataset import StreamingDataset
 
 GroupFunction = Callable[[Any, Iterator[Any], GroupState[Any]], Iterable[Any]]
+InitialState = RDD[Any] | Iterable[tuple[Any, Any]] | Mapping[Any, Any] | None
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class GroupedDataset:
         func: GroupFunction,
         outputMode: str | OutputMode,
         timeoutConf: GroupStateTimeout | str = GroupStateTimeout.NoTimeout,
-        initialState: RDD[Any] | Iterable[tuple[Any, Any]] | None = None,
+        initialState: InitialState = None,
         *,
         keepTimer: bool = False,
         name: str | None = None,
@@ -56,7 +57,8 @@ class GroupedDataset:
                 then without records for each key whose timer is due.
             outputMode: what its rows mean: ``append`` or ``update``.
             timeoutConf: which clock ends a key.
-            initialState: pairs of key and state to begin with.
+            initialState: pairs of key and state to begin with: an RDD, a list, a dict or a
+                DataFrame of two columns.
             keepTimer: let a timer that a call did not set again stay, unless it was due.
             name: identity of the state, for restarts with a changed query.
 
@@ -73,7 +75,7 @@ class GroupedDataset:
         self,
         func: Callable[[Any, Iterator[Any], GroupState[Any]], Any],
         timeoutConf: GroupStateTimeout | str = GroupStateTimeout.NoTimeout,
-        initialState: RDD[Any] | Iterable[tuple[Any, Any]] | None = None,
+        initialState: InitialState = None,
         *,
         keepTimer: bool = False,
         name: str | None = None,
@@ -187,4 +189,13 @@ def _initial_pairs(initial: Any, operation: str) -> Any:
         )
     if hasattr(initial, "rdd"):
         return initial.rdd
-    return tuple(initial)
+    if isinstance(initial, Mapping):
+        return tuple(initial.items())
+    pairs = tuple(initial) if isinstance(initial, Iterable) else (initial,)
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise InvalidStreamError(
+                f"initialState of {operation} must be pairs of key and state, got {pair!r}; give "
+                "an RDD, a list of pairs, or a dict"
+            )
+    return pairs

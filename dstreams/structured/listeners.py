@@ -25,12 +25,14 @@ class QueryStartedEvent:
         runId: identity of the run.
         name: what the user calls it, or None.
         timestamp: when, as text.
+        jobTags: none; those of Spark Connect.
     """
 
     id: str
     runId: str
     name: str | None
     timestamp: str
+    jobTags: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,13 @@ class QueryTerminatedEvent:
         id: identity of the query.
         runId: identity of the run.
         exception: what it failed with, None if it did not.
+        errorClassOnException: name of the class of that, None if it did not.
     """
 
     id: str
     runId: str
     exception: str | None
+    errorClassOnException: str | None = None
 
 
 Event = QueryStartedEvent | QueryProgressEvent | QueryIdleEvent | QueryTerminatedEvent

@@ -19,10 +19,12 @@ from typing import Any, Literal
 
 from pyspark import RDD
 
+from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
 from dstreams.structured.selectors import Spec, show
 from dstreams.structured.sources.base import StreamSource
-from dstreams.structured.windows import SessionWindow, TimeWindow
+from dstreams.structured.trees import tree_lines
+from dstreams.structured.windows import SessionWindow, TimeWindow, time_spec
 
 ElementKind = Literal["map", "flatMap", "filter"]
 JoinType = Literal["inner", "left_outer", "right_outer", "full_outer", "left_semi"]
@@ -58,11 +60,9 @@ class LogicalPlan:
             yield from child.walk()
         yield self
 
-    def tree(self, indent: str = "") -> str:
+    def tree(self) -> str:
         """Return the plan as text, the last step first."""
-        lines = [f"{indent}{self.label}"]
-        lines += [child.tree(f"{indent}   ") for child in self.children]
-        return "\n".join(lines)
+        return "\n".join(tree_lines(self, lambda step: step.label))
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,6 +190,14 @@ class Stateful(Unary):
 
     name: str | None
 
+    def __post_init__(self) -> None:
+        _require_name(self.name, self.label)
+
+
+def _require_name(name: object, label: str) -> None:
+    if name is not None and (not isinstance(name, str) or not name.strip()):
+        raise InvalidStreamError(f"name of {label} must be a text that is not empty, got {name!r}")
+
 
 @dataclass(frozen=True, eq=False)
 class FlatMapGroupsWithState(Stateful):
@@ -252,10 +260,7 @@ class Aggregate(Stateful):
         marked = self.child.event_time
         if marked is None:
             return False
-        specs = (
-            key.spec if isinstance(key, (TimeWindow, SessionWindow)) else key for key in self.keys
-        )
-        return any(spec == marked for spec in specs)
+        return any(time_spec(key) == marked for key in self.keys)
 
     @property
     def event_time(self) -> Spec | None:
@@ -263,11 +268,7 @@ class Aggregate(Stateful):
 
     @property
     def label(self) -> str:
-        keys = ", ".join(
-            repr(key) if isinstance(key, (TimeWindow, SessionWindow)) else show(key)
-            for key in self.keys
-        )
-        return f"Aggregate [{keys}]"
+        return f"Aggregate [{', '.join(map(show, self.keys))}]"
 
 
 WINDOW_TIME = "window"
@@ -331,6 +332,9 @@ class Join(LogicalPlan):
     within_ms: tuple[int, int] | None = None
     matches: Callable[[Any, Any], bool] | None = None
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        _require_name(self.name, self.label)
 
     @property
     def children(self) -> tuple[LogicalPlan, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
+from contextlib import ExitStack
 
 from pyspark import SparkContext
 
@@ -18,13 +18,13 @@ from dstreams.structured.query import (
     QueryEnvironment,
     StreamingQuery,
     StreamingQueryException,
+    require_timeout,
     start_query,
+    wait_in_steps,
 )
 from dstreams.structured.query_checkpoint import QueryCheckpoint
 from dstreams.structured.triggers import Trigger
 from dstreams.structured.unsupported import check_supported
-
-_POLL_S = 0.05
 
 
 class StreamingQueryManager:
@@ -82,9 +82,11 @@ class StreamingQueryManager:
 
         Raises:
             StreamingQueryException: one ended with an error.
+            InvalidStreamError: *timeout* is no positive number.
         """
+        require_timeout(timeout)
         with self._changed:
-            self._wait(lambda: self._has_ended, timeout)
+            wait_in_steps(self._changed, lambda: self._has_ended, timeout)
             if self._failure is not None:
                 raise self._failure
             return None if timeout is None else self._has_ended
@@ -115,15 +117,16 @@ class StreamingQueryManager:
             check_supported(definition.plan, definition.mode, requires_correct_watermarks=is_strict)
         self._require_free_name(definition.name)
         run_id = str(uuid.uuid4())
-        checkpoint = QueryCheckpoint(location, str(uuid.uuid4()), run_id)
-        try:
+        with ExitStack() as undo:
+            checkpoint = QueryCheckpoint(location, str(uuid.uuid4()), run_id)
+            undo.callback(checkpoint.close)
             self._require_free_id(checkpoint)
             execution = MicroBatchExecution(
                 definition, checkpoint, run_id, self._spark, self._clock, self._settings
             )
-        except BaseException:
-            checkpoint.close()
-            raise
+            undo.callback(execution.close)
+            definition.sink.begin(checkpoint.query_id)
+            undo.pop_all()
         environment = QueryEnvironment(self._spark, self._clock, self._listeners, self._ended)
         query = StreamingQuery(execution, trigger, environment)
         with self._changed:
@@ -160,10 +163,3 @@ class StreamingQueryManager:
                 f"query {running.name or running.id} runs on {checkpoint.location} already; stop "
                 "it first, or give another checkpointLocation"
             )
-
-    def _wait(self, condition: Callable[[], bool], timeout: float | None) -> None:
-        left = timeout
-        while not condition() and (left is None or left > 0):
-            step = _POLL_S if left is None else min(_POLL_S, left)
-            self._changed.wait(step)
-            left = None if left is None else left - step

@@ -57,7 +57,7 @@ from dstreams.structured.physical import (
 )
 from dstreams.structured.selectors import Fields, selector, show
 from dstreams.structured.sources.base import StreamSource
-from dstreams.structured.windows import SessionWindow, TimeWindow
+from dstreams.structured.windows import SessionWindow
 
 
 @dataclass(frozen=True)
@@ -198,49 +198,52 @@ def flat_map_groups_with_state_strategy(
 
 
 def stateful_aggregation_strategy(planner: Planner, step: logical.Aggregate) -> PhysicalOperator:
-    """Plan an aggregation, of windows or of all time.
+    """Plan an aggregation, of windows, of sessions or of all time.
 
     Semantics: StatefulAggregationStrategy (Spark 4.3).
     """
-    if step.session is not None:
-        return _sessions(planner, step, step.session)
     child = planner.plan(step.child)
+    session = step.session
+    final = (
+        _groups(planner, step, child)
+        if session is None
+        else _sessions(planner, step, session, child)
+    )
+    return WindowTimeExec(final) if step.has_event_time_key else final
+
+
+def _groups(planner: Planner, step: logical.Aggregate, child: PhysicalOperator) -> PhysicalOperator:
     planner.name(step.name, "stateStoreSave")
-    grouping = grouping_of(step)
-    final = plan_aggregation(
+    return plan_aggregation(
         child,
-        grouping,
+        grouping_of(step),
         aggregate_of(step.aggregates),
         numPartitions=planner.partitions,
         outputMode=planner.mode,
         stateFormatVersion=planner.conf.state_format(AGGREGATION_FORMAT),
         where=step.label,
     )
-    return WindowTimeExec(final) if step.has_event_time_key else final
 
 
 def _sessions(
-    planner: Planner, step: logical.Aggregate, session: SessionWindow
+    planner: Planner, step: logical.Aggregate, session: SessionWindow, child: PhysicalOperator
 ) -> PhysicalOperator:
-    child = planner.plan(step.child)
+    planner.name(step.name, "sessionWindowStateStoreSaveExec")
     if session.spec != step.child.event_time:
         child = TimedExec(child, _time_of(session.spec))
-    planner.name(step.name, "sessionWindowStateStoreSaveExec")
     key = _key_of([part for part in step.keys if part is not session])
-    grouping = SessionGrouping(SessionWindows(session.gap_ms), key, _names(step.keys))
-    final = plan_sessions(
+    return plan_sessions(
         child,
-        grouping,
+        SessionGrouping(SessionWindows(session.gap_ms), key, _names(step.keys)),
         aggregate_of(step.aggregates),
         numPartitions=planner.partitions,
         outputMode=planner.mode,
         where=step.label,
     )
-    return WindowTimeExec(final) if step.has_event_time_key else final
 
 
 def _names(keys: Sequence[Any]) -> str:
-    return f"[{', '.join(map(_text, keys))}]"
+    return f"[{', '.join(map(show, keys))}]"
 
 
 def deduplication_strategy(planner: Planner, step: logical.Deduplicate) -> PhysicalOperator:
@@ -267,30 +270,16 @@ def aggregate_of(functions: Sequence[Any]) -> Any:
 
 
 def grouping_of(step: logical.Aggregate) -> Grouping:
-    """Return what the operators group by: what a watermark ends, and the rest of the key.
-
-    Raises:
-        InvalidStreamError: there is more than one window.
-    """
-    windows = [key for key in step.keys if isinstance(key, TimeWindow)]
-    if len(windows) > 1:
-        raise InvalidStreamError(f"{step.label} groups by {len(windows)} windows; use one")
-    marked = step.child.event_time
-    others = [key for key in step.keys if key not in windows]
-    name = _names(step.keys)
-    if windows:
-        (time_window,) = windows
-        time = None if time_window.spec == marked else _time_of(time_window.spec)
-        size = TimeWindows(time_window.size_ms, time_window.slide_ms)
-        return Grouping(_key_of(others), size, name, time)
+    """Return what the operators group by: what a watermark ends, and the rest of the key."""
+    marked, window, name = step.child.event_time, step.window, _names(step.keys)
+    others = [key for key in step.keys if key is not window]
+    if window is not None:
+        time = None if window.spec == marked else _time_of(window.spec)
+        return Grouping(_key_of(others), TimeWindows(window.size_ms, window.slide_ms), name, time)
     if marked is not None and marked in others:
         rest = [key for key in others if key != marked]
         return Grouping(_key_of(rest), EVENT_TIME, name)
     return Grouping(_key_of(others), None, name)
-
-
-def _text(key: Any) -> str:
-    return repr(key) if isinstance(key, (TimeWindow, SessionWindow)) else show(key)
 
 
 def _key_of(specs: Sequence[Any]) -> Callable[[Any], Any] | None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from operator import itemgetter
 from typing import Any
 
 from dstreams.rdd.state_metrics import StateMetrics
@@ -13,31 +14,102 @@ from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.physical_operator import StatefulOperator
 
 
-class StreamingQueryProgress(dict[str, Any]):
-    """The progress of one trigger: a dict by Spark's names, whose fields are attributes as well.
-
-    Semantics: org.apache.spark.sql.streaming.StreamingQueryProgress (4.3).
-    """
+class Fields(dict[str, Any]):
+    """A dict by Spark's names, whose fields are attributes as well."""
 
     def __getattr__(self, name: str) -> Any:
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(name) from None
+            raise AttributeError(f"{type(self).__name__} has no {name!r}") from None
 
     @property
     def json(self) -> str:
-        """The progress as JSON in one line."""
+        """The fields as JSON in one line."""
         return json.dumps(self)
 
     @property
     def prettyJson(self) -> str:
-        """The progress as JSON for people."""
+        """The fields as JSON for people."""
         return json.dumps(self, indent=2)
 
 
+def _field(name: str) -> Any:
+    return property(itemgetter(name))
+
+
+class StreamingQueryProgress(Fields):
+    """The progress of one trigger.
+
+    Semantics: org.apache.spark.sql.streaming.StreamingQueryProgress (4.3).
+    """
+
+    id = _field("id")
+    runId = _field("runId")
+    name = _field("name")
+    timestamp = _field("timestamp")
+    batchId = _field("batchId")
+    batchDuration = _field("batchDuration")
+    durationMs = _field("durationMs")
+    eventTime = _field("eventTime")
+    stateOperators = _field("stateOperators")
+    sources = _field("sources")
+    sink = _field("sink")
+    numInputRows = _field("numInputRows")
+    inputRowsPerSecond = _field("inputRowsPerSecond")
+    processedRowsPerSecond = _field("processedRowsPerSecond")
+    observedMetrics = _field("observedMetrics")
+
+
+class StateOperatorProgress(Fields):
+    """What a stateful operator did in a batch.
+
+    Semantics: org.apache.spark.sql.streaming.StateOperatorProgress (4.3).
+    """
+
+    operatorName = _field("operatorName")
+    numRowsTotal = _field("numRowsTotal")
+    numRowsUpdated = _field("numRowsUpdated")
+    numRowsRemoved = _field("numRowsRemoved")
+    allUpdatesTimeMs = _field("allUpdatesTimeMs")
+    allRemovalsTimeMs = _field("allRemovalsTimeMs")
+    commitTimeMs = _field("commitTimeMs")
+    memoryUsedBytes = _field("memoryUsedBytes")
+    numRowsDroppedByWatermark = _field("numRowsDroppedByWatermark")
+    numShufflePartitions = _field("numShufflePartitions")
+    numStateStoreInstances = _field("numStateStoreInstances")
+    customMetrics = _field("customMetrics")
+
+
+class SourceProgress(Fields):
+    """What a batch read from a source.
+
+    Semantics: org.apache.spark.sql.streaming.SourceProgress (4.3).
+    """
+
+    description = _field("description")
+    startOffset = _field("startOffset")
+    endOffset = _field("endOffset")
+    latestOffset = _field("latestOffset")
+    numInputRows = _field("numInputRows")
+    inputRowsPerSecond = _field("inputRowsPerSecond")
+    processedRowsPerSecond = _field("processedRowsPerSecond")
+    metrics = _field("metrics")
+
+
+class SinkProgress(Fields):
+    """What a batch gave to the sink; -1 rows where nobody counted.
+
+    Semantics: org.apache.spark.sql.streaming.SinkProgress (4.3).
+    """
+
+    description = _field("description")
+    numOutputRows = _field("numOutputRows")
+    metrics = _field("metrics")
+
+
 @dataclass(frozen=True)
-class SourceProgress:
+class SourceFacts:
     """What a batch read from a source.
 
     Args:
@@ -53,19 +125,6 @@ class SourceProgress:
     end: Any
     latest: Any
     rows: int | None
-
-    def to_dict(self, seconds: float) -> dict[str, Any]:
-        """Return Spark's fields of it."""
-        return {
-            "description": self.description,
-            "startOffset": self.start,
-            "endOffset": self.end,
-            "latestOffset": self.latest,
-            "numInputRows": self.rows or 0,
-            "inputRowsPerSecond": _rate(self.rows or 0, seconds),
-            "processedRowsPerSecond": _rate(self.rows or 0, seconds),
-            "metrics": {},
-        }
 
 
 @dataclass(frozen=True)
@@ -85,6 +144,7 @@ class ProgressFacts:
         event_time: of the batch's records, None without any.
         watermark_ms: the watermark that the batch went by, None where there is none.
         operators: what the stateful operators say.
+        since_trigger_ms: from the trigger before to this one; None for the first.
     """
 
     query_id: str
@@ -93,18 +153,18 @@ class ProgressFacts:
     batch_id: int
     timestamp_ms: int
     durations_ms: Mapping[str, int]
-    sources: Sequence[SourceProgress]
+    sources: Sequence[SourceFacts]
     sink: str
     output_rows: int | None
     event_time: EventTimeStats | None
     watermark_ms: int | None
-    operators: Sequence[Mapping[str, Any]]
+    operators: Sequence[StateOperatorProgress]
+    since_trigger_ms: int | None = None
 
 
 def make_progress(facts: ProgressFacts) -> StreamingQueryProgress:
     """Return the progress of a trigger."""
     total_ms = facts.durations_ms.get("triggerExecution", 0)
-    seconds = total_ms / 1000
     rows = sum(source.rows or 0 for source in facts.sources)
     return StreamingQueryProgress(
         id=facts.query_id,
@@ -114,40 +174,56 @@ def make_progress(facts: ProgressFacts) -> StreamingQueryProgress:
         batchId=facts.batch_id,
         batchDuration=total_ms,
         numInputRows=rows,
-        inputRowsPerSecond=_rate(rows, seconds),
-        processedRowsPerSecond=_rate(rows, seconds),
+        inputRowsPerSecond=_rate(rows, facts.since_trigger_ms),
+        processedRowsPerSecond=_rate(rows, total_ms),
         durationMs=dict(facts.durations_ms),
         eventTime=_event_time(facts.event_time, facts.watermark_ms),
-        stateOperators=[dict(operator) for operator in facts.operators],
-        sources=[source.to_dict(seconds) for source in facts.sources],
-        sink={
-            "description": facts.sink,
-            "numOutputRows": -1 if facts.output_rows is None else facts.output_rows,
-            "metrics": {},
-        },
+        stateOperators=list(facts.operators),
+        sources=[_source(source, total_ms, facts.since_trigger_ms) for source in facts.sources],
+        sink=SinkProgress(
+            description=facts.sink,
+            numOutputRows=-1 if facts.output_rows is None else facts.output_rows,
+            metrics={},
+        ),
         observedMetrics={},
     )
 
 
-def operator_progress(operator: StatefulOperator, metrics: StateMetrics | None) -> dict[str, Any]:
+def _source(facts: SourceFacts, total_ms: int, since_trigger_ms: int | None) -> SourceProgress:
+    rows = facts.rows or 0
+    return SourceProgress(
+        description=facts.description,
+        startOffset=facts.start,
+        endOffset=facts.end,
+        latestOffset=facts.latest,
+        numInputRows=rows,
+        inputRowsPerSecond=_rate(rows, since_trigger_ms),
+        processedRowsPerSecond=_rate(rows, total_ms),
+        metrics={},
+    )
+
+
+def operator_progress(
+    operator: StatefulOperator, metrics: StateMetrics | None
+) -> StateOperatorProgress:
     """Return what a stateful operator says of a batch."""
     counts = StateMetrics() if metrics is None else metrics
     info = operator.getStateInfo()
     custom = {name: count for name, count in counts.as_dict().items() if name not in _NAMED_METRICS}
-    return {
-        "operatorName": operator.shortName,
-        "numRowsTotal": counts.numTotalStateRows,
-        "numRowsUpdated": counts.numUpdatedStateRows,
-        "allUpdatesTimeMs": counts.allUpdatesTimeMs,
-        "numRowsRemoved": counts.numRemovedStateRows,
-        "allRemovalsTimeMs": counts.allRemovalsTimeMs,
-        "commitTimeMs": counts.commitTimeMs,
-        "memoryUsedBytes": counts.stateMemory,
-        "numRowsDroppedByWatermark": counts.numRowsDroppedByWatermark,
-        "numShufflePartitions": info.numPartitions,
-        "numStateStoreInstances": counts.numStateStoreInstances,
-        "customMetrics": custom,
-    }
+    return StateOperatorProgress(
+        operatorName=operator.shortName,
+        numRowsTotal=counts.numTotalStateRows,
+        numRowsUpdated=counts.numUpdatedStateRows,
+        allUpdatesTimeMs=counts.allUpdatesTimeMs,
+        numRowsRemoved=counts.numRemovedStateRows,
+        allRemovalsTimeMs=counts.allRemovalsTimeMs,
+        commitTimeMs=counts.commitTimeMs,
+        memoryUsedBytes=counts.stateMemory,
+        numRowsDroppedByWatermark=counts.numRowsDroppedByWatermark,
+        numShufflePartitions=info.numPartitions,
+        numStateStoreInstances=counts.numStateStoreInstances,
+        customMetrics=custom,
+    )
 
 
 _NAMED_METRICS = {
@@ -188,5 +264,5 @@ def _event_time(stats: EventTimeStats | None, watermark_ms: int | None) -> dict[
     return {**seen, "watermark": iso(watermark_ms)}
 
 
-def _rate(rows: int, seconds: float) -> float:
-    return rows / seconds if seconds > 0 else 0.0
+def _rate(rows: int, time_ms: int | None) -> float:
+    return rows * 1000 / time_ms if time_ms else 0.0

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark import InheritableThread, SparkContext
 
 from dstreams.clock import Clock
-from dstreams.errors import StreamError, StreamLifecycleError
+from dstreams.errors import InvalidStreamError, StreamError
 from dstreams.rdd.failures import summarize
 from dstreams.structured.conf import IDLE_EVENT_INTERVAL, POLLING_DELAY, RECENT_UPDATES
 from dstreams.structured.execution import MicroBatchExecution
@@ -24,6 +24,7 @@ from dstreams.structured.listeners import (
     QueryTerminatedEvent,
 )
 from dstreams.structured.progress import StreamingQueryProgress, iso
+from dstreams.structured.trees import explanation
 from dstreams.structured.triggers import Trigger
 
 logger = logging.getLogger(__name__)
@@ -147,10 +148,8 @@ class StreamingQuery:
 
     def explanation(self, *, extended: bool = False) -> str:
         """Return what :meth:`explain` prints."""
-        logical = ""
-        if extended:
-            logical = f"== Logical Plan ==\n{self._execution.definition.plan.tree()}\n\n"
-        return f"{logical}== Physical Plan ==\n{self._execution.last_plan}\n"
+        logical = self._execution.definition.plan.tree()
+        return explanation(logical, self._execution.last_plan, extended=extended)
 
     def exception(self) -> StreamingQueryException | None:
         """Return what the query failed with, None if it did not."""
@@ -167,12 +166,11 @@ class StreamingQuery:
 
         Raises:
             StreamingQueryException: it ended with an error.
+            InvalidStreamError: *timeout* is no positive number.
         """
-        if timeout is not None and (isinstance(timeout, bool) or timeout <= 0):
-            raise StreamLifecycleError(
-                f"timeout must be a positive number of seconds, got {timeout}"
-            )
-        self._wait(self._ended.is_set, timeout)
+        require_timeout(timeout)
+        with self._changed:
+            wait_in_steps(self._changed, self._ended.is_set, timeout)
         if self._ended.is_set() and self._error is not None:
             raise self._error
         return None if timeout is None else self._ended.is_set()
@@ -185,8 +183,10 @@ class StreamingQuery:
         """
         with self._changed:
             begun = self._triggers
-        # A trigger that is under way may have looked at the sources already; a later one has not.
-        self._wait(lambda: self._idle_trigger > begun or self._ended.is_set(), None)
+            # A trigger under way may have looked at the sources already; a later one has not.
+            wait_in_steps(
+                self._changed, lambda: self._idle_trigger > begun or self._ended.is_set(), None
+            )
         if self._error is not None:
             raise self._error
 
@@ -200,7 +200,12 @@ class StreamingQuery:
         while self._thread.is_alive() and not self._ended.is_set():
             # Again and again: a job may begin just after those that ran were cancelled.
             self._cancel_jobs()
-            self._wait(self._ended.is_set, _CANCEL_S)
+            with self._changed:
+                wait_in_steps(self._changed, self._ended.is_set, _CANCEL_S)
+
+    def __repr__(self) -> str:
+        life = "active" if self.isActive else "failed" if self._error else "stopped"
+        return f"<StreamingQuery {self.name or self.id}, {life}>"
 
     def _cancel_jobs(self) -> None:
         try:
@@ -215,22 +220,13 @@ class StreamingQuery:
         self._environment.listeners.tell_now(started)
         self._thread.start()
 
-    def _wait(self, condition: Callable[[], bool], timeout: float | None) -> None:
-        """Wait in short steps, so that the main thread notices signals."""
-        left = timeout
-        with self._changed:
-            while not condition() and (left is None or left > 0):
-                step = _POLL_S if left is None else min(_POLL_S, left)
-                self._changed.wait(step)
-                left = None if left is None else left - step
-
     def _run(self) -> None:
         try:
             self._environment.spark.setJobGroup(
                 self.runId, f"streaming query {self.name or self.id}", interruptOnCancel=True
             )
-            self._execution.definition.sink.begin(self.id)
-            self._run_triggers()
+            if not self._stopping.is_set():
+                self._run_triggers()
         except BaseException as error:
             if not self._stopping.is_set():
                 self._fail(error)
@@ -307,11 +303,39 @@ class StreamingQuery:
                 logger.warning("query %s could not give up all it held", self.id, exc_info=True)
         self._say("Terminated with exception" if self._error else "Stopped", busy=False)
         self._environment.ended(self)
-        reason = None if self._error is None else str(self._error)
-        self._environment.listeners.post(QueryTerminatedEvent(self.id, self.runId, reason))
+        self._environment.listeners.post(self._terminated())
         self._ended.set()
         with self._changed:
             self._changed.notify_all()
+
+    def _terminated(self) -> QueryTerminatedEvent:
+        if self._error is None:
+            return QueryTerminatedEvent(self.id, self.runId, None)
+        cause = type(self._error.__cause__).__name__
+        return QueryTerminatedEvent(self.id, self.runId, str(self._error), cause)
+
+
+def require_timeout(timeout: object) -> None:
+    """Refuse what is no time to wait.
+
+    Raises:
+        InvalidStreamError: it is neither None nor a positive number of seconds.
+    """
+    if timeout is None:
+        return
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout <= 0:
+        raise InvalidStreamError(f"timeout must be a positive number of seconds, got {timeout!r}")
+
+
+def wait_in_steps(
+    changed: threading.Condition, condition: Callable[[], bool], timeout: float | None
+) -> None:
+    """Wait, with *changed* held, in short steps, so that the main thread notices signals."""
+    left = timeout
+    while not condition() and (left is None or left > 0):
+        step = _POLL_S if left is None else min(_POLL_S, left)
+        changed.wait(step)
+        left = None if left is None else left - step
 
 
 def start_query(query: StreamingQuery) -> None:

@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from pyspark import RDD, SparkContext
+
 from dstreams.durations import parse_interval_ms
-from dstreams.errors import InvalidStreamError
+from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.sources.rate import RateSource
 from dstreams.sources.socket import SocketTextSource
+from dstreams.structured.committed_files import VisibleFiles
 from dstreams.structured.logical import LogicalPlan, StreamingRelation
+from dstreams.structured.missing import OF_READERS, Instead
 from dstreams.structured.sources.base import StreamSource
-from dstreams.structured.sources.files import FileStreamSource
+from dstreams.structured.sources.files import FileStreamSource, Format, records_of
 from dstreams.structured.sources.rate import RateStreamSource
 from dstreams.structured.sources.socket import SocketStreamSource
 
 if TYPE_CHECKING:
     from dstreams.structured.dataset import StreamingDataset
 
+_FILE_OPTIONS = ("path", "maxFilesPerTrigger", "pathGlobFilter")
 _OPTIONS = {
     "rate": ("rowsPerSecond", "rampUpTime", "numPartitions"),
     "socket": ("host", "port"),
-    "text": ("path", "maxFilesPerTrigger"),
-    "json": ("path", "maxFilesPerTrigger"),
+    "text": _FILE_OPTIONS,
+    "json": _FILE_OPTIONS,
 }
 
 
-@dataclass(frozen=True)
-class DataStreamReader:
+@dataclass(frozen=True, repr=False)
+class DataStreamReader(Instead):
     """Says where records come from; each method returns a reader that knows more.
 
-    Semantics: pyspark.sql.streaming.DataStreamReader. Records are Python objects.
+    Semantics: pyspark.sql.streaming.DataStreamReader. Records are Python objects. Options are found
+    whatever the case of their letters; one that a source does not have is refused, not ignored.
 
     Args:
         make: returns the dataset of a plan.
@@ -43,13 +50,15 @@ class DataStreamReader:
     source_format: str | None = None
     given: dict[str, Any] = field(default_factory=dict)
 
+    _instead = OF_READERS
+
     def format(self, source: str) -> DataStreamReader:
         """Read from ``rate``, ``socket``, ``text`` or ``json``.
 
         Raises:
             InvalidStreamError: there is no such source.
         """
-        if source not in _OPTIONS:
+        if not isinstance(source, str) or source not in _OPTIONS:
             raise InvalidStreamError(
                 f"there is no source {source!r}; use one of {', '.join(_OPTIONS)}, or memoryStream "
                 "of the session"
@@ -64,33 +73,45 @@ class DataStreamReader:
         """Set several options of the source."""
         return replace(self, given={**self.given, **options})
 
-    def text(self, path: str, **options: Any) -> StreamingDataset:
+    def text(self, path: str | os.PathLike[str], **options: Any) -> StreamingDataset:
         """Read lines of the text files that appear in a directory, each as ``str``."""
-        return self.format("text").options(**options).load(path)
+        return self.load(path, "text", **options)
 
-    def json(self, path: str, **options: Any) -> StreamingDataset:
+    def json(self, path: str | os.PathLike[str], **options: Any) -> StreamingDataset:
         """Read the JSON files that appear in a directory, each line as one record."""
-        return self.format("json").options(**options).load(path)
+        return self.load(path, "json", **options)
 
-    def load(self, path: str | None = None) -> StreamingDataset:
+    def load(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        format: str | None = None,
+        schema: None = None,
+        **options: Any,
+    ) -> StreamingDataset:
         """Return the records.
 
         Args:
-            path: directory of a file source.
+            path: directory of a file source; a pattern of Hadoop's for several.
+            format: as :meth:`format`.
+            schema: None: records are what the lines say.
+            options: as :meth:`option`.
 
         Raises:
             InvalidStreamError: no format was given, or an option is unknown, missing or wrong.
         """
+        if schema is not None:
+            raise InvalidStreamError(
+                f"load takes no schema, got {schema!r}; records are Python objects: map(f) them"
+            )
+        reader = self if format is None else self.format(format)
+        return reader.options(**options)._loaded(path)
+
+    def _loaded(self, path: str | os.PathLike[str] | None) -> StreamingDataset:
         if self.source_format is None:
             raise InvalidStreamError(f"call format with one of {', '.join(_OPTIONS)} before load")
-        options = dict(self.given) if path is None else {**self.given, "path": path}
-        known = _OPTIONS[self.source_format]
-        for key in options:
-            if key not in known:
-                raise InvalidStreamError(
-                    f"source {self.source_format} has no option {key!r}; there are "
-                    f"{', '.join(known)}"
-                )
+        given = self.given if path is None else {**self.given, "path": path}
+        what = f"source {self.source_format}"
+        options = known_options(given, _OPTIONS[self.source_format], what)
         return self.make(StreamingRelation(self._source(options)))
 
     def _source(self, options: dict[str, Any]) -> StreamSource:
@@ -104,15 +125,79 @@ class DataStreamReader:
             host, port = self._needed(options, "host"), self._needed(options, "port")
             source = SocketTextSource(str(host), _number(port, "port"))
             return SocketStreamSource(source.host, source.port)
-        path = str(self._needed(options, "path"))
+        path = as_path(self._needed(options, "path"), f"path of source {self.source_format}")
         most = options.get("maxFilesPerTrigger")
         limit = None if most is None else _number(most, "maxFilesPerTrigger")
-        return FileStreamSource(path, "json" if self.source_format == "json" else "text", limit)
+        names = options.get("pathGlobFilter")
+        file_format: Format = "json" if self.source_format == "json" else "text"
+        return FileStreamSource(path, file_format, limit, None if names is None else str(names))
 
     def _needed(self, options: dict[str, Any], key: str) -> Any:
         if key not in options:
             raise InvalidStreamError(f"source {self.source_format} needs option {key!r}")
         return options[key]
+
+
+@dataclass(frozen=True)
+class BatchReader:
+    """Reads what a directory holds now, as an RDD.
+
+    Where a file sink writes, that is what it has committed.
+
+    Args:
+        spark: where the RDD is.
+    """
+
+    spark: SparkContext
+
+    def text(self, path: str | os.PathLike[str]) -> RDD[str]:
+        """Return the lines of text files.
+
+        Raises:
+            SourceError: there is no such directory.
+        """
+        return self._records(path, "text")
+
+    def json(self, path: str | os.PathLike[str]) -> RDD[Any]:
+        """Return what the lines of JSON files are. Raises as :meth:`text`."""
+        return self._records(path, "json")
+
+    def _records(self, path: str | os.PathLike[str], file_format: Format) -> RDD[Any]:
+        directory = as_path(path, f"path of read.{file_format}")
+        paths = VisibleFiles(directory, self.spark).paths()
+        if paths is None:
+            raise SourceError(f"directory {directory!r} does not exist")
+        return records_of(paths, file_format, self.spark)
+
+
+def known_options(given: Mapping[str, Any], known: Sequence[str], what: str) -> dict[str, Any]:
+    """Return options under the names that they have, whatever the case of their letters.
+
+    Args:
+        given: options, by name.
+        known: names of those that there are.
+        what: whose they are, for the message.
+
+    Raises:
+        InvalidStreamError: there is no such option.
+    """
+    names = {name.lower(): name for name in known}
+    for key in given:
+        if not isinstance(key, str) or key.lower() not in names:
+            raise InvalidStreamError(f"{what} has no option {key!r}; there are {', '.join(known)}")
+    return {names[key.lower()]: value for key, value in given.items()}
+
+
+def as_path(value: object, name: str) -> str:
+    """Return a path or URL as text.
+
+    Raises:
+        InvalidStreamError: it is neither, or empty.
+    """
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(path, str) or not path.strip():
+        raise InvalidStreamError(f"{name} must be a path or a URL, got {value!r}")
+    return path
 
 
 def _number(value: Any, name: str) -> int:

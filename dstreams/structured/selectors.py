@@ -96,5 +96,7 @@ def key_selector(
 
 
 def show(spec: object) -> str:
-    """Return how ``explain`` names a part of a record."""
-    return spec if isinstance(spec, str) else describe(spec)
+    """Return how ``explain`` names a part of a record, or a window over one."""
+    if isinstance(spec, str):
+        return spec
+    return describe(spec) if callable(spec) else repr(spec)

@@ -32,12 +32,14 @@ from dstreams.structured.conf import SHUFFLE_PARTITIONS, QueryConf
 from dstreams.structured.dataset import StreamingDataset
 from dstreams.structured.logical import LogicalPlan, StreamingRelation
 from dstreams.structured.manager import StreamingQueryManager
-from dstreams.structured.reader import DataStreamReader
+from dstreams.structured.reader import BatchReader, DataStreamReader
 from dstreams.structured.restart_checks import restart_problems
 from dstreams.structured.sinks.memory import MemorySink
 from dstreams.structured.sources.memory import MemoryStream
 from dstreams.structured.state_reader import QueryStateReader
 from dstreams.structured.writer import WriterEnvironment, output_mode
+
+_LISTENERS_S = 10.0
 
 
 class StreamSession:
@@ -79,6 +81,11 @@ class StreamSession:
     def sparkContext(self) -> SparkContext:
         """Where tasks run."""
         return self._spark
+
+    @property
+    def read(self) -> BatchReader:
+        """Reads what a directory holds now, such as one that a query writes to."""
+        return BatchReader(self._spark)
 
     @property
     def readStream(self) -> DataStreamReader:
@@ -138,8 +145,15 @@ class StreamSession:
         return restart_problems(dataset.plan, mode, conf, checkpointLocation)
 
     def stop(self) -> None:
-        """Stop all queries; the SparkContext goes on."""
+        """Stop all queries, and let listeners hear of it; the SparkContext goes on.
+
+        Listeners have ten seconds for that.
+        """
         self._manager.stop_all()
+        self._manager.wait_until_told(_LISTENERS_S)
+
+    def __repr__(self) -> str:
+        return f"<StreamSession with {len(self._manager.active)} active queries>"
 
     def _table(self, name: str) -> MemorySink:
         if name not in self._tables:

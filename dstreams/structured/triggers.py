@@ -40,7 +40,11 @@ class Trigger:
 
 
 def make_trigger(
-    processing_time: str | None, once: bool | None, available_now: bool | None
+    processing_time: str | None,
+    once: bool | None,
+    available_now: bool | None,
+    continuous: str | None = None,
+    real_time: str | None = None,
 ) -> Trigger:
     """Return the trigger that exactly one argument asks for.
 
@@ -48,10 +52,18 @@ def make_trigger(
         processing_time: an interval, such as ``"5 seconds"``.
         once: True, or None.
         available_now: True, or None.
+        continuous: None.
+        real_time: None.
 
     Raises:
         InvalidStreamError: none or several are given, or one cannot be.
     """
+    for name, value in (("continuous", continuous), ("realTime", real_time)):
+        if value is not None:
+            raise InvalidStreamError(
+                f"trigger({name}={value!r}) is not supported: queries run in batches; use "
+                "processingTime='0 seconds' for one batch after the other"
+            )
     given = {"processingTime": processing_time, "once": once, "availableNow": available_now}
     named = [name for name, value in given.items() if value is not None]
     if len(named) != 1:

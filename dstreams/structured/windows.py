@@ -87,12 +87,22 @@ def session_window(eventTime: Spec, gapDuration: str) -> SessionWindow:
     return SessionWindow(eventTime, _length_ms(gapDuration, "gapDuration", "session_window"))
 
 
+def time_spec(key: Spec | TimeWindow | SessionWindow) -> Spec:
+    """Return what a window is of; of another key, the key itself."""
+    return key.spec if isinstance(key, (TimeWindow, SessionWindow)) else key
+
+
 def _length_ms(text: object, name: str, where: str) -> int:
     if not isinstance(text, str):
         raise InvalidStreamError(
             f"{name} of {where} must be an interval such as '10 seconds', got {text!r}"
         )
     length_ms = parse_interval_ms(text)
+    if "month" in text.lower() or "year" in text.lower():
+        raise InvalidStreamError(
+            f"{name} of {where} must not be in months or years, which differ in length, got "
+            f"{text!r}; use days"
+        )
     if length_ms <= 0:
         raise InvalidStreamError(f"{name} of {where} must be positive, got {text!r}")
     return length_ms

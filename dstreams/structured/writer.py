@@ -14,15 +14,23 @@ from dstreams.structured.conf import CHECKPOINT_LOCATION, QueryConf
 from dstreams.structured.execution import QueryDefinition
 from dstreams.structured.logical import LogicalPlan
 from dstreams.structured.manager import StreamingQueryManager
+from dstreams.structured.missing import OF_WRITERS, Instead
 from dstreams.structured.query import StreamingQuery
+from dstreams.structured.reader import as_path, known_options
 from dstreams.structured.sinks.base import Sink
 from dstreams.structured.sinks.console import ConsoleSink
 from dstreams.structured.sinks.files import FileSink
-from dstreams.structured.sinks.functions import ForeachBatchSink, ForeachSink, NoopSink
+from dstreams.structured.sinks.functions import (
+    ForeachBatchSink,
+    ForeachSink,
+    NoopSink,
+    require_row_writer,
+)
 from dstreams.structured.sinks.memory import MemorySink
 from dstreams.structured.triggers import Trigger, make_trigger
 
 _FORMATS = ("console", "memory", "text", "json", "noop")
+_SINK_OPTIONS = ("checkpointLocation", "path", "numRows", "truncate")
 
 
 @dataclass(frozen=True)
@@ -40,11 +48,12 @@ class WriterEnvironment:
     tables: dict[str, MemorySink]
 
 
-@dataclass(frozen=True)
-class DataStreamWriter:
+@dataclass(frozen=True, repr=False)
+class DataStreamWriter(Instead):
     """Says where rows go; each method returns a writer that knows more.
 
-    Semantics: pyspark.sql.streaming.DataStreamWriter.
+    Semantics: pyspark.sql.streaming.DataStreamWriter. Options are found whatever the case of their
+    letters; one that there is not is refused, not ignored.
 
     Args:
         plan: the query.
@@ -55,6 +64,8 @@ class DataStreamWriter:
     plan: LogicalPlan
     environment: WriterEnvironment
     settings: WriterSettings
+
+    _instead = OF_WRITERS
 
     def format(self, source: str) -> DataStreamWriter:
         """Write to ``console``, ``memory``, ``text`` or ``json`` files, or ``noop``.
@@ -82,19 +93,24 @@ class DataStreamWriter:
         *,
         processingTime: str | None = None,
         once: bool | None = None,
+        continuous: str | None = None,
         availableNow: bool | None = None,
+        realTime: str | None = None,
     ) -> DataStreamWriter:
         """Look for data on a clock, or process what there is at the start.
 
         Args:
             processingTime: interval, such as ``"5 seconds"``.
             once: True for all of it in one batch.
+            continuous: not supported.
             availableNow: True for all of it in as many batches as the sources ask for.
+            realTime: not supported.
 
         Raises:
             InvalidStreamError: not exactly one is given, or the interval is none.
         """
-        return self._with(trigger=make_trigger(processingTime, once, availableNow))
+        trigger = make_trigger(processingTime, once, availableNow, continuous, realTime)
+        return self._with(trigger=trigger)
 
     def queryName(self, queryName: str) -> DataStreamWriter:
         """Give the query a name, which no other one that runs may have.
@@ -114,12 +130,8 @@ class DataStreamWriter:
         Raises:
             InvalidStreamError: there is no such option.
         """
-        if key not in ("checkpointLocation", "path", "numRows", "truncate"):
-            raise InvalidStreamError(
-                f"a sink has no option {key!r}; there are checkpointLocation, path, numRows and "
-                "truncate"
-            )
-        return self._with(options={**self.settings.options, key: value})
+        option = known_options({key: value}, _SINK_OPTIONS, "a sink")
+        return self._with(options={**self.settings.options, **option})
 
     def options(self, **options: Any) -> DataStreamWriter:
         """Set several options; see :meth:`option`."""
@@ -132,12 +144,9 @@ class DataStreamWriter:
         """Give each row to a function, or to a writer with ``process``, where the row is.
 
         Raises:
-            InvalidStreamError: it is neither.
+            InvalidStreamError: it is neither, or cannot be sent to workers.
         """
-        if not callable(f) and not callable(getattr(f, "process", None)):
-            raise InvalidStreamError(
-                f"foreach takes a function of a row, or an object with process(row), got {f!r}"
-            )
+        require_row_writer(f)
         return self._with(sink=ForeachSink(f))
 
     def foreachBatch(
@@ -149,7 +158,8 @@ class DataStreamWriter:
             func: ``f(rows, batch id)``. A batch that was not finished comes again, with the same
                 rows under the same id.
             schema: the rows come as a DataFrame of this schema; None for an RDD.
-            asDataFrame: they come as a DataFrame whose schema Spark finds out.
+            asDataFrame: they come as a DataFrame whose schema Spark finds out; one of no rows has
+                no columns.
 
         Raises:
             InvalidStreamError: it is no such function.
@@ -163,6 +173,7 @@ class DataStreamWriter:
         path: str | os.PathLike[str] | None = None,
         format: str | None = None,
         outputMode: str | OutputMode | None = None,
+        partitionBy: None = None,
         queryName: str | None = None,
         **options: Any,
     ) -> StreamingQuery:
@@ -172,6 +183,7 @@ class DataStreamWriter:
             path: directory of a file sink.
             format: as :meth:`format`.
             outputMode: as :meth:`outputMode`.
+            partitionBy: None; ``foreachBatch`` can lay files out.
             queryName: as :meth:`queryName`.
             options: as :meth:`option`.
 
@@ -180,6 +192,11 @@ class DataStreamWriter:
             InvalidStreamError: something is missing, or does not fit the sink.
             RestartError: it cannot go on from its checkpoint.
         """
+        if partitionBy is not None:
+            raise InvalidStreamError(
+                f"start takes no partitionBy, got {partitionBy!r}; use foreachBatch to lay files "
+                "out"
+            )
         writer = self.options(**options)
         if format is not None:
             writer = writer.format(format)
@@ -188,7 +205,7 @@ class DataStreamWriter:
         if queryName is not None:
             writer = writer.queryName(queryName)
         if path is not None:
-            writer = writer.option("path", os.fspath(path))
+            writer = writer.option("path", path)
         return writer._started()
 
     def _started(self) -> StreamingQuery:
@@ -208,7 +225,7 @@ class DataStreamWriter:
                 f"set {CHECKPOINT_LOCATION} and a queryName"
             )
         definition = QueryDefinition(self.plan, settings.mode, sink, settings.name, conf)
-        where = None if location is None else os.fspath(location)
+        where = None if location is None else as_path(location, "checkpointLocation")
         query = self.environment.manager.start(definition, settings.trigger, where)
         if isinstance(sink, MemorySink) and settings.name is not None:
             self.environment.tables[settings.name] = sink
@@ -252,8 +269,7 @@ class WriterSettings:
                 "or foreachBatch"
             )
         if self.format == "console":
-            truncate = str(self.options.get("truncate", True)).lower() != "false"
-            return ConsoleSink(int(self.options.get("numRows", 20)), truncate)
+            return self._console()
         if self.format == "noop":
             return NoopSink()
         if self.format == "memory":
@@ -263,7 +279,20 @@ class WriterSettings:
         path = self.options.get("path")
         if path is None:
             raise InvalidStreamError(f"the sink {self.format} needs a directory; give start(path)")
-        return FileSink(os.fspath(path), "json" if self.format == "json" else "text")
+        directory = as_path(path, f"path of the sink {self.format}")
+        return FileSink(directory, "json" if self.format == "json" else "text")
+
+    def _console(self) -> ConsoleSink:
+        rows, truncate = self.options.get("numRows", 20), self.options.get("truncate", True)
+        if isinstance(rows, bool) or not str(rows).strip().isdecimal():
+            raise InvalidStreamError(
+                f"numRows of the console must be a whole number of at least 0, got {rows!r}"
+            )
+        if str(truncate).strip().lower() not in ("true", "false"):
+            raise InvalidStreamError(
+                f"truncate of the console must be true or false, got {truncate!r}"
+            )
+        return ConsoleSink(int(rows), str(truncate).strip().lower() == "true")
 
 
 def output_mode(mode: object) -> OutputMode:

@@ -24,6 +24,14 @@ from dstreams import (
     StreamingContext,
 )
 from dstreams.testing import BatchDriver, ManualClock
+from tests.support.group_functions import (
+    INITIAL,
+    counting,
+    lazy_count,
+    mapped_count,
+    running_count,
+    ten_seconds,
+)
 
 Counts = tuple[int, int, int, int]
 """Keys in the state, states written, removed, values left out."""
@@ -48,44 +56,6 @@ def words(text: str) -> list[tuple[str, int]]:
     return [(word, 1) for word in text.split()]
 
 
-def running_count(key: str, values: Iterator[int], state: GroupState[int]) -> list[Any]:
-    """F1: counts up to three, and begins anew."""
-    count = (state.getOption or 0) + len(list(values))
-    if count == 3:
-        state.remove()
-        return []
-    state.update(count)
-    return [(key, count)]
-
-
-def lazy_count(key: str, values: Iterator[int], state: GroupState[int]) -> Iterator[Any]:
-    """F1, while its output is read."""
-    for _ in values:
-        count = (state.getOption or 0) + 1
-        if count == 3:
-            state.remove()
-        else:
-            state.update(count)
-            yield key, count
-
-
-def mapped_count(key: str, values: Iterator[int], state: GroupState[int]) -> tuple[str, int]:
-    """F1 with a row for each call."""
-    return (running_count(key, values, state) or [(key, -1)])[0]
-
-
-def ten_seconds(key: str, values: Iterator[int], state: GroupState[int]) -> list[Any]:
-    """F2: ends ten seconds after the last value."""
-    if state.hasTimedOut:
-        assert list(values) == []
-        state.remove()
-        return [(key, -1)]
-    count = (state.getOption or 0) + len(list(values))
-    state.update(count)
-    state.setTimeoutDuration("10 seconds")
-    return [(key, count)]
-
-
 def latest(key: str, values: Iterator[int], state: GroupState[int]) -> list[Any]:
     """F3: the latest event time; ends five seconds of event time after it."""
     if state.hasTimedOut:
@@ -99,15 +69,6 @@ def latest(key: str, values: Iterator[int], state: GroupState[int]) -> list[Any]
 
 def seconds(value: int | None) -> int | None:
     return None if value is None else value * 1000
-
-
-def counting(key: str, values: Iterator[str], state: GroupState[int]) -> list[Any]:
-    """F4: counts, and does not store where the key says so."""
-    seen = list(values)
-    count = (state.getOption or 0) + len(seen)
-    if "NoUpdate" not in (key or ""):
-        state.update(count)
-    return [(key, seen, count)]
 
 
 def arm_once(key: str, values: Iterator[int], state: GroupState[int]) -> list[Any]:
@@ -140,7 +101,6 @@ class Case:
     until: int = 0
 
 
-INITIAL = [("S1", 1), ("S2", 2), ("NoUpdate", 2), ("OnlyState", 1)]
 ONLY_S2 = [("OnlyData", "OnlyData"), ("S2", "S2")]
 
 

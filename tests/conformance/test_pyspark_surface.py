@@ -20,6 +20,7 @@ from pyspark.streaming.dstream import TransformedDStream
 import dstreams
 from dstreams.legacy.modules import NAMES
 from dstreams.testing import BatchDriver
+from tests.support.surface import call_differences, class_differences, public
 
 # Where a program could notice that a name is missing or called in another way, and why it is.
 DIFFERENCES = {
@@ -34,52 +35,9 @@ DIFFERENCES = {
 CLASSES = {name: getattr(streaming, name) for name in streaming.__all__}
 
 
-def public(names: Any) -> list[str]:
-    return sorted(name for name in names if not name.startswith("_"))
-
-
-def kind(owner: type, name: str) -> str:
-    """Return what is found under *name*: a class method, a property, a method."""
-    return type(inspect.getattr_static(owner, name)).__name__
-
-
-def parameters(function: Any) -> list[inspect.Parameter]:
-    return [
-        parameter.replace(annotation=inspect.Parameter.empty)
-        for parameter in inspect.signature(function).parameters.values()
-    ]
-
-
-def is_same(theirs: inspect.Parameter, ours: inspect.Parameter) -> bool:
-    if theirs.default is inspect.Parameter.empty:
-        ours = ours.replace(default=theirs.default)
-    return ours == theirs
-
-
-def call_differences(name: str, theirs: Any, ours: Any) -> Iterator[str]:
-    """Yield the parameters of *theirs* that *ours* has not, has elsewhere or with other defaults.
-
-    What ours has more of is named as well, unless it is keyword-only.
-    """
-    expected, found = parameters(theirs), parameters(ours)
-    for place, parameter in enumerate(expected):
-        if place >= len(found) or not is_same(parameter, found[place]):
-            yield f"{name}({parameter.name})"
-    for parameter in found[len(expected) :]:
-        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
-            yield f"{name}({parameter.name}) more"
-
-
-def class_differences(name: str, theirs: type, ours: type) -> Iterator[str]:
-    """Yield what differs in the public names of two classes, and in the making of an object."""
-    if name != "DStream":  # programs make none
-        yield from call_differences(name, theirs, ours)
-    for member in public(dir(theirs)):
-        full = f"{name}.{member}"
-        if not hasattr(ours, member) or kind(theirs, member) != kind(ours, member):
-            yield full
-        elif callable(getattr(theirs, member)):
-            yield from call_differences(full, getattr(theirs, member), getattr(ours, member))
+def differences_of(name: str) -> Iterator[str]:
+    theirs, ours = CLASSES[name], getattr(dstreams, name)
+    return class_differences(name, theirs, ours, is_made_by_programs=name != "DStream")
 
 
 def attributes_of_streams() -> set[str]:
@@ -92,11 +50,7 @@ def attributes_of_streams() -> set[str]:
 
 def all_differences() -> set[str]:
     """Compare the classes, the modules, and the attributes of streams."""
-    found = {
-        difference
-        for name, theirs in CLASSES.items()
-        for difference in class_differences(name, theirs, getattr(dstreams, name))
-    }
+    found = {difference for name in CLASSES for difference in differences_of(name)}
     found |= {f"DStream.{n}" for n in attributes_of_streams() if not hasattr(dstreams.DStream, n)}
     for module in pkgutil.iter_modules(streaming.__path__, "pyspark.streaming."):
         if ".tests" not in module.name and module.name not in NAMES:
@@ -112,7 +66,7 @@ def test_differences() -> None:
 @pytest.mark.parametrize("name", CLASSES)
 def test_classes(name: str) -> None:
     """Outside of the table each class has every public name, with the same parameters."""
-    found = set(class_differences(name, CLASSES[name], getattr(dstreams, name)))
+    found = set(differences_of(name))
     assert found <= set(DIFFERENCES)
     assert len(public(dir(CLASSES[name]))) >= 9, "the names were looked for in the wrong place"
 
@@ -181,7 +135,7 @@ def test_missing_names_are_noticed() -> None:
 
         def getActive(self) -> None: ...
 
-    assert list(class_differences("DStream", Theirs, Ours)) == [
+    assert list(class_differences("DStream", Theirs, Ours, is_made_by_programs=False)) == [
         "DStream.getActive",
         "DStream.sparkContext",
         "DStream.window",

@@ -35,7 +35,7 @@ class Sink(Protocol):
         ...
 
     def begin(self, query_id: str) -> None:
-        """Get ready, before the first batch of a run."""
+        """Get ready, before the first batch of a run; what cannot be is raised by ``start``."""
         ...
 
     def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:

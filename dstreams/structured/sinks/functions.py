@@ -10,7 +10,8 @@ from typing import Any
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
-from dstreams.callables import describe
+from dstreams.callables import describe, require_arity, require_picklable
+from dstreams.errors import InvalidStreamError
 from dstreams.rdd.worker import settle_worker
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.sinks.base import ALL_MODES
@@ -38,6 +39,32 @@ class NoopSink:
 
 def _count(rows: Iterable[Any]) -> list[int]:
     return [sum(1 for _ in rows)]
+
+
+def require_row_writer(writer: Any) -> None:
+    """Refuse what :class:`ForeachSink` could not call.
+
+    Raises:
+        InvalidStreamError: it is no function of a row, and no object with ``process(row)``; or a
+            method takes other arguments; or it cannot be sent to workers.
+    """
+    if isinstance(writer, type) or not (callable(writer) or hasattr(writer, "process")):
+        raise InvalidStreamError(
+            f"foreach takes a function of a row, or an object with process(row), got {writer!r}"
+        )
+    if not hasattr(writer, "process"):
+        require_arity(writer, (1,), "foreach", "f(row)")
+    for name, count, shape in _WRITER_METHODS:
+        if hasattr(writer, name):
+            require_arity(getattr(writer, name), (count,), "foreach", shape)
+    require_picklable(writer, "foreach")
+
+
+_WRITER_METHODS = (
+    ("open", 2, "open(partition_id, epoch_id)"),
+    ("process", 1, "process(row)"),
+    ("close", 1, "close(error)"),
+)
 
 
 @dataclass(frozen=True)
@@ -108,7 +135,8 @@ class ForeachBatchSink:
         func: ``f(rows, batch id)``.
         schema: of a DataFrame that the rows become, as ``createDataFrame`` takes it; None to give
             them as an RDD.
-        as_dataframe: give a DataFrame, also where its schema is to be found out.
+        as_dataframe: give a DataFrame, also where its schema is to be found out; one of no rows has
+            no columns then.
     """
 
     func: Callable[[Any, int], Any]
@@ -137,5 +165,9 @@ class ForeachBatchSink:
         if not self.as_dataframe:
             return rows
         from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded where it is asked for
+        from pyspark.sql.types import StructType  # noqa: PLC0415
 
-        return SparkSession(rows.context).createDataFrame(rows, self.schema)
+        schema = self.schema
+        if schema is None and rows.isEmpty():  # nothing to find a schema out from
+            schema = StructType()
+        return SparkSession(rows.context).createDataFrame(rows, schema)

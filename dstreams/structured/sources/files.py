@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from pyspark import RDD, SparkContext
@@ -31,11 +32,13 @@ class FileStreamSource:
         directory: path, URL, or pattern of Hadoop's for several.
         format: ``text`` for a ``str`` for each line, ``json`` for a ``dict`` for each line.
         max_files: files that a batch reads at most, None for no limit.
+        names: pattern of the names of files, such as ``*.json``, None for all.
     """
 
     directory: str
     format: Format
     max_files: int | None = None
+    names: str | None = None
 
     @property
     def name(self) -> str:
@@ -76,11 +79,8 @@ class FileReader:
         self._pinned = self._new_files()
 
     def rdd(self, start: Any, end: Any) -> RDD[Any]:
-        spark = self._environment.spark
         paths = self._between(start, end)
-        if not paths:
-            return spark.emptyRDD()
-        return records_of(paths, self._source.format, spark)
+        return records_of(paths, self._source.format, self._environment.spark)
 
     def rows(self, start: Any, end: Any) -> int | None:
         return 0 if not self._between(start, end) else None
@@ -98,7 +98,11 @@ class FileReader:
                 f"directory {self._source.directory!r} of a file source does not exist; make it "
                 "before the query starts"
             )
-        return [path for path in paths if path not in self._seen]
+        return [path for path in paths if path not in self._seen and self._is_wanted(path)]
+
+    def _is_wanted(self, path: str) -> bool:
+        names = self._source.names
+        return names is None or fnmatchcase(path.rpartition("/")[2], names)
 
     def _deal(self, paths: list[str]) -> int:
         number = len(self._dealt) + 1
@@ -123,7 +127,9 @@ class FileReader:
 
 
 def records_of(paths: list[str], format: Format, spark: SparkContext) -> RDD[Any]:
-    """Return the records of one or more files."""
+    """Return the records of files."""
+    if not paths:
+        return spark.emptyRDD()
     lines = spark.textFile(",".join(map(spark_path, paths)))
     return lines if format == "text" else lines.mapPartitions(_parsed)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from dstreams.structured import (
     GroupState,
@@ -19,6 +20,15 @@ from dstreams.testing import ManualClock
 from examples.structured_sessions import sessions_of
 from tests.dstreams.structured.conftest import MakeSession
 from tests.dstreams.structured.runs import QueryRun
+from tests.support.group_functions import (
+    INITIAL,
+    counting,
+    lazy_count,
+    mapped_count,
+    running_count,
+    ten_seconds,
+)
+from tests.support.waiting import wait_for
 
 PROCESSING_TIME = GroupStateTimeout.ProcessingTimeTimeout
 EVENT_TIME = GroupStateTimeout.EventTimeTimeout
@@ -34,37 +44,6 @@ def first(record: tuple[Any, Any]) -> Any:
 
 def second_ms(record: tuple[Any, Any]) -> int | None:
     return None if record[1] is None else record[1] * 1000
-
-
-def running_count(key: str, values: Iterator[str], state: GroupState[int]) -> Iterator[Any]:
-    """F1: counts, and begins again after three."""
-    count = (state.getOption or 0) + sum(1 for _ in values)
-    if count == 3:
-        state.remove()
-        return iter(())
-    state.update(count)
-    return iter([(key, count)])
-
-
-def lazy_count(key: str, values: Iterator[str], state: GroupState[int]) -> Iterator[Any]:
-    """F1, whose state changes while its rows are pulled."""
-    for _ in values:
-        count = (state.getOption or 0) + 1
-        if count == 3:
-            state.remove()
-        else:
-            state.update(count)
-            yield key, count
-
-
-def map_count(key: str, values: Iterator[str], state: GroupState[int]) -> Any:
-    """F1 with one row a call."""
-    count = (state.getOption or 0) + sum(1 for _ in values)
-    if count == 3:
-        state.remove()
-        return key, -1
-    state.update(count)
-    return key, count
 
 
 def by_word(func: Any) -> Any:
@@ -103,7 +82,7 @@ def test_map_groups(session: StreamSession, tmp_path: Path) -> None:
     """mapGroupsWithState gives one row a call (case 7)."""
 
     def build(words: StreamingDataset) -> StreamingDataset:
-        return words.groupByKey(itself).mapGroupsWithState(map_count)
+        return words.groupByKey(itself).mapGroupsWithState(mapped_count)
 
     run = QueryRun(session, build, "update", tmp_path / "checkpoint")
     assert run.add("a") == [("a", 1)]
@@ -152,16 +131,6 @@ def test_union_with_changing_partitions(session: StreamSession, tmp_path: Path) 
     assert run.add("x", "y") == [("x", 2), ("y", 1), 1, 2, 3]
 
 
-def timed_count(key: str, values: Iterator[str], state: GroupState[int]) -> Any:
-    """F2: counts, and forgets a key after ten seconds without records."""
-    if state.hasTimedOut:
-        state.remove()
-        return [(key, -1)]
-    state.update((state.getOption or 0) + sum(1 for _ in values))
-    state.setTimeoutDuration("10 seconds")
-    return [(key, state.get)]
-
-
 def with_timer(func: Any, **options: Any) -> Any:
     def build(words: StreamingDataset) -> StreamingDataset:
         grouped = words.groupByKey(itself)
@@ -174,7 +143,7 @@ def test_processing_time_timeout(
     session: StreamSession, clock: ManualClock, tmp_path: Path
 ) -> None:
     """Timers fire in the first batch after they are due, also after a restart (cases 19 to 22)."""
-    run = QueryRun(session, with_timer(timed_count), "update", tmp_path / "checkpoint")
+    run = QueryRun(session, with_timer(ten_seconds), "update", tmp_path / "checkpoint")
     assert run.add("a") == [("a", 1)]
     assert run.state() == {"tot": 1, "upd": 1, "rem": 0, "drop": 0}
     clock.advance(1000)
@@ -194,7 +163,7 @@ def test_timer_fires_without_data(
 
     Spark runs a batch at every trigger instead, and after a restart waits for data (case 34).
     """
-    run = QueryRun(session, with_timer(timed_count), "update", tmp_path / "checkpoint")
+    run = QueryRun(session, with_timer(ten_seconds), "update", tmp_path / "checkpoint")
     assert run.add("a") == [("a", 1)]
     clock.advance(10_000)
     assert run.outputs() == []  # due at 11 s, and it is 11 s: case 24
@@ -267,6 +236,40 @@ def test_event_time_timeout(session: StreamSession, tmp_path: Path) -> None:
     assert run.watermark() == 25
 
 
+def test_data_and_timer_in_one_batch(session: StreamSession, clock: ManualClock) -> None:
+    """A key that has records when its timer is due is called for these alone (case 31)."""
+
+    def rearmed(key: str, values: Iterator[str], state: GroupState[int]) -> Any:
+        state.update(0)
+        state.setTimeoutDuration(1000)
+        return [(key, len(list(values)), state.hasTimedOut)]
+
+    run = QueryRun(session, with_timer(rearmed), "update", trigger={"processingTime": "5 seconds"})
+    wait_for(lambda: run.query.status["message"] == "Waiting for data to arrive")
+    run.streams[0].addData("a")
+    clock.advance(4000)
+    wait_for(lambda: len(run.query.recentProgress) == 1)
+    run.streams[0].addData("a")
+    clock.advance(5000)
+    wait_for(lambda: len(run.query.recentProgress) == 2)
+    assert session.tableBatches("run") == {0: [("a", 1, False)], 1: [("a", 1, False)]}
+
+
+def test_timers_after_a_batch_that_runs_again(
+    session: StreamSession, clock: ManualClock, tmp_path: Path
+) -> None:
+    """Timers of a batch that was not committed fire after it has run again (case 35)."""
+    run = QueryRun(session, with_timer(ten_seconds), "update", tmp_path / "checkpoint")
+    assert run.add("a") == [("a", 1)]
+    run.query.stop()
+    (commit,) = (tmp_path / "checkpoint" / "commits").iterdir()
+    commit.unlink()
+    clock.advance(60_000)
+    run.restart()
+    run.query.processAllAvailable()
+    assert session.tableBatches("run") == {0: [("a", 1)], 1: [("a", -1)]}
+
+
 @pytest.mark.parametrize("timeout", [GroupStateTimeout.NoTimeout, PROCESSING_TIME])
 def test_other_timeouts_drop_nothing(session: StreamSession, timeout: GroupStateTimeout) -> None:
     """With a watermark and another timeout nothing is late (case 17)."""
@@ -285,22 +288,10 @@ def test_other_timeouts_drop_nothing(session: StreamSession, timeout: GroupState
     assert run.add(("a", 1)) == [("a", 3, 90_000)]
 
 
-def counted_with_initial(key: Any, values: Iterator[Any], state: GroupState[int]) -> Any:
-    """F4: counts on, but does not update some keys."""
-    found = list(values)
-    count = (state.getOption or 0) + len(found)
-    if "NoUpdate" not in str(key):
-        state.update(count)
-    return [(key, found, count)]
-
-
-INITIAL = [("S1", 1), ("S2", 2), ("NoUpdate", 2), ("OnlyState", 1)]
-
-
-def initial_query(initial: list[tuple[Any, int]]) -> Any:
+def initial_query(initial: Any) -> Any:
     def build(words: StreamingDataset) -> StreamingDataset:
         grouped = words.groupByKey(itself)
-        return grouped.flatMapGroupsWithState(counted_with_initial, "update", initialState=initial)
+        return grouped.flatMapGroupsWithState(counting, "update", initialState=initial)
 
     return build
 
@@ -322,6 +313,17 @@ def test_initial_state(session: StreamSession, tmp_path: Path) -> None:
     assert run.state()["upd"] == 1
 
 
+def test_initial_state_that_was_computed(session: StreamSession) -> None:
+    """Any RDD of pairs, dict or DataFrame will do, also one that was grouped (case 44)."""
+    words = session.sparkContext.parallelize(["S1", "S2", "S2"], 2)
+    initial = words.map(lambda word: (word, 1)).reduceByKey(lambda one, two: one + two)
+    frame = SparkSession(session.sparkContext).createDataFrame(initial)
+    for each in (initial, {"S1": 1, "S2": 2}, frame):
+        run = QueryRun(session, initial_query(each), "update")
+        assert run.add("S1") == [("S1", ["S1"], 2), ("S2", [], 2)]
+        run.query.stop()
+
+
 def test_initial_state_of_the_key_none(session: StreamSession) -> None:
     """None is a key like any other (case 40)."""
     run = QueryRun(session, initial_query([("key", 5), (None, 2)]), "update")
@@ -331,7 +333,7 @@ def test_initial_state_of_the_key_none(session: StreamSession) -> None:
 
 def test_initial_state_with_timers(session: StreamSession, clock: ManualClock) -> None:
     """Keys of the initial state can set timers (cases 41 and 42)."""
-    run = QueryRun(session, with_timer(timed_count, initialState=[("c", 2)]), "update")
+    run = QueryRun(session, with_timer(ten_seconds, initialState=[("c", 2)]), "update")
     assert run.add("a") == [("a", 1), ("c", 2)]
     clock.advance(11_000)
     assert run.add("b") == [("a", -1), ("b", 1), ("c", -1)]

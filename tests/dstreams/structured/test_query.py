@@ -20,6 +20,7 @@ from dstreams.structured import (
     window,
 )
 from dstreams.testing import ManualClock
+from tests.dstreams.structured.conftest import MakeSession
 from tests.dstreams.structured.runs import QueryRun
 from tests.support.waiting import wait_for
 
@@ -64,7 +65,11 @@ def test_explain(session: StreamSession) -> None:
     )
     expected = SEED_PLAN.format(func=describe(no_rows), key=describe(value_mod_two))
     assert groups.explanation(outputMode="update") == expected
-    assert "StreamingRelation rate" in groups.explanation(extended=True, outputMode="update")
+    assert "StreamingRelation rate" in groups.explanation(extended=True, outputMode="Update")
+    assert repr(groups).splitlines()[:2] == [
+        "StreamingDataset of",
+        f"flatMapGroupsWithState {describe(no_rows)}",
+    ]
 
 
 def test_explain_of_a_batch(session: StreamSession, tmp_path: Path) -> None:
@@ -81,6 +86,9 @@ def test_explain_of_a_batch(session: StreamSession, tmp_path: Path) -> None:
     shown = f"checkpoint = {tmp_path}, runId = {run.query.runId}, opId = 0, ver = 1"
     assert shown in plan
     assert "numPartitions = 2], Append, 0, 2000" in plan
+    extended = run.query.explanation(extended=True)
+    assert extended.startswith("== Logical Plan ==\nAggregate [window(")
+    assert extended.endswith(plan)
 
 
 def seconds(record: int) -> int:
@@ -132,6 +140,68 @@ def test_listener(session: StreamSession, clock: ManualClock) -> None:
         session.streams.addListener("no listener")  # type: ignore[arg-type]
 
 
+def test_idle_listeners_have_no_thread(session: StreamSession) -> None:
+    """The thread of listeners ends with what there is to tell, and stop waits for that."""
+    told = Told()
+    session.streams.addListener(told)
+    QueryRun(session, counts, "update").add("a")
+    session.stop()
+    assert told.events[-1] == ("terminated", None)
+    wait_for(lambda: _LISTENERS not in {thread.name for thread in threading.enumerate()})
+
+
+_LISTENERS = "dstreams-query-listeners"
+
+
+class Stops(StreamingQueryListener):
+    """Stops queries on the callback of that name, and the session on their end."""
+
+    def __init__(self, session: StreamSession, callback: str) -> None:
+        self._session = session
+        setattr(self, callback, self.stop)
+
+    def stop(self, event: Any) -> None:
+        query = self._session.streams.get(getattr(event, "id", None) or event.progress.id)
+        if query is not None:
+            query.stop()
+
+    def onQueryTerminated(self, event: Any) -> None:
+        self._session.stop()
+
+
+@pytest.mark.parametrize("callback", ["onQueryStarted", "onQueryProgress"])
+def test_stop_in_a_listener(session: StreamSession, callback: str) -> None:
+    """A listener can stop the query that it hears of, and its session."""
+    session.streams.addListener(Stops(session, callback))
+    words = session.memoryStream()
+    words.addData("a")
+    query = words.toDS().writeStream.format("noop").trigger(processingTime="1 second").start()
+    assert query.awaitTermination(20) is True
+    assert query.exception() is None
+    assert len(query.recentProgress) == (0 if callback == "onQueryStarted" else 1)
+
+
+def test_two_queries_of_one_stream(session: StreamSession) -> None:
+    """Each reads all of it, and ends for itself."""
+    words = session.memoryStream()
+    writers = [
+        words.toDS().filter(itself).writeStream.format("memory").queryName(name)
+        for name in ("one", "two")
+    ]
+    one, two = (writer.start() for writer in writers)
+    assert session.streams.active == [one, two]
+    words.addData("a")
+    for query in (one, two):
+        query.processAllAvailable()
+    one.stop()
+    words.addData("b")
+    two.processAllAvailable()
+    assert (session.table("one"), session.table("two")) == (["a"], ["a", "b"])
+    assert repr(one) == "<StreamingQuery one, stopped>"
+    assert repr(two) == "<StreamingQuery two, active>"
+    assert repr(session) == "<StreamSession with 1 active queries>"
+
+
 def test_progress(session: StreamSession) -> None:
     """Progress has Spark's fields."""
     run = QueryRun(session, counts, "update")
@@ -153,11 +223,25 @@ def test_progress(session: StreamSession) -> None:
         "triggerExecution",
     }
     (source,) = progress.sources
-    assert (source["startOffset"], source["endOffset"], source["numInputRows"]) == (None, 1, 2)
-    assert progress.sink["numOutputRows"] == 2
+    assert (source["startOffset"], source.endOffset, source.numInputRows) == (None, 1, 2)
+    assert progress.inputRowsPerSecond == 0.0  # nobody knows since when they came
+    assert progress.sink.numOutputRows == 2
+    (operator,) = progress.stateOperators
+    assert (operator.operatorName, operator.numRowsTotal) == ("stateStoreSave", 2)
+    assert '"numRowsTotal": 2' in operator.json
     assert '"batchId": 0' in progress.prettyJson
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match="StreamingQueryProgress has no 'nothing'"):
         _ = progress.nothing
+
+
+def test_recent_progress(make_session: MakeSession) -> None:
+    """So many of the newest are kept as the setting says, and the newest is the last."""
+    session = make_session(**{"spark.sql.streaming.numRecentProgressUpdates": "2"})
+    run = QueryRun(session, counts, "update")
+    for word in "abc":
+        run.add(word)
+    assert [progress.batchId for progress in run.query.recentProgress] == [1, 2]
+    assert run.query.lastProgress == run.query.recentProgress[-1]
 
 
 def test_idle_trigger_runs_no_job(session: StreamSession, sc: SparkContext) -> None:
@@ -203,6 +287,9 @@ def test_failure_ends_a_query(session: StreamSession) -> None:
     with pytest.raises(StreamingQueryException):
         session.streams.awaitAnyTermination(5)
     assert not run.query.isActive
+    assert repr(run.query) == "<StreamingQuery run, failed>"
+    session.streams.resetTerminated()
+    assert session.streams.awaitAnyTermination(0.05) is False
 
 
 def test_one_name_one_query(session: StreamSession, tmp_path: Path) -> None:
@@ -259,46 +346,10 @@ def test_trigger_interval(session: StreamSession, clock: ManualClock) -> None:
     run.streams[0].addData("a")
     clock.advance(9000)
     wait_for(lambda: run.query.status["message"] == "Waiting for next trigger")
-    assert [progress.timestamp for progress in run.query.recentProgress] == [
-        "1970-01-01T00:00:10.000Z"
-    ]
+    (progress,) = run.query.recentProgress
+    assert progress.timestamp == "1970-01-01T00:00:10.000Z"
+    assert progress.inputRowsPerSecond == 1 / 9  # one since the trigger before
     assert run.query.status["isTriggerActive"] is False
-
-
-def test_wrong_arguments(session: StreamSession) -> None:
-    """What cannot be is refused where it is written."""
-    words = session.memoryStream().toDS()
-    with pytest.raises(InvalidStreamError, match="no source 'kafka'"):
-        session.readStream.format("kafka")
-    with pytest.raises(InvalidStreamError, match="has no option 'rows'"):
-        session.readStream.format("rate").option("rows", 5).load()
-    with pytest.raises(InvalidStreamError, match="rowsPerSecond must be a whole number"):
-        session.readStream.format("rate").option("rowsPerSecond", 0).load()
-    with pytest.raises(InvalidStreamError, match="needs option 'port'"):
-        session.readStream.format("socket").option("host", "localhost").load()
-    with pytest.raises(InvalidStreamError, match="there is no field 'time'"):
-        session.readStream.format("rate").load().withWatermark("time", "1 second")
-    with pytest.raises(InvalidStreamError, match="should not be negative"):
-        words.withWatermark(itself, "-1 second")
-    with pytest.raises(InvalidStreamError, match="one window"):
-        words.groupByKey(window(itself, "1 second"), window(itself, "2 seconds"))
-    with pytest.raises(InvalidStreamError, match="lacks zero"):
-        words.groupByKey(itself).agg(object())  # type: ignore[arg-type]
-    with pytest.raises(InvalidStreamError, match="no output mode 'most'"):
-        words.writeStream.outputMode("most")
-    with pytest.raises(InvalidStreamError, match="no sink 'kafka'"):
-        words.writeStream.format("kafka")
-    with pytest.raises(InvalidStreamError, match="needs queryName"):
-        words.writeStream.format("memory").start()
-    with pytest.raises(InvalidStreamError, match="needs a sink"):
-        words.writeStream.start()
-    with pytest.raises(InvalidStreamError, match="needs a checkpoint"):
-        words.writeStream.format("text").start("/tmp/nowhere")  # noqa: S108 - nothing is written
-    writer = counts(words).writeStream.format("text").outputMode("complete")
-    with pytest.raises(InvalidStreamError, match="cannot take output mode complete"):
-        writer.option("checkpointLocation", "/tmp/nowhere").start("/tmp/nowhere")  # noqa: S108
-    with pytest.raises(InvalidStreamError, match="a SparkContext"):
-        words.map(lambda record: (record, session.sparkContext))
 
 
 def test_unknown_field(session: StreamSession) -> None:

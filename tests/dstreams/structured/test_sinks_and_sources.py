@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from dstreams.errors import RestartError, SourceError, StreamLifecycleError
 from dstreams.sources.file_listing import HadoopDirectories
 from dstreams.state.group_state import OutputMode
-from dstreams.structured import StreamSession
+from dstreams.structured import StreamingQueryException, StreamSession
 from dstreams.structured.committed_files import VisibleFiles, committed_files, committed_lines
 from dstreams.structured.sinks.console import ConsoleSink, table
 from dstreams.structured.sinks.files import FileSink
@@ -64,6 +64,40 @@ def test_console(sc: SparkContext) -> None:
 def test_tables(rows: list[Any], lines: list[str]) -> None:
     """Columns have the names of fields or keys, or numbers."""
     assert [line for line in table(rows).splitlines() if line.startswith("|")] == lines
+
+
+class Failing:
+    """Takes rows of the first partition only, and none that is bad."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = str(directory)
+
+    def open(self, partition_id: int, epoch_id: int) -> bool:
+        self.path = Path(self.directory, str(partition_id))
+        return partition_id == 0
+
+    def process(self, row: str) -> None:
+        if row == "bad":
+            raise ValueError("a bad row")
+        self.path.write_text(row)
+
+    def close(self, error: Exception | None) -> None:
+        self.path.with_suffix(".end").write_text(repr(error))
+
+
+def test_foreach_that_fails(session: StreamSession, tmp_path: Path) -> None:
+    """A partition that is not opened is skipped, and one that fails is told why it is closed."""
+    words = session.memoryStream(partitions=2)
+    query = words.toDS().writeStream.foreach(Failing(tmp_path)).start()
+    words.addData("a", "b")
+    query.processAllAvailable()
+    assert query.lastProgress is not None
+    assert query.lastProgress.sink.numOutputRows == 1
+    words.addData("bad", "b")
+    with pytest.raises(StreamingQueryException, match=r"failed in batch 1: .*a bad row"):
+        query.processAllAvailable()
+    found = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert found == {"0": "a", "0.end": "ValueError('a bad row')", "1.end": "None"}
 
 
 class Writer:
@@ -115,6 +149,20 @@ def test_foreach_batch(session: StreamSession, sc: SparkContext) -> None:
     query.processAllAvailable()
     query.stop()
     assert seen == [(0, [("a", 1), ("b", 2)]), (0, ["word", "count"], 2)]
+
+
+def test_frames_without_a_schema(session: StreamSession, sc: SparkContext) -> None:
+    """The schema is found out where there are rows; a batch without any has no columns."""
+    seen: list[Any] = []
+    words = session.memoryStream()
+    query = words.toDS().writeStream.foreachBatch(
+        lambda frame, batch_id: seen.append((frame.columns, frame.count())), asDataFrame=True
+    )
+    running = query.start()
+    for rows in ([("a", 1)], []):
+        words.addAll(rows)
+        running.processAllAvailable()
+    assert seen == [(["_1", "_2"], 1), ([], 0)]
 
 
 def test_data_frames_in(session: StreamSession, sc: SparkContext) -> None:
@@ -180,6 +228,7 @@ def test_committed_files_are_read(session: StreamSession, tmp_path: Path) -> Non
     reading.processAllAvailable()
     assert session.table("reads") == ["a", "b"]
     assert committed_lines(str(output)) == {0: ["a"], 1: ["b"]}
+    assert session.read.text(output).collect() == ["a", "b"]
 
 
 @pytest.mark.parametrize("pattern", ["out[12]", "{out1,out2}"])
@@ -250,6 +299,19 @@ def test_text_files(session: StreamSession, tmp_path: Path) -> None:
     assert session.table("lines") == ["d"]
     assert query.lastProgress is not None
     assert query.lastProgress["batchId"] == 2
+    assert query.lastProgress.numInputRows == 1
+
+
+def test_available_now_in_several_batches(session: StreamSession, tmp_path: Path) -> None:
+    """What there is at the start is read in as many batches as the source asks for."""
+    for name in ("a.txt", "b.txt", "c.csv", "d.txt"):
+        (tmp_path / name).write_text(f"{name}\n")
+    lines = session.readStream.text(tmp_path, MAXFILESPERTRIGGER=1, pathGlobFilter="*.txt")
+    writer = lines.writeStream.format("memory").queryName("lines").trigger(availableNow=True)
+    query = writer.start()
+    assert query.awaitTermination(30)
+    assert sorted(session.table("lines")) == ["a.txt", "b.txt", "d.txt"]
+    assert [progress.numInputRows for progress in query.recentProgress] == [1, 1, 1]
 
 
 def test_no_directory(session: StreamSession, tmp_path: Path) -> None:

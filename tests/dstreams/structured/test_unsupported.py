@@ -113,6 +113,10 @@ MATRIX: Matrix = {
         lambda r: r.windowed(remarked(groups(r.rate, "update")), _time),
         (8, 8, 8),
     ),
+    "flatMapGroupsWithState update then count": (
+        lambda r: counted(groups(r.rate, "update")),
+        (13, 8, 8),
+    ),
     "count then flatMapGroupsWithState append": (
         lambda r: groups(counted(r.rate), "append"),
         (13, 17, 17),

@@ -1,0 +1,33 @@
+"""Plans as text: a line for each step, and below it the steps that it takes rows from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+def tree_lines(node: Any, text: Callable[[Any], str]) -> Iterator[str]:
+    """Iterate over the lines of a plan, the outermost step first, as Spark draws them.
+
+    Args:
+        node: the outermost step; its ``children`` are the steps that it takes rows from.
+        text: returns the line of a step.
+    """
+    yield text(node)
+    for place, child in enumerate(node.children):
+        is_last = place == len(node.children) - 1
+        first, *rest = tree_lines(child, text)
+        yield f"{'+- ' if is_last else ':- '}{first}"
+        yield from (f"{'   ' if is_last else ':  '}{line}" for line in rest)
+
+
+def explanation(logical: str, physical: str, *, extended: bool) -> str:
+    """Return what ``explain`` prints of two plans.
+
+    Args:
+        logical: what the user wrote.
+        physical: how it runs.
+        extended: whether the logical plan is asked for.
+    """
+    before = f"== Logical Plan ==\n{logical}\n\n" if extended else ""
+    return f"{before}== Physical Plan ==\n{physical}\n"

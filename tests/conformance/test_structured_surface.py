@@ -1,0 +1,148 @@
+"""Public names of ``pyspark.sql.streaming`` are there, and are called the same way.
+
+Ours may add to a call: keyword-only parameters after those of pyspark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+
+import pytest
+from pyspark.sql.streaming import listener, query, readwriter, state
+
+from dstreams.state.group_state import GroupState, GroupStateTimeout
+from dstreams.structured import StreamSession, listeners, progress
+from dstreams.structured.manager import StreamingQueryManager
+from dstreams.structured.query import StreamingQuery
+from dstreams.structured.reader import DataStreamReader
+from dstreams.structured.writer import DataStreamWriter
+from tests.support.surface import call_differences, class_differences, public
+
+JVM = "made from what the JVM or Spark Connect sends; nothing comes from there"
+NO_SCHEMA = "records are Python objects without a schema; the error says what to write instead"
+OTHER_FORMAT = "no source of that format; the error says what to write instead"
+FILES = "foreachBatch lays files out; the error says so"
+
+# Where a program could notice that a name is missing or called in another way, and why it is.
+DIFFERENCES = {
+    "DataStreamReader.changes": OTHER_FORMAT,
+    "DataStreamReader.csv": OTHER_FORMAT,
+    "DataStreamReader.name": "operators are named, not sources; the error says so",
+    "DataStreamReader.orc": OTHER_FORMAT,
+    "DataStreamReader.parquet": OTHER_FORMAT,
+    "DataStreamReader.schema": NO_SCHEMA,
+    "DataStreamReader.table": OTHER_FORMAT,
+    "DataStreamReader.xml": OTHER_FORMAT,
+    "DataStreamWriter.clusterBy": FILES,
+    "DataStreamWriter.foreachBatch(schema) more": "a batch may also come as a DataFrame of it",
+    "DataStreamWriter.partitionBy": FILES,
+    "DataStreamWriter.toTable": "foreachBatch writes tables; the error says so",
+    "GroupState.NO_TIMESTAMP": "stands in a field that is not public here",
+    "GroupState.json": JVM,
+    "GroupState.oldTimeoutTimestamp": "goes over the wire between JVM and Python; not documented",
+    "GroupState.setTimeoutTimestamp(additionalDuration) more": "an interval, as in Scala",
+    "QueryIdleEvent.fromJObject": JVM,
+    "QueryIdleEvent.fromJson": JVM,
+    "QueryProgressEvent.fromJObject": JVM,
+    "QueryProgressEvent.fromJson": JVM,
+    "QueryStartedEvent.fromJObject": JVM,
+    "QueryStartedEvent.fromJson": JVM,
+    "QueryTerminatedEvent.fromJObject": JVM,
+    "QueryTerminatedEvent.fromJson": JVM,
+    "SinkProgress.fromJObject": JVM,
+    "SinkProgress.fromJson": JVM,
+    "SourceProgress.fromJObject": JVM,
+    "SourceProgress.fromJson": JVM,
+    "StateOperatorProgress.fromJObject": JVM,
+    "StateOperatorProgress.fromJson": JVM,
+    "StreamingQueryListener.spark": "a SparkSession, which nothing here needs",
+    "StreamingQueryProgress.fromJObject": JVM,
+    "StreamingQueryProgress.fromJson": JVM,
+}
+
+BY_KEYWORD = ("DataStreamReader.json", "DataStreamReader.text")
+"""Methods whose many options are given by keyword; those there are not are refused by name."""
+
+CLASSES: dict[str, tuple[type, type]] = {
+    "DataStreamReader": (readwriter.DataStreamReader, DataStreamReader),
+    "DataStreamWriter": (readwriter.DataStreamWriter, DataStreamWriter),
+    "StreamingQuery": (query.StreamingQuery, StreamingQuery),
+    "StreamingQueryManager": (query.StreamingQueryManager, StreamingQueryManager),
+    "StreamingQueryListener": (
+        listener.StreamingQueryListener,
+        listeners.StreamingQueryListener,
+    ),
+    "QueryStartedEvent": (listener.QueryStartedEvent, listeners.QueryStartedEvent),
+    "QueryProgressEvent": (listener.QueryProgressEvent, listeners.QueryProgressEvent),
+    "QueryIdleEvent": (listener.QueryIdleEvent, listeners.QueryIdleEvent),
+    "QueryTerminatedEvent": (listener.QueryTerminatedEvent, listeners.QueryTerminatedEvent),
+    "StreamingQueryProgress": (
+        listener.StreamingQueryProgress,
+        progress.StreamingQueryProgress,
+    ),
+    "StateOperatorProgress": (listener.StateOperatorProgress, progress.StateOperatorProgress),
+    "SourceProgress": (listener.SourceProgress, progress.SourceProgress),
+    "SinkProgress": (listener.SinkProgress, progress.SinkProgress),
+    "GroupState": (state.GroupState, GroupState),
+}
+
+
+def differences_of(name: str) -> Iterator[str]:
+    """Yield what differs in a class; what is a field of ours may be a property of theirs."""
+    theirs, ours = CLASSES[name]
+    known = {field.name for field in fields(ours)} if is_dataclass(ours) else set()
+    for found in class_differences(name, theirs, ours, is_made_by_programs=False):
+        if found.removeprefix(f"{name}.") not in known and not found.startswith(BY_KEYWORD):
+            yield found
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_classes(name: str) -> None:
+    """What differs is in the table."""
+    theirs, _ = CLASSES[name]
+    assert set(differences_of(name)) <= set(DIFFERENCES)
+    assert len(public(dir(theirs))) >= 3, "the names were looked for in the wrong place"
+
+
+@pytest.mark.skipif(
+    not hasattr(readwriter.DataStreamReader, "changes"), reason="not the newest PySpark"
+)
+def test_differences() -> None:
+    """What is in the table still differs."""
+    assert {found for name in CLASSES for found in differences_of(name)} == set(DIFFERENCES)
+
+
+@pytest.mark.parametrize("name", BY_KEYWORD)
+def test_paths_come_first(name: str) -> None:
+    """A path is given by place or by name."""
+    owner, method = name.split(".")
+    theirs, ours = (getattr(one, method) for one in CLASSES[owner])
+    first = f"{name}(path)"
+    assert first not in set(call_differences(name, theirs, ours))
+
+
+def test_timeouts_are_their_names() -> None:
+    """Strings of pyspark's GroupStateTimeout are ours."""
+    for name in public(dir(state.GroupStateTimeout)):
+        assert getattr(state.GroupStateTimeout, name) == GroupStateTimeout[name]
+
+
+INSTEAD = [
+    ("dataset", "select", r"use map\(f\)"),
+    ("dataset", "groupBy", r"use groupByKey\(key, ...\)"),
+    ("dataset", "collect", "use writeStream and session.table"),
+    ("reader", "schema", r"give no schema, and map\(f\) what load returns"),
+    ("writer", "partitionBy", "use foreachBatch to lay files out"),
+    ("dataset", "nothing", "StreamingDataset has no 'nothing'$"),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "message"), INSTEAD)
+def test_what_to_write_instead(session: StreamSession, owner: str, name: str, message: str) -> None:
+    """A name of pyspark that is not here is no attribute, and the error says what to write."""
+    dataset = session.memoryStream().toDS()
+    owners = {"dataset": dataset, "reader": session.readStream, "writer": dataset.writeStream}
+    assert not hasattr(owners[owner], name)
+    with pytest.raises(AttributeError, match=message):
+        getattr(owners[owner], name)
