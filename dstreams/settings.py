@@ -46,6 +46,9 @@ class Settings:
             is computed again, and if it comes out otherwise, reading it fails. ``durable``: they
             are written to the checkpoint directory as well, and what is lost is read there, for
             functions that are not deterministic.
+        state_checksums: carry a checksum of each partition of stored state from batch to batch,
+            which finds a damaged local copy before it is published
+            (``spark.dstreams.state.checksums``).
         map_with_state_timeouts: when ``mapWithState`` looks for keys that have timed out
             (``spark.dstreams.mapWithState.timeouts``). ``exact``: in every batch; ``checkpoint``:
             in the batches at the stream's checkpoint interval, as Spark Streaming does.
@@ -110,6 +113,7 @@ class Settings:
     state_values: StateValues = "data"
     state_local_directory: str | None = None
     state_rows: StateRows = "memory"
+    state_checksums: bool = False
     map_with_state_timeouts: MapWithStateTimeouts = "exact"
     skip_initial_keys: bool = False
     missed_batches: MissedBatches = "all"
@@ -268,6 +272,7 @@ _KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "state_values": ("spark.dstreams.state.values", _choice("data", "pickle")),
     "state_local_directory": ("spark.dstreams.state.localDirectory", _text),
     "state_rows": ("spark.dstreams.state.rows", _choice("memory", "durable")),
+    "state_checksums": ("spark.dstreams.state.checksums", _flag),
     "map_with_state_timeouts": (
         "spark.dstreams.mapWithState.timeouts",
         _choice("exact", "checkpoint"),

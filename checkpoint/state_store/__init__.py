@@ -6,6 +6,7 @@ from checkpoint.state_store.base import Bases, CommittedChanges
 from checkpoint.state_store.commits import stored_partition
 from checkpoint.state_store.lmdb_bases import LmdbBases
 from checkpoint.state_store.maintenance import SnapshotRule, maintain_store, snapshot_if_due
+from checkpoint.state_store.progress import Progress
 from checkpoint.state_store.protocol import StateReader, StateStoreUseError, StateWriter
 from checkpoint.state_store.reference import EMPTY, STORE_PREFIX, Reference, StoreId
 from checkpoint.state_store.retention import (
@@ -24,6 +25,7 @@ __all__ = [
     "DataValues",
     "LmdbBases",
     "PickleValues",
+    "Progress",
     "Reference",
     "SnapshotRule",
     "StateReader",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
@@ -14,7 +15,6 @@ from pyspark.rdd import PipelinedRDD
 from checkpoint import (
     CheckpointError,
     CommitLog,
-    CommitRecord,
     StatePartition,
     state_files_of,
 )
@@ -32,7 +32,7 @@ from dstreams.rdd.kept_rows import RowFiles
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.slots import places, slots
 from dstreams.rdd.state_store_rdd import StateStoreRDD, StoreFunction
-from dstreams.rdd.state_stores import maintain_stores
+from dstreams.rdd.state_stores import StoreUpkeep, maintain_stores
 from dstreams.rdd.stored_version import NO_EVENT_TIME, StoredVersion
 from dstreams.rdd.worker import settle_worker
 
@@ -52,9 +52,8 @@ class _Made:
 class StoredStates:
     """Remembers, for each stream with stored state, the versions that batches made.
 
-    A restart puts back what the newest commit record names, and the batches go on from there::
-
-        states.restore_record(log.latest())
+    A restart puts back the versions that commit records name (:meth:`restore`), and the batches go
+    on from there.
 
     Args:
         store: the stores.
@@ -71,6 +70,9 @@ class StoredStates:
     zero_ms: int
     writes_rows: bool = False
     _made: dict[Node, dict[int, _Made]] = field(default_factory=dict)
+    _upkeep: defaultdict[Node, StoreUpkeep] = field(
+        default_factory=lambda: defaultdict(StoreUpkeep)
+    )
     # Who looks at a state from a notebook does so in another thread than that of the batches.
     _lock: Lock = field(default_factory=Lock)
 
@@ -141,6 +143,8 @@ class StoredStates:
         with self._lock:
             made = _Made(version if known is None else known, rdd, warm)
             self._made.setdefault(node, {})[time_ms] = made
+        if known is None:
+            self._upkeep[node].made(version)
         return rdd.rows()
 
     def restore(self, node: Node, time_ms: int, version: StoredVersion) -> None:
@@ -151,26 +155,6 @@ class StoredStates:
         """
         with self._lock:
             self._made.setdefault(node, {})[time_ms] = _Made(version, None, None)
-
-    def restore_record(self, record: CommitRecord) -> dict[Node, int]:
-        """Restore the version of each stream that a commit record names.
-
-        Args:
-            record: of a stream with the same zero time.
-
-        Returns:
-            The batch time of each stream that was restored: the record's, or earlier where the
-            batches after it did not make its state. Streams that are not in the record begin empty.
-        """
-        commits = {commit.operator_uid: commit for commit in record.stores}
-        times: dict[Node, int] = {}
-        for node, uid in self.uids.items():
-            if uid in commits:
-                reached_ms = record.watermarks.get(uid, NO_EVENT_TIME)
-                version = StoredVersion.committed(record.stream_id, commits[uid], reached_ms)
-                times[node] = self.zero_ms + version.version * node.slide_ms
-                self.restore(node, times[node], version)
-        return times
 
     def watermarks(self) -> dict[str, int]:
         """Return what a commit record keeps of event time.
@@ -264,7 +248,8 @@ class StoredStates:
     def maintain(self, rule: SnapshotRule | None = None) -> int:
         """Do what is due for each partition: snapshots of newest versions, smaller local copies.
 
-        One job for each stream, on the hosts that have the stores warm; for between two batches.
+        One job for each stream that has something due, on the hosts that have the stores warm; for
+        between two batches.
 
         Args:
             rule: when a snapshot is due, None for the usual.
@@ -272,11 +257,11 @@ class StoredStates:
         Returns:
             How many snapshots were written.
         """
-        newest = (made[max(made)] for made in self._made.values())
+        newest = {node: made[max(made)] for node, made in self._made.items() if made}
         return sum(
-            maintain_stores(self.store, made.version, made.warm, rule)
-            for made in newest
-            if made.warm is not None
+            maintain_stores(self.store, made.version, made.warm, rule, self._upkeep[node])
+            for node, made in newest.items()
+            if made.warm is not None and (rule is not None or self._upkeep[node].is_due())
         )
 
     def forget(self, node: Node, upto_ms: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark import RDD
@@ -12,9 +12,12 @@ from pyspark.rdd import PipelinedRDD
 
 from checkpoint import Files
 from checkpoint.state_store import (
+    EMPTY,
     DataValues,
     LmdbBases,
     PickleValues,
+    Progress,
+    Reference,
     SnapshotRule,
     StateStore,
     maintain_store,
@@ -23,7 +26,9 @@ from dstreams.rdd.stored_version import StoredVersion
 from dstreams.rdd.worker import settle_worker
 
 
-def open_store(files: Files, epoch: int, values: str, directory: str | None) -> StateStore:
+def open_store(
+    files: Files, epoch: int, values: str, directory: str | None, checksums: bool = False
+) -> StateStore:
     """Return the stores of a checkpoint.
 
     Args:
@@ -32,15 +37,61 @@ def open_store(files: Files, epoch: int, values: str, directory: str | None) -> 
         values: how values are written, ``data`` or ``pickle``.
         directory: where each host keeps its copies, None for a directory of this user below that
             for temporary files.
+        checksums: carry a checksum of all records of a partition from version to version.
     """
     if directory is None:
         directory = os.path.join(tempfile.gettempdir(), f"dstreams-state-{os.getuid()}")
     codec = PickleValues() if values == "pickle" else DataValues()
-    return StateStore(LmdbBases(files, directory, epoch), codec)
+    return StateStore(LmdbBases(files, directory, epoch), codec, checksums=checksums)
+
+
+class StoreUpkeep:
+    """Decides on the driver when a job is worth it that maintains the stores of a state.
+
+    When a snapshot is due follows from the changelogs since the last one, which commits tell. How
+    large local copies have become only their hosts know: they are asked every *ask_every* times.
+    After a restart nobody here knows how old the snapshots are, so the hosts are asked then, too.
+
+    Args:
+        rule: when a snapshot is due, None for the usual.
+        ask_every: as above.
+    """
+
+    def __init__(self, rule: SnapshotRule | None = None, ask_every: int = 10) -> None:
+        self._rule = rule or SnapshotRule()
+        self._ask_every = ask_every
+        self._progress: list[Progress | None] = []
+        self._times = 0
+
+    def made(self, version: StoredVersion) -> None:
+        """A batch made *version*."""
+        first = Progress(EMPTY) if version.version == 1 else None
+        known = self._progress or [first] * len(version.commits)
+        self._progress = [
+            None
+            if before is None or before.reference.version != commit.version - 1
+            else before.after(Reference(commit.version, commit.uid), {}, commit.size_bytes, None)
+            for before, commit in zip(known, version.commits, strict=True)
+        ]
+
+    def is_due(self) -> bool:
+        """Whether to run :func:`maintain_stores` now; called now and then."""
+        self._times += 1
+        return self._times % self._ask_every == 0 or any(
+            progress is None or self._rule.is_due(progress) for progress in self._progress
+        )
+
+    def done(self, told: Sequence[Progress | None]) -> None:
+        """The hosts said where their copies stand."""
+        self._progress = list(told)
 
 
 def maintain_stores(
-    store: StateStore, version: StoredVersion, warm: RDD[bytes], rule: SnapshotRule | None = None
+    store: StateStore,
+    version: StoredVersion,
+    warm: RDD[bytes],
+    rule: SnapshotRule | None = None,
+    upkeep: StoreUpkeep | None = None,
 ) -> int:
     """Do what is due for each partition of a version: snapshots, smaller local copies; one job.
 
@@ -49,27 +100,41 @@ def maintain_stores(
         version: the version.
         warm: an RDD with a partition on each host that has a partition of the version warm.
         rule: when a snapshot is due, None for the usual.
+        upkeep: told where the copies stand; None for nobody.
 
     Returns:
         How many snapshots were written.
     """
     if not isinstance(store.bases, LmdbBases):
         return 0
-    return sum(PipelinedRDD(warm, _Maintain(store.bases, version, rule)).collect())
+    done = PipelinedRDD(warm, _Maintain(store.bases, version, rule)).collect()
+    if upkeep is not None:
+        by_partition = {split: progress for split, _, progress in done}
+        upkeep.done([by_partition[split] for split in sorted(by_partition)])
+    return sum(count for _, count, _ in done)
 
 
 @dataclass(frozen=True)
 class _Maintain:
-    """Task: what is due for the store of a partition; yields how many snapshots it wrote."""
+    """Task: what is due for the store of a partition.
+
+    Yields the partition, how many snapshots it wrote, and where the local copy stands then; None
+    where that is at another version, or there is none.
+    """
 
     bases: LmdbBases
     version: StoredVersion
     rule: SnapshotRule | None
 
-    def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[int]:
+    def __call__(
+        self, split: int, frames: Iterable[bytes]
+    ) -> Iterator[tuple[int, int, Progress | None]]:
         settle_worker()
         for _ in frames:  # a worker whose input is left unread is not used again
             pass
         store_id = replace(self.version.store_id, partition=split)
         reference = self.version.references[split]
-        yield int(maintain_store(self.bases, store_id, reference, self.rule) is not None)
+        count = int(maintain_store(self.bases, store_id, reference, self.rule) is not None)
+        progress = self.bases.local_copy(store_id).progress()
+        stands_here = progress is not None and progress.reference == reference
+        yield split, count, progress if stands_here else None

@@ -24,7 +24,9 @@ def open_states(
     if url is None or not plan.stored():
         return None
     directory = settings.state_local_directory
-    store = open_store(open_files(url), epoch, settings.state_values, directory)
+    store = open_store(
+        open_files(url), epoch, settings.state_values, directory, settings.state_checksums
+    )
     uids = {node: plan.nodes[node].uid for node in plan.stored()}
     writes_rows = settings.state_rows == "durable"
     return StoredStates(store, stream_id, uids, plan.zero_ms, writes_rows)

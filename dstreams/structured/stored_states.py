@@ -12,7 +12,7 @@ from checkpoint.state_store import (
     StoreId,
 )
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.state_stores import maintain_stores, open_store
+from dstreams.rdd.state_stores import StoreUpkeep, maintain_stores, open_store
 from dstreams.rdd.stored_version import StoredVersion
 from dstreams.structured.conf import (
     SHUFFLE_PARTITIONS,
@@ -64,6 +64,7 @@ class QueryStates:
         ]
         self._query_id = query_id
         self._names = list(names)
+        self._upkeep = [StoreUpkeep() for _ in names]
         self._context: ExecutionContext | None = None
 
     def restore(self, stores: Iterable[StoreCommit]) -> None:
@@ -94,6 +95,7 @@ class QueryStates:
         self._context = context
         for number, version in versions.items():
             self._versions[number] = version
+            self._upkeep[number].made(version)
         return tuple(version.commit for version in self._versions)
 
     def maintain(self) -> int:
@@ -101,8 +103,11 @@ class QueryStates:
         if self._context is None:
             return 0
         return sum(
-            maintain_stores(self._store, self._versions[number], handles)
+            maintain_stores(
+                self._store, self._versions[number], handles, upkeep=self._upkeep[number]
+            )
             for number, handles in self._context.handles.items()
+            if self._upkeep[number].is_due()
         )
 
     def close(self) -> None:

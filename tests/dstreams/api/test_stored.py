@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from operator import itemgetter
@@ -198,6 +199,33 @@ def test_one_job_for_the_state_and_one_for_the_output(sc: SparkContext) -> None:
         driver.output(stream.map(str))
         driver.run(2)
         assert count_jobs(sc, lambda: driver.run(1)) == 3
+
+
+def test_no_job_for_snapshots_of_which_none_is_due(sc: SparkContext) -> None:
+    """The first is due in the tenth batch, the next when the changelogs are as large as it."""
+    with BatchDriver(sc) as driver:
+        batches = [[(str(number), 1) for number in range(500)], *[[("a", 1)]] * 19]
+        driver.output(driver.input(batches).mapWithState(StateSpec.function(count)))
+        jobs = [count_jobs(sc, lambda: driver.run(1)) for _ in batches]
+    assert jobs == [2] * 9 + [3] + [2] * 10
+
+
+def test_checksums_of_stored_state(sc: SparkContext, tmp_path: Path) -> None:
+    """With the setting each changelog says what all records of its partition sum up to."""
+    for checksums in (False, True):
+        directory = tmp_path / str(checksums)
+        ssc = StreamingContext(
+            sc, 1, clock=ManualClock(), settings=Settings(state_checksums=checksums)
+        )
+        ssc.checkpoint(str(directory))
+        ssc.queueStream([letters("ab")]).mapWithState(StateSpec.function(count)).pprint()
+        ssc.step(2)
+        assert ssc._engine is not None
+        states = ssc._engine.history.stored()
+        ((_, version),) = states.newest().items()
+        ssc.stop(stopSparkContext=False)
+        with closing(states.store._open(version.store_id, version.references[0])) as base:
+            assert (base.checksum is not None) is checksums
 
 
 def test_a_failed_batch_does_not_take_the_state(sc: SparkContext) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext
 
-from checkpoint import CommitRecord, StoreCommit, open_files
+from checkpoint import open_files
 from checkpoint.state_store import LmdbBases, StateStore, StateWriter
 from dstreams.errors import RestartError
 from dstreams.graph.history import History
@@ -21,6 +21,7 @@ from dstreams.graph.stored import StoredStateDStream
 from dstreams.graph.stored_states import StoredStates
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.rdd.stored_version import NO_EVENT_TIME, StoredVersion
 from dstreams.state.batch_functions import StoredBatch
 
 Pairs = Iterator[tuple[Any, Any]]
@@ -79,16 +80,15 @@ class Run:
         assert rdd is not None
         return sorted(rdd.collect())
 
-    def record(self, second: int) -> CommitRecord:
-        """The commit record of the newest versions."""
-        stores = tuple(
-            StoreCommit(self.states.uids[node], "default", version.partitioner, version.commits)
-            for node, version in self.states.newest().items()
-        )
-        watermarks = self.states.watermarks()
-        return CommitRecord(
-            "stream-1", second - 1, second * 1000, 1, {}, {}, stores, watermarks=watermarks
-        )
+    def committed(self) -> StoredVersion:
+        """The newest version, as a commit record keeps it."""
+        version = self.states.newest()[self.node]
+        watermark_ms = self.states.watermarks().get("count-0", NO_EVENT_TIME)
+        return StoredVersion.committed("stream-1", version.commit, watermark_ms)
+
+    def go_on(self, second: int, version: StoredVersion) -> None:
+        """Go on after the batch that made a version."""
+        self.states.restore(self.node, second * 1000, version)
 
 
 def run_of(
@@ -124,7 +124,7 @@ def test_a_restart_goes_on(sc: SparkContext, tmp_path: Path) -> None:
     first = run_of(sc, tmp_path / "2", *texts)
     assert [first.rows(second) for second in (1, 2)] == expected[:2]
     second = run_of(sc, tmp_path / "2", *texts)
-    assert second.states.restore_record(first.record(2)) == {second.node: 2000}
+    second.go_on(2, first.committed())
     assert [second.rows(number) for number in (3, 4)] == expected[2:]
     assert second.states.watermarks() == {"count-0": 3500}
 
@@ -133,12 +133,11 @@ def test_rows_of_a_restored_batch(sc: SparkContext, tmp_path: Path) -> None:
     """Its rows can be made again, and what was committed stays what the next batch builds on."""
     first = run_of(sc, tmp_path, "ab", "a", "a")
     first.rows(1)
-    before, record = first.record(1), None
+    before = first.committed()
     rows = first.rows(2)
-    record = first.record(2)
     second = run_of(sc, tmp_path, "ab", "a", "a")
-    second.states.restore_record(before)
-    second.states.restore_record(record)
+    second.go_on(1, before)
+    second.go_on(2, first.committed())
     committed = second.states.at(second.node, 2000)
     rdd = second.node.compute(2000, second.history)
     assert rdd is not None
@@ -148,19 +147,18 @@ def test_rows_of_a_restored_batch(sc: SparkContext, tmp_path: Path) -> None:
 
 
 def test_a_state_that_fell_behind(sc: SparkContext, tmp_path: Path) -> None:
-    """The record of a batch that did not make the state tells by its version which one did."""
+    """Batches that did not make the state make it now, each its own version."""
     first = run_of(sc, tmp_path, "ab", "a")
     first.rows(1)
     second = run_of(sc, tmp_path, "ab", "a", "b")
-    assert second.states.restore_record(first.record(3)) == {second.node: 1000}
+    second.go_on(1, first.committed())
     assert second.rows(3) == [("b", 2, 1500)]
     assert second.states.newest()[second.node].version == 3
 
 
-def test_a_stream_that_is_not_in_the_record(sc: SparkContext, tmp_path: Path) -> None:
+def test_a_stream_that_was_not_restored(sc: SparkContext, tmp_path: Path) -> None:
     """It begins empty."""
     first = run_of(sc, tmp_path, "a")
-    assert first.states.restore_record(CommitRecord("stream-1", 0, 1000, 1, {}, {})) == {}
     assert first.states.newest_ms(first.node) == 0
     assert first.rows(1) == [("a", 1, -1)]
 
@@ -171,7 +169,7 @@ def test_initial_states_are_for_the_first_batch_ever(sc: SparkContext, tmp_path:
     first = run_of(sc, tmp_path, "a", "a", initial=initial)
     assert first.rows(1) == [("a", 11, -1)]
     second = run_of(sc, tmp_path, "a", "a", initial=initial)
-    second.states.restore_record(first.record(1))
+    second.go_on(1, first.committed())
     assert second.rows(2) == [("a", 12, 500)]
 
 
@@ -180,7 +178,7 @@ def test_keys_that_are_placed_otherwise_now(sc: SparkContext, tmp_path: Path) ->
     first = run_of(sc, tmp_path, "a")
     first.rows(1)
     second = run_of(sc, tmp_path, "a", "a", partitions=3)
-    second.states.restore_record(first.record(1))
+    second.go_on(1, first.committed())
     with pytest.raises(RestartError, match=r"count at a\.py:2 was written in 2 partitions by"):
         second.rows(2)
 
@@ -192,7 +190,7 @@ def test_the_watermark_never_goes_back(sc: SparkContext, tmp_path: Path) -> None
         first.rows(second)
     assert first.states.watermarks() == {"count-0": 3000}
     again = run_of(sc, tmp_path, "", "", "", "a", "b", "b", delay_ms=4000)
-    again.states.restore_record(first.record(4))
+    again.go_on(4, first.committed())
     assert [again.rows(second) for second in (5, 6)] == [[("b", 1, 3000)], [("b", 2, 3000)]]
 
 
