@@ -27,6 +27,7 @@ from dstreams.graph.node import Node
 from dstreams.graph.plan import StreamGraph
 from dstreams.graph.transformed import TransformedDStream
 from dstreams.rdd.context import require_spark, warn_if_untuned
+from dstreams.rdd.jvm import set_checkpoint_directory
 from dstreams.runtime.engine import Engine
 from dstreams.runtime.opening import Surroundings, open_engine
 from dstreams.runtime.resuming import EarlierRun
@@ -131,7 +132,7 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
             raise InvalidStreamError(f"directory must be a path or URL, got {directory!r}")
         try:
             open_files(directory)
-            self._sc.setCheckpointDir(directory)
+            set_checkpoint_directory(self._sc, directory)
         except Exception as error:
             raise InvalidStreamError(
                 f"the checkpoint directory {directory!r} cannot be used: {error}"

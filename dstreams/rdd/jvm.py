@@ -18,6 +18,10 @@ from dstreams.rdd.partitioner import StablePartitioner
 
 _LONG = Struct("!q")
 
+# Classes that PySpark looks up anew for each RDD, at up to half a millisecond each, by asking the
+# view of the JVM for an attribute. What the view has as one it is not asked for again.
+_USED_BY_PYSPARK = ("PythonUtils", "PythonRDD", "SimplePythonFunction")
+
 
 def addressed(partition: int, frame: bytes) -> tuple[bytes, bytes]:
     """Return the two frames that send *frame* to a partition in :func:`shuffle_frames`."""
@@ -61,7 +65,7 @@ def shuffle_frames(routed: RDD[bytes], partitioner: StablePartitioner) -> RDD[by
     routed._bypass_serializer = True  # type: ignore[attr-defined]
     classes = _classes_of(spark)
     pairs = classes.pairwise_rdd(routed._jrdd.rdd()).asJavaPairRDD()
-    moved = classes.python_rdd.valueOfPair(pairs.partitionBy(classes.partitioner(partitioner)))
+    moved = classes.value_of_pair(pairs.partitionBy(classes.partitioner(partitioner)))
     return _of_frames(spark, moved, partitioner)
 
 
@@ -80,7 +84,7 @@ class LabelledFrames:
 
     def persist(self, level: StorageLevel) -> None:
         """Keep all frames that are computed."""
-        self._pairs.persist(self.context._getJavaStorageLevel(level))
+        self._pairs.persist(self._classes.storage_level(self.context, level))
 
     def unpersist(self) -> None:
         """Keep them no longer."""
@@ -93,7 +97,7 @@ class LabelledFrames:
 
     def frames(self) -> RDD[bytes]:
         """Return all frames, without their labels."""
-        return _of_frames(self.context, self._classes.python_rdd.valueOfPair(self._pairs), None)
+        return _of_frames(self.context, self._classes.value_of_pair(self._pairs), None)
 
 
 def partitioner_of(frames: RDD[bytes]) -> StablePartitioner | None:
@@ -131,15 +135,37 @@ def unite_frames(first: RDD[bytes], *others: RDD[bytes]) -> RDD[bytes]:
     return united
 
 
+def set_checkpoint_directory(spark: SparkContext, directory: str) -> None:
+    """Let Spark's own ``RDD.checkpoint`` write below *directory*, without leaving anything there.
+
+    Spark makes a directory of a random name at once, which nobody ever removes. It makes it again
+    when it writes there for the first time.
+
+    Raises:
+        Py4JJavaError: there cannot be a directory.
+    """
+    spark.setCheckpointDir(directory)
+    made = spark.getCheckpointDir()
+    if made is None:
+        return
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(made)
+    # Not recursive: where something is in it, it stays.
+    path.getFileSystem(spark._jsc.hadoopConfiguration()).delete(path, False)
+
+
 class _Classes:
     """The JVM's classes and partitioners that every batch needs: each look-up is a round trip."""
 
     def __init__(self, spark: SparkContext) -> None:
         jvm: Any = spark._jvm
+        for name in _USED_BY_PYSPARK:
+            setattr(jvm, name, getattr(jvm, name))
         self.pairwise_rdd = jvm.PairwiseRDD
-        self.python_rdd = jvm.PythonRDD
+        self.value_of_pair = jvm.PythonRDD.valueOfPair
         self._python_partitioner = jvm.PythonPartitioner
         self._partitioners: dict[StablePartitioner, Any] = {}
+        self._storage_levels: dict[str, Any] = {}
 
     def partitioner(self, partitioner: StablePartitioner) -> Any:
         known = self._partitioners
@@ -148,6 +174,12 @@ class _Classes:
                 partitioner.numPartitions, partitioner.jvm_id
             )
         return known[partitioner]
+
+    def storage_level(self, spark: SparkContext, level: StorageLevel) -> Any:
+        known, name = self._storage_levels, repr(level)
+        if name not in known:
+            known[name] = spark._getJavaStorageLevel(level)
+        return known[name]
 
 
 _classes: WeakKeyDictionary[SparkContext, _Classes] = WeakKeyDictionary()

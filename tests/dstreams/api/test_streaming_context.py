@@ -99,6 +99,27 @@ def test_a_checkpoint_directory_is_a_path(ssc: StreamingContext, wrong: Any) -> 
         ssc.checkpoint(wrong)
 
 
+def test_sparks_own_checkpoints_leave_nothing_unless_they_are_used(
+    sc: SparkContext, make_ssc: MakeContext, tmp_path: Path
+) -> None:
+    """Spark makes a directory of a random name at once; ours comes back when it is written to."""
+    for _ in range(2):
+        ssc = make_ssc()
+        ssc.checkpoint(str(tmp_path))
+        ssc.queueStream([[1]], replayable=True).pprint()
+        ssc.step()
+        ssc.stop(stopSparkContext=False)
+    assert {path.name.split("-")[0] for path in tmp_path.iterdir()} == {"stream"}
+    rdd = sc.parallelize([1, 2], 2)
+    rdd.checkpoint()
+    assert (rdd.sum(), rdd.isCheckpointed()) == (3, True)
+    own = sc.getCheckpointDir()
+    assert own is not None
+    assert list(Path(own.removeprefix("file:")).glob("rdd-*")) != []
+    make_ssc().checkpoint(str(tmp_path))
+    assert Path(own.removeprefix("file:")).is_dir()
+
+
 def test_a_checkpoint_directory_must_be_usable(ssc: StreamingContext, tmp_path: Path) -> None:
     """That it is not is said by checkpoint(), long before there is a state."""
     (tmp_path / "file").touch()
