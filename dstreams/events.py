@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Outcome = Literal["succeeded", "failed", "empty"]
+Outcome = Literal["succeeded", "failed", "empty", "cancelled"]
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,9 @@ class BatchInfo:
         started_ms: when it began to run.
         completed_ms: when it had run.
         outputs: outcome of each output operation that had an RDD, in order.
-        outcome: ``succeeded``, ``failed``, or ``empty`` when no output had an RDD.
-        failure: why it failed, None when it did not.
+        outcome: ``succeeded``, ``failed``, ``empty`` when no output had an RDD, or ``cancelled``
+            when a stop cut it off: with a checkpoint directory the next start runs it again.
+        failure: why it failed, or was cut off; None when neither.
         inputs: what each input stream read; a source that failed to say is not there.
         states: what each operation with stored state did; one that failed is not there.
     """

@@ -351,14 +351,15 @@ class BatchInfoView(_Info):
         return tuple(map(StateOperatorView, states))
 
     def outcome(self) -> str | None:
-        """``succeeded``, ``failed``, ``empty`` (no output had an RDD), or None before the end.
+        """``succeeded``, ``failed``, ``empty`` (no output had an RDD), ``cancelled`` (cut off by a
+        stop), or None before the end.
 
         Not in pyspark.streaming, which does not tell batches that had no jobs or could not be made.
         """
         return self._info.outcome if isinstance(self._info, BatchInfo) else None
 
     def failureReason(self) -> str | None:
-        """Why the batch failed, None when it did not; not in pyspark.streaming."""
+        """Why the batch failed or was cut off, None when neither; not in pyspark.streaming."""
         return self._info.failure if isinstance(self._info, BatchInfo) else None
 
 

@@ -65,6 +65,10 @@ class LifeCycleMethods:
                 ``spark.streaming.gracefulStopTimeout`` (ten batch durations). False: let the
                 running batch finish within two seconds, else cancel it.
 
+        With a checkpoint directory a last copy of the state is written, within ten seconds: after a
+        graceful stop, so that the next start has it at once, and after every stop where that could
+        not read again what the state was made of, as with sockets.
+
         Called inside a batch, or by a listener, it returns at once, and the context stops after the
         running batch. Otherwise listeners have been told of all batches when it returns; a
         listener that takes more than five seconds for that is left behind, with a warning.
@@ -82,6 +86,8 @@ class LifeCycleMethods:
         if scheduler is None or self._state is StreamingContextState.STOPPED:
             if self._state is not StreamingContextState.ACTIVE:
                 logger.warning("StreamingContext is not running, there is nothing to stop")
+            elif self._engine is not None:
+                self._engine.checkpoint_at_end(is_abandoned=not stopGraceFully)
             self._finish()
         elif is_listener or scheduler.is_own_thread():
             self._stop_spark = stopSparkContext

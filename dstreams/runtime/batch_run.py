@@ -13,6 +13,7 @@ from dstreams.events import (
     BatchCompleted,
     BatchInfo,
     BatchStarted,
+    Outcome,
     OutputOperationCompleted,
     OutputOperationInfo,
     OutputOperationStarted,
@@ -46,6 +47,8 @@ class BatchRun:
         self._is_cancelled = is_cancelled
         self._outputs: list[OutputOperationInfo] = []
         self._error: BatchFailedError | None = None
+        self._failed_by_itself = False
+        self._was_cut_off = False
         self._jobs: dict[int, tuple[OutputOperation, RDD[Any]]] | None = None
 
     def run(self) -> BatchResult:
@@ -55,6 +58,7 @@ class BatchRun:
         self._step("job.submit")
         self._feed()
         # Of a batch that could not be begun nothing may run.
+        self._was_cut_off = self._is_cancelled()
         jobs = {} if self._must_end() else self._run()
         info = self._info(started_ms, len(jobs))
         if self._error is not None:
@@ -74,6 +78,10 @@ class BatchRun:
         for output_id, (output, rdd) in jobs.items():
             if not self._must_end():
                 self._run_output(output_id, output, rdd)
+        if self._is_cancelled():
+            ran = sum(info.failure is None for info in self._outputs)
+            self._was_cut_off = self._engine.durability is not None or ran < len(jobs)
+            return jobs
         if not self._must_end():
             # A failed output does not undo the state: the next batch builds on it, and the record
             # says which outputs failed.
@@ -205,7 +213,11 @@ class BatchRun:
     def _fail(
         self, where: str, error: Exception, kind: type[BatchFailedError] = BatchFailedError
     ) -> None:
-        """Keep the first error of the batch, but let nothing hide that the storage failed."""
+        """Keep the first error of the batch, but let nothing hide that the storage failed.
+
+        What fails in a batch that is being cut off may well fail for that reason.
+        """
+        self._failed_by_itself |= kind is DurabilityError or not self._is_cancelled()
         if self._error is None or kind is DurabilityError:
             time_ms = self._batch.time_ms
             message = f"batch at {time_ms} ms failed in {where}: {summarize(error)}"
@@ -213,7 +225,13 @@ class BatchRun:
             self._error.__cause__ = error
 
     def _info(self, started_ms: int, jobs: int) -> BatchInfo:
-        failed = self._error is not None
+        outcome: Outcome = "succeeded" if jobs else "empty"
+        failure = None if self._error is None else str(self._error)
+        if self._was_cut_off and not self._failed_by_itself:
+            outcome = "cancelled"
+            failure = f"batch at {self._batch.time_ms} ms was cut off by a stop"
+        elif failure is not None:
+            outcome = "failed"
         inputs = self._engine.counts.complete(self._engine.inputs_of(self._batch))
         return BatchInfo(
             batch_id=self._batch.batch_id,
@@ -223,8 +241,8 @@ class BatchRun:
             started_ms=started_ms,
             completed_ms=self._engine.now_ms(),
             outputs=tuple(self._outputs),
-            outcome="failed" if failed else "succeeded" if jobs else "empty",
-            failure=str(self._error) if failed else None,
+            outcome=outcome,
+            failure=failure,
             inputs=inputs,
             states=self._engine.states_of(self._batch),
         )

@@ -161,6 +161,10 @@ class StreamDurability:
         """Return the committed files as an RDD with the partitioner of *like*."""
         return read_rdd(self._spark, self.files, written, like)
 
+    def oldest_begun_ms(self, default_ms: int) -> int:
+        """Return the time of the oldest batch of which it is known what it has read."""
+        return min((begun.time_ms for begun in self._begins.all_ids()), default=default_ms)
+
     def retire(self, oldest_needed_ms: int, oldest_input_ms: int) -> None:
         """Delete what neither a restart nor a batch to come can need.
 

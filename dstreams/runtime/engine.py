@@ -43,6 +43,7 @@ from dstreams.sources.source import (
     ReplayableReader,
     SourceReader,
     close_all,
+    is_lost_with_driver,
 )
 
 logger = logging.getLogger(__name__)
@@ -307,7 +308,7 @@ class Engine:
         return True
 
     def checkpoint_now(self) -> None:
-        """Make the state of the last batch durable, due or not; called at a graceful end.
+        """Make the state of the last batch durable, due or not; called at the end.
 
         It is committed as of one millisecond after that batch, whose own record says less.
 
@@ -342,6 +343,33 @@ class Engine:
             )
         )
 
+    def checkpoint_at_end(self, *, is_abandoned: bool) -> None:
+        """Make the state of the last batch durable where that is worth it; never raises.
+
+        Without it the next start computes the state of a few batches again, as far as it can read
+        their input.
+
+        Args:
+            is_abandoned: after a stop at once, which has time for it only where input would lack.
+        """
+        try:
+            if not is_abandoned or self.loses_input():
+                self.checkpoint_now()
+        except Exception as error:
+            logger.warning("no checkpoint at the end, the next start takes longer: %s", error)
+
+    def loses_input(self) -> bool:
+        """Whether a restart would lack input of committed batches, which no source has again."""
+        last = self._last_committed
+        if last is None:
+            return False
+        asked = self._asked_after(last.time_ms)
+        return any(
+            asked.get(stream, last.time_ms) < last.time_ms
+            and is_lost_with_driver(stream.source, reader)
+            for stream, reader in self.readers.items()
+        )
+
     def _stored(self) -> dict[Node, tuple[int, StoredVersion]]:
         """The newest version of every stored state, and the batch that made it."""
         if not self.plan.stored():
@@ -366,11 +394,7 @@ class Engine:
         for stream in batch.inputs:
             remembered = self.plan.nodes.get(stream)
             kept_ms = 0 if remembered is None else remembered.remember_ms
-            reader = self.readers[stream]
-            reader.release(batch.time_ms - kept_ms)
-            if isinstance(reader, DurableReader):
-                needed_ms = asked.get(stream, batch.time_ms)
-                reader.retire(min(batch.time_ms - kept_ms, needed_ms))
+            self.readers[stream].release(batch.time_ms - kept_ms)
         is_turn = (batch.batch_id + 1) % _MAINTENANCE_BATCHES == 0
         if is_turn and self.plan.stored():
             self.history.stored().maintain()
@@ -382,6 +406,11 @@ class Engine:
             oldest_input_ms = min(chain(inputs, [batch.time_ms])) + 1
             self._durability.retire(oldest_ms, oldest_input_ms)
             self.copies.discard_before(oldest_ms)
+            oldest_begun_ms = self._durability.oldest_begun_ms(batch.time_ms)
+            for reader in self.readers.values():
+                if isinstance(reader, DurableReader):
+                    # What a batch has read is there as long as its record: a rewind may go there.
+                    reader.retire(oldest_begun_ms - 1)
 
     def _asked_after(self, time_ms: int) -> dict[Node, int]:
         """After which time a restart may ask each stream for its RDDs."""

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 _GRACE_S = 2.0
 _CANCEL_S = 10.0
+_SAVE_S = 10.0
 _POLL_S = 0.2
 _SIGNAL_S = 1.0
 
@@ -65,6 +66,8 @@ class Scheduler:
         self._stopping = threading.Event()
         self._abandoned = threading.Event()
         self._cancelled = threading.Event()
+        self._broken = threading.Event()
+        self._saving = threading.Event()
         self._ended = threading.Event()
         self._generator = InheritableThread(
             target=self._generate, name="dstreams-generator", daemon=True
@@ -98,13 +101,24 @@ class Scheduler:
         Returns:
             Whether the last batch ended without being cancelled.
         """
-        if self._ended.wait(_GRACE_S if self._abandoned.is_set() else timeout_s):
+        limit_s = _GRACE_S if self._abandoned.is_set() else timeout_s
+        in_time = self._ended.wait(limit_s) or self._saving.is_set()
+        if not in_time:
+            self._abandoned.set()
+            self._cancelled.set()
+            self._cancel(self._saving)
+        if self._saving.is_set() and not self._ended.wait(_SAVE_S):
+            self._cancel()
+        if self._ended.is_set():
             self._runner.join(_CANCEL_S)
-            return True
-        self._abandoned.set()
-        self._cancelled.set()
+        return in_time
+
+    def _cancel(self, done: threading.Event | None = None) -> None:
+        """Cancel jobs until the last batch has ended, or *done* is set."""
         try:
             for _ in range(round(_CANCEL_S / _POLL_S)):
+                if done is not None and done.is_set():
+                    break
                 # More than once: an output may begin another job after the one that was cancelled.
                 self._spark.cancelJobGroup(self._job_group)
                 if self._ended.wait(_POLL_S):
@@ -112,9 +126,6 @@ class Scheduler:
         except Exception:
             logger.warning("the running batch could not be cancelled; is Spark gone?")
             self._ended.wait(_CANCEL_S)
-        if self._ended.is_set():
-            self._runner.join(_CANCEL_S)
-        return False
 
     def _generate(self) -> None:
         try:
@@ -154,24 +165,15 @@ class Scheduler:
             self._spark.setJobGroup(self._job_group, "dstreams", interruptOnCancel=True)
             while not self._abandoned.is_set() and (batch := self._next()) is not None:
                 self._judge(self._engine.run_batch(batch, self._cancelled.is_set))
-            if not self._abandoned.is_set():
-                self._checkpoint()
+            if not self._broken.is_set():
+                self._saving.set()
+                self._engine.checkpoint_at_end(is_abandoned=self._abandoned.is_set())
         except BaseException as error:
             self._fail(error)
         finally:
             self._stopping.set()
             self._ended.set()
             self._finished()
-
-    def _checkpoint(self) -> None:
-        """Make the state of the last batch durable, so that the next start has it at once.
-
-        Without it nothing is lost: the next start computes the state of a few batches again.
-        """
-        try:
-            self._engine.checkpoint_now()
-        except Exception as error:
-            logger.warning("no checkpoint at the end, the next start takes longer: %s", error)
 
     def _next(self) -> Batch | None:
         while not self._abandoned.is_set():
@@ -187,7 +189,7 @@ class Scheduler:
         logger.info(
             "batch at %d ms %s: waited %d ms, ran %d ms",
             info.batch_time_ms,
-            "was cut off by the stop" if self._cancelled.is_set() else info.outcome,
+            info.outcome,
             info.scheduling_delay_ms,
             info.processing_delay_ms,
         )
@@ -202,6 +204,7 @@ class Scheduler:
                     error.batch_time_ms,
                     error,
                 )
+                self._broken.set()
                 self.request_stop(abandon=True)
                 return
             self._fail(
@@ -214,6 +217,8 @@ class Scheduler:
             return
         logger.error("%s", error)
         self._report(error)
+        if isinstance(error, DurabilityError):
+            self._broken.set()
         if isinstance(error, DurabilityError) or self._settings.on_failure == "stop":
             self.request_stop(abandon=True)
 
@@ -226,5 +231,6 @@ class Scheduler:
     def _fail(self, error: BaseException) -> None:
         logger.critical("the scheduler failed, the stream stops: %s", error, exc_info=error)
         self._report(error)
+        self._broken.set()
         self.request_stop(abandon=True)
         self._failed()

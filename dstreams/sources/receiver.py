@@ -136,7 +136,8 @@ class ReceiverReader:
 
     def recorded(self, planned: PlannedInput) -> Mapping[str, object]:
         """How much; which blocks, the record of the batch says, if there is one."""
-        return {"blocks": len(planned.content), "records": planned.records}
+        is_logged = self._log is not None
+        return {"blocks": len(planned.content), "records": planned.records, "logged": is_logged}
 
     def replay(self, batch_time_ms: int, recorded: Mapping[str, Any]) -> PlannedInput:
         """Take the blocks that the record of the batch names.
@@ -190,6 +191,11 @@ class ReceiverReader:
         size = sum(map(len, payloads))
         most = min(spark.defaultParallelism, len(payloads), size // _PARTITION_BYTES)
         return spark.parallelize(payloads, max(1, most)).mapPartitions(decode_records)
+
+    @property
+    def forgets(self) -> bool:
+        """Whether what batches have read is gone with this driver."""
+        return self._log is None
 
     def release(self, batch_time_ms: int) -> None:
         self._inbox.make_room(batch_time_ms)

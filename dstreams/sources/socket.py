@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark import RDD
 
@@ -90,6 +90,8 @@ class SocketTextReader:
 
     The buffer and the connection belong to ``_changed``; the thread waits on it for room.
     """
+
+    forgets: ClassVar[bool] = True
 
     def __init__(self, source: SocketTextSource, environment: SourceEnvironment) -> None:
         self._source = source

@@ -9,10 +9,12 @@ The calls come in this order, all but ``start``'s own threads from the driver's 
    runs, and ``reader.rdd(planned)`` turns that decision into an RDD. Times only grow from plan to
    plan; making the RDD of one plan twice gives the same records.
 4. ``reader.release(batch_time_ms)``: batches up to and with this time are not read again by this
-   run. A :class:`DurableReader` is also told ``retire(batch_time_ms)``: no later run has to read
-   them again either, because what was made of them is durable.
+   run. A :class:`DurableReader` is also told ``retire(batch_time_ms)``, now and then: no later run
+   reads them again either, because what was made of them is durable, and the records of what they
+   have read are deleted, so that a rewind cannot go there.
    A :class:`ReplayableReader` says of each plan, for the log of batches, what makes it again: after
-   a restart ``reader.replay(batch_time_ms, recorded)`` takes the place of ``plan``.
+   a restart ``reader.replay(batch_time_ms, recorded)`` takes the place of ``plan``. One that can do
+   so only with certain settings says by ``forgets`` that it cannot.
 5. ``reader.stop_receiving()``, then batches as long as ``reader.has_pending()``, then
    ``reader.close()``. Both may come twice, and ``close`` may come at any time.
 """
@@ -160,6 +162,14 @@ def restart_refusal(source: Source) -> str | None:
     """Say why a source cannot go on after a restart, None when it can."""
     refusal: str | None = getattr(source, "restart_refusal", None)
     return refusal
+
+
+def is_lost_with_driver(source: Source, reader: SourceReader) -> bool:
+    """Whether what batches have read is gone with this driver, though the stream can go on."""
+    if restart_refusal(source) is not None:
+        return False
+    forgets: bool = getattr(reader, "forgets", not isinstance(reader, ReplayableReader))
+    return forgets
 
 
 def close_all(readers: Iterable[SourceReader]) -> None:

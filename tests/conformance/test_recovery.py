@@ -7,6 +7,7 @@ into one notebook.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
@@ -20,7 +21,9 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext
 
-from checkpoint import CommitLog, LocalFiles
+from checkpoint import CommitLog, LocalFiles, read_newest_graph
+from checkpoint.cli import main
+from checkpoint.graph_snapshot import all_graphs
 from dstreams import (
     BatchFailedError,
     DStream,
@@ -32,6 +35,8 @@ from dstreams import (
 )
 from dstreams.faults import Fault, FaultError
 from dstreams.testing import ManualClock
+from tests.recovery.feeding import define as define_fed
+from tests.recovery.feeding import feed, late
 
 Seen = list[tuple[str, int, list[Any]]]
 
@@ -235,6 +240,27 @@ def test_stored_state_goes_on(sc: SparkContext, tmp_path: Path) -> None:
     assert values_of("snapshots")[1:3] == [[("a", 1), ("b", 1)], [("a", 2), ("b", 2)]]
 
 
+def test_p_9_states_after_a_crash(sc: SparkContext, tmp_path: Path) -> None:
+    """The data of P-1, a crash after three batches: as without it, and no batch is repeated."""
+
+    def define(words: DStream[Any]) -> None:
+        counts = words.map(_one).mapWithState(StateSpec.function(count)).checkpoint(3)
+        watch(counts, "counts")
+        watch(counts.stateSnapshots(), "snapshots")
+
+    batches = [list(text) for text in ("", "a", "ab", "abc", "ab", "a", "")]
+    in_two_lives(sc, tmp_path, batches, define, (3, 4))
+    assert values_of("snapshots") == [
+        [],
+        [("a", 1)],
+        [("a", 2), ("b", 1)],
+        [("a", 3), ("b", 2), ("c", 1)],
+        [("a", 4), ("b", 3), ("c", 1)],
+        [("a", 5), ("b", 3), ("c", 1)],
+        [("a", 5), ("b", 3), ("c", 1)],
+    ]
+
+
 def test_c_8_rates_are_limited_after_a_restart(sc: SparkContext, tmp_path: Path) -> None:
     """The numbered rows go on where they were, in the batches that were begun too."""
     ssc = StreamingContext(sc, 1, clock=ManualClock())
@@ -330,6 +356,55 @@ def test_c_11_a_stream_that_two_others_share(sc: SparkContext, tmp_path: Path) -
 
 def _negated(number: int) -> int:
     return -number
+
+
+def stream_of(directory: Path) -> Path:
+    (stream,) = (path for path in directory.glob("stream-0-*") if path.is_dir())
+    return stream
+
+
+def test_c_13_a_graph_that_is_written_later_counts(sc: SparkContext, tmp_path: Path) -> None:
+    """Also that of an earlier batch, as after a rewind; both stay, and no name is written twice.
+
+    Spark's case, a late snapshot of an older batch, does not occur: a graph is written when a
+    driver starts, before its first batch, and only if there is none of that name.
+    """
+    ssc = begin(sc, tmp_path, [["a"]] * 9, lambda words: watch(words.map(_one)))
+    ssc.step(3)
+    crash(ssc)
+    for life in (2, 1):
+        ssc = recover(tmp_path)
+        ssc.step(life)
+        crash(ssc)
+        if life == 2:
+            assert main(["rewind", str(tmp_path), "--to", "1000"]) == 0
+    assert times_of() == [1, 2, 3, 4, 5, 2]
+    files = LocalFiles(str(stream_of(tmp_path)))
+    assert [(graph.time_ms, graph.epoch) for graph in all_graphs(files)] == [
+        (0, 1),
+        (1000, 4),
+        (3000, 2),
+    ]
+    newest = read_newest_graph(files)
+    assert newest is not None
+    assert (newest.time_ms, newest.epoch) == (1000, 4)
+
+
+def test_c_14_what_has_the_name_of_a_checkpoint(sc: SparkContext, tmp_path: Path) -> None:
+    """Directories called like our files, and files like our directories, are nothing to us."""
+    directory = tmp_path / "checkpoint-1000" / "stream-9000-0a"
+    ssc = begin(sc, directory, [["a"]] * 9, lambda words: watch(words.map(_one)))
+    ssc.step(2)
+    crash(ssc)
+    (directory / "checkpoint-9000").mkdir()
+    (directory / "stream-9000-0b").mkdir()
+    (directory / "stream-9000-0c").touch()
+    stream = stream_of(directory)
+    for record in [*stream.glob("commits/*"), *stream.glob("graph/*"), *stream.glob("batches/*")]:
+        number, rest = record.name.split("-", 1)
+        Path(record.parent, f"{int(number) + 7000:0{len(number)}d}-{rest}").mkdir()
+    recover(directory).step(1)
+    assert times_of() == [1, 2, 3]
 
 
 def test_c_15_a_damaged_graph_falls_back_to_an_older_one(
@@ -481,6 +556,38 @@ def test_batches_that_were_missed(
     assert values_of("window") == [[("a", each)] for each in windows]
 
 
+@pytest.mark.parametrize("policy", ["merge", "skip"])
+def test_keys_that_leave_a_window_in_a_gap(sc: SparkContext, tmp_path: Path, policy: Any) -> None:
+    """They stay, with what is left of them, as over batches that are empty.
+
+    So it is in Spark, which runs each of these batches; only the filter function drops a key.
+    """
+    ssc = StreamingContext(sc, 1, clock=ManualClock(), settings=Settings(missed_batches=policy))
+    ssc.checkpoint(str(tmp_path))
+    words = ssc.queueStream([["a", "b"], ["a"], ["c"]], replayable=True).map(_one)
+    window = partial(words.reduceByKeyAndWindow, plus, minus, 4)
+    watch(window().checkpoint(20))
+    watch(window(filterFunc=_is_positive).checkpoint(20), "filtered")
+    ssc.step(2)
+    crash(ssc)
+    for now_ms in (6000, 6000):
+        ssc = recover(tmp_path)
+        ssc._clock = ManualClock(now_ms)
+        ssc.step(1)
+        crash(ssc)
+    empty = [("a", 0), ("b", 0)]
+    assert times_of() == [1, 2, 6, 7]
+    first, second = [("a", 1), ("b", 1)], [("a", 2), ("b", 1)]
+    # The window at 6 s begins after 2 s: nothing of before the gap is in it.
+    assert values_of()[:2] == [first, second]
+    assert [dict(rows) for rows in values_of()[2:]] == [{**dict(empty), "c": 1}] * 2
+    assert values_of("filtered") == [first, second, [("c", 1)], [("c", 1)]]
+
+
+def _is_positive(pair: tuple[str, int]) -> bool:
+    return pair[1] > 0
+
+
 def test_c_21_a_graceful_stop_leaves_nothing_to_do_again(sc: SparkContext, tmp_path: Path) -> None:
     """A final copy of the state is there; the next start computes no batch again."""
     calls = tmp_path / "calls"
@@ -534,6 +641,35 @@ def test_c_23_an_output_that_failed_runs_again(sc: SparkContext, tmp_path: Path)
         (5, [("a", 5)]),
     ]
     assert times_of("second") == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("step", ["state.done", "out.done", "commit.start", "clean.start"])
+def test_c_24_blocks_are_kept_until_their_batch_is_committed(
+    sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Those that come while a batch runs, or while its copy is written, are in the next one."""
+    monkeypatch.setitem(late, 1, [2])
+    ssc = define_fed(str(tmp_path), sc)
+    ssc.step()
+    feed([1])
+    monkeypatch.setitem(faults(), step, Fault(1, "raise"))
+    with pytest.raises(FaultError):
+        ssc.step()
+    crash(ssc)
+    blocks = list(stream_of_now(tmp_path / "checkpoint").glob("received/*/blocks/*"))
+    assert len(blocks) == (1 if step == "state.done" else 2)
+    ssc = recover(tmp_path / "checkpoint")
+    ssc.step(3)
+    crash(ssc)
+    lines = (tmp_path / "ledger").read_text().splitlines()
+    rows = {(line["output"], line["batch"]): line["rows"] for line in map(json.loads, lines)}
+    assert [rows["numbers", batch_id] for batch_id in (0, 1, 2)] == [[], [1], [2]]
+    assert rows["sums", 2] == [[0, 2], [1, 1]]
+
+
+def stream_of_now(directory: Path) -> Path:
+    (stream,) = directory.glob("stream-*")
+    return stream
 
 
 STEPS = (

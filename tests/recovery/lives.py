@@ -33,16 +33,15 @@ class Entry:
 
 def live(directory: Path, batches: int, *, version: int = 1, kill_at: str = "") -> None:
     """Run the application; it must do all batches, or be killed at the step that is named."""
-    environment = dict(os.environ)
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
-    environment.pop("DSTREAMS_FAULTS", None)
-    if kill_at:
-        environment["DSTREAMS_FAULTS"] = f"{kill_at}:kill9"
-    command = [sys.executable, "-m", "tests.recovery.application"]
+    run_program("application", directory, str(version), str(batches), kill_at=kill_at)
+
+
+def run_program(name: str, directory: Path, *arguments: str, kill_at: str = "") -> None:
+    """Run a program of this package; it must end well, or be killed at the step that is named."""
     ended = subprocess.run(
-        [*command, str(directory), str(version), str(batches)],
+        command_of(name, directory, *arguments),
         cwd=ROOT,
-        env=environment,
+        env=environment_of(f"{kill_at}:kill9" if kill_at else ""),
         timeout=_LIFE_S,
         capture_output=True,
         text=True,
@@ -50,6 +49,19 @@ def live(directory: Path, batches: int, *, version: int = 1, kill_at: str = "") 
     )
     wanted = -signal.SIGKILL if kill_at else 0
     assert ended.returncode == wanted, f"{kill_at}: {ended.stdout[-2000:]}{ended.stderr[-6000:]}"
+
+
+def command_of(name: str, directory: Path, *arguments: str) -> list[str]:
+    """The command that runs a program of this package."""
+    return [sys.executable, "-m", f"tests.recovery.{name}", str(directory), *arguments]
+
+
+def environment_of(faults: str) -> dict[str, str]:
+    """The environment of a program in which *faults* happen."""
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
+    environment.pop("DSTREAMS_FAULTS", None)
+    return {**environment, "DSTREAMS_FAULTS": faults} if faults else environment
 
 
 def plan_of(directory: Path) -> RecoveryPlan:

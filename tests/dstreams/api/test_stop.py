@@ -81,6 +81,68 @@ def test_batches_that_wait_are_not_begun(
     assert ssc.getState() is StreamingContextState.STOPPED
 
 
+seen: list[list[Any]] = []
+"""What the output of a program saw that is taken up again: it is found by name."""
+
+
+def note(rdd: RDD[Any]) -> None:
+    seen.append(sorted(rdd.collect()))
+
+
+def slow_pair(words: Iterator[str]) -> Iterator[tuple[str, int]]:
+    for word in words:
+        if word == "slow":
+            time.sleep(300)
+        yield word, 1
+
+
+def total(values: list[int], state: int | None) -> int:
+    return sum(values) + (state or 0)
+
+
+def never() -> StreamingContext:
+    raise AssertionError("the set-up function must not be called")
+
+
+@pytest.mark.parametrize("when", ["between batches", "in a batch that is cut off", "stepped"])
+def test_a_stop_at_once_keeps_the_state_of_what_cannot_be_read_again(
+    sc: SparkContext, make_ssc: MakeContext, clock: ManualClock, tmp_path: Path, when: str
+) -> None:
+    """A last copy of the state has what a socket sent for batches that were committed."""
+    seen.clear()
+    ssc = make_ssc()
+    ssc.checkpoint(str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(20)
+        words = ssc.socketTextStream("127.0.0.1", server.getsockname()[1])
+        words.mapPartitions(slow_pair).updateStateByKey(total).checkpoint(20).foreachRDD(note)
+        if when == "stepped":
+            ssc.step()
+        else:
+            ssc.start()
+        with server.accept()[0] as connection:
+            connection.sendall(b"a\nb\na\n")
+            assert ssc._engine is not None
+            (reader,) = ssc._engine.readers.values()
+            wait_for(lambda: reader._lines.complete_bytes == 6)  # type: ignore[attr-defined]
+            if when == "stepped":
+                ssc.step()
+            else:
+                clock.advance(1000)
+                wait_for(lambda: len(seen) == 1)
+                wait_for(lambda: list(tmp_path.glob("stream-*/commits/*")))
+            if when == "in a batch that is cut off":
+                connection.sendall(b"slow\n")
+                wait_for(reader.has_pending)
+                clock.advance(1000)
+                wait_for(lambda: active_jobs(sc))
+            ssc.stop(stopSparkContext=False)
+    ssc = StreamingContext.getOrCreate(str(tmp_path), never)
+    ssc.step()
+    ssc.stop(stopSparkContext=False)
+    assert seen[-1] == [("a", 2), ("b", 1)]
+
+
 def active_jobs(sc: SparkContext) -> list[int]:
     return list(sc.statusTracker().getActiveJobsIds())
 

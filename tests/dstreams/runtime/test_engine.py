@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext
 
-from checkpoint import StorageRefusedError
+from checkpoint import BatchLog, LocalFiles, StorageRefusedError
 from dstreams import BatchFailedError, DStream, DurabilityError, SourceError, StreamingContext
 from dstreams.events import BatchCompleted, BatchStarted, BatchSubmitted, InputInfo
 from dstreams.runtime.batch import BatchResult
@@ -153,23 +153,16 @@ class KeepingSource(ScriptedSource):
         return [int(time_ms) for what, *time_ms in told if what == "retire" for time_ms in time_ms]
 
 
-def test_a_durable_record_is_kept_as_long_as_the_input_is_remembered(
-    ssc: StreamingContext,
-) -> None:
-    """Without state there is nothing else that a later run would need."""
-    ssc.remember(2)
-    source = KeepingSource([[1], [2], [3]])
-    collected(ssc._input(source, "keeping"))
-    engine = engine_of(ssc)
-    for _ in range(3):
-        run(engine)
-    assert source.retired_ms == [9000, 10_000, 11_000]
+def begun_ms(directory: Path) -> list[int]:
+    """The batches of which there is a record of what they have read."""
+    (stream,) = directory.glob("stream-*")
+    return [found.time_ms for found in BatchLog(LocalFiles(str(stream))).all_ids()]
 
 
-def test_a_durable_record_is_kept_until_its_records_are_in_a_committed_state(
+def test_a_durable_record_is_kept_as_long_as_that_of_its_batch(
     ssc: StreamingContext, tmp_path: Path
 ) -> None:
-    """A later run begins with such a state, and reads the batches after it."""
+    """Where a restart, or a rewind, can begin, the input of the batches after it is there."""
     ssc.checkpoint(str(tmp_path))
     source = KeepingSource([[("a", 1)]] * 9)
     states = ssc._input(source, "keeping").updateStateByKey(add)
@@ -177,9 +170,24 @@ def test_a_durable_record_is_kept_until_its_records_are_in_a_committed_state(
     engine = engine_of(ssc)
     for _ in range(9):
         run(engine)
-    # Inputs are remembered for 4 s. Copies are committed at 12, 14, 16 and 18 s, and a restart
-    # stands on the newest of them.
-    assert source.retired_ms == list(range(7000, 16_000, 1000))
+        retired_ms = source.retired_ms[-1] if source.retired_ms else 0
+        assert min(begun_ms(tmp_path)) == max(retired_ms + 1, 11_000)
+    # With copies at 12, 14, 16 and 18 s, the oldest that is remembered being that at 14 s.
+    assert source.retired_ms[-1] > 12_000
+
+
+def test_a_stream_without_state_keeps_a_durable_record_for_some_batches(
+    ssc: StreamingContext, tmp_path: Path
+) -> None:
+    """Of the batches whose commit records are there."""
+    ssc.checkpoint(str(tmp_path))
+    source = KeepingSource([[1]] * 20)
+    collected(ssc._input(source, "keeping"))
+    engine = engine_of(ssc)
+    for _ in range(20):
+        run(engine)
+    assert len(source.retired_ms) == 2
+    assert min(begun_ms(tmp_path)) == source.retired_ms[-1] + 1
 
 
 def test_a_state_that_has_never_been_keeps_no_durable_record(
@@ -187,12 +195,12 @@ def test_a_state_that_has_never_been_keeps_no_durable_record(
 ) -> None:
     """Batches that had no RDD left nothing behind that could be committed."""
     ssc.checkpoint(str(tmp_path))
-    source = KeepingSource([None] * 4)
+    source = KeepingSource([None] * 10)
     collected(ssc._input(source, "keeping").updateStateByKey(add).checkpoint(1))
     engine = engine_of(ssc)
-    for _ in range(4):
+    for _ in range(10):
         run(engine)
-    assert source.retired_ms == [9000, 10_000, 11_000, 12_000]
+    assert source.retired_ms == [19_999]
 
 
 @pytest.mark.parametrize(
@@ -360,6 +368,50 @@ def test_a_batch_that_was_told_to_end_is_told(ssc: StreamingContext) -> None:
     assert [type(event) for event in events] == [BatchSubmitted, BatchStarted, BatchCompleted]
     assert events[2].batch.outputs == ()
     assert seen == []
+
+
+CUT_OFF = "batch at 11000 ms was cut off by a stop"
+
+
+@pytest.mark.parametrize(
+    ("at", "durable", "outcome", "failure"),
+    [
+        pytest.param("begin", False, "cancelled", CUT_OFF, id="before its first output"),
+        pytest.param("in first", False, "cancelled", CUT_OFF, id="between its outputs"),
+        pytest.param("first fails", False, "cancelled", CUT_OFF, id="whose job was cancelled"),
+        pytest.param("after a failure", False, "failed", "ValueError", id="that had failed"),
+        pytest.param("in last", False, "succeeded", None, id="after all that there was to do"),
+        pytest.param("in last", True, "cancelled", CUT_OFF, id="before its commit"),
+        pytest.param("never", True, "succeeded", None, id="never"),
+    ],
+)
+def test_the_outcome_of_a_batch_that_is_cut_off(
+    ssc: StreamingContext, tmp_path: Path, at: str, durable: bool, outcome: str, failure: str | None
+) -> None:
+    """It did not succeed, and unless it failed by itself it did not fail either."""
+    cancelled = [True] if at == "begin" else []
+
+    def first(rdd: RDD[Any]) -> None:
+        if at == "after a failure":
+            raise ValueError("by itself")
+        if at in ("in first", "first fails"):
+            cancelled.append(True)
+        if at == "first fails":
+            raise ValueError("as the job was cancelled")
+
+    def last(rdd: RDD[Any]) -> None:
+        if at in ("in last", "after a failure"):
+            cancelled.append(True)
+
+    if durable:
+        ssc.checkpoint(str(tmp_path))
+    stream, _ = scripted(ssc, [[1]])
+    stream.foreachRDD(first)
+    stream.foreachRDD(last)
+    engine = engine_of(ssc)
+    info = engine.run_batch(engine.plan_batch(), is_cancelled=lambda: bool(cancelled)).info
+    assert info.outcome == outcome
+    assert failure is None if info.failure is None else str(failure) in info.failure
 
 
 def test_stopping_closes_the_sources(ssc: StreamingContext) -> None:
