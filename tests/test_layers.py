@@ -40,8 +40,8 @@ checkpoint.cli
 checkpoint.__main__
 
 dstreams.events
-dstreams.errors
-dstreams.durations dstreams.clock dstreams.callables dstreams.listener dstreams.faults dstreams.lazy_names
+dstreams.errors dstreams.lazy_names
+dstreams.durations dstreams.clock dstreams.callables dstreams.listener dstreams.faults
 dstreams.settings
 dstreams.rdd
 dstreams.receiving
