@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from checkpoint.state_store import StateWriter
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.by_key import PAIRS_OF_LISTS
+from dstreams.rdd.ordered_groups import GroupsInOrder
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.structured.operators.deduplication import on_time
 from dstreams.structured.operators.failures import failed
@@ -238,8 +238,8 @@ class JoinRows:
         metrics: StateMetrics,
     ) -> Iterator[Pair]:
         manager = SymmetricHashJoinStateManager(store)
-        groups = PAIRS_OF_LISTS.merger(self.memory_mb)
-        groups.mergeValues(self._on_time(records, metrics))
+        groups = GroupsInOrder(self.memory_mb, has_sides=True)
+        groups.add(self._on_time(records, metrics))
         changes = _Changes()
         for key, sides in groups.items():
             for pair in self._of_key(manager, key, sides, changes):
