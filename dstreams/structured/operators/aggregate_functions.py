@@ -212,6 +212,47 @@ class CollectSet(_OfColumn):
 
 
 @dataclass(frozen=True)
+class CountDistinct(CollectSet):
+    """How many different values there are, exactly: the state keeps each of them."""
+
+    def finish(self, buffer: Any) -> int:
+        return 0 if buffer is None else len(buffer)
+
+
+@dataclass(frozen=True)
+class MinBy(_OfColumn):
+    """The value of the record with the least order, of the first one where there are several.
+
+    Records without an order are left out; None of none. Its buffer is (order, value).
+
+    Args:
+        by: ``record -> order``; None for the record itself.
+    """
+
+    by: Callable[[Any], Any] | None = None
+
+    def reduce(self, buffer: Any, record: Any) -> Any:
+        order = record if self.by is None else self.by(record)
+        if order is None:
+            return buffer
+        return self.merge(buffer, (order, record if self.of is None else self.of(record)))
+
+    def finish(self, buffer: Any) -> Any:
+        return None if buffer is None else buffer[1]
+
+    def _merge(self, first: Any, second: Any) -> Any:
+        return second if second[0] < first[0] else first
+
+
+@dataclass(frozen=True)
+class MaxBy(MinBy):
+    """The value of the record with the greatest order, otherwise as :class:`MinBy`."""
+
+    def _merge(self, first: Any, second: Any) -> Any:
+        return second if second[0] > first[0] else first
+
+
+@dataclass(frozen=True)
 class Reduce(_OfColumn):
     """One value made of all by a function of two, None of none.
 

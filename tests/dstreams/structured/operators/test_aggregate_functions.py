@@ -14,10 +14,13 @@ from dstreams.structured.operators.aggregate_functions import (
     CollectList,
     CollectSet,
     Count,
+    CountDistinct,
     First,
     Last,
     Max,
+    MaxBy,
     Min,
+    MinBy,
     Reduce,
     Several,
     Sum,
@@ -28,6 +31,10 @@ from dstreams.structured.operators.aggregate_functions import (
 
 def half(value: Any) -> Any:
     return None if value is None else value / 2
+
+
+def abs_or_none(value: Any) -> Any:
+    return None if value is None else abs(value)
 
 
 LONGEST = UserAggregator(
@@ -58,6 +65,13 @@ TABLE: list[tuple[AggregateFunction, list[Any], Any]] = [
     (CollectList(), [], []),
     (CollectSet(), [2, None, 1, 2], {1, 2}),
     (CollectSet(), [], set()),
+    (CountDistinct(), [2, None, 1, 2, 1.0], 2),
+    (CountDistinct(half), [2, None], 1),
+    (CountDistinct(), [], 0),
+    (MinBy(half), [3, None, 1, 2], 0.5),
+    (MinBy(half, by=abs_or_none), [-3, 2, -2], 1.0),
+    (MaxBy(half, by=abs_or_none), [-3, None, 2, 3], -1.5),
+    (MaxBy(), [], None),
     (Reduce(func=lambda a, b: a * b), [2, 3, None, 4], 24),
     (LONGEST, [3, 9, 4], "longest 9"),
     (Several((Count(), Sum(), Average())), [1, 5], (2, 6, 3.0)),
