@@ -13,17 +13,15 @@ from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext
 
 from checkpoint import StatePartition, open_files
-from checkpoint.state_store import LmdbBases, StateStore, StateWriter, StoreId
+from checkpoint.state_store import LmdbBases, StateStore, StateWriter
 from dstreams.rdd.failures import summarize
 from dstreams.rdd.kept_rows import HeldFrames, RowFiles
-from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_store_rdd import StateStoreRDD
 from dstreams.rdd.stored_version import StoredVersion
+from tests.dstreams.rdd.stored import STORE, TWO, contents
 
-TWO = StablePartitioner(2)
-STORE = StoreId("stream-1", "counts-0", "default", 0, 2)
 ROWS = StatePartition("stream-1", "counts-0-rows", 1000, 0, 2, TWO.name)
 
 Pairs = Iterator[tuple[Any, Any]]
@@ -53,15 +51,6 @@ def tagged(sc: SparkContext, store: StateStore, *, draws: bool, files: Any = Non
     pairs: RDD[Any] = sc.parallelize([(letter, letter * 3) for letter in "abcdef"], 2)
     before = StoredVersion.empty(STORE, TWO)
     return StateStoreRDD([shuffle_pairs(pairs, TWO)], store, before, Tag(draws), files)
-
-
-def contents(store: StateStore, version: StoredVersion) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
-    for partition, reference in enumerate(version.references):
-        store_id = StoreId("stream-1", "counts-0", "default", partition, 2)
-        with store.reader(store_id, reference) as reader:
-            found.update(reader.items())
-    return found
 
 
 def test_the_same_again(sc: SparkContext, store: StateStore) -> None:

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext, TaskContext
 
 from checkpoint import open_files
-from checkpoint.state_store import LmdbBases, StateStore, StateWriter, StoreId
+from checkpoint.state_store import LmdbBases, StateStore, StateWriter
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.failures import summarize
 from dstreams.rdd.partitioner import StablePartitioner
@@ -23,10 +23,8 @@ from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_store_rdd import StateStoreRDD
 from dstreams.rdd.stored_version import StoredVersion
 from tests.dstreams.rdd.lineage import lineage_of
+from tests.dstreams.rdd.stored import STORE, TWO, contents
 from tests.support.jobs import count_jobs
-
-TWO = StablePartitioner(2)
-STORE = StoreId("stream-1", "counts-0", "default", 0, 2)
 
 Pairs = Iterator[tuple[Any, Any]]
 
@@ -61,15 +59,6 @@ def store(tmp_path: Path) -> StateStore:
 
 def blocks(sc: SparkContext, letters: str, side: Side = Side.BATCH) -> RDD[bytes]:
     return shuffle_pairs(sc.parallelize([(letter, 1) for letter in letters], 2), TWO, side)
-
-
-def contents(store: StateStore, version: StoredVersion) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
-    for partition, reference in enumerate(version.references):
-        store_id = StoreId("stream-1", "counts-0", "default", partition, 2)
-        with store.reader(store_id, reference) as reader:
-            found.update(reader.items())
-    return found
 
 
 def test_versions_follow_each_other(sc: SparkContext, store: StateStore) -> None:
