@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from dstreams.durations import parse_duration_ms
 from dstreams.errors import InvalidStreamError
+from dstreams.structured.options import flag, whole_number
 
 _PREFIX = "spark.sql.streaming."
 
@@ -82,10 +83,7 @@ class QueryConf:
         Raises:
             InvalidStreamError: it is neither.
         """
-        text = str(self.text(key)).strip().lower()
-        if text not in ("true", "false"):
-            raise InvalidStreamError(f"{key} is {text!r}; use true or false")
-        return text == "true"
+        return flag(self.text(key), key)
 
     def count(self, key: str) -> int:
         """Return a setting that is a whole number of at least 1.
@@ -93,10 +91,7 @@ class QueryConf:
         Raises:
             InvalidStreamError: it is none.
         """
-        text = str(self.text(key)).strip()
-        if not text.isdecimal() or int(text) < 1:
-            raise InvalidStreamError(f"{key} is {text!r}; use a whole number of at least 1")
-        return int(text)
+        return whole_number(self.text(key), key)
 
     def duration_ms(self, key: str) -> int:
         """Return a setting that is a duration, in milliseconds."""

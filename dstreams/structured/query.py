@@ -311,8 +311,9 @@ class StreamingQuery:
     def _terminated(self) -> QueryTerminatedEvent:
         if self._error is None:
             return QueryTerminatedEvent(self.id, self.runId, None)
-        cause = type(self._error.__cause__).__name__
-        return QueryTerminatedEvent(self.id, self.runId, str(self._error), cause)
+        cause = self._error.__cause__ or self._error
+        kind = summarize(cause).partition(":")[0]  # of a job: the class that the worker raised
+        return QueryTerminatedEvent(self.id, self.runId, str(self._error), kind)
 
 
 def require_timeout(timeout: object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from dstreams.sources.socket import SocketTextSource
 from dstreams.structured.committed_files import VisibleFiles
 from dstreams.structured.logical import LogicalPlan, StreamingRelation
 from dstreams.structured.missing import OF_READERS, Instead
+from dstreams.structured.options import as_path, known_options, whole_number
 from dstreams.structured.sources.base import StreamSource
 from dstreams.structured.sources.files import FileStreamSource, Format, records_of
 from dstreams.structured.sources.rate import RateStreamSource
@@ -118,16 +119,16 @@ class DataStreamReader(Instead):
         if self.source_format == "rate":
             ramp_ms = parse_interval_ms(str(options.get("rampUpTime", "0 seconds")))
             partitions = options.get("numPartitions")
-            count = None if partitions is None else _number(partitions, "numPartitions")
-            rows = _number(options.get("rowsPerSecond", 1), "rowsPerSecond")
+            count = None if partitions is None else whole_number(partitions, "numPartitions")
+            rows = whole_number(options.get("rowsPerSecond", 1), "rowsPerSecond")
             return RateStreamSource(RateSource(rows, ramp_ms, count))
         if self.source_format == "socket":
             host, port = self._needed(options, "host"), self._needed(options, "port")
-            source = SocketTextSource(str(host), _number(port, "port"))
+            source = SocketTextSource(str(host), whole_number(port, "port"))
             return SocketStreamSource(source.host, source.port)
         path = as_path(self._needed(options, "path"), f"path of source {self.source_format}")
         most = options.get("maxFilesPerTrigger")
-        limit = None if most is None else _number(most, "maxFilesPerTrigger")
+        limit = None if most is None else whole_number(most, "maxFilesPerTrigger")
         names = options.get("pathGlobFilter")
         file_format: Format = "json" if self.source_format == "json" else "text"
         return FileStreamSource(path, file_format, limit, None if names is None else str(names))
@@ -168,40 +169,3 @@ class BatchReader:
         if paths is None:
             raise SourceError(f"directory {directory!r} does not exist")
         return records_of(paths, file_format, self.spark)
-
-
-def known_options(given: Mapping[str, Any], known: Sequence[str], what: str) -> dict[str, Any]:
-    """Return options under the names that they have, whatever the case of their letters.
-
-    Args:
-        given: options, by name.
-        known: names of those that there are.
-        what: whose they are, for the message.
-
-    Raises:
-        InvalidStreamError: there is no such option.
-    """
-    names = {name.lower(): name for name in known}
-    for key in given:
-        if not isinstance(key, str) or key.lower() not in names:
-            raise InvalidStreamError(f"{what} has no option {key!r}; there are {', '.join(known)}")
-    return {names[key.lower()]: value for key, value in given.items()}
-
-
-def as_path(value: object, name: str) -> str:
-    """Return a path or URL as text.
-
-    Raises:
-        InvalidStreamError: it is neither, or empty.
-    """
-    path = os.fspath(value) if isinstance(value, os.PathLike) else value
-    if not isinstance(path, str) or not path.strip():
-        raise InvalidStreamError(f"{name} must be a path or a URL, got {value!r}")
-    return path
-
-
-def _number(value: Any, name: str) -> int:
-    text = str(value).strip()
-    if isinstance(value, bool) or not text.isdecimal() or int(text) < 1:
-        raise InvalidStreamError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return int(text)

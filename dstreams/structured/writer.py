@@ -15,8 +15,8 @@ from dstreams.structured.execution import QueryDefinition
 from dstreams.structured.logical import LogicalPlan
 from dstreams.structured.manager import StreamingQueryManager
 from dstreams.structured.missing import OF_WRITERS, Instead
+from dstreams.structured.options import as_path, flag, known_options, whole_number
 from dstreams.structured.query import StreamingQuery
-from dstreams.structured.reader import as_path, known_options
 from dstreams.structured.sinks.base import Sink
 from dstreams.structured.sinks.console import ConsoleSink
 from dstreams.structured.sinks.files import FileSink
@@ -269,7 +269,10 @@ class WriterSettings:
                 "or foreachBatch"
             )
         if self.format == "console":
-            return self._console()
+            rows = whole_number(self.options.get("numRows", 20), "numRows of the console", 0)
+            return ConsoleSink(
+                rows, flag(self.options.get("truncate", True), "truncate of the console")
+            )
         if self.format == "noop":
             return NoopSink()
         if self.format == "memory":
@@ -281,18 +284,6 @@ class WriterSettings:
             raise InvalidStreamError(f"the sink {self.format} needs a directory; give start(path)")
         directory = as_path(path, f"path of the sink {self.format}")
         return FileSink(directory, "json" if self.format == "json" else "text")
-
-    def _console(self) -> ConsoleSink:
-        rows, truncate = self.options.get("numRows", 20), self.options.get("truncate", True)
-        if isinstance(rows, bool) or not str(rows).strip().isdecimal():
-            raise InvalidStreamError(
-                f"numRows of the console must be a whole number of at least 0, got {rows!r}"
-            )
-        if str(truncate).strip().lower() not in ("true", "false"):
-            raise InvalidStreamError(
-                f"truncate of the console must be true or false, got {truncate!r}"
-            )
-        return ConsoleSink(int(rows), str(truncate).strip().lower() == "true")
 
 
 def output_mode(mode: object) -> OutputMode:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql.streaming import listener, query, readwriter, state
 
 from dstreams.state.group_state import GroupState, GroupStateTimeout
@@ -139,8 +140,9 @@ INSTEAD = [
 
 
 @pytest.mark.parametrize(("owner", "name", "message"), INSTEAD)
-def test_what_to_write_instead(session: StreamSession, owner: str, name: str, message: str) -> None:
+def test_what_to_write_instead(sc: SparkContext, owner: str, name: str, message: str) -> None:
     """A name of pyspark that is not here is no attribute, and the error says what to write."""
+    session = StreamSession(sc)
     dataset = session.memoryStream().toDS()
     owners = {"dataset": dataset, "reader": session.readStream, "writer": dataset.writeStream}
     assert not hasattr(owners[owner], name)

@@ -36,7 +36,7 @@ def test_defaults() -> None:
         (POLICY, "", "valid values are 'min' and 'max'"),
         (AGGREGATION_FORMAT, "3", "use 1 or 2"),
         (SHUFFLE_PARTITIONS, "0", "whole number of at least 1"),
-        (CHECK_CORRECTNESS, "yes", "use true or false"),
+        (CHECK_CORRECTNESS, "yes", "must be true or false"),
         (IDLE_EVENT_INTERVAL, "soon", "is no duration"),
         ("spark.dstreams.state.values", "xml", "use one of data, pickle"),
     ],

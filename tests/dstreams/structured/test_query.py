@@ -100,6 +100,7 @@ class Told(StreamingQueryListener):
 
     def __init__(self) -> None:
         self.events: list[tuple[str, Any]] = []
+        self.ends: list[str | None] = []
 
     def onQueryStarted(self, event: Any) -> None:
         self.events.append(("started", event.name))
@@ -112,6 +113,7 @@ class Told(StreamingQueryListener):
 
     def onQueryTerminated(self, event: Any) -> None:
         self.events.append(("terminated", event.exception))
+        self.ends.append(event.errorClassOnException)
 
 
 def test_listener(session: StreamSession, clock: ManualClock) -> None:
@@ -203,7 +205,7 @@ def test_two_queries_of_one_stream(session: StreamSession) -> None:
 
 
 def test_progress(session: StreamSession) -> None:
-    """Progress has Spark's fields."""
+    """Progress has Spark's fields, and of event time none without a watermark (case 110)."""
     run = QueryRun(session, counts, "update")
     run.add("a", "b")
     progress = run.query.lastProgress
@@ -232,6 +234,20 @@ def test_progress(session: StreamSession) -> None:
     assert '"batchId": 0' in progress.prettyJson
     with pytest.raises(AttributeError, match="StreamingQueryProgress has no 'nothing'"):
         _ = progress.nothing
+
+
+def test_event_time_in_progress(session: StreamSession) -> None:
+    """A batch says the watermark that it went by, and the event times that it had, if any (7.7)."""
+
+    def build(events: StreamingDataset) -> StreamingDataset:
+        return events.withWatermark(seconds, "5 seconds").dropDuplicates(seconds)
+
+    run = QueryRun(session, build, "append")
+    run.add(7)
+    first, second = (progress.eventTime for progress in run.query.recentProgress)
+    assert first["max"] == first["min"] == first["avg"] == "1970-01-01T00:00:07.000Z"
+    assert first["watermark"] == "1970-01-01T00:00:00.000Z"
+    assert second == {"watermark": "1970-01-01T00:00:02.000Z"}
 
 
 def test_recent_progress(make_session: MakeSession) -> None:
@@ -280,6 +296,8 @@ def test_failure_ends_a_query(session: StreamSession) -> None:
     def refuse(word: str) -> str:
         raise ValueError(f"no {word}")
 
+    told = Told()
+    session.streams.addListener(told)
     run = QueryRun(session, lambda words: words.map(refuse), "append")
     run.streams[0].addData("a")
     with pytest.raises(StreamingQueryException, match=r"query run .* failed in batch 0: .*no a"):
@@ -288,6 +306,8 @@ def test_failure_ends_a_query(session: StreamSession) -> None:
         session.streams.awaitAnyTermination(5)
     assert not run.query.isActive
     assert repr(run.query) == "<StreamingQuery run, failed>"
+    assert session.streams.wait_until_told(10)
+    assert told.ends == ["ValueError"]
     session.streams.resetTerminated()
     assert session.streams.awaitAnyTermination(0.05) is False
 
@@ -337,6 +357,21 @@ def test_available_now(session: StreamSession, tmp_path: Path) -> None:
     run.restart()
     assert run.query.awaitTermination(20) is True
     assert [row[1] for row in session.table("run")] == [2]
+
+
+def test_once_after_a_batch_that_was_cut_off(session: StreamSession, tmp_path: Path) -> None:
+    """The batch that was not committed is the one batch of the run (7.6)."""
+    run = QueryRun(session, counts, "update", tmp_path, trigger={"once": True})
+    outputs = []
+    for word in ("a", "b", None):
+        if word == "b":
+            (commit,) = (tmp_path / "commits").iterdir()
+            commit.unlink()
+        run.streams[0].addAll([word] if word else [])
+        run.restart()
+        assert run.query.awaitTermination(20)
+        outputs.append(session.table("run"))
+    assert outputs == [[("a", 1)], [("a", 1)], [("b", 1)]]
 
 
 def test_trigger_interval(session: StreamSession, clock: ManualClock) -> None:
