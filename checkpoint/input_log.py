@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from checkpoint.errors import ConcurrentWriterError, CorruptCheckpointError
 from checkpoint.files import Files, location
 from checkpoint.framing import RESTORE, FileKind
-from checkpoint.json_fields import int_field, object_field, text_field
+from checkpoint.json_fields import int_field, object_field
 from checkpoint.lineage import Lineage, read_lineage
 from checkpoint.names import uid_part
 from checkpoint.record_files import (
@@ -64,7 +64,7 @@ class InputLog:
             CheckpointError: as in :meth:`Files.create`.
         """
         record_id = RecordId(number, self.epoch)
-        data = {**self._ids, "number": number, "epoch": self.epoch, "value": dict(value)}
+        data = {"number": number, "epoch": self.epoch, "value": dict(value)}
         name = self._name(record_id)
 
         def taken() -> Exception:
@@ -114,16 +114,3 @@ class InputLog:
 
     def _name(self, record_id: RecordId) -> str:
         return f"{self._directory}{record_id.stem}{INPUT_SUFFIX}"
-
-
-def input_of(files: Files, name: str) -> InputLog:
-    """Return the log that the file *name* says it is of.
-
-    Raises:
-        CorruptCheckpointError: it is damaged, or something else.
-    """
-    data = read_record(files, name, FileKind.INPUT, {}, _WHAT)
-    try:
-        return InputLog(files, text_field(data, "stream_id"), text_field(data, "input_uid"), 0)
-    except ValueError as error:
-        raise makes_no_sense(location(files, name), error, _WHAT) from error

@@ -6,13 +6,14 @@ import re
 from dataclasses import dataclass
 
 from checkpoint.commit_log import COMMIT_PREFIX, COMMIT_SUFFIX
-from checkpoint.fencing import CLAIM, epochs_with
+from checkpoint.fencing import CLAIM, EPOCH_PREFIX, epochs_with
 from checkpoint.files import Files
 from checkpoint.graph_snapshot import GRAPH_PREFIX, GRAPH_SUFFIX
 from checkpoint.opening import open_files
 from checkpoint.record_files import record_ids
 
 _STREAM = re.compile(r"(stream-(\d+)-[0-9a-f]+)/(.+)")
+_CLAIM = re.compile(rf"(.+)/{EPOCH_PREFIX}\d{{10,}}\.{CLAIM}")
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,14 @@ def list_streams(files: Files) -> list[StreamDirectory]:
         )
         for (zero_ms, stream_id), inside in sorted(names.items())
     ]
+
+
+def list_claimed(files: Files) -> list[str]:
+    """Return the directories below a location that a driver has claimed, whatever they are called.
+
+    Such as the checkpoints of structured queries, which their users name.
+    """
+    return sorted({match[1] for match in map(_CLAIM.fullmatch, files.list("")) if match})
 
 
 def newest_stream(url: str) -> StreamDirectory | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from checkpoint.commit_log import CommitLog, CommitRecord
@@ -14,11 +16,10 @@ from checkpoint.graph_snapshot import read_newest_graph
 from checkpoint.lineage import Lineage, read_base, read_lineage
 from checkpoint.recovery import RecoveryPlan, read_plan
 from checkpoint.signing import facts_of
-from checkpoint.streams import list_streams, stream_url
+from checkpoint.streams import list_claimed, list_streams, stream_url
 from checkpoint.tools.common import (
     Commands,
     Result,
-    UsageError,
     add_location,
     is_stream,
     moment,
@@ -26,6 +27,8 @@ from checkpoint.tools.common import (
     open_stream_at,
     size,
 )
+
+_SHOWN = 300  # characters of JSON for people; programs get all of it
 
 
 def add_list(commands: Commands) -> None:
@@ -46,12 +49,14 @@ def add_show(commands: Commands) -> None:
 
 def _list(options: argparse.Namespace) -> Result:
     files = open_location(options.url)
-    if is_stream(files):
-        raise UsageError(f"{options.url} is one stream; give the location above it, or use show")
     streams: list[dict[str, Any]] = []
-    for stream in list_streams(files):
-        inside = open_location(stream_url(options.url, stream.stream_id))
-        streams.append(_stream_facts(inside, stream.stream_id, stream.zero_ms))
+    if is_stream(files):
+        streams.append(_stream_facts(files, options.url, _began_ms(files)))
+    generated = {stream.stream_id: stream.zero_ms for stream in list_streams(files)}
+    for directory in (*generated, *(d for d in list_claimed(files) if d not in generated)):
+        inside = open_location(stream_url(options.url, directory))
+        zero_ms = generated[directory] if directory in generated else _began_ms(inside)
+        streams.append(_stream_facts(inside, directory, zero_ms))
     lines = [
         f"{facts['stream']}: began {moment(facts['zero_ms'])}, last batch {moment(facts['last'])}, "
         f"{facts['epochs']} starts, {facts['driver']}"
@@ -60,7 +65,15 @@ def _list(options: argparse.Namespace) -> Result:
     return Result({"streams": streams}, lines or [f"{options.url} has no streams"])
 
 
-def _stream_facts(files: Files, stream_id: str, zero_ms: int) -> dict[str, object]:
+def _began_ms(files: Files) -> int | None:
+    """Return when the oldest driver took over that is still known."""
+    with suppress(CheckpointError, FileNotFoundError):
+        for epoch in claimed_epochs(files):
+            return read_claim(files, epoch).owner.started_ms
+    return None
+
+
+def _stream_facts(files: Files, stream_id: str, zero_ms: int | None) -> dict[str, object]:
     epochs = claimed_epochs(files)
     times = CommitLog(files).times()
     return {
@@ -96,6 +109,7 @@ def _show(options: argparse.Namespace) -> Result:
         "driver": _driver(files, claimed_epochs(files)),
         "epochs": list(_epochs(files, read_lineage(files))),
         "last_batch": _last(plan.last),
+        "inputs": _inputs(plan),
         "committed_ms": list(plan.committed_ms),
         "in_flight_ms": [begun.batch_time_ms for begun in plan.in_flight],
         "operators": list(_operators(plan)),
@@ -137,7 +151,14 @@ def _last(last: CommitRecord | None) -> dict[str, object] | None:
         "time_ms": last.batch_time_ms,
         "epoch": last.epoch,
         "writer": dict(last.writer),
+        "facts": dict(last.facts),
     }
+
+
+def _inputs(plan: RecoveryPlan) -> dict[str, object]:
+    """Return what the newest batch that was begun says of each input."""
+    newest = max(plan.begins, default=None)
+    return {} if newest is None else dict(plan.begins[newest].inputs)
 
 
 def _operators(plan: RecoveryPlan) -> Iterator[dict[str, Any]]:
@@ -195,6 +216,10 @@ def _lines(data: Mapping[str, object], plan: RecoveryPlan) -> Iterator[str]:
         yield f"last batch: {last.batch_id} at {moment(last.batch_time_ms)}, epoch {last.epoch}"
     flying = ", ".join(str(begun.batch_time_ms) for begun in plan.in_flight)
     yield f"begun and not committed: {flying or 'none'}"
+    for uid, said in _inputs(plan).items():
+        yield f"input {uid} of the newest batch: {_short(said)}"
+    if last is not None and last.facts:
+        yield f"the last batch says: {_short(dict(last.facts))}"
     for operator in _operators(plan):
         if operator["partitions"]:
             yield (
@@ -215,6 +240,11 @@ def _lines(data: Mapping[str, object], plan: RecoveryPlan) -> Iterator[str]:
         yield f"outputs that failed in the batch at {time_ms} ms: {', '.join(ids)}"
     yield from _graph_lines(data)
     yield f"files: {data['files']}"
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _graph_lines(data: Mapping[str, object]) -> Iterator[str]:

@@ -22,6 +22,7 @@ from checkpoint.file_log import FILES_PREFIX
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import RESTORE, FileKind, Frames, read_frames, write_frames
 from checkpoint.graph_snapshot import GRAPH_PREFIX, all_graphs, graph_file
+from checkpoint.input_log import INPUTS_PREFIX
 from checkpoint.json_fields import dump_json, int_field, load_json, optional_int_field, text_field
 from checkpoint.lineage import Base, read_lineage, write_base
 from checkpoint.names import is_name
@@ -73,6 +74,11 @@ def add_import(commands: Commands) -> None:
     parser = commands.add_parser("import", help="make a stream of a file", description=__doc__)
     parser.add_argument("file", help="path of the file that export wrote")
     parser.add_argument("url", help="path or URL of the checkpoint to put it into")
+    parser.add_argument(
+        "--here",
+        action="store_true",
+        help="into URL itself, as the checkpoint of a query is, not into a directory of its id",
+    )
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.set_defaults(run=_import)
 
@@ -102,7 +108,8 @@ def _import(options: argparse.Namespace) -> Result:
     if not source.exists(name):
         raise UsageError(f"there is no file {options.file}")
     savepoint = open_savepoint(source, name)[0]
-    files = open_files(stream_url(options.url, savepoint.stream_id))
+    is_here = options.here
+    files = open_files(options.url if is_here else stream_url(options.url, savepoint.stream_id))
     plan = import_stream(source, name, files)
     data = {"stream": savepoint.stream_id, "url": files.url, "last_ms": plan.last_ms}
     line = f"{files.url}: {savepoint.stream_id} up to the batch at {moment(plan.last_ms)}"
@@ -150,7 +157,7 @@ def needed_files(files: Files) -> list[str]:
     names |= set(map(graph_file, lineage.snapshots(all_graphs(files))))
     for base in lineage.bases:
         names |= {epoch_file(base.epoch, BASE), epoch_file(base.epoch, CLAIM)}
-    for prefix in (FILES_PREFIX, RECEIVED_PREFIX, STORE_PREFIX, NESTED_PREFIX):
+    for prefix in (FILES_PREFIX, RECEIVED_PREFIX, INPUTS_PREFIX, STORE_PREFIX, NESTED_PREFIX):
         names |= set(files.list(prefix))
     there = set(files.list(""))
     return sorted(names & there, key=lambda name: (name.startswith(_LATE_PREFIXES), name))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ from checkpoint.file_log import FILES_PREFIX, FileLog
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import RESTORE, FileKind, read_frames
 from checkpoint.graph_snapshot import GRAPH_PREFIX, GRAPH_SUFFIX, read_graph
+from checkpoint.input_log import INPUTS_PREFIX, InputLog
 from checkpoint.lineage import Lineage, read_base, read_lineage
 from checkpoint.record_files import RecordId, record_ids
 from checkpoint.recovery import read_plan
@@ -53,7 +55,7 @@ from checkpoint.tools.common import (
 NESTED_PREFIX = "rdds/"
 """Of state files of RDDs that a graph snapshot names."""
 
-_INPUT = re.compile(rf"({FILES_PREFIX}|{RECEIVED_PREFIX})[^/]+/")
+_INPUT = re.compile(rf"({FILES_PREFIX}|{RECEIVED_PREFIX}|{INPUTS_PREFIX})[^/]+/")
 _FOREIGN = "remove it, if nobody needs it: no stream has written it"
 
 
@@ -188,6 +190,8 @@ def _bound(function: Callable[..., object], *arguments: object) -> Callable[[], 
 def _input_kind(name: str) -> FileKind:
     if name.startswith(FILES_PREFIX):
         return FileKind.FILES
+    if name.startswith(INPUTS_PREFIX):
+        return FileKind.INPUT
     return FileKind.RECEIVED if name.endswith(".block") else FileKind.ALLOCATION
 
 
@@ -307,8 +311,7 @@ def verify_inputs(files: Files, names: Iterable[str], lineage: Lineage, findings
     for directory, name in sorted(_first_of_each(names).items()):
         where = location(files, directory.rstrip("/"))
         if findings.try_to(_bound(_input_ids, files, name), location(files, name)):
-            is_files = name.startswith(FILES_PREFIX)
-            read = _read_file_log if is_files else _read_blocks
+            read = _READERS[name.partition("/")[0] + "/"]
             findings.try_to(_bound(read, files, _input_ids(files, name), lineage), where)
 
 
@@ -337,3 +340,14 @@ def _read_blocks(files: Files, ids: tuple[str, str], lineage: Lineage) -> None:
     for refs in log.allocated(lineage).values():
         for ref in refs:
             log.read(ref)
+
+
+def _read_values(files: Files, ids: tuple[str, str], lineage: Lineage) -> None:
+    InputLog(files, *ids, 0).read(sys.maxsize, lineage)
+
+
+_READERS = {
+    FILES_PREFIX: _read_file_log,
+    RECEIVED_PREFIX: _read_blocks,
+    INPUTS_PREFIX: _read_values,
+}

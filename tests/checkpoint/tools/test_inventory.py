@@ -38,19 +38,38 @@ def test_an_empty_place_has_no_streams(run: Run, tmp_path: Path) -> None:
     assert run("show", tmp_path)[0] == 2
 
 
-def test_one_stream_is_no_checkpoint_to_list(run: Run, url: Path) -> None:
-    """It is shown; what is above it is listed."""
-    status, _, error = run("list", url / STREAM)
-    assert status == 2
-    assert "is one stream; give the location above it, or use show" in error
+def test_one_stream_is_listed_alone(run: Run, url: Path) -> None:
+    """Where the location is that of one stream, as it is of a query."""
+    status, data, _ = run("list", url / STREAM)
+    assert status == 0
+    assert [(each["stream"], each["last"]) for each in data["streams"]] == [
+        (str(url / STREAM), 7000)
+    ]
     assert run("show", url / STREAM)[0] == 0
+
+
+def test_directories_of_any_name_are_listed(run: Run, url: Path) -> None:
+    """After the streams of the location itself; they began when they were first taken over."""
+    for name in ("queries/counts", "sums"):
+        take_over(open_files(url / name), "an id", Owner.of_this_process(5000)).guard.release()
+    _, data, _ = run("list", url)
+    found = [(each["stream"], each["zero_ms"], each["driver"]) for each in data["streams"]]
+    assert found == [
+        (STREAM, 0, "stopped"), ("queries/counts", 5000, "stopped"), ("sums", 5000, "stopped")
+    ]  # fmt: skip
 
 
 def test_a_stream_is_shown(run: Run, url: Path) -> None:
     """Its epochs, operators, progress, and graph."""
     status, data, _ = run("show", url)
     assert status == 0
-    assert data["last_batch"] == {"batch_id": 6, "time_ms": 7000, "epoch": 2, "writer": {}}
+    assert data["last_batch"] == {
+        "batch_id": 6,
+        "time_ms": 7000,
+        "epoch": 2,
+        "writer": {},
+        "facts": {},
+    }
     assert [(each["epoch"], each["counts"], each["ended"]) for each in data["epochs"]] == [
         (1, True, True), (2, True, True)
     ]  # fmt: skip
