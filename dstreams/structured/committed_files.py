@@ -15,12 +15,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from typing import Literal
 
 from pyspark import SparkContext
 
 from checkpoint import AlreadyExistsError, Files, FileStamp, open_existing, open_files, unsigned
 from dstreams.errors import RestartError
 from dstreams.sources.file_listing import open_listing
+
+FileFormat = Literal["text", "json"]
+"""What a line of a file is: a text, or a value as JSON."""
 
 COMMITTED = "_committed"
 _QUERY = f"{COMMITTED}/query"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 
 class Instead:
@@ -11,11 +11,13 @@ class Instead:
 
     _instead: ClassVar[Mapping[str, str]] = {}
 
-    def __getattr__(self, name: str) -> object:
-        owner = type(self).__name__
-        hint = type(self)._instead.get(name)
-        remedy = "" if hint is None else f"; records are Python objects: {hint}"
-        raise AttributeError(f"{owner} has no {name!r}{remedy}", name=name, obj=self)
+    if not TYPE_CHECKING:  # a type checker is to find such names by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            owner = type(self).__name__
+            hint = type(self)._instead.get(name)
+            remedy = "" if hint is None else f"; records are Python objects: {hint}"
+            raise AttributeError(f"{owner} has no {name!r}{remedy}", name=name, obj=self)
 
 
 def _each(hint: str, *names: str) -> dict[str, str]:

@@ -13,12 +13,12 @@ from dstreams.durations import parse_interval_ms
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.sources.rate import RateSource
 from dstreams.sources.socket import SocketTextSource
-from dstreams.structured.committed_files import VisibleFiles
+from dstreams.structured.committed_files import FileFormat, VisibleFiles
 from dstreams.structured.logical import LogicalPlan, StreamingRelation
 from dstreams.structured.missing import OF_READERS, Instead
 from dstreams.structured.options import as_path, known_options, whole_number
 from dstreams.structured.sources.base import StreamSource
-from dstreams.structured.sources.files import FileStreamSource, Format, records_of
+from dstreams.structured.sources.files import FileStreamSource, records_of
 from dstreams.structured.sources.rate import RateStreamSource
 from dstreams.structured.sources.socket import SocketStreamSource
 
@@ -130,7 +130,7 @@ class DataStreamReader(Instead):
         most = options.get("maxFilesPerTrigger")
         limit = None if most is None else whole_number(most, "maxFilesPerTrigger")
         names = options.get("pathGlobFilter")
-        file_format: Format = "json" if self.source_format == "json" else "text"
+        file_format: FileFormat = "json" if self.source_format == "json" else "text"
         return FileStreamSource(path, file_format, limit, None if names is None else str(names))
 
     def _needed(self, options: dict[str, Any], key: str) -> Any:
@@ -163,7 +163,7 @@ class BatchReader:
         """Return what the lines of JSON files are. Raises as :meth:`text`."""
         return self._records(path, "json")
 
-    def _records(self, path: str | os.PathLike[str], file_format: Format) -> RDD[Any]:
+    def _records(self, path: str | os.PathLike[str], file_format: FileFormat) -> RDD[Any]:
         directory = as_path(path, f"path of read.{file_format}")
         paths = VisibleFiles(directory, self.spark).paths()
         if paths is None:

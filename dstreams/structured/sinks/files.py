@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
@@ -18,9 +18,7 @@ from checkpoint import Files, new_attempt
 from dstreams.errors import StreamLifecycleError
 from dstreams.rdd.worker import settle_worker
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.committed_files import CommittedFiles
-
-FileFormat = Literal["text", "json"]
+from dstreams.structured.committed_files import CommittedFiles, FileFormat
 
 _CHUNK_BYTES = 256 << 10
 _SUFFIX = {"text": "txt", "json": "json"}

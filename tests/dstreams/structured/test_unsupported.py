@@ -16,7 +16,7 @@ from dstreams.structured import (
     session_window,
     window,
 )
-from dstreams.structured.aggregates import Count
+from dstreams.structured.aggregates import Count, CountDistinct
 from dstreams.structured.logical import Union
 from dstreams.structured.unsupported import check_supported
 
@@ -179,6 +179,11 @@ MATRIX: Matrix = {
     "dropDuplicates of event time then windowed count": (
         lambda r: r.windowed(r.marked.dropDuplicates(["value", "timestamp"])),
         (0, 0, 0),
+    ),
+    # Spark refuses it by rule 15: its state cannot hold the values.
+    "count distinct": (
+        lambda r: r.rate.groupByKey("value").agg(CountDistinct()),
+        (13, 0, 0),
     ),
     "windowed count then windowed count": (
         lambda r: r.windowed(r.windowed(r.marked), "window"),
