@@ -79,7 +79,8 @@ class InputProcessor:
             groups: pairs of key and values, each key once.
         """
         near, data_of = NearRows(self.store, self.where), self.manager.data_of
-        calls = ((data_of(key, row), iter(values), None) for key, values, row in near.of(groups))
+        keyed = near.of(groups, are_in_memory=True)
+        calls = ((data_of(key, row), iter(values), None) for key, values, row in keyed)
         return self._call(calls, rows=near)
 
     def process_new_data_with_initial_state(
@@ -145,16 +146,17 @@ class InputProcessor:
             self.timeout, self.batch_time_ms, self.watermark_ms, has_timed_out=has_timed_out
         )
         for data, values, reader in groups:
-            handle: GroupState[Any] = GroupState(data.state, facts)
+            key, state, _ = data
+            handle: GroupState[Any] = GroupState(state, facts)
             try:
-                returned = func(data.key, values, handle)
+                returned = func(key, values, handle)
                 if returned is None or isinstance(returned, (str, bytes)):
-                    self._refuse(data.key, returned)
+                    self._refuse(key, returned)
                 for row in returned:
                     metrics.numOutputRows += 1
                     yield row
             except (Exception, SystemExit) as error:
-                self._fail(data.key, error, reader)
+                self._fail(key, error, reader)
             self._on_iterator_completion(rows, data, handle)
 
     def _on_iterator_completion(self, rows: Rows, data: StateData, handle: GroupState[Any]) -> None:
@@ -167,7 +169,7 @@ class InputProcessor:
         if is_removed and timeout_ms == NO_TIMESTAMP:
             self.manager.remove_state(rows, key)
             self.metrics.numRemovedStateRows += 1
-        elif is_removed or is_updated or timeout_ms != stored_ms:
+        elif is_updated or is_removed or timeout_ms != stored_ms:
             self._store(rows, key, state, timeout_ms)
             self.metrics.numUpdatedStateRows += 1
 

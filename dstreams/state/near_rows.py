@@ -5,6 +5,7 @@ One by one, reading and writing the row of a key takes longer than what most fun
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -13,9 +14,11 @@ from dstreams.state.function_errors import raise_refused
 from dstreams.state.group_state_rows import KeyedStore
 
 _KEYS = 500
-_NOTHING: Any = object()
-# What no later call can change: only that may wait to be written.
-_FIXED = frozenset({int, float, bool, complex, str, bytes, type(None)})
+_AHEAD_BYTES = 1 << 20
+_SMALL = 1000  # characters of a text, or fields of a tuple
+_STORED: Any = object()  # in the place of a row that was changed: ask the store
+_NUMBERS = frozenset({int, float, bool, complex, type(None)})
+_TEXTS = frozenset({str, bytes})
 
 
 class NearRows:
@@ -29,42 +32,47 @@ class NearRows:
     def __init__(self, store: KeyedStore, where: str) -> None:
         self._store = store
         self._where = where
-        self._changed: set[Any] = set()
-        self._waiting: dict[Any, Any] = {}
+        self._changed: dict[Any, Any] = {}
 
-    def of(self, keyed: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any, Any]]:
+    def of(
+        self, keyed: Iterable[tuple[Any, Any]], *, are_in_memory: bool = False
+    ) -> Iterator[tuple[Any, Any, Any]]:
         """Yield (key, given, row) for pairs of key and given; some of these are pulled ahead.
 
         Rows are as the store has them, with all changes up to now. What was changed for the last
         pairs is in the store when this ends.
+
+        Args:
+            keyed: the pairs.
+            are_in_memory: whether it costs no memory to pull them.
         """
-        rest = iter(keyed)
-        while chunk := list(islice(rest, _KEYS)):
+        rest, changed = iter(keyed), self._changed
+        while chunk := list(islice(rest, 1)):
+            limit = _KEYS if are_in_memory else _pulled_ahead(chunk[0])
+            chunk += islice(rest, limit - 1)
             while chunk:
                 rows = self._read([key for key, _ in chunk])
                 for (key, given), row in zip(chunk, rows, strict=False):
-                    yield key, given, self.get(key) if key in self._changed else row
+                    yield key, given, self.get(key) if key in changed else row
                 del chunk[: len(rows)]
                 self._write()
 
     def get(self, key: Any) -> Any:
         """Return the row of *key*, None if there is none."""
-        row = self._waiting.get(key, _NOTHING)
-        return self._store.get(key) if row is _NOTHING else row
+        row = self._changed.get(key, _STORED)
+        return self._store.get(key) if row is _STORED else row
 
     def put(self, key: Any, row: tuple[Any, ...], timeout_ms: int | None = None) -> None:
         """Set the row of *key*, and when it is due, None for never."""
-        self._changed.add(key)
-        if timeout_ms is None and is_fixed(row[0]):
-            self._waiting[key] = row
+        if timeout_ms is None and (type(row[0]) in _NUMBERS or may_wait(row[0])):
+            self._changed[key] = row
         else:
-            self._waiting.pop(key, None)
+            self._changed[key] = _STORED
             self._store.put(key, row, timeout_ms)
 
     def remove(self, key: Any) -> None:
         """Remove *key*; that there is none is fine."""
-        self._changed.add(key)
-        self._waiting.pop(key, None)
+        self._changed[key] = _STORED
         self._store.remove(key)
 
     def _read(self, keys: list[Any]) -> list[Any]:
@@ -80,15 +88,14 @@ class NearRows:
             raise_refused(self._where, "key", key, error)
 
     def _write(self) -> None:
-        waiting = self._waiting
+        waiting = {key: row for key, row in self._changed.items() if row is not _STORED}
+        self._changed.clear()
         try:
             if waiting:
                 self._store.put_many(waiting)
         except Exception:
             for key, row in waiting.items():  # which says what is wrong
                 self._write_one(key, row)
-        waiting.clear()
-        self._changed.clear()
 
     def _write_one(self, key: Any, row: Any) -> None:
         try:
@@ -97,7 +104,23 @@ class NearRows:
             raise_refused(self._where, "state of key", key, error)
 
 
-def is_fixed(state: Any) -> bool:
-    """Whether nobody can change *state*; that a value may be fixed all the same is fine."""
+def may_wait(state: Any) -> bool:
+    """Whether *state* is small, and no later call can change it."""
     kind = type(state)
-    return kind in _FIXED or (kind is tuple and _FIXED.issuperset(map(type, state)))
+    if kind is tuple:
+        return len(state) <= _SMALL and all(map(_is_plain, state))
+    return _is_plain(state)
+
+
+def _is_plain(state: Any) -> bool:
+    kind = type(state)
+    return kind in _NUMBERS or (kind in _TEXTS and len(state) <= _SMALL)
+
+
+def _pulled_ahead(pair: tuple[Any, Any]) -> int:
+    """Return how many pairs are pulled if they are all as large as this one."""
+    try:
+        size_bytes = len(pickle.dumps(pair))
+    except Exception:  # it came by another way than most
+        return 1
+    return max(1, min(_KEYS, _AHEAD_BYTES // size_bytes))

@@ -11,7 +11,7 @@ import pytest
 from checkpoint.state_store import EMPTY, StateStore, StoreId
 from checkpoint.state_store.memory import MemoryBases
 from dstreams.state.function_errors import NotStorableError
-from dstreams.state.near_rows import NearRows, is_fixed
+from dstreams.state.near_rows import NearRows, may_wait
 from tests.dstreams.state.stores import DictStore
 
 Row = tuple[Any, ...]
@@ -68,7 +68,7 @@ def test_fewer_rows_are_read_ahead_where_they_are_large() -> None:
     ("keys", "row", "message"),
     [
         (["a", ["b"]], (1,), r"f at app.py:3: the key \['b'\] cannot be stored: .* unhashable"),
-        (["a", "b"], ("x" * (33 << 20),), "the state of key 'a' cannot be stored: .* 33554432 byt"),
+        (["a", "b"], (1 << (33 << 23),), "the state of key 'a' cannot be stored: .* 33554432 byt"),
     ],
     ids=["key", "size"],
 )
@@ -85,7 +85,18 @@ def put_all(near: NearRows, keys: list[Any], row: Row) -> None:
         near.put(key, row)
 
 
-def test_what_is_fixed() -> None:
-    """Numbers, text and flat tuples of them wait; what can change does not."""
-    assert all(map(is_fixed, [None, 1, 0.5, True, "a", b"a", (1, "a"), ()]))
-    assert not any(map(is_fixed, [[], {}, (1, []), object(), bytearray(), {1}]))
+def test_what_may_wait() -> None:
+    """Numbers, short text and flat tuples of them; not what can change, nor what is large."""
+    assert all(map(may_wait, [None, 1, 0.5, True, "a", b"a", (1, "a"), ()]))
+    assert not any(map(may_wait, [[], {}, (1, []), object(), bytearray(), {1}]))
+    assert not any(map(may_wait, ["x" * 1001, b"x" * 1001, (1,) * 1001, (1, "x" * 1001)]))
+
+
+@pytest.mark.parametrize(
+    ("value", "ahead"), [(1, 500), ("x" * 300_000, 3), ("x" * (2 << 20), 1), (lambda: 1, 1)]
+)
+def test_large_pairs_are_not_pulled_far_ahead(value: Any, ahead: int) -> None:
+    """About a megabyte of them is in memory."""
+    pulled = iter((number, value) for number in range(1000))
+    next(NearRows(DictStore({}), "f").of(pulled))
+    assert next(pulled)[0] == ahead
