@@ -90,30 +90,29 @@ def parse_duration_ms(text: str, name: str, default_unit: str = "ms") -> int:
     return int(match.group(1)) * _UNITS_MS[unit]
 
 
-def parse_interval_ms(text: str) -> int:
+def parse_interval_ms(text: str, name: str = "") -> int:
     """Return the milliseconds of an interval as SQL writes it, which may be negative.
 
     Args:
         text: numbers and units, such as ``"1 hour 30 minutes"`` or ``"1 month -31 days"``. A month
             is 31 days, a year 12 months.
+        name: the parameter, for the message.
 
     Raises:
         InvalidStreamError: the text is no interval, or not of whole milliseconds.
     """
-    if not isinstance(text, str):
-        raise InvalidStreamError(
-            f"{text!r} is no interval; write a text of numbers and units, for example '10 seconds'"
-        )
-    words = text.strip().lower().removeprefix("interval ").strip()
+    what = f"{name} {text!r}".lstrip()
+    words = text.strip().lower().removeprefix("interval ").strip() if isinstance(text, str) else ""
     if _INTERVAL.fullmatch(words) is None:
         raise InvalidStreamError(
-            f"{text!r} is no interval; write numbers and units, for example '1 hour 30 minutes'"
+            f"{what} is no interval; write a text of numbers and units, for example "
+            "'1 hour 30 minutes'"
         )
     total_us = 0
     for number, unit in _INTERVAL_PART.findall(words):
         total_us += int(number) * _INTERVAL_US[unit.removesuffix("s")]
     if total_us % 1000:
-        raise InvalidStreamError(f"the interval {text!r} is not one of whole milliseconds")
+        raise InvalidStreamError(f"the interval {what} is not one of whole milliseconds")
     return total_us // 1000
 
 

@@ -111,12 +111,14 @@ class StreamingDataset(Instead):
         """
         where = f"withWatermark({eventTime!r})" if isinstance(eventTime, str) else "withWatermark"
         func = selector(eventTime, where, self.plan.fields)
-        delay_ms = parse_interval_ms(delayThreshold)
+        delay_ms = parse_interval_ms(delayThreshold, "delayThreshold of withWatermark")
         if delay_ms < 0:
             raise InvalidStreamError(
                 f"delayThreshold {delayThreshold!r} of withWatermark should not be negative"
             )
-        idle_ms = None if idleTimeout is None else parse_interval_ms(idleTimeout)
+        idle_ms = None
+        if idleTimeout is not None:
+            idle_ms = parse_interval_ms(idleTimeout, "idleTimeout of withWatermark")
         if idle_ms is not None and idle_ms <= 0:
             raise InvalidStreamError(
                 f"idleTimeout of withWatermark must be positive, got {idleTimeout!r}"

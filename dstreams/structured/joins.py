@@ -79,7 +79,7 @@ def _range_ms(within: tuple[str, str] | None) -> tuple[int, int] | None:
         raise InvalidStreamError(
             f"within of join must be two intervals, such as ('0 seconds', '1 hour'), got {within!r}"
         )
-    least_ms, most_ms = map(parse_interval_ms, within)
+    least_ms, most_ms = (parse_interval_ms(text, "within of join") for text in within)
     if least_ms > most_ms:
         raise InvalidStreamError(
             f"within of join goes from {within[0]!r} to {within[1]!r}, which is backwards"

@@ -38,8 +38,19 @@ _OPTIONS = {
 class DataStreamReader(Instead):
     """Says where records come from; each method returns a reader that knows more.
 
-    Semantics: pyspark.sql.streaming.DataStreamReader. Records are Python objects. Options are found
-    whatever the case of their letters; one that a source does not have is refused, not ignored.
+    ====== ====================================== ==============================================
+    source records                                options
+    ====== ====================================== ==============================================
+    rate   ``RateRow(timestamp, value)``          rowsPerSecond, rampUpTime, numPartitions
+    socket lines, as ``str``                      host, port
+    text   lines, as ``str``                      path, maxFilesPerTrigger, pathGlobFilter
+    json   what each line is                      the same
+    ====== ====================================== ==============================================
+
+    Options are found whatever the case of their letters; one that a source does not have is
+    refused, not ignored.
+
+    Semantics: pyspark.sql.streaming.DataStreamReader.
 
     Args:
         make: returns the dataset of a plan.
@@ -67,7 +78,7 @@ class DataStreamReader(Instead):
         return replace(self, source_format=source)
 
     def option(self, key: str, value: Any) -> DataStreamReader:
-        """Set one option of the source."""
+        """Set one option of the source; those that there are stand above."""
         return replace(self, given={**self.given, key: value})
 
     def options(self, **options: Any) -> DataStreamReader:
@@ -117,7 +128,8 @@ class DataStreamReader(Instead):
 
     def _source(self, options: dict[str, Any]) -> StreamSource:
         if self.source_format == "rate":
-            ramp_ms = parse_interval_ms(str(options.get("rampUpTime", "0 seconds")))
+            ramp = options.get("rampUpTime", "0 seconds")
+            ramp_ms = parse_interval_ms(ramp, "rampUpTime of source rate")
             partitions = options.get("numPartitions")
             count = None if partitions is None else whole_number(partitions, "numPartitions")
             rows = whole_number(options.get("rowsPerSecond", 1), "rowsPerSecond")

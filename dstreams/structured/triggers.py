@@ -83,7 +83,7 @@ def make_trigger(
             "processingTime of trigger must be an interval such as '5 seconds', got "
             f"{processing_time!r}"
         )
-    interval_ms = parse_interval_ms(processing_time)
+    interval_ms = parse_interval_ms(processing_time, "processingTime of trigger")
     if interval_ms < 0:
         raise InvalidStreamError(
             f"processingTime of trigger must not be negative, got {processing_time!r}"

@@ -97,7 +97,7 @@ def _length_ms(text: object, name: str, where: str) -> int:
         raise InvalidStreamError(
             f"{name} of {where} must be an interval such as '10 seconds', got {text!r}"
         )
-    length_ms = parse_interval_ms(text)
+    length_ms = parse_interval_ms(text, f"{name} of {where}")
     if "month" in text.lower() or "year" in text.lower():
         raise InvalidStreamError(
             f"{name} of {where} must not be in months or years, which differ in length, got "

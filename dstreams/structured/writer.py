@@ -52,8 +52,21 @@ class WriterEnvironment:
 class DataStreamWriter(Instead):
     """Says where rows go; each method returns a writer that knows more.
 
-    Semantics: pyspark.sql.streaming.DataStreamWriter. Options are found whatever the case of their
-    letters; one that there is not is refused, not ignored.
+    ============ =================== ===================================== ==================
+    sink         output modes        after a batch that runs again         options
+    ============ =================== ===================================== ==================
+    console      all                 is printed again                      numRows, truncate
+    memory       all                 is there once                         queryName
+    text, json   append              is there once                         path
+    noop         all                 nothing is anywhere
+    foreach      all                 comes again, with the same epoch id
+    foreachBatch all                 comes again, with the same batch id
+    ============ =================== ===================================== ==================
+
+    Options are found whatever the case of their letters; one that there is not is refused, not
+    ignored. The option checkpointLocation is for all of them; files need it.
+
+    Semantics: pyspark.sql.streaming.DataStreamWriter.
 
     Args:
         plan: the query.

@@ -48,7 +48,10 @@ READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda read: read.format("rate").option("ROWSPERSECOND", 0).load(),
         "rowsPerSecond must be a whole number",
     ),
-    "ramp-up": (lambda read: read.load(format="rate", rampUpTime="soon"), "'soon' is no interval"),
+    "ramp-up": (
+        lambda read: read.load(format="rate", rampUpTime="soon"),
+        "rampUpTime of source rate 'soon' is no interval",
+    ),
     "no port": (lambda read: read.load(format="socket", host="localhost"), "needs option 'port'"),
     "port": (lambda read: read.load(format="socket", host="h", port=99999), "from 1 to 65535"),
     "no path": (lambda read: read.text(None), "source text needs option 'path'"),
@@ -70,7 +73,10 @@ DATASETS: dict[str, tuple[Callable[[StreamingDataset], Any], str]] = {
     "map of two": (lambda words: words.map(lambda a, b: a), "takes \\(a, b\\)"),  # type: ignore[arg-type,misc]
     "union": (lambda words: words.union([1]), "union takes another StreamingDataset, got list"),  # type: ignore[arg-type]
     "delay": (lambda words: words.withWatermark(itself, "-1 second"), "should not be negative"),
-    "delay of no text": (lambda words: words.withWatermark(itself, 5), "5 is no interval"),  # type: ignore[arg-type]
+    "delay of no text": (
+        lambda words: words.withWatermark(itself, 5),
+        "delayThreshold of .* 5 is no",
+    ),  # type: ignore[arg-type]
     "idle timeout": (
         lambda words: words.withWatermark(itself, "1 second", "0 seconds"),
         "idleTimeout of withWatermark must be positive",
