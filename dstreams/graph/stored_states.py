@@ -73,6 +73,7 @@ class StoredStates:
     _upkeep: defaultdict[Node, StoreUpkeep] = field(
         default_factory=lambda: defaultdict(StoreUpkeep)
     )
+    _passing: list[tuple[Node, int, StoredVersion]] = field(default_factory=list)
     # Who looks at a state from a notebook does so in another thread than that of the batches.
     _lock: Lock = field(default_factory=Lock)
 
@@ -147,13 +148,24 @@ class StoredStates:
             self._upkeep[node].made(version)
         return rdd.rows()
 
-    def restore(self, node: Node, time_ms: int, version: StoredVersion) -> None:
+    def restore(
+        self, node: Node, time_ms: int, version: StoredVersion, *, is_passing: bool = False
+    ) -> None:
         """Say which version the batch at *time_ms* of an earlier run made.
 
         The next batch of *node* is the one after it. Rows of restored batches are not there; who
         needs them restores the version before as well and asks the node for the batch again.
+
+        Args:
+            node: the stream.
+            time_ms: the batch.
+            version: the version.
+            is_passing: whether its stores are for such rows alone, and are deleted when these are
+                forgotten.
         """
         with self._lock:
+            if is_passing:
+                self._passing.append((node, time_ms, version))
             self._made.setdefault(node, {})[time_ms] = _Made(version, None, None)
 
     def watermarks(self) -> dict[str, int]:
@@ -270,11 +282,39 @@ class StoredStates:
             made = self._made.get(node, {})
             old = [time_ms for time_ms in sorted(made)[:-1] if time_ms <= upto_ms]
             forgotten = [made.pop(time_ms).rdd for time_ms in old]
+            # The rows of the batch after it are made from it, also when they are lost.
+            passed = [
+                kept
+                for kept in self._passing
+                if kept[0] is node and kept[1] + node.slide_ms <= upto_ms
+            ]
+            self._passing = [kept for kept in self._passing if kept not in passed]
         for rdd in forgotten:
             if rdd is not None:
                 rdd.unpersist()
         for time_ms in old:
             self._delete_rows(node, time_ms)
+        for _, _, version in passed:
+            self._delete_stores(version)
+
+    def close(self) -> None:
+        """Delete what was for rows of this run alone."""
+        with self._lock:
+            passed, self._passing = self._passing, []
+        for _, _, version in passed:
+            self._delete_stores(version)
+
+    def _delete_stores(self, version: StoredVersion) -> None:
+        """Delete the stores of a version, which has them for itself."""
+        bases = self.store.bases
+        if not isinstance(bases, LmdbBases):
+            return
+        try:
+            for commit in version.commits:
+                for name in bases.files.list(f"{commit.file.rpartition('/')[0]}/"):
+                    bases.files.delete(name)
+        except CheckpointError as error:
+            logger.warning("state of an earlier batch could not be deleted: %s", error)
 
     def _row_files(self, node: Node, time_ms: int, before: StoredVersion) -> RowFiles | None:
         bases = self.store.bases

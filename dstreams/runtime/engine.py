@@ -327,15 +327,31 @@ class Engine:
             rdd = self.history.at(node, newest_ms)
             if copies.newest(node, last.time_ms) < newest_ms and rdd is not None:
                 written[node] = copies.write(node, time_ms, rdd)
-        if not written:
+        if written:
+            self.commit_between(last.batch_id, time_ms, written)
+
+    def commit_between(
+        self, batch_id: int, time_ms: int, written: Mapping[Node, DurableCopy] | None = None
+    ) -> None:
+        """Commit copies and the newest versions of stored state, between two batches.
+
+        Args:
+            batch_id: number of the batch before.
+            time_ms: after that batch, and before the next one.
+            written: the copies, by stream.
+
+        Raises:
+            CheckpointError: it could not be committed.
+        """
+        if self._durability is None:
             return
         stored = self._stored()
-        durability.begin(last.batch_id, time_ms, {}, {"between_batches": True})
-        durability.commit(
+        self._durability.begin(batch_id, time_ms, {}, {"between_batches": True})
+        self._durability.commit(
             BatchCommit(
-                batch_id=last.batch_id,
+                batch_id=batch_id,
                 time_ms=time_ms,
-                written={node: copy.files for node, copy in written.items()},
+                written={node: copy.files for node, copy in (written or {}).items()},
                 stored=stored,
                 watermarks=self.history.stored().watermarks() if stored else {},
                 without_state=(),
@@ -422,6 +438,8 @@ class Engine:
         """Close the sources and forget everything; says on disk that this driver has stopped."""
         close_all(self.readers.values())
         self.history.clear()
+        if self.plan.stored() and self._durability is not None:
+            self.history.stored().close()
         if self._durability is not None:
             try:
                 self._durability.tenure.guard.release()

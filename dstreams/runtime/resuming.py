@@ -115,6 +115,8 @@ def resume(
     fault("rec.load")
     past = _Past(engine, durability, earlier)
     past.restore_state()
+    if past.has_moved_state:
+        past.commit_moved_state()
     fault("rec.replay")
     past.feed()
     past.make_up()
@@ -144,6 +146,7 @@ class _Past:
         # A record between two batches is that of the first of them.
         self.last_ms = plan.zero_ms + since_ms // plan.batch_ms * plan.batch_ms
         self.notes: dict[str, object] = {}
+        self.has_moved_state = False
         self._stream_id = earlier.stream_id
         added = earlier.added or frozenset()
         self._is_grafted = earlier.added is not None
@@ -221,9 +224,18 @@ class _Past:
                 # Also those before the newest: windows ask for the rows of batches after them.
                 epoch = self._durability.tenure.epoch
                 moved = repartitioned(self._engine.history, node, version, epoch, time_ms)
-                states.restore(node, time_ms, moved)
+                is_newest = time_ms == max(versions)
+                states.restore(node, time_ms, moved, is_passing=not is_newest)
+                self.has_moved_state |= is_newest
             if self._engine.copies is not None:
                 self._engine.copies.known(node, time_ms)
+
+    def commit_moved_state(self) -> None:
+        """Name in a record what moved state is built on, or retention takes it for an orphan."""
+        last = self._recovery.last
+        next_ms = self.last_ms + self._plan.batch_ms
+        if last is not None and last.batch_time_ms + 1 < next_ms:
+            self._engine.commit_between(last.batch_id, last.batch_time_ms + 1)
 
     def _floor(self, node: Node, time_ms: int) -> int:
         return time_ms - (time_ms - self._plan.zero_ms) % node.slide_ms

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext
 
-from dstreams import DStream, RestartError, StateSpec, StreamingContext
+from dstreams import DStream, RestartError, Settings, StateSpec, StreamingContext
 from dstreams.testing import ManualClock
 
 seen: list[tuple[str, list[Any]]] = []
@@ -100,6 +100,30 @@ def test_state_goes_on(sc: SparkContext, left_behind: Path, define: Define) -> N
         assert seen[-2:] == [("sums", wanted), ("counts", wanted)]
 
 
+def snapshots(partitions: int, pairs: DStream[Any]) -> None:
+    spec = StateSpec.function(count).numPartitions(partitions)
+    watch(pairs.mapWithState(spec, uid="counts").stateSnapshots(), "states")
+
+
+def test_moved_state_is_there_when_it_was_moved_long_ago(sc: SparkContext, tmp_path: Path) -> None:
+    """Also on another host, which has no copies: what the versions since are built on is kept."""
+    seen.clear()
+    values = [[("a", n), ("b", 1)] for n in range(1, 20)]
+    for life, (partitions, batches) in enumerate([(2, 2), (3, 11), (3, 1)]):
+        settings = Settings(state_local_directory=str(tmp_path / f"host-{life}"))
+
+        def make(partitions: int = partitions, settings: Settings = settings) -> StreamingContext:
+            ssc = StreamingContext(sc, 1, clock=ManualClock(), settings=settings)
+            ssc.checkpoint(str(tmp_path / "checkpoint"))
+            snapshots(partitions, ssc.queueStream(values, uid="in", replayable=True))
+            return ssc
+
+        ssc = StreamingContext.restore(str(tmp_path / "checkpoint"), make)
+        ssc.step(batches)
+        ssc.stop(stopSparkContext=False)
+    assert seen == [("states", [("a", n * (n + 1) // 2), ("b", n)]) for n in range(1, 15)]
+
+
 def over_states(partitions: int, pairs: DStream[Any]) -> None:
     """Windows over both kinds of state."""
     sums = pairs.updateStateByKey(total, partitions, uid="sums").checkpoint(2)
@@ -125,6 +149,14 @@ def test_windows_over_state_that_is_placed_otherwise(sc: SparkContext, tmp_path:
         wanted = sorted([*totals, *(("b", m) for m in range(n - 2, n + 1))])
         assert seen[-2:] == [("sums", wanted), ("counts", wanted)]
     assert n == 8
+    # Of versions that were moved for the windows alone nothing is left once these are past.
+    ssc = StreamingContext.restore(str(tmp_path), setup(sc, tmp_path, partial(over_states, 1)))
+    ssc.step(6)
+    ssc.stop(stopSparkContext=False)
+    (stores,) = tmp_path.glob("stream-*/stores/counts")
+    used = [store.name for store in stores.iterdir() if list(store.glob("*/*"))]
+    assert sum(name.startswith("epoch-4-") for name in used) == 1
+    assert not any(name.startswith("epoch-5-") for name in used)
 
 
 def reduced(window: int, slide: int, pairs: DStream[Any]) -> None:
