@@ -7,10 +7,12 @@ partitioner. Nothing else in dstreams touches ``_jrdd`` or ``_jvm``.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from struct import Struct
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext, StorageLevel
 from pyspark.serializers import NoOpSerializer
 
@@ -150,8 +152,9 @@ def set_checkpoint_directory(spark: SparkContext, directory: str) -> None:
         return
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path(made)
-    # Not recursive: where something is in it, it stays.
-    path.getFileSystem(spark._jsc.hadoopConfiguration()).delete(path, False)
+    with suppress(Py4JJavaError):
+        # Not recursive: where something is in it, it stays.
+        path.getFileSystem(spark._jsc.hadoopConfiguration()).delete(path, False)
 
 
 class _Classes:
