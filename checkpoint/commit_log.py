@@ -19,31 +19,23 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from checkpoint.errors import ConcurrentWriterError, CorruptCheckpointError
+from checkpoint.errors import CorruptCheckpointError
 from checkpoint.fencing import EpochGuard
-from checkpoint.files import Files, location
-from checkpoint.framing import RESTORE, FileKind
+from checkpoint.files import Files
+from checkpoint.framing import FileKind
 from checkpoint.json_fields import (
     int_field,
     int_fields,
     list_field,
     object_field,
-    require_not_negative,
     require_object,
     text_field,
     text_fields,
     text_list_field,
 )
 from checkpoint.lineage import read_lineage
-from checkpoint.record_files import (
-    RecordId,
-    create_once,
-    makes_no_sense,
-    optional_id_field,
-    read_record,
-    record_frames,
-    record_ids,
-)
+from checkpoint.record_files import RecordId, optional_id_field
+from checkpoint.record_log import BatchRecord, RecordLog, batch_fields
 from checkpoint.state_files import StateFileRef
 from checkpoint.stored_state import StoreCommit
 
@@ -52,7 +44,6 @@ COMMIT_SUFFIX = ".commit"
 
 _RECORD_FORMAT = 3  # of the JSON of a record
 _UPGRADE = "read this checkpoint with the release that wrote it, or a newer one"
-_WHAT = "a commit record"
 
 
 @dataclass(frozen=True)
@@ -88,7 +79,7 @@ class OperatorCommit:
 
 
 @dataclass(frozen=True)
-class CommitRecord:
+class CommitRecord(BatchRecord):
     """What a committed batch left behind.
 
     Args:
@@ -110,10 +101,6 @@ class CommitRecord:
         facts: JSON that the driver wants back; such as when a timer is due.
     """
 
-    stream_id: str
-    batch_id: int
-    batch_time_ms: int
-    epoch: int
     operators: Mapping[str, OperatorCommit]
     writer: Mapping[str, str]
     stores: tuple[StoreCommit, ...] = ()
@@ -125,15 +112,12 @@ class CommitRecord:
     facts: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.stream_id or "" in self.operators:
-            raise ValueError("stream id and operator uids of a commit record must not be empty")
-        subject = (
-            f"commit record of batch {self.batch_id} at {self.batch_time_ms} ms in epoch "
-            f"{self.epoch}"
-        )
-        require_not_negative(subject, self.batch_id, self.batch_time_ms, self.epoch)
+        self._require_sense("commit record", self.operators, "operator")
         if self.previous is not None and self.previous.time_ms >= self.batch_time_ms:
-            raise ValueError(f"{subject} must be later than that of {self.previous}")
+            raise ValueError(
+                f"commit record of batch {self.batch_id} at {self.batch_time_ms} ms must be later "
+                f"than that of {self.previous}"
+            )
         for name in ("operators", "writer", "watermarks", "copies", "facts"):
             object.__setattr__(self, name, dict(getattr(self, name)))
         stores = sorted(self.stores, key=lambda commit: (commit.operator_uid, commit.store))
@@ -141,11 +125,6 @@ class CommitRecord:
         if len(named) < len(stores):
             raise ValueError(f"a store is in the record of {self.batch_time_ms} ms more than once")
         object.__setattr__(self, "stores", tuple(stores))
-
-    @property
-    def record_id(self) -> RecordId:
-        """Which record this is."""
-        return RecordId(self.batch_time_ms, self.epoch)
 
     def file_names(self) -> frozenset[str]:
         """Names of all state files and changelogs of this record."""
@@ -162,10 +141,7 @@ class CommitRecord:
         """Return these facts as a JSON object."""
         return {
             "format": _RECORD_FORMAT,
-            "stream_id": self.stream_id,
-            "batch_id": self.batch_id,
-            "batch_time_ms": self.batch_time_ms,
-            "epoch": self.epoch,
+            **super().to_json(),
             "operators": {
                 uid: {
                     "partitioner": commit.partitioner,
@@ -193,10 +169,7 @@ class CommitRecord:
         operators, copies = object_field(data, "operators"), object_field(data, "copies")
         stores = (require_object(item, "store") for item in list_field(data, "stores"))
         return cls(
-            stream_id=text_field(data, "stream_id"),
-            batch_id=int_field(data, "batch_id"),
-            batch_time_ms=int_field(data, "batch_time_ms"),
-            epoch=int_field(data, "epoch"),
+            **batch_fields(data),
             operators={uid: _operator(require_object(operators[uid], uid)) for uid in operators},
             writer=text_fields(data, "writer"),
             stores=tuple(map(StoreCommit.from_json, stores)),
@@ -209,7 +182,7 @@ class CommitRecord:
         )
 
 
-class CommitLog:
+class CommitLog(RecordLog[CommitRecord]):
     """The commit records among *files*.
 
     Args:
@@ -218,12 +191,15 @@ class CommitLog:
         last: the record that the first one to be committed follows.
     """
 
+    kind = FileKind.COMMIT
+    prefix, suffix = COMMIT_PREFIX, COMMIT_SUFFIX
+    what, done = "a commit record", "committed"
+
     def __init__(
         self, files: Files, guard: EpochGuard | None = None, last: CommitRecord | None = None
     ) -> None:
-        self.files = files
+        super().__init__(files, guard)
         self.last = last
-        self._guard = guard
 
     def commit(self, record: CommitRecord) -> CommitRecord:
         """Create *record* durably, as the one after the last, and return it as it was written.
@@ -239,62 +215,13 @@ class CommitLog:
             NotDurableError: the record can be seen, and may not survive a power loss.
         """
         linked = self._linked(record)
-        if self._guard is not None:
-            self._guard.check()
-        header = {
-            "stream_id": record.stream_id,
-            "batch_time_ms": record.batch_time_ms,
-            "epoch": record.epoch,
-        }
-
-        def taken() -> Exception:
-            other = self.read_record(record.record_id)
-            return ConcurrentWriterError(
-                f"batch at {record.batch_time_ms} ms was committed by a driver of epoch "
-                f"{other.epoch}, with other content than this one of epoch {record.epoch} has; "
-                "only one driver may run on a checkpoint, stop this one",
-                record.epoch,
-                other.epoch,
-            )
-
-        frames = record_frames(FileKind.COMMIT, header, linked.to_json())
-        what = f"batch at {record.batch_time_ms} ms may be committed or not"
-        create_once(self.files, commit_file(record.record_id), frames, taken, what)
-        if self._guard is not None:
-            self._guard.check()
+        self._create(linked)
         self.last = linked
         return linked
 
     def ids(self) -> list[RecordId]:
         """Return which records count, oldest first, one a batch."""
         return read_lineage(self.files).commits(self.all_ids())
-
-    def all_ids(self) -> list[RecordId]:
-        """Return which records there are, also void ones, sorted."""
-        return record_ids(self.files.list(COMMIT_PREFIX), COMMIT_PREFIX, COMMIT_SUFFIX)
-
-    def read_record(self, record_id: RecordId) -> CommitRecord:
-        """Read a record, whether it counts or not.
-
-        Raises:
-            FileNotFoundError: there is none.
-            CorruptCheckpointError: it is damaged, or another one.
-        """
-        name = commit_file(record_id)
-        file = location(self.files, name)
-        data = read_record(self.files, name, FileKind.COMMIT, {}, _WHAT)
-        try:
-            record_format = int_field(data, "format")
-            if record_format != _RECORD_FORMAT:
-                found, expected = f"is a record in format {record_format}", f"{_RECORD_FORMAT}"
-                raise CorruptCheckpointError(file, found, f"format {expected}", _UPGRADE)
-            record = CommitRecord.from_json(data)
-        except ValueError as error:
-            raise makes_no_sense(file, error, _WHAT) from error
-        if record.record_id != record_id:
-            found = f"is the record of {record.record_id}"
-            raise CorruptCheckpointError(file, found, f"that of {record_id}", RESTORE)
-        return record
 
     def read(self, batch_time_ms: int) -> CommitRecord:
         """Read the record of a batch that counts.
@@ -328,6 +255,13 @@ class CommitLog:
     def delete(self, record_id: RecordId) -> None:
         """Delete a record, after its state files; that there is none is fine."""
         self.files.delete(commit_file(record_id))
+
+    def _parsed(self, data: Mapping[str, object], file: str) -> CommitRecord:
+        record_format = int_field(data, "format")
+        if record_format != _RECORD_FORMAT:
+            found = f"is a record in format {record_format}"
+            raise CorruptCheckpointError(file, found, f"format {_RECORD_FORMAT}", _UPGRADE)
+        return CommitRecord.from_json(data)
 
     def _linked(self, record: CommitRecord) -> CommitRecord:
         """Return *record* after the last one, or the last one if that is what it is."""

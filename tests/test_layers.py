@@ -29,6 +29,7 @@ checkpoint.record_files
 checkpoint.state_files checkpoint.stored_state
 checkpoint.fencing
 checkpoint.lineage
+checkpoint.record_log
 checkpoint.file_log checkpoint.block_log checkpoint.input_log
 checkpoint.batch_log checkpoint.commit_log
 checkpoint.graph_snapshot

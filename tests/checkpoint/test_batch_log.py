@@ -48,7 +48,7 @@ def test_records_read_back_equal(log: BatchLog) -> None:
 def test_a_batch_begins_with_one_input(log: BatchLog) -> None:
     """Another one is that of another driver."""
     log.begin(RECORD)
-    with pytest.raises(ConcurrentWriterError, match="with other input"):
+    with pytest.raises(ConcurrentWriterError, match="with other content"):
         log.begin(replace(RECORD, inputs={}))
     assert log.read(2000) == RECORD
 
