@@ -33,7 +33,8 @@ class InputProcessor:
     """Calls a function for each group and each key that is due, and keeps what it asked for.
 
     All results are lazy: the function of a group runs when its rows are pulled, and its state is
-    written when the last of them was. So pull everything, in order.
+    written when the last of them was, or with those of some groups after it. So pull everything, in
+    order.
 
     Semantics: FlatMapGroupsWithStateExec.InputProcessor (Spark 4.3), the Scala rules.
 
