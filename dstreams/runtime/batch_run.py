@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_CHECK_MS = 500
+"""After that long an output is not begun before a look whether this driver was replaced."""
+
 
 class BatchRun:
     """Runs one batch; what it fails with is in the result.
@@ -47,6 +50,7 @@ class BatchRun:
         self._is_cancelled = is_cancelled
         self._outputs: list[OutputOperationInfo] = []
         self._error: BatchFailedError | None = None
+        self._checked_ms = 0
         self._failed_by_itself = False
         self._was_cut_off = False
         self._jobs: dict[int, tuple[OutputOperation, RDD[Any]]] | None = None
@@ -76,6 +80,11 @@ class BatchRun:
         if jobs and not self._must_end():
             self._require_newest()
         for output_id, (output, rdd) in jobs.items():
+            if self._must_end():
+                break
+            self._step("out.start")
+            if self._engine.now_ms() - self._checked_ms >= _CHECK_MS:
+                self._require_newest()
             if not self._must_end():
                 self._run_output(output_id, output, rdd)
         if self._is_cancelled():
@@ -156,6 +165,7 @@ class BatchRun:
         """Let a driver that was replaced while it stood still run no output."""
         try:
             self._engine.require_newest()
+            self._checked_ms = self._engine.now_ms()
         except Exception as error:
             self._fail("beginning its outputs", error, DurabilityError)
 
@@ -164,7 +174,6 @@ class BatchRun:
         planned = PlannedOutput(output_id, output.operation)
         self._engine.tell(OutputOperationStarted(self._batch.time_ms, planned, started_ms))
         failure: str | None = None
-        self._step("out.start")
         try:
             output.func(self._engine.output_batch(self._batch), rdd)
         except Exception as error:

@@ -643,7 +643,7 @@ def test_c_23_an_output_that_failed_runs_again(sc: SparkContext, tmp_path: Path)
     assert times_of("second") == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("step", ["state.done", "out.done", "commit.start", "clean.start"])
+@pytest.mark.parametrize("step", ["state.done", "commit.start"])
 def test_c_24_blocks_are_kept_until_their_batch_is_committed(
     sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -228,3 +228,31 @@ def test_a_checkpoint_that_fails_does_not_fail_the_stop(
     ssc.stop(stopSparkContext=False, stopGraceFully=True)
     ssc.awaitTermination()
     assert "no checkpoint at the end, the next start takes longer: disk full" in caplog.text
+
+
+def test_a_last_copy_that_takes_too_long_does_not_hold_up_the_stop(
+    sc: SparkContext, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its jobs are cancelled after ten seconds, and the context stops."""
+    writing, leave = threading.Event(), threading.Event()
+
+    def write(engine: Engine) -> None:
+        writing.set()
+        leave.wait(60)
+
+    monkeypatch.setattr(Engine, "checkpoint_now", write)
+    monkeypatch.setattr("dstreams.runtime.scheduler._SAVE_S", 0.2)
+    monkeypatch.setattr("dstreams.runtime.scheduler._CANCEL_S", 0.4)
+    ssc = StreamingContext(sc, 1, clock=clock, settings=Settings(graceful_stop_timeout_ms=100))
+    ssc.queueStream([]).pprint()
+    ssc.start()
+    scheduler = ssc._scheduler
+    assert scheduler is not None
+    try:
+        ssc.stop(stopSparkContext=False, stopGraceFully=True)
+        assert writing.is_set()
+        assert not scheduler._ended.is_set()
+        assert ssc.getState() is StreamingContextState.STOPPED
+    finally:
+        leave.set()
+    wait_for(lambda: not scheduler._runner.is_alive())
