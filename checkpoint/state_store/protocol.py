@@ -209,6 +209,14 @@ class StateWriter(Protocol):
         """Remove a key and its timeout; that there is none is fine."""
         ...
 
+    def take_due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
+        """Remove the keys that are due before *until_ms*, and iterate as :meth:`due` does.
+
+        In less time than one by one; to be read to its end, because many are removed before the
+        first of them is shown.
+        """
+        ...
+
     def update(self, pairs: Iterable[tuple[Any, Any]], step: Callable[[Any, Any], Any]) -> None:
         """Get, step and put for many keys, faster than one by one, in their order.
 

@@ -20,7 +20,6 @@ PLAIN_END = 0x2E  # the dot that ends every pickle
 _TIMEOUT, _WHOLE, _ORIGINAL = 1, 2, 4
 _KNOWN = _TIMEOUT | _WHOLE | _ORIGINAL
 _TIMES = struct.Struct("<QQ")
-_INDEXED = struct.Struct("<Q")
 _LENGTH = struct.Struct("<I")
 _TIMED_END = bytes((_TIMEOUT,))
 _TIMED_BYTES = 1 + _TIMES.size + 1  # from the end of the value to that of the record
@@ -54,16 +53,32 @@ def timed_record(value: bytes, timeout_ms: int, indexed_ms: int) -> bytes:
     return value + _TIMES.pack(timeout_ms, indexed_ms) + _TIMED_END
 
 
+def is_timed(record: bytes) -> bool:
+    """Whether a record holds a timeout beside its value, and nothing else."""
+    if record[-1] != _TIMEOUT or len(record) <= _TIMED_BYTES:
+        return False
+    return record[-_TIMED_BYTES] == PLAIN_END
+
+
+def times_of(record: bytes) -> tuple[int | None, int | None]:
+    """Return when the key of a record is due, and at which time the timeout index names it.
+
+    Raises:
+        DamagedRecordError: it is no record.
+    """
+    if is_timed(record):
+        return _TIMES.unpack_from(record, len(record) - 1 - _TIMES.size)
+    extras = extras_of(record)
+    return extras.timeout_ms, extras.indexed_ms
+
+
 def indexed_ms_of(record: bytes) -> int | None:
     """Return at which time the timeout index names the key of a record, None if it does not.
 
     Raises:
         DamagedRecordError: it is no record.
     """
-    if record[-1] == _TIMEOUT and len(record) > _TIMED_BYTES and record[-_TIMED_BYTES] == PLAIN_END:
-        indexed_ms: int = _INDEXED.unpack_from(record, len(record) - 1 - _INDEXED.size)[0]
-        return indexed_ms
-    return extras_of(record).indexed_ms
+    return times_of(record)[1]
 
 
 def with_extras(value: bytes, extras: Extras) -> bytes:

@@ -10,7 +10,7 @@ from checkpoint.state_store.decoding import decode_key, decode_keys
 from checkpoint.state_store.keys import MAX_INLINE_BYTES
 from checkpoint.state_store.life import Life
 from checkpoint.state_store.ranges import KeyRange
-from checkpoint.state_store.records import PLAIN_END, extras_of
+from checkpoint.state_store.records import PLAIN_END, extras_of, is_timed
 from checkpoint.state_store.values import Decoder, ManyDecoder, ValueCodec
 
 FIRST_CHUNK, LAST_CHUNK = 8, 512
@@ -26,6 +26,13 @@ def key_of(raw: bytes, record: bytes, decode: Decoder) -> Any:
     if extras.original is not None:
         return decode(extras.original)
     return decode_key(raw if extras.whole is None else extras.whole)
+
+
+def keys_of(raws: list[bytes], records: list[bytes], decode: Decoder) -> list[Any]:
+    """Return :func:`key_of` of each, in less time than one by one."""
+    if len(max(raws, key=len, default=b"")) <= MAX_INLINE_BYTES and all(map(is_timed, records)):
+        return decode_keys(raws)
+    return [key_of(raw, record, decode) for raw, record in zip(raws, records, strict=True)]
 
 
 def decoded(

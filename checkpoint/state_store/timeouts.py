@@ -9,6 +9,10 @@ and moves what is not due yet. A key is moved once for each timeout it had, not 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from checkpoint.state_store.records import times_of
 
 _TIME = struct.Struct(">Q")
 TIME_BYTES = _TIME.size
@@ -41,3 +45,50 @@ def require_timeout(timeout_ms: int) -> int:
     raise ValueError(
         f"timeout of {timeout_ms!r} ms must be an int from 0 to {MAX_TIME_MS}; None is no timeout"
     )
+
+
+class DueRecords(NamedTuple):
+    """Keys that are due, in columns.
+
+    Args:
+        entries: what names them in the timeout index.
+        raws: encoded keys.
+        records: their records.
+        timeouts_ms: when they are due.
+    """
+
+    entries: list[bytes]
+    raws: list[bytes]
+    records: list[bytes]
+    timeouts_ms: list[int]
+
+
+def due_records(
+    entries: list[bytes],
+    records_of: Callable[[list[bytes]], list[bytes | None]],
+    until_ms: int,
+) -> tuple[DueRecords, list[tuple[bytes, bytes]]]:
+    """Return the keys that are due, and those (key, record) that the index names too early.
+
+    Args:
+        entries: of the timeout index.
+        records_of: looks up many encoded keys.
+        until_ms: before which a key is due.
+    """
+    due, too_early = DueRecords([], [], [], []), []
+    named = [split_entry(entry) for entry in entries]
+    records = records_of([raw for _, raw in named])
+    for entry, (named_ms, raw), record in zip(entries, named, records, strict=True):
+        if record is None:
+            continue
+        timeout_ms, indexed_ms = times_of(record)
+        if timeout_ms is None or indexed_ms != named_ms:
+            continue  # put anew since the entries were listed
+        if timeout_ms >= until_ms:
+            too_early.append((raw, record))
+            continue
+        due.entries.append(entry)
+        due.raws.append(raw)
+        due.records.append(record)
+        due.timeouts_ms.append(timeout_ms)
+    return due, too_early

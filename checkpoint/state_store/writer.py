@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from checkpoint.state_store.base import Base, Changes, CommittedChanges
+from checkpoint.state_store.changed_view import ENTRY, ChangedView
 from checkpoint.state_store.checksum import first_checksum, moved_checksum
 from checkpoint.state_store.keys import (
     MAX_INLINE_BYTES,
@@ -21,14 +22,7 @@ from checkpoint.state_store.keys import (
     encode_keys,
     encode_whole,
 )
-from checkpoint.state_store.overlay import (
-    CHUNK_KEYS,
-    columns_of,
-    entries_between,
-    overlaid,
-    parts_of,
-    without_repeats,
-)
+from checkpoint.state_store.overlay import parts_of, without_repeats
 from checkpoint.state_store.protocol import WriterState
 from checkpoint.state_store.records import (
     PLAIN_END,
@@ -39,13 +33,17 @@ from checkpoint.state_store.records import (
     with_extras,
 )
 from checkpoint.state_store.reference import StoreId
-from checkpoint.state_store.spill import Runs
-from checkpoint.state_store.timeouts import index_entry, require_timeout
+from checkpoint.state_store.scanning import keys_of
+from checkpoint.state_store.timeouts import (
+    DueRecords,
+    due_records,
+    index_entry,
+    index_stop,
+    require_timeout,
+)
 from checkpoint.state_store.values import MAX_VALUE_BYTES, ValueCodec
-from checkpoint.state_store.view import View
 
 UPDATE_KEYS = 500  # as many as caches near the processor hold
-_ENTRY = b"+"  # an entry of the timeout index that is there
 _PAIR_BYTES = 200  # of memory, for a key and a record beside their own bytes
 _NEAR_BYTES = 1 << 20
 _PARTS = (slice(0, 8), slice(8, 64), slice(64, None))  # of keys that are read together
@@ -53,7 +51,7 @@ _LAST = itemgetter(-1)
 _PLAIN_ENDS = {PLAIN_END}
 
 
-class Writer(View):
+class Writer(ChangedView):
     """One content and changes to it; see :class:`checkpoint.state_store.protocol.StateWriter`."""
 
     def __init__(
@@ -66,21 +64,17 @@ class Writer(View):
         spill_directory: str | None,
         checksums: bool,
     ) -> None:
-        super().__init__("writer", store, base, values)
+        super().__init__(store, base, values, spill_directory)
         self._commit = commit
         self._encode = values.encoder()
         self._step = values.stepper()
         self._encode_many = values.many_encoder()
         self._decode_many = values.many_decoder()
-        self._changed: dict[bytes, bytes | None] = {}  # None: removed
-        self._index: dict[bytes, bytes | None] = {}
         self._has_removed = False
-        self._runs = Runs(spill_directory)
         self._spill_bytes = spill_bytes
         self._room = spill_bytes
         self._count = base.count()
         self._checksum = first_checksum(base) if checksums else None
-        self._below: Callable[[bytes], bytes | None] = base.get
         # Encodings and records of what was read last: what is got is mostly put next.
         self._near: dict[Any, tuple[bytes, bytes | None]] = {}
 
@@ -151,6 +145,36 @@ class Writer(View):
         if before is not None:
             self._remove(raw, before)
 
+    def take_due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
+        """Remove the keys that are due before *until_ms*, and iterate over what they were.
+
+        Read to its end: many are removed before the first of them is shown.
+        """
+        self._life.require()
+        return self._take_due(until_ms)
+
+    def _take_due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
+        entries = self._entries(index_stop(until_ms))
+        while chunk := list(islice(entries, UPDATE_KEYS)):
+            due, too_early = due_records(chunk, self._records, until_ms)
+            for raw, record in too_early:
+                self._put_off(raw, record)
+            self._remove_due(due)
+            keys = keys_of(due.raws, due.records, self._decode)
+            yield from zip(keys, self._decode_many(due.records), due.timeouts_ms, strict=True)
+            self._life.require()
+
+    def _remove_due(self, due: DueRecords) -> None:
+        self._near.clear()
+        self._note(due.raws, due.records, [None] * len(due.raws))
+        self._changed.update(dict.fromkeys(due.raws))
+        self._index.update(dict.fromkeys(due.entries))
+        self._has_removed = True
+        self._count -= len(due.raws)
+        self._room -= 2 * len(due.raws) * _PAIR_BYTES
+        if self._room < 0:
+            self._spill()
+
     def update(self, pairs: Iterable[tuple[Any, Any]], step: Callable[[Any, Any], Any]) -> None:
         """Get, step and put for many keys, faster than one by one.
 
@@ -186,16 +210,6 @@ class Writer(View):
                 self._put(key, raw, old, new, None)
             elif old is not None:
                 self._remove(raw, old)
-
-    def _records(self, raws: list[bytes]) -> list[bytes | None]:
-        changed = self._changed
-        if changed.keys().isdisjoint(raws):
-            return self._records_below(raws)
-        rest = iter(self._records_below([raw for raw in raws if raw not in changed]))
-        return [changed[raw] if raw in changed else next(rest) for raw in raws]
-
-    def _records_below(self, raws: list[bytes]) -> list[bytes | None]:
-        return list(map(self._below, raws)) if len(self._runs) else self._base.get_many(raws)
 
     def _put_plain(
         self, raws: list[bytes], before: list[bytes | None], after: Sequence[bytes | None]
@@ -354,7 +368,7 @@ class Writer(View):
             self._checksum = moved_checksum(self._checksum, raws, before, after)
 
     def _move(self, raw: bytes, from_ms: int | None, to_ms: int | None) -> None:
-        for time_ms, present in ((from_ms, None), (to_ms, _ENTRY)):
+        for time_ms, present in ((from_ms, None), (to_ms, ENTRY)):
             if time_ms is not None:
                 self._index[index_entry(time_ms, raw)] = present
                 self._room -= _PAIR_BYTES
@@ -366,24 +380,6 @@ class Writer(View):
         self._room = self._spill_bytes
         self._below = self._spilled_or_below
 
-    def _spilled_or_below(self, raw: bytes) -> bytes | None:
-        spilled = self._runs.get(raw)
-        return self._base.get(raw) if spilled is None else spilled or None
-
-    def _at(self, raw: bytes) -> bytes | None:
-        changed = self._changed
-        return changed[raw] if raw in changed else self._below(raw)
-
-    def _stream(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes | None]]:
-        base: Iterator[tuple[bytes, bytes | None]] = self._base.scan(start, stop)
-        yield from overlaid(base, self._own(start, stop)) if self._has_changes() else base
-
-    def _entries(self, stop: bytes) -> Iterator[bytes]:
-        base = ((entry, _ENTRY) for entry in self._base.scan_index(stop))
-        for entry, present in overlaid(base, self._own_index(stop)):
-            if present is not None:
-                yield entry
-
     def _put_off(self, raw: bytes, record: bytes) -> None:
         value, extras = split_record(record)
         self._move(raw, extras.indexed_ms, extras.timeout_ms)
@@ -393,37 +389,11 @@ class Writer(View):
         self._near.clear()
         self._room -= len(moved) + _PAIR_BYTES
 
-    def _has_changes(self) -> bool:
-        return bool(self._changed or self._index or len(self._runs))
-
-    def _own(
-        self, start: bytes = b"", stop: bytes | None = None
-    ) -> Iterator[tuple[bytes, bytes | None]]:
-        in_memory = entries_between(self._changed, start, stop)
-        return overlaid(self._runs.scan(start, stop), in_memory) if len(self._runs) else in_memory
-
-    def _own_index(self, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes | None]]:
-        in_memory = entries_between(self._index, b"", stop)
-        return overlaid(self._runs.scan_index(stop), in_memory) if len(self._runs) else in_memory
-
     def _changes(self) -> Iterator[Changes]:
         """Yield all changes in parts, each of a bounded number of keys."""
         removes_from = self._base if self._has_removed else None
         columns, index = self._own_columns(), self._own_index()
         return parts_of(columns, index, removes_from, self._count, self._checksum)
-
-    def _own_columns(self) -> Iterator[tuple[list[bytes], list[bytes | None]]]:
-        """Yield keys and records of all changes, in parts, in key order."""
-        if len(self._runs):
-            own = self._own()
-            while part := list(islice(own, CHUNK_KEYS)):
-                raws, records = map(list, zip(*part, strict=True))
-                yield raws, records
-            return
-        ordered, records = columns_of(self._changed)
-        for start in range(0, len(ordered), CHUNK_KEYS):
-            chunk = slice(start, start + CHUNK_KEYS)
-            yield ordered[chunk], records[chunk]
 
 
 def _none_of(key: Any) -> ValueError:

@@ -106,6 +106,16 @@ class StoreMachine(RuleBasedStateMachine):
                 del model[key]
         assert found == wanted
 
+    @rule(writer=writers, until_ms=st.integers(-1, 14), near=st.lists(keys, max_size=2))
+    def take_due(self, writer: tuple[Writer, Model], until_ms: int, near: list[Any]) -> None:
+        store, model = writer
+        wanted = {k: (v, t) for k, (v, t) in model.items() if t is not None and t < until_ms}
+        store.get_many(near)
+        found = {key: (value, time_ms) for key, value, time_ms in store.take_due(until_ms)}
+        assert found == wanted
+        for key in wanted:
+            del model[key]
+
     @rule(writer=writers, prefix=st.sampled_from(["", "a", "z" * 500, ("u",), (), b""]))
     def prefix(self, writer: tuple[Writer, Model], prefix: Any) -> None:
         store, model = writer
