@@ -33,6 +33,7 @@ RUN = (
     "dstreams.structured.operators",
     "checkpoint",
     "dstreams.callables",
+    "dstreams.lazy_names",
 )
 
 SHOWN = {

@@ -9,15 +9,10 @@ from typing import Any
 from pyspark import RDD
 
 from dstreams.structured.flat_map_groups_with_state import FlatMapGroupsWithStateExec
-from dstreams.structured.operators.aggregation import StateStoreRestoreExec
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
 from dstreams.structured.operators.join_state import JoinType
 from dstreams.structured.operators.physical_operator import PhysicalOperator, StatefulOperator
-from dstreams.structured.operators.sessions import (
-    SessionWindowStateStoreRestoreExec,
-    UpdatingSessionsExec,
-)
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.physical import StreamingRelationExec
 from dstreams.structured.planning import PlannedQuery
@@ -74,14 +69,10 @@ class IncrementalExecution:
         """The state rule: what stands in each operator before a batch runs."""
         if isinstance(operator, StreamingRelationExec) and self._rdds is not None:
             return replace(operator, rdd=self._rdds[operator.number])
-        if isinstance(operator, StateStoreRestoreExec):
-            return replace(operator, stateInfo=self._states[self._filled])
-        if isinstance(operator, (UpdatingSessionsExec, SessionWindowStateStoreRestoreExec)):
-            late_ms = self._late.get(self._filled)
-            return replace(operator, eventTimeWatermarkForLateEvents=late_ms)
-        if not isinstance(operator, StatefulOperator):
+        number = self._filled
+        if number == len(self._states):  # above the last one with state
             return operator
-        number, self._filled = self._filled, self._filled + 1
+        self._filled += isinstance(operator, StatefulOperator)
         filled = operator.inBatch(
             self._states[number], self._late.get(number), self._evicting.get(number)
         )

@@ -7,6 +7,7 @@ on both sides, in files of the local disk.
 
     python tests/benchmarks/structured.py                    # the table, some minutes
     python tests/benchmarks/structured.py --case append      # one row
+    python tests/benchmarks/structured.py --case start       # from start() to the first row
     python tests/benchmarks/structured.py --records 1000 --rounds 1   # whether it works
 
 The figure is the median time of a batch after warm-up: here plan, job and reading of all rows;
@@ -15,8 +16,13 @@ ratio is the median over rounds. ``native`` is Spark's time when it makes the us
 what there is to win with Python objects. ``cpu`` is the processor time of a batch, on Spark's side
 with its logs: on a machine that does other things as well it is the better figure.
 
-The exit status is 1 when a ratio is below what is asked for, or when the sides come to different
-states.
+``start`` is another table: how long it takes from ``start()`` to the first row in the sink, for the
+first query of a SparkContext that is there already, and for the second one. The first one starts
+Python workers, and the JVM loads what a shuffle needs; ``plain job`` is what that alone takes, in
+another context: a job of PySpark with a shuffle, and no query.
+
+The exit status is 1 when a ratio is below what is asked for, when the sides come to different
+states, or when a first row comes too late.
 """
 
 from __future__ import annotations
@@ -29,8 +35,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +48,8 @@ BATCH_MS = 5_000
 WINDOW_MS = 10_000
 DELAY_MS = 5_000
 WARM = 6
+START = "start"
+FIRST_ROW_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -82,8 +91,8 @@ class MakeEvents:
         return ((number * BATCH_MS // records, user_of(number)) for number in numbers)
 
 
-def plan_of(name: str, case: Case) -> Any:
-    """Return the physical plan of a case."""
+def plan_of(name: str, case: Case, events: Any) -> Any:
+    """Return the physical plan of a case for the events of a batch."""
     from dstreams.state.group_state import OutputMode
     from dstreams.structured.operators.aggregation import plan_aggregation
     from dstreams.structured.operators.deduplication import (
@@ -95,7 +104,7 @@ def plan_of(name: str, case: Case) -> Any:
     from dstreams.structured.operators.physical_operator import RDDScanExec
     from dstreams.structured.operators.windows import TimeWindows
 
-    marked = EventTimeWatermarkExec(RDDScanExec(None), lambda event: event[0], DELAY_MS)
+    marked = EventTimeWatermarkExec(RDDScanExec(events), lambda event: event[0], DELAY_MS)
     if name == "dedupe":
         return StreamingDeduplicateExec(marked, lambda event: event[1])
     if name == "dedupe within":
@@ -106,19 +115,6 @@ def plan_of(name: str, case: Case) -> Any:
     return plan_aggregation(
         marked, by_window, numPartitions=PARTITIONS, outputMode=OutputMode(case.mode)
     )
-
-
-def filled(plan: Any, scan: Any, info: Any, late_ms: int, watermark_ms: int) -> Any:
-    """Return the plan with the facts of a batch."""
-    from dstreams.structured.operators.physical_operator import RDDScanExec, StatefulOperator
-
-    def fill(node: Any) -> Any:
-        if isinstance(node, RDDScanExec):
-            return scan
-        is_stateful = isinstance(node, StatefulOperator)
-        return node.inBatch(info, late_ms, watermark_ms) if is_stateful else node
-
-    return plan.transform(fill)
 
 
 def drain(rows: Iterable[Any]) -> None:
@@ -132,12 +128,11 @@ def run_dstreams(name: str, case: Case, batches: int, directory: str) -> dict[st
     from checkpoint import open_files
     from checkpoint.state_store import LmdbBases, StateStore
     from dstreams.structured.operators.execution_context import ExecutionContext
-    from dstreams.structured.operators.physical_operator import RDDScanExec
     from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 
     spark = start_spark()
     store = StateStore(LmdbBases(open_files(f"{directory}/files"), f"{directory}/local"))
-    plan, info = plan_of(name, case), StatefulOperatorStateInfo.empty(PARTITIONS)
+    info = StatefulOperatorStateInfo.empty(PARTITIONS)
     last = ExecutionContext(spark)
     late_ms = watermark_ms = 0
     found, counts, cpu = [], {}, 0.0
@@ -146,11 +141,12 @@ def run_dstreams(name: str, case: Case, batches: int, directory: str) -> dict[st
             cpu = cpu_ms()
         first = number * case.records
         numbers = spark.parallelize(range(first, first + case.records), PARTITIONS)
-        scan = RDDScanExec(numbers.mapPartitions(MakeEvents(case.records)))
+        events = numbers.mapPartitions(MakeEvents(case.records))
 
         started = time.perf_counter()
         context = ExecutionContext(spark, store, last.handles)
-        rows = filled(plan, scan, info, late_ms, watermark_ms).execute(context)
+        plan = plan_of(name, case, events).filled([info], late_ms, watermark_ms)
+        rows = plan.execute(context)
         version = context.force()[0]
         rows.foreachPartition(drain)
         found.append((time.perf_counter() - started) * 1000)
@@ -252,7 +248,56 @@ def cpu_ms() -> float:
     return 1000 * sum(ticks.get(number, 0) for number in family) / os.sysconf("SC_CLK_TCK")
 
 
+def run_start(source: str) -> dict[str, Any]:
+    """Return the seconds to the first row of the first and the second query of a context."""
+    spark = start_spark()
+    if source == "plain job":
+        return {"seconds": [seconds_of(partial(first_shuffle, spark)) for _ in range(2)]}
+    from dstreams.structured import StreamSession
+
+    session = StreamSession(spark, {"spark.sql.shuffle.partitions": str(PARTITIONS)})
+    found = []
+    for number in range(2):
+        stream: Any = session.memoryStream()
+        stream.addData("a", "b")
+        dataset = stream.toDS().groupByKey(str).count()
+        if source == "rate":
+            dataset = session.readStream.format("rate").option("rowsPerSecond", 100).load()
+        table = f"table{number}"
+        writer = dataset.writeStream.format("memory").queryName(table).outputMode("append")
+        if source == "memory":
+            writer = writer.outputMode("update")
+        found.append(seconds_of(partial(first_row, session, writer, table)))
+        session.stop()
+    spark.stop()
+    return {"seconds": found}
+
+
+def first_row(session: Any, writer: Any, table: str) -> None:
+    """Start a query, and wait for its first row."""
+    query = writer.start()
+    while not session.table(table):
+        if query.exception() is not None:
+            raise query.exception()
+        time.sleep(0.002)
+
+
+def first_shuffle(spark: Any) -> None:
+    """Run a job with two stages in Python workers."""
+    spark.parallelize(["a", "b"], PARTITIONS).map(lambda word: (word, 1)).groupByKey(
+        PARTITIONS
+    ).mapValues(list).collect()
+
+
+def seconds_of(action: Callable[[], None]) -> float:
+    """Return how long something takes."""
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
 SIDES = ("dstreams", "spark", "native")
+SOURCES = ("plain job", "memory", "rate")
 
 
 def run_side(side: str, name: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -268,6 +313,9 @@ def run_side(side: str, name: str, args: argparse.Namespace) -> dict[str, Any]:
 
 def child(args: argparse.Namespace) -> None:
     """Run one side here, and print what it came to."""
+    if args.case == START:
+        print(json.dumps(run_start(args.side)))
+        return
     case = replace(CASES[args.case], records=args.records)
     batches = WARM + args.batches
     with tempfile.TemporaryDirectory() as directory:
@@ -308,19 +356,34 @@ def table(args: argparse.Namespace) -> bool:
     return fine
 
 
+def start_table(args: argparse.Namespace) -> bool:
+    """Print how long queries take to their first row; returns whether all come in time."""
+    print("| first row of | first query, s | rounds | second query, s |")
+    print("| --- | --- | --- | --- |")
+    fine = True
+    for source in SOURCES:
+        rounds = [run_side(source, START, args)["seconds"] for _ in range(args.rounds)]
+        first, second = (statistics.median(times) for times in zip(*rounds, strict=True))
+        fine = fine and (source == SOURCES[0] or first < FIRST_ROW_S)
+        every = ", ".join(f"{times[0]:.2f}" for times in rounds)
+        print(f"| {source} | {first:.2f} | {every} | {second:.2f} |", flush=True)
+    return fine
+
+
 def main() -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--case", choices=CASES)
+    parser.add_argument("--case", choices=[*CASES, START])
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--batches", type=int, default=10, help="that are measured")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--side", choices=[*SIDES, *SOURCES], help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.side:
         child(args)
     else:
-        sys.exit(0 if table(args) else 1)
+        shown = start_table if args.case == START else table
+        sys.exit(0 if shown(args) else 1)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@
                 +- ShuffleExchange          to the partition of the key
                    +- HashAggregate partial records -> buffers, where they are
 
-:func:`plan_aggregation` builds it. What is below the final one runs in two tasks: up to the
+:func:`plan_aggregation` builds it, and :mod:`dstreams.structured.operators.execution_context` shows
+how two batches of it are run by hand. What is below the final one runs in two tasks: up to the
 shuffle, and after it where the store is, which is opened once and walked through once.
 """
 
@@ -19,16 +20,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark import RDD
-from pyspark.rdd import PipelinedRDD
 
-from checkpoint.state_store import StateStore
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
-from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.worker import settle_worker
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction, Count
@@ -37,8 +35,6 @@ from dstreams.structured.operators.aggregation_state import (
     MergeRows,
     RestoreRows,
     SaveRows,
-    StateStep,
-    StateSteps,
     aggregation_state_manager,
 )
 from dstreams.structured.operators.execution_context import ExecutionContext
@@ -47,11 +43,11 @@ from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.physical_operator import (
     NarrowExec,
     PhysicalOperator,
-    StatefulOperator,
     Task,
     UnaryExec,
 )
-from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+from dstreams.structured.operators.saving import RestoringOperator, SavingOperator
+from dstreams.structured.operators.state_steps import StateStep, StepWithoutState
 
 _MOST_KEYS = 100_000
 """Keys that are held back before the shuffle; then they go out and others come."""
@@ -98,14 +94,12 @@ class HashAggregateExec(NarrowExec):
         where: operation and function, for error messages.
     """
 
+    keepsEventTime: ClassVar[bool] = False
+
     aggregate: AggregateFunction
     grouping: Grouping
     mode: AggregateMode
     where: str = "agg"
-
-    @property
-    def hasEventTime(self) -> bool:
-        return False
 
     @property
     def arguments(self) -> list[str]:
@@ -118,10 +112,11 @@ class HashAggregateExec(NarrowExec):
             return AggregateRecords(self.aggregate, self.grouping, are_events, self.where)
         if self.mode is AggregateMode.Final:
             return FinishRows(self.aggregate, self.grouping)
-        return _WithoutState(self.step())
+        return StepWithoutState(MergeRows(self.aggregate, self.where))
 
-    def step(self) -> MergeRows:
-        """Return what merging does where the state is."""
+    def stateStep(self) -> MergeRows | None:
+        if self.mode is not AggregateMode.PartialMerge:
+            return None
         return MergeRows(self.aggregate, self.where)
 
 
@@ -175,95 +170,38 @@ class FinishRows:
 
 
 @dataclass(frozen=True)
-class _WithoutState:
-    """Task: a step that asks for no state."""
-
-    step: MergeRows
-
-    def __call__(self, _: int, rows: Iterable[Any]) -> Iterator[Any]:
-        settle_worker()
-        return self.step(None, iter(rows), StateMetrics())
-
-
-@dataclass(frozen=True)
-class StateStoreRestoreExec(UnaryExec):
+class StateStoreRestoreExec(RestoringOperator):
     """Puts the row of the state in front of each row.
-
-    Below a StateStoreSaveExec it reads from the store that is open there; by itself it opens the
-    version of its state info for reading.
 
     Semantics: StateStoreRestoreExec (Spark 4.3).
 
     Args:
-        grouping: what rows are grouped by.
-        stateInfo: the state, None before the first batch.
         stateFormatVersion: how rows stand in the store, 1 or 2.
     """
 
     grouping: Grouping
-    stateInfo: StatefulOperatorStateInfo | None = None
     stateFormatVersion: int = 2
-
-    @property
-    def hasEventTime(self) -> bool:
-        return False
 
     @property
     def arguments(self) -> list[str]:
         return [f"by {self.grouping.name}", f"version {self.stateFormatVersion}"]
 
-    def step(self) -> RestoreRows:
-        """Return what restoring does where the state is."""
+    def stateStep(self) -> RestoreRows:
         return RestoreRows(self.grouping, aggregation_state_manager(self.stateFormatVersion))
 
-    def execute(self, context: ExecutionContext) -> RDD[Any]:
-        if self.stateInfo is None:
-            raise InvalidStreamError("StateStoreRestore: fill in stateInfo before execution")
-        rows = self.child.execute(context)
-        placed = pairs_of_blocks(shuffle_pairs(rows, self.stateInfo.partitioner))
-        restored: RDD[Any] = PipelinedRDD(
-            placed, _Restore(context.store, self.stateInfo, self.step()), True
-        )
-        return restored
-
 
 @dataclass(frozen=True)
-class _Restore:
-    """Task: rows -> rows, each after that of the state, which is opened for reading."""
-
-    store: StateStore
-    info: StatefulOperatorStateInfo
-    step: RestoreRows
-
-    def __call__(self, split: int, rows: Iterable[Any]) -> Iterator[Any]:
-        settle_worker()
-        before = self.info.before
-        store_id = replace(before.store_id, partition=split)
-        with self.store.reader(store_id, before.references[split]) as reader:
-            yield from self.step(reader, iter(rows), StateMetrics())  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class StateStoreSaveExec(StatefulOperator, UnaryExec):
-    """Writes the state of the batch, and puts out what the output mode asks for.
-
-    What stands between it and the next shuffle below runs in its task.
+class StateStoreSaveExec(SavingOperator):
+    """Writes one row for each key, and puts out what the output mode asks for.
 
     Semantics: StateStoreSaveExec (Spark 4.3).
 
     Args:
-        grouping: what rows are grouped by.
-        outputMode: complete, append or update; None until the query says.
         stateFormatVersion: how rows stand in the store, 1 or 2.
     """
 
     grouping: Grouping
-    outputMode: OutputMode | None = None
     stateFormatVersion: int = 2
-
-    @property
-    def hasEventTime(self) -> bool:
-        return False
 
     @property
     def shortName(self) -> str:
@@ -271,33 +209,9 @@ class StateStoreSaveExec(StatefulOperator, UnaryExec):
 
     @property
     def arguments(self) -> list[str]:
-        mode = "<unknown>" if self.outputMode is None else self.outputMode.name
-        state, *marks = self.watermarkArguments
-        return [f"by {self.grouping.name}", state, mode, *marks, str(self.stateFormatVersion)]
-
-    def shouldRunAnotherBatch(self, newInputWatermark: int | None) -> bool:
-        if self.outputMode is OutputMode.Complete:
-            return False
-        return super().shouldRunAnotherBatch(newInputWatermark)
-
-    def execute(self, context: ExecutionContext) -> RDD[Any]:
-        info = self.getStateInfo()
-        below, steps = _steps_of(self.child)
-        rows = below.execute(context)
-        memory_mb = rows._memory_limit()
-        steps = [
-            replace(step, memory_mb=memory_mb) if isinstance(step, MergeRows) else step
-            for step in steps
-        ]
-        blocks = shuffle_pairs(rows, info.partitioner, ordered=True)
-        return context.advance(info, [blocks], StateSteps(self._fused([*steps, self.step()])))
+        return [*super().arguments, str(self.stateFormatVersion)]
 
     def step(self) -> SaveRows:
-        """Return what saving does where the state is.
-
-        Raises:
-            InvalidStreamError: there is no output mode, or none that the keys allow.
-        """
         if self.outputMode is None:
             raise InvalidStreamError("StateStoreSave: fill in outputMode before execution")
         if self.outputMode is OutputMode.Append and not self.grouping.hasWatermark:
@@ -313,29 +227,16 @@ class StateStoreSaveExec(StatefulOperator, UnaryExec):
             aggregation_state_manager(self.stateFormatVersion),
         )
 
-    def _fused(self, steps: list[StateStep]) -> tuple[StateStep, ...]:
-        """Return what does the same in one walk over the store, where restore is followed so."""
-        if len(steps) >= 3:
-            restore, merge, save = steps[-3:]
-            if (
-                isinstance(restore, RestoreRows)
-                and isinstance(merge, MergeRows)
-                and isinstance(save, SaveRows)
-                and restore.manager == save.manager
-            ):
-                return (*steps[:-3], MergeIntoState(merge.aggregate, save, merge.where))
-        return tuple(steps)
-
-
-def _steps_of(top: PhysicalOperator) -> tuple[PhysicalOperator, list[StateStep]]:
-    """Return what runs where the state is, the lowest first, and the operator below it."""
-    steps: list[StateStep] = []
-    while isinstance(top, StateStoreRestoreExec) or (
-        isinstance(top, HashAggregateExec) and top.mode is AggregateMode.PartialMerge
-    ):
-        steps.insert(0, top.step())
-        top = top.child
-    return top, steps
+    def steps(self, below: list[StateStep], memory_mb: float) -> list[StateStep]:
+        save = self.step()
+        steps = [
+            replace(step, memory_mb=memory_mb) if isinstance(step, MergeRows) else step
+            for step in below
+        ]
+        match steps:
+            case [*lower, RestoreRows(manager=save.manager), MergeRows() as merge]:
+                return [*lower, MergeIntoState(merge.aggregate, save, merge.where)]
+        return [*steps, save]
 
 
 def plan_aggregation(
@@ -368,7 +269,7 @@ def plan_aggregation(
 
     moved = ShuffleExchangeExec(part(child, AggregateMode.Partial), numPartitions)
     restored = StateStoreRestoreExec(
-        part(moved, AggregateMode.PartialMerge), grouping, None, stateFormatVersion
+        part(moved, AggregateMode.PartialMerge), grouping, stateFormatVersion
     )
     saved = StateStoreSaveExec(
         part(restored, AggregateMode.PartialMerge), grouping, outputMode, stateFormatVersion

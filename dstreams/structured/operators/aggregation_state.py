@@ -20,11 +20,10 @@ All of it runs in one partition, and without Spark:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 from checkpoint.state_store import StateWriter
 from dstreams.errors import InvalidStreamError
@@ -34,20 +33,10 @@ from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction
 from dstreams.structured.operators.failures import failed
 from dstreams.structured.operators.grouping import Grouping
+from dstreams.structured.operators.state_steps import Row, Rows
 from dstreams.structured.operators.window_keys import passed_by
 
-Row = tuple[Any, Any]
-Rows = Iterator[Row]
-
 _CHUNK_KEYS = 2000
-
-
-class StateStep(Protocol):
-    """What one operator does in the task that has the store of its partition open."""
-
-    def __call__(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
-        """Return rows for rows, pairs (key, buffer); they are pulled to the end."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -297,26 +286,3 @@ class MergeIntoState:
             metrics.numUpdatedStateRows += len(chunk)
             yield from merged
             merged.clear()
-
-
-@dataclass(frozen=True)
-class StateSteps:
-    """The function of a task: steps one after the other.
-
-    What the last one counts is counted, and late rows that any of them left out.
-
-    Args:
-        steps: the steps.
-    """
-
-    steps: tuple[StateStep, ...]
-
-    def __call__(
-        self, store: StateWriter, initial: Iterable[Row], records: Rows, metrics: StateMetrics
-    ) -> Rows:
-        rows: Rows = chain(initial, records)
-        below = StateMetrics()
-        for step in self.steps[:-1]:
-            rows = step(store, rows, below)
-        yield from self.steps[-1](store, rows, metrics)
-        metrics.numRowsDroppedByWatermark += below.numRowsDroppedByWatermark

@@ -1,5 +1,19 @@
 """Deduplication: the first row of each key goes out, those that come later do not.
 
+>>> from dstreams.structured.operators.deduplication import StreamingDeduplicateExec
+>>> from dstreams.structured.operators.execution_context import ExecutionContext
+>>> from dstreams.structured.operators.physical_operator import RDDScanExec
+>>> from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+>>> plan = StreamingDeduplicateExec(RDDScanExec(spark.parallelize(["a", "b", "a"])))
+>>> context = ExecutionContext(spark, store)
+>>> rows = plan.filled([StatefulOperatorStateInfo.empty(2)]).execute(context)
+>>> context.force()[0].metrics.numDroppedDuplicateRows
+1
+>>> sorted(rows.collect())
+['a', 'b']
+
+What a task does runs without Spark too:
+
 >>> from checkpoint.state_store import EMPTY, StateStore, StoreId
 >>> from checkpoint.state_store.memory import MemoryBases
 >>> from dstreams.rdd.state_metrics import StateMetrics
@@ -14,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from time import perf_counter
 from typing import Any
 
@@ -34,9 +49,10 @@ from dstreams.structured.operators.physical_operator import (
 )
 from dstreams.structured.operators.window_keys import join_time, passed_keys
 
-Keyed = Iterator[tuple[Any, Event]]
+Row = tuple[Any, Event]
 
 _SEEN = True
+_CHUNK_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -58,33 +74,48 @@ class DropDuplicates:
     are_events: bool = True
 
     def __call__(
-        self, store: StateWriter, initial: Iterable[Any], records: Keyed, metrics: StateMetrics
+        self,
+        store: StateWriter,
+        initial: Iterable[Any],
+        records: Iterator[Row],
+        metrics: StateMetrics,
     ) -> Iterator[Any]:
-        dropped = 0
-        for key, event in on_time(records, self.late_ms, metrics):
-            if self._is_new(store, key, event[0]):
-                metrics.numUpdatedStateRows += 1
-                metrics.numOutputRows += 1
-                yield event if self.are_events else event[1]
-            else:
-                dropped += 1
-        metrics.numDroppedDuplicateRows += dropped
+        rows = on_time(records, self.late_ms, metrics)
+        while chunk := list(islice(rows, _CHUNK_ROWS)):
+            first = self._first_of_each(store, chunk)
+            metrics.numUpdatedStateRows += len(first)
+            metrics.numOutputRows += len(first)
+            metrics.numDroppedDuplicateRows += len(chunk) - len(first)
+            yield from first if self.are_events else (record for _, record in first)
         started = perf_counter()
         if self.evict_ms is not None:
-            for key in self._passed(store, self.evict_ms):
-                store.remove(key)
-                metrics.numRemovedStateRows += 1
+            metrics.numRemovedStateRows += self._forget(store, self.evict_ms)
         metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
 
-    def _is_new(self, store: StateWriter, key: Any, time_ms: int | None) -> bool:
-        if store.get(key) is not None:
-            return False
-        store.put(key, _SEEN)
-        return True
+    def _first_of_each(self, store: StateWriter, rows: list[Row]) -> list[Event]:
+        """Return the first event of each key that the state does not have, and remember the key."""
+        new: dict[Any, Event] = {}
+        for key, event in rows:
+            new.setdefault(key, event)
+        keys = list(new)
+        for key, value in zip(keys, values_of(store, keys), strict=True):
+            if value is not None:
+                del new[key]
+        self._remember(store, new)
+        return list(new.values())
 
-    def _passed(self, store: StateWriter, watermark_ms: int) -> Iterator[Any]:
-        if self.by_event_time:
-            yield from (key for key, _ in passed_keys(store, watermark_ms))
+    def _remember(self, store: StateWriter, first: dict[Any, Event]) -> None:
+        store.put_many(dict.fromkeys(first, _SEEN))
+
+    def _forget(self, store: StateWriter, watermark_ms: int) -> int:
+        """Remove the keys that the watermark has passed, and return how many."""
+        if not self.by_event_time:
+            return 0
+        removed = 0
+        for key, _ in passed_keys(store, watermark_ms):
+            store.remove(key)
+            removed += 1
+        return removed
 
 
 @dataclass(frozen=True)
@@ -99,18 +130,24 @@ class DropDuplicatesWithinWatermark(DropDuplicates):
 
     delay_ms: int = 0
 
-    def _is_new(self, store: StateWriter, key: Any, time_ms: int | None) -> bool:
-        if store.get(key) is not None:
-            return False
-        expires_ms = max((time_ms or 0) + self.delay_ms, 0)
-        store.put(key, expires_ms, expires_ms)
-        return True
+    def _remember(self, store: StateWriter, first: dict[Any, Event]) -> None:
+        for key, (time_ms, _) in first.items():
+            expires_ms = max((time_ms or 0) + self.delay_ms, 0)
+            store.put(key, expires_ms, expires_ms)
 
-    def _passed(self, store: StateWriter, watermark_ms: int) -> Iterator[Any]:
-        return (key for key, _, _ in store.due(watermark_ms + 1))
+    def _forget(self, store: StateWriter, watermark_ms: int) -> int:
+        return sum(1 for _ in store.take_due(watermark_ms + 1))
 
 
-def on_time(rows: Keyed, late_ms: int | None, metrics: StateMetrics) -> Keyed:
+def values_of(store: StateWriter, keys: list[Any]) -> list[Any]:
+    """Return the values of keys, None for one that there is not."""
+    values: list[Any] = []
+    while len(values) < len(keys):
+        values += store.get_many(keys[len(values) :])
+    return values
+
+
+def on_time(rows: Iterator[Row], late_ms: int | None, metrics: StateMetrics) -> Iterator[Row]:
     """Iterate over the pairs (key, event) that are not late; those without a time never are."""
     if late_ms is None:
         yield from rows

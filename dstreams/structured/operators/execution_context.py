@@ -1,4 +1,29 @@
-"""What the operators of one batch run with, and what they have made."""
+"""What the operators of one batch run with, and what they have made.
+
+Two batches of a streaming count, by hand, with ``store`` a
+:class:`checkpoint.state_store.StateStore` of files that the workers reach:
+
+>>> from dataclasses import replace
+>>> from dstreams.state.group_state import OutputMode
+>>> from dstreams.structured.operators.aggregation import plan_aggregation
+>>> from dstreams.structured.operators.execution_context import ExecutionContext
+>>> from dstreams.structured.operators.grouping import Grouping
+>>> from dstreams.structured.operators.physical_operator import RDDScanExec
+>>> from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+>>> info = StatefulOperatorStateInfo.empty(numPartitions=2)
+>>> for words in (["a", "b", "a"], ["b", "c"]):
+...     scan = RDDScanExec(spark.parallelize(words))
+...     plan = plan_aggregation(
+...         scan, Grouping(key=str), numPartitions=2, outputMode=OutputMode.Update
+...     )
+...     context = ExecutionContext(spark, store)
+...     rows = plan.filled([info]).execute(context)  # no job yet
+...     info = replace(info, before=context.force()[0])  # one job; the next batch begins here
+...     print(sorted(rows.collect()))
+...     context.release()
+[('a', 2), ('b', 1)]
+[('b', 2), ('c', 1)]
+"""
 
 from __future__ import annotations
 
@@ -19,11 +44,8 @@ Handles = Mapping[int, RDD[bytes]]
 class ExecutionContext:
     """One batch: ``plan.execute(context)`` makes RDDs and runs no job, :meth:`force` runs one.
 
-    ::
-
-        rows = plan.execute(context)
-        versions = context.force()     # every stateful operator: exactly one version more
-        rows.collect()                 # computes nothing again
+    After that every stateful operator has exactly one version more, and to read the rows computes
+    nothing again.
 
     Args:
         spark: where tasks run.

@@ -1,4 +1,21 @@
-"""StreamingSymmetricHashJoinExec: two streams joined, row by row as they come."""
+"""StreamingSymmetricHashJoinExec: two streams joined, row by row as they come.
+
+>>> import operator
+>>> from dstreams.structured.operators.execution_context import ExecutionContext
+>>> from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
+>>> from dstreams.structured.operators.physical_operator import RDDScanExec
+>>> from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+>>> shown = RDDScanExec(spark.parallelize([("ad-1", "shown"), ("ad-2", "shown")]))
+>>> clicked = RDDScanExec(spark.parallelize([("ad-1", "clicked")]))
+>>> by_ad = operator.itemgetter(0)
+>>> plan = StreamingSymmetricHashJoinExec(shown, clicked, by_ad, by_ad)
+>>> context = ExecutionContext(spark, store)
+>>> rows = plan.filled([StatefulOperatorStateInfo.empty(2)]).execute(context)
+>>> context.force()[0].metrics.numTotalStateRows  # of both sides
+3
+>>> rows.collect()
+[(('ad-1', 'shown'), ('ad-1', 'clicked'))]
+"""
 
 from __future__ import annotations
 

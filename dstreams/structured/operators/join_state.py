@@ -177,9 +177,9 @@ class SymmetricHashJoinStateManager:
         """Give up a row."""
         self.store.remove(place)
 
-    def passed(self, watermark_ms: int) -> Iterator[StoredRow]:
-        """Iterate over the rows that nothing can meet any more, found without a scan."""
-        for place, (time_ms, record, matched), _ in self.store.due(watermark_ms + 1):
+    def take_passed(self, watermark_ms: int) -> Iterator[StoredRow]:
+        """Give up the rows that nothing can meet any more, and iterate over them; no scan."""
+        for place, (time_ms, record, matched), _ in self.store.take_due(watermark_ms + 1):
             yield StoredRow(place, (time_ms, record), matched)
 
     def _put(
@@ -330,8 +330,7 @@ class JoinRows:
     def _evicted(
         self, manager: SymmetricHashJoinStateManager, evict_ms: int, metrics: StateMetrics
     ) -> Iterator[Pair]:
-        for row in manager.passed(evict_ms):
-            manager.remove(row.place)
+        for row in manager.take_passed(evict_ms):
             metrics.numRemovedStateRows += 1
             side = row.place[0]
             if not row.matched and self.join_type.keeps(side):

@@ -1,4 +1,16 @@
-"""StreamingGlobalLimitExec: the first rows of a stream, over all its batches."""
+"""StreamingGlobalLimitExec: the first rows of a stream, over all its batches.
+
+>>> from dstreams.structured.operators.execution_context import ExecutionContext
+>>> from dstreams.structured.operators.limit import StreamingGlobalLimitExec
+>>> from dstreams.structured.operators.physical_operator import RDDScanExec
+>>> from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+>>> plan = StreamingGlobalLimitExec(RDDScanExec(spark.parallelize(range(100), 4)), 3)
+>>> context = ExecutionContext(spark, store)
+>>> rows = plan.filled([StatefulOperatorStateInfo.empty(2)]).execute(context)
+>>> versions = context.force()
+>>> rows.count()
+3
+"""
 
 from __future__ import annotations
 

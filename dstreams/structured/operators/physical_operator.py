@@ -19,9 +19,9 @@ How records travel:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
@@ -29,6 +29,8 @@ from pyspark.rdd import PipelinedRDD
 from dstreams.errors import InvalidStreamError
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo, describe_state_info
+from dstreams.structured.operators.state_steps import StateStep
+from dstreams.structured.trees import tree_lines
 
 Event = tuple["int | None", Any]
 Keyed = tuple[Any, Any]
@@ -66,6 +68,47 @@ class PhysicalOperator:
         """Return the rows; no job runs."""
         raise NotImplementedError
 
+    def inBatch(
+        self: _O,
+        stateInfo: StatefulOperatorStateInfo,
+        lateWatermark: int | None = None,
+        evictionWatermark: int | None = None,
+    ) -> _O:
+        """Return the operator with the facts of a batch filled in, as far as it has any.
+
+        Args:
+            stateInfo: the state that the batch begins with: that of the operator, or of the one
+                above it whose task it runs in.
+            lateWatermark: rows up to this event time are late, None for none.
+            evictionWatermark: state up to this event time is given up, None for none.
+        """
+        return self
+
+    def filled(
+        self,
+        states: Sequence[StatefulOperatorStateInfo],
+        lateWatermark: int | None = None,
+        evictionWatermark: int | None = None,
+    ) -> PhysicalOperator:
+        """Return the plan with the facts of a batch in every operator.
+
+        Args:
+            states: of the stateful operators, from the leaves up.
+            lateWatermark: as of :meth:`inBatch`; here of all operators.
+            evictionWatermark: the same.
+        """
+        remaining = list(states)
+
+        def fill(operator: PhysicalOperator) -> PhysicalOperator:
+            if not remaining:
+                return operator
+            full = operator.inBatch(remaining[0], lateWatermark, evictionWatermark)
+            if isinstance(operator, StatefulOperator):
+                del remaining[0]
+            return full
+
+        return self.transform(fill)
+
     def transform(self, change: Callable[[PhysicalOperator], PhysicalOperator]) -> PhysicalOperator:
         """Return the plan with *change* applied to every operator, from the leaves up."""
         changed = {
@@ -87,15 +130,7 @@ class PhysicalOperator:
 
     def tree(self) -> str:
         """Return the plan as text, the outermost operator first."""
-        return "\n".join(self._lines())
-
-    def _lines(self) -> Iterator[str]:
-        yield self.describe()
-        for place, child in enumerate(self.children):
-            is_last = place == len(self.children) - 1
-            first, *rest = child._lines()
-            yield f"{'+- ' if is_last else ':- '}{first}"
-            yield from (f"{'   ' if is_last else ':  '}{line}" for line in rest)
+        return "\n".join(tree_lines(self, PhysicalOperator.describe))
 
 
 @dataclass(frozen=True)
@@ -134,11 +169,21 @@ class UnaryExec(PhysicalOperator):
         child: whose rows it takes.
     """
 
+    keepsEventTime: ClassVar[bool] = True
+    """Whether rows that come of events are events."""
+
     child: PhysicalOperator
 
     @property
     def hasEventTime(self) -> bool:
-        return self.child.hasEventTime
+        return self.keepsEventTime and self.child.hasEventTime
+
+    def stateStep(self) -> StateStep | None:
+        """Return what it does in the task of an operator above that saves the state.
+
+        None: it has a task of its own.
+        """
+        return None
 
 
 @dataclass(frozen=True)
@@ -234,7 +279,6 @@ class StatefulOperator(PhysicalOperator):
         lateWatermark: int | None = None,
         evictionWatermark: int | None = None,
     ) -> _O:
-        """Return the operator with the facts of a batch filled in."""
         return replace(
             self,
             stateInfo=stateInfo,  # type: ignore[call-arg]

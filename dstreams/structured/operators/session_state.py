@@ -49,6 +49,8 @@ class Session(NamedTuple):
 
 
 Rows = Iterator[tuple[Any, Session]]
+Change = tuple[Any, list[Session], list[Session]]
+"""A key, its sessions in the state, and those that take their place."""
 
 
 @dataclass(frozen=True)
@@ -162,17 +164,24 @@ class RestoreSessions:
     late_ms: int | None = None
 
     def __call__(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
-        found: dict[Any, list[Session]] = {}
-        for key, session in rows:
-            if self.late_ms is not None and session[1] <= self.late_ms:
-                metrics.numRowsDroppedByWatermark += 1
-            else:
-                found.setdefault(key, []).append(Session(*session))
-        for key, sessions in found.items():
+        for key, sessions in self.on_time(rows, metrics).items():
             # Not by buffer, which need not have an order.
             for session in sorted([*stored_sessions(store, key), *sessions], key=_first):
                 metrics.numOutputRows += 1
                 yield key, session
+
+    def on_time(self, rows: Rows, metrics: StateMetrics) -> dict[Any, list[Session]]:
+        """Return the sessions of each key that are not late."""
+        found: dict[Any, list[Session]] = {}
+        late_ms = self.late_ms
+        for key, session in rows:
+            if late_ms is not None and session[1] <= late_ms:
+                metrics.numRowsDroppedByWatermark += 1
+            elif key in found:
+                found[key].append(Session(*session))
+            else:
+                found[key] = [Session(*session)]
+        return found
 
 
 @dataclass(frozen=True)
@@ -191,18 +200,20 @@ class MergeSessions:
 
     def __call__(self, store: StateWriter | None, rows: Rows, metrics: StateMetrics) -> Rows:
         for key, group in groupby(rows, key=_first):
-            yield from self._of_key(key, (session for _, session in group))
+            for session in self.of_key(key, (session for _, session in group)):
+                yield key, session
 
     def merged(self, found: dict[Any, list[Session]]) -> Rows:
         """Iterate over what the sessions of each key come to."""
         for key, sessions in found.items():
             sessions.sort(key=_first)
-            yield from self._of_key(key, sessions)
-
-    def _of_key(self, key: Any, sessions: Iterable[Session]) -> Rows:
-        try:
-            for session in merge_sessions(sessions, self.aggregate.merge):
+            for session in self.of_key(key, sessions):
                 yield key, session
+
+    def of_key(self, key: Any, sessions: Iterable[Session]) -> list[Session]:
+        """Return what the sessions of a key come to."""
+        try:
+            return list(merge_sessions(sessions, self.aggregate.merge))
         except Exception as error:
             raise failed(self.where, key, error) from error
 
@@ -225,13 +236,19 @@ class SaveSessions:
     evict_ms: int | None = None
 
     def __call__(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
+        given = ((key, [session for _, session in group]) for key, group in groupby(rows, _first))
         # All is read before anything is written: to look behind what was written costs time.
-        given = [(key, [session for _, session in group]) for key, group in groupby(rows, _first)]
-        before = [[session.start_ms for session in stored_sessions(store, key)] for key, _ in given]
-        for (key, sessions), starts in zip(given, before, strict=True):
-            for start_ms in set(starts).difference(session.start_ms for session in sessions):
-                store.remove((key, start_ms))
-                metrics.numRemovedStateRows += 1
+        changes = [(key, stored_sessions(store, key), sessions) for key, sessions in given]
+        return self.emit(store, changes, metrics)
+
+    def emit(self, store: StateWriter, changes: Iterable[Change], metrics: StateMetrics) -> Rows:
+        """Write the sessions of some keys, and return what goes out."""
+        for key, before, sessions in changes:
+            if before:
+                after = {session.start_ms for session in sessions}
+                for start_ms in [start for start, _, _ in before if start not in after]:
+                    store.remove((key, start_ms))
+                    metrics.numRemovedStateRows += 1
             for start_ms, end_ms, buffer in sessions:
                 store.put((key, start_ms), (end_ms, buffer), max(end_ms, 0))
                 metrics.numUpdatedStateRows += 1
@@ -244,12 +261,34 @@ class SaveSessions:
 
     def _evicted(self, store: StateWriter, evict_ms: int, metrics: StateMetrics) -> Rows:
         started = perf_counter()
-        for (key, start_ms), (end_ms, buffer), _ in store.due(evict_ms + 1):
-            store.remove((key, start_ms))
+        for (key, start_ms), (end_ms, buffer), _ in store.take_due(evict_ms + 1):
             metrics.numRemovedStateRows += 1
             metrics.numOutputRows += 1
             yield key, Session(start_ms, end_ms, buffer)
         metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
+
+
+@dataclass(frozen=True)
+class MergeIntoSessions:
+    """What restoring, merging and saving do, one after the other, with one look at each key.
+
+    Args:
+        restore: which sessions are late.
+        merge: merges sessions that touch.
+        save: what is done with them.
+    """
+
+    restore: RestoreSessions
+    merge: MergeSessions
+    save: SaveSessions
+
+    def __call__(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
+        of_key = self.merge.of_key
+        changes = []
+        for key, sessions in self.restore.on_time(rows, metrics).items():
+            before = stored_sessions(store, key)
+            changes.append((key, before, of_key(key, sorted([*before, *sessions], key=_first))))
+        return self.save.emit(store, changes, metrics)
 
 
 @dataclass(frozen=True)

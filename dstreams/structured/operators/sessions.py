@@ -9,39 +9,54 @@
              +- ShuffleExchange                 to the partition of the key, without the session
                 +- UpdatingSessions             events -> sessions, where they are
 
-:func:`plan_sessions` builds it.
+:func:`plan_sessions` builds it. Complete, so that nothing has to wait for a watermark:
+
+>>> from dstreams.state.group_state import OutputMode
+>>> from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
+>>> from dstreams.structured.operators.execution_context import ExecutionContext
+>>> from dstreams.structured.operators.physical_operator import RDDScanExec
+>>> from dstreams.structured.operators.session_state import SessionGrouping
+>>> from dstreams.structured.operators.sessions import plan_sessions
+>>> from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+>>> from dstreams.structured.operators.windows import SessionWindows
+>>> clicks = spark.parallelize([("a", 10_000), ("a", 13_000), ("a", 30_000)])
+>>> marked = EventTimeWatermarkExec(RDDScanExec(clicks), lambda click: click[1])
+>>> by_user = SessionGrouping(SessionWindows(5_000), key=lambda click: click[0])
+>>> plan = plan_sessions(marked, by_user, numPartitions=2, outputMode=OutputMode.Complete)
+>>> context = ExecutionContext(spark, store)
+>>> rows = plan.filled([StatefulOperatorStateInfo.empty(2)]).execute(context)
+>>> context.force()[0].metrics.numTotalStateRows
+2
+>>> for (window, user), count in sorted(rows.collect()):
+...     print(window.start_ms, window.end_ms, user, count)
+10000 18000 a 2
+30000 35000 a 1
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
-from pyspark import RDD
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction, Count
 from dstreams.structured.operators.aggregation import ShuffleExchangeExec
-from dstreams.structured.operators.aggregation_state import StateStep, StateSteps
 from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.operators.physical_operator import (
-    NarrowExec,
-    PhysicalOperator,
-    StatefulOperator,
-    Task,
-    UnaryExec,
-)
+from dstreams.structured.operators.physical_operator import NarrowExec, PhysicalOperator, Task
+from dstreams.structured.operators.saving import RestoringOperator, SavingOperator
 from dstreams.structured.operators.session_state import (
     AggregateSessions,
     FinishSessions,
+    MergeIntoSessions,
     MergeSessions,
     RestoreSessions,
     SaveSessions,
     SessionGrouping,
     require_session_mode,
 )
+from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+from dstreams.structured.operators.state_steps import StateStep, StepWithoutState
 
 
 @dataclass(frozen=True)
@@ -55,14 +70,20 @@ class UpdatingSessionsExec(NarrowExec):
         eventTimeWatermarkForLateEvents: as of the operators with state; late sessions stay apart.
     """
 
+    keepsEventTime: ClassVar[bool] = False
+
     aggregate: AggregateFunction
     grouping: SessionGrouping
     where: str = "agg"
     eventTimeWatermarkForLateEvents: int | None = None
 
-    @property
-    def hasEventTime(self) -> bool:
-        return False
+    def inBatch(
+        self,
+        stateInfo: StatefulOperatorStateInfo,
+        lateWatermark: int | None = None,
+        evictionWatermark: int | None = None,
+    ) -> UpdatingSessionsExec:
+        return replace(self, eventTimeWatermarkForLateEvents=lateWatermark)
 
     @property
     def arguments(self) -> list[str]:
@@ -79,11 +100,12 @@ class UpdatingSessionsExec(NarrowExec):
 
 
 @dataclass(frozen=True)
-class SessionWindowStateStoreRestoreExec(UnaryExec):
-    """Leaves out late sessions, and adds those of the state; runs where the state is saved.
+class SessionWindowStateStoreRestoreExec(RestoringOperator):
+    """Leaves out late sessions, and adds those of the state.
+
+    Semantics: SessionWindowStateStoreRestoreExec (Spark 4.3).
 
     Args:
-        grouping: what rows are grouped by.
         eventTimeWatermarkForLateEvents: sessions that end up to this time are late, milliseconds
             since the epoch. None: none are.
     """
@@ -92,88 +114,70 @@ class SessionWindowStateStoreRestoreExec(UnaryExec):
     eventTimeWatermarkForLateEvents: int | None = None
 
     @property
-    def hasEventTime(self) -> bool:
-        return False
-
-    @property
     def arguments(self) -> list[str]:
         return [f"by {self.grouping.name}", str(self.eventTimeWatermarkForLateEvents)]
 
-    def step(self) -> RestoreSessions:
-        """Return what restoring does where the state is."""
+    def inBatch(
+        self,
+        stateInfo: StatefulOperatorStateInfo,
+        lateWatermark: int | None = None,
+        evictionWatermark: int | None = None,
+    ) -> SessionWindowStateStoreRestoreExec:
+        return replace(self, stateInfo=stateInfo, eventTimeWatermarkForLateEvents=lateWatermark)
+
+    def stateStep(self) -> RestoreSessions:
         return RestoreSessions(self.eventTimeWatermarkForLateEvents)
 
 
 @dataclass(frozen=True)
-class MergingSessionsExec(UnaryExec):
-    """Makes one of sessions that touch; runs where the state is saved.
+class MergingSessionsExec(NarrowExec):
+    """Makes one of sessions that touch; those of a key come together, in the order of starts.
+
+    Semantics: MergingSessionsExec (Spark 4.3).
 
     Args:
         aggregate: merges buffers.
         where: operation and function, for error messages.
     """
 
+    keepsEventTime: ClassVar[bool] = False
+
     aggregate: AggregateFunction
     where: str = "agg"
-
-    @property
-    def hasEventTime(self) -> bool:
-        return False
 
     @property
     def arguments(self) -> list[str]:
         return [type(self.aggregate).__name__]
 
-    def step(self) -> MergeSessions:
-        """Return what merging does where the state is."""
+    def stateStep(self) -> MergeSessions:
         return MergeSessions(self.aggregate, self.where)
+
+    def task(self, context: ExecutionContext) -> Task:
+        return StepWithoutState(self.stateStep())
 
 
 @dataclass(frozen=True)
-class SessionWindowStateStoreSaveExec(StatefulOperator, UnaryExec):
-    """Writes the sessions of the batch, and puts out what the output mode asks for.
+class SessionWindowStateStoreSaveExec(SavingOperator):
+    """Writes the sessions of each key, and puts out what the output mode asks for.
 
-    Args:
-        grouping: what rows are grouped by.
-        outputMode: append or complete; None until the query says.
+    Semantics: SessionWindowStateStoreSaveExec (Spark 4.3).
     """
 
     grouping: SessionGrouping
-    outputMode: OutputMode | None = None
-
-    @property
-    def hasEventTime(self) -> bool:
-        return False
 
     @property
     def shortName(self) -> str:
         return "sessionWindowStateStoreSaveExec"
 
-    @property
-    def arguments(self) -> list[str]:
-        mode = "<unknown>" if self.outputMode is None else self.outputMode.name
-        state, *marks = self.watermarkArguments
-        return [f"by {self.grouping.name}", state, mode, *marks]
-
-    def shouldRunAnotherBatch(self, newInputWatermark: int | None) -> bool:
-        if self.outputMode is OutputMode.Complete:
-            return False
-        return super().shouldRunAnotherBatch(newInputWatermark)
-
     def step(self) -> SaveSessions:
-        """Return what saving does where the state is."""
         mode = require_session_mode(self.outputMode)
         return SaveSessions(mode, self.eventTimeWatermarkForEviction)
 
-    def execute(self, context: ExecutionContext) -> RDD[Any]:
-        info = self.getStateInfo()
-        steps: list[StateStep] = [self.step()]
-        below = self.child
-        while isinstance(below, (MergingSessionsExec, SessionWindowStateStoreRestoreExec)):
-            steps.insert(0, below.step())
-            below = below.child
-        blocks = shuffle_pairs(below.execute(context), info.partitioner, ordered=True)
-        return context.advance(info, [blocks], StateSteps(tuple(steps)))
+    def steps(self, below: list[StateStep], memory_mb: float) -> list[StateStep]:
+        match below:
+            case [*lower, RestoreSessions() as restore, MergeSessions() as merge]:
+                return [*lower, MergeIntoSessions(restore, merge, self.step())]
+        return [*below, self.step()]
 
 
 @dataclass(frozen=True)
@@ -185,12 +189,10 @@ class FinishSessionsExec(NarrowExec):
         grouping: what records are grouped by.
     """
 
+    keepsEventTime: ClassVar[bool] = False
+
     aggregate: AggregateFunction
     grouping: SessionGrouping
-
-    @property
-    def hasEventTime(self) -> bool:
-        return False
 
     @property
     def arguments(self) -> list[str]:
@@ -210,9 +212,6 @@ def plan_sessions(
     where: str = "agg",
 ) -> FinishSessionsExec:
     """Return the operators of an aggregation by session windows.
-
-    The late watermark has to be filled in at UpdatingSessionsExec and
-    SessionWindowStateStoreRestoreExec as well as where the state is saved.
 
     Args:
         child: whose events are aggregated.

@@ -36,8 +36,11 @@ class SparkQuery:
         self._sc, self._plan = sc, plan
         bases = LmdbBases(open_files(str(directory / "files")), str(directory / "local"))
         self.store = StateStore(bases)
-        self._infos: dict[int, StatefulOperatorStateInfo] = {}
-        self._partitions = partitions
+        stateful = [node for node in plan.walk() if isinstance(node, StatefulOperator)]
+        self._infos = {
+            number: StatefulOperatorStateInfo.empty(partitions, number)
+            for number in range(len(stateful))
+        }
         self._last = ExecutionContext(sc)
         self.late_ms = self.watermark_ms = 0
         self.metrics: dict[str, Any] = {}
@@ -78,17 +81,11 @@ class SparkQuery:
 
     def _filled(self, records: list[list[Any]]) -> PhysicalOperator:
         batches = iter(records)
-        numbers = iter(range(100))
 
-        def fill(node: PhysicalOperator) -> PhysicalOperator:
+        def scan(node: PhysicalOperator) -> PhysicalOperator:
             if isinstance(node, RDDScanExec):
                 return replace(node, rdd=self._sc.parallelize(next(batches), 2))
-            if isinstance(node, StatefulOperator):
-                number = next(numbers)
-                info = self._infos.setdefault(
-                    number, StatefulOperatorStateInfo.empty(self._partitions, number)
-                )
-                return node.inBatch(info, self.late_ms, self.watermark_ms)
             return node
 
-        return self._plan.transform(fill)
+        infos = [self._infos[number] for number in sorted(self._infos)]
+        return self._plan.transform(scan).filled(infos, self.late_ms, self.watermark_ms)

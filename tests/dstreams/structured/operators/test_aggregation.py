@@ -129,7 +129,7 @@ def test_restore_by_itself(sc: SparkContext, tmp_path: Path) -> None:
     query = SparkQuery(sc, plan, tmp_path)
     query.add([1, 2, 3])
     pairs = RDDScanExec(sc.parallelize([(1, 10), (0, 20), (7, 30)]))
-    restore = StateStoreRestoreExec(pairs, BY_PARITY, query._infos[0])
+    restore = StateStoreRestoreExec(pairs, BY_PARITY, stateInfo=query._infos[0])
     rows = restore.execute(ExecutionContext(sc, query.store)).collect()
     assert sorted(rows) == [(0, 1), (0, 20), (1, 2), (1, 10), (7, 30)]
     merge = HashAggregateExec(restore, Count(), BY_PARITY, plan.child.child.mode)

@@ -28,10 +28,10 @@ from dstreams.structured.operators.aggregation_state import (
     MergeRows,
     RestoreRows,
     SaveRows,
-    StateSteps,
     aggregation_state_manager,
 )
 from dstreams.structured.operators.grouping import EVENT_TIME, Grouping
+from dstreams.structured.operators.state_steps import StateSteps
 from dstreams.structured.operators.windows import TimeWindows, Window
 from tests.dstreams.structured.operators.local_query import LocalQuery
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,12 @@ from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import OutputMode
 from dstreams.state.input_processor import UserFunctionError
 from dstreams.structured.operators.aggregate_functions import Count
-from dstreams.structured.operators.aggregation_state import StateSteps
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
-from dstreams.structured.operators.physical_operator import PhysicalOperator, RDDScanExec
+from dstreams.structured.operators.physical_operator import RDDScanExec
 from dstreams.structured.operators.session_state import (
     AggregateSessions,
     FinishSessions,
+    MergeIntoSessions,
     MergeSessions,
     RestoreSessions,
     SaveSessions,
@@ -29,11 +28,8 @@ from dstreams.structured.operators.session_state import (
     merge_sessions,
     require_session_mode,
 )
-from dstreams.structured.operators.sessions import (
-    SessionWindowStateStoreRestoreExec,
-    UpdatingSessionsExec,
-    plan_sessions,
-)
+from dstreams.structured.operators.sessions import plan_sessions
+from dstreams.structured.operators.state_steps import StateSteps
 from dstreams.structured.operators.windows import SessionWindows
 from tests.dstreams.structured.operators.local_query import LocalQuery
 from tests.dstreams.structured.operators.query import SparkQuery
@@ -45,8 +41,14 @@ BY_KEY = SessionGrouping(SessionWindows(GAP_MS), key=lambda value: value)
 class Sessions:
     """A count by sessions on a store in memory."""
 
-    def __init__(self, mode: OutputMode = OutputMode.Append, grouping: Any = BY_KEY) -> None:
-        self.mode, self.grouping = mode, grouping
+    def __init__(
+        self,
+        mode: OutputMode = OutputMode.Append,
+        grouping: Any = BY_KEY,
+        *,
+        in_one_walk: bool = True,
+    ) -> None:
+        self.mode, self.grouping, self.in_one_walk = mode, grouping, in_one_walk
         no_data = mode is OutputMode.Append
         self.query = LocalQuery(self._map_side, self._state_side, no_data=no_data)
 
@@ -58,7 +60,10 @@ class Sessions:
 
     def _state_side(self, late_ms: int | None, evict_ms: int | None) -> StateSteps:
         restore, merge = RestoreSessions(late_ms), MergeSessions(Count())
-        return StateSteps((restore, merge, SaveSessions(self.mode, evict_ms)))
+        save = SaveSessions(self.mode, evict_ms)
+        if self.in_one_walk:
+            return StateSteps((MergeIntoSessions(restore, merge, save),))
+        return StateSteps((restore, merge, save))
 
     def add(self, *events: Any) -> dict[Any, int]:
         """Add events: seconds, or (seconds, key); return counts by (start, end, key) in seconds."""
@@ -132,6 +137,19 @@ def test_gaps_of_records() -> None:
     assert sessions.add((10, 3), (12, 7), (30, 0), (None, 9)) == {(10, 19, "k"): 2}
 
 
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 80), st.sampled_from("ab")), max_size=6), max_size=8)
+)
+def test_in_one_walk_or_in_three(batches: list[list[tuple[int, str]]]) -> None:
+    """What restores, merges and saves at once does what three steps do, and counts the same."""
+    one, three = Sessions(), Sessions(in_one_walk=False)
+    for batch in batches:
+        assert one.add(*batch) == three.add(*batch)
+        assert one.query.state.contents() == three.query.state.contents()
+        counted = [batch.counts for batch in one.query.batches]
+        assert counted == [batch.counts for batch in three.query.batches]
+
+
 def test_without_a_key() -> None:
     """Sessions of all records together have a window for a key."""
     grouping = SessionGrouping(SessionWindows(GAP_MS))
@@ -186,15 +204,6 @@ def clusters(events: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
     return found
 
 
-def with_late_mark(plan: PhysicalOperator, late_ms: int) -> PhysicalOperator:
-    def fill(node: PhysicalOperator) -> PhysicalOperator:
-        if isinstance(node, (UpdatingSessionsExec, SessionWindowStateStoreRestoreExec)):
-            return replace(node, eventTimeWatermarkForLateEvents=late_ms)
-        return node
-
-    return plan.transform(fill)
-
-
 def test_case_133_on_rdds(sc: SparkContext, tmp_path: Path) -> None:
     """The plan on real RDDs, with its batches without data."""
     marked = EventTimeWatermarkExec(RDDScanExec(None), lambda record: record[0] * 1000, 10_000)
@@ -207,7 +216,6 @@ def test_case_133_on_rdds(sc: SparkContext, tmp_path: Path) -> None:
         (((10_000, 16_000), "k"), 2),
         (((17_000, 22_000), "k"), 1),
     ]
-    query._plan = with_late_mark(plan, 25_000)
     assert query.add([(12, "k"), (34, "k")]) == []
     assert query.metrics["sessionWindowStateStoreSaveExec"].numRowsDroppedByWatermark == 1
     assert sorted(query.add([(99, "k")])) == [
