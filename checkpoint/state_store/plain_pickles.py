@@ -101,10 +101,15 @@ class _DataPickler(pickle.Pickler):
         )
 
 
+def plain_names(allow: tuple[type, ...] = ()) -> dict[tuple[str, str], Any]:
+    """Return what a pickle may name that is plain or allowed, by module and name."""
+    return {name_of(kind): kind for kind in (*PLAIN, *_MAKERS, *allow)}
+
+
 @lru_cache(maxsize=64)
 def unpickler(allow: tuple[type, ...]) -> type[pickle.Unpickler]:
     """Return a class of unpicklers that find what is plain or allowed; it has no constructor."""
-    allowed = {name_of(kind): kind for kind in (*PLAIN, *_MAKERS, *allow)}
+    allowed = plain_names(allow)
 
     class DataUnpickler(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:

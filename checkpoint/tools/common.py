@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import argparse
 import ast
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, TypeAlias
 
+from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.errors import CorruptCheckpointError
 from checkpoint.files import Files
 from checkpoint.opening import open_existing
+from checkpoint.state_store import DataValues, LmdbBases, Reference, StoreId, ValueCodec
+from checkpoint.state_store.base import Base
 from checkpoint.streams import StreamDirectory, list_streams, stream_url
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -78,6 +83,56 @@ def add_location(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say which stream is meant."""
     parser.add_argument("url", help="path or URL of the checkpoint, or of one stream in it")
     parser.add_argument("--stream", help="id of the stream; the newest one by default")
+
+
+def add_dry_run(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of a command that changes something."""
+    parser.add_argument("--dry-run", action="store_true", help="say what would happen, and stop")
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def record_at(log: CommitLog, time_ms: int | None) -> CommitRecord:
+    """Read the record of a batch that counts; None for the newest.
+
+    Raises:
+        UsageError: it is not committed.
+    """
+    times = log.times()
+    if not times:
+        raise UsageError(f"{log.files.url} has no committed batch; is it a checkpoint?")
+    if time_ms is not None and time_ms not in times:
+        near = ", ".join(map(str, times[-5:]))
+        raise UsageError(f"no batch at {time_ms} ms is committed; the last ones are at {near} ms")
+    return log.read(times[-1] if time_ms is None else time_ms)
+
+
+@contextmanager
+def opened_base(files: Files, store: StoreId, reference: Reference) -> Iterator[Base]:
+    """Open the content of a store in a copy of its own."""
+    with ExitStack() as stack:
+        local = stack.enter_context(tempfile.TemporaryDirectory(prefix="checkpoint-state-"))
+        yield stack.enter_context(LmdbBases(files, local).open_apart(store, reference))
+
+
+def codec_of(base: Base, pickled: ValueCodec | None) -> ValueCodec:
+    """Return what reads the values of a store.
+
+    Args:
+        base: its content.
+        pickled: what reads pickles of any kind, None for nothing.
+
+    Raises:
+        UsageError: there are such pickles, and nothing is to read them.
+    """
+    recorded = base.codec.get("values", DataValues().name)
+    if recorded.split()[0] == DataValues().name:
+        return DataValues()
+    if pickled is None:
+        raise UsageError(
+            f"values are written as {recorded}, and reading them can run code; add --trust-pickle "
+            "if you trust whoever can write the checkpoint"
+        )
+    return pickled
 
 
 def open_location(url: str) -> Files:

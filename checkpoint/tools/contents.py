@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import pickle
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -16,7 +14,7 @@ from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.files import Files
 from checkpoint.recovery import StateCopy
 from checkpoint.state_files import StatePartition, read_state_file
-from checkpoint.state_store import DataValues, LmdbBases, PickleValues
+from checkpoint.state_store import PickleValues
 from checkpoint.state_store.base import Base
 from checkpoint.state_store.commits import reference_of, store_id
 from checkpoint.state_store.reader import Reader
@@ -27,8 +25,11 @@ from checkpoint.tools.common import (
     Result,
     UsageError,
     add_location,
+    codec_of,
     literal,
     open_stream_at,
+    opened_base,
+    record_at,
 )
 from checkpoint.tools.plain import pairs_of, plain_loads, shown
 
@@ -86,19 +87,11 @@ class State:
     def _pairs_of_store(self, commit: StoreCommit) -> Iterator[tuple[Any, Any]]:
         for stored in commit.partitions:
             store = store_id(self.stream_id, commit, stored.partition)
-            with ExitStack() as stack:
-                local = stack.enter_context(tempfile.TemporaryDirectory(prefix="checkpoint-state-"))
-                bases = LmdbBases(self.files, local)
-                base = stack.enter_context(bases.open_apart(store, reference_of(stored)))
+            with opened_base(self.files, store, reference_of(stored)) as base:
                 yield from Reader(store, base, self._codec(base)).items()
 
     def _codec(self, base: Base) -> ValueCodec:
-        recorded = base.codec.get("values", DataValues().name)
-        if self.unpickle:
-            return PickleValues()
-        if recorded.split()[0] == DataValues().name:
-            return DataValues()
-        return _PlainValues()
+        return PickleValues() if self.unpickle else codec_of(base, _PlainValues())
 
 
 class _PlainValues(PickleValues):
@@ -196,7 +189,7 @@ def _hashable(key: Any) -> tuple[str, str]:
 def _state(options: argparse.Namespace, time_ms: int | None) -> State:
     files = open_stream_at(options.url, options.stream)
     log = CommitLog(files)
-    record = _record(log, time_ms)
+    record = record_at(log, time_ms)
     found = [
         state
         for state in _states(log, record, options.unpickle)
@@ -227,13 +220,3 @@ def _states(log: CommitLog, record: CommitRecord, unpickle: bool) -> Iterator[St
         yield State(
             log.files, record.stream_id, commit.operator_uid, record.batch_time_ms, commit, unpickle
         )
-
-
-def _record(log: CommitLog, time_ms: int | None) -> CommitRecord:
-    times = log.times()
-    if not times:
-        raise UsageError(f"{log.files.url} has no committed batch")
-    if time_ms is not None and time_ms not in times:
-        near = ", ".join(map(str, times[-5:]))
-        raise UsageError(f"no batch at {time_ms} ms is committed; the last ones are at {near} ms")
-    return log.read(times[-1] if time_ms is None else time_ms)

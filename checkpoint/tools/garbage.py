@@ -30,6 +30,7 @@ from checkpoint.tools.common import (
     Commands,
     Result,
     UsageError,
+    add_dry_run,
     add_location,
     is_stream,
     open_location,
@@ -48,8 +49,7 @@ def add_gc(commands: Commands) -> None:
     add_location(parser)
     parser.add_argument("--void", action="store_true", help="also records that do not count")
     parser.add_argument("--streams", action="store_true", help="also all streams but the newest")
-    parser.add_argument("--dry-run", action="store_true", help="say what would go, and stop")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    add_dry_run(parser)
     parser.set_defaults(run=_gc)
 
 

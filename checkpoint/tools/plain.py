@@ -10,27 +10,13 @@ import io
 import math
 import pickle
 import struct
-from collections import Counter, OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from datetime import date, datetime, time, timedelta, timezone
-from decimal import Decimal
 from typing import Any
 
-_PLAIN: Mapping[tuple[str, str], type] = {
-    (kind.__module__, kind.__qualname__): kind
-    for kind in (
-        Counter,
-        OrderedDict,
-        deque,
-        date,
-        datetime,
-        time,
-        timedelta,
-        timezone,
-        Decimal,
-        complex,
-    )
-}
+from checkpoint.state_store.plain_pickles import plain_names
+
+_PLAIN = plain_names()
 
 # Payload of a block of pairs: side, form, rows and length of the key column, then the columns; a
 # column is a pickled list, in form 1 that of values is a list of pickles.

@@ -24,6 +24,7 @@ from checkpoint.tools.common import (
     Commands,
     Result,
     UsageError,
+    add_dry_run,
     add_location,
     moment,
     open_stream_at,
@@ -71,8 +72,7 @@ def add_rewind(commands: Commands) -> None:
         metavar="MS",
         help="time of the batch to be the last",
     )
-    parser.add_argument("--dry-run", action="store_true", help="say what would happen, and stop")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    add_dry_run(parser)
     parser.set_defaults(run=_rewind)
 
 

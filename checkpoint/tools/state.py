@@ -6,23 +6,27 @@ It reads what commit records name, in a copy of its own, and changes nothing; a 
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from itertools import islice
 
 from checkpoint.commit_log import CommitLog, CommitRecord
-from checkpoint.files import Files
-from checkpoint.state_store import EMPTY, DataValues, LmdbBases, PickleValues, StoreId
-from checkpoint.state_store.base import Base
+from checkpoint.state_store import EMPTY, PickleValues
 from checkpoint.state_store.commits import reference_of, store_id
 from checkpoint.state_store.decoding import UndecodableKeyError, decode_key
 from checkpoint.state_store.history import changes_between
 from checkpoint.state_store.reader import Reader
 from checkpoint.state_store.reference import Reference
-from checkpoint.state_store.values import ValueCodec
 from checkpoint.stored_state import StoreCommit, StoredPartition
-from checkpoint.tools.common import Commands, Result, UsageError, literal, open_stream_at
+from checkpoint.tools.common import (
+    Commands,
+    Result,
+    UsageError,
+    codec_of,
+    literal,
+    open_stream_at,
+    opened_base,
+    record_at,
+)
 
 _EXAMPLES = """\
 examples:
@@ -68,7 +72,7 @@ def run_state(options: argparse.Namespace) -> Result:
 
 
 def _stores(options: argparse.Namespace) -> Iterator[str]:
-    record = _record(_log(options), options.at)
+    record = record_at(_log(options), options.at)
     yield f"stream {record.stream_id}, batch {record.batch_id} at {record.batch_time_ms} ms"
     if not record.stores:
         yield "no state stores"
@@ -126,7 +130,7 @@ def _verify(options: argparse.Namespace) -> Iterator[str]:
     files = _log(options).files
     for stored in _partitions(commit, options):
         store = store_id(record.stream_id, commit, stored.partition)
-        with _opened(files, store, reference_of(stored)) as base:  # which verifies all it reads
+        with opened_base(files, store, reference_of(stored)) as base:  # which verifies all it reads
             known = "no checksum" if base.checksum is None else f"checksum {base.checksum:x}"
             where = f"partition {stored.partition}, version {stored.version}"
             yield f"{where}: {base.count()} keys, whole, {known}"
@@ -159,7 +163,7 @@ def _before(
         if not earlier:
             return {}
         since = earlier[-1]
-    for other in _record(log, since).stores:
+    for other in record_at(log, since).stores:
         if (other.operator_uid, other.store) == (commit.operator_uid, commit.store):
             return {stored.partition: reference_of(stored) for stored in other.partitions}
     return {}
@@ -176,24 +180,12 @@ def _log(options: argparse.Namespace) -> CommitLog:
     return CommitLog(open_stream_at(options.url, options.stream))
 
 
-def _record(log: CommitLog, time_ms: int | None) -> CommitRecord:
-    times = log.times()
-    if not times:
-        raise UsageError(f"{log.files.url} holds no commit record; is it a checkpoint?")
-    if time_ms is None:
-        return log.read(times[-1])
-    if time_ms not in times:
-        near = ", ".join(map(str, times[-5:]))
-        raise UsageError(f"no batch at {time_ms} ms is committed; the last ones are at {near} ms")
-    return log.read(time_ms)
-
-
 def _is_meant(commit: StoreCommit, options: argparse.Namespace) -> bool:
     return options.operator in (None, commit.operator_uid) and options.store in (None, commit.store)
 
 
 def _commit(options: argparse.Namespace) -> tuple[CommitRecord, StoreCommit]:
-    record = _record(_log(options), options.at)
+    record = record_at(_log(options), options.at)
     found = [commit for commit in record.stores if _is_meant(commit, options)]
     if len(found) == 1:
         return record, found[0]
@@ -214,27 +206,10 @@ def _readers(options: argparse.Namespace) -> Iterator[tuple[StoredPartition, Rea
     files = _log(options).files
     for stored in _partitions(commit, options):
         store = store_id(record.stream_id, commit, stored.partition)
-        with _opened(files, store, reference_of(stored)) as base:
-            yield stored, Reader(store, base, _codec(base, options))
-
-
-@contextmanager
-def _opened(files: Files, store: StoreId, reference: Reference) -> Iterator[Base]:
-    with ExitStack() as stack:
-        local = stack.enter_context(tempfile.TemporaryDirectory(prefix="checkpoint-state-"))
-        yield stack.enter_context(LmdbBases(files, local).open_apart(store, reference))
-
-
-def _codec(base: Base, options: argparse.Namespace) -> ValueCodec:
-    recorded = base.codec.get("values", DataValues().name)
-    if options.trust_pickle:
-        return PickleValues()
-    if recorded.split()[0] == DataValues().name:
-        return DataValues()
-    raise UsageError(
-        f"values are written as {recorded}, and reading them can run code; add --trust-pickle if "
-        "you trust whoever can write the checkpoint"
-    )
+        with opened_base(files, store, reference_of(stored)) as base:
+            # As the writer chose, or any pickle where that is asked for.
+            codec = PickleValues() if options.trust_pickle else codec_of(base, None)
+            yield stored, Reader(store, base, codec)
 
 
 _ACTIONS: dict[str, Callable[[argparse.Namespace], Iterator[str]]] = {
