@@ -75,7 +75,7 @@ DATASETS: dict[str, tuple[Callable[[StreamingDataset], Any], str]] = {
     "delay": (lambda words: words.withWatermark(itself, "-1 second"), "should not be negative"),
     "delay of no text": (
         lambda words: words.withWatermark(itself, 5),
-        "delayThreshold of .* 5 is no",
+        "hold of .* 5 is no",
     ),  # type: ignore[arg-type]
     "idle timeout": (
         lambda words: words.withWatermark(itself, "1 second", "0 seconds"),
