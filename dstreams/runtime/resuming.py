@@ -288,7 +288,11 @@ class _Past:
         state = history.at(node, begun_ms)
         for first in range(0, len(times), _MOST_TOGETHER):
             together = times[first : first + _MOST_TOGETHER]
-            state = node.replay(state, together, history)
+            try:
+                state = node.replay(state, together, history)
+            except Exception as error:  # of a user's function on the driver
+                logger.info("the first batch will make %s up one by one: %s", node.operation, error)
+                return
             history.restore(node, together[-1], state)
 
     def _recorded(self, stream: InputDStream, time_ms: int) -> Mapping[str, Any] | None:
