@@ -20,7 +20,7 @@ _PLAIN = {PLAIN_END}
 
 def key_of(raw: bytes, record: bytes, decode: Decoder) -> Any:
     """Return the key of a record, as it was put or as the plainest that equals it."""
-    if record[-1] == PLAIN_END and len(raw) <= MAX_INLINE_BYTES:
+    if len(raw) <= MAX_INLINE_BYTES and (record[-1] == PLAIN_END or is_timed(record)):
         return decode_key(raw)
     extras = extras_of(record)
     if extras.original is not None:
@@ -47,6 +47,7 @@ def decoded(
     """
     life.require()
     decode, decode_many = values.decoder(), values.many_decoder()
+    is_exact = wanted.is_exact
     wanted_count = FIRST_CHUNK
     while chunk := list(islice(stream, wanted_count)):
         wanted_count = min(2 * wanted_count, LAST_CHUNK)
@@ -56,7 +57,7 @@ def decoded(
                 (key_of(raw, record, decode), decode(record))
                 for raw, record in chunk
                 if record is not None
-                and (wanted.is_exact or wanted.holds(extras_of(record).whole or raw))
+                and (is_exact or wanted.holds(extras_of(record).whole or raw))
             ]
         for pair in pairs:
             yield pair
