@@ -94,7 +94,8 @@ def test_elements_are_followed(said: dict[int, str], expression: str) -> None:
     """The type of each step's elements is known from the functions."""
     message = said[list(REVEALED).index(expression)]
     revealed = message.partition('Revealed type is "')[2].rpartition('"')[0]
-    for module in ("dstreams.api.dstream.", "builtins.", "typing.", "pyspark.core.rdd."):
+    modules = ("dstreams.api.dstream.", "builtins.", "typing.", "pyspark.core.rdd.", "pyspark.rdd.")
+    for module in modules:
         revealed = revealed.replace(module, "")
     assert revealed.replace("*", "") == REVEALED[expression]
 
