@@ -351,7 +351,7 @@ def test_a_stop_that_is_not_graceful_is_quick(make_ssc: MakeContext) -> None:
     """A receiver that never stops to store, and a full buffer, hold nobody up."""
     ssc = make_ssc(60, receiver_max_buffer_bytes=1000)
     for place in ("driver", "executor"):
-        collected(ssc.receiverStream(Endless(), runOn=place))  # type: ignore[arg-type]
+        collected(ssc.receiverStream(Endless(), runOn=place))
     ssc.start()
     stopping = threading.Thread(target=lambda: ssc.stop(stopSparkContext=False), daemon=True)
     stopping.start()

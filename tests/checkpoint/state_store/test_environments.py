@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,6 +171,7 @@ def in_child(work: object) -> int:
         try:
             work()  # type: ignore[operator]
         except BaseException:
+            traceback.print_exc()
             os._exit(1)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -39,7 +39,7 @@ def content_at(store: StoreId, reference: Reference) -> Base:
     """A content in memory, under the reference that a test gave it."""
     bases = MemoryBases()
     base = bases.open(store, commit_up_to(bases, store, reference.version)[-1])
-    base.reference = reference  # type: ignore[misc]
+    base.reference = reference
     return base
 
 

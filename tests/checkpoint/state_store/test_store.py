@@ -138,12 +138,17 @@ def test_message_at_the_end(end: str, remedy: str) -> None:
     )
 
 
-@pytest.mark.parametrize("effect", ["before", "during", "after"])
-@pytest.mark.parametrize("error", [SimulatedCrash, CorruptCheckpointError, StorageRefusedError])
+@pytest.mark.parametrize(
+    ("error", "effect"),
+    [
+        (error, effect)
+        for error in (SimulatedCrash, CorruptCheckpointError, StorageRefusedError)
+        for effect in ("before", "during", "after")
+        if (error, effect) != (StorageRefusedError, "after")  # such a refusal would be a lie
+    ],
+)
 def test_every_operation_may_fail(effect: str, error: type[BaseException]) -> None:
     """Whatever fails: the error is passed on, the old content intact, and nothing left open."""
-    if effect == "after" and error is StorageRefusedError:
-        pytest.skip("a refusal after the effect would be a lie")
     inner = MemoryBases()
     root = write_root(StateStore(inner))
     make = (lambda text: error(text, "", "", "")) if error is CorruptCheckpointError else error

@@ -65,7 +65,7 @@ class History:
     def snapshot(self, store: StoreId, version: int) -> None:
         bases = MemoryBases()
         base = bases.open(store, commit_up_to(bases, store, version)[version])
-        base.reference = self.references[store][version]  # type: ignore[misc]
+        base.reference = self.references[store][version]
         write_snapshot(self.files, store, base, {})
 
     def records(self) -> list[CommitRecord]:

@@ -142,7 +142,7 @@ def test_an_output_returns_nothing(sc: SparkContext) -> None:
     """It is the end of a stream, as in pyspark.streaming."""
     with BatchDriver(sc) as driver:
         stream = driver.input([])
-        assert stream.foreachRDD(lambda rdd: None) is None  # type: ignore[func-returns-value]
+        assert stream.foreachRDD(lambda rdd: None) is None
         assert stream.pprint() is None  # type: ignore[func-returns-value]
 
 
