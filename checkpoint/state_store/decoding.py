@@ -26,6 +26,7 @@ _WORD = struct.Struct(">Q")
 _U32 = struct.Struct(">I")
 _SIGN = 1 << 63
 _ALL = (1 << 64) - 1
+_INT, _STR = b"is"
 _DAY = timedelta(days=1)
 _MINUTE = timedelta(minutes=1)
 _ZERO = timedelta(0)
@@ -68,15 +69,39 @@ def decode_keys(wholes: list[bytes]) -> list[Any]:
 def _decode_top(tag: bytes, whole: bytes) -> Any:
     if tag == b"b":
         return whole[1:]
-    reader = _Reader(whole)
     if tag == b"t":
-        return tuple(reader.until_end(1))
+        flat = _flat_tuple(whole)
+        return tuple(_Reader(whole).until_end(1)) if flat is None else flat
+    reader = _Reader(whole)
     if tag == b"x":
         return frozenset(reader.until_end(1))
     key = reader.element()
     if reader.at != len(whole):
         raise ValueError(f"it goes on after {reader.at} bytes")
     return key
+
+
+def _flat_tuple(whole: bytes) -> tuple[Any, ...] | None:
+    """Decode a tuple of plain texts and ints, as most are; None if there is anything else in it."""
+    items: list[Any] = []
+    at, end = 1, len(whole)
+    while at < end:
+        tag = whole[at]
+        if tag == _INT:
+            stop = at + 9
+            if stop > end:
+                return None
+            items.append(int.from_bytes(whole[at + 1 : stop], "big") - INT_BIAS)
+            at = stop
+        elif tag == _STR:
+            stop = whole.find(0, at)
+            if stop < 0 or whole[stop + 1 : stop + 2] == b"\xff":
+                return None
+            items.append(_text(whole[at + 1 : stop]))
+            at = stop + 1
+        else:
+            return None
+    return tuple(items)
 
 
 def _text(raw: bytes) -> str:
