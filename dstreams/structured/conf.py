@@ -1,6 +1,6 @@
 """Settings of structured queries, by the names that Spark gives them.
 
-What decides how state is laid out is pinned: written into the offset log with each batch, and taken
+What decides how state is laid out is pinned: written into the batch log with each batch, and taken
 from there at a restart, whatever the session says then.
 """
 
@@ -140,14 +140,14 @@ class QueryConf:
             )
 
     def pinned(self) -> dict[str, str]:
-        """Return what the offset log keeps."""
+        """Return what the batch log keeps."""
         return {key: str(self.text(key)) for key in PINNED}
 
     def restored(self, pinned: Mapping[str, str]) -> QueryConf:
         """Return these settings as a checkpoint wants them.
 
         Args:
-            pinned: what its offset log kept. A format or policy that is missing there is the one
+            pinned: what its batch log kept. A format or policy that is missing there is the one
                 that there was before it could be set.
         """
         kept = {key: pinned[key] for key in PINNED if key in pinned}

@@ -27,7 +27,7 @@ from dstreams.structured import logical
 from dstreams.structured.conf import ALLOW_MULTIPLE, NO_DATA_BATCHES, RETAINED_BATCHES, QueryConf
 from dstreams.structured.description import describe_query
 from dstreams.structured.incremental import BatchFacts, IncrementalExecution
-from dstreams.structured.logs import OffsetRecord, QueryCommit
+from dstreams.structured.logs import OffsetRecord, QueryCommit, source_uid
 from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.planning import PlannedQuery, plan_query, watermark_name
@@ -43,7 +43,7 @@ from dstreams.structured.query_checkpoint import QueryCheckpoint, Recovered
 from dstreams.structured.restart_checks import describe_operators, require_same_query
 from dstreams.structured.sinks.base import Sink
 from dstreams.structured.sources.base import MicroBatchReader, ReaderEnvironment
-from dstreams.structured.stored_states import QueryStates, open_query_store
+from dstreams.structured.stored_states import QueryStates, open_query_store, require_trusted_values
 from dstreams.structured.watermarks import WatermarkRule, Watermarks
 
 logger = logging.getLogger(__name__)
@@ -113,6 +113,7 @@ class MicroBatchExecution:
         self._operators = describe_operators(self.planned)
         if newest is not None:
             require_same_query(newest, self._operators, len(self.planned.sources))
+        require_trusted_values(checkpoint.files, conf)
         recovered = checkpoint.claim(clock.now_ms(), self._description())
         _require_same_records(newest, recovered.newest)
         self.states = QueryStates(
@@ -128,7 +129,7 @@ class MicroBatchExecution:
         self._trigger_ms: int | None = None
         self._since_trigger_ms: int | None = None
         self._restore(recovered)
-        self._readers = self._open_readers(settings)
+        self._readers = self._open_readers(settings, recovered.newest)
 
     def _description(self) -> dict[str, object]:
         what = self.definition
@@ -153,14 +154,18 @@ class MicroBatchExecution:
             self._last = self._incremental(committed)
             self.states.restore(commit.stores)
 
-    def _open_readers(self, settings: Settings) -> list[MicroBatchReader]:
-        files = self.checkpoint.files
+    def _open_readers(
+        self, settings: Settings, newest: OffsetRecord | None
+    ) -> list[MicroBatchReader]:
         readers: list[MicroBatchReader] = []
         try:
             for number, source in enumerate(self.planned.sources):
-                directory = f"sources/{number}/"
                 environment = ReaderEnvironment(
-                    self._spark, self._clock, settings, files, directory
+                    self._spark,
+                    self._clock,
+                    settings,
+                    self.checkpoint.input_log(number),
+                    None if newest is None else newest.ends[number],
                 )
                 readers.append(source.open(environment))
         except BaseException:
@@ -265,7 +270,8 @@ class MicroBatchExecution:
             versions, output_rows = self._compute(record, context, rows)
         observed = context.event_times()
         with timer.part("commitOffsets"):
-            self._commit(record, context, versions, observed)
+            known = self._known_rows(started, record.ends, output_rows)
+            self._commit(record, context, versions, observed, known)
         self._operator_progress = [
             operator_progress(operator, versions[number].metrics)
             for number, operator in enumerate(execution.stateful())
@@ -303,6 +309,7 @@ class MicroBatchExecution:
         context: ExecutionContext,
         versions: dict[int, StoredVersion],
         observed: dict[str, EventTimeStats | None],
+        known: dict[str, Any],
     ) -> None:
         latest_ms = {}
         for number, step in enumerate(self.planned.watermarks):
@@ -313,11 +320,29 @@ class MicroBatchExecution:
         timers = [version.metrics.nextTimeoutMs for version in versions.values() if version.metrics]
         self._next_timeout_ms = min((time for time in timers if time >= 0), default=-1)
         stores = self.states.advance(context, versions)
-        commit = QueryCommit(record.batch_id, stores, self._watermarks, self._next_timeout_ms)
-        self.checkpoint.commit(commit)
+        self.checkpoint.commit(
+            QueryCommit(record.batch_id, stores, self._watermarks, self._next_timeout_ms, known)
+        )
         self.batch_id = record.batch_id + 1
         self._done = record.ends
         self._clean_up(record.batch_id)
+
+    def _row_counts(self, starts: tuple[Any, ...], ends: tuple[Any, ...]) -> list[int | None]:
+        """Return how many records each source had; None where nobody counted."""
+        return [
+            reader.rows(start, end) if count is None else count.records()
+            for reader, count, start, end in zip(
+                self._readers, self._counts, starts, ends, strict=True
+            )
+        ]
+
+    def _known_rows(
+        self, starts: tuple[Any, ...], ends: tuple[Any, ...], output_rows: int | None
+    ) -> dict[str, Any]:
+        """Return what the commit record says of the progress, for people."""
+        counts = enumerate(self._row_counts(starts, ends))
+        read = {source_uid(number): count for number, count in counts}
+        return {"input_rows": read, "output_rows": output_rows}
 
     def _clean_up(self, batch_id: int) -> None:
         try:
@@ -353,12 +378,11 @@ class MicroBatchExecution:
                 start,
                 end,
                 latest,
-                reader.rows(start, end) if count is None else count.records(),
+                rows,
             )
-            for source, reader, count, start, end, latest in zip(
+            for source, rows, start, end, latest in zip(
                 self.planned.sources,
-                self._readers,
-                self._counts,
+                self._row_counts(starts, ends),
                 starts,
                 ends,
                 self._latest,

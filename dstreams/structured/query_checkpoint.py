@@ -29,6 +29,7 @@ from checkpoint import (
     ConcurrentWriterError,
     Files,
     GraphSnapshot,
+    InputLog,
     Owner,
     RecoveryPlan,
     Tenure,
@@ -41,7 +42,7 @@ from checkpoint import (
 )
 from checkpoint.state_store import retire_batches
 from dstreams.errors import RestartError
-from dstreams.structured.logs import OffsetRecord, QueryCommit
+from dstreams.structured.logs import OffsetRecord, QueryCommit, source_uid
 
 _CLEAN_EVERY = 10
 _log = logging.getLogger(__name__)
@@ -133,6 +134,10 @@ class QueryCheckpoint:
             tenure.guard, GraphSnapshot(self.query_id, at_ms, tenure.epoch, description, b"")
         )
         return self.recovered()
+
+    def input_log(self, number: int) -> InputLog:
+        """Return where a source of this run keeps what it has to."""
+        return InputLog(self.files, self.query_id, source_uid(number), self.epoch)
 
     def begin(self, record: OffsetRecord) -> None:
         """Write what a batch is, before anything of it runs.

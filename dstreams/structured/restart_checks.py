@@ -49,7 +49,7 @@ _HARMLESS = {"isMap", "rowsAreEvents", "stateFormatVersion", "outputMode"}
 
 
 def describe_operators(planned: PlannedQuery) -> tuple[dict[str, Any], ...]:
-    """Return what the offset log keeps of the stateful operators, in the order of the plan."""
+    """Return what the batch log keeps of the stateful operators, in the order of the plan."""
     operators = (step for step in planned.root.walk() if isinstance(step, StatefulOperator))
     return tuple(
         {"uid": name, "operatorId": number, **_facts_of(operator)}

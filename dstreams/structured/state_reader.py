@@ -24,7 +24,7 @@ from dstreams.structured.conf import QueryConf
 from dstreams.structured.operators.grouping import EVENT_TIME
 from dstreams.structured.operators.window_keys import split_time
 from dstreams.structured.query_checkpoint import read_checkpoint, recovered_of, time_of_batch
-from dstreams.structured.stored_states import open_query_store
+from dstreams.structured.stored_states import open_query_store, require_trusted_values
 
 
 class StateRow(NamedTuple):
@@ -112,7 +112,9 @@ class QueryStateReader:
         self._first = self._last + 1 - len(self._plan.committed_ms)
         self._query_id = last.stream_id
         self._commits = CommitLog(self._files)
-        self._store = open_query_store(self._files, conf.restored(newest.conf), 0)
+        restored = conf.restored(newest.conf)
+        require_trusted_values(self._files, restored)
+        self._store = open_query_store(self._files, restored, 0)
 
     def operators(self) -> list[OperatorMetadata]:
         """Return what is known of the stateful operators, in the order of the plan."""

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark import SparkContext
 
-from checkpoint import Files, StoreCommit
+from checkpoint import Files, StoreCommit, require_trusted
 from checkpoint.state_store import (
+    STORE_PREFIX,
     StateStore,
     StoreId,
 )
@@ -33,6 +34,16 @@ def open_query_store(files: Files, conf: QueryConf, epoch: int) -> StateStore:
         epoch: of the run that writes.
     """
     return open_store(files, epoch, conf.text(STATE_VALUES) or "", conf.text(STATE_LOCAL_DIRECTORY))
+
+
+def require_trusted_values(files: Files, conf: QueryConf) -> None:
+    """Refuse to read state that somebody else could have written, where reading it can run code.
+
+    Raises:
+        UntrustedFileError: values are pickles of any kind, and others can write the checkpoint.
+    """
+    if conf.text(STATE_VALUES) == "pickle":
+        require_trusted(files, STORE_PREFIX)
 
 
 class QueryStates:

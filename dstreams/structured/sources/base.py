@@ -6,7 +6,7 @@ of a reader come in this order, all on the thread of the query:
 1. ``latest(start, now_ms)``: how far the next batch may read, which is as far as the source has
    come, or less where there is a limit; *start* where there is nothing new. After ``pin(now_ms)``
    it never goes beyond what there was at that moment.
-2. the offset is written to the offset log;
+2. the offset is written to the batch log;
 3. ``rdd(start, end)``: the records after *start*, up to *end*; the same for the same two, also in
    another process.
 4. ``commit(end)``: no batch will read up to there again.
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from pyspark import RDD, SparkContext
 
-from checkpoint import Files
+from checkpoint import InputLog
 from dstreams.clock import Clock
 from dstreams.settings import Settings
 
@@ -33,15 +33,16 @@ class ReaderEnvironment:
         spark: makes the RDDs.
         clock: the driver's clock.
         settings: of sockets.
-        files: the checkpoint of the query.
-        directory: name in *files* under which this source keeps what it has to, ends with a slash.
+        log: where this source keeps what it has to.
+        newest: the newest offset that a batch before this run names, None for none; what was
+            written of later ones does not count.
     """
 
     spark: SparkContext
     clock: Clock
     settings: Settings
-    files: Files
-    directory: str
+    log: InputLog
+    newest: Any
 
 
 class MicroBatchReader(Protocol):

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any
 
 from pyspark import RDD, SparkContext
 
-from dstreams.errors import SourceError
+from dstreams.errors import RestartError, SourceError
 from dstreams.sources.file_listing import spark_path
-from dstreams.structured.committed_files import VisibleFiles
+from dstreams.structured.committed_files import FileFormat, VisibleFiles
 from dstreams.structured.sources.base import ReaderEnvironment
-
-Format = Literal["text", "json"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class FileStreamSource:
     """
 
     directory: str
-    format: Format
+    format: FileFormat
     max_files: int | None = None
     names: str | None = None
 
@@ -106,27 +104,29 @@ class FileReader:
 
     def _deal(self, paths: list[str]) -> int:
         number = len(self._dealt) + 1
-        text = json.dumps({"files": paths})
-        self._environment.files.create(self._file_of(number), [text.encode()])
+        self._environment.log.write(number, {"files": paths})
         self._dealt[number] = paths
         self._seen.update(paths)
         return number
 
     def _load(self) -> None:
-        files = self._environment.files
-        for number, name in enumerate(files.list(self._environment.directory), 1):
-            self._dealt[number] = json.loads(files.read(name))["files"]
+        newest = int(self._environment.newest or 0)
+        known: Mapping[int, Any] = self._environment.log.read(newest)
+        for number in range(1, newest + 1):
+            if number not in known:
+                raise RestartError(
+                    f"{self._source.name} has lost which files the offset {number} stands for; "
+                    "restore the directory 'inputs' of the checkpoint, or begin a new one"
+                )
+            self._dealt[number] = known[number]["files"]
             self._seen.update(self._dealt[number])
 
     def _between(self, start: Any, end: Any) -> list[str]:
         numbers = range(int(start or 0) + 1, int(end or 0) + 1)
         return [path for number in numbers for path in self._dealt[number]]
 
-    def _file_of(self, number: int) -> str:
-        return f"{self._environment.directory}{number:016d}"
 
-
-def records_of(paths: list[str], format: Format, spark: SparkContext) -> RDD[Any]:
+def records_of(paths: list[str], format: FileFormat, spark: SparkContext) -> RDD[Any]:
     """Return the records of files."""
     if not paths:
         return spark.emptyRDD()

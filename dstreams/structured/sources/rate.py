@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -15,7 +14,7 @@ from dstreams.durations import batch_datetime
 from dstreams.sources.rate import RateSource
 from dstreams.structured.sources.base import ReaderEnvironment
 
-_START = "start"
+_START = 0  # number of the value that says when it began
 _PARTITION_ROWS = 10_000
 
 
@@ -103,11 +102,12 @@ class RateReader:
         return self._rate.rows_until(int(offset or 0) * 1000)
 
     def _find_start_ms(self) -> int:
-        files, name = self._environment.files, self._environment.directory + _START
-        if files.exists(name):
-            return int(json.loads(files.read(name))["startTimeMs"])
+        log = self._environment.log
+        known: Mapping[int, Any] = log.read(_START)
+        if _START in known:
+            return int(known[_START]["start_ms"])
         start_ms = self._environment.clock.now_ms()
-        files.create(name, [json.dumps({"startTimeMs": start_ms}).encode()])
+        log.write(_START, {"start_ms": start_ms})
         return start_ms
 
 

@@ -14,6 +14,7 @@ from checkpoint import (
     ConcurrentWriterError,
     CorruptCheckpointError,
     StoreCommit,
+    UntrustedFileError,
 )
 from checkpoint.state_store import (
     EMPTY,
@@ -26,8 +27,10 @@ from checkpoint.state_store import (
     stored_partition,
 )
 from dstreams.errors import RestartError
+from dstreams.structured.conf import STATE_VALUES, QueryConf
 from dstreams.structured.logs import OffsetRecord, QueryCommit
 from dstreams.structured.query_checkpoint import QueryCheckpoint
+from dstreams.structured.stored_states import require_trusted_values
 
 STORE = StoreId("query", "count", "default", 0, 1)
 
@@ -119,6 +122,17 @@ def test_older_run_cleans_nothing(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConcurrentWriterError, match=f"process {os.getpid()} on host"):
             act()
+
+
+def test_pickles_of_others(tmp_path: Path) -> None:
+    """State that reading can run code of is refused where others can write it."""
+    files = opened(tmp_path).files
+    pickled = QueryConf({STATE_VALUES: "pickle"})
+    require_trusted_values(files, pickled)
+    (tmp_path / "checkpoint").chmod(0o777)
+    require_trusted_values(files, QueryConf({}))
+    with pytest.raises(UntrustedFileError, match="can be written by others"):
+        require_trusted_values(files, pickled)
 
 
 def test_temporary(tmp_path: Path) -> None:

@@ -13,12 +13,16 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from dstreams.errors import RestartError, SourceError, StreamLifecycleError
+from dstreams.settings import Settings
 from dstreams.sources.file_listing import HadoopDirectories
 from dstreams.state.group_state import OutputMode
 from dstreams.structured import StreamingQueryException, StreamSession
 from dstreams.structured.committed_files import VisibleFiles, committed_files, committed_lines
+from dstreams.structured.query_checkpoint import QueryCheckpoint
 from dstreams.structured.sinks.console import ConsoleSink, table
 from dstreams.structured.sinks.files import FileSink
+from dstreams.structured.sources.base import ReaderEnvironment
+from dstreams.structured.sources.files import FileStreamSource
 from dstreams.testing import ManualClock
 from tests.support.waiting import wait_for
 
@@ -300,6 +304,37 @@ def test_text_files(session: StreamSession, tmp_path: Path) -> None:
     assert query.lastProgress is not None
     assert query.lastProgress["batchId"] == 2
     assert query.lastProgress.numInputRows == 1
+
+
+def test_files_of_two_runs(sc: SparkContext, clock: ManualClock, tmp_path: Path) -> None:
+    """What a run deals out that another has replaced changes nothing of what that one reads."""
+    inputs = tmp_path / "inputs"
+    inputs.mkdir()
+
+    def opened(newest: int | None) -> Any:
+        checkpoint = QueryCheckpoint(str(tmp_path / "checkpoint"), "query", "run")
+        checkpoint.claim(0, {})
+        log = checkpoint.input_log(0)
+        environment = ReaderEnvironment(sc, clock, Settings(), log, newest)
+        return FileStreamSource(str(inputs), "text").open(environment)
+
+    older = opened(None)
+    (inputs / "a.txt").write_text("a\n")
+    assert older.latest(None, 0) == 1
+    newer = opened(None)
+    (inputs / "b.txt").write_text("b\n")
+    assert older.latest(1, 0) == 2
+    assert newer.latest(None, 0) == 1
+    (inputs / "c.txt").write_text("c\n")
+    assert newer.latest(1, 0) == 2
+    assert sorted(newer.rdd(None, 1).collect()) == ["a", "b"]
+    again = opened(2)
+    assert sorted(again.rdd(None, 1).collect()) == ["a", "b"]
+    assert again.rdd(1, 2).collect() == ["c"]
+    for path in (tmp_path / "checkpoint" / "inputs").rglob("*1-e2*"):
+        path.unlink()
+    with pytest.raises(RestartError, match="lost which files the offset 1 stands for"):
+        opened(2)
 
 
 def test_available_now_in_several_batches(session: StreamSession, tmp_path: Path) -> None:

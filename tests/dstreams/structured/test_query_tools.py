@@ -1,0 +1,206 @@
+"""python -m checkpoint on the directory of a query: it is looked into, judged and mended."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoint import open_files
+from checkpoint.cli import IN_USE, MISUSED, SUCCEEDED, main
+from dstreams.errors import RestartError
+from dstreams.structured.logs import OffsetRecord, QueryCommit
+from dstreams.structured.query_checkpoint import QueryCheckpoint
+from dstreams.structured.watermarks import Watermarks
+from tests.dstreams.structured.test_query_checkpoint import STORE, Batches
+from tests.support.stream_model import STREAM, Driver, World
+
+Run = Callable[..., tuple[int, Any, str]]
+
+VERIFY_PROBLEMS = 3
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command; returns its status, its JSON, and what it complains of."""
+
+    def call(*arguments: object) -> tuple[int, Any, str]:
+        words = [str(argument) for argument in arguments]
+        status = main(words if words[0] == "state" else [*words, "--json"])
+        shown = capsys.readouterr()
+        if words[0] == "state":
+            return status, shown.out.splitlines(), shown.err
+        if words[0] in ("read", "diff"):
+            return status, [json.loads(line) for line in shown.out.splitlines()], shown.err
+        return status, json.loads(shown.out) if shown.out else None, shown.err
+
+    return call
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> Path:
+    """The checkpoint of a query that died in its fifth batch; its batches are of 0, 1, 2 ... ms."""
+    batches = Batches(tmp_path, 100, 2)
+    for number in range(4):
+        batches.checkpoint.input_log(0).write(number + 1, {"files": [f"/in/{number}"]})
+        batches.run(number)
+    marks = Watermarks(500, (500,), (4,))
+    batches.checkpoint.begin(OffsetRecord(4, 0, 100, 50, (5,), {"conf": "1"}))
+    batches.checkpoint.commit(QueryCommit(4, (), marks, -1, {"output_rows": 3}))
+    batches.checkpoint.begin(OffsetRecord(5, 0, 500, 100, (6,)))
+    batches.checkpoint.close()
+    return tmp_path / "checkpoint"
+
+
+def test_list(run: Run, query: Path) -> None:
+    """A query is known by its directory, and listed from above as well."""
+    for url in (query, query.parent):
+        status, data, _ = run("list", url)
+        assert status == SUCCEEDED
+        (found,) = data["streams"]
+        assert (found["last"], found["driver"]) == (4, "stopped")
+
+
+def test_show(run: Run, query: Path) -> None:
+    """Its progress, offsets, watermarks, operators, and what it is."""
+    status, data, _ = run("show", query)
+    assert status == SUCCEEDED
+    assert data["stream"] == "query"
+    assert data["last_batch"]["batch_id"] == 4
+    assert data["last_batch"]["facts"]["progress"] == {"output_rows": 3}
+    assert data["inputs"] == {"source-0": 6}
+    assert data["in_flight_ms"] == [5]
+    assert data["watermarks"] == {"query": 500, "watermark-0": 500}
+    assert data["graph"]["description"] == {}
+    main(["show", str(query)])
+
+
+def test_contents(run: Run, query: Path) -> None:
+    """The state after a batch, and how that of two batches differs."""
+    _, rows, _ = run("read", query, "--at", 3)
+    assert {"key": "batch", "value": 3} in rows
+    _, rows, _ = run("diff", query, "--from", 1, "--to", 2)
+    assert sorted(rows, key=lambda row: row["change"]) == [
+        {"change": "+", "key": 2, "new": 2},
+        {"change": "~", "key": "batch", "old": 1, "new": 2},
+    ]
+    _, lines, _ = run("state", query, "get", "batch", "--at", "2")
+    assert lines[0].startswith("2  [partition 0, version 3]")
+
+
+def test_verify(run: Run, query: Path) -> None:
+    """Every file of a query is known, and verified."""
+    status, data, _ = run("verify", query)
+    assert (status, data["problems"]) == (SUCCEEDED, [])
+    assert data["checked_files"] == sum(path.is_file() for path in query.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "batches/*4-e1.begin",
+        "commits/*4-e1.commit",
+        "commits/*2-e1.commit",
+        "epochs/*1.claim",
+        "epochs/*1.base",
+        "graph/*.graph",
+        "inputs/**/*3-e1.input",
+    ],
+)
+def test_damage_is_found(run: Run, query: Path, pattern: str) -> None:
+    """Wherever a byte has changed, verify says in which file."""
+    (path,) = query.glob(pattern)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(content)
+    status, data, _ = run("verify", query)
+    assert status == VERIFY_PROBLEMS
+    assert path.as_uri() in [problem["file"] for problem in data["problems"]]
+
+
+@pytest.mark.parametrize("pattern", ["commits/*4-e1.commit", "stores/**/*.changes", "epochs/*base"])
+def test_loss_is_found(run: Run, query: Path, pattern: str) -> None:
+    """What a restart needs and is not there is named, or what was begun is not committed."""
+    for path in query.glob(pattern):
+        path.unlink()
+    status, data, _ = run("verify", query)
+    if pattern.startswith("commits"):
+        assert run("show", query)[1]["in_flight_ms"] == [4, 5]
+    else:
+        assert status == VERIFY_PROBLEMS
+        assert any("is missing" in problem["found"] for problem in data["problems"])
+
+
+def test_rewind(run: Run, query: Path) -> None:
+    """A query goes back: the batches after run again as they were, on the state of then."""
+    status, data, _ = run("rewind", query, "--to", 1)
+    assert (status, data["runs_again_ms"]) == (SUCCEEDED, [2, 3, 4, 5])
+    again = QueryCheckpoint(str(query), "other", "run")
+    recovered = again.claim(0, {})
+    assert again.query_id == "query"
+    assert recovered.commit is not None
+    assert recovered.commit.stores[0].partitions[0].version == 2
+    assert recovered.commit.stores[0].operator_uid == STORE.operator_uid
+    assert [record.batch_id for record in recovered.unfinished] == [2, 3, 4, 5]
+    assert list(again.input_log(0).read(6)) == [1, 2, 3, 4]
+    again.commit(QueryCommit(2))
+    again.close()
+    assert run("show", query)[1]["last_batch"]["batch_id"] == 2
+    assert run("verify", query)[0] == SUCCEEDED
+
+
+def test_refused_while_it_runs(run: Run, query: Path) -> None:
+    """Nothing is changed under a query that is running, nor gone to that is not there."""
+    status, _, error = run("rewind", query, "--to", 99)
+    assert status == MISUSED
+    assert "no batch at 99 ms is committed" in error
+    running = QueryCheckpoint(str(query), "query", "run")
+    running.claim(0, {})
+    for command in (["rewind", query, "--to", 1], ["gc", query]):
+        status, _, error = run(*command)
+        assert status == IN_USE
+        assert "is running; stop it first" in error
+    running.close()
+
+
+def test_garbage(run: Run, query: Path) -> None:
+    """What no record names goes, and void records when that is asked for."""
+    run("rewind", query, "--to", 3)
+    lost = next(iter(query.glob("stores/**/*4-*.changes")))
+    shutil.copy(lost, lost.with_name(lost.name.replace(lost.name[-26:-8], "ab" * 9)))
+    before = len(list(query.rglob("*.*")))
+    status, data, _ = run("gc", query, "--void")
+    assert status == SUCCEEDED
+    assert str(next(iter(data["files"]))) != ""
+    assert len(list(query.rglob("*.*"))) == before - len(data["files"])
+    assert run("verify", query)[1]["problems"] == []
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_export_and_import(run: Run, query: Path, tmp_path: Path, here: bool) -> None:
+    """A query goes on from a file, in a directory of any name."""
+    file = tmp_path / "query.export"
+    assert run("export", query, file)[0] == SUCCEEDED
+    other = tmp_path / "other"
+    status, data, _ = run("import", file, other, *(["--here"] if here else []))
+    assert status == SUCCEEDED
+    assert data["url"] == (other if here else other / "query").as_uri()
+    again = QueryCheckpoint(data["url"], "new", "run")
+    recovered = again.claim(0, {})
+    assert again.query_id == "query"
+    assert recovered.newest is not None
+    assert recovered.newest.ends == (6,)
+    assert list(again.input_log(0).read(6)) == [1, 2, 3, 4]
+    assert run("verify", data["url"])[1]["problems"] == []
+
+
+def test_of_a_stream(tmp_path: Path) -> None:
+    """The directory of a stream is no checkpoint of a query."""
+    Driver(open_files(tmp_path / STREAM), World()).run(3000)
+    with pytest.raises(RestartError, match=f"the checkpoint of {STREAM}, which is no query"):
+        QueryCheckpoint(str(tmp_path / STREAM), "query", "run").recovered()
