@@ -2,7 +2,7 @@
 
 Arguments: what to connect to, kills, seed, and whether partitions are written apart. Each life goes
 on after the last batch that it is known to have ended, so the batch it was killed in runs again.
-More kills follow until some batches are there.
+More kills, of lives that may last longer, follow until some batches are there.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def main(target: str, kills: int, seed: int, per_partition: bool) -> None:
                 live(sink, ended)
             finally:
                 os._exit(1)
-        time.sleep(moments.uniform(0.002, 0.1))
+        time.sleep(moments.uniform(0.002, 0.1 * (1 + kill // kills)))
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         assert os.WIFSIGNALED(status), "a life ended by itself"
