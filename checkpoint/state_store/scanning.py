@@ -11,7 +11,7 @@ from checkpoint.state_store.keys import MAX_INLINE_BYTES
 from checkpoint.state_store.life import Life
 from checkpoint.state_store.ranges import KeyRange
 from checkpoint.state_store.records import PLAIN_END, extras_of, is_timed
-from checkpoint.state_store.values import Decoder, ManyDecoder, ValueCodec
+from checkpoint.state_store.values import Decoder, ManyDecoder
 
 FIRST_CHUNK, LAST_CHUNK = 8, 512
 
@@ -38,7 +38,8 @@ def keys_of(raws: list[bytes], records: list[bytes], decode: Decoder) -> list[An
 def decoded(
     stream: Iterator[tuple[bytes, bytes | None]],
     wanted: KeyRange,
-    values: ValueCodec,
+    decode: Decoder,
+    decode_many: ManyDecoder,
     life: Life,
 ) -> Iterator[tuple[Any, Any]]:
     """Iterate over (key, value) of the records of a stream, passing over those removed.
@@ -46,7 +47,6 @@ def decoded(
     Many are decoded at once, but not many more than are asked for.
     """
     life.require()
-    decode, decode_many = values.decoder(), values.many_decoder()
     is_exact = wanted.is_exact
     wanted_count = FIRST_CHUNK
     while chunk := list(islice(stream, wanted_count)):
@@ -56,8 +56,7 @@ def decoded(
             pairs = [
                 (key_of(raw, record, decode), decode(record))
                 for raw, record in chunk
-                if record is not None
-                and (is_exact or wanted.holds(extras_of(record).whole or raw))
+                if record is not None and (is_exact or wanted.holds(extras_of(record).whole or raw))
             ]
         for pair in pairs:
             yield pair

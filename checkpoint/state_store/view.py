@@ -33,8 +33,8 @@ class View:
     ) -> None:
         self.store = store
         self._base = base
-        self._values = values
         self._decode = values.decoder()
+        self._decode_many = values.many_decoder()
         self._life = Life(what, store, base.reference)
 
     @property
@@ -117,7 +117,7 @@ class View:
     def _scan(self, wanted: KeyRange) -> Iterator[tuple[Any, Any]]:
         self._life.require()
         stream = self._stream(wanted.first, wanted.last)
-        return decoded(stream, wanted, self._values, self._life)
+        return decoded(stream, wanted, self._decode, self._decode_many, self._life)
 
     def _due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
         self._life.require()

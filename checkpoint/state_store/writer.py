@@ -69,7 +69,6 @@ class Writer(ChangedView):
         self._encode = values.encoder()
         self._step = values.stepper()
         self._encode_many = values.many_encoder()
-        self._decode_many = values.many_decoder()
         self._has_removed = False
         self._spill_bytes = spill_bytes
         self._room = spill_bytes
