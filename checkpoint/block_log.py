@@ -204,18 +204,6 @@ class BlockLog:
         """Times of all batches that have a record that counts, in milliseconds, sorted."""
         return list(self._ids_by_time())
 
-    def read_batch(self, batch_time_ms: int) -> tuple[BlockRef, ...]:
-        """Read which blocks the record of a batch names.
-
-        Raises:
-            FileNotFoundError: there is no record that counts.
-            CorruptCheckpointError: it is damaged, or that of another batch or stream.
-        """
-        ids = self._ids_by_time()
-        if batch_time_ms not in ids:
-            raise FileNotFoundError(f"{self.files.url} has no blocks of {batch_time_ms} ms")
-        return self._read_batch(ids[batch_time_ms])
-
     def _read_batch(self, record_id: RecordId) -> tuple[BlockRef, ...]:
         name = self._batch_name(record_id)
         wanted = {**self._ids, "batch_time_ms": record_id.time_ms, "epoch": record_id.epoch}

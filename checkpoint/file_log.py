@@ -220,18 +220,6 @@ class FileLog:
             later.update(stamp.path for stamp in files)
         return FileHistory(base, dict(sorted(batches.items())))
 
-    def read_batch(self, batch_time_ms: int) -> FileBatch:
-        """Read the record of a batch that counts.
-
-        Raises:
-            FileNotFoundError: there is none.
-            CorruptCheckpointError: it is damaged, or that of another batch or stream.
-        """
-        ids = read_lineage(self.files).begins(self._ids_of("batches", ".batch"))
-        if batch_time_ms not in ids:
-            raise FileNotFoundError(f"{self.files.url} has no files of {batch_time_ms} ms")
-        return self._read_batch(ids[batch_time_ms])
-
     def _read_batch(self, record_id: RecordId) -> FileBatch:
         name = self._batch_name(record_id)
         wanted = {"batch_time_ms": record_id.time_ms, "epoch": record_id.epoch}

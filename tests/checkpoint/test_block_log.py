@@ -93,7 +93,7 @@ def test_batches_name_their_blocks(log: BlockLog) -> None:
     first, second, third = write(log, 0, 1, 2)
     log.allocate(1000, [first])
     assert log.times() == [1000]
-    assert log.read_batch(1000) == (first,)
+    assert log.allocated()[1000] == (first,)
     assert log.unallocated() == [second, third]
     log.allocate(2000, [second, third])
     assert log.unallocated() == []
@@ -130,7 +130,7 @@ def test_inputs_do_not_see_each_other(tmp_path: Path) -> None:
     mine.allocate(1000, [ref])
     assert (other.blocks(), other.times()) == ([], [])
     other.allocate(1000, [])
-    assert mine.read_batch(1000) == (ref,)
+    assert mine.allocated()[1000] == (ref,)
 
 
 def test_a_batch_is_recorded_once(log: BlockLog) -> None:
@@ -140,7 +140,7 @@ def test_a_batch_is_recorded_once(log: BlockLog) -> None:
     log.allocate(1000, [first])
     with pytest.raises(ConcurrentWriterError, match="batch at 1000 ms are recorded already"):
         log.allocate(1000, [second])
-    assert log.read_batch(1000) == (first,)
+    assert log.allocated()[1000] == (first,)
 
 
 def test_the_newest_record_has_a_block(log: BlockLog) -> None:
@@ -203,7 +203,7 @@ def test_a_record_of_another_batch_is_noticed(tmp_path: Path, log: BlockLog) -> 
     directory = tmp_path / "received" / "receiver-0" / "batches"
     (directory / f"{1000:016d}-e1.batch").rename(directory / f"{2000:016d}-e1.batch")
     with pytest.raises(CorruptCheckpointError, match="is of batch_time_ms 1000"):
-        log.read_batch(2000)
+        log.allocated()
 
 
 def test_ids_are_needed(tmp_path: Path) -> None:

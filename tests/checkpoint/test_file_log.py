@@ -84,7 +84,7 @@ def test_thousands_of_files_are_one_record() -> None:
     log = begun(memory())
     many = batch(1000, *(f"/in/{number}" for number in range(2500)))
     log.record(many)
-    assert log.read_batch(1000) == many
+    assert history_of(log).batches[1000] == many
 
 
 def test_recording_the_same_again_is_fine() -> None:
@@ -102,7 +102,7 @@ def test_a_batch_that_another_driver_recorded_is_left_alone() -> None:
     log.record(batch(1000, "/a"))
     with pytest.raises(ConcurrentWriterError, match="batch at 1000 ms is recorded already"):
         log.record(batch(1000, "/b"))
-    assert log.read_batch(1000) == batch(1000, "/a")
+    assert history_of(log).batches[1000] == batch(1000, "/a")
 
 
 def test_the_newest_record_that_names_a_file_counts() -> None:
