@@ -27,7 +27,6 @@ from checkpoint.state_store import StateWriter
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.ordered_groups import GroupsInOrder
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.structured.operators.deduplication import on_time
 from dstreams.structured.operators.failures import failed
 from dstreams.structured.operators.physical_operator import Event
 
@@ -254,8 +253,13 @@ class JoinRows:
             metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
 
     def _on_time(self, records: Iterator[Any], metrics: StateMetrics) -> Iterator[Any]:
-        events = ((row, row[1][1]) for row in records)
-        return (row for row, _ in on_time(events, self.late_ms, metrics))
+        late_ms = self.late_ms
+        for row in records:
+            time_ms = row[1][1][0]
+            if late_ms is not None and time_ms is not None and time_ms <= late_ms:
+                metrics.numRowsDroppedByWatermark += 1
+            else:
+                yield row
 
     def _of_key(
         self,
