@@ -119,7 +119,11 @@ class PartitionDirectory:
         return os.path.join(self.path, name)
 
     def current(self) -> str | None:
-        """Return the name of the generation that counts, None if there is none."""
+        """Return the name of the generation that counts, None if there is none.
+
+        Raises:
+            StorageRefusedError: the local file system did not work.
+        """
         try:
             fd = os.open(self.child("cur"), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:

@@ -104,7 +104,16 @@ def snapshot_if_due(
 
 
 def take_snapshot(bases: LmdbBases, store: StoreId, base: LmdbBase) -> int | None:
-    """Write an open content as a snapshot, whether it is time or not. Returns as above."""
+    """Write an open content as a snapshot, whether it is time or not.
+
+    Returns:
+        The size of the snapshot in bytes, None if there is one already.
+
+    Raises:
+        StorageRefusedError: it could not be written, or the local copy is damaged; no snapshot is
+            left, and a damaged copy is not used again.
+        StorageUncertainError: it may have been written.
+    """
     size_bytes: int | None = None
     if base.reference not in list_snapshots(bases.files, store):
         try:

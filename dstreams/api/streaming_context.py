@@ -175,6 +175,10 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
         Args:
             dstreams: streams of one slide duration.
             transformFunc: ``f(list of RDDs) -> RDD``, called on the driver for each batch.
+
+        Raises:
+            InvalidStreamError: there is no stream, contexts or slides differ, or the function does
+                not take one argument.
         """
         if not dstreams:
             raise InvalidStreamError("transform needs at least one DStream, got none")

@@ -66,6 +66,9 @@ def cogroup_with_state(
 
     Returns:
         RDD of blocks of the next state, each key once if *task* keeps that promise.
+
+    Raises:
+        ValueError: both are None, or their partitioners differ.
     """
     if batch is not None and state is not None:
         inputs = jvm.unite_frames(batch, state)

@@ -168,7 +168,11 @@ class ReceiverSupervisor:
         self._generator.add(record)
 
     def store_all(self, records: Iterable[Any]) -> None:
-        """Take records as blocks of their own; return when they count as received."""
+        """Take records as blocks of their own; return when they count as received.
+
+        Raises:
+            StreamLifecycleError: the receiver has stopped.
+        """
         kept = list(records)
         blocks = encode_records(kept)
         with self._changed:

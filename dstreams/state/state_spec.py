@@ -68,6 +68,9 @@ class StateSpec:
 
         Args:
             rdd: an RDD or a collection of pairs, each key once.
+
+        Raises:
+            InvalidStreamError: it is neither.
         """
         if isinstance(rdd, (str, bytes)) or not isinstance(rdd, RDD | Iterable):
             raise InvalidStreamError(

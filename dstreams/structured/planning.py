@@ -116,7 +116,11 @@ class Planner:
         )
 
     def plan(self, step: logical.LogicalPlan) -> PhysicalOperator:
-        """Plan a step and what is below it."""
+        """Plan a step and what is below it.
+
+        Raises:
+            InvalidStreamError: there is no way to run such a step.
+        """
         strategy = _STRATEGIES.get(type(step))
         if strategy is None:
             raise InvalidStreamError(f"{step.label} cannot be run as a stream")

@@ -55,7 +55,11 @@ class FileSink:
         self._committed = CommittedFiles(self._directory, query_id)
 
     def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:
-        """Write a batch, if it was not written before."""
+        """Write a batch and return how many rows it has, None if it was written before.
+
+        Raises:
+            StreamLifecycleError: :meth:`begin` was not called.
+        """
         committed = self._committed
         if committed is None:
             raise StreamLifecycleError(f"{self.name} takes a batch after begin; call that first")
