@@ -43,7 +43,7 @@ from checkpoint.graph_snapshot import GraphSnapshot, read_newest_graph, write_gr
 from checkpoint.input_log import InputLog
 from checkpoint.lineage import read_lineage
 from checkpoint.local_files import LocalFiles
-from checkpoint.opening import open_existing, open_files
+from checkpoint.opening import open_existing, open_files, open_output
 from checkpoint.record_files import RecordId
 from checkpoint.recovery import (
     RecoveryPlan,
@@ -129,6 +129,7 @@ __all__ = [
     "newest_stream",
     "open_existing",
     "open_files",
+    "open_output",
     "open_stream",
     "plan_leftovers",
     "plan_recovery",

@@ -19,8 +19,9 @@ from checkpoint.errors import (
 )
 from checkpoint.names import Names, is_name, require_name, require_prefix
 
-_DIRECTORY_MODE = 0o700
-_FILE_MODE = 0o600
+_PRIVATE = (0o700, 0o600)
+_PUBLIC = (0o777, 0o666)
+"""Modes of directories and files, from which the umask takes away."""
 _TEMP_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a pipe that somebody put in the place of a file must not wait for a writer.
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -73,9 +74,11 @@ class LocalFiles:
     Args:
         root: path of the directory; a relative one is made absolute here and now, because workers
             run in other directories.
+        is_private: whether only their owner may read them, and not whom the umask lets in.
     """
 
     root: str
+    is_private: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", os.path.abspath(self.root))
@@ -83,6 +86,10 @@ class LocalFiles:
     @property
     def url(self) -> str:
         return f"file://{self.root}"
+
+    @property
+    def _modes(self) -> tuple[int, int]:
+        return _PRIVATE if self.is_private else _PUBLIC
 
     def make_root(self) -> None:
         """Make the root and the directories above it where they are missing, durably."""
@@ -93,7 +100,7 @@ class LocalFiles:
             directory = os.path.dirname(directory)
         with _refusing("make the directory", self.root):
             for directory in reversed(missing):
-                _make_directory(directory)
+                _make_directory(directory, self._modes[0])
             os.listdir(self.root)  # fails if a file is in its place
 
     def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
@@ -175,11 +182,11 @@ class LocalFiles:
         temp = os.path.join(directory, f".{secrets.token_hex(8)}.tmp")
         try:
             self._make_directories(directory)
-            return temp, os.open(temp, _TEMP_FLAGS, _FILE_MODE)
+            return temp, os.open(temp, _TEMP_FLAGS, self._modes[1])
         except FileNotFoundError:
             _durable_directories.clear()  # somebody deleted a directory that was known
         self._make_directories(directory)
-        return temp, os.open(temp, _TEMP_FLAGS, _FILE_MODE)
+        return temp, os.open(temp, _TEMP_FLAGS, self._modes[1])
 
     def _make_directories(self, directory: str) -> None:
         """Make *directory* and those above it, up to the root, and their entries durable.
@@ -190,13 +197,13 @@ class LocalFiles:
         if directory == self.root or directory in _durable_directories:
             return
         self._make_directories(os.path.dirname(directory))
-        _make_directory(directory)
+        _make_directory(directory, self._modes[0])
         _durable_directories.add(directory)
 
 
-def _make_directory(directory: str) -> None:
+def _make_directory(directory: str, mode: int) -> None:
     with contextlib.suppress(FileExistsError):
-        os.mkdir(directory, _DIRECTORY_MODE)
+        os.mkdir(directory, mode)
     _sync_directory(os.path.dirname(directory))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,12 +28,16 @@ def open_files(url: str | os.PathLike[str], **options: Any) -> Files:
         ValueError: the URL names another host, or a path was given options.
         StorageRefusedError: the place cannot hold a checkpoint; the message says why.
     """
+    return _signed(_ready(_open_unsigned(url, options)))
+
+
+def open_output(url: str | os.PathLike[str], **options: Any) -> Files:
+    """Open files for other programs to read: never signed, and for whom the umask lets in.
+
+    Args and errors as of :func:`open_files`.
+    """
     files = _open_unsigned(url, options)
-    if isinstance(files, LocalFiles):
-        files.make_root()
-    else:
-        files.require_exclusive_create()
-    return _signed(files)
+    return _ready(replace(files, is_private=False) if isinstance(files, LocalFiles) else files)
 
 
 def open_existing(url: str | os.PathLike[str], **options: Any) -> Files:
@@ -50,6 +55,14 @@ def open_existing(url: str | os.PathLike[str], **options: Any) -> Files:
     if isinstance(files, LocalFiles) and not os.path.isdir(files.root):
         raise FileNotFoundError(f"{url} is no directory")
     return _signed(files)
+
+
+def _ready(files: LocalFiles | FsspecFiles) -> Files:
+    if isinstance(files, LocalFiles):
+        files.make_root()
+    else:
+        files.require_exclusive_create()
+    return files
 
 
 def _signed(files: Files) -> Files:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark import RDD
 
-from checkpoint import CheckpointError, Files, new_attempt, open_files, unsigned
+from checkpoint import CheckpointError, Files, new_attempt, open_output
 from dstreams.rdd.worker import settle_worker
 from dstreams.sinks.manifest import SUCCESS, Manifest
 from dstreams.sinks.output_batch import OutputBatch
@@ -33,7 +33,7 @@ class ObjectDirectory:
     """
 
     def __init__(self, url: str, files: Files | None = None) -> None:
-        self._files = unsigned(open_files(url)) if files is None else files
+        self._files = open_output(url) if files is None else files
 
     def write(self, batch: OutputBatch, rdd: RDD[Any]) -> bool:
         """Write a batch, and return False if it was there already.

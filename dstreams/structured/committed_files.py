@@ -19,7 +19,7 @@ from typing import Literal
 
 from pyspark import SparkContext
 
-from checkpoint import AlreadyExistsError, Files, FileStamp, open_existing, open_files, unsigned
+from checkpoint import AlreadyExistsError, Files, FileStamp, open_existing, open_output, unsigned
 from dstreams.errors import RestartError
 from dstreams.sources.file_listing import open_listing
 
@@ -65,7 +65,7 @@ class CommittedFiles:
     """
 
     def __init__(self, directory: str, query_id: str) -> None:
-        self.files = unsigned(open_files(directory))
+        self.files = open_output(directory)
         self._directory = directory
         self._query_id = query_id
         self._create(_QUERY, {"queryId": query_id})

@@ -205,13 +205,16 @@ def test_file_sink(sc: SparkContext, tmp_path: Path) -> None:
 def test_output_is_not_signed(
     sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files for others to read are plain, also where checkpoints are signed."""
+    """Files for others to read are plain and theirs to read, also where checkpoints are signed."""
     monkeypatch.setenv("CHECKPOINT_KEY", "a key of more than sixteen bytes")
     sink = FileSink(str(tmp_path), "text")
     sink.begin("query")
     sink.add_batch(0, sc.parallelize(["a"], 1), OutputMode.Append)
     (name,) = committed_files(str(tmp_path))[0]
     assert (tmp_path / name).read_text() == "a\n"
+    own = tmp_path / "own"
+    own.touch()
+    assert (tmp_path / name).stat().st_mode == own.stat().st_mode
 
 
 def test_committed_files_are_read(session: StreamSession, tmp_path: Path) -> None:
