@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -14,11 +15,20 @@ from dstreams.graph.state import StateDStream
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.sources.queue import QueueSource
 from dstreams.state.update_function import UpdateFunction
+from tests.dstreams.rdd.lineage import workers_of_a_task
 from tests.support.jobs import count_jobs
 
 
 def add_or_100(values: list[int], state: int | None) -> int:
     return (state or 0) + sum(values) + (0 if values else 100)
+
+
+def add_or_100_each(entries: Iterator[tuple[str, list[int], int | None]]) -> Iterator[Any]:
+    return ((key, add_or_100(values, state)) for key, values, state in entries)
+
+
+def of(spark: SparkContext, pairs: list[tuple[str, int]]) -> RDD[Any]:
+    return spark.parallelize(pairs)
 
 
 @dataclass
@@ -123,3 +133,58 @@ def test_a_batch_in_its_place_is_not_shuffled(sc: SparkContext) -> None:
     assert second is not None
     assert shuffles(second) == shuffles(first)
     assert second.collect() == [("a", 1)]
+
+
+@pytest.mark.parametrize("form", ["values", "iterator"])
+@pytest.mark.parametrize(
+    ("previous", "batches", "initial"),
+    [
+        pytest.param([("a", 1), ("b", 1)], [[("a", 1)], None, [("c", 2), ("a", 3)]], None, id="A"),
+        pytest.param([("a", 1)], [None, None, None], None, id="no batch"),
+        pytest.param([("a", 1)], [[], [("b", 1)], []], [("z", 5)], id="empty batches"),
+        pytest.param(None, [None, [("a", 1)], None], None, id="from the beginning"),
+        pytest.param(None, [None, [("a", 1)], [("z", 1)]], [("z", 5)], id="initial"),
+        pytest.param(None, [None, None], [("z", 5)], id="nothing yet"),
+    ],
+)
+def test_a_replay_is_the_batches_one_after_the_other(
+    sc: SparkContext, previous: Any, batches: list[Any], initial: Any, form: str
+) -> None:
+    """Several batches in one stage leave the state that they leave one by one."""
+    node = state_of(None if initial is None else sc.parallelize(initial))
+    if form == "iterator":
+        update = UpdateFunction.checked(add_or_100_each, "iterator", node.operation)
+        node = replace(node, update=update)
+    given = Given(sc)
+    if previous is not None:
+        given.rdds[node, 1000] = node.compute(1000, Given(sc, {(PARENT, 1000): of(sc, previous)}))
+    times = [1000 * number for number in range(2, 2 + len(batches))]
+    given.rdds |= {
+        (PARENT, time_ms): of(sc, batch)
+        for time_ms, batch in zip(times, batches, strict=True)
+        if batch is not None
+    }
+    found = node.replay(given.at(node, 1000), times, given)
+    for time_ms in times:
+        made = node.compute(time_ms, given)
+        if made is not None:
+            given.rdds[node, time_ms] = made
+    wanted = given.at(node, times[-1])
+    if wanted is None:
+        assert found is None
+        return
+    assert found is not None
+    assert found.partitioner == wanted.partitioner == PARTITIONER
+    assert sorted(found.collect()) == sorted(wanted.collect()) != []
+
+
+def test_a_replay_takes_one_worker_a_task(sc: SparkContext) -> None:
+    """However many batches are made up for, the state passes through one worker."""
+    node = state_of()
+    first = node.compute(1000, Given(sc, {(PARENT, 1000): of(sc, [])}))
+    assert first is not None
+    times = range(2000, 8000, 1000)
+    given = Given(sc, {(PARENT, time_ms): of(sc, []) for time_ms in times})
+    replayed = node.replay(first, times, given)
+    assert replayed is not None
+    assert workers_of_a_task(replayed) == workers_of_a_task(first) + 1

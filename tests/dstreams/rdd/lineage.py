@@ -22,6 +22,18 @@ def shuffles_in(rdd: RDD[Any]) -> int:
     return len(set(re.findall(r"ShuffledRDD\[\d+\]", "\n".join(lineage_of(rdd)))))
 
 
+def workers_of_a_task(rdd: RDD[Any]) -> int:
+    """Return how many Python workers a task has at the same time when it computes an RDD anew."""
+
+    def workers(rdd: Any) -> int:
+        above = rdd.dependencies()
+        narrow = [above.apply(number) for number in range(above.size())]
+        parents = (one.rdd() for one in narrow if "Shuffle" not in one.getClass().getName())
+        return ("PythonRDD" in rdd.getClass().getName()) + sum(map(workers, parents))
+
+    return workers(rdd._jrdd.rdd())
+
+
 def bytes_shuffled(spark: SparkContext, action: Callable[[], object]) -> int:
     """Run *action* and return how many bytes its jobs wrote into shuffles."""
     group = uuid.uuid4().hex
