@@ -1,0 +1,89 @@
+"""A query goes on from a checkpoint that the tools have changed: rewound, or copied elsewhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from checkpoint import CommitLog, open_files
+from checkpoint.cli import SUCCEEDED, main
+from dstreams.structured import StreamSession
+from dstreams.structured.committed_files import committed_lines
+from tests.dstreams.structured.test_killed import EXPECTED, FILES, run_killed, start
+from tests.dstreams.structured.test_recovery import windowed
+
+
+class CopyRun:
+    """A windowed count of the lines of files, file by file, into files."""
+
+    def __init__(self, session: StreamSession, directory: Path) -> None:
+        self._session = session
+        self._inputs = directory / "inputs"
+        self._inputs.mkdir()
+        self.output = directory / "output"
+
+    def add(self, number: int, text: str) -> None:
+        path = self._inputs / f"{number}.txt"
+        path.write_text(text)
+        os.utime(path, (number, number))
+
+    def run(self, checkpoint: Path) -> dict[int, list[str]]:
+        """Read what there is, and return what came out, by batch."""
+        lines = self._session.readStream.text(str(self._inputs), maxFilesPerTrigger=1)
+        writer = windowed(lines.map(int)).writeStream.format("text").trigger(availableNow=True)
+        query = writer.start(str(self.output), checkpointLocation=str(checkpoint))
+        assert query.awaitTermination(60)
+        found = committed_lines(str(self.output))
+        return {batch: sorted(lines) for batch, lines in found.items() if lines}
+
+
+def test_rewound_and_moved(
+    session: StreamSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From an earlier batch, and in another directory, the same comes out as before."""
+    run = CopyRun(session, tmp_path)
+    for number, text in enumerate(FILES[:3]):
+        run.add(number, text)
+    checkpoint = tmp_path / "checkpoint"
+    before = run.run(checkpoint)
+    assert sorted(line for lines in before.values() for line in lines) == ["10:2", "15:1"]
+    first, *_, last = CommitLog(open_files(checkpoint)).times()
+
+    assert main(["show", str(checkpoint)]) == SUCCEEDED
+    shown = capsys.readouterr().out
+    assert f"FileStreamSource[{tmp_path / 'inputs'}]" in shown
+    assert "input source-0 of the newest batch: 3" in shown
+    assert "watermark of watermark-0: 21000 ms" in shown
+    assert "stateStoreSave" in shown
+
+    shutil.rmtree(run.output)
+    assert main(["rewind", str(checkpoint), "--to", str(first)]) == SUCCEEDED
+    assert run.run(checkpoint) == before
+    assert CommitLog(open_files(checkpoint)).times()[-1] == last
+
+    other = tmp_path / "other"
+    assert main(["export", str(checkpoint), str(tmp_path / "moved")]) == SUCCEEDED
+    assert main(["import", str(tmp_path / "moved"), str(other), "--here"]) == SUCCEEDED
+    shutil.rmtree(checkpoint)
+    run.add(3, FILES[3])
+    after = run.run(other)
+    assert sorted(line for lines in after.values() for line in lines) == EXPECTED
+    for command in (["verify"], ["gc", "--void"], ["verify"]):
+        assert main([command[0], str(other), *command[1:]]) == SUCCEEDED, command
+
+
+@pytest.mark.slow
+def test_killed_and_rewound(tmp_path: Path) -> None:
+    """What a query left that was killed is whole, and can be gone back in."""
+    run_killed(tmp_path, [("after the state", 1)])
+    checkpoint = tmp_path / "checkpoint"
+    assert main(["verify", str(checkpoint)]) == SUCCEEDED
+    first = CommitLog(open_files(checkpoint)).times()[0]
+    assert main(["rewind", str(checkpoint), "--to", str(first)]) == SUCCEEDED
+    shutil.rmtree(tmp_path / "output" / "_committed")
+    assert start(tmp_path) == 0
+    found = committed_lines(str(tmp_path / "output"))
+    assert sorted(line for lines in found.values() for line in lines) == EXPECTED
