@@ -72,7 +72,10 @@ def _require_safe(path: str, is_above: bool) -> None:
     except FileNotFoundError:
         return  # deleted a moment ago
     except OSError as error:
-        raise StorageRefusedError(f"cannot look at {path}: {error.strerror}") from error
+        raise StorageRefusedError(
+            f"cannot look at {path}: {error.strerror}; nothing is read before its owner and mode "
+            "are known, look at that file system"
+        ) from error
     mode = stat.S_IMODE(status.st_mode)
     # In a directory with the sticky bit only the owner of a file can replace it.
     is_sticky = is_above and bool(mode & stat.S_ISVTX)

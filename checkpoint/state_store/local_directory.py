@@ -124,17 +124,15 @@ class PartitionDirectory:
         Raises:
             StorageRefusedError: the local file system did not work.
         """
-        try:
-            fd = os.open(self.child("cur"), os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise StorageRefusedError(f"cannot read {self.child('cur')}: {error}") from error
-        try:
-            with refusing("read", self.child("cur")):
+        with refusing("read", self.child("cur")):
+            try:
+                fd = os.open(self.child("cur"), os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return None
+            try:
                 name = os.read(fd, 100).decode("ascii", "replace")
-        finally:
-            os.close(fd)
+            finally:
+                os.close(fd)
         return name if _GENERATION.fullmatch(name) else None
 
     @contextlib.contextmanager

@@ -234,7 +234,9 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
                 f"timeout of {operation} is {timeout!r}; use one of {', '.join(_TIMEOUTS)}"
             )
         if (event_time is None) != (watermark is None):
-            raise InvalidStreamError(f"eventTime and watermark of {operation} go together")
+            raise InvalidStreamError(
+                f"eventTime and watermark of {operation} go together; give both, or neither"
+            )
         if event_time is None or watermark is None:
             if timeout == "eventTime":
                 raise InvalidStreamError(

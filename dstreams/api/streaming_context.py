@@ -198,7 +198,10 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
         """
         if self._state is StreamingContextState.ACTIVE:
             if self._scheduler is None:
-                raise StreamLifecycleError("a context that is stepped by hand cannot be started")
+                raise StreamLifecycleError(
+                    "a context that is stepped by hand cannot be started; step on, or stop it and "
+                    "take up its checkpoint with another"
+                )
             logger.warning("StreamingContext has already been started")
             return
         with LifeCycleMethods._active_lock:
@@ -239,7 +242,10 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise InvalidStreamError(f"n must be a positive number of batches, got {n!r}")
         if self._scheduler is not None:
-            raise StreamLifecycleError("a context that was started cannot be stepped by hand")
+            raise StreamLifecycleError(
+                "a context that was started cannot be stepped by hand; its batches run as time "
+                "passes, or give it a ManualClock"
+            )
         if self._engine is None:
             self._activate()
         infos: list[BatchInfo] = []

@@ -177,7 +177,10 @@ class ReceiverSupervisor:
         blocks = encode_records(kept)
         with self._changed:
             if not self._accepting:
-                raise StreamLifecycleError(f"{self._name} has stopped and takes no more records")
+                raise StreamLifecycleError(
+                    f"{self._name} has stopped and takes no more records; a receiver's threads end "
+                    "when isStopped() says so"
+                )
             self._storing += 1
         try:
             self._limiter.acquire(len(kept))

@@ -123,7 +123,10 @@ class Planner:
         """
         strategy = _STRATEGIES.get(type(step))
         if strategy is None:
-            raise InvalidStreamError(f"{step.label} cannot be run as a stream")
+            raise InvalidStreamError(
+                f"{step.label} cannot be run as a stream; make queries of the methods of "
+                "StreamingDataset"
+            )
         return strategy(self, step)
 
     @property
