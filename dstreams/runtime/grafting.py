@@ -154,30 +154,38 @@ def _refusals(
         if refusal is not None:
             yield f"{stream.operation} cannot go on after a restart: {refusal}"
     for uid, part in old.items():
-        if uid in new and uid in allowed:
-            yield f"{uid!r} may be removed, but {new[uid]['operation']} has that uid; give another"
-        elif uid not in new and uid not in allowed:
-            yield (
-                f"nothing has the uid {uid!r} of {part['operation']}; give it to what goes on with "
-                f"its state (uid={uid!r}), or let it be removed (allowRemoved=[{uid!r}])"
-            )
-        elif uid in new and _kind(part) != _kind(new[uid]):
-            yield (
-                f"the state of {uid!r} was made by {part['operation']}, and cannot be that of "
-                f"{new[uid]['operation']}; give another uid"
-            )
-        elif uid in new and part.get("slide_ms") != new[uid].get("slide_ms"):
-            yield (
-                f"{uid!r} had an RDD every {part['slide_ms']} ms, and has one every "
-                f"{new[uid]['slide_ms']} ms now; keep the slide, or give another uid"
-            )
-        elif uid in new and _differs(part, new[uid], "window_ms"):
-            yield (
-                f"{uid!r} was over a window of {part['window_ms']} ms, and is over one of "
-                f"{new[uid]['window_ms']} ms now, which cannot be made from its state; keep the "
-                "window, or give another uid"
-            )
+        yield from _refusals_of_part(uid, part, new.get(uid), may_go=uid in allowed)
     yield from _ambiguous(old, new, allowed)
+
+
+def _refusals_of_part(
+    uid: str, before: _Described, now: _Described | None, *, may_go: bool
+) -> Iterator[str]:
+    """Yield why what had a uid cannot go on as what has it now, if there is a reason."""
+    if now is None:
+        if not may_go:
+            yield (
+                f"nothing has the uid {uid!r} of {before['operation']}; give it to what goes on "
+                f"with its state (uid={uid!r}), or let it be removed (allowRemoved=[{uid!r}])"
+            )
+    elif may_go:
+        yield f"{uid!r} may be removed, but {now['operation']} has that uid; give another"
+    elif _kind(before) != _kind(now):
+        yield (
+            f"the state of {uid!r} was made by {before['operation']}, and cannot be that of "
+            f"{now['operation']}; give another uid"
+        )
+    elif before.get("slide_ms") != now.get("slide_ms"):
+        yield (
+            f"{uid!r} had an RDD every {before['slide_ms']} ms, and has one every "
+            f"{now['slide_ms']} ms now; keep the slide, or give another uid"
+        )
+    elif _differs(before, now, "window_ms"):
+        yield (
+            f"{uid!r} was over a window of {before['window_ms']} ms, and is over one of "
+            f"{now['window_ms']} ms now, which cannot be made from its state; keep the window, or "
+            "give another uid"
+        )
 
 
 def _differs(before: _Described, now: _Described, fact: str) -> bool:
