@@ -1,10 +1,28 @@
 """How long a restart takes with a million keys of state, here and in pyspark.streaming.
 
-    python tests/benchmarks/recovery.py [--keys 1000000] [--side dstreams|pyspark]
+    python tests/benchmarks/recovery.py                       # all, ten minutes; status 1: missed
+    python tests/benchmarks/recovery.py --side dstreams       # one row
+    python tests/benchmarks/recovery.py --metadata            # what writing batches down costs
 
-A program puts that many keys into ``updateStateByKey``, runs ten batches, and is killed. Measured
-is the next process: from its start to the end of its first new batch. What it costs to write down
-what a batch reads and that it is done is measured in a stream that does nothing else.
+A program gets that many keys from a file, runs batches of a second, and is killed. Measured is the
+next process, made by ``getOrCreate``: from its start to the end of the output of its first new
+batch, which is one later than every batch whose output had ended before. Killed and measured it is
+several times in a row, always five batches after the last one whose time calls for a copy of the
+state, so that every restart has as many batches to make up for. The rows:
+
+    dstreams   ``updateStateByKey``; the output counts the keys
+    pyspark    the same text with ``pyspark.streaming``: same source, conf, memory and interval.
+               It needs several seconds for such a batch, so it falls behind, here and in its first
+               life; how far says ``lag_s``. None of that counts but what it does before the first
+               new batch. ``first_output_s`` is its first output of any batch, also of an old one
+    stored     ``mapWithState``, which reads no state before it needs it. An empty batch says little
+               of it: the new batch is the first one with records, of a file that came meanwhile
+
+For each restart: seconds, seconds of processor time of all its processes until then, and when its
+phases ended. With other work on the machine compare the processor time, not the seconds. What it
+costs to write down what a batch reads and that it is done is measured in a stream that does nothing
+else. The exit status is 1 when pyspark took less than three times as long as dstreams or stored, by
+the medians.
 """
 
 from __future__ import annotations
@@ -17,17 +35,42 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-BATCHES = 10
+ASKED = 3.0
+LOADED_BATCHES, NEW_BATCHES = 10, 3
+INTERVAL, KILLED_AT = 10, 5
+"""Batches from one copy to the next, and how many after one the program is killed."""
+TOUCHED = 10_000
 PARTITIONS = 2
-SIDES = ("dstreams", "pyspark")
+SIDES = ("dstreams", "pyspark", "stored")
+
+
+# The program -------------------------------------------------------------------------------------
 
 
 def total(values: list[int], state: int | None) -> int:
     return sum(values) + (state or 0)
+
+
+def add(key: int, value: int, state: Any) -> int:
+    state.update(value + (state.getOption or 0))
+    return key
+
+
+def mark(directory: str, name: str) -> None:
+    with Path(directory, "marks").open("a", encoding="utf-8") as out:
+        out.write(f"{os.getpid()} {name} {time.time()}\n")
+
+
+def note(directory: str, when: Any, rdd: Any) -> None:
+    mark(directory, "asked")
+    count = rdd.count()
+    with Path(directory, "batches").open("a", encoding="utf-8") as out:
+        out.write(f"{time.time()} {round(1000 * when.timestamp())} {count}\n")
 
 
 def spark_context() -> Any:
@@ -36,75 +79,152 @@ def spark_context() -> Any:
     return tuned_context("recovery", "local[2,4]", {"spark.driver.memory": "2g"})
 
 
-def note(directory: str, count: int) -> None:
-    with Path(directory, "batches").open("a", encoding="utf-8") as out:
-        out.write(f"{time.time()} {count}\n")
+def keys_of(line: str) -> Any:
+    """A line says which keys: every how many-th, from which, up to which."""
+    first, end, step = map(int, line.split())
+    return ((key, 1) for key in range(first, end, step))
 
 
-def pairs_of(rdd: Any, keys: int) -> Any:
-    return rdd.flatMap(lambda _: ((key, 1) for key in range(keys)))
-
-
-def of_dstreams(directory: str, keys: int) -> Any:
-    from dstreams import StreamingContext
-
-    ssc = StreamingContext(spark_context(), 1)
+def define(kind: Any, directory: str, side: str) -> Any:
+    ssc = kind(spark_context(), 1)
     ssc.checkpoint(f"{directory}/checkpoint")
-    first = [list(range(PARTITIONS))]
-    ticks = ssc.queueStream([*first, *[[]] * 10_000], replayable=True)
-    pairs = ticks.flatMap(lambda part: ((key, 1) for key in range(part, keys, PARTITIONS)))
-    pairs.updateStateByKey(total, PARTITIONS).foreachRDD(lambda rdd: note(directory, rdd.count()))
-    return ssc
+    pairs = ssc.textFileStream(f"{directory}/input").flatMap(keys_of)
+    if side == "stored":
+        from dstreams import StateSpec
 
-
-def of_pyspark(directory: str, keys: int) -> Any:
-    from pyspark.streaming import StreamingContext
-
-    ssc = StreamingContext(spark_context(), 1)
-    ssc.checkpoint(f"{directory}/checkpoint")
-    lines = ssc.textFileStream(f"{directory}/input")
-    pairs = lines.flatMap(lambda part: ((key, 1) for key in range(int(part), keys, PARTITIONS)))
-    pairs.updateStateByKey(total, PARTITIONS).foreachRDD(lambda rdd: note(directory, rdd.count()))
+        states = pairs.mapWithState(StateSpec.function(add).numPartitions(PARTITIONS))
+    else:
+        states = pairs.updateStateByKey(total, numPartitions=PARTITIONS)
+    states.foreachRDD(lambda when, rdd: note(directory, when, rdd))
     return ssc
 
 
 def run(directory: str, side: str, keys: int) -> None:
     """The program: taken up when it was there before."""
-    if side == "dstreams":
-        from dstreams import StreamingContext
-    else:
+    if side == "pyspark":
         from pyspark.streaming import StreamingContext
-    define = of_dstreams if side == "dstreams" else of_pyspark
-    ssc = StreamingContext.getOrCreate(f"{directory}/checkpoint", lambda: define(directory, keys))
+    else:
+        from dstreams import StreamingContext
+    mark(directory, "imported")
+    checkpoint = f"{directory}/checkpoint"
+    ssc = StreamingContext.getOrCreate(
+        checkpoint, lambda: define(StreamingContext, directory, side)
+    )
+    mark(directory, "made")
     ssc.start()
-    if side == "pyspark" and not Path(directory, "input").exists():
+    mark(directory, "started")
+    if not Path(directory, "input").exists():
         Path(directory, "input").mkdir()
         time.sleep(3)
-        hidden = Path(directory, "input", ".keys")
-        hidden.write_text("".join(f"{part}\n" for part in range(PARTITIONS)))
-        hidden.rename(Path(directory, "input", "keys"))
+        give(directory, [f"{part} {keys} {PARTITIONS}" for part in range(PARTITIONS)])
     ssc.awaitTermination()
 
 
-def batches(directory: str, keys: int) -> list[float]:
-    """When the batches with all keys ended."""
+def give(directory: str, lines: list[str], at: float | None = None) -> None:
+    """Put a file into the input, at once, as if written *at* a time."""
+    hidden = Path(directory, "input", ".new")
+    hidden.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    if at is not None:
+        os.utime(hidden, (at, at))
+    hidden.rename(Path(directory, "input", f"keys-{time.time_ns()}"))
+
+
+# Its lives ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch whose output has ended, when, and what it counted."""
+
+    ended: float
+    time_ms: int
+    count: int
+
+
+def batches(directory: str) -> list[Batch]:
     path = Path(directory, "batches")
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [float(line.split()[0]) for line in lines if line.split()[1:] == [str(keys)]]
+    rows = (line.split() for line in lines)
+    return [Batch(float(ended), int(time_ms), int(count)) for ended, time_ms, count in rows]
 
 
-def live(directory: str, side: str, keys: int, more: int) -> float:
-    """Run the program until it did some more batches; kill it; return seconds to the first."""
-    before = len(batches(directory, keys))
-    began = time.time()
+def processes(session: int) -> tuple[int, float]:
+    """How many processes a session has, and the seconds of processor time they used."""
+    count, ticks = 0, 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text(encoding="utf-8").rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session:
+            count += 1
+            ticks += sum(map(int, fields[11:15]))
+    return count, ticks / os.sysconf("SC_CLK_TCK")
+
+
+def surroundings(directory: str) -> dict[str, str]:
+    """What a restart by pyspark.streaming has no other way to get, and compiled modules for all."""
+    given = {**os.environ, "PYTHONPYCACHEPREFIX": f"{directory}/compiled"}
+    given.pop("PYTHONDONTWRITEBYTECODE", None)
+    given["PYSPARK_SUBMIT_ARGS"] = "--driver-memory 2g pyspark-shell"
+    return given
+
+
+def live(directory: str, side: str, keys: int, least: int) -> dict[str, Any]:
+    """Run the program until it did some new batches, kill it, and say how it started."""
+    old = batches(directory)
+    newest_ms = max((batch.time_ms for batch in old), default=0)
+    counts = range(1, keys) if side == "stored" and old else range(keys, keys + 1)
+    if side == "stored" and old:
+        # The first batch that is not begun yet takes it, not one at the end of a backlog.
+        give(directory, [f"0 {keys} {max(1, keys // TOUCHED)}"], newest_ms / 1000 + 0.1)
+    began, used = time.time(), None
     command = [sys.executable, __file__, "--run", directory, "--side", side, "--keys", str(keys)]
-    with subprocess.Popen(command, start_new_session=True) as process:
-        while len(batches(directory, keys)) < before + more:
+    with subprocess.Popen(command, start_new_session=True, env=surroundings(directory)) as process:
+        while True:
+            now = batches(directory)
+            new = [batch for batch in now[len(old) :] if batch.time_ms > newest_ms]
+            reached = next((at for at, batch in enumerate(new) if batch.count in counts), len(new))
+            new = new[reached:]
+            if new and used is None:
+                used = processes(process.pid)[1]
+            if len(new) >= least and is_halfway(now[0], new[-1]):
+                break
             if process.poll() is not None:
                 raise SystemExit(f"the program ended with {process.returncode}")
-            time.sleep(0.05)
+            time.sleep(0.03)
         os.killpg(process.pid, signal.SIGKILL)
-    return batches(directory, keys)[before] - began
+    while processes(process.pid)[0]:
+        time.sleep(0.05)
+    marks = Path(directory, "marks").read_text(encoding="utf-8").splitlines()
+    phases: dict[str, float] = {}
+    for pid, name, at in map(str.split, marks):
+        if int(pid) == process.pid:
+            phases.setdefault(name, round(float(at) - began, 1))
+    return {
+        "seconds": round(new[0].ended - began, 1),
+        "cpu_s": round(used or 0.0, 1),
+        **phases,
+        "first_output_s": round(now[len(old)].ended - began, 1),
+        "lag_s": round(new[-1].ended - new[-1].time_ms / 1000, 1),
+    }
+
+
+def is_halfway(first: Batch, newest: Batch) -> bool:
+    """Whether a batch is halfway between two that copy the state."""
+    number = (newest.time_ms - first.time_ms) // 1000 + 1
+    return number % INTERVAL == KILLED_AT
+
+
+def restarts(side: str, keys: int, repeat: int) -> list[dict[str, Any]]:
+    """What each restart of a program took."""
+    with tempfile.TemporaryDirectory() as directory:
+        live(directory, side, keys, LOADED_BATCHES)
+        rows = []
+        for _ in range(repeat):
+            rows.append(live(directory, side, keys, NEW_BATCHES))
+            print(json.dumps({"side": side, **rows[-1]}), flush=True)
+        return rows
 
 
 def metadata_ms() -> float:
@@ -131,27 +251,43 @@ def metadata_ms() -> float:
     return 1000 * (found[True] - found[False])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--side", choices=SIDES)
-    parser.add_argument("--run")
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--run", help=argparse.SUPPRESS)
+    parser.add_argument("--repeat", type=int, default=3, help="restarts of a program in a row")
+    parser.add_argument("--rounds", type=int, default=1, help="programs of each side, in turn")
     parser.add_argument("--metadata", action="store_true")
     given = parser.parse_args()
     if given.run:
         run(given.run, given.side, given.keys)
-        return
+        return 0
     results: dict[str, Any] = {}
     if given.metadata or not given.side:
         results["metadata_ms"] = round(metadata_ms(), 2)
-    for side in [given.side] if given.side else () if given.metadata else SIDES:
-        with tempfile.TemporaryDirectory() as directory:
-            live(directory, side, given.keys, BATCHES)
-            restarts = [live(directory, side, given.keys, 3) for _ in range(given.repeat)]
-        results[side] = [round(seconds, 1) for seconds in restarts]
+    sides = [given.side] if given.side else [] if given.metadata else SIDES
+    rows: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
+    for _ in range(given.rounds):
+        for side in sides:
+            rows[side] += restarts(side, given.keys, given.repeat)
+    for side in sides:
+        results[side] = [row["seconds"] for row in rows[side]]
+    ratios = {}
+    if len(sides) == len(SIDES):
+        for side in ("dstreams", "stored"):
+            for what in ("seconds", "cpu_s", "first_output_s"):
+                theirs, ours = (
+                    median(row[what] for row in rows[each]) for each in ("pyspark", side)
+                )
+                ratios[f"{side} {what}"] = round(theirs / ours, 1)
+        results["ratios"] = ratios
     print(json.dumps(results))
+    missed = [what for what in ratios if what.endswith(" seconds") and ratios[what] < ASKED]
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
