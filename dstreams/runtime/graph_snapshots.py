@@ -50,6 +50,10 @@ _OF_THE_NEW_PROCESS = (
     "spark.ui.filters",
 )
 
+_JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+_FIRST_OF_SPARK = "-Djava.net.preferIPv6Addresses="
+"""How the options begin that each SparkContext puts before those it was given."""
+
 
 @dataclass(frozen=True)
 class _Payload:
@@ -162,8 +166,27 @@ def conf_of(description: Mapping[str, Any], conf: SparkConf) -> SparkConf:
     for key, value in description["conf"]:
         is_given = key in _OF_THE_NEW_PROCESS and conf.contains(key)
         if key not in _OF_ONE_PROCESS and not is_given:
-            conf.set(key, value)
+            conf.set(key, given_once(value) if key in _JAVA_OPTIONS else value)
     return conf
+
+
+def given_once(options: str) -> str:
+    """Return options for a JVM in which those that Spark itself has added come once.
+
+    It adds them again with each restart, to what the run before had, and a JVM takes so many.
+
+    >>> of_spark = "-Djava.net.preferIPv6Addresses=false --add-opens=a "
+    >>> given_once(f"{of_spark}{of_spark}-Dmine=1") == f"{of_spark}-Dmine=1"
+    True
+    """
+    rest = f"{options.strip()} "
+    second = rest.find(_FIRST_OF_SPARK, len(_FIRST_OF_SPARK))
+    if not rest.startswith(_FIRST_OF_SPARK) or second < 0:
+        return options
+    added = rest[:second]
+    while rest.startswith(2 * added):
+        rest = rest[len(added) :]
+    return rest.rstrip()
 
 
 def _describe_input(plan: Plan, stream: InputDStream) -> dict[str, object]:

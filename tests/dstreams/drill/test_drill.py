@@ -97,7 +97,8 @@ def test_an_application_of_a_user() -> None:
 @pytest.mark.slow
 def test_a_hundred_kills_and_every_step() -> None:
     """The figures of the README."""
-    status, result = drill("--kills", "100", "--seed", "2026", limit_s=7200)
+    options = ("--kills", "100", "--seed", "20261121", "--interval", "10")
+    status, result = drill(*options, limit_s=7200)
     assert status == 0, result
     assert result["kills"] == 100 + len(STEPS)
     assert len(result["kills_at_steps"]) == len(STEPS)
