@@ -8,10 +8,8 @@ runs on the thread of who calls it: a query's own, or that of a test.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any
 
 from pyspark import RDD, SparkContext
@@ -44,6 +42,7 @@ from dstreams.structured.restart_checks import describe_operators, require_same_
 from dstreams.structured.sinks.base import Sink
 from dstreams.structured.sources.base import MicroBatchReader, ReaderEnvironment
 from dstreams.structured.stored_states import QueryStates, open_query_store, require_trusted_values
+from dstreams.structured.timing import Timer
 from dstreams.structured.watermarks import WatermarkRule, Watermarks
 
 logger = logging.getLogger(__name__)
@@ -423,28 +422,6 @@ def _stop_all(readers: Iterable[MicroBatchReader]) -> None:
             reader.stop()
         except Exception:
             logger.warning("a source could not be stopped", exc_info=True)
-
-
-class Timer:
-    """How long the parts of a trigger take."""
-
-    def __init__(self) -> None:
-        self._started = perf_counter()
-        self._parts: dict[str, float] = {}
-
-    @contextmanager
-    def part(self, name: str) -> Iterator[None]:
-        """Measure what runs inside."""
-        started = perf_counter()
-        try:
-            yield
-        finally:
-            self._parts[name] = self._parts.get(name, 0.0) + perf_counter() - started
-
-    def durations_ms(self) -> dict[str, int]:
-        """Return the parts, and the whole so far, in milliseconds."""
-        parts = {name: round(seconds * 1000) for name, seconds in self._parts.items()}
-        return {**parts, "triggerExecution": round((perf_counter() - self._started) * 1000)}
 
 
 def _rule_of(planned: PlannedQuery, conf: QueryConf) -> WatermarkRule:
