@@ -77,17 +77,15 @@ class QueryCheckpoint:
         run_id: identity of this run.
 
     Raises:
-        CheckpointError: the directory cannot hold a checkpoint, or what a restart needs of it is
-            missing or damaged.
-        RestartError: it is not said whose it is.
+        CheckpointError: the directory cannot hold a checkpoint.
+        RestartError: what a restart needs of it is missing or damaged.
     """
 
     def __init__(self, location: str | None, new_query_id: str, run_id: str) -> None:
         self._scratch = tempfile.mkdtemp(prefix="dstreams-query-") if location is None else None
         self.location = location or str(self._scratch)
         self.files: Files = open_files(self.location)
-        self._plan = read_plan(self.files)
-        _require_claims(self.files, self._plan)
+        self._plan = _plan_of(self.files)
         self.query_id = self._plan.stream_id or new_query_id
         self._run_id = run_id
         self._tenure: Tenure | None = None
@@ -221,13 +219,13 @@ def read_checkpoint(location: str) -> tuple[Files, RecoveryPlan] | None:
         location: path or URL.
 
     Raises:
-        CheckpointError: it is damaged, or cannot be read.
+        RestartError: it is damaged, or cannot be read.
     """
     try:
         files = open_existing(location)
     except FileNotFoundError:
         return None
-    return files, read_plan(files)
+    return files, _plan_of(files)
 
 
 def time_of_batch(plan: RecoveryPlan, batch_id: int) -> int | None:
@@ -237,12 +235,18 @@ def time_of_batch(plan: RecoveryPlan, batch_id: int) -> int | None:
     return plan.committed_ms[batch_id - plan.last.batch_id - 1]
 
 
-def _require_claims(files: Files, plan: RecoveryPlan) -> None:
-    if plan.stream_id is not None and not read_lineage(files).is_claimed:
+def _plan_of(files: Files) -> RecoveryPlan:
+    try:
+        plan = read_plan(files)
+        is_claimed = read_lineage(files).is_claimed
+    except CheckpointError as error:
+        raise RestartError(f"{files.url} cannot be taken up: {error}") from error
+    if plan.stream_id is not None and not is_claimed:
         raise RestartError(
             f"{files.url} has records of query {plan.stream_id} and no claim in 'epochs', which "
             "says which of them count; restore the directory, or begin a new checkpoint"
         )
+    return plan
 
 
 def _missing(batch_id: int, location: str) -> RestartError:
