@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,25 +17,13 @@ from checkpoint import (
     CorruptCheckpointError,
     Files,
     Owner,
-    StorageRefusedError,
-    StorageUncertainError,
     open_files,
     take_over,
 )
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
+from tests.support.faults import FAULTS, fault_ids
 
 pytestmark = pytest.mark.usefixtures("no_sync")
-
-FAULTS: list[tuple[Effect, Callable[[str], BaseException]]] = [
-    ("before", SimulatedCrash),
-    ("during", SimulatedCrash),
-    ("after", SimulatedCrash),
-    ("before", StorageRefusedError),
-    ("before", StorageUncertainError),
-    ("during", StorageUncertainError),
-    ("after", StorageUncertainError),
-]
-FAULT_IDS = [f"{getattr(error, '__name__', error)} {effect}" for effect, error in FAULTS]
 
 
 def payload(sequence: int) -> bytes:
@@ -266,9 +253,9 @@ class Receiving:
 
 
 @pytest.mark.parametrize("place", ["local", "memory"])
-@pytest.mark.parametrize(("effect", "error"), FAULTS, ids=FAULT_IDS)
+@pytest.mark.parametrize(("effect", "error"), FAULTS, ids=fault_ids(FAULTS))
 def test_a_fault_anywhere_loses_no_acknowledged_block(
-    tmp_path: Path, place: str, effect: Effect, error: Callable[[str], BaseException]
+    tmp_path: Path, place: str, effect: Effect, error: type[BaseException]
 ) -> None:
     """After a fault at any operation a new driver finds each acknowledged block exactly once."""
     for at in itertools.count(1):

@@ -21,26 +21,14 @@ from checkpoint import (
     CheckpointError,
     CommitLog,
     Files,
-    StorageRefusedError,
-    StorageUncertainError,
     apply_retention,
     open_files,
     plan_retention,
 )
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
+from tests.support.faults import FAULTS, fault_ids
 
 pytestmark = pytest.mark.usefixtures("no_sync")
-
-FAULTS: list[tuple[Effect, type[BaseException]]] = [
-    ("before", SimulatedCrash),
-    ("during", SimulatedCrash),
-    ("after", SimulatedCrash),
-    ("before", StorageRefusedError),
-    ("before", StorageUncertainError),
-    ("during", StorageUncertainError),
-    ("after", StorageUncertainError),
-]
-FAULT_IDS = [f"{error.__name__} {effect}" for effect, error in FAULTS]
 
 
 def require_recoverable(batches: Any, files: Files, committed: bool) -> int:
@@ -67,7 +55,7 @@ def require_progress(batches: Any, files: Files) -> None:
 
 
 @pytest.mark.parametrize("place", ["local", "memory"])
-@pytest.mark.parametrize(("effect", "error"), FAULTS, ids=FAULT_IDS)
+@pytest.mark.parametrize(("effect", "error"), FAULTS, ids=fault_ids(FAULTS))
 def test_a_fault_at_any_operation_of_a_batch_loses_nothing(
     tmp_path: Path, batches: Any, place: str, effect: Effect, error: type[BaseException]
 ) -> None:

@@ -31,6 +31,7 @@ from checkpoint import (
     take_over,
 )
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
+from tests.support.faults import FAULTS, fault_ids
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 
@@ -178,16 +179,7 @@ def test_a_log_needs_ids(ids: Any) -> None:
         FileLog(memory(), *ids)
 
 
-FAULTS: list[tuple[Effect, type[BaseException]]] = [
-    ("before", SimulatedCrash),
-    ("during", SimulatedCrash),
-    ("after", SimulatedCrash),
-    ("before", StorageRefusedError),
-    ("before", StorageUncertainError),
-    ("during", StorageUncertainError),
-    ("after", StorageUncertainError),
-    ("after", NotDurableError),
-]
+FAULTS_OF_FILES: list[tuple[Effect, type[BaseException]]] = [*FAULTS, ("after", NotDurableError)]
 
 
 class Driver:
@@ -225,9 +217,7 @@ ARRIVALS = {1000: ("/a", "/b"), 2000: (), 3000: ("/c",), 4000: ("/d",), 5000: ("
 
 
 @pytest.mark.parametrize("place", ["local", "memory"])
-@pytest.mark.parametrize(
-    ("effect", "error"), FAULTS, ids=lambda value: getattr(value, "__name__", value)
-)
+@pytest.mark.parametrize(("effect", "error"), FAULTS_OF_FILES, ids=fault_ids(FAULTS_OF_FILES))
 def test_a_fault_at_any_operation_loses_no_file_and_repeats_none(
     tmp_path: Path, place: str, effect: Effect, error: type[BaseException]
 ) -> None:

@@ -17,8 +17,6 @@ from checkpoint import (
     CheckpointError,
     CommitLog,
     Files,
-    StorageRefusedError,
-    StorageUncertainError,
     open_files,
 )
 from checkpoint.state_store import environments, local_directory
@@ -28,22 +26,13 @@ from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
 from checkpoint.state_store.reference import STORE_PREFIX
 from checkpoint.state_store.retention import apply_store_retention, plan_store_retention
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
+from tests.support.faults import FAULTS, fault_ids
 from tests.support.stores import named, require_open, run_batch, store_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 
 STORES = (store_of(0, 2), store_of(1, 2))
 BATCHES_BEFORE = 3
-
-FAULTS: list[tuple[Effect, type[BaseException]]] = [
-    ("before", SimulatedCrash),
-    ("during", SimulatedCrash),
-    ("after", SimulatedCrash),
-    ("before", StorageRefusedError),
-    ("during", StorageUncertainError),
-    ("after", StorageUncertainError),
-]
-FAULT_IDS = [f"{error.__name__} {effect}" for effect, error in FAULTS]
 
 
 def bases_on(files: Files, path: Path, host: str = "host") -> LmdbBases:
@@ -101,7 +90,7 @@ def few_open() -> Any:
     environments.close_unused()
 
 
-@pytest.mark.parametrize(("effect", "error"), FAULTS, ids=FAULT_IDS)
+@pytest.mark.parametrize(("effect", "error"), FAULTS, ids=fault_ids(FAULTS))
 def test_a_fault_at_any_operation_loses_nothing(
     tmp_path: Path, effect: Effect, error: type[BaseException]
 ) -> None:

@@ -283,6 +283,13 @@ def test_a_reset_connection_drops_its_unfinished_line_and_says_so(
     assert "reset by peer; dropped 4 bytes of an unfinished line" in caplog.text
 
 
+def send_beside(server: Server, data: bytes) -> threading.Thread:
+    """Send in a thread of its own, which ends when all of *data* is on its way."""
+    sender = threading.Thread(target=server.send, args=(data,), daemon=True)
+    sender.start()
+    return sender
+
+
 def test_a_full_buffer_makes_the_sender_wait_and_drops_nothing(
     surroundings: Surroundings, server: Server, start: StartReader
 ) -> None:
@@ -290,8 +297,7 @@ def test_a_full_buffer_makes_the_sender_wait_and_drops_nothing(
     limit = 1_000_000
     reader = start(server.port, surroundings.environment(socket_max_buffer_bytes=limit))
     data = b"".join(b"line %07d\n" % number for number in range(2_000_000))
-    sender = threading.Thread(target=server.send, args=(data,), daemon=True)
-    sender.start()
+    sender = send_beside(server, data)
     wait_for(lambda: reader._lines.complete_bytes >= limit)
     assert sender.is_alive()
     assert reader._lines.complete_bytes < limit + (64 << 10) + 20
@@ -308,8 +314,7 @@ def test_batches_that_wait_for_their_turn_count_towards_the_buffer(
     limit = 1_000_000
     reader = start(server.port, surroundings.environment(socket_max_buffer_bytes=limit))
     data = b"".join(b"line %07d\n" % number for number in range(2_000_000))
-    sender = threading.Thread(target=server.send, args=(data,), daemon=True)
-    sender.start()
+    sender = send_beside(server, data)
     wait_for(lambda: reader._lines.complete_bytes >= limit)
     first = reader.plan(1000)
     assert len(first.content) >= limit
@@ -327,8 +332,7 @@ def test_a_line_longer_than_the_buffer_still_arrives(
     """The unfinished line does not count as waiting, or it could never be finished."""
     reader = start(server.port, surroundings.environment(socket_max_buffer_bytes=10))
     line = b"x" * 200_000 + b"\n"
-    sender = threading.Thread(target=server.send, args=(line,), daemon=True)
-    sender.start()
+    sender = send_beside(server, line)
     received(reader, line)
     sender.join(20)
 
