@@ -104,9 +104,9 @@ class SignedFiles:
         return f"SignedFiles({self.inner!r})"
 
     def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
-        size: _Sizes = []
-        self.inner.create(name, self._signed(name, chunks, size))
-        return sum(size)
+        sizes_bytes: _Sizes = []
+        self.inner.create(name, self._signed(name, chunks, sizes_bytes))
+        return sum(sizes_bytes)
 
     def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
         for payload in self._verified(name):
@@ -126,14 +126,14 @@ class SignedFiles:
         self.inner.delete(name)
 
     def _signed(
-        self, name: str, chunks: Iterable[bytes | memoryview], size: _Sizes
+        self, name: str, chunks: Iterable[bytes | memoryview], sizes_bytes: _Sizes
     ) -> Iterator[bytes]:
         key = self.key.load()
         yield _HEAD.pack(SIGNED_MAGIC, _FORMAT, _key_id(key))
         number = 0
         waiting = bytearray()
         for chunk in chunks:
-            size.append(memoryview(chunk).nbytes)
+            sizes_bytes.append(memoryview(chunk).nbytes)
             waiting += chunk
             while len(waiting) > SEGMENT_BYTES:
                 payload = bytes(waiting[:SEGMENT_BYTES])
