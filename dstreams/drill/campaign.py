@@ -87,17 +87,10 @@ class Campaign:
         directory = self._plan.directory
         started_ms = self._clock.now_ms()
         try:
-            if self._plan.kills > 0:
-                self._random_life(first_kill(self._chance))
-            for target in other_targets(self._plan.kills, self._plan.steps, self._chance):
-                if isinstance(target, Step):
-                    self._step_life(target)
-                elif not self._random_life(target):
-                    self._random_life(Kill("driver", target.moment))
-            self._last_life()
+            self._attempt(self._lives)
+            # Also where they ended early: what is lost shows when the rest has been through.
+            self._attempt(self._last_life)
             self._problems += problems_of(directory)
-        except DrillError as error:
-            self._problems.append(str(error))
         finally:
             self._bury()
         write_completed(directory, self._batches)
@@ -116,6 +109,21 @@ class Campaign:
             deepest=self._deepest,
             seconds=(self._clock.now_ms() - started_ms) // 1000,
         )
+
+    def _attempt(self, course: Callable[[], None]) -> None:
+        try:
+            course()
+        except DrillError as error:
+            self._problems.append(str(error))
+
+    def _lives(self) -> None:
+        if self._plan.kills > 0:
+            self._random_life(first_kill(self._chance))
+        for target in other_targets(self._plan.kills, self._plan.steps, self._chance):
+            if isinstance(target, Step):
+                self._step_life(target)
+            elif not self._random_life(target):
+                self._random_life(Kill("driver", target.moment))
 
     def _random_life(self, kill: Kill) -> bool:
         """Kill a driver at a moment after its first batch, or in its recovery.
