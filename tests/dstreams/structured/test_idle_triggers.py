@@ -47,11 +47,11 @@ def marked(events: StreamingDataset) -> StreamingDataset:
 
 
 def windows(events: StreamingDataset) -> StreamingDataset:
-    return marked(events).groupByKey((word, window(moment_ms, "5 seconds"))).count()
+    return marked(events).groupByKey(word, window(moment_ms, "5 seconds")).count()
 
 
 def sessions(events: StreamingDataset) -> StreamingDataset:
-    return marked(events).groupByKey((word, session_window(moment_ms, "5 seconds"))).count()
+    return marked(events).groupByKey(word, session_window(moment_ms, "5 seconds")).count()
 
 
 def distinct(events: StreamingDataset) -> StreamingDataset:
