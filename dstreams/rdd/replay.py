@@ -4,8 +4,18 @@ A state RDD is computed inside the one that is built on it, each in a Python wor
 the state passes through all of them. Where nobody wants the states between, one task takes every
 step, a block at a time.
 
+>>> from dstreams.rdd.cogroup import ColumnStep
 >>> from dstreams.rdd.replay import replay_batches
->>> blocks = replay_batches(spark, partitioner, [monday, None, wednesday], state, steps)
+>>> from dstreams.rdd.shuffle import shuffle_pairs
+>>> class Sum:
+...     where = "running sum"
+...     needs_keys = False
+...     def __call__(self, keys, values, states, into):
+...         into.extend(sum(v) + (s or 0) for v, s in zip(values, states))
+>>> batch = shuffle_pairs(words, partitioner)
+>>> blocks = replay_batches(spark, partitioner, [batch, None, batch], None, [ColumnStep(Sum())] * 3)
+>>> dict(pairs_of_blocks(blocks).collect())
+{'a': 8, 'b': 4}
 """
 
 from __future__ import annotations
