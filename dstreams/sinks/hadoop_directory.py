@@ -82,6 +82,10 @@ class HadoopDirectory:
         manifest = Manifest.of(batch)
         try:
             rdd.saveAsTextFile(hidden.toString())
+            if self._is_there(batch):
+                # Of a driver that has taken over meanwhile: what it published stays.
+                self._files.delete(hidden, True)
+                return False
             if self._renames_at_once:
                 self._write_text(self._path(hidden, SUCCESS), manifest)
                 self._publish(hidden)

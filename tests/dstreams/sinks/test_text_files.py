@@ -111,6 +111,29 @@ def test_a_batch_that_runs_again_changes_nothing(tmp_path: Path, sc: SparkContex
 
 
 @pytest.mark.parametrize("at_once", [True, False])
+def test_a_driver_that_was_replaced_while_it_wrote_changes_nothing(
+    tmp_path: Path, sc: SparkContext, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    """It stood still in its job, and the one that took over has published the batch meanwhile."""
+    schemes = {"file"} if at_once else set()
+    monkeypatch.setattr(hadoop_directory, "RENAME_AT_ONCE", schemes)
+    output, batch = TextFilesWriter(f"{tmp_path}/out/counts"), batch_at(1000)
+    newer = sc.parallelize(["newer"], 1)
+
+    def stand_still(self: Any, path: str) -> None:
+        monkeypatch.undo()
+        monkeypatch.setattr(hadoop_directory, "RENAME_AT_ONCE", schemes)
+        self.saveAsTextFile(path)
+        output(batch, newer)
+
+    older = sc.parallelize(["older"], 1)
+    monkeypatch.setattr(type(older), "saveAsTextFile", stand_still)
+    output(batch, older)
+    assert lines(tmp_path / "out" / "counts-1000") == ["newer"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["counts-1000"]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
 def test_the_batch_of_another_stream_is_replaced(
     tmp_path: Path, sc: SparkContext, monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
