@@ -54,13 +54,18 @@ def write_line(directory: str, line: object) -> None:
 
 
 def define(directory: str, version: int) -> StreamingContext:
-    partitions = version + 1
     conf = {
         "spark.default.parallelism": "2",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     ssc = StreamingContext(tuned_context("killed", "local[2,4]", conf), 1)
     ssc.checkpoint(f"{directory}/checkpoint")
+    define_streams(ssc, directory, version)
+    return ssc
+
+
+def define_streams(ssc: StreamingContext, directory: str, version: int) -> None:
+    partitions = version + 1
     pairs = ssc.rateStream(ROWS, uid="rows").map(key_of)
     sums = pairs.updateStateByKey(partial(total, version), partitions, uid="sums")
     window = pairs.reduceByKeyAndWindow(
@@ -73,7 +78,6 @@ def define(directory: str, version: int) -> StreamingContext:
         outputs["added"] = ones.updateStateByKey(partial(total, 1), uid="added")
     for name, stream in outputs.items():
         stream.foreachRDD(with_id(partial(enter, directory, name)))
-    return ssc
 
 
 def with_id(func: Callable[[int, RDD[Any]], None]) -> Callable[..., None]:
