@@ -310,7 +310,3 @@ def _number(text: str, least: float, unit: str) -> float:
     if not least <= value < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} must be a number of {unit}, at least {least}")
     return value
-
-
-if __name__ == "__main__":
-    sys.exit(main())

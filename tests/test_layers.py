@@ -55,6 +55,7 @@ dstreams
 dstreams.testing
 dstreams.demo dstreams.drill dstreams.legacy
 dstreams.cli
+dstreams.__main__
 """
 
 # What dstreams may import of checkpoint: never a module inside.

@@ -16,7 +16,7 @@ from tests.support.programs import LIMIT_S, ROOT, Program, running
 from tests.support.waiting import wait_for
 
 LEGACY = ROOT / "examples" / "legacy"
-RUN = ("-m", "dstreams.cli", "run", "--master", "local[2]")
+RUN = ("-m", "dstreams", "run", "--master", "local[2]")
 BY_SPARK = pytest.param((), marks=pytest.mark.slow, id="pyspark.streaming")
 BOTH = pytest.mark.parametrize("how", [pytest.param(RUN, id="dstreams"), BY_SPARK])
 

@@ -32,7 +32,7 @@ def environment(**changes: str) -> Mapping[str, str]:
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "dstreams.cli", *arguments]
+    return [sys.executable, "-m", "dstreams", *arguments]
 
 
 def run(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:

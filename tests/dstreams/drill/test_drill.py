@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 def drill(*arguments: str, limit_s: float) -> tuple[int, dict[str, Any]]:
     """Run the command, and return its exit status and what it says to programs."""
     done = subprocess.run(
-        [sys.executable, "-m", "dstreams.cli", "drill", "--json", *arguments],
+        [sys.executable, "-m", "dstreams", "drill", "--json", *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         text=True,

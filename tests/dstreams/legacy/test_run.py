@@ -21,7 +21,7 @@ from tests.support.programs import LIMIT_S, running
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
-RUN = ("-m", "dstreams.cli", "run")
+RUN = ("-m", "dstreams", "run")
 
 
 def environment(**changes: str) -> Mapping[str, str]:
