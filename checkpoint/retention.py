@@ -25,11 +25,12 @@ from checkpoint.errors import ConcurrentWriterError
 from checkpoint.fencing import EPOCH_PREFIX, epoch_of_file, require_newest
 from checkpoint.file_log import FILES_PREFIX
 from checkpoint.graph_snapshot import GRAPH_PREFIX, GRAPH_SUFFIX, KEPT_GRAPHS, graph_file
+from checkpoint.input_log import INPUTS_PREFIX
 from checkpoint.lineage import Lineage
 from checkpoint.record_files import RecordId, record_ids
 from checkpoint.state_files import STATE_PREFIX, state_file_record
 
-_INPUT_PREFIXES = (FILES_PREFIX, RECEIVED_PREFIX)
+_INPUT_PREFIXES = (FILES_PREFIX, RECEIVED_PREFIX, INPUTS_PREFIX)
 
 LISTED_PREFIXES = (BEGIN_PREFIX, GRAPH_PREFIX, EPOCH_PREFIX, STATE_PREFIX, *_INPUT_PREFIXES)
 """Where the names that :func:`plan_leftovers` judges begin."""

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from checkpoint import (
+    BeginRecord,
+    CommitRecord,
     ConcurrentWriterError,
     CorruptCheckpointError,
     Files,
@@ -15,6 +17,7 @@ from checkpoint import (
     open_files,
     take_over,
 )
+from checkpoint.state_store import retire_batches
 
 STREAM = "stream-1"
 
@@ -72,6 +75,22 @@ def test_of_a_driver_that_never_took_over(files: Files) -> None:
     first.write(1, {"by": "first"})
     InputLog(files, STREAM, "lines", 7).write(1, {"by": "nobody"})
     assert first.read(1) == {1: {"by": "first"}}
+
+
+def test_of_many_drivers(files: Files) -> None:
+    """What the first one has written counts when retention has left nothing else of it."""
+    for number in range(1, 6):
+        tenure = take_over(files, STREAM, Owner.of_this_process(0))
+        log = InputLog(files, STREAM, "lines", tenure.epoch)
+        assert list(log.read(number)) == list(range(1, number))
+        log.write(number, {})
+        time_ms = 1000 * number
+        begun = BeginRecord(STREAM, number - 1, time_ms, tenure.epoch, {"lines": number})
+        tenure.batch_log().begin(begun)
+        commits = tenure.commit_log()
+        commits.commit(CommitRecord(STREAM, number - 1, time_ms, tenure.epoch, {}, {}))
+        assert retire_batches(commits, tenure.epoch, time_ms) == []
+        assert commits.times() == [time_ms]
 
 
 @pytest.mark.parametrize("place", [20, 60, 150, -30])

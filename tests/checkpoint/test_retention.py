@@ -257,6 +257,7 @@ def test_epochs_go_when_nothing_of_them_is_left() -> None:
         "files/lines.0a/bases/{}.base",
         "files/lines.0a/batches/{}.batch",
         "received/a/batches/{}.batch",
+        "inputs/source-0.0a/{}.input",
     ],
 )
 def test_epochs_stay_while_logs_of_inputs_have_records_of_them(name: str) -> None:
