@@ -168,14 +168,17 @@ class StoredStates:
                 self._passing.append((node, time_ms, version))
             self._made.setdefault(node, {})[time_ms] = _Made(version, None, None)
 
-    def watermarks(self) -> dict[str, int]:
+    def watermarks(self, upto_ms: int | None = None) -> dict[str, int]:
         """Return what a commit record keeps of event time.
+
+        Args:
+            upto_ms: as in :meth:`newest`.
 
         Returns:
             By the name of each stream with a watermark, that of its next batch, in milliseconds
             since the epoch. A batch after a restart has no earlier one.
         """
-        newest = self.newest().items()
+        newest = self.newest(upto_ms).items()
         reached = {self.uids[node]: version.watermark_ms for node, version in newest}
         return {uid: time_ms for uid, time_ms in reached.items() if time_ms != NO_EVENT_TIME}
 
@@ -252,10 +255,24 @@ class StoredStates:
             f"the state of {node.operation} after the batch at {time_ms} ms is not kept; {kept}"
         )
 
-    def newest(self) -> dict[Node, StoredVersion]:
-        """Return the newest version of each stream that has one, in a fixed order."""
+    def newest(self, upto_ms: int | None = None) -> dict[Node, StoredVersion]:
+        """Return the newest version of each stream that has one, in a fixed order.
+
+        Args:
+            upto_ms: up to which batch; None for all. One that was cut off may have made a version
+                that is not to be committed without it.
+        """
+        return {node: version for node, (_, version) in self.newest_made(upto_ms).items()}
+
+    def newest_made(self, upto_ms: int | None = None) -> dict[Node, tuple[int, StoredVersion]]:
+        """Return :meth:`newest`, each with the time of the batch that made it."""
+        found: dict[Node, tuple[int, StoredVersion]] = {}
         with self._lock:
-            return {node: made[max(made)].version for node, made in self._made.items() if made}
+            for node, made in self._made.items():
+                times = [time_ms for time_ms in made if upto_ms is None or time_ms <= upto_ms]
+                if times:
+                    found[node] = max(times), made[max(times)].version
+        return found
 
     def maintain(self, rule: SnapshotRule | None = None) -> int:
         """Do what is due for each partition: snapshots of newest versions, smaller local copies.

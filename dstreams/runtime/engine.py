@@ -275,13 +275,13 @@ class Engine:
         """
         if self._durability is None or self.copies is None:
             return
-        stored = self._stored()
+        stored = self._stored(batch.time_ms)
         made = BatchCommit(
             batch_id=batch.batch_id,
             time_ms=batch.time_ms,
             written={node: copy.files for node, copy in copies.items()},
             stored=stored,
-            watermarks=self.history.stored().watermarks() if stored else {},
+            watermarks=self.history.stored().watermarks(batch.time_ms) if stored else {},
             without_state=self.copies.without_state(batch.time_ms),
             failed_outputs=failed_outputs,
         )
@@ -333,7 +333,9 @@ class Engine:
     def commit_between(
         self, batch_id: int, time_ms: int, written: Mapping[Node, DurableCopy] | None = None
     ) -> None:
-        """Commit copies and the newest versions of stored state, between two batches.
+        """Commit copies and the versions of stored state, between two batches.
+
+        A version that a batch has made which was cut off afterwards is left to that batch.
 
         Args:
             batch_id: number of the batch before.
@@ -345,7 +347,7 @@ class Engine:
         """
         if self._durability is None:
             return
-        stored = self._stored()
+        stored = self._stored(time_ms)
         self._durability.begin(batch_id, time_ms, {}, {"between_batches": True})
         self._durability.commit(
             BatchCommit(
@@ -353,7 +355,7 @@ class Engine:
                 time_ms=time_ms,
                 written={node: copy.files for node, copy in (written or {}).items()},
                 stored=stored,
-                watermarks=self.history.stored().watermarks() if stored else {},
+                watermarks=self.history.stored().watermarks(time_ms) if stored else {},
                 without_state=(),
                 failed_outputs=(),
             )
@@ -386,14 +388,9 @@ class Engine:
             for stream, reader in self.readers.items()
         )
 
-    def _stored(self) -> dict[Node, tuple[int, StoredVersion]]:
-        """The newest version of every stored state, and the batch that made it."""
-        if not self.plan.stored():
-            return {}
-        states = self.history.stored()
-        return {
-            node: (states.newest_ms(node), version) for node, version in states.newest().items()
-        }
+    def _stored(self, upto_ms: int) -> dict[Node, tuple[int, StoredVersion]]:
+        """The newest version of every stored state up to a batch, and the batch that made it."""
+        return self.history.stored().newest_made(upto_ms) if self.plan.stored() else {}
 
     def states_of(self, batch: Batch) -> tuple[StateOperatorInfo, ...]:
         """What is told of the stored states that the batch made."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from pyspark import RDD, SparkContext
 
 from checkpoint import open_files
 from checkpoint.state_store import LmdbBases, StateStore, StateWriter
+from checkpoint.state_store.memory import MemoryBases
 from dstreams.errors import RestartError
 from dstreams.graph.history import History
 from dstreams.graph.node import Node, Rdds
@@ -199,3 +200,18 @@ def test_without_event_time_there_is_no_watermark(sc: SparkContext, tmp_path: Pa
     run = run_of(sc, tmp_path, "a", delay_ms=None)
     run.rows(1)
     assert run.states.watermarks() == {}
+
+
+def test_what_a_batch_that_was_cut_off_has_made_is_not_committed_before_it() -> None:
+    """Its version is there, and the record of the batch before names the one of that."""
+    partitioner = StablePartitioner(2)
+    node = StoredStateDStream(Letters(()), counting, partitioner, None, "count at a.py:2", 500)
+    states = StoredStates(StateStore(MemoryBases()), "stream-1", {node: "count-0"}, 0)
+    empty = states.empty(node, partitioner)
+    committed, cut_off = replace(empty, watermark_ms=500), replace(empty, watermark_ms=1500)
+    states.restore(node, 1000, committed)
+    states.restore(node, 2000, cut_off)
+    assert states.newest_made(1001) == {node: (1000, committed)}
+    assert states.newest_made(2000) == states.newest_made() == {node: (2000, cut_off)}
+    assert states.newest_made(999) == {}
+    assert states.watermarks(1001) == {"count-0": 500}
