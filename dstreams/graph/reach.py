@@ -73,3 +73,17 @@ def asked_by_others(
         for parent in node.parents:
             found[parent] = min(found[parent], asked[node] - node.parents_remember_ms(0))
     return found
+
+
+def is_made_of_state(node: Node) -> bool:
+    """Whether what a stream is made of stands on the past of another one, batch after batch.
+
+    Stored state does not: each batch of it is made from files.
+    """
+    above, known = list(node.parents), set(node.parents)
+    for parent in above:  # which grows
+        if parent.asks_itself and not parent.stores:
+            return True
+        above += (one for one in parent.parents if one not in known)
+        known.update(parent.parents)
+    return False

@@ -18,7 +18,7 @@ from dstreams.faults import fault
 from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
-from dstreams.graph.reach import asked_after, asked_by_others
+from dstreams.graph.reach import asked_after, asked_by_others, is_made_of_state
 from dstreams.graph.reduced_window import ReducedWindowedDStream
 from dstreams.graph.state import StateDStream
 from dstreams.graph.stored import StoredStateDStream
@@ -282,8 +282,10 @@ class _Past:
         begun = [time_ms for time_ms in history.times(node) if time_ms <= upto_ms]
         begun_ms = max(begun, default=self._plan.zero_ms)
         times = range(begun_ms + node.slide_ms, upto_ms + 1, node.slide_ms)
-        # Of more, the first batch makes files on its way.
-        if not 1 < len(times) <= _MOST_TOGETHER * LONGEST_LINEAGE:
+        # Of more, the first batch makes files on its way. Of a state that this one is made of each
+        # batch is needed, and computed inside the next one.
+        together_at_most = 1 if is_made_of_state(node) else _MOST_TOGETHER
+        if not 1 < len(times) <= together_at_most * LONGEST_LINEAGE:
             return
         state = history.at(node, begun_ms)
         for first in range(0, len(times), _MOST_TOGETHER):

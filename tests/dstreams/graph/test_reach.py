@@ -1,0 +1,67 @@
+"""What a restart can make up for in one task, by the place of a stream in the graph. No Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dstreams.graph.input import InputDStream
+from dstreams.graph.node import Node
+from dstreams.graph.reach import is_made_of_state
+from dstreams.graph.state import StateDStream
+from dstreams.graph.stored import StoredStateDStream
+from dstreams.graph.transformed import TransformedDStream
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.sources.queue import QueueSource
+from dstreams.state.update_function import UpdateFunction
+
+PARTITIONER = StablePartitioner(2)
+
+
+def update(values: list[Any], state: Any) -> Any:
+    return state
+
+
+def state(parent: Node) -> StateDStream:
+    checked = UpdateFunction.checked(update, "values", "updateStateByKey at a.py:3")
+    return StateDStream(parent, checked, PARTITIONER, True, None, "updateStateByKey at a.py:3")
+
+
+def stored(parent: Node) -> StoredStateDStream:
+    def function(batch: Any) -> Any:
+        raise AssertionError("nothing runs")
+
+    return StoredStateDStream(parent, function, PARTITIONER, None, "mapWithState at a.py:4")
+
+
+def mapped(*parents: Node) -> TransformedDStream:
+    return TransformedDStream(parents, lambda time_ms, rdds: rdds[0], "map at a.py:2")
+
+
+INPUT = InputDStream(0, QueueSource([]), 1000, "queueStream at a.py:1")
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        (INPUT, False),
+        (state(INPUT), False),
+        (state(mapped(mapped(INPUT), INPUT)), False),
+        (state(state(INPUT)), True),
+        (state(mapped(INPUT, mapped(state(INPUT)))), True),
+        (state(stored(INPUT)), False),
+        (state(stored(state(INPUT))), True),
+    ],
+)
+def test_a_state_that_is_made_of_another(node: Node, expected: bool) -> None:
+    """Wherever it is above; of its own past and of stored state nothing is said."""
+    assert is_made_of_state(node) is expected
+
+
+def test_a_stream_is_looked_at_once() -> None:
+    """However many ways lead to it."""
+    node: Node = INPUT
+    for _ in range(200):
+        node = mapped(node, node)
+    assert not is_made_of_state(node)
