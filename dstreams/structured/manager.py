@@ -145,7 +145,8 @@ class StreamingQueryManager:
 
     def _ended(self, query: StreamingQuery) -> None:
         with self._changed:
-            self._queries.pop(query.id, None)
+            if self._queries.get(query.id) is query:
+                del self._queries[query.id]
             self._has_ended = True
             self._failure = query.exception() or self._failure
             self._changed.notify_all()

@@ -13,6 +13,9 @@ from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.physical_operator import StatefulOperator
 
+_CYCLE_YEARS = 400  # after which the calendar is as it was
+_CYCLE_S = 146_097 * 86_400
+
 
 class Fields(dict[str, Any]):
     """A dict by Spark's names, whose fields are attributes as well."""
@@ -242,13 +245,17 @@ _NAMED_METRICS = {
 
 
 def iso(time_ms: int) -> str:
-    """Return a time as Spark writes it: UTC, with milliseconds.
+    """Return a time as Spark writes it: UTC, with milliseconds, of any year.
 
     >>> iso(1500)
     '1970-01-01T00:00:01.500Z'
+    >>> iso(1_600_000_000_000_000)  # microseconds, say, where milliseconds were asked for
+    '52671-12-25T12:26:40.000Z'
     """
-    moment = datetime.fromtimestamp(time_ms // 1000, timezone.utc)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"
+    cycles, seconds = divmod(time_ms // 1000, _CYCLE_S)
+    moment = datetime.fromtimestamp(seconds, timezone.utc)
+    year = moment.year + _CYCLE_YEARS * cycles
+    return f"{year:04d}-{moment:%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"
 
 
 def _event_time(stats: EventTimeStats | None, watermark_ms: int | None) -> dict[str, str]:

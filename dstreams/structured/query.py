@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 from pyspark import InheritableThread, SparkContext
@@ -295,8 +296,8 @@ class StreamingQuery:
         logger.error("%s", failure)
 
     def _end(self) -> None:
-        self._execution.close()
-        for close in (self._execution.definition.sink.close, self._execution.checkpoint.close):
+        execution = self._execution
+        for close in (execution.close, execution.definition.sink.close, execution.checkpoint.close):
             try:
                 close()
             except Exception:
@@ -332,11 +333,12 @@ def wait_in_steps(
     changed: threading.Condition, condition: Callable[[], bool], timeout: float | None
 ) -> None:
     """Wait, with *changed* held, in short steps, so that the main thread notices signals."""
-    left = timeout
-    while not condition() and (left is None or left > 0):
-        step = _POLL_S if left is None else min(_POLL_S, left)
-        changed.wait(step)
-        left = None if left is None else left - step
+    until = None if timeout is None else monotonic() + timeout
+    while not condition():
+        left = _POLL_S if until is None else until - monotonic()
+        if left <= 0:
+            return
+        changed.wait(min(_POLL_S, left))  # less than that where somebody notifies
 
 
 def start_query(query: StreamingQuery) -> None:

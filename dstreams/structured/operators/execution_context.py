@@ -27,9 +27,11 @@ Two batches of a streaming count, by hand, with ``store`` a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import RDD, SparkContext
 
 from checkpoint.state_store import StateStore
@@ -37,6 +39,8 @@ from dstreams.rdd.state_store_rdd import StateStoreRDD, StoreFunction
 from dstreams.rdd.stored_version import StoredVersion
 from dstreams.structured.operators.event_time_stats import EventTimeObservation, EventTimeStats
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+
+logger = logging.getLogger(__name__)
 
 Handles = Mapping[int, RDD[bytes]]
 
@@ -127,6 +131,12 @@ class ExecutionContext:
         return {name: observed.stats() for name, observed in self._observed.items()}
 
     def release(self) -> None:
-        """Give up rows and handles: when the batch after this one has been forced."""
+        """Give up rows and handles: when the batch after this one has been forced.
+
+        Where Spark has stopped, nothing is kept any more, and this is no error of the batch.
+        """
         for made in self._advanced.values():
-            made.unpersist()
+            try:
+                made.unpersist()
+            except (Py4JError, OSError):
+                logger.info("rows of a batch could not be given up", exc_info=True)

@@ -1,0 +1,120 @@
+"""Ends of queries and of waiting for them, whatever stands in the way; without Spark."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError
+
+from dstreams.structured.conf import QueryConf
+from dstreams.structured.listeners import ListenerBus
+from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.progress import iso
+from dstreams.structured.query import (
+    QueryEnvironment,
+    StreamingQuery,
+    StreamingQueryException,
+    start_query,
+    wait_in_steps,
+)
+from dstreams.structured.triggers import Trigger
+from dstreams.testing import ManualClock
+
+
+class Stuck:
+    """An execution that fails, and cannot give up what it holds either."""
+
+    run_id, batch_id, has_new_data = "run", 7, False
+    conf = QueryConf({})
+
+    def __init__(self) -> None:
+        self.closed: list[str] = []
+        self.checkpoint = SimpleNamespace(
+            query_id="query", close=lambda: self.closed.append("checkpoint")
+        )
+        sink = SimpleNamespace(close=lambda: self.closed.append("sink"))
+        self.definition = SimpleNamespace(name="stuck", sink=sink)
+
+    def pin(self) -> None:
+        pass
+
+    def run_trigger(self, *, allows_no_data: bool) -> Any:
+        raise ValueError("no batch today")
+
+    def close(self) -> None:
+        raise Py4JError("Spark has stopped")
+
+
+def test_a_query_ends_though_it_cannot_give_up_what_it_holds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Who waits hears of the first error, and sink and checkpoint are closed all the same."""
+    execution: Any = Stuck()
+    spark: Any = SimpleNamespace(setJobGroup=lambda *args, **named: None)
+    ended: list[StreamingQuery] = []
+    environment = QueryEnvironment(spark, ManualClock(0), ListenerBus(), ended.append)
+    query = StreamingQuery(execution, Trigger("availableNow"), environment)
+    start_query(query)
+    with pytest.raises(StreamingQueryException, match="failed in batch 7: ValueError: no batch"):
+        query.awaitTermination(10)
+    assert not query.isActive
+    assert ended == [query]
+    assert execution.closed == ["sink", "checkpoint"]
+    assert "could not give up all it held" in caplog.text
+
+
+def test_rows_that_cannot_be_given_up_are_no_error() -> None:
+    """Spark has stopped, and with it all that it kept."""
+    released = []
+
+    class Kept:
+        def unpersist(self) -> None:
+            released.append(self)
+            raise Py4JError("Spark has stopped")
+
+    context: Any = ExecutionContext(SimpleNamespace())  # type: ignore[arg-type]
+    context._advanced.update({0: Kept(), 1: Kept()})
+    context.release()
+    assert len(released) == 2
+
+
+def test_waiting_takes_its_time_whoever_notifies() -> None:
+    """A query notifies at each look for data, every few milliseconds: no wait is shorter for it."""
+    changed, done = threading.Condition(), threading.Event()
+
+    def notify() -> None:
+        while not done.wait(0.001):
+            with changed:
+                changed.notify_all()
+
+    notifier = threading.Thread(target=notify)
+    notifier.start()
+    try:
+        started = time.monotonic()
+        with changed:
+            wait_in_steps(changed, lambda: False, 0.5)
+        assert time.monotonic() - started >= 0.5
+        with changed:
+            wait_in_steps(changed, lambda: True, 0.5)
+        assert time.monotonic() - started < 0.9
+    finally:
+        done.set()
+        notifier.join()
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "text"),
+    [
+        (-1, "1969-12-31T23:59:59.999Z"),
+        (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+        (253_402_300_800_000, "10000-01-01T00:00:00.000Z"),
+        (-62_135_596_800_000, "0001-01-01T00:00:00.000Z"),
+    ],
+)
+def test_times_of_any_year_can_be_shown(time_ms: int, text: str) -> None:
+    """Event times in microseconds by mistake make a strange watermark, not a failed query."""
+    assert iso(time_ms) == text
