@@ -16,7 +16,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator
 from heapq import merge
-from itertools import count, islice
+from itertools import count
 from operator import itemgetter
 from struct import Struct
 from tempfile import TemporaryFile
@@ -25,6 +25,7 @@ from typing import Any, BinaryIO
 from pyspark.shuffle import Aggregator, ExternalMerger
 
 _RUN_GROUPS = 1000
+_RUN_BYTES = 16 << 20
 _LENGTH = Struct("<Q")
 
 
@@ -63,10 +64,15 @@ class GroupsInOrder:
         """Add pairs of key and value."""
         self._merger.mergeValues(pairs)
 
+    @property
+    def are_in_memory(self) -> bool:
+        """Whether all groups are, so that to ask for several of them costs no more of it."""
+        return not self._merger.spills
+
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Return (key, list of its values), or (key, two such lists), in the order of keys."""
         groups = iter(self._merger.items())
-        return _in_order(groups) if self._merger.spills else groups
+        return groups if self.are_in_memory else _in_order(groups)
 
     def _values(self, value: Any) -> _Values:
         values = _Values((value,))
@@ -104,16 +110,30 @@ def _in_order(groups: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
     """Sort groups by their number: sorted runs go to a file, and are merged from there."""
     with TemporaryFile() as file:
         runs = []
-        while run := list(islice(groups, _RUN_GROUPS)):
-            run.sort(key=lambda group: group[1].number)
+        for run in _runs(groups):
+            run.sort(key=itemgetter(0))
             start = file.tell()
-            for key, values in run:
-                record = pickle.dumps((values.number, key, list(values)))
+            for _, record in run:
                 file.write(_LENGTH.pack(len(record)))
                 file.write(record)
             runs.append((start, file.tell()))
         for _, key, values in merge(*(_read(file, *run) for run in runs), key=itemgetter(0)):
             yield key, values
+
+
+def _runs(groups: Iterator[tuple[Any, Any]]) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield the groups with their numbers, as bytes, as many at a time as memory is for."""
+    run: list[tuple[int, bytes]] = []
+    size_bytes = 0
+    for key, values in groups:
+        record = pickle.dumps((values.number, key, list(values)))
+        run.append((values.number, record))
+        size_bytes += len(record)
+        if len(run) >= _RUN_GROUPS or size_bytes >= _RUN_BYTES:
+            yield run
+            run, size_bytes = [], 0
+    if run:
+        yield run
 
 
 def _read(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, Any, list[Any]]]:

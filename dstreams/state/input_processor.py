@@ -73,12 +73,17 @@ class InputProcessor:
         )
         return self._call((data, reader, reader) for data, reader in readers)
 
-    def process_groups(self, groups: Iterable[tuple[Any, list[Any]]]) -> Iterator[Any]:
+    def process_groups(
+        self, groups: Iterable[tuple[Any, list[Any]]], *, are_in_memory: bool = True
+    ) -> Iterator[Any]:
         """Call the function for each group: :meth:`process_new_data` where values are in lists.
 
         Args:
             groups: pairs of key and values, each key once.
+            are_in_memory: whether to pull several at once costs no memory; else it is one by one.
         """
+        if not are_in_memory:
+            return self._call((self._stored(key), iter(values), None) for key, values in groups)
         near, data_of = NearRows(self.store, self.where), self.manager.data_of
         keyed = near.of(groups, are_in_memory=True)
         calls = ((data_of(key, row), iter(values), None) for key, values, row in keyed)

@@ -138,7 +138,7 @@ class FlatMapGroupsWithStateExec:
         if first is None:
             alone = GroupsInOrder(self.memory_mb)
             alone.add(self._on_time(records, metrics))
-            return processor.process_groups(alone.items())
+            return processor.process_groups(alone.items(), are_in_memory=alone.are_in_memory)
         groups = GroupsInOrder(self.memory_mb, has_sides=True)
         groups.add((key, (1, state)) for key, state in chain((first,), initial))
         groups.add((key, (0, value)) for key, value in self._on_time(records, metrics))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from itertools import chain, repeat
 from typing import Any
 
 import pytest
 
-from dstreams.rdd.ordered_groups import GroupsInOrder
+from dstreams.rdd.ordered_groups import GroupsInOrder, _runs
 
 KEYS = 3000
 
@@ -57,6 +58,26 @@ def test_groups_of_two_sides(memory_mb: float) -> None:
         by_key.setdefault(key, ([], []))[0].append(value)
     found = [(key, (list(a), list(b))) for key, (a, b) in groups.items()]
     assert found == list(by_key.items())
+
+
+def test_large_groups_are_sorted_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of groups that spilled no more are in memory at once than there is room for."""
+    pairs = records(20_000)
+    groups = GroupsInOrder(1)
+    groups.add(pairs)
+    monkeypatch.setattr("dstreams.rdd.ordered_groups._RUN_BYTES", 1000)
+    runs: list[int] = []
+
+    def counted(found: Iterator[Any]) -> Iterator[Any]:
+        for run in _runs(found):
+            runs.append(sum(len(record) for _, record in run))
+            yield run
+
+    monkeypatch.setattr("dstreams.rdd.ordered_groups._runs", counted)
+    assert not groups.are_in_memory
+    assert [(key, list(values)) for key, values in groups.items()] == expected(pairs)
+    assert len(runs) > 100
+    assert max(runs) < 2000
 
 
 def test_what_is_empty_has_no_groups() -> None:

@@ -215,6 +215,25 @@ def test_groups_whose_values_are_in_lists() -> None:
         list(failing.process_groups([("", ["x"])]))
 
 
+def test_groups_that_are_not_in_memory_are_pulled_one_by_one() -> None:
+    """Only where all of them are in memory some are pulled ahead."""
+    for are_in_memory, ahead in ((True, 3), (False, 1)):
+        pulled: list[str] = []
+
+        def groups(pulled: list[str] = pulled) -> Iterator[tuple[str, list[str]]]:
+            for key in "abc":
+                pulled.append(key)
+                yield key, [key]
+
+        store = DictStore()
+        work = processor(store, running_count)
+        rows = work.process_groups(groups(), are_in_memory=are_in_memory)
+        assert next(rows) == ("a", 1)
+        assert len(pulled) == ahead
+        assert list(rows) == [("b", 1), ("c", 1)]
+        assert store.rows == {"a": (1,), "b": (1,), "c": (1,)}
+
+
 def test_a_lazy_function_works_while_it_is_read() -> None:
     """A generator may update between its rows; the last update is what is stored."""
 
