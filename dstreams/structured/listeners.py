@@ -195,5 +195,5 @@ def _call(listener: object, event: Event) -> None:
         return
     try:
         callback(event)
-    except Exception:
+    except (Exception, SystemExit):  # which would end the thread, and nobody be told any more
         logger.warning("a query listener failed in %s", _CALLBACKS[type(event)], exc_info=True)

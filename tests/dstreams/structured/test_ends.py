@@ -11,7 +11,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from dstreams.structured.conf import QueryConf
-from dstreams.structured.listeners import ListenerBus
+from dstreams.structured.listeners import ListenerBus, QueryIdleEvent, StreamingQueryListener
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.progress import iso
 from dstreams.structured.query import (
@@ -104,6 +104,25 @@ def test_waiting_takes_its_time_whoever_notifies() -> None:
     finally:
         done.set()
         notifier.join()
+
+
+def test_a_listener_that_exits_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Nor does it keep anybody from hearing of what comes next."""
+    told: list[str] = []
+
+    class Exits(StreamingQueryListener):
+        def onQueryIdle(self, event: QueryIdleEvent) -> None:
+            told.append(event.id)
+            raise SystemExit(1)
+
+    bus = ListenerBus()
+    bus.add(Exits())
+    bus.tell_now(QueryIdleEvent("now", "run", "then"))
+    for name in ("first", "second"):
+        bus.post(QueryIdleEvent(name, "run", "then"))
+    assert bus.wait_until_told(10)
+    assert told == ["now", "first", "second"]
+    assert "a query listener failed in onQueryIdle" in caplog.text
 
 
 @pytest.mark.parametrize(
