@@ -3,21 +3,35 @@
 An input that deals out what it finds writes down what each number stands for, before a begin record
 names the number; what it has to know again, such as when it began, is a value as well::
 
-    inputs/<input>/0000000000000005-e2.input      number 5, written in epoch 2
+    inputs/<input>/0000000000000025-e2.input      number 25, written in epoch 2
+    inputs/<input>/0000000000000020-e2.pack       what epochs up to 2 have written, up to 20
 
 Of a number that several epochs have written, that of the newest epoch counts which is in the
 lineage (:mod:`checkpoint.lineage`): an epoch writes a number anew only where no batch that it took
 over names it. So what a driver writes after it was replaced changes nothing.
+
+A pack stands for the files that it was made of, and says nothing of its own: each value in it is
+still that of its number and epoch, whether it counts or not. So an earlier batch, also one that is
+void now, finds what it needs in any pack, and it does not matter who has made it. A driver packs
+and deletes only what its own epoch and older ones have written, and deletes only what is in a pack
+that is durable. A pack also says which epochs came before its own, which may be forgotten then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 
-from checkpoint.errors import ConcurrentWriterError, CorruptCheckpointError
+from checkpoint.errors import (
+    ConcurrentWriterError,
+    CorruptCheckpointError,
+    StorageUncertainError,
+)
+from checkpoint.fencing import require_newest
 from checkpoint.files import Files, location
 from checkpoint.framing import RESTORE, FileKind
-from checkpoint.json_fields import int_field, object_field
+from checkpoint.json_fields import int_field, list_field, object_field
 from checkpoint.lineage import Lineage, read_lineage
 from checkpoint.names import uid_part
 from checkpoint.record_files import (
@@ -31,8 +45,51 @@ from checkpoint.record_files import (
 
 INPUTS_PREFIX = "inputs/"
 INPUT_SUFFIX = ".input"
+PACK_SUFFIX = ".pack"
 
 _WHAT = "a value of an input"
+_PACK = "a pack of values of an input"
+_FEW, _MANY = 10, 100
+_OLD_EPOCHS = 10
+_READ_AGAIN = 5
+
+
+@dataclass(frozen=True)
+class _Pack:
+    """What a pack holds: values, whoever wrote them, and which epochs follow from each other."""
+
+    values: Mapping[RecordId, dict[str, object]]
+    chains: tuple[frozenset[int], ...]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What there is of an input: names of single values, and packs, whole."""
+
+    singles: tuple[RecordId, ...]
+    packs: Mapping[RecordId, _Pack]
+    read: dict[RecordId, dict[str, object]] = field(default_factory=dict)
+
+    def epochs(self, lineage: Lineage) -> frozenset[int] | None:
+        """Return the epochs that follow from each other; None where every one counts."""
+        if not lineage.is_claimed:
+            return None
+        parents = {base.parent for base in lineage.bases if base.parent is not None}
+        linked, found = lineage.epochs | parents, set(lineage.epochs)
+        for chain in self.chains():
+            newest = max(linked & chain, default=-1)
+            found |= {epoch for epoch in chain if epoch <= newest}
+        return frozenset(found)
+
+    def chains(self) -> Iterator[frozenset[int]]:
+        """Yield what packs say of epochs: each set is one epoch and all before it."""
+        return (chain for pack in self.packs.values() for chain in pack.chains)
+
+    def packed(self, lineage: Lineage) -> _Pack:
+        """Return a pack in place of all that was read."""
+        own = self.epochs(lineage) or frozenset()
+        others = {chain for chain in self.chains() if not chain <= own}
+        return _Pack(self.read, (own, *sorted(others, key=sorted)))
 
 
 class InputLog:
@@ -89,15 +146,94 @@ class InputLog:
             CorruptCheckpointError: one of them is damaged.
         """
         lineage = read_lineage(self.files) if lineage is None else lineage
-        known = lineage.epochs if lineage.is_claimed else None
-        counted = {
-            record_id.time_ms: record_id
-            for record_id in record_ids(
-                self.files.list(self._directory), self._directory, INPUT_SUFFIX
-            )
-            if record_id.time_ms <= upto and (known is None or record_id.epoch in known)
+
+        def counted(found: _Found) -> Iterable[RecordId]:
+            known = found.epochs(lineage)
+            packed = (record_id for pack in found.packs.values() for record_id in pack.values)
+            newest = {
+                record_id.time_ms: record_id
+                for record_id in sorted((*packed, *found.singles))
+                if record_id.time_ms <= upto and (known is None or record_id.epoch in known)
+            }
+            return newest.values()
+
+        found = self._gather(counted)
+        return {record_id.time_ms: found.read[record_id] for record_id in counted(found)}
+
+    def compact(self) -> None:
+        """Put the values into a pack where they are in many files, then delete those files.
+
+        So few files are read at a restart, however many values there are. Nothing that counts
+        changes. Doing it again, or after a crash half way, is fine.
+
+        Raises:
+            ConcurrentWriterError: a newer driver has taken over; nothing is deleted.
+            CheckpointError: something cannot be read, or the pack may be there or not; nothing is
+                deleted.
+        """
+        names = self.files.list(self._directory)
+        singles, packs = self._own(names, INPUT_SUFFIX), self._own(names, PACK_SUFFIX)
+        if not self._is_due(singles, packs):
+            return
+        require_newest(self.files, self.epoch)
+        newest = RecordId(max(one.time_ms for one in (*singles, *packs)), self.epoch)
+        lineage = read_lineage(self.files)
+        if newest in packs or (lineage.is_claimed and lineage.head != self.epoch):
+            return
+        found = self._gather(lambda found: self._only_own(found.singles))
+        self._write_pack(newest, found.packed(lineage))
+        require_newest(self.files, self.epoch)
+        for pack in self._only_own(found.packs):
+            if pack < newest:
+                self.files.delete(self._name(pack, PACK_SUFFIX))
+        for single in self._only_own(found.singles):
+            self.files.delete(self._name(single))
+
+    def _is_due(self, singles: list[RecordId], packs: list[RecordId]) -> bool:
+        """Whether a pack would stand for enough, or would let old epochs be forgotten."""
+        if any(name.epoch + _OLD_EPOCHS <= self.epoch for name in (*singles, *packs)):
+            return True
+        count, packed = len(singles), max((name.time_ms for name in packs), default=0)
+        return count >= _FEW and (count >= _MANY or count * _FEW >= packed)
+
+    def _write_pack(self, pack_id: RecordId, pack: _Pack) -> None:
+        values = [[*one.to_json(), pack.values[one]] for one in sorted(pack.values)]
+        data = {
+            "number": pack_id.time_ms,
+            "epoch": pack_id.epoch,
+            "epochs": list(map(sorted, pack.chains)),
+            "values": values,
         }
-        return {number: self._read(record_id) for number, record_id in counted.items()}
+        name = self._name(pack_id, PACK_SUFFIX)
+
+        def taken() -> Exception:
+            where = location(self.files, name)
+            return StorageUncertainError(f"{where} is a pack of other values, so nothing is packed")
+
+        frames = record_frames(FileKind.INPUT, self._ids, data)
+        create_once(self.files, name, frames, taken, f"{name} may be written or not")
+
+    def _gather(self, wanted: Callable[[_Found], Iterable[RecordId]]) -> _Found:
+        """Read all packs, and the single values that are *wanted*.
+
+        A driver may be packing: what it deletes is read again in its pack. A listing may have
+        missed both, so it counts only if there is no other pack after it.
+        """
+        for _ in range(_READ_AGAIN):
+            names = self.files.list(self._directory)
+            with suppress(FileNotFoundError):
+                packs = {name: self._read_pack(name) for name in self._ids_of(names, PACK_SUFFIX)}
+                found = _Found(tuple(self._ids_of(names, INPUT_SUFFIX)), packs)
+                for pack in packs.values():
+                    found.read.update(pack.values)
+                for name in wanted(found):
+                    if name not in found.read:
+                        found.read[name] = self._read(name)
+                again = self.files.list(self._directory)
+                if self._ids_of(again, PACK_SUFFIX) == list(packs):
+                    return found
+        file = location(self.files, self._directory.rstrip("/"))
+        raise CorruptCheckpointError(file, "has values that cannot be read", "values", RESTORE)
 
     def _read(self, record_id: RecordId) -> dict[str, object]:
         name = self._name(record_id)
@@ -112,5 +248,41 @@ class InputLog:
             raise CorruptCheckpointError(file, f"is {found}", f"{record_id}", RESTORE)
         return value
 
-    def _name(self, record_id: RecordId) -> str:
-        return f"{self._directory}{record_id.stem}{INPUT_SUFFIX}"
+    def _read_pack(self, name: RecordId) -> _Pack:
+        file = self._name(name, PACK_SUFFIX)
+        data = read_record(self.files, file, FileKind.INPUT, self._ids, _PACK)
+        try:
+            found = RecordId(int_field(data, "number"), int_field(data, "epoch"))
+            values = dict(map(_packed, list_field(data, "values")))
+            chains = tuple(map(_chain, list_field(data, "epochs")))
+        except ValueError as error:
+            raise makes_no_sense(location(self.files, file), error, _PACK) from error
+        if found != name:
+            where = location(self.files, file)
+            raise CorruptCheckpointError(where, f"is {found}", f"{name}", RESTORE)
+        return _Pack(values, chains)
+
+    def _ids_of(self, names: Iterable[str], suffix: str) -> list[RecordId]:
+        return record_ids(names, self._directory, suffix)
+
+    def _only_own(self, found: Iterable[RecordId]) -> list[RecordId]:
+        """Return what this epoch and older ones have written."""
+        return [name for name in found if name.epoch <= self.epoch]
+
+    def _own(self, names: Iterable[str], suffix: str) -> list[RecordId]:
+        return self._only_own(self._ids_of(names, suffix))
+
+    def _name(self, record_id: RecordId, suffix: str = INPUT_SUFFIX) -> str:
+        return f"{self._directory}{record_id.stem}{suffix}"
+
+
+def _packed(entry: object) -> tuple[RecordId, dict[str, object]]:
+    if isinstance(entry, list) and entry and isinstance(entry[-1], dict):
+        return RecordId.from_json(entry[:-1]), entry[-1]
+    raise ValueError(f"a value must be [number, epoch, value], got {entry!r}")
+
+
+def _chain(epochs: object) -> frozenset[int]:
+    if isinstance(epochs, list) and all(type(epoch) is int for epoch in epochs):
+        return frozenset(epochs)
+    raise ValueError(f"epochs must be a list of numbers, got {epochs!r}")

@@ -19,7 +19,7 @@ from checkpoint.errors import (
     StorageUncertainError,
 )
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
-from checkpoint.framing import RESTORE, FileKind, read_frames, write_frames
+from checkpoint.framing import MAX_BLOCK_BYTES, RESTORE, FileKind, read_frames, write_frames
 from checkpoint.json_fields import dump_json, int_field, list_field, load_json
 
 _STEM = re.compile(r"(\d{16,})-e(\d+)")
@@ -137,7 +137,10 @@ def record_frames(
     kind: FileKind, header: Mapping[str, object], data: Mapping[str, object]
 ) -> Iterator[bytes | memoryview]:
     """Yield the bytes of a record."""
-    return write_frames(kind, {"format": _FORMAT, **header}, [(dump_json(data), 1)])
+    payload = dump_json(data)
+    parts = range(0, len(payload), MAX_BLOCK_BYTES)
+    blocks = ((payload[start : start + MAX_BLOCK_BYTES], int(start == 0)) for start in parts)
+    return write_frames(kind, {"format": _FORMAT, **header}, blocks)
 
 
 def read_record(

@@ -91,6 +91,7 @@ class QueryCheckpoint:
         self._tenure: Tenure | None = None
         self._times: dict[int, int] = {}
         self._committed_ms: list[int] = []
+        self._input_logs: list[InputLog] = []
 
     @property
     def epoch(self) -> int:
@@ -135,7 +136,9 @@ class QueryCheckpoint:
 
     def input_log(self, number: int) -> InputLog:
         """Return where a source of this run keeps what it has to."""
-        return InputLog(self.files, self.query_id, source_uid(number), self.epoch)
+        log = InputLog(self.files, self.query_id, source_uid(number), self.epoch)
+        self._input_logs.append(log)
+        return log
 
     def begin(self, record: OffsetRecord) -> None:
         """Write what a batch is, before anything of it runs.
@@ -161,14 +164,22 @@ class QueryCheckpoint:
         self._committed_ms.append(time_ms)
 
     def clean(self, batch_id: int, retained: int) -> None:
-        """Delete what only batches before the last *retained* ones needed; now and then.
+        """Now and then, delete what only batches before the last *retained* ones needed.
+
+        What sources keep for themselves is put together, so that it is few files.
 
         Raises:
             ConcurrentWriterError: another run has taken the checkpoint over.
             CheckpointError: something cannot be read.
         """
-        if len(self._committed_ms) <= retained + 1 or batch_id % _CLEAN_EVERY:
+        if batch_id % _CLEAN_EVERY:
             return
+        if len(self._committed_ms) > retained + 1:
+            self._retire(retained)
+        for log in self._input_logs:
+            log.compact()
+
+    def _retire(self, retained: int) -> None:
         oldest_ms = self._committed_ms[-retained - 1]
         for name in retire_batches(self._commits, self.epoch, oldest_ms):
             _log.warning("%s could not be deleted; it is tried again later", name)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from checkpoint import (
     BeginRecord,
+    CheckpointError,
     CommitRecord,
     ConcurrentWriterError,
     CorruptCheckpointError,
@@ -17,7 +21,11 @@ from checkpoint import (
     open_files,
     take_over,
 )
+from checkpoint.fencing import claim_epoch
+from checkpoint.lineage import Base, Lineage, read_lineage, write_base
 from checkpoint.state_store import retire_batches
+from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
+from tests.support.faults import FAULTS, fault_ids
 
 STREAM = "stream-1"
 
@@ -77,9 +85,10 @@ def test_of_a_driver_that_never_took_over(files: Files) -> None:
     assert first.read(1) == {1: {"by": "first"}}
 
 
-def test_of_many_drivers(files: Files) -> None:
+@pytest.mark.parametrize("lives", [5, 40])
+def test_of_many_drivers(files: Files, lives: int) -> None:
     """What the first one has written counts when retention has left nothing else of it."""
-    for number in range(1, 6):
+    for number in range(1, lives + 1):
         tenure = take_over(files, STREAM, Owner.of_this_process(0))
         log = InputLog(files, STREAM, "lines", tenure.epoch)
         assert list(log.read(number)) == list(range(1, number))
@@ -91,6 +100,8 @@ def test_of_many_drivers(files: Files) -> None:
         commits.commit(CommitRecord(STREAM, number - 1, time_ms, tenure.epoch, {}, {}))
         assert retire_batches(commits, tenure.epoch, time_ms) == []
         assert commits.times() == [time_ms]
+        log.compact()
+    assert len(files.list("epochs/")) < 2 * lives or lives < 10
 
 
 @pytest.mark.parametrize("place", [20, 60, 150, -30])
@@ -122,3 +133,206 @@ def test_whose(files: Files, stream: str, uid: str, epoch: int) -> None:
     """A log is of an input of a stream."""
     with pytest.raises(ValueError, match="needs the ids"):
         InputLog(files, stream, uid, epoch)
+
+
+# Packs --------------------------------------------------------------------------------------------
+
+
+def value(number: int, epoch: int = 1) -> dict[str, object]:
+    """What the driver of an epoch writes for a number."""
+    return {"files": [f"/in/{number}-{epoch}"]}
+
+
+def written(log: InputLog, first: int, last: int) -> None:
+    """Write numbers, and pack where it is due."""
+    for number in range(first, last + 1):
+        log.write(number, value(number, log.epoch))
+        log.compact()
+
+
+def in_order(first: int, last: int, epoch: int = 1) -> dict[int, dict[str, object]]:
+    return {number: value(number, epoch) for number in range(first, last + 1)}
+
+
+def test_a_restart_reads_few_files_however_many_values_there_are() -> None:
+    """With packs, the files of a long-lived input are bounded; all values are there."""
+    files = open_files("memory://packs")
+    log = claimed(files)
+    most = 0
+    for number in range(1, 1501):
+        written(log, number, number)
+        most = max(most, len(files.list("inputs/")))
+    assert most <= 101
+    watched = FaultyFiles(files, at=-1)
+    assert InputLog(watched, STREAM, "lines", 2).read(1500) == in_order(1, 1500)
+    assert sum(call.startswith("read inputs/") for call in watched.calls) <= 101
+    assert log.read(17) == in_order(1, 17)
+
+
+def test_a_few_values_are_left_alone(files: Files) -> None:
+    """Under ten values there is no pack; then one, in place of them."""
+    log = claimed(files)
+    written(log, 1, 9)
+    assert len(files.list("inputs/")) == 9
+    written(log, 10, 10)
+    assert files.list("inputs/") == ["inputs/lines/0000000000000010-e1.pack"]
+    log.compact()
+    assert log.read(10) == in_order(1, 10)
+
+
+def test_the_newest_epoch_counts_in_packs_too(files: Files) -> None:
+    """What an older driver wrote and packed after it was replaced changes nothing."""
+    older = claimed(files)
+    written(older, 1, 12)
+    newer = claimed(files)
+    written(newer, 12, 14)
+    older.write(15, value(15))
+    with pytest.raises(ConcurrentWriterError):
+        written(older, 16, 30)
+    wanted = {**in_order(1, 11), **in_order(12, 14, 2)}
+    assert newer.read(14) == wanted
+    written(newer, 15, 40)
+    assert newer.read(14) == wanted
+    assert newer.read(40) == {**wanted, **in_order(15, 40, 2)}
+    assert claimed(files).read(40) == newer.read(40)
+
+
+def test_what_was_void_can_count_again(files: Files) -> None:
+    """Another branch of epochs packs what it finds; each branch finds the values that are its."""
+    written(claimed(files), 1, 12)
+    second = claimed(files)
+    written(second, 13, 15)
+    third = claimed(files)
+    written(third, 16, 25)
+    void = read_lineage(files)
+    guard = claim_epoch(files, STREAM, Owner.of_this_process(0))
+    write_base(guard, Base(STREAM, guard.epoch, 1, 12))
+    fourth = InputLog(files, STREAM, "lines", guard.epoch)
+    written(fourth, 13, 60)
+    assert third.read(25, void) == {
+        **in_order(1, 12),
+        **in_order(13, 15, 2),
+        **in_order(16, 25, 3),
+    }
+    # The same when only the newest base of that branch is still there.
+    assert third.read(25, Lineage(void.bases[:1])) == third.read(25, void)
+    assert fourth.read(60) == {**in_order(1, 12), **in_order(13, 60, 4)}
+    assert len(files.list("inputs/")) < 12
+
+
+class Interrupted(FaultyFiles):
+    """Files that let something else happen before operation number *at*."""
+
+    def __init__(self, inner: Files, at: int, meanwhile: Callable[[], None]) -> None:
+        super().__init__(inner, at=-1)
+        self._when, self._meanwhile = at, meanwhile
+
+    def call(self, operation, run, *, writes_parts=False):  # type: ignore[no-untyped-def]
+        if len(self.calls) + 1 == self._when:
+            self.fired = True
+            self._meanwhile()
+        return super().call(operation, run, writes_parts=writes_parts)
+
+
+def directories(tmp_path: Path) -> Iterator[tuple[int, Files]]:
+    """New files for each operation at which something is to happen."""
+    for at in itertools.count(1):
+        yield at, open_files(tmp_path / str(at))
+
+
+@pytest.mark.parametrize(("effect", "error"), FAULTS, ids=fault_ids(FAULTS))
+def test_a_fault_at_any_operation_of_packing_loses_nothing(
+    tmp_path: Path, effect: Effect, error: type[BaseException]
+) -> None:
+    """After any fault every value is there, also after another one, and the next driver packs."""
+    for at, files in directories(tmp_path):
+        written(claimed(files), 1, 15)
+        log = claimed(files)
+        log.write(16, value(16, 2))
+        for number in range(17, 21):
+            log.write(number, value(number, 2))
+        faulty = FaultyFiles(files, at, effect, error)
+        with suppress(SimulatedCrash, CheckpointError):
+            InputLog(faulty, STREAM, "lines", 2).compact()
+        wanted = {**in_order(1, 15), **in_order(16, 20, 2)}
+        assert log.read(20) == wanted
+        later = claimed(files)
+        written(later, 21, 45)
+        assert later.read(45) == {**wanted, **in_order(21, 45, 3)}
+        assert len(files.list("inputs/")) < 15
+        if not faulty.fired:
+            break
+    assert at > 18
+
+
+def test_an_older_driver_that_packs_on_damages_nothing(tmp_path: Path) -> None:
+    """Whenever in its packing it is replaced and the newer driver packs, everything is there."""
+    for at, files in directories(tmp_path):
+        older = claimed(files)
+        written(older, 1, 10)
+        for number in range(11, 22):
+            older.write(number, value(number))
+
+        def newer(files: Files = files) -> None:
+            log = claimed(files)
+            written(log, 21, 52)
+
+        interrupted = Interrupted(files, at, newer)
+        with suppress(ConcurrentWriterError):
+            InputLog(interrupted, STREAM, "lines", 1).compact()
+        if not interrupted.fired:
+            break
+        wanted = {**in_order(1, 20), **in_order(21, 52, 2)}
+        assert older.read(52) == wanted
+        last = claimed(files)
+        written(last, 53, 90)
+        assert last.read(90) == {**wanted, **in_order(53, 90, 3)}
+    assert at > 18
+
+
+def test_who_reads_while_a_driver_packs_misses_nothing(tmp_path: Path) -> None:
+    """Whatever is packed and deleted between two operations of a reader, it finds the values."""
+    for at, files in directories(tmp_path):
+        log = claimed(files)
+        written(log, 1, 19)
+        interrupted = Interrupted(files, at, lambda log=log: written(log, 20, 31))  # type: ignore
+        assert InputLog(interrupted, STREAM, "lines", 1).read(19) == in_order(1, 19)
+        if not interrupted.fired:
+            break
+    assert at > 10
+
+
+def test_a_listing_that_misses_what_moved_is_made_again(files: Files) -> None:
+    """A listing that went on while a driver packed, and saw neither files nor pack, is no proof."""
+    log = claimed(files)
+    for number in range(1, 11):
+        log.write(number, value(number))
+    torn = FaultyFiles(files, at=-1)
+    listings = iter([[], None, None, None])
+
+    def listed(prefix: str) -> list[str]:
+        if prefix.startswith("inputs/") and (names := next(listings)) is not None:
+            log.compact()
+            return names
+        return files.list(prefix)
+
+    torn.list = listed  # type: ignore[method-assign]
+    assert InputLog(torn, STREAM, "lines", 1).read(10) == in_order(1, 10)
+
+
+@pytest.mark.parametrize("place", [20, 60, 150, -30])
+def test_damage_of_a_pack(files: Files, place: int) -> None:
+    """A pack that is damaged is refused, and one that was renamed."""
+    log = claimed(files)
+    written(log, 1, 10)
+    (name,) = files.list("inputs/")
+    content = bytearray(files.read(name))
+    files.create(name.replace("10-e", "20-e"), [bytes(content)])
+    with pytest.raises(CorruptCheckpointError, match="is 10 ms of epoch 1"):
+        log.read(10)
+    files.delete(name.replace("10-e", "20-e"))
+    content[place] ^= 1
+    files.delete(name)
+    files.create(name, [bytes(content)])
+    with pytest.raises(CorruptCheckpointError):
+        log.read(10)

@@ -258,6 +258,7 @@ def test_epochs_go_when_nothing_of_them_is_left() -> None:
         "files/lines.0a/batches/{}.batch",
         "received/a/batches/{}.batch",
         "inputs/source-0.0a/{}.input",
+        "inputs/source-0.0a/{}.pack",
     ],
 )
 def test_epochs_stay_while_logs_of_inputs_have_records_of_them(name: str) -> None:

@@ -199,6 +199,36 @@ def test_export_and_import(run: Run, query: Path, tmp_path: Path, here: bool) ->
     assert run("verify", data["url"])[1]["problems"] == []
 
 
+def test_with_packed_inputs(run: Run, tmp_path: Path) -> None:
+    """What sources keep is put together as batches go on; every command knows such a file."""
+    batches = Batches(tmp_path, 100, 2)
+    log = batches.checkpoint.input_log(0)
+    for number in range(23):
+        log.write(number + 1, {"files": [f"/in/{number}"]})
+        batches.run(number)
+    batches.checkpoint.close()
+    query, moved = tmp_path / "checkpoint", tmp_path / "moved"
+    names = [path.name for path in sorted(query.glob("inputs/**/*.*"))]
+    assert names == [
+        f"00000000000000{name}" for name in ("21-e1.pack", "22-e1.input", "23-e1.input")
+    ]
+    assert run("show", query)[1]["last_batch"]["batch_id"] == 22
+    assert run("export", query, tmp_path / "exported")[0] == SUCCEEDED
+    assert run("import", tmp_path / "exported", moved, "--here")[0] == SUCCEEDED
+    assert run("rewind", query, "--to", 15)[0] == SUCCEEDED
+    assert run("gc", query, "--void")[0] == SUCCEEDED
+    for place in (query, moved):
+        assert run("verify", place)[:1] == (SUCCEEDED,)
+        again = QueryCheckpoint(str(place), "other", "run")
+        again.claim(0, {})
+        assert list(again.input_log(0).read(23)) == list(range(1, 24))
+        again.close()
+    (path,) = query.glob("inputs/**/*.pack")
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes().replace(b"/in/7", b"/in/8"))
+    assert path.as_uri() in [found["file"] for found in run("verify", query)[1]["problems"]]
+
+
 def test_of_a_stream(tmp_path: Path) -> None:
     """The directory of a stream is no checkpoint of a query."""
     Driver(open_files(tmp_path / STREAM), World()).run(3000)
