@@ -84,20 +84,25 @@ class ReducedWindowedDStream(Node):
         return pairs_of_blocks(blocks, Side.STATE)
 
     def over_gap(self, last_ms: int, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
-        """Make the RDD at *time_ms* from that at *last_ms*, with nothing in between; None for none.
+        """Make the RDD at *time_ms* from that at *last_ms*, with a gap in between; None for none.
 
-        As if the batches in between had been empty: keys of which all values have left stay.
+        As if the batches in the gap had been empty: keys of which all values have left stay. What
+        came between *last_ms* and the gap enters the window after *last_ms*.
         """
-        previous = self._blocks(rdds.at(self, last_ms))
-        if previous is None:
-            return None
-        still = set(self.times.current(time_ms))
-        gone = [past_ms for past_ms in self.times.current(last_ms) if past_ms not in still]
-        left = self._reductions(gone, rdds)
-        if not left:
-            return rdds.at(self, last_ms)
+        since_ms = last_ms + self.slide_ms
+        made = rdds.at(self, since_ms)
+        previous = self._blocks(made)
+        if since_ms == time_ms or previous is None:
+            return made
+        still = self.times.current(time_ms)
+        gone = [past_ms for past_ms in self.times.current(since_ms) if past_ms not in still]
+        # Of a state there are RDDs in the gap too, and they leave the window one day.
+        more = [past_ms for past_ms in still if past_ms > since_ms]
+        left, entered = self._reductions(gone, rdds), self._reductions(more, rdds)
+        if not left and not entered:
+            return made
         return pairs_of_blocks(
-            slide_window(self.functions, previous, left=left, entered=[]), Side.STATE
+            slide_window(self.functions, previous, left=left, entered=entered), Side.STATE
         )
 
     def _reductions(self, times: Iterable[int], rdds: Rdds) -> list[RDD[bytes]]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from pyspark import SparkContext
 
+from dstreams.graph import reduced_window
 from dstreams.graph.history import History
-from dstreams.graph.node import MEMORY_ONLY_SER
+from dstreams.graph.node import MEMORY_ONLY_SER, Node
 from dstreams.graph.output import OutputOperation
 from dstreams.graph.plan import StreamGraph
 from dstreams.graph.reduced import ReducedDStream
@@ -148,3 +150,61 @@ def test_what_it_remembers(sc: SparkContext) -> None:
     ]
     assert plan.nodes[REDUCED].storage_level == MEMORY_ONLY_SER
     assert plan.checkpointed() == (node,)
+
+
+class Blocks(BlockPairsRDD):
+    """Stands for an RDD: what it is made of is all there is of it."""
+
+    def __init__(self, blocks: Any) -> None:
+        self.blocks = blocks
+
+
+@dataclass
+class Batches:
+    """Batches that were, in the place of a history: 1 is what the batch at one second reduces to.
+
+    Args:
+        reduced: the seconds of these batches.
+        node: the window over them, which is asked for its own past.
+    """
+
+    reduced: set[int]
+    node: ReducedWindowedDStream
+    spark: Any = None
+
+    def at(self, node: Node, time_ms: int) -> Any:
+        if node is REDUCED:
+            return Blocks(time_ms // 1000) if time_ms // 1000 in self.reduced else None
+        return None if time_ms <= 0 else self.node.compute(time_ms, self)
+
+
+def in_window(
+    functions: WindowFunctions, previous: Any, *, left: list[int], entered: list[int]
+) -> list[int]:
+    """Slide a list of batches, in the place of blocks."""
+    rest = list(previous or [])
+    for batch in left:
+        rest.remove(batch)
+    return sorted([*rest, *entered])
+
+
+@pytest.mark.parametrize("window_s", [1, 2, 3, 4, 6, 12])
+@pytest.mark.parametrize("slide_s", [1, 2, 3])
+def test_a_gap_loses_nothing_that_came_before_it(
+    monkeypatch: pytest.MonkeyPatch, window_s: int, slide_s: int
+) -> None:
+    """Also what came after the last window before the gap; of what is in the gap the same leaves.
+
+    The latter is there where the window is over a state.
+    """
+    monkeypatch.setattr(reduced_window, "slide_window", in_window)
+    monkeypatch.setattr(reduced_window, "pairs_of_blocks", lambda blocks, _: Blocks(blocks))
+    node = window_of(1000 * window_s, 1000 * slide_s)
+    for after, of_gap in ((4, set()), (5, set()), (6, set()), (5, set(range(6, 11)))):
+        given = Batches({*range(1, after + 1), *of_gap}, node)
+        last_ms = 1000 * (after - after % slide_s)
+        for before_ms in range(last_ms + node.slide_ms, 11_000, node.slide_ms):
+            made: Any = node.over_gap(last_ms, before_ms, given)
+            window = {ms // 1000 for ms in node.times.current(before_ms)}
+            assert isinstance(made, Blocks)
+            assert made.blocks == sorted(window & given.reduced)
