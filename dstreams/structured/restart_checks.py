@@ -30,6 +30,7 @@ _COMPARED = (
     "rowsAreEvents",
     "joinType",
     "isMap",
+    "withEventTime",
 )
 """Fields of a stateful operator that decide what stands in its store."""
 
@@ -42,6 +43,7 @@ _SHOWN = {
     "joinType": "is a join of type",
     "isMap": "returns one row for each key",
     "grouping": "groups by",
+    "withEventTime": "has keys with event times",
 }
 
 # May change: what stands in the store is the same.
@@ -116,9 +118,9 @@ def differences(newest: OffsetRecord, operators: Sequence[Facts], sources: int) 
 def _changes(uid: str, before: Facts, now: Facts) -> list[str]:
     return [
         f"stateful operator {uid!r} {_SHOWN.get(name, name)} {now.get(name)!r}, in the checkpoint "
-        f"{before.get(name)!r}: its stored rows would mean something else"
+        f"{before[name]!r}: its stored rows would mean something else"
         for name in _SHOWN
-        if name not in _HARMLESS and before.get(name) != now.get(name)
+        if name not in _HARMLESS and name in before and before[name] != now.get(name)
     ]
 
 
