@@ -30,7 +30,7 @@ from dstreams.runtime.engine import Engine
 from dstreams.runtime.gaps import bridge, gaps_in
 from dstreams.runtime.repartition import repartitioned
 from dstreams.settings import MissedBatches
-from dstreams.sources.source import ReplayableReader
+from dstreams.sources.source import ReplayableReader, is_lost_with_driver
 
 logger = logging.getLogger(__name__)
 
@@ -248,10 +248,11 @@ class _Past:
             after_ms = self._asked.get(stream, self.last_ms)
             times = [time_ms for time_ms in self._recovery.begins if time_ms <= self.last_ms]
             self._require_begins(stream, after_ms)
+            knows_how_far = not is_lost_with_driver(stream.source, reader)
             for time_ms in times:
                 recorded = self._recorded(stream, time_ms)
                 # Also where nothing is read: a source may have to know how far it has come.
-                is_needed = time_ms > after_ms or time_ms == times[-1]
+                is_needed = time_ms > after_ms or (knows_how_far and time_ms == times[-1])
                 if is_needed and recorded is not None and isinstance(reader, ReplayableReader):
                     planned = reader.replay(time_ms, recorded)
                     if time_ms > after_ms:
