@@ -3,6 +3,8 @@
 State stays what it was before the gap: no user's function is called for what did not happen. What a
 window has of the time before the gap stays in it as long as its time is in the window; keys of
 which all values have left stay in a window with an inverse, as they do where batches are empty.
+State that fires less often than there are batches may lack some from before the gap: it takes these
+in as if it had fired once more, with no batch after them.
 """
 
 from __future__ import annotations
@@ -41,12 +43,13 @@ def bridge(plan: Plan, history: History, after_ms: int, time_ms: int) -> None:
         before_ms = first_ms - node.slide_ms
         if before_ms <= last_ms or max(history.times(node), default=0) >= before_ms:
             continue
+        made_ms = last_ms if last_ms == after_ms else last_ms + node.slide_ms
         if isinstance(node, ReducedWindowedDStream):
             history.restore(node, before_ms, node.over_gap(last_ms, before_ms, history))
         elif isinstance(node, StateDStream):
-            history.restore(node, before_ms, history.at(node, last_ms))
+            history.restore(node, before_ms, history.at(node, made_ms))
         elif node.stores:
-            _bridge_stored(history, node, last_ms, before_ms)
+            _bridge_stored(history, node, made_ms, before_ms)
 
 
 def gaps_in(begins: Mapping[int, BeginRecord]) -> list[tuple[int, int]]:
@@ -55,10 +58,10 @@ def gaps_in(begins: Mapping[int, BeginRecord]) -> list[tuple[int, int]]:
     return sorted((after_ms, time_ms) for after_ms, time_ms in found if after_ms is not None)
 
 
-def _bridge_stored(history: History, node: Node, last_ms: int, before_ms: int) -> None:
+def _bridge_stored(history: History, node: Node, made_ms: int, before_ms: int) -> None:
     states = history.stored()
-    if states.newest_ms(node) < last_ms:
-        history.at(node, last_ms)  # it could not be made when it was due
-    version = states.at(node, last_ms)
+    if states.newest_ms(node) < made_ms:
+        history.at(node, made_ms)  # it could not be made when it was due, or was not due
+    version = states.at(node, made_ms)
     if version is not None and states.newest_ms(node) <= before_ms:
         states.restore(node, before_ms, version)
