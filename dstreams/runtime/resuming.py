@@ -12,7 +12,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkpoint import CommitRecord, OperatorCommit, RecoveryPlan, StatePartition, StoreCommit
+from checkpoint import (
+    BeginRecord,
+    CommitRecord,
+    OperatorCommit,
+    RecoveryPlan,
+    StatePartition,
+    StoreCommit,
+)
 from dstreams.errors import RestartError
 from dstreams.faults import fault
 from dstreams.graph.input import InputDStream
@@ -121,7 +128,7 @@ def resume(
     past.feed()
     past.make_up()
     past.run_failed_outputs()
-    begun = {record.batch_time_ms: record for record in recovery.in_flight}
+    begun = batches_in_flight(recovery, engine.plan)
     engine.resume(past.last_ms, begun, past.notes)
     if policy != "all":
         engine.leave_out(engine.due_ms() - engine.plan.batch_ms)
@@ -131,6 +138,18 @@ def resume(
         past.last_ms,
         len(begun),
     )
+
+
+def batches_in_flight(recovery: RecoveryPlan, plan: Plan) -> dict[int, BeginRecord]:
+    """Return the batches that run again, by their times.
+
+    A commit between two batches that was cut off is none of them.
+    """
+    return {
+        begun.batch_time_ms: begun
+        for begun in recovery.in_flight
+        if (begun.batch_time_ms - plan.zero_ms) % plan.batch_ms == 0
+    }
 
 
 class _Past:
