@@ -34,7 +34,11 @@ class FileListing(Protocol):
         ...
 
     def read(self, path: str) -> bytes:
-        """Return the content of a small file that was listed."""
+        """Return the content of a small file that was listed.
+
+        Raises:
+            FileNotFoundError: it is gone.
+        """
         ...
 
 
@@ -136,7 +140,13 @@ class HadoopDirectories:
     def read(self, path: str) -> bytes:
         jvm: Any = self._spark._jvm
         file = jvm.org.apache.hadoop.fs.Path(path)
-        stream = file.getFileSystem(self._spark._jsc.hadoopConfiguration()).open(file)
+        files = file.getFileSystem(self._spark._jsc.hadoopConfiguration())
+        try:
+            stream = files.open(file)
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getName() != "java.io.FileNotFoundException":
+                raise
+            raise FileNotFoundError(path) from error
         try:
             return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
         finally:

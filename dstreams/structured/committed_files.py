@@ -8,18 +8,33 @@ written right now.
     <directory>/_committed/query            who writes here, since its first start
     <directory>/_committed/0000000003       what the batch 3 has written
     <directory>/part-0000000003-00001-<attempt>.txt
+
+Now and then the record of a batch also says what all batches before it have written, so that few
+records are to be read. Of a batch that several records tell of, the newest of them counts: a
+record that a replaced run adds late, in place of one that was deleted, changes nothing. Deleted is
+only what a record of that kind tells of, and not before there is a second one: who lists the
+directory at that moment finds the first.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Literal
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
 
 from pyspark import SparkContext
 
-from checkpoint import AlreadyExistsError, Files, FileStamp, open_existing, open_output, unsigned
+from checkpoint import (
+    AlreadyExistsError,
+    CheckpointError,
+    Files,
+    FileStamp,
+    open_existing,
+    open_output,
+    unsigned,
+)
 from dstreams.errors import RestartError
 from dstreams.sources.file_listing import open_listing
 
@@ -28,6 +43,11 @@ FileFormat = Literal["text", "json"]
 
 COMMITTED = "_committed"
 _QUERY = f"{COMMITTED}/query"
+
+_FEW, _MANY = 10, 100
+_READ_AGAIN = 5
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -39,17 +59,29 @@ class CommittedBatch:
         batchId: number of the batch.
         files: names of its files, in the order of the partitions.
         rows: how many rows they have.
+        before: what the batches before it have written, where this record says it.
     """
 
     queryId: str
     batchId: int
     files: list[str]
     rows: int
+    before: tuple[CommittedBatch, ...] = ()
 
     @classmethod
     def read(cls, content: bytes) -> CommittedBatch:
         """Read a record."""
-        return cls(**json.loads(content))
+        return cls._of(json.loads(content))
+
+    def to_json(self) -> dict[str, object]:
+        """Return these facts as a JSON object."""
+        data: dict[str, object] = dict(vars(self))
+        del data["before"]
+        return {**data, "before": [one.to_json() for one in self.before]} if self.before else data
+
+    @classmethod
+    def _of(cls, data: dict[str, Any]) -> CommittedBatch:
+        return cls(**{**data, "before": tuple(map(cls._of, data.get("before", ())))})
 
 
 class CommittedFiles:
@@ -69,6 +101,9 @@ class CommittedFiles:
         self._directory = directory
         self._query_id = query_id
         self._create(_QUERY, {"queryId": query_id})
+        batches = _batches(self.files)
+        self._known = frozenset(batches)
+        self._newest_whole = _newest_whole(batches)
 
     def has(self, batch_id: int) -> bool:
         """Say whether a batch is written.
@@ -78,20 +113,52 @@ class CommittedFiles:
         """
         name = _name_of(batch_id)
         if not self.files.exists(name):
-            return False
+            return batch_id in self._known
         self._require_own(name)
         return True
 
     def add(self, batch_id: int, names: list[str], rows: int) -> None:
         """Say which files are a batch, unless that was said before."""
         batch = CommittedBatch(self._query_id, batch_id, names, rows)
-        self._create(_name_of(batch_id), asdict(batch))
+        superfluous: list[str] = []
+        if self._is_due(batch_id):
+            try:
+                batch, superfluous = self._with_others(batch)
+            except (CheckpointError, FileNotFoundError) as error:
+                _log.warning("%s: records stay as they are: %s", self._directory, error)
+        if self._create(_name_of(batch_id), batch.to_json()) and batch.before:
+            self._newest_whole = batch_id
+        for name in superfluous:
+            try:
+                self.files.delete(name)
+            except CheckpointError as error:
+                _log.warning("%s: a record is left for later: %s", self._directory, error)
 
-    def _create(self, name: str, record: dict[str, object]) -> None:
+    def _is_due(self, batch_id: int) -> bool:
+        count = batch_id - self._newest_whole
+        return count >= _FEW and (count >= _MANY or count * _FEW >= batch_id)
+
+    def _with_others(self, batch: CommittedBatch) -> tuple[CommittedBatch, list[str]]:
+        """Return what a record of all batches is, and the records that are needed no more then."""
+        batches = _batches(self.files)
+        self._newest_whole = newest = _newest_whole(batches)
+        if not self._is_due(batch.batchId):  # another run of the query has written such a record
+            return batch, []
+        others = (
+            replace(one, before=()) for one in batches.values() if one.batchId < batch.batchId
+        )
+        told = {one.batchId for one in batches[newest].before} if newest >= 0 else set()
+        superfluous = sorted(told.intersection(_numbers(self.files.list(f"{COMMITTED}/"))))
+        return replace(batch, before=tuple(others)), list(map(_name_of, superfluous))
+
+    def _create(self, name: str, record: dict[str, object]) -> bool:
+        """Write a record unless it is there; return whether it was not."""
         try:
             self.files.create(name, [json.dumps(record).encode()])
         except AlreadyExistsError:
             self._require_own(name)
+            return False
+        return True
 
     def _require_own(self, name: str) -> None:
         writer = json.loads(self.files.read(name))["queryId"]
@@ -118,11 +185,13 @@ class VisibleFiles:
     def __init__(self, directory: str, spark: SparkContext) -> None:
         self._listing = open_listing(directory, spark)
         self._records = self._listing.inside(COMMITTED)
-        self._batches: dict[str, CommittedBatch] = {}
+        self._read: dict[str, CommittedBatch] = {}
 
     def paths(self) -> list[str] | None:
         """List the files, in the order of their batches or times; None without the directory."""
-        committed = self._committed()  # before the files, which are there before their record
+        committed = _settled(
+            self._committed
+        )  # before the files, which are there before their record
         found = self._listing.files()
         if found is None:
             return None
@@ -133,16 +202,21 @@ class VisibleFiles:
 
     def _committed(self) -> list[str] | None:
         """Return the names of files that count, None where no sink says that."""
-        records = None if self._records is None else self._records.files()
-        if self._records is None or not records:
+        listing = self._records
+        records = None if listing is None else listing.files()
+        if listing is None or not records:
             return None
-        for path in records:
-            if path not in self._batches and _last_part(path).isdecimal():
-                self._batches[path] = CommittedBatch.read(self._records.read(path))
-        return [name for path in sorted(records) for name in self._files_of(path)]
+        paths = {int(_last_part(path)): path for path in records if _is_record(path)}
+        read: dict[str, CommittedBatch] = {}
 
-    def _files_of(self, path: str) -> list[str]:
-        return self._batches[path].files if path in self._batches else []
+        def read_one(number: int) -> CommittedBatch:
+            path = paths[number]
+            read[path] = self._read.get(path) or CommittedBatch.read(listing.read(path))
+            return read[path]
+
+        batches = _newest_first(paths, read_one)
+        self._read = read
+        return [name for batch in batches.values() for name in batch.files]
 
 
 def committed_files(directory: str) -> dict[int, list[str]]:
@@ -154,7 +228,8 @@ def committed_files(directory: str) -> dict[int, list[str]]:
     Raises:
         FileNotFoundError: there is no such directory.
     """
-    return {batch.batchId: batch.files for batch in _batches(unsigned(open_existing(directory)))}
+    batches = _batches(unsigned(open_existing(directory)))
+    return {number: batch.files for number, batch in batches.items()}
 
 
 def committed_lines(directory: str) -> dict[int, list[str]]:
@@ -168,14 +243,54 @@ def committed_lines(directory: str) -> dict[int, list[str]]:
     """
     files = unsigned(open_existing(directory))
     return {
-        batch.batchId: [line for name in batch.files for line in _lines(files.read(name))]
-        for batch in _batches(files)
+        number: [line for name in batch.files for line in _lines(files.read(name))]
+        for number, batch in _batches(files).items()
     }
 
 
-def _batches(files: Files) -> Iterator[CommittedBatch]:
-    names = (name for name in files.list(f"{COMMITTED}/") if _last_part(name).isdecimal())
-    return (CommittedBatch.read(files.read(name)) for name in names)
+def _batches(files: Files) -> dict[int, CommittedBatch]:
+    """Return what each batch has written, in order."""
+
+    def read_one(number: int) -> CommittedBatch:
+        return CommittedBatch.read(files.read(_name_of(number)))
+
+    return _settled(lambda: _newest_first(_numbers(files.list(f"{COMMITTED}/")), read_one))
+
+
+def _newest_first(
+    numbers: Iterable[int], read_one: Callable[[int], CommittedBatch]
+) -> dict[int, CommittedBatch]:
+    """Read records, as far as no newer one says what is in them."""
+    found: dict[int, CommittedBatch] = {}
+    for number in sorted(numbers, reverse=True):
+        if number not in found:
+            found[number] = batch = read_one(number)
+            for earlier in batch.before:
+                found.setdefault(earlier.batchId, earlier)
+    return dict(sorted(found.items()))
+
+
+def _newest_whole(batches: dict[int, CommittedBatch]) -> int:
+    """Return the newest batch whose record tells of those before it; -1 where none does."""
+    return max((number for number, batch in batches.items() if batch.before), default=-1)
+
+
+def _settled(read: Callable[[], _T]) -> _T:
+    """Read, and again where a record that was listed is gone: a newer one tells of it."""
+    for _ in range(_READ_AGAIN - 1):
+        try:
+            return read()
+        except FileNotFoundError:
+            continue
+    return read()
+
+
+def _numbers(names: Iterable[str]) -> list[int]:
+    return [int(_last_part(name)) for name in names if _is_record(name)]
+
+
+def _is_record(path: str) -> bool:
+    return _last_part(path).isdecimal()
 
 
 def _lines(content: bytes) -> list[str]:

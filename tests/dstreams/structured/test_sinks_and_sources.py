@@ -260,7 +260,7 @@ def test_records_on_any_file_system(sc: SparkContext, tmp_path: Path) -> None:
     found = local.paths()
     local._listing = HadoopDirectories(f"file://{tmp_path}", sc)
     local._records = local._listing.inside("_committed")
-    local._batches.clear()
+    local._read.clear()
     through_hadoop = local.paths()
     assert found is not None
     assert through_hadoop is not None
@@ -268,6 +268,8 @@ def test_records_on_any_file_system(sc: SparkContext, tmp_path: Path) -> None:
         path.rpartition("/")[2] for path in through_hadoop
     ]
     assert len(found) == 1
+    with pytest.raises(FileNotFoundError):
+        local._listing.read(f"file://{tmp_path}/gone")
 
 
 def test_empty_batch_in_files(sc: SparkContext, tmp_path: Path) -> None:
