@@ -142,6 +142,11 @@ class DataStreamReader(Instead):
         most = options.get("maxFilesPerTrigger")
         limit = None if most is None else whole_number(most, "maxFilesPerTrigger")
         names = options.get("pathGlobFilter")
+        if names is not None and any(sign in str(names) for sign in ("{", "\\", "[^")):
+            raise InvalidStreamError(
+                f"pathGlobFilter takes *, ?, [abc] and [!abc], got {names!r}; keep other files "
+                "in a directory of their own"
+            )
         file_format: FileFormat = "json" if self.source_format == "json" else "text"
         return FileStreamSource(path, file_format, limit, None if names is None else str(names))
 

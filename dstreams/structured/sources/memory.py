@@ -8,15 +8,15 @@ from typing import Any
 
 from pyspark import RDD, SparkContext
 
-from dstreams.errors import InvalidStreamError, RestartError, StreamLifecycleError
-from dstreams.structured.sources.base import ReaderEnvironment
+from dstreams.errors import InvalidStreamError, RestartError
+from dstreams.structured.sources.base import MicroBatchReader, ReaderEnvironment
 
 
 class MemoryStream:
     """Records added by hand; each addition is one offset.
 
-    It is its own reader, so that a query that is restarted in the same process finds what the one
-    before had read. Another process finds nothing of it.
+    It holds what was added, and each query reads it for itself: one that is restarted in the same
+    process finds what the one before had read. Another process finds nothing of it.
 
     Args:
         name: for ``explain`` and progress.
@@ -39,8 +39,6 @@ class MemoryStream:
         self._fields = fields
         self._lock = threading.Lock()
         self._additions: list[list[Any] | RDD[Any]] = []
-        self._pinned: int | None = None
-        self._environment: ReaderEnvironment | None = None
 
     @property
     def name(self) -> str:
@@ -63,32 +61,59 @@ class MemoryStream:
             self._additions.append(addition)
             return len(self._additions)
 
-    def open(self, environment: ReaderEnvironment) -> MemoryStream:
-        self._environment, self._pinned = environment, None
-        return self
+    @property
+    def count(self) -> int:
+        """How many additions there have been."""
+        with self._lock:
+            return len(self._additions)
+
+    def between(self, first: int, last: int) -> list[list[Any] | RDD[Any]]:
+        """Return the additions after *first*, up to *last*.
+
+        Raises:
+            RestartError: there are fewer.
+        """
+        with self._lock:
+            if last > len(self._additions):
+                raise RestartError(
+                    f"{self.name} has {len(self._additions)} additions, but a batch of the "
+                    f"checkpoint reads up to {last}; a memory stream can be read again in the "
+                    "process that filled it only"
+                )
+            return self._additions[first:last]
+
+    def open(self, environment: ReaderEnvironment) -> MicroBatchReader:
+        return _MemoryReader(self, environment.spark, self._partitions)
+
+
+class _MemoryReader:
+    """One query's reading of a memory stream."""
+
+    def __init__(self, source: MemoryStream, spark: SparkContext, partitions: int | None) -> None:
+        self._source = source
+        self._spark = spark
+        self._partitions = partitions
+        self._pinned: int | None = None
 
     def latest(self, start: Any, now_ms: int) -> Any:
-        with self._lock:
-            count = len(self._additions) if self._pinned is None else self._pinned
-            return max(count, int(start or 0)) or None
+        count = self._source.count if self._pinned is None else self._pinned
+        return max(count, int(start or 0)) or None
 
     def pin(self, now_ms: int) -> None:
-        with self._lock:
-            self._pinned = len(self._additions)
+        self._pinned = self._source.count
 
     def rdd(self, start: Any, end: Any) -> RDD[Any]:
-        spark = self._spark
         additions = self._between(start, end)
         rdds = [addition for addition in additions if isinstance(addition, RDD)]
         records = [
             record for addition in additions if isinstance(addition, list) for record in addition
         ]
         if records:
-            count = self._partitions or max(1, min(spark.defaultParallelism, len(records)))
-            rdds.append(spark.parallelize(records, count))
+            count = self._partitions or max(1, min(self._spark.defaultParallelism, len(records)))
+            rdds.append(self._spark.parallelize(records, count))
         if not rdds:
-            return spark.emptyRDD()
-        return rdds[0] if len(rdds) == 1 else spark.union(rdds)
+            return self._spark.emptyRDD()
+        return rdds[0] if len(rdds) == 1 else self._spark.union(rdds)
 
     def rows(self, start: Any, end: Any) -> int | None:
         additions = self._between(start, end)
@@ -102,19 +127,5 @@ class MemoryStream:
     def stop(self) -> None:
         pass
 
-    @property
-    def _spark(self) -> SparkContext:
-        if self._environment is None:
-            raise StreamLifecycleError(f"{self.name} is not read by a query yet; start one")
-        return self._environment.spark
-
     def _between(self, start: Any, end: Any) -> list[list[Any] | RDD[Any]]:
-        first, last = int(start or 0), int(end or 0)
-        with self._lock:
-            if last > len(self._additions):
-                raise RestartError(
-                    f"{self.name} has {len(self._additions)} additions, but a batch of the "
-                    f"checkpoint reads up to {last}; a memory stream can be read again in the "
-                    "process that filled it only"
-                )
-            return self._additions[first:last]
+        return self._source.between(int(start or 0), int(end or 0))

@@ -199,6 +199,11 @@ def test_two_queries_of_one_stream(session: StreamSession) -> None:
     words.addData("b")
     two.processAllAvailable()
     assert (session.table("one"), session.table("two")) == (["a"], ["a", "b"])
+    drained = writers[0].trigger(availableNow=True).start()
+    assert drained.awaitTermination(30)
+    words.addData("c")
+    two.processAllAvailable()
+    assert session.table("two") == ["a", "b", "c"]
     assert repr(one) == "<StreamingQuery one, stopped>"
     assert repr(two) == "<StreamingQuery two, active>"
     assert repr(session) == "<StreamSession with 1 active queries>"

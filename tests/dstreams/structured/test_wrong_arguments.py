@@ -56,6 +56,10 @@ READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "port": (lambda read: read.load(format="socket", host="h", port=99999), "from 1 to 65535"),
     "no path": (lambda read: read.text(None), "source text needs option 'path'"),
     "path that is none": (lambda read: read.text(5), "path of source text must be a path or a URL"),
+    "braces in a pattern": (
+        lambda read: read.text("in", pathGlobFilter="*.{csv,txt}"),
+        "pathGlobFilter takes",
+    ),
     "schema": (lambda read: read.load("in", "json", "n int"), "load takes no schema"),
 }
 
