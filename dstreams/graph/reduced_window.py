@@ -97,13 +97,18 @@ class ReducedWindowedDStream(Node):
         still = self.times.current(time_ms)
         gone = [past_ms for past_ms in self.times.current(since_ms) if past_ms not in still]
         # Of a state there are RDDs in the gap too, and they leave the window one day.
-        more = [past_ms for past_ms in still if past_ms > since_ms]
+        more = (ms for ms in still if ms > since_ms and self._has_partitions(ms, rdds))
         left, entered = self._reductions(gone, rdds), self._reductions(more, rdds)
         if not left and not entered:
             return made
         return pairs_of_blocks(
             slide_window(self.functions, previous, left=left, entered=entered), Side.STATE
         )
+
+    def _has_partitions(self, time_ms: int, rdds: Rdds) -> bool:
+        """Whether there may be anything in a batch; in a gap a union has an RDD without any."""
+        pairs = rdds.at(self.reduced.parent, time_ms)
+        return pairs is not None and pairs.getNumPartitions() > 0
 
     def _reductions(self, times: Iterable[int], rdds: Rdds) -> list[RDD[bytes]]:
         made = (self._blocks(rdds.at(self.reduced, time_ms)) for time_ms in times)
