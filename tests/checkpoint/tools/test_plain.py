@@ -6,7 +6,6 @@ import collections
 import contextlib
 import datetime
 import decimal
-import enum
 import fractions
 import json
 import math
@@ -22,8 +21,11 @@ from hypothesis import strategies as st
 from checkpoint.tools.plain import plain_loads, shown
 
 
-class Color(enum.Enum):
-    RED = 1
+class Money:
+    """Says itself how it is made again."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Money, (1,))
 
 
 class Items(list[int]):
@@ -37,7 +39,7 @@ class Slotted:
         self.a = 1
 
 
-WHERE = Color.__module__
+WHERE = Money.__module__
 FRACTION = [1, 2] if sys.version_info >= (3, 11) else ["1/2"]  # as Python itself pickles it
 
 
@@ -53,7 +55,7 @@ FRACTION = [1, 2] if sys.version_info >= (3, 11) else ["1/2"]  # as Python itsel
         (decimal.Decimal("1.50"), {"Decimal": "1.50"}),
         (collections.Counter("aab"), {"a": 2, "b": 1}),
         (fractions.Fraction(1, 2), {"class": "fractions.Fraction", "arguments": FRACTION}),
-        (Color.RED, {"class": f"{WHERE}.Color", "arguments": [1]}),
+        (Money(), {"class": f"{WHERE}.Money", "arguments": [1]}),
         (Items([1, 2]), {"class": f"{WHERE}.Items", "items": [1, 2]}),
         (Slotted(), {"class": f"{WHERE}.Slotted", "state": [None, {"a": 1}]}),
         (os.system, {"name": "posix.system"}),
