@@ -185,11 +185,11 @@ def test_the_newest_epoch_counts_in_packs_too(files: Files) -> None:
     older = claimed(files)
     written(older, 1, 12)
     newer = claimed(files)
-    written(newer, 12, 14)
+    written(newer, 10, 14)  # 10 is in the pack of the older one
     older.write(15, value(15))
     with pytest.raises(ConcurrentWriterError):
         written(older, 16, 30)
-    wanted = {**in_order(1, 11), **in_order(12, 14, 2)}
+    wanted = {**in_order(1, 9), **in_order(10, 14, 2)}
     assert newer.read(14) == wanted
     written(newer, 15, 40)
     assert newer.read(14) == wanted
@@ -218,6 +218,26 @@ def test_what_was_void_can_count_again(files: Files) -> None:
     assert third.read(25, Lineage(void.bases[:1])) == third.read(25, void)
     assert fourth.read(60) == {**in_order(1, 12), **in_order(13, 60, 4)}
     assert len(files.list("inputs/")) < 12
+
+
+def test_what_a_branch_began_with_is_found_in_the_pack_of_another(files: Files) -> None:
+    """The base of a branch names the epoch before it, whose own base may be forgotten."""
+    written(claimed(files), 1, 12)
+    second = claimed(files)
+    branch = read_lineage(files)
+    guard = claim_epoch(files, STREAM, Owner.of_this_process(0))
+    write_base(guard, Base(STREAM, guard.epoch, 1, 12))
+    written(InputLog(files, STREAM, "lines", guard.epoch), 13, 40)
+    assert second.read(12, Lineage(branch.bases[:1])) == in_order(1, 12)
+
+
+def test_one_old_value_does_not_keep_all_epochs(files: Files) -> None:
+    """A value of a driver of long ago is packed by a newer one, so that epochs can be forgotten."""
+    claimed(files).write(0, value(0))
+    for _ in range(24):
+        claimed(files).compact()
+    assert files.list("inputs/") == ["inputs/lines/0000000000000000-e21.pack"]
+    assert claimed(files).read(0) == {0: value(0)}
 
 
 class Interrupted(FaultyFiles):
