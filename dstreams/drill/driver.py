@@ -35,6 +35,8 @@ class Telling(StreamingListener):
     def onBatchCompleted(self, batchCompleted: Any) -> None:  # noqa: N802, N803 - as Spark calls it
         """Tell of a batch."""
         info = batchCompleted.batchInfo()
+        if info.outcome() == "cancelled":
+            return  # by a stop whose time was up; the next driver runs it
         failure = info.failureReason()
         if failure is None:
             line = f"batch {info.batchTime().milliseconds()}"
