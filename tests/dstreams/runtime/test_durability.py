@@ -145,7 +145,7 @@ def test_a_stream_without_state_reads_back_what_was_written(
         numbers = driver.input([[1, 2], [3]]).map(lambda x: x * x).checkpoint(1)
         seen = driver.output(numbers)
         driver.run(2)
-        unpersist_all(sc)
+        lose_all_blocks(sc)
         assert [rdd.collect() for rdd in numbers.slice(1, 2)] == seen == [[1, 4], [9]]
 
 
@@ -515,7 +515,7 @@ def test_retention_keeps_what_a_stream_with_a_longer_interval_still_reads(
         driver.run(10)
         log = log_of(tmp_path)
         assert 6000 in log.times()
-        unpersist_all(sc)
+        lose_all_blocks(sc)
         driver.run(1)
     assert sorted(seldom[-1] or []) == expected(10)
 
@@ -540,10 +540,15 @@ def test_copies_of_a_state_that_cannot_be_computed_do_not_pile_up(
 # Lost blocks ---------------------------------------------------------------------------------
 
 
-def unpersist_all(sc: SparkContext) -> None:
-    """Lose every cached block of this SparkContext, as when all executors are replaced."""
+def lose_all_blocks(sc: SparkContext) -> None:
+    """Lose every cached block of this SparkContext, as when all executors are replaced.
+
+    What was persisted stays so, and is cached again when it is computed the next time.
+    """
     for rdd in sc._jsc.getPersistentRDDs().values():
+        level = rdd.getStorageLevel()
         rdd.unpersist(True)
+        rdd.persist(level)
 
 
 def test_lost_blocks_are_computed_again_from_the_committed_files(
@@ -563,9 +568,9 @@ def test_lost_blocks_are_computed_again_from_the_committed_files(
         seen = driver.output(states)
         driver.run(5)
         calls.unlink()
-        unpersist_all(sc)
+        lose_all_blocks(sc)
         driver.run(1)
-        unpersist_all(sc)
+        lose_all_blocks(sc)
         driver.run(1)
     assert [sorted(batch or []) for batch in seen] == [expected(n) for n in range(1, 8)]
     # The record of 3 s is the last one for batch 6, that of 6 s for batch 7.
@@ -581,7 +586,7 @@ def test_blocks_lost_before_the_first_commit_are_computed_from_the_input(
         seen = driver.output(pairs.updateStateByKey(add, initialRDD={"z": 9}))
         for _ in range(4):
             driver.run(1)
-            unpersist_all(sc)
+            lose_all_blocks(sc)
     wanted = [[*expected(n), ("z", 9)] for n in range(1, 5)]
     assert [sorted(batch or []) for batch in seen] == wanted
 
