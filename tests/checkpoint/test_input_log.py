@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from checkpoint.fencing import claim_epoch
 from checkpoint.lineage import Base, Lineage, read_lineage, write_base
 from checkpoint.state_store import retire_batches
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
-from tests.support.faults import FAULTS, fault_ids
+from tests.support.faults import FAULTS, Interrupted, fault_ids
 
 STREAM = "stream-1"
 
@@ -238,20 +238,6 @@ def test_one_old_value_does_not_keep_all_epochs(files: Files) -> None:
         claimed(files).compact()
     assert files.list("inputs/") == ["inputs/lines/0000000000000000-e21.pack"]
     assert claimed(files).read(0) == {0: value(0)}
-
-
-class Interrupted(FaultyFiles):
-    """Files that let something else happen before operation number *at*."""
-
-    def __init__(self, inner: Files, at: int, meanwhile: Callable[[], None]) -> None:
-        super().__init__(inner, at=-1)
-        self._when, self._meanwhile = at, meanwhile
-
-    def call(self, operation, run, *, writes_parts=False):  # type: ignore[no-untyped-def]
-        if len(self.calls) + 1 == self._when:
-            self.fired = True
-            self._meanwhile()
-        return super().call(operation, run, writes_parts=writes_parts)
 
 
 def directories(tmp_path: Path) -> Iterator[tuple[int, Files]]:

@@ -17,7 +17,7 @@ from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 from dstreams.errors import RestartError
 from dstreams.structured import committed_files as module
 from dstreams.structured.committed_files import CommittedFiles, VisibleFiles, committed_files
-from tests.support.faults import FAULTS, fault_ids
+from tests.support.faults import FAULTS, Interrupted, fault_ids
 
 NO_SPARK: Any = None
 
@@ -131,20 +131,6 @@ def test_a_fault_at_any_operation_loses_nothing(
         if not faulty.fired:
             break
     assert at > 25
-
-
-class Interrupted(FaultyFiles):
-    """Files that let something else happen before operation number *at*."""
-
-    def __init__(self, inner: Any, at: int, meanwhile: Callable[[], None]) -> None:
-        super().__init__(inner, at=-1)
-        self._when, self._meanwhile = at, meanwhile
-
-    def call(self, operation, run, *, writes_parts=False):  # type: ignore[no-untyped-def]
-        if len(self.calls) + 1 == self._when:
-            self.fired = True
-            self._meanwhile()
-        return super().call(operation, run, writes_parts=writes_parts)
 
 
 def test_an_older_run_that_goes_on_damages_nothing(tmp_path: Path) -> None:
