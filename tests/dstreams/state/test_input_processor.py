@@ -15,6 +15,7 @@ from dstreams.state.group_state import NO_TIMESTAMP, GroupState, GroupStateTimeo
 from dstreams.state.group_state_rows import group_state_manager
 from dstreams.state.input_processor import InputProcessor
 from tests.dstreams.state.stores import DictStore
+from tests.support.group_functions import running_count
 
 NONE = GroupStateTimeout.NoTimeout
 PROCESSING = GroupStateTimeout.ProcessingTimeTimeout
@@ -175,15 +176,6 @@ def test_only_what_is_due_times_out(before: Row, calls: list[Call] | None, after
     )
     assert seen == is_called
     assert row_of(store, EVENT) == after
-
-
-def running_count(key: Any, values: Iterator[Any], state: GroupState[int]) -> list[Any]:
-    count = (state.getOption or 0) + len(list(values))
-    if count == 3:
-        state.remove()
-        return []
-    state.update(count)
-    return [(key, count)]
 
 
 def test_groups_in_order_with_states() -> None:
