@@ -81,8 +81,4 @@ _HOMES = {
 }
 
 __all__ = list(_HOMES)
-__getattr__ = lazy_names(__name__, _HOMES)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -5,7 +5,7 @@ If these loaded all that is public, each worker would load the whole front, whic
 most of a worker's start.
 
 >>> from dstreams.lazy_names import lazy_names
->>> load = lazy_names("json", {"JSONDecoder": "json.decoder"})
+>>> load, names = lazy_names("json", {"JSONDecoder": "json.decoder"})
 >>> load("JSONDecoder").__name__
 'JSONDecoder'
 """
@@ -18,8 +18,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package.
+def lazy_names(
+    package: str, homes: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the ``__getattr__`` and the ``__dir__`` of a package.
 
     Args:
         package: name of the package.
@@ -33,4 +35,7 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         vars(sys.modules[package])[name] = value
         return value
 
-    return load
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *homes})
+
+    return load, names

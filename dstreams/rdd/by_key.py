@@ -30,6 +30,7 @@ from pyspark.shuffle import Aggregator, ExternalMerger
 
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import Block, Side, decode_block
+from dstreams.rdd.ordered_groups import append_to_side, extend_sides
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import PairReader, Route, explain_key, shuffle_pairs
 from dstreams.rdd.worker import settle_worker
@@ -244,18 +245,7 @@ def _first_of_side(value: tuple[int, Any]) -> _Sides:
     return ([value[1]], []) if value[0] == 0 else ([], [value[1]])
 
 
-def _append_to_side(sides: _Sides, value: tuple[int, Any]) -> _Sides:
-    sides[value[0]].append(value[1])
-    return sides
-
-
-def _extend_sides(sides: _Sides, more: _Sides) -> _Sides:
-    sides[0].extend(more[0])
-    sides[1].extend(more[1])
-    return sides
-
-
-PAIRS_OF_LISTS = Combiner(_first_of_side, _append_to_side, _extend_sides)
+PAIRS_OF_LISTS = Combiner(_first_of_side, append_to_side, extend_sides)
 """Puts values (0, v) and (1, w) of a key into a list of all v and a list of all w."""
 
 

@@ -14,19 +14,22 @@ over state emits must depend on neither, or rows that are computed again seem to
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import count
 from operator import itemgetter
 from struct import Struct
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from pyspark.shuffle import Aggregator, ExternalMerger
 
 _RUN_GROUPS = 1000
 _RUN_BYTES = 16 << 20
 _LENGTH = Struct("<Q")
+
+SidesT = TypeVar("SidesT", bound=Sequence[list[Any]])
+"""The values of a key, a list for each side."""
 
 
 class _Values(list[Any]):
@@ -54,7 +57,7 @@ class GroupsInOrder:
     def __init__(self, memory_mb: float, *, has_sides: bool = False) -> None:
         self._next_number = count().__next__
         aggregator = (
-            Aggregator(self._sides, _append_to_side, _extend_sides)
+            Aggregator(self._sides, append_to_side, extend_sides)
             if has_sides
             else Aggregator(self._values, _append, _extend)
         )
@@ -82,7 +85,7 @@ class GroupsInOrder:
     def _sides(self, value: tuple[int, Any]) -> _Sides:
         sides = _Sides(([], []))
         sides.number = self._next_number()
-        return _append_to_side(sides, value)
+        return append_to_side(sides, value)
 
 
 def _append(values: _Values, value: Any) -> _Values:
@@ -95,12 +98,14 @@ def _extend(values: _Values, later: _Values) -> _Values:
     return values
 
 
-def _append_to_side(sides: _Sides, value: tuple[int, Any]) -> _Sides:
+def append_to_side(sides: SidesT, value: tuple[int, Any]) -> SidesT:
+    """Append a value to the list of its side, 0 or 1."""
     sides[value[0]].append(value[1])
     return sides
 
 
-def _extend_sides(sides: _Sides, later: _Sides) -> _Sides:
+def extend_sides(sides: SidesT, later: SidesT) -> SidesT:
+    """Append the later values of both sides."""
     sides[0].extend(later[0])
     sides[1].extend(later[1])
     return sides
