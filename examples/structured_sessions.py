@@ -1,6 +1,6 @@
 """Two groups of numbered rows, each counted while it has rows and closed when event time passes.
 
-    python examples/structured_sessions.py /tmp/sessions
+    python examples/structured_sessions.py sessions
 
 The rate source makes five rows a second: ten for group 0, ten for group 1, and so on in turn. A
 group that has no row for a second of event time is closed, when the watermark says so. Started
