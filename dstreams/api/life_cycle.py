@@ -170,6 +170,8 @@ class LifeCycleMethods:
             self._sc.stop()
 
     def _stop_on_signal(self) -> bool:
+        if self._state is StreamingContextState.STOPPED:
+            return False  # nobody waits for the streams any more, and the program is meant
         logger.info("asked to end by a signal, stopping the streams")
         self._stop_at_exit()
         return self._was_awaited

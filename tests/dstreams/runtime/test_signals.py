@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from pyspark import SparkContext
 
+from dstreams import StreamingContext
 from dstreams.runtime.signals import SignalStop
+from dstreams.testing import ManualClock
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
@@ -187,6 +190,20 @@ def test_a_signal_stops_and_is_passed_on(caught: list[int], number: int) -> None
     signals.remove()
 
 
+def test_a_signal_after_the_streams_have_ended_is_for_the_program(
+    sc: SparkContext, caught: list[int]
+) -> None:
+    """Who waited for streams that ended by themselves does something else now."""
+    clock = ManualClock()
+    ssc = StreamingContext(sc, 1, clock=clock)
+    ssc.queueStream([], default=[1]).foreachRDD(lambda rdd: ssc.stop(stopSparkContext=False))
+    ssc.start()
+    clock.advance(1000)
+    assert ssc.awaitTerminationOrTimeout(60)
+    os.kill(os.getpid(), signal.SIGTERM)
+    wait_for(lambda: caught == [signal.SIGTERM])
+
+
 def test_a_signal_that_the_program_waited_for_ends_there(caught: list[int]) -> None:
     """It is not passed on; a second one is, to whom it was for before, and stops nothing."""
     stops: list[bool] = []
@@ -236,6 +253,6 @@ def test_other_threads_install_nothing(caught: list[int]) -> None:
 
     thread = threading.Thread(target=install)
     thread.start()
-    thread.join(20)
+    thread.join(60)
     assert errors == []
     assert signal.getsignal(signal.SIGTERM) is before
