@@ -182,13 +182,13 @@ class RestartMethods:
         """Make the context of an earlier run again."""
         found.require_trusted()
         make: Callable[..., Self] = cls
-        spark = spark_for(found)
-        seconds = found.description["batch_ms"] / 1000
-        ssc = make(spark, seconds, settings=settings_of(found.snapshot))
-        ssc._graph = read_snapshot(found.files, found.snapshot, spark, ssc)
-        require_restartable(ssc._graph)
-        ssc._earlier = found.earlier()
-        return _with_directory(ssc, directory)
+        with spark_for(found.description) as spark:
+            seconds = found.description["batch_ms"] / 1000
+            ssc = make(spark, seconds, settings=settings_of(found.snapshot))
+            ssc._graph = read_snapshot(found.files, found.snapshot, spark, ssc)
+            require_restartable(ssc._graph)
+            ssc._earlier = found.earlier()
+            return _with_directory(ssc, directory)
 
 
 def _with_directory(ssc: Self, directory: str) -> Self:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -131,11 +133,25 @@ def require_restartable(graph: StreamGraph) -> None:
             raise RestartError(f"{stream.operation} cannot go on after a restart: {refusal}")
 
 
-def spark_for(found: FoundStream) -> SparkContext:
-    """Return the SparkContext of this process, or make one as that of the earlier run was."""
-    if SparkContext._active_spark_context is not None:
-        return SparkContext._active_spark_context
-    return context_like(partial(conf_of, found.description))
+@contextmanager
+def spark_for(description: Mapping[str, Any]) -> Iterator[SparkContext]:
+    """Give the SparkContext of this process, or make one as that of the earlier run was.
+
+    Args:
+        description: of the graph of that run.
+
+    One that was made is stopped where the block fails: nobody else knows of it.
+    """
+    active = SparkContext._active_spark_context
+    if active is not None:
+        yield active
+        return
+    spark = context_like(partial(conf_of, description))
+    try:
+        yield spark
+    except BaseException:
+        spark.stop()
+        raise
 
 
 def _require_nothing(directory: str, files: Files) -> None:
