@@ -24,7 +24,9 @@ from dstreams.settings import Settings
 
 _FORMAT = 1
 _RDDS = "rdds"
-_SECRET = re.compile(r"(?i)secret|password|passphrase|token|credential|access\.?key|private\.?key")
+_SECRET = re.compile(
+    r"(?i)secret|password|passphrase|token|credential|\.sas\.|(access|private|account|encryption)\.?key"
+)
 _OF_ONE_PROCESS = (
     "spark.driver.host",
     "spark.driver.bindAddress",

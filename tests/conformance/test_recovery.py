@@ -153,6 +153,9 @@ def test_c_3_the_conf_is_recovered(sc: SparkContext, tmp_path: Path) -> None:
             ("spark.ui.port", "2"),
             ("spark.blockManager.port", "3"),
             ("spark.db.password", "hidden"),
+            ("spark.hadoop.fs.azure.account.key.mine.blob.core.windows.net", "hidden"),
+            ("spark.hadoop.fs.azure.sas.box.mine.blob.core.windows.net", "hidden"),
+            ("spark.hadoop.fs.s3a.encryption.key", "hidden"),
         ]
     )
     described = describe_plan(plan, before)
