@@ -138,8 +138,10 @@ class QueueReader:
         return rdds[0] if len(rdds) == 1 else self._spark.union(rdds)
 
     def release(self, batch_time_ms: int) -> None:
-        for time_ms in [time_ms for time_ms in self._taken if time_ms <= batch_time_ms]:
-            del self._taken[time_ms]
+        # A copy: another thread may plan a batch meanwhile.
+        for time_ms in tuple(self._taken):
+            if time_ms <= batch_time_ms:
+                del self._taken[time_ms]
 
     def stop_receiving(self) -> None:
         pass

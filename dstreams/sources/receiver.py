@@ -202,7 +202,8 @@ class ReceiverReader:
 
     def retire(self, batch_time_ms: int) -> None:
         """Delete the files of batches up to this time: no later run reads them again."""
-        retired = {time_ms for time_ms in self._recorded if time_ms <= batch_time_ms}
+        # A copy: another thread may plan a batch meanwhile.
+        retired = {time_ms for time_ms in tuple(self._recorded) if time_ms <= batch_time_ms}
         if self._log is not None and retired:
             self._log.release(batch_time_ms)
             self._recorded -= retired
