@@ -19,9 +19,11 @@ from checkpoint.state_store.plain_pickles import plain_names
 _PLAIN = plain_names()
 
 # Payload of a block of pairs: side, form, rows and length of the key column, then the columns; a
-# column is a pickled list, in form 1 that of values is a list of pickles.
+# column is a pickled list, in form 1 that of values is a list of pickles, and in form 2 a tuple of
+# the columns of their fields, which are lists or again such tuples.
 _COLUMNS = struct.Struct("<BBII")
-_SIDES, _COMMON, _SEPARATE = 2, 0, 1
+_SIDES = 2
+_COMMON, _SEPARATE, _FIELDS = _FORMS = range(3)
 
 Loads = Callable[[bytes], Any]
 
@@ -108,23 +110,27 @@ def pairs_of(payload: bytes, loads: Loads) -> Iterator[tuple[Any, Any]]:
     if columns is None:
         yield from map(_pair, _as_list(loads(payload)))
         return
-    keys, values, is_separate = columns
+    keys, values, form = columns
     key_list, value_list = loads(keys), loads(values)
-    if is_separate:
+    if form == _SEPARATE:
         value_list = list(map(loads, value_list))
+    elif form == _FIELDS:
+        value_list = _rows(value_list)
     yield from zip(key_list, value_list, strict=True)
 
 
-def _columns(payload: bytes) -> tuple[bytes, bytes, bool] | None:
+def _rows(column: Any) -> list[Any]:
+    return column if isinstance(column, list) else list(zip(*map(_rows, column), strict=True))
+
+
+def _columns(payload: bytes) -> tuple[bytes, bytes, int] | None:
     if len(payload) < _COLUMNS.size:
         return None
     # A pickle begins with other bytes than a side and a form.
     side, form, _, key_bytes = _COLUMNS.unpack_from(payload)
     end = _COLUMNS.size + key_bytes
-    is_known = side < _SIDES and form in (_COMMON, _SEPARATE) and end <= len(payload)
-    if not is_known:
-        return None
-    return payload[_COLUMNS.size : end], payload[end:], form == _SEPARATE
+    is_known = side < _SIDES and form in _FORMS and end <= len(payload)
+    return (payload[_COLUMNS.size : end], payload[end:], form) if is_known else None
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -79,6 +79,15 @@ def test_state_is_read_as_json_lines(run: Run, tmp_path: Path) -> None:
     assert len(rows(run, "read", root, "--limit", 2)) == 2
 
 
+def test_states_that_are_tuples_are_read(run: Run, tmp_path: Path) -> None:
+    """Such columns are written field by field."""
+    root = commit(tmp_path, {"a": (1, (2, "x")), "b": (3, (4, "y"))})
+    assert rows(run, "read", root) == [
+        {"key": "a", "value": [1, [2, "x"]]},
+        {"key": "b", "value": [3, [4, "y"]]},
+    ]
+
+
 def test_a_store_is_read(run: Run, stored: Path) -> None:
     """With the same command."""
     found = rows(run, "read", stored, "--operator", "sessions", "--key", "(1, 2)")

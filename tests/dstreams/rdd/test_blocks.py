@@ -181,6 +181,39 @@ def test_values_that_cannot_change_are_stored_once(column: list[Any]) -> None:
     assert decode_block(data).values() == column
 
 
+class Version(NamedTuple):
+    """A tuple that is more than a tuple."""
+
+    number: int
+
+
+@pytest.mark.parametrize(
+    ("column", "has_columns"),
+    [
+        ([(n, f"name {n}") for n in range(100)], True),
+        ([(n, (float(n), (None, b"x", n > 5))) for n in range(100)], True),
+        ([(n, (n, (n, (n, (n, 1))))) for n in range(100)], False),  # too deep
+        ([(1, 2), (1, 2, 3)], False),
+        ([(1, 2), [1, 2]], False),
+        ([(1, [2]), (3, [4])], False),
+        ([(), (), ()], False),
+        ([(Version(1), n) for n in range(100)], False),
+        ([tuple(range(n, n + 40)) for n in range(100)], False),  # too wide
+    ],
+    ids=["flat", "nested", "deep", "lengths", "kinds", "mutable", "empty", "named", "wide"],
+)
+def test_fields_of_tuples_are_columns(column: list[Any], has_columns: bool) -> None:
+    """Tuples of one length that hold plain values alone are written by their fields."""
+    data = encode_block(Side.BATCH, list(range(len(column))), column)
+    block = decode_block(data)
+    packed = pickle.loads(data[10 + len(block.key_column) :])
+    assert (type(packed) is tuple) is has_columns
+    found = block.values()
+    assert found == column
+    kinds = [[type(field) for field in value] for value in column]
+    assert [[type(field) for field in value] for value in found] == kinds
+
+
 def blocks_of(pairs: Iterable[tuple[Any, Any]], by_columns: bool) -> list[bytes]:
     """Build blocks, pair by pair or by columns of 1000."""
     builder = BlockBuilder(Side.BATCH)
