@@ -137,6 +137,12 @@ def unite_frames(first: RDD[bytes], *others: RDD[bytes]) -> RDD[bytes]:
     return united
 
 
+def file_splits(lines: RDD[str]) -> list[str]:
+    """Return what each partition of ``SparkContext.textFile`` reads: ``path:first byte+bytes``."""
+    jrdd: Any = lines._jrdd
+    return [partition.inputSplit().toString() for partition in jrdd.rdd().partitions()]
+
+
 def set_checkpoint_directory(spark: SparkContext, directory: str) -> None:
     """Let Spark's own ``RDD.checkpoint`` write below *directory*, without leaving anything there.
 

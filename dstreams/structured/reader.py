@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from pyspark import RDD, SparkContext
 
@@ -19,6 +19,7 @@ from dstreams.structured.missing import OF_READERS, Instead
 from dstreams.structured.options import as_path, known_options, whole_number
 from dstreams.structured.sources.base import StreamSource
 from dstreams.structured.sources.files import FileStreamSource, records_of
+from dstreams.structured.sources.json_lines import BadLines
 from dstreams.structured.sources.rate import RateStreamSource
 from dstreams.structured.sources.socket import SocketStreamSource
 
@@ -30,8 +31,9 @@ _OPTIONS = {
     "rate": ("rowsPerSecond", "rampUpTime", "numPartitions"),
     "socket": ("host", "port"),
     "text": _FILE_OPTIONS,
-    "json": _FILE_OPTIONS,
+    "json": (*_FILE_OPTIONS, "mode"),
 }
+_MODES: tuple[BadLines, ...] = get_args(BadLines)
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,11 +46,12 @@ class DataStreamReader(Instead):
     rate   ``RateRow(timestamp, value)``          rowsPerSecond, rampUpTime, numPartitions
     socket lines, as ``str``                      host, port
     text   lines, as ``str``                      path, maxFilesPerTrigger, pathGlobFilter
-    json   what each line is                      the same
+    json   what each line is                      the same, mode
     ====== ====================================== ==============================================
 
     Options are found whatever the case of their letters; one that a source does not have is
-    refused, not ignored.
+    refused, not ignored. A line that is no JSON fails the batch (mode ``FAILFAST``), or is left
+    out (``DROPMALFORMED``).
 
     Semantics: pyspark.sql.streaming.DataStreamReader.
 
@@ -148,7 +151,8 @@ class DataStreamReader(Instead):
                 "in a directory of their own"
             )
         file_format: FileFormat = "json" if self.source_format == "json" else "text"
-        return FileStreamSource(path, file_format, limit, None if names is None else str(names))
+        pattern = None if names is None else str(names)
+        return FileStreamSource(path, file_format, limit, pattern, _bad_lines(options.get("mode")))
 
     def _needed(self, options: dict[str, Any], key: str) -> Any:
         if key not in options:
@@ -176,13 +180,38 @@ class BatchReader:
         """
         return self._records(path, "text")
 
-    def json(self, path: str | os.PathLike[str]) -> RDD[Any]:
-        """Return what the lines of JSON files are. Raises as :meth:`text`."""
-        return self._records(path, "json")
+    def json(self, path: str | os.PathLike[str], mode: str = "FAILFAST") -> RDD[Any]:
+        """Return what the lines of JSON files are.
 
-    def _records(self, path: str | os.PathLike[str], file_format: FileFormat) -> RDD[Any]:
+        Args:
+            path: of the directory.
+            mode: ``FAILFAST``: a line that is no JSON is an error; ``DROPMALFORMED``: it is left
+                out.
+
+        Raises:
+            SourceError: there is no such directory.
+            InvalidStreamError: there is no such mode.
+        """
+        return self._records(path, "json", _bad_lines(mode))
+
+    def _records(
+        self,
+        path: str | os.PathLike[str],
+        file_format: FileFormat,
+        bad_lines: BadLines = "FAILFAST",
+    ) -> RDD[Any]:
         directory = as_path(path, f"path of read.{file_format}")
         paths = VisibleFiles(directory, self.spark).paths()
         if paths is None:
             raise SourceError(f"directory {directory!r} does not exist")
-        return records_of(paths, file_format, self.spark)
+        return records_of(paths, file_format, self.spark, bad_lines)
+
+
+def _bad_lines(mode: object) -> BadLines:
+    for known in _MODES:
+        if mode is None or str(mode).upper() == known:
+            return known
+    raise InvalidStreamError(
+        f"mode of JSON files is {mode!r}; use one of {', '.join(_MODES)}: records have no schema "
+        "with a column for lines that are no JSON"
+    )

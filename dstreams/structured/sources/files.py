@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -14,6 +13,7 @@ from dstreams.errors import RestartError, SourceError
 from dstreams.sources.file_listing import spark_path
 from dstreams.structured.committed_files import FileFormat, VisibleFiles
 from dstreams.structured.sources.base import ReaderEnvironment
+from dstreams.structured.sources.json_lines import BadLines, parsed
 
 
 @dataclass(frozen=True)
@@ -24,19 +24,24 @@ class FileStreamSource:
     appears, so move it there. What is written to a file later is not read. Where a file sink
     writes, only files that it committed are read, in the order of its batches.
 
-    Semantics: the sources ``text`` and ``json`` of Spark.
+    Text is UTF-8; bytes that are none come as U+FFFD, as with Spark.
+
+    Semantics: the sources ``text`` and ``json`` of Spark; a line that is no JSON fails the batch,
+    as records have no schema that could have a column for it (mode PERMISSIVE).
 
     Args:
         directory: path, URL, or pattern of Hadoop's for several.
         format: ``text`` for a ``str`` for each line, ``json`` for a ``dict`` for each line.
         max_files: files that a batch reads at most, None for no limit.
         names: pattern of the names of files, such as ``*.json``, None for all.
+        bad_lines: what becomes of a line that is no JSON.
     """
 
     directory: str
     format: FileFormat
     max_files: int | None = None
     names: str | None = None
+    bad_lines: BadLines = "FAILFAST"
 
     @property
     def name(self) -> str:
@@ -78,7 +83,8 @@ class FileReader:
 
     def rdd(self, start: Any, end: Any) -> RDD[Any]:
         paths = self._between(start, end)
-        return records_of(paths, self._source.format, self._environment.spark)
+        source = self._source
+        return records_of(paths, source.format, self._environment.spark, source.bad_lines)
 
     def rows(self, start: Any, end: Any) -> int | None:
         return 0 if not self._between(start, end) else None
@@ -126,22 +132,18 @@ class FileReader:
         return [path for number in numbers for path in self._dealt[number]]
 
 
-def records_of(paths: list[str], format: FileFormat, spark: SparkContext) -> RDD[Any]:
-    """Return the records of files."""
+def records_of(
+    paths: list[str], format: FileFormat, spark: SparkContext, bad_lines: BadLines = "FAILFAST"
+) -> RDD[Any]:
+    """Return the records of files.
+
+    Args:
+        paths: of the files.
+        format: ``text`` or ``json``.
+        spark: makes the RDD.
+        bad_lines: what becomes of a line of a JSON file that is no JSON.
+    """
     if not paths:
         return spark.emptyRDD()
     lines = spark.textFile(",".join(map(spark_path, paths)))
-    return lines if format == "text" else lines.mapPartitions(_parsed)
-
-
-def _parsed(lines: Iterable[str]) -> Iterator[Any]:
-    return (_parse(line) for line in lines if line.strip())
-
-
-def _parse(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError as error:
-        raise SourceError(
-            f"a line of a JSON file is no JSON ({error}): {line[:80]!r}; write one value a line"
-        ) from error
+    return lines if format == "text" else parsed(lines, bad_lines)

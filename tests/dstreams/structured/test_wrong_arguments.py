@@ -61,6 +61,11 @@ READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
         "pathGlobFilter takes",
     ),
     "schema": (lambda read: read.load("in", "json", "n int"), "load takes no schema"),
+    "mode": (
+        lambda read: read.json("in", mode="PERMISSIVE"),
+        "mode of JSON files is 'PERMISSIVE'; use one of FAILFAST, DROPMALFORMED",
+    ),
+    "mode of text": (lambda read: read.text("in", mode="FAILFAST"), "no option 'mode'"),
 }
 
 

@@ -1,0 +1,109 @@
+"""A bad line of a JSON file is found by who has to correct it, or left out where that is wanted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstreams.errors import SourceError
+from dstreams.structured import StreamingQueryException, StreamSession
+from dstreams.structured.sources.json_lines import FileSplit, ParseLines
+
+GOOD = b'{"n": 1}\n'
+BAD = b'{"n": 1, "text": "long enough for several splits" "n": 2}\n'
+
+
+def bad_line_of(split: FileSplit, lines: list[str]) -> str:
+    with pytest.raises(SourceError) as caught:
+        list(ParseLines((split,))(0, lines))
+    return str(caught.value)
+
+
+def test_where_a_bad_line_is() -> None:
+    """The error says file, line, place in the line, what is there, and what to do about it."""
+    split = FileSplit("file:/in/1.json", 0)
+    assert bad_line_of(split, ['{"n": 1}', "", '{"n" 2}']) == (
+        "line 3 of file:/in/1.json is no JSON (Expecting ':' delimiter at character 6: "
+        "'{\"n\" 2}'); write one value a line: correct the line or remove it, or leave out all "
+        "such lines with option mode DROPMALFORMED"
+    )
+
+
+def test_only_the_bad_place_of_a_long_line_is_shown() -> None:
+    """A line of a megabyte does not fill the log, and what is wrong in it is seen."""
+    line = "[" + "1, " * 400_000 + "oops]"
+    message = bad_line_of(FileSplit("file:/in/1.json", 0), [line])
+    assert "at character 1200002: " in message
+    assert "1, 1, oops]" in message
+    assert len(message) < 500
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("start", [1, 8, 9, 10, 11, 20])
+def test_lines_of_a_later_part_of_a_file(tmp_path: Path, end: str, start: int) -> None:
+    """The line is counted from the beginning of the file, wherever Spark has cut that."""
+    lines = [f'{{"n": {number}}}' for number in range(5)]
+    path = tmp_path / "cut.json"
+    path.write_bytes("".join(line + end for line in lines).encode())
+    begins = [number * (8 + len(end)) for number in range(5)]
+    first = sum(begin <= start for begin in begins)
+    message = bad_line_of(FileSplit(f"file:{path}", start), ["{}", "x"])
+    assert message.startswith(f"line {first + 2} of file:{path} is no JSON (")
+
+
+def test_lines_of_a_later_part_of_a_file_elsewhere() -> None:
+    """Where the file cannot be read here, lines are counted from where its part begins."""
+    message = bad_line_of(FileSplit("hdfs://one/in/1.json", 77), ["{}", "x"])
+    assert message.startswith("line 2 after byte 77 of hdfs://one/in/1.json is no JSON (")
+
+
+@pytest.mark.parametrize("before", [0, 1, 40], ids=lambda lines: f"{lines} lines before")
+def test_a_query_that_meets_a_bad_line(session: StreamSession, tmp_path: Path, before: int) -> None:
+    """It fails with the name of the file and the line, and goes on when that was corrected."""
+    directory = tmp_path / "in, [1]"
+    directory.mkdir()
+    (directory / "0.json").write_bytes(GOOD)
+    (directory / "1.json").write_bytes(b"")
+    (directory / "2.json").write_bytes(GOOD * before + BAD + GOOD)
+
+    def start() -> Any:
+        rows = session.readStream.json(directory)
+        writer = rows.writeStream.format("memory").queryName("rows").trigger(availableNow=True)
+        return writer.start(checkpointLocation=str(tmp_path / "checkpoint"))
+
+    with pytest.raises(StreamingQueryException) as caught:
+        start().awaitTermination(60)
+    message = str(caught.value)
+    assert f"line {before + 1} of file:{directory}/2.json is no JSON" in message
+    assert "Expecting ',' delimiter at character 51: " in message
+    assert "option mode DROPMALFORMED" in message
+    (directory / "2.json").write_bytes(GOOD)
+    assert start().awaitTermination(60)
+    assert session.table("rows") == [{"n": 1}] * 2
+
+
+def test_bad_lines_are_left_out_where_that_is_wanted(
+    session: StreamSession, tmp_path: Path
+) -> None:
+    """With the mode DROPMALFORMED the other lines of a file come, also of a batch that failed."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.json").write_bytes(GOOD + BAD + b"\xff\xfe\n" + GOOD)
+
+    def start(**options: str) -> Any:
+        rows = session.readStream.json(tmp_path / "in", **options)
+        writer = rows.writeStream.format("memory").queryName("rows").trigger(availableNow=True)
+        return writer.start(checkpointLocation=str(tmp_path / "checkpoint"))
+
+    with pytest.raises(StreamingQueryException, match=r"line 2 of .*1\.json"):
+        start(mode="failfast").awaitTermination(60)
+    assert start(mode="dropMalformed").awaitTermination(60)
+    assert session.table("rows") == [{"n": 1}] * 2
+    assert session.read.json(tmp_path / "in", mode="DROPMALFORMED").collect() == [{"n": 1}] * 2
+
+
+def test_bytes_that_are_no_text(session: StreamSession, tmp_path: Path) -> None:
+    """As with Spark, what is no UTF-8 comes as U+FFFD, and fails nothing."""
+    (tmp_path / "1.txt").write_bytes(b"caf\xe9\nok\n")
+    assert session.read.text(tmp_path).collect() == ["caf\ufffd", "ok"]
