@@ -292,8 +292,11 @@ class FileReader:
                 len(before),
                 names,
             )
-        now_ms = self._environment.clock.now_ms()
-        base = FileBase(now_ms, _ALWAYS_MS if since_ms is None else since_ms, now_ms, before)
+        new_since_ms = _ALWAYS_MS if since_ms is None else since_ms
+        # Where a start takes longer than a batch, the first batches are older than this moment, and
+        # a restart counts no record that is newer than the last of them that was committed.
+        upto_ms, now_ms = self._environment.zero_ms, self._environment.clock.now_ms()
+        base = FileBase(upto_ms, new_since_ms, now_ms, before)
         if self._log is not None:
             self._log.compact(base)
         return FileHistory(base, {})

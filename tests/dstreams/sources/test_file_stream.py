@@ -13,7 +13,16 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from checkpoint import FileBatch, FileLog, Files, StorageRefusedError, open_files
+from checkpoint import (
+    FileBatch,
+    FileLog,
+    Files,
+    Owner,
+    StorageRefusedError,
+    claim_epoch,
+    open_files,
+)
+from checkpoint.lineage import Base, write_base
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.settings import UNLIMITED_MS
@@ -347,6 +356,31 @@ def test_a_reader_on_an_existing_record_repeats_and_loses_nothing(
     again = [names(second.plan(time_ms)) for time_ms in (1000, 1500, 2000, 900_000, 901_000)]
     assert [names(plan) for plan in before.values()] == [["a.txt"], ["b.txt"]]
     assert again == [["a.txt"], [], ["b.txt"], ["c.txt"], []]
+
+
+def test_a_start_that_takes_longer_than_batches_can_be_taken_up(
+    recording: Callable[..., SourceEnvironment],
+    surroundings: Surroundings,
+    files: Files,
+    tmp_path: Path,
+) -> None:
+    """Killed after the first batch, when more of them are older than the start, it loses none."""
+    surroundings.clock.time_ms = 4500
+    write_base(claim_epoch(files, "run", Owner.of_this_process(0)), Base("run", 1, None, None))
+    source = text_files(tmp_path)
+    first = started(source, replace(recording(files), zero_ms=1000))
+    put(tmp_path / "a.txt", "", 1500)
+    assert names(first.plan(2000)) == ["a.txt"]
+    put(tmp_path / "b.txt", "", 2500)
+    surroundings.clock.time_ms = 9000
+    write_base(claim_epoch(files, "run", Owner.of_this_process(0)), Base("run", 2, 1, 2000))
+    environment = replace(recording(files), zero_ms=1000, planned_upto_ms=2000, epoch=2)
+    second = started(source, environment)
+    assert [names(second.plan(time_ms)) for time_ms in (2000, 3000, 4000)] == [
+        ["a.txt"],
+        ["b.txt"],
+        [],
+    ]
 
 
 def test_a_restart_knows_what_was_there_at_the_first_start(
