@@ -262,13 +262,15 @@ class BlockBuilder:
 
     Args:
         side: what the values are.
+        max_rows: how many rows a block has at most.
 
     Attributes:
         limit: how many rows the next block is to have.
     """
 
-    def __init__(self, side: Side) -> None:
+    def __init__(self, side: Side, max_rows: int = MAX_ROWS) -> None:
         self._side = side
+        self._max_rows = max_rows
         self._keys: list[Any] = []
         self._values: list[Any] = []
         self.limit = 64
@@ -300,7 +302,7 @@ class BlockBuilder:
         del self._keys[:rows], self._values[:rows]
         fitting = TARGET_BYTES * rows // len(block)
         # Grow by steps: the first rows may be much smaller than those to come.
-        self.limit = max(1, min(MAX_ROWS, fitting, self.limit * 16))
+        self.limit = max(1, min(self._max_rows, fitting, self.limit * 16))
         return block
 
 

@@ -23,7 +23,8 @@ from dstreams.rdd.blocks import BlockBuilder, Side, decode_block, shorten, with_
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.worker import settle_worker
 
-_CHUNK_ROWS = 10_000
+ROUTED_ROWS = 4000
+"""Rows a block has at most that is moved: what is made of them at once stays in near caches."""
 
 
 def shuffle_pairs(
@@ -143,7 +144,8 @@ class Route:
             )
 
     def _blocks(self, records: Iterable[tuple[Any, Any]]) -> Iterator[tuple[int, bytes]]:
-        builders = [BlockBuilder(self.side) for _ in range(self.partitioner.numPartitions)]
+        count = self.partitioner.numPartitions
+        builders = [BlockBuilder(self.side, ROUTED_ROWS) for _ in range(count)]
         remaining = iter(records)
         # As many records at once as fill a block everywhere: few where they are large.
         while chunk := list(islice(remaining, self._rows_at_once(builders))):
@@ -156,7 +158,7 @@ class Route:
                 yield target, block
 
     def _rows_at_once(self, builders: list[BlockBuilder]) -> int:
-        return min(_CHUNK_ROWS, len(builders) * max(builder.limit for builder in builders))
+        return min(ROUTED_ROWS, len(builders) * max(builder.limit for builder in builders))
 
     def _split(self, records: list[Any]) -> list[tuple[list[Any], list[Any]]]:
         columns: list[tuple[list[Any], list[Any]]] = [

@@ -12,10 +12,11 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext, StorageLevel
 
-from dstreams.rdd.blocks import MAX_BYTES, MAX_ROWS, Side, decode_block
+from dstreams.rdd.blocks import MAX_BYTES, Side, decode_block
 from dstreams.rdd.failures import summarize
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import (
+    ROUTED_ROWS,
     BlockPairsRDD,
     NotAPairError,
     Route,
@@ -171,8 +172,8 @@ def test_large_records_are_not_gathered() -> None:
     assert sent == 400
     assert max(held) <= 150
     frames = list(Route(TWO, Side.BATCH, "test")(0, records(8, 60_000)))[1::2]
-    assert max(decode_block(frame).rows for frame in frames) == MAX_ROWS
-    assert len(frames) <= 16
+    assert max(decode_block(frame).rows for frame in frames) == ROUTED_ROWS
+    assert len(frames) <= 20
 
 
 def test_equal_partitioner_means_no_shuffle(sc: SparkContext) -> None:
@@ -244,7 +245,7 @@ def test_persisting_pairs_persists_blocks(sc: SparkContext, level: StorageLevel)
     assert any("CachedPartitions: 2" in line for line in lineage_of(pairs))
     assert pairs.unpersist(blocking=True) is pairs
     assert pairs.getStorageLevel() == StorageLevel.NONE
-    assert persistent_rdds(sc) == before
+    assert persistent_rdds(sc) <= before  # what other tests persisted may be collected meanwhile
     assert pairs.count() == 500
 
 
