@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from numbers import Real
 
 from dstreams.errors import InvalidStreamError
@@ -28,6 +28,9 @@ _INTERVAL_US = {
 }
 _INTERVAL_PART = re.compile(rf"([+-]?\d+)\s*({'|'.join(_INTERVAL_US)})s?")
 _INTERVAL = re.compile(rf"{_INTERVAL_PART.pattern}(\s+{_INTERVAL_PART.pattern})*")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def require_duration_ms(seconds: object, name: str) -> int:
@@ -123,6 +126,20 @@ def batch_datetime(time_ms: int) -> datetime:
         time_ms: batch time in milliseconds since the epoch.
     """
     return datetime.fromtimestamp(time_ms / 1000)  # noqa: DTZ006 - as pyspark.streaming passes it
+
+
+def event_time_ms(moment: datetime) -> int:
+    """Return the millisecond since the epoch that a moment is in: what is shorter is cut off.
+
+    Rounded, the last half of a millisecond of a day would be in the next day.
+
+    Args:
+        moment: naive: local time.
+    """
+    if moment.tzinfo is not None:
+        return (moment - _EPOCH) // _MILLISECOND
+    second = round(moment.replace(microsecond=0).timestamp())
+    return second * 1000 + moment.microsecond // 1000
 
 
 def batch_time_ms(moment: object, name: str) -> int:

@@ -18,7 +18,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
-from dstreams.durations import parse_interval_ms
+from dstreams.durations import event_time_ms, parse_interval_ms
 from dstreams.errors import InvalidStateCallError, InvalidStreamError
 from dstreams.state.state_value import StateValue, require_state
 
@@ -224,7 +224,7 @@ class GroupState(StateValue[S]):
                 f"operation is {self._facts.timeout.value}"
             )
         if isinstance(timestampMs, datetime):
-            timestamp_ms = round(timestampMs.timestamp() * 1000)
+            timestamp_ms = event_time_ms(timestampMs)
         else:
             timestamp_ms = _whole(timestampMs, "the timeout timestamp")
         if additionalDuration is not None:

@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import Any
 
 from checkpoint.state_store import StateWriter
+from dstreams.durations import event_time_ms
 from dstreams.rdd.blocks import shorten
 from dstreams.rdd.ordered_groups import GroupsInOrder
 from dstreams.rdd.state_metrics import StateMetrics
@@ -72,7 +73,7 @@ class EventTime:
                 f"{self.where} failed for {shorten(value)}: {type(error).__name__}: {error}"
             ) from error
         if isinstance(moment, datetime):
-            return round(moment.timestamp() * 1000)
+            return event_time_ms(moment)
         if moment is None or (isinstance(moment, int) and not isinstance(moment, bool)):
             return moment
         raise UserFunctionError(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dstreams.durations import (
     batch_datetime,
     batch_time_ms,
+    event_time_ms,
     parse_duration_ms,
     parse_interval_ms,
     require_duration_ms,
@@ -196,3 +197,28 @@ def test_what_is_no_interval(text: str, message: str) -> None:
     with pytest.raises(InvalidStreamError, match=message) as raised:
         parse_interval_ms(text)
     assert repr(text) in str(raised.value)
+
+
+@pytest.mark.parametrize("is_naive", [False, True])
+@pytest.mark.parametrize(
+    ("second", "microsecond", "expected_ms"),
+    [
+        (0, 0, 0),
+        (0, 999_499, 999),
+        (0, 999_500, 999),
+        (1_700_006_399, 999_999, 1_700_006_399_999),
+        (1_700_006_400, 0, 1_700_006_400_000),
+        (-1, 999_999, -1),
+        (-1, 1, -1000),
+        (-86_400, 500, -86_400_000),
+        (11_000_000_000, 999_999, 11_000_000_000_999),
+    ],
+)
+def test_a_moment_is_in_its_millisecond(
+    second: int, microsecond: int, expected_ms: int, is_naive: bool
+) -> None:
+    """What is shorter than a millisecond is cut off, before 1970 too, not taken to the next one."""
+    moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(0, second, microsecond)
+    if is_naive:
+        moment = moment.astimezone().replace(tzinfo=None)
+    assert event_time_ms(moment) == expected_ms

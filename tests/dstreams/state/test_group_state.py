@@ -6,7 +6,7 @@ import doctest
 import itertools
 import pickle
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -126,6 +126,7 @@ def test_a_duration_counts_from_the_batch_time(call: Any, expected_ms: int) -> N
         (lambda s: s.setTimeoutTimestamp(5000), 5000),
         (lambda s: s.setTimeoutTimestamp(1000), 1000),
         (lambda s: s.setTimeoutTimestamp(at(20)), 20_000),
+        (lambda s: s.setTimeoutTimestamp(at(20) - timedelta(microseconds=1)), 19_999),
         (lambda s: s.setTimeoutTimestamp(5000, "5 seconds"), 10_000),
         (lambda s: s.setTimeoutTimestamp(5000, 1), 5001),
         (lambda s: s.setTimeoutTimestamp(at(20), "1 minute"), 80_000),

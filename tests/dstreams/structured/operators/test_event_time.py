@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from pyspark import SparkContext
@@ -56,6 +56,14 @@ def test_an_event_time_that_fails_names_the_record() -> None:
     mark = MarkEvents(lambda record: record["ts"], False, lambda split, stats: None, "f")
     with pytest.raises(UserFunctionError, match=r"f failed for record \{'x': 1\}: KeyError: 'ts'"):
         list(mark(0, [{"ts": 1}, {"x": 1}]))
+
+
+def test_last_moment_of_a_day() -> None:
+    """What is shorter than a millisecond is cut off, so an event stays in its day."""
+    midnight = datetime(2026, 11, 22, tzinfo=timezone.utc)
+    mark = MarkEvents(lambda time: time, False, lambda split, stats: None)
+    ((time_ms, _),) = mark(0, [midnight - timedelta(microseconds=1)])
+    assert time_ms == midnight.timestamp() * 1000 - 1
 
 
 def test_gathered_with_the_job_that_runs(sc: SparkContext) -> None:
