@@ -8,6 +8,7 @@ import pytest
 from pyspark import SparkContext
 
 from dstreams.state.input_processor import UserFunctionError
+from dstreams.state.store_functions import EventTime
 from dstreams.structured.operators.event_time_stats import EventTimeObservation, EventTimeStats
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec, MarkEvents
 from dstreams.structured.operators.execution_context import ExecutionContext
@@ -61,7 +62,8 @@ def test_an_event_time_that_fails_names_the_record() -> None:
 def test_last_moment_of_a_day() -> None:
     """What is shorter than a millisecond is cut off, so an event stays in its day."""
     midnight = datetime(2026, 11, 22, tzinfo=timezone.utc)
-    mark = MarkEvents(lambda time: time, False, lambda split, stats: None)
+    event_time = EventTime(lambda moment: moment, "withWatermark")
+    mark = MarkEvents(event_time, False, lambda split, stats: None)
     ((time_ms, _),) = mark(0, [midnight - timedelta(microseconds=1)])
     assert time_ms == midnight.timestamp() * 1000 - 1
 
