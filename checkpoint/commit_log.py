@@ -16,7 +16,7 @@ and the changelog that led to it).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from checkpoint.errors import CorruptCheckpointError
@@ -96,8 +96,8 @@ class CommitRecord(BatchRecord):
         without_state: uids of operators that have no state at all after this batch: they need no
             copy, and no batch up to this one, to go on.
         previous: the record before this one, None for the first one of a stream.
-        copies: for each operator that has ever had a copy, or no state, the newest record that says
-            so; this one included.
+        copies: for each operator of the stream that has had a copy, or no state, the newest record
+            that says so; this one included.
         facts: JSON that the driver wants back; such as when a timer is due.
     """
 
@@ -131,9 +131,18 @@ class CommitRecord(BatchRecord):
         state_files = (ref.name for commit in self.operators.values() for ref in commit.files)
         return frozenset(state_files).union(*(commit.file_names() for commit in self.stores))
 
-    def after(self, last: CommitRecord | None) -> CommitRecord:
-        """Return this record linked to *last*, the one before it."""
-        copies = {} if last is None else dict(last.copies)
+    def after(
+        self, last: CommitRecord | None, operators: Collection[str] | None = None
+    ) -> CommitRecord:
+        """Return this record linked to *last*, the one before it.
+
+        Args:
+            last: None for none.
+            operators: uids of the operators of the stream; None for all that there ever were. Of
+                one that is not among them, because it was removed, no copy is named any more.
+        """
+        before = {} if last is None else last.copies
+        copies = {uid: before[uid] for uid in before if operators is None or uid in operators}
         copies.update(dict.fromkeys((*self.operators, *self.without_state), self.record_id))
         return replace(self, previous=None if last is None else last.record_id, copies=copies)
 
@@ -189,6 +198,7 @@ class CommitLog(RecordLog[CommitRecord]):
         files: the directory of a stream.
         guard: the epoch of the driver that commits; None only reads, or writes without fencing.
         last: the record that the first one to be committed follows.
+        operators: uids of the operators of the stream, as in :meth:`CommitRecord.after`.
     """
 
     kind = FileKind.COMMIT
@@ -196,10 +206,15 @@ class CommitLog(RecordLog[CommitRecord]):
     what, done = "a commit record", "committed"
 
     def __init__(
-        self, files: Files, guard: EpochGuard | None = None, last: CommitRecord | None = None
+        self,
+        files: Files,
+        guard: EpochGuard | None = None,
+        last: CommitRecord | None = None,
+        operators: Collection[str] | None = None,
     ) -> None:
         super().__init__(files, guard)
         self.last = last
+        self._operators = operators
 
     def commit(self, record: CommitRecord) -> CommitRecord:
         """Create *record* durably, as the one after the last, and return it as it was written.
@@ -270,7 +285,7 @@ class CommitLog(RecordLog[CommitRecord]):
             again = replace(record, previous=last.previous, copies=last.copies)
             if again == last:
                 return last
-        return record.after(last)
+        return record.after(last, self._operators)
 
 
 def commit_file(record_id: RecordId) -> str:

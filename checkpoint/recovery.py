@@ -7,7 +7,7 @@ never begins from less than it had.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -23,6 +23,8 @@ from checkpoint.errors import CorruptCheckpointError
 from checkpoint.fencing import BASE, EpochGuard, Owner, claim_epoch, epoch_file
 from checkpoint.files import Files
 from checkpoint.framing import RESTORE
+from checkpoint.graph_snapshot import all_graphs, read_graph
+from checkpoint.json_fields import list_field, require_object
 from checkpoint.lineage import Base, Lineage, read_lineage, write_base
 from checkpoint.record_files import RecordId
 from checkpoint.stored_state import StoreCommit
@@ -42,6 +44,7 @@ class StreamLog:
         commits: the commit records that were read: those that count, from the newest back to the
             oldest copy that a restart needs.
         begins: the begin records that were read: all that count.
+        removed: uids of operators whose copies are gone, and which the newest graph does not have.
     """
 
     url: str
@@ -50,6 +53,7 @@ class StreamLog:
     begin_ids: Sequence[RecordId]
     commits: Mapping[RecordId, CommitRecord]
     begins: Mapping[RecordId, BeginRecord]
+    removed: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -116,9 +120,13 @@ class Tenure:
         """The epoch of this driver."""
         return self.guard.epoch
 
-    def commit_log(self) -> CommitLog:
-        """Return the log that continues after the last committed batch."""
-        return CommitLog(self.guard.files, self.guard, self.plan.last)
+    def commit_log(self, operators: Collection[str] | None = None) -> CommitLog:
+        """Return the log that continues after the last committed batch.
+
+        Args:
+            operators: uids of the operators of the stream, as in :meth:`CommitRecord.after`.
+        """
+        return CommitLog(self.guard.files, self.guard, self.plan.last, operators)
 
     def batch_log(self) -> BatchLog:
         """Return the log of what batches read."""
@@ -209,7 +217,27 @@ def _read_log(files: Files, lineage: Lineage) -> StreamLog:
         record_id: batch_log.read_record(record_id)
         for record_id in lineage.begins(begin_ids).values()
     }
-    return StreamLog(files.url, lineage, commit_ids, begin_ids, commits, begins)
+    last = next(iter(commits.values()), None)
+    named = {} if last is None else last.copies
+    gone = [uid for uid, record_id in named.items() if record_id not in commits]
+    removed = _removed(files, lineage, gone)
+    return StreamLog(files.url, lineage, commit_ids, begin_ids, commits, begins, removed)
+
+
+def _removed(files: Files, lineage: Lineage, gone: Collection[str]) -> Collection[str]:
+    """Return those of the operators *gone* that have no state in the newest graph.
+
+    None of them, where that cannot be read: then nobody knows that their copies are not needed.
+    """
+    graphs = lineage.snapshots(all_graphs(files)) if gone else []
+    with suppress(CorruptCheckpointError, ValueError):
+        for graph in graphs[:1]:
+            described = list_field(read_graph(files, graph).description, "operators")
+            operators = [require_object(item, "operator") for item in described]
+            return set(gone) - {
+                operator.get("uid") for operator in operators if operator.get("state") != "none"
+            }
+    return ()
 
 
 def plan_recovery(log: StreamLog) -> RecoveryPlan:
@@ -323,6 +351,8 @@ def _copies(log: StreamLog, last: CommitRecord | None) -> dict[str, StateCopy]:
 def _each_copy(log: StreamLog, last: CommitRecord) -> Iterator[tuple[str, StateCopy]]:
     for uid, record_id in last.copies.items():
         record = log.commits.get(record_id)
+        if record is None and uid in log.removed:
+            continue
         if record is None:
             wanted = f"the commit record that names the newest copy of the state of {uid!r}"
             raise _missing(log, commit_file(record_id), wanted)

@@ -192,5 +192,9 @@ def _require_received(
 
 
 def _holders(commits: Mapping[RecordId, CommitRecord], record: CommitRecord) -> list[CommitRecord]:
-    """Return the records that hold the copies which the state after *record* is made of."""
-    return [commits[record_id] for record_id in sorted(set(record.copies.values()))]
+    """Return the records that hold the copies which the state after *record* is made of.
+
+    That of an operator which was removed may be gone.
+    """
+    holders = sorted(set(record.copies.values()))
+    return [commits[record_id] for record_id in holders if record_id in commits]

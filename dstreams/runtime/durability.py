@@ -80,7 +80,10 @@ class StreamDurability:
         self._stream_id = stream_id
         self._plan = plan
         self._spark = spark
-        self._commits: CommitLog = tenure.commit_log()
+        # Of others, which were removed, neither a record nor a file is kept.
+        with_state = (*plan.checkpointed(), *plan.stored())
+        self._uids = frozenset(plan.nodes[node].uid for node in with_state)
+        self._commits: CommitLog = tenure.commit_log(self._uids)
         self._begins: BatchLog = tenure.batch_log()
 
     def use(self, files: Files) -> None:
@@ -88,7 +91,7 @@ class StreamDurability:
         guard = replace(self.tenure.guard, files=files)
         self.tenure = replace(self.tenure, guard=guard)
         self.files = files
-        self._commits = CommitLog(files, guard, self._commits.last)
+        self._commits = CommitLog(files, guard, self._commits.last, self._uids)
         self._begins = BatchLog(files, guard)
 
     def begin(
@@ -176,7 +179,6 @@ class StreamDurability:
             CheckpointError: something could not be read or deleted, or a newer driver has taken
                 over; nothing was deleted then.
         """
-        uids = {plan.uid for plan in self._plan.nodes.values()}
-        epoch = self.tenure.epoch
+        epoch, uids = self.tenure.epoch, self._uids
         for name in retire_batches(self._commits, epoch, oldest_needed_ms, oldest_input_ms, uids):
             logger.warning("%s could not be deleted; it is tried again later", name)

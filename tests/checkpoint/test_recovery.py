@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from checkpoint import (
     ConcurrentWriterError,
     CorruptCheckpointError,
     Files,
+    GraphSnapshot,
     OperatorCommit,
     Owner,
     RecordId,
@@ -25,7 +27,10 @@ from checkpoint import (
     read_log,
     read_plan,
     take_over,
+    write_graph,
 )
+from checkpoint.tools.common import UsageError
+from checkpoint.tools.rewind import plan_rewind
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 
@@ -143,6 +148,51 @@ def test_what_is_missing_is_found_missing(files: Files, gone: str, said: str) ->
         start(files)
     assert said in str(raised.value)
     assert len(files.list("epochs/0000000004")) == 0
+
+
+def test_of_an_operator_that_was_removed_no_copy_is_named(files: Files) -> None:
+    """So nobody looks for it when its record is gone, in this epoch and in those after it."""
+    run(start(files), record(1000, "a", "b"))
+    tenure = start(files)
+    log = tenure.commit_log({"a", "c"})
+    for time_ms in (2000, 3000):
+        tenure.batch_log().begin(begun(time_ms, 2))
+        written = log.commit(record(time_ms, "a", epoch=2))
+        assert written.copies == {"a": RecordId(time_ms, 2)}
+        assert log.commit(record(time_ms, "a", epoch=2)) == written
+    files.delete("commits/0000000000001000-e1.commit")
+    assert list(start(files).plan.copies) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("operators", "is_needed"),
+    [
+        ([{"uid": "a", "state": "copied"}], False),
+        ([{"uid": "a", "state": "copied"}, {"uid": "b", "state": "none"}], False),
+        ([{"uid": "a", "state": "copied"}, {"uid": "b", "state": "copied"}], True),
+        ([{"uid": "a", "state": "copied"}, {"uid": "b"}], True),
+        ("not a list", True),
+        (None, True),
+    ],
+)
+def test_a_copy_that_is_gone_is_needed_if_the_newest_graph_has_its_operator(
+    files: Files, operators: Any, is_needed: bool
+) -> None:
+    """Releases before this one named copies of removed operators for ever."""
+    tenure = start(files)
+    if operators is not None:
+        for time_ms, described in enumerate([[{"uid": "b", "state": "copied"}], operators]):
+            graph = GraphSnapshot("stream-1", time_ms, 1, {"operators": described}, b"")
+            write_graph(tenure.guard, graph)
+    run(tenure, record(1000, "b"), record(2000, "a"), record(3000))
+    files.delete("commits/0000000000001000-e1.commit")
+    if is_needed:
+        with pytest.raises(CorruptCheckpointError, match="newest copy of the state of 'b'"):
+            start(files)
+    else:
+        assert list(start(files).plan.copies) == ["a"]
+        with pytest.raises(UsageError, match="state/a/2000 is missing"):
+            plan_rewind(files, 3000)  # which looks at all that is needed
 
 
 def test_what_is_not_needed_may_be_missing(files: Files) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext
 
+from checkpoint.cli import main
 from dstreams import DStream, RestartError, Settings, StateSpec, StreamingContext
 from dstreams.testing import ManualClock
 
@@ -231,6 +232,59 @@ def test_what_may_be_removed(sc: SparkContext, left_behind: Path) -> None:
     ssc.step()
     ssc.stop(stopSparkContext=False)
     assert seen[-1] == ("counts", [("a", 10), ("b", 4)])
+
+
+def copied(pairs: DStream[Any]) -> None:
+    """Streams that are written to files, with and without state."""
+    watch(pairs.updateStateByKey(total, 2, uid="kept").checkpoint(3), "kept")
+    watch(pairs.updateStateByKey(total, 2, uid="sums").checkpoint(2), "sums")
+    watch(pairs.map(_same).checkpoint(2), "pairs")
+
+
+def _same(pair: Any) -> Any:
+    return pair
+
+
+def renamed(pairs: DStream[Any]) -> None:
+    watch(pairs.updateStateByKey(total, 2, uid="kept").checkpoint(3), "kept")
+    watch(pairs.updateStateByKey(total, 2, uid="totals").checkpoint(2), "sums")
+    watch(pairs.map(_same), "pairs")
+
+
+@pytest.mark.parametrize("is_renamed", [True, False], ids=["renamed", "removed"])
+def test_what_was_removed_is_not_missed_long_after(
+    sc: SparkContext, tmp_path: Path, is_renamed: bool
+) -> None:
+    """When nothing is left of its state the stream goes on and on, and its files stay few."""
+    define = renamed if is_renamed else kept_alone
+    ssc = setup(sc, tmp_path, copied)()
+    ssc.step(5)
+    ssc.stop(stopSparkContext=False)
+    make = setup(sc, tmp_path, define)
+    ssc = StreamingContext.restore(str(tmp_path), make, allowRemoved=["sums"])
+    ssc.step(21)
+    ssc.stop(stopSparkContext=False)
+    (stream,) = tmp_path.glob("stream-*")
+    assert not [path for path in stream.glob("state/**/*") if "/sums/" in f"{path}"]
+    assert len(list(stream.glob("commits/*"))) < 12
+    assert len(list(stream.glob("batches/*"))) < 12
+    seen.clear()
+    for _ in range(2):
+        assert main(["gc", str(tmp_path)]) == 0
+        assert main(["verify", str(tmp_path)]) == 0
+        StreamingContext.restore(str(tmp_path), make, dryRun=True)
+        ssc = StreamingContext.getOrCreate(str(tmp_path), never)
+        ssc.step(12)
+        ssc.stop(stopSparkContext=False)
+    assert {rows[0] for name, rows in seen if name == "kept"} == {("a", 36)}
+
+
+def kept_alone(pairs: DStream[Any]) -> None:
+    watch(pairs.updateStateByKey(total, 2, uid="kept").checkpoint(3), "kept")
+
+
+def never() -> StreamingContext:
+    raise AssertionError("the set-up function must not be called")
 
 
 def test_places_that_do_not_tell(sc: SparkContext, tmp_path: Path) -> None:
