@@ -82,7 +82,7 @@ def test_x_17_an_error_before_any_job(ssc: StreamingContext, clock: ManualClock)
     ssc.start()
     clock.advance(1000)
     with pytest.raises(BatchFailedError) as raised:
-        ssc.awaitTerminationOrTimeout(20)
+        ssc.awaitTerminationOrTimeout(60)
     assert str(raised.value).startswith("batch at 1000 ms failed in making the RDD for pprint at ")
     assert str(raised.value).endswith("ValueError: never works")
     assert isinstance(raised.value.__cause__, ValueError)
@@ -157,7 +157,7 @@ def test_x_14_stopping_in_a_listener(ssc: StreamingContext, clock: ManualClock) 
     ssc.queueStream([[0], [1]]).foreachRDD(lambda rdd: seen.append(rdd.collect()))
     ssc.start()
     clock.advance(1000)
-    assert ssc.awaitTerminationOrTimeout(20)
+    assert ssc.awaitTerminationOrTimeout(60)
     assert returned == [StreamingContextState.ACTIVE]
     assert seen in ([], [[0]])  # the stop may come before the batch's only output
     assert ssc.getState() is StreamingContextState.STOPPED

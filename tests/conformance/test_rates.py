@@ -83,12 +83,12 @@ def test_i_14_a_graceful_stop_delivers_what_is_due(
 
     def hold(rdd: RDD[Any]) -> None:
         entered.set()
-        assert leave.wait(20)
+        assert leave.wait(60)
 
     stream.foreachRDD(hold)
     ssc.start()
     clock.advance(66 + 200)
-    assert entered.wait(20)
+    assert entered.wait(60)
     engine = ssc._engine
     assert engine is not None
     wait_for(lambda: engine.next_time_ms == 1600)
@@ -97,7 +97,7 @@ def test_i_14_a_graceful_stop_delivers_what_is_due(
     )
     stopping.start()
     leave.set()
-    stopping.join(20)
+    stopping.join(60)
     assert times == [1300, 1400, 1500]
 
 
@@ -108,7 +108,7 @@ def test_i_12_the_highest_rate_holds_from_the_first_batch_on(
     ssc = make_ssc(0.5, receiver_max_rate=6, graceful_stop_timeout_ms=20_000)
     seen: list[list[str]] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(20)
+        server.settimeout(60)
         lines = ssc.socketTextStream("127.0.0.1", server.getsockname()[1])
         lines.foreachRDD(lambda rdd: seen.append(rdd.collect()))
         ssc.start()

@@ -52,7 +52,7 @@ def test_waiting_for_a_time_to_come() -> None:
     clock.advance(999)
     assert answers == []
     clock.advance(1)
-    thread.join(20)
+    thread.join(60)
     assert answers == [True]
 
 
@@ -64,7 +64,7 @@ def test_waiting_is_interrupted() -> None:
     )
     thread.start()
     interrupted.set()
-    thread.join(20)
+    thread.join(60)
     assert answers == [False]
 
 

@@ -119,4 +119,4 @@ class Supervised:
 
     def end(self) -> None:
         self.supervisor.stop("test over")
-        assert self.supervisor.wait(20)
+        assert self.supervisor.wait(60)

@@ -199,21 +199,21 @@ def test_all_is_told_before_stop_returns(ssc: StreamingContext, clock: ManualClo
 
     class Slow(Diary):
         def onStreamingStarted(self, streamingStarted: Any) -> None:
-            assert leave.wait(20)
+            assert leave.wait(60)
 
     slow, ran = Slow(), threading.Event()
     ssc.addStreamingListener(slow)
     ssc.queueStream([[1]]).foreachRDD(lambda rdd: ran.set())
     ssc.start()
     clock.advance(1000)
-    assert ran.wait(20)
+    assert ran.wait(60)
     stopping = threading.Thread(target=lambda: ssc.stop(stopSparkContext=False), daemon=True)
     stopping.start()
     wait_for(lambda: ssc._bus._is_closed)
     assert slow.lines == []
     assert ssc.getState() is ACTIVE
     leave.set()
-    stopping.join(20)
+    stopping.join(60)
     assert not stopping.is_alive()
     assert ssc.getState() is STOPPED
     assert slow.lines == whole_batch(1000, outputs=1)
@@ -292,7 +292,7 @@ def test_stopping_from_a_listener(
 
     def output(rdd: RDD[Any]) -> None:
         entered.set()
-        assert leave.wait(20)
+        assert leave.wait(60)
 
     stop = lambda: ssc.stop(stopSparkContext=False, stopGraceFully=graceful)  # noqa: E731
     listener = Stopping(1000, stop)
@@ -300,11 +300,11 @@ def test_stopping_from_a_listener(
     ssc.queueStream([[1]]).foreachRDD(output)
     ssc.start()
     clock.advance(1000)
-    assert entered.wait(20)
-    assert listener.returned.wait(20)
+    assert entered.wait(60)
+    assert listener.returned.wait(60)
     assert ssc.getState() is ACTIVE
     leave.set()
-    assert ssc.awaitTerminationOrTimeout(20)
+    assert ssc.awaitTerminationOrTimeout(60)
     assert listener.lines == ["started 0", *whole_batch(1000, outputs=1)]
 
 
@@ -334,7 +334,7 @@ def test_waiting_for_the_end_in_a_listener(ssc: StreamingContext, clock: ManualC
     ssc.queueStream([]).pprint()
     ssc.start()
     clock.advance(1000)
-    assert ssc.awaitTerminationOrTimeout(20)
+    assert ssc.awaitTerminationOrTimeout(60)
     assert outcome == [False]
 
 

@@ -71,11 +71,11 @@ def test_batches_that_wait_are_not_begun(
     ssc.queueStream([[1], [2], [3]]).foreachRDD(gate)
     ssc.start()
     clock.advance(3000)
-    assert gate.entered.wait(20)
+    assert gate.entered.wait(60)
     wait_for(lambda: queued(ssc) == 2)
     stopping = in_background(ssc)
     gate.leave.set()
-    stopping.join(20)
+    stopping.join(60)
     assert not stopping.is_alive()
     assert gate.seen == [[1]]
     assert ssc.getState() is StreamingContextState.STOPPED
@@ -113,7 +113,7 @@ def test_a_stop_at_once_keeps_the_state_of_what_cannot_be_read_again(
     ssc = make_ssc()
     ssc.checkpoint(str(tmp_path))
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(20)
+        server.settimeout(60)
         words = ssc.socketTextStream("127.0.0.1", server.getsockname()[1])
         words.mapPartitions(slow_pair).updateStateByKey(total).checkpoint(20).foreachRDD(note)
         if when == "stepped":
@@ -191,11 +191,11 @@ def test_a_graceful_stop_runs_what_is_queued(
     ssc.queueStream([[1], [2], [3], [4]]).foreachRDD(gate)
     ssc.start()
     clock.advance(3000)
-    assert gate.entered.wait(20)
+    assert gate.entered.wait(60)
     wait_for(lambda: queued(ssc) == 2)
     stopping = in_background(ssc, stopGraceFully=True)
     gate.leave.set()
-    stopping.join(20)
+    stopping.join(60)
     assert not stopping.is_alive()
     assert gate.seen == [[1], [2], [3]]
 
@@ -218,7 +218,7 @@ def test_x_9_a_graceful_stop_runs_what_a_socket_received(
     ssc = make_ssc(graceful_stop_timeout_ms=60_000)
     seen: list[tuple[float, list[str]]] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(20)
+        server.settimeout(60)
         lines = ssc.socketTextStream("127.0.0.1", server.getsockname()[1])
         lines.foreachRDD(lambda time, rdd: seen.append((time.timestamp(), rdd.collect())))
         ssc.start()
@@ -252,10 +252,10 @@ def test_a_graceful_stop_does_not_wait_for_failed_batches(
     stream.foreachRDD(gate)
     ssc.start()
     clock.advance(2000)
-    assert gate.entered.wait(20)
+    assert gate.entered.wait(60)
     stopping = in_background(ssc, stopGraceFully=True)
     gate.leave.set()
-    stopping.join(20)
+    stopping.join(60)
     assert gate.seen[:1] == [[1]]
     assert ssc.getState() is StreamingContextState.STOPPED
 
@@ -278,7 +278,7 @@ def test_stop_inside_a_batch(ssc: StreamingContext, clock: ManualClock, graceful
     numbers.foreachRDD(lambda rdd: seen.append(rdd.collect()))
     ssc.start()
     clock.advance(1000)
-    assert ssc.awaitTerminationOrTimeout(20)
+    assert ssc.awaitTerminationOrTimeout(60)
     assert states == [StreamingContextState.ACTIVE]
     assert seen == [[1]]
     assert ssc.getState() is StreamingContextState.STOPPED
@@ -295,7 +295,7 @@ def test_two_threads_may_stop_at_once(ssc: StreamingContext, clock: ManualClock)
     for stop in stops:
         stop.start()
     for stop in stops:
-        stop.join(20)
+        stop.join(60)
     assert not [stop for stop in stops if stop.is_alive()]
     assert ssc.getState() is StreamingContextState.STOPPED
 
@@ -343,8 +343,8 @@ spark, clock, ssc = started()
 ssc.queueStream([[1]]).foreachRDD(lambda rdd: ssc.stop())
 ssc.start()
 clock.advance(1000)
-print("inside a batch:", ssc.awaitTerminationOrTimeout(20))
-ssc._scheduler._runner.join(20)
+print("inside a batch:", ssc.awaitTerminationOrTimeout(60))
+ssc._scheduler._runner.join(60)
 print("Spark stopped after it:", is_stopped(spark))
 
 spark, clock, ssc = started()
@@ -353,10 +353,10 @@ ssc.start()
 spark.stop()
 clock.advance(1000)
 try:
-    print(ssc.awaitTerminationOrTimeout(20))
+    print(ssc.awaitTerminationOrTimeout(60))
 except Exception as error:
     print("without Spark:", type(error).__name__)
-ssc._scheduler._runner.join(20)
+ssc._scheduler._runner.join(60)
 print("the context:", ssc.getState().value)
 ssc.stop()
 """

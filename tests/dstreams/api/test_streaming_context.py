@@ -303,14 +303,14 @@ def test_a_clock_that_jumps_in_the_middle_of_a_batch_changes_no_batch(
 
     def slow(rdd: Any) -> None:
         entered.set()
-        assert leave.wait(20)
+        assert leave.wait(60)
         seen.append(rdd.collect())
 
     queue = [[1], [2]]
     ssc.queueStream(queue).foreachRDD(slow)
     ssc.start()
     clock.advance(1000)
-    assert entered.wait(20)
+    assert entered.wait(60)
     clock.advance(1000)
     wait_for(lambda: ssc._scheduler is not None and ssc._scheduler._queue.qsize() == 1)
     queue.append([3])
@@ -414,7 +414,7 @@ def test_x_10_waiting_ends_when_another_thread_stops(ssc: StreamingContext) -> N
     assert ended == []
     ssc.stop(stopSparkContext=False)
     for waiter in waiters:
-        waiter.join(20)
+        waiter.join(60)
     assert sorted(ended, key=str) == [None, True]
 
 

@@ -13,7 +13,7 @@ BIG = b"0123456789abcdef" * (2 << 20)  # 32 MiB: more than the buffers of two so
 
 
 def connect(server: TextServer) -> socket.socket:
-    return socket.create_connection((server.host, server.port), timeout=20)
+    return socket.create_connection((server.host, server.port), timeout=60)
 
 
 def receive(client: socket.socket, size: int) -> bytes:
@@ -32,7 +32,7 @@ def test_sends_the_text_and_keeps_the_connection() -> None:
         client.setblocking(False)
         with pytest.raises(BlockingIOError):
             client.recv(1)
-        client.settimeout(20)
+        client.settimeout(60)
         server.close()
         assert client.recv(1) == b""
 

@@ -520,7 +520,7 @@ def test_ctrl_c_is_left_alone_in_other_threads() -> None:
 
     thread = threading.Thread(target=block)
     thread.start()
-    thread.join(20)
+    thread.join(60)
     assert seen == [signal.getsignal(signal.SIGINT)]
 
 

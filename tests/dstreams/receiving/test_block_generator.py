@@ -129,7 +129,7 @@ def test_when_nothing_is_stored_the_sender_waits(
     assert adding.is_alive()
     assert len(added) <= 20
     parts.store.open.set()
-    adding.join(20)
+    adding.join(60)
     generator.stop()
     assert parts.store.records == list(range(100))
 
@@ -156,7 +156,7 @@ def test_stop_waits_for_a_slow_store(parts: Parts, make: Make) -> None:
     stopping.join(0.1)
     assert stopping.is_alive()
     parts.store.open.set()
-    stopping.join(20)
+    stopping.join(60)
     assert parts.store.records == [1, 2]
 
 
@@ -227,6 +227,6 @@ def test_discarding_lets_who_waits_go(
     adding.join(0.1)
     assert adding.is_alive()
     generator.discard()
-    adding.join(20)
+    adding.join(60)
     assert not adding.is_alive()
     parts.store.open.set()

@@ -41,7 +41,7 @@ class Driver(ListeningEndpoint):
     def connect(self, token: bytes = TOKEN, host: str = "worker-1") -> Channel:
         """Connect as an executor; return when the driver has taken note."""
         count = len(self.connected)
-        connection = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=60)
         try:
             channel = Channel.connect(connection, token)
         except OSError:
@@ -81,7 +81,7 @@ def test_a_block_is_acknowledged_when_it_is_stored(driver: Driver) -> None:
     channel._connection.settimeout(0.1)
     with pytest.raises(TimeoutError):
         channel.receive()
-    channel._connection.settimeout(20)
+    channel._connection.settimeout(60)
     driver.store.open.set()
     kind, body = channel.receive()
     assert (kind, read_ack(body)) == (Kind.ACK, (5, Outcome.STORED, ""))
@@ -121,7 +121,7 @@ def test_strangers_are_refused(driver: Driver, caplog: pytest.LogCaptureFixture)
     """A wrong token, or none, gets nowhere, and is in the log."""
     with pytest.raises(OSError, match=r"closed|reset"):
         driver.connect(new_token())
-    with socket.create_connection(("127.0.0.1", driver.port), timeout=20) as stranger:
+    with socket.create_connection(("127.0.0.1", driver.port), timeout=60) as stranger:
         stranger.sendall(pickle.dumps(Bomb()).ljust(64, b"."))
         assert len(stranger.recv(40, socket.MSG_WAITALL)) == 40
         with suppress(ConnectionResetError):  # as what came after the proof was not read
@@ -149,7 +149,7 @@ def test_strangers_do_not_keep_the_receiver_out(driver: Driver) -> None:
 
 def test_the_first_message_says_who_it_is(driver: Driver) -> None:
     """Anything else ends the connection."""
-    connection = socket.create_connection(("127.0.0.1", driver.port), timeout=20)
+    connection = socket.create_connection(("127.0.0.1", driver.port), timeout=60)
     with connection:
         channel = Channel.connect(connection, TOKEN)
         channel.send(Kind.BLOCK, block_body(0, 1), b"x")

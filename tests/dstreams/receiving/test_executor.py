@@ -31,7 +31,7 @@ class Counting(Receiver):
         self.thread.start()
 
     def onStop(self) -> None:
-        self.thread.join(20)
+        self.thread.join(60)
 
     def count(self) -> None:
         number = 0

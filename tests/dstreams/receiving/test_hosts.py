@@ -67,7 +67,7 @@ def hosted(sc: SparkContext) -> Iterator[Hosted]:
     yield made
     made.host.request_stop()
     made.host.abandon()
-    assert made.host.wait(20)
+    assert made.host.wait(60)
 
 
 def jobs_of(sc: SparkContext, host: ExecutorHost) -> int:
@@ -84,7 +84,7 @@ def test_a_job_of_its_own(sc: SparkContext, hosted: Hosted) -> None:
     assert hosted.host.place.executor_id == "driver"
     assert hosted.host.place.host
     hosted.host.request_stop()
-    assert hosted.host.wait(20)
+    assert hosted.host.wait(60)
     wait_for(lambda: jobs_of(sc, hosted.host) == 0)
     assert hosted.kinds == ["started", "stopped"]
 
@@ -110,7 +110,7 @@ def test_a_job_that_fails_is_run_again(sc: SparkContext, tmp_path: Path) -> None
     hosted.host.start()
     wait_for(lambda: hosted.store.records == ["record"], 90)
     hosted.host.request_stop()
-    assert hosted.host.wait(20)
+    assert hosted.host.wait(60)
     hosted.host.abandon()
     failed = [notice for notice in hosted.notices if notice.kind == "error"]
     assert "its task failed: " in failed[0].message

@@ -58,7 +58,7 @@ def test_who_stores_waits_for_room() -> None:
     thread.join(0.1)
     assert thread.is_alive()
     inbox.make_room(1000)
-    thread.join(20)
+    thread.join(60)
     assert len(inbox.peek()) == 1
 
 
@@ -71,7 +71,7 @@ def test_a_block_larger_than_the_room_goes_in_alone() -> None:
     assert thread.is_alive()
     inbox.take(inbox.peek(), 1000)
     inbox.make_room(1000)
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive()
 
 
@@ -80,7 +80,7 @@ def test_the_end_of_a_receiver_needs_no_room() -> None:
     inbox = BlockInbox("numbers", 25)
     thread = putting(inbox, *[block() for _ in range(10)])
     inbox.drain()
-    thread.join(20)
+    thread.join(60)
     assert len(inbox.peek()) == 10
 
 
@@ -100,7 +100,7 @@ def test_a_closed_inbox_refuses() -> None:
     thread.start()
     thread.join(0.1)
     inbox.close()
-    thread.join(20)
+    thread.join(60)
     assert "numbers has stopped" in str(errors[0])
     assert inbox.is_empty()
 
@@ -148,6 +148,6 @@ def test_many_senders_have_numbers_of_their_own() -> None:
     inbox = BlockInbox("numbers", 10_000, writer)
     threads: list[Any] = [putting(inbox, *[block() for _ in range(50)]) for _ in range(8)]
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert sorted(writer.written) == list(range(400))
     assert len(inbox.peek()) == 400

@@ -66,7 +66,7 @@ class Answer:
             self._error = error
 
     def get(self) -> Any:
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive()
         if self._error is not None:
             raise self._error

@@ -21,7 +21,7 @@ class Server:
 
     def __init__(self) -> None:
         self.socket = socket.create_server(("127.0.0.1", 0))
-        self.socket.settimeout(20)
+        self.socket.settimeout(60)
         self.port: int = self.socket.getsockname()[1]
 
     def accept(self) -> socket.socket:

@@ -58,7 +58,7 @@ def test_start_and_stop(supervise: Supervise) -> None:
     wait_for(receiver.isStarted)
     assert not receiver.isStopped()
     supervised.supervisor.stop("done")
-    assert supervised.supervisor.wait(20)
+    assert supervised.supervisor.wait(60)
     assert receiver.isStopped()
     assert not receiver.isStarted()
     assert receiver.calls == ["start", "stop"]
@@ -72,7 +72,7 @@ def test_the_first_stop_says_why(supervise: Supervise) -> None:
     supervised = supervise(receiver)
     receiver.stop("no more data", ValueError("end"))
     receiver.stop("again")
-    assert supervised.supervisor.wait(20)
+    assert supervised.supervisor.wait(60)
     assert supervised.notices[-1].message == "no more data"
     assert "ValueError: end" in supervised.notices[-1].error
     assert receiver.calls.count("stop") == receiver.calls.count("start")
@@ -111,7 +111,7 @@ def test_restart_stops_and_starts(supervise: Supervise) -> None:
             )
 
         def onStop(self) -> None:
-            self.thread.join(20)
+            self.thread.join(60)
             assert not self.thread.is_alive()
             super().onStop()
 
@@ -159,7 +159,7 @@ def test_restarts_at_the_same_time_are_one(supervise: Supervise) -> None:
     wait_for(receiver.isStarted)
     threads = [in_background(lambda: receiver.restart("lost")) for _ in range(10)]
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     wait_for(lambda: "restarting" in supervised.kinds)
     supervised.end()
     assert supervised.kinds == ["started", "restarting", "stopped"]
@@ -182,7 +182,7 @@ def test_no_restart_after_stop(supervise: Supervise) -> None:
     wait_for(receiver.isStarted)
     receiver.stop("done")
     receiver.restart("too late")
-    assert supervised.supervisor.wait(20)
+    assert supervised.supervisor.wait(60)
     assert receiver.calls == ["start", "stop"]
 
 
@@ -248,7 +248,7 @@ def test_store_all_returns_when_it_is_stored(supervise: Supervise) -> None:
     storing.join(0.1)
     assert storing.is_alive()
     supervised.store.open.set()
-    storing.join(20)
+    storing.join(60)
     assert supervised.store.records == [1, 2, 3]
     supervised.store.failures = [OSError("disk full")]
     with pytest.raises(OSError, match="disk full"):
@@ -266,8 +266,8 @@ def test_the_end_waits_for_store_all(supervise: Supervise) -> None:
     supervised.supervisor.stop("done")
     assert not supervised.supervisor.wait(0.1)
     supervised.store.open.set()
-    assert supervised.supervisor.wait(20)
-    storing.join(20)
+    assert supervised.supervisor.wait(60)
+    storing.join(60)
     assert supervised.store.records == [1]
 
 
@@ -279,7 +279,7 @@ def test_a_stop_lets_go_who_waits_for_the_rate(supervise: Supervise) -> None:
             self.thread = in_background(lambda: [self.store(number) for number in range(20)])
 
         def onStop(self) -> None:
-            self.thread.join(20)
+            self.thread.join(60)
 
     supervised = supervise(Limited(), max_rate=1.0)
     wait_for(lambda: supervised.supervisor._limiter._tokens < 0)
@@ -296,7 +296,7 @@ def test_the_rate_holds_for_whole_blocks(supervise: Supervise) -> None:
     storing.join(0.1)
     assert storing.is_alive()
     supervised.clock.advance(2000)
-    storing.join(20)
+    storing.join(60)
     assert supervised.store.records == list(range(21))
 
 
@@ -307,5 +307,5 @@ def test_abandoning_waits_for_nothing(supervise: Supervise) -> None:
     wait_for(receiver.isStarted)
     receiver.store(1)
     supervised.supervisor.abandon()
-    assert supervised.supervisor.wait(20)
+    assert supervised.supervisor.wait(60)
     assert supervised.store.records == []

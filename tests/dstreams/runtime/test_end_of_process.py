@@ -23,7 +23,7 @@ logging.getLogger("dstreams").setLevel(logging.INFO)
 how = sys.argv[1]
 spark = tuned_context("ends", "local[1]")
 ssc = StreamingContext(
-    spark, 1, settings=Settings(stop_gracefully_on_shutdown=True, graceful_stop_timeout_ms=60_000)
+    spark, 1, settings=Settings(stop_gracefully_on_shutdown=True, graceful_stop_timeout_ms=300_000)
 )
 ssc._failure._attention_s = 1.0
 
@@ -31,7 +31,7 @@ def say(text):
     print(text, flush=True)
 
 def slowly(records):
-    time.sleep(1.5 if how == "slow" else 60)
+    time.sleep(1.5 if how == "slow" else 300)
     return records
 
 def output(time, rdd, batchId):
@@ -47,7 +47,7 @@ def output(time, rdd, batchId):
 ssc.queueStream([], default=[1]).foreachRDD(output)
 ssc.start()
 if how == "unseen":
-    threading.Event().wait(120)
+    threading.Event().wait(300)
 elif how == "leaving":
     while ssc._scheduler._runner.is_alive():
         threading.Event().wait(0.01)
@@ -58,7 +58,7 @@ else:
         say(f"raised {type(error).__name__}")
         if how != "failing":
             raise
-        threading.Event().wait(120)
+        threading.Event().wait(300)
 say("finished")
 """
 
@@ -139,10 +139,10 @@ def test_the_running_batch_is_finished_and_no_other_begun(ended: dict[str, Ended
 
 
 def test_a_second_signal_ends_sooner(ended: dict[str, Ended]) -> None:
-    """A batch of a minute is not waited for by who asks twice."""
+    """A batch of five minutes is not waited for by who asks twice."""
     end = ended["twice"]
     assert end.status == -signal.SIGTERM, end.lines
-    assert end.seconds < 30
+    assert end.seconds < 100
     assert "end of 0" not in end.lines
 
 
@@ -154,14 +154,14 @@ def test_a_signal_to_the_jvm_as_well_ends_cleanly(ended: dict[str, Ended]) -> No
     assert "end of 0" not in end.lines
     assert any("Spark ended before the batch at" in line for line in end.lines)
     assert not any(line.startswith("CRITICAL") for line in end.lines)
-    assert end.seconds < 30
+    assert end.seconds < 100
 
 
 def test_a_failed_batch_holds_up_no_stop(ended: dict[str, Ended]) -> None:
     """awaitTermination has raised; the program goes on, is asked to end, and ends by the signal."""
     end = ended["failing"]
     assert end.status == -signal.SIGTERM, end.lines
-    assert end.seconds < 30
+    assert end.seconds < 100
 
 
 @pytest.mark.parametrize(("name", "status"), [("unseen", -signal.SIGTERM), ("leaving", 1)])

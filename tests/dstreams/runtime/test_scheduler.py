@@ -59,7 +59,7 @@ def test_the_queue_of_batches_is_bounded(sc: SparkContext, clock: ManualClock, g
     ssc.start()
     try:
         clock.advance(10_000)
-        assert gate.entered.wait(20)
+        assert gate.entered.wait(60)
         scheduler = ssc._scheduler
         assert scheduler is not None
         wait_for(scheduler._queue.full)
@@ -80,7 +80,7 @@ def test_stopping_at_once_frees_a_generator_that_waits(
     ssc.queueStream([[number] for number in range(10)]).foreachRDD(gate)
     ssc.start()
     clock.advance(10_000)
-    assert gate.entered.wait(20)
+    assert gate.entered.wait(60)
     scheduler = ssc._scheduler
     assert scheduler is not None
     wait_for(scheduler._queue.full)
@@ -88,7 +88,7 @@ def test_stopping_at_once_frees_a_generator_that_waits(
     stop.start()
     wait_for(scheduler._abandoned.is_set)
     gate.leave.set()
-    stop.join(20)
+    stop.join(60)
     assert not stop.is_alive()
     assert gate.seen == [0]
     wait_for(lambda: not scheduler._generator.is_alive())
@@ -144,7 +144,7 @@ def test_errors_are_reported_while_later_batches_run(
     try:
         clock.advance(2000)
         with pytest.raises(BatchFailedError, match="early"):
-            ssc.awaitTerminationOrTimeout(20)
+            ssc.awaitTerminationOrTimeout(60)
         assert gate.seen == []
         gate.leave.set()
         wait_for(lambda: gate.seen == [2])

@@ -134,7 +134,7 @@ def test_the_last_batch_takes_all(read: Read) -> None:
     storing = threading.Thread(target=reading.receiver.storeAll, args=([15],), daemon=True)
     storing.start()
     reading.reader.stop_receiving()
-    storing.join(20)
+    storing.join(60)
     assert reading.reader.has_pending()
     assert reading.plan(6000) == list(range(16))
     assert not reading.reader.has_pending()
@@ -151,7 +151,7 @@ def test_backpressure_can_set_the_rate(read: Read) -> None:
     storing.join(0.1)
     assert storing.is_alive()
     reading.clock.advance(1000)
-    storing.join(20)
+    storing.join(60)
     assert reading.plan(6000) == list(range(11))
 
 

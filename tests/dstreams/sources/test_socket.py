@@ -30,7 +30,7 @@ class Server:
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
-        self._listening.settimeout(20)
+        self._listening.settimeout(60)
         self.port = self._listening.getsockname()[1]
 
     def __enter__(self) -> Server:
@@ -239,7 +239,7 @@ def test_an_outage_is_logged_once_and_ends_with_the_connection(
     wait_for(lambda: len(tries) > 5)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     with socket.create_server(("127.0.0.1", port)) as listening:
-        listening.settimeout(20)
+        listening.settimeout(60)
         with listening.accept()[0]:
             wait_for(lambda: len(caplog.records) > 1)
     refused, back = caplog.records[:2]
@@ -303,7 +303,7 @@ def test_a_full_buffer_makes_the_sender_wait_and_drops_nothing(
     assert reader._lines.complete_bytes < limit + (64 << 10) + 20
     planned = received(reader, data)
     assert max(len(plan.content) for plan in planned) < limit + (64 << 10) + 20
-    sender.join(20)
+    sender.join(60)
     assert not sender.is_alive()
 
 
@@ -322,7 +322,7 @@ def test_batches_that_wait_for_their_turn_count_towards_the_buffer(
     assert sender.is_alive()
     reader.release(2000)
     received(reader, data[len(first.content) :])
-    sender.join(20)
+    sender.join(60)
     assert not sender.is_alive()
 
 
@@ -334,7 +334,7 @@ def test_a_line_longer_than_the_buffer_still_arrives(
     line = b"x" * 200_000 + b"\n"
     sender = send_beside(server, line)
     received(reader, line)
-    sender.join(20)
+    sender.join(60)
 
 
 def test_a_line_that_is_too_long_is_reported_and_skipped(
@@ -440,7 +440,7 @@ def test_an_error_may_stop_the_stream_from_the_receiving_thread(
     )
     reader.start()
     server.send(b"too long\n")
-    assert stopped.wait(20)
+    assert stopped.wait(60)
     wait_for(lambda: not reader._thread.is_alive())
 
 

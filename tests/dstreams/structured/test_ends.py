@@ -60,7 +60,7 @@ def test_a_query_ends_though_it_cannot_give_up_what_it_holds(
     query = StreamingQuery(execution, Trigger("availableNow"), environment)
     start_query(query)
     with pytest.raises(StreamingQueryException, match="failed in batch 7: ValueError: no batch"):
-        query.awaitTermination(10)
+        query.awaitTermination(60)
     assert not query.isActive
     assert ended == [query]
     assert execution.closed == ["sink", "checkpoint"]
@@ -99,8 +99,8 @@ def test_waiting_takes_its_time_whoever_notifies() -> None:
             wait_in_steps(changed, lambda: False, 0.5)
         assert time.monotonic() - started >= 0.5
         with changed:
-            wait_in_steps(changed, lambda: True, 0.5)
-        assert time.monotonic() - started < 0.9
+            wait_in_steps(changed, lambda: True, 600)
+        assert time.monotonic() - started < 300
     finally:
         done.set()
         notifier.join()

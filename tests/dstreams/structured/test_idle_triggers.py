@@ -98,11 +98,11 @@ def event_timers(events: StreamingDataset) -> StreamingDataset:
     return groups.flatMapGroupsWithState(ends_by_event_time, "update", timeout)
 
 
-def jobs_of(sc: SparkContext, query: StreamingQuery) -> list[int]:
+def jobs_of(sc: SparkContext, query: StreamingQuery) -> set[int]:
     """Return the jobs that a query has run, and those that ran for nobody."""
     sc._jsc.sc().listenerBus().waitUntilEmpty()
     tracker = sc.statusTracker()
-    return sorted([*tracker.getJobIdsForGroup(query.runId), *tracker.getJobIdsForGroup()])
+    return {*tracker.getJobIdsForGroup(query.runId), *tracker.getJobIdsForGroup()}
 
 
 def files_below(directory: Path) -> dict[str, int]:
@@ -119,7 +119,7 @@ def require_idle(sc: SparkContext, query: StreamingQuery, checkpoint: Path) -> N
     last = query._triggers + IDLE_TRIGGERS
     wait_for(lambda: query._triggers > last or not query.isActive)
     assert query.exception() is None
-    assert jobs_of(sc, query) == jobs
+    assert jobs_of(sc, query) <= jobs  # Spark forgets old ones, of other tests as well
     assert files_below(checkpoint) == files
 
 

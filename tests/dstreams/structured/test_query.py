@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
+from checkpoint import StorageRefusedError
 from dstreams.callables import describe
 from dstreams.errors import InvalidStreamError, StreamLifecycleError
 from dstreams.structured import (
     GroupStateTimeout,
     StreamingDataset,
+    StreamingQuery,
     StreamingQueryException,
     StreamingQueryListener,
     StreamSession,
@@ -178,7 +180,7 @@ def test_stop_in_a_listener(session: StreamSession, callback: str) -> None:
     words = session.memoryStream()
     words.addData("a")
     query = words.toDS().writeStream.format("noop").trigger(processingTime="1 second").start()
-    assert query.awaitTermination(20) is True
+    assert query.awaitTermination(60) is True
     assert query.exception() is None
     assert len(query.recentProgress) == (0 if callback == "onQueryStarted" else 1)
 
@@ -285,7 +287,7 @@ def test_status_and_end(session: StreamSession) -> None:
     assert session.streams.get(run.query.id) is run.query
     assert run.query.awaitTermination(0.05) is False
     run.query.stop()
-    assert run.query.awaitTermination(5) is True
+    assert run.query.awaitTermination(60) is True
     assert run.query.awaitTermination() is None
     assert run.query.exception() is None
     assert run.query.status["message"] == "Stopped"
@@ -293,6 +295,39 @@ def test_status_and_end(session: StreamSession) -> None:
     assert session.streams.awaitAnyTermination(1) is True
     session.streams.resetTerminated()
     assert session.streams.awaitAnyTermination(0.05) is False
+    assert session.streams.awaitAnyTermination(0) is False
+
+
+@pytest.mark.parametrize("call", ["processAllAvailable", "awaitTermination"])
+def test_a_batch_cannot_wait_for_its_query(session: StreamSession, call: str) -> None:
+    """A function of the query that would wait for itself is an error, not an end to everything."""
+    words = session.memoryStream()
+    words.addData("a")
+    queries: list[StreamingQuery] = []
+
+    def wait(rows: Any, batch_id: int) -> None:
+        wait_for(lambda: queries)
+        getattr(queries[0], call)()
+
+    queries.append(words.toDS().writeStream.foreachBatch(wait).start())
+    with pytest.raises(StreamingQueryException, match=f"{call} was called in a batch of query"):
+        queries[0].awaitTermination(60)
+
+
+def test_storage_that_fails_in_a_stop_is_an_error_of_the_query(
+    session: StreamSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unlike the job that a stop has cancelled."""
+    run = QueryRun(session, counts, "update")
+    execution = run.query._execution
+
+    def fail(*, allows_no_data: bool) -> None:
+        run.query.stop()
+        raise StorageRefusedError("the disk is full")
+
+    monkeypatch.setattr(execution, "run_trigger", fail)
+    with pytest.raises(StreamingQueryException, match="the disk is full"):
+        run.query.awaitTermination(60)
 
 
 def test_failure_ends_a_query(session: StreamSession) -> None:
@@ -357,10 +392,10 @@ def test_available_now(session: StreamSession, tmp_path: Path) -> None:
         return marked.groupByKey(window(seconds, "5 seconds")).count()
 
     run = QueryRun(session, build, "append", tmp_path, trigger={"availableNow": True})
-    assert run.query.awaitTermination(20) is True
+    assert run.query.awaitTermination(60) is True
     run.streams[0].addData(1, 2, 8)
     run.restart()
-    assert run.query.awaitTermination(20) is True
+    assert run.query.awaitTermination(60) is True
     assert [row[1] for row in session.table("run")] == [2]
 
 
@@ -374,7 +409,7 @@ def test_once_after_a_batch_that_was_cut_off(session: StreamSession, tmp_path: P
             commit.unlink()
         run.streams[0].addAll([word] if word else [])
         run.restart()
-        assert run.query.awaitTermination(20)
+        assert run.query.awaitTermination(60)
         outputs.append(session.table("run"))
     assert outputs == [[("a", 1)], [("a", 1)], [("b", 1)]]
 

@@ -16,7 +16,7 @@ from dstreams.errors import RestartError, SourceError, StreamLifecycleError
 from dstreams.settings import Settings
 from dstreams.sources.file_listing import HadoopDirectories
 from dstreams.state.group_state import OutputMode
-from dstreams.structured import StreamingQueryException, StreamSession
+from dstreams.structured import StreamingDataset, StreamingQueryException, StreamSession
 from dstreams.structured.committed_files import VisibleFiles, committed_files, committed_lines
 from dstreams.structured.query_checkpoint import QueryCheckpoint
 from dstreams.structured.sinks.console import ConsoleSink, table
@@ -24,6 +24,8 @@ from dstreams.structured.sinks.files import FileSink
 from dstreams.structured.sources.base import ReaderEnvironment
 from dstreams.structured.sources.files import FileStreamSource
 from dstreams.testing import ManualClock
+from tests.dstreams.structured.conftest import MakeSession
+from tests.dstreams.structured.runs import QueryRun
 from tests.support.waiting import wait_for
 
 
@@ -155,6 +157,38 @@ def test_foreach_batch(session: StreamSession, sc: SparkContext) -> None:
     assert seen == [(0, [("a", 1), ("b", 2)]), (0, ["word", "count"], 2)]
 
 
+def test_the_last_sink_counts(session: StreamSession) -> None:
+    """Whether it was given by format or by a function."""
+    seen: list[int] = []
+    words = session.memoryStream()
+    words.addData("a")
+    writer = words.toDS().writeStream.queryName("last")
+    both = [
+        writer.foreachBatch(lambda rows, batch_id: seen.append(batch_id)).format("memory"),
+        writer.format("memory").foreachBatch(lambda rows, batch_id: seen.append(batch_id)),
+    ]
+    for writer in both:
+        query = writer.start()
+        query.processAllAvailable()
+        query.stop()
+    assert (session.table("last"), seen) == (["a"], [0])
+
+
+def test_a_memory_stream_that_was_not_filled_again(
+    make_session: MakeSession, tmp_path: Path
+) -> None:
+    """A new process that goes on without what was read before says so, and loses nothing."""
+    run = QueryRun(make_session(), itself, "append", tmp_path)
+    assert run.add("a") == ["a"]
+    run.query.stop()
+    with pytest.raises(RestartError, match="has 0 additions, but a batch of the checkpoint"):
+        QueryRun(make_session(), itself, "append", tmp_path)
+
+
+def itself(dataset: StreamingDataset) -> StreamingDataset:
+    return dataset
+
+
 def test_frames_without_a_schema(session: StreamSession, sc: SparkContext) -> None:
     """The schema is found out where there are rows; a batch without any has no columns."""
     seen: list[Any] = []
@@ -247,7 +281,7 @@ def test_patterns_follow_no_records(session: StreamSession, tmp_path: Path, patt
         (tmp_path / name / "plain.txt").write_text(f"{name}\n")
     lines = session.readStream.text(f"{tmp_path}/{pattern}").writeStream.format("memory")
     query = lines.queryName("lines").trigger(availableNow=True).start()
-    assert query.awaitTermination(20)
+    assert query.awaitTermination(60)
     assert sorted(session.table("lines")) == ["out1", "out2"]
 
 
@@ -367,7 +401,7 @@ def test_json_files(session: StreamSession, tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text('{"user": "a", "n": 1}\n\n{"user": "b", "n": 2}\n')
     users = session.readStream.json(str(tmp_path)).groupByKey("user").count()
     query = users.writeStream.format("memory").queryName("users").outputMode("complete")
-    query.trigger(availableNow=True).start().awaitTermination(20)
+    query.trigger(availableNow=True).start().awaitTermination(60)
     assert sorted(session.table("users")) == [("a", 1), ("b", 1)]
 
 
@@ -404,4 +438,19 @@ def test_socket(session: StreamSession) -> None:
             connection.sendall(b"three\n")
             wait_for(lambda: len(session.table("socket")) == 3)
         assert session.table("socket") == ["one", "two", "three"]
+        query.stop()
+
+
+def test_a_line_that_is_too_long(make_session: MakeSession) -> None:
+    """It is skipped, as with streams, and the lines after it come in."""
+    session = make_session(**{"spark.dstreams.socket.maxLineBytes": "10"})
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        options = {"host": "127.0.0.1", "port": server.getsockname()[1]}
+        lines = session.readStream.format("socket").options(**options).load()
+        query = lines.writeStream.format("memory").queryName("socket").start()
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"more than ten bytes\nlast\n")
+            wait_for(lambda: session.table("socket") == ["last"] or not query.isActive)
+        assert query.exception() is None
         query.stop()
