@@ -232,7 +232,7 @@ def _share_a_mutable(values: list[Any]) -> bool:
             level = [value for value in level if type(value) not in fixed]
         ids = set(map(id, level))
         if len(ids) < len(level) or not all(map(ids.isdisjoint, above)):
-            if not all(map(_is_immutable, _repeated(level, above))):
+            if not all(map(is_immutable, _repeated(level, above))):
                 return True
             level = list({id(value): value for value in level}.values())
         above.append(ids)
@@ -248,9 +248,10 @@ def _repeated(level: list[Any], above: list[set[int]]) -> Iterator[Any]:
         seen.add(id(value))
 
 
-def _is_immutable(value: Any) -> bool:
+def is_immutable(value: Any) -> bool:
+    """Return whether nothing can change a value, or a part of it."""
     return type(value) in _ATOMIC or (
-        type(value) in (tuple, frozenset) and all(map(_is_immutable, value))
+        type(value) in (tuple, frozenset) and all(map(is_immutable, value))
     )
 
 

@@ -12,14 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any, ClassVar, Protocol
+
+from dstreams.structured.operators.private_records import copies, may_change_records
 
 
 class AggregateFunction(Protocol):
     """Makes one result of many records, in any order of merging.
 
     A buffer is a value that the state store takes; *reduce* and *merge* may change their first
-    argument and return it.
+    argument and return it, and the record may become the buffer. One that leaves records as they
+    are can say so, which saves copies where a record is in several windows: ``changesRecords =
+    False``.
     """
 
     def zero(self) -> Any:
@@ -71,6 +76,8 @@ class _OfColumn:
     Args:
         of: ``record -> value``; None for the record itself.
     """
+
+    changesRecords: ClassVar[bool] = False
 
     of: Callable[[Any], Any] | None = None
 
@@ -257,8 +264,11 @@ class Reduce(_OfColumn):
     """One value made of all by a function of two, None of none.
 
     Args:
-        func: ``(value, value) -> value``, associative and commutative.
+        func: ``(value, value) -> value``, associative and commutative; it may change the first and
+            return it.
     """
+
+    changesRecords: ClassVar[bool] = True
 
     func: Callable[[Any, Any], Any] = max
 
@@ -274,7 +284,15 @@ class Several:
         functions: the functions.
     """
 
+    changesRecords: ClassVar[bool] = False
+
     functions: tuple[AggregateFunction, ...]
+
+    @cached_property
+    def _changing(self) -> frozenset[int]:
+        """Places of the functions that may change a record: each gets one of its own."""
+        places = range(len(self.functions))
+        return frozenset(place for place in places if may_change_records(self.functions[place]))
 
     def zero(self) -> list[Any]:
         """Return a buffer of no records for each function."""
@@ -282,8 +300,11 @@ class Several:
 
     def reduce(self, buffer: list[Any], record: Any) -> list[Any]:
         """Return the buffers with one record more."""
+        changing = self._changing
+        copy = copies(record) if changing else None
         for place, function in enumerate(self.functions):
-            buffer[place] = function.reduce(buffer[place], record)
+            own = record if copy is None or place not in changing else copy()
+            buffer[place] = function.reduce(buffer[place], own)
         return buffer
 
     def merge(self, first: list[Any], second: list[Any]) -> list[Any]:

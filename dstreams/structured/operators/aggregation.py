@@ -46,6 +46,7 @@ from dstreams.structured.operators.physical_operator import (
     Task,
     UnaryExec,
 )
+from dstreams.structured.operators.private_records import may_change_records, private_records
 from dstreams.structured.operators.saving import RestoringOperator, SavingOperator
 from dstreams.structured.operators.state_steps import StateStep, StepWithoutState
 
@@ -140,7 +141,10 @@ class AggregateRecords:
         settle_worker()
         zero, reduce = self.aggregate.zero, self.aggregate.reduce
         total: dict[Any, Any] = {(): zero()} if self.grouping.isGlobal else {}
-        for key, record in self.grouping.assign(rows, self.are_events):
+        assigned = self.grouping.assign(rows, self.are_events)
+        if self.grouping.overlaps and may_change_records(self.aggregate):
+            assigned = private_records(assigned, self.where)
+        for key, record in assigned:
             try:
                 total[key] = reduce(total[key] if key in total else zero(), record)
             except Exception as error:

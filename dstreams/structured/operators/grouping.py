@@ -53,6 +53,12 @@ class Grouping:
         return self.key is None and self.windows is None
 
     @property
+    def overlaps(self) -> bool:
+        """Whether a record may be in several groups."""
+        windows = self.windows
+        return isinstance(windows, TimeWindows) and windows.step_ms < windows.size_ms
+
+    @property
     def hasWatermark(self) -> bool:
         """Whether keys have a time that the watermark passes."""
         return self.windows is not None and self.time is None
