@@ -34,6 +34,10 @@ _PARTITION_BYTES = 16 << 10
 _PIECE_BYTES = 256 << 10
 
 
+class LineTooLongError(SourceError):
+    """A line was skipped; what is received after it is not lost."""
+
+
 @dataclass(frozen=True)
 class SocketTextSource:
     """Lines that a TCP server at *host*:*port* sends, as ``str`` without their end.
@@ -251,7 +255,7 @@ class SocketTextReader:
             is_first = too_long_before == 0 < self._lines.too_long
         if is_first:
             self._environment.report_error(
-                SourceError(
+                LineTooLongError(
                     f"{self._source.name} received a line longer than "
                     f"{self._settings.socket_max_line_bytes} bytes and skipped it; end lines with "
                     r"'\n', or raise spark.dstreams.socket.maxLineBytes"

@@ -69,10 +69,10 @@ class StreamSession:
             raise InvalidStreamError(
                 f"StreamSession needs a SparkContext or a SparkSession, got {sparkContext!r}"
             )
-        given = dict(spark.getConf().getAll())
+        given = {**dict(spark.getConf().getAll()), **dict(conf or {})}
         partitions = {SHUFFLE_PARTITIONS: str(spark.defaultParallelism)}
         self._spark = spark
-        self.conf = RuntimeConf({**partitions, **given, **dict(conf or {})})
+        self.conf = RuntimeConf({**partitions, **given})
         self._tables: dict[str, MemorySink] = {}
         settings = Settings.from_conf(given)
         self._manager = StreamingQueryManager(spark, clock or SystemClock(), settings)
