@@ -83,6 +83,7 @@ class MemoryStream:
             return self._additions[first:last]
 
     def open(self, environment: ReaderEnvironment) -> MicroBatchReader:
+        self.between(0, int(environment.newest or 0))  # what was read before must be there
         return _MemoryReader(self, environment.spark, self._partitions)
 
 
