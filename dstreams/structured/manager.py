@@ -75,16 +75,16 @@ class StreamingQueryManager:
         """Wait until a query has ended since the last :meth:`resetTerminated`.
 
         Args:
-            timeout: seconds, None to wait for ever.
+            timeout: seconds, 0 to look only, None to wait for ever.
 
         Returns:
             With a timeout, whether one has.
 
         Raises:
             StreamingQueryException: one ended with an error.
-            InvalidStreamError: *timeout* is no positive number.
+            InvalidStreamError: *timeout* is no number, or negative.
         """
-        require_timeout(timeout)
+        require_timeout(timeout, allows_zero=True)
         with self._changed:
             wait_in_steps(self._changed, lambda: self._has_ended, timeout)
             if self._failure is not None:

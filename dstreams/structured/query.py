@@ -12,8 +12,9 @@ from typing import Any
 
 from pyspark import InheritableThread, SparkContext
 
+from checkpoint import CheckpointError
 from dstreams.clock import Clock
-from dstreams.errors import InvalidStreamError, StreamError
+from dstreams.errors import InvalidStreamError, StreamError, StreamLifecycleError
 from dstreams.rdd.failures import summarize
 from dstreams.structured.conf import IDLE_EVENT_INTERVAL, POLLING_DELAY, RECENT_UPDATES
 from dstreams.structured.execution import MicroBatchExecution
@@ -167,9 +168,11 @@ class StreamingQuery:
 
         Raises:
             StreamingQueryException: it ended with an error.
+            StreamLifecycleError: called in a batch of the query itself.
             InvalidStreamError: *timeout* is no positive number.
         """
         require_timeout(timeout)
+        self._require_other_thread("awaitTermination")
         with self._changed:
             wait_in_steps(self._changed, self._ended.is_set, timeout)
         if self._ended.is_set() and self._error is not None:
@@ -181,7 +184,9 @@ class StreamingQuery:
 
         Raises:
             StreamingQueryException: the query ended with an error.
+            StreamLifecycleError: called in a batch of the query itself.
         """
+        self._require_other_thread("processAllAvailable")
         with self._changed:
             begun = self._triggers
             # A trigger under way may have looked at the sources already; a later one has not.
@@ -208,6 +213,13 @@ class StreamingQuery:
         life = "active" if self.isActive else "failed" if self._error else "stopped"
         return f"<StreamingQuery {self.name or self.id}, {life}>"
 
+    def _require_other_thread(self, call: str) -> None:
+        if threading.current_thread() is self._thread:
+            raise StreamLifecycleError(
+                f"{call} was called in a batch of query {self.name or self.id}, which would wait "
+                "for itself; call it in another thread, or call stop() to end the query"
+            )
+
     def _cancel_jobs(self) -> None:
         try:
             self._environment.spark.cancelJobGroup(self.runId)
@@ -229,7 +241,10 @@ class StreamingQuery:
             if not self._stopping.is_set():
                 self._run_triggers()
         except BaseException as error:
-            if not self._stopping.is_set():
+            if self._stopping.is_set() and not isinstance(error, CheckpointError):
+                # What a job says that was cancelled, as a rule.
+                logger.info("query %s was stopped in: %s", self.name or self.id, summarize(error))
+            else:
                 self._fail(error)
         finally:
             self._end()
@@ -317,7 +332,7 @@ class StreamingQuery:
         return QueryTerminatedEvent(self.id, self.runId, str(self._error), kind)
 
 
-def require_timeout(timeout: object) -> None:
+def require_timeout(timeout: object, *, allows_zero: bool = False) -> None:
     """Refuse what is no time to wait.
 
     Raises:
@@ -325,8 +340,11 @@ def require_timeout(timeout: object) -> None:
     """
     if timeout is None:
         return
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout <= 0:
-        raise InvalidStreamError(f"timeout must be a positive number of seconds, got {timeout!r}")
+    is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+    if is_number and (timeout > 0 or (allows_zero and timeout == 0)):  # type: ignore[operator]
+        return
+    wanted = "0 or a positive" if allows_zero else "a positive"
+    raise InvalidStreamError(f"timeout must be {wanted} number of seconds, got {timeout!r}")
 
 
 def wait_in_steps(
