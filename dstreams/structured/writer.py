@@ -91,7 +91,7 @@ class DataStreamWriter(Instead):
                 f"there is no sink {source!r}; use one of {', '.join(_FORMATS)}, or foreach or "
                 "foreachBatch"
             )
-        return self._with(format=source)
+        return self._with(format=source, sink=None)
 
     def outputMode(self, outputMode: str | OutputMode) -> DataStreamWriter:
         """Write rows that are new (``append``), that changed (``update``), or all (``complete``).
@@ -160,7 +160,7 @@ class DataStreamWriter(Instead):
             InvalidStreamError: it is neither, or cannot be sent to workers.
         """
         require_row_writer(f)
-        return self._with(sink=ForeachSink(f))
+        return self._with(sink=ForeachSink(f), format=None)
 
     def foreachBatch(
         self, func: Callable[[Any, int], None], schema: Any = None, *, asDataFrame: bool = False
@@ -179,7 +179,7 @@ class DataStreamWriter(Instead):
         """
         require_arity(func, (2,), "foreachBatch", "f(rows, batch id)")
         is_frame = asDataFrame or schema is not None
-        return self._with(sink=ForeachBatchSink(func, schema, is_frame))
+        return self._with(sink=ForeachBatchSink(func, schema, is_frame), format=None)
 
     def start(
         self,
