@@ -205,7 +205,8 @@ class QueryStateReader:
 
     def _has_times(self, operator: int) -> bool:
         facts = self._facts(operator)
-        return str(facts.get("grouping", "")).startswith(("windows of", EVENT_TIME))
+        grouping = str(facts.get("grouping", ""))
+        return grouping.startswith(("windows of", EVENT_TIME)) or bool(facts.get("withEventTime"))
 
     def _facts(self, operator: int) -> Any:
         known = self._newest.operators

@@ -82,6 +82,18 @@ def test_windows_in_front_of_a_key(session: StreamSession, tmp_path: Path) -> No
     assert sorted(change.key for change in changes) == [(10_000, "1"), (10_000, "2")]
 
 
+def test_keys_of_a_deduplication_with_event_time(session: StreamSession, tmp_path: Path) -> None:
+    """The event time and the key, as the query's functions made them."""
+
+    def distinct(events: StreamingDataset) -> StreamingDataset:
+        return events.withWatermark(seconds, "5 seconds").dropDuplicates([seconds, itself])
+
+    run = QueryRun(session, distinct, "append", tmp_path)
+    run.add(1, 2)
+    rows = session.readState(str(tmp_path)).rows().collect()
+    assert sorted(row.key for row in rows) == [(1000, 1), (2000, 2)]
+
+
 def test_what_is_not_there(session: StreamSession, tmp_path: Path) -> None:
     """What was asked for and is not kept is named."""
     with pytest.raises(RestartError, match="no committed batch"):
