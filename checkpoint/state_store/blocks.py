@@ -19,10 +19,10 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from checkpoint.framing import MAX_BLOCK_BYTES
 from checkpoint.state_store.base import Changes, Pairs
+from checkpoint.state_store.columns import Column
 
 MAX_KEY_BYTES = 503
 MAX_INDEX_BYTES = 511
@@ -45,19 +45,6 @@ class Compression(enum.Enum):
 
     NONE = "none"
     ZSTD = "zstd"
-
-
-@dataclass(frozen=True)
-class _Column:
-    """Items and their lengths."""
-
-    items: Sequence[bytes]
-    lengths: list[int]
-
-    def half(self, number: int) -> _Column:
-        middle = (len(self.items) + 1) // 2
-        part = slice(middle, None) if number else slice(0, middle)
-        return _Column(self.items[part], self.lengths[part])
 
 
 def encode_blocks(changes: Changes, compression: Compression) -> Iterator[tuple[bytes, int]]:
@@ -83,8 +70,9 @@ def encode_blocks(changes: Changes, compression: Compression) -> Iterator[tuple[
         yield block if compression is Compression.NONE else _compress(block), operations
 
 
-def _column(what: str, items: Sequence[bytes], least: int, most: int) -> _Column:
-    lengths = list(map(len, items))
+def _column(what: str, items: Sequence[bytes], least: int, most: int) -> Column:
+    column = items if isinstance(items, Column) else Column.of(items)
+    lengths = column.lengths
     sizes = set(lengths) or {least}  # mostly a few
     if not least <= min(sizes) <= max(sizes) <= most:
         wrong = next(length for length in lengths if not least <= length <= most)
@@ -92,24 +80,29 @@ def _column(what: str, items: Sequence[bytes], least: int, most: int) -> _Column
             f"{what} of {wrong} bytes in a state store must be {least} to {most} bytes; "
             "keep large values outside of the state, or split them over several keys"
         )
-    return _Column(items, lengths)
+    return column
 
 
-def _encode(head: bytes, columns: list[_Column]) -> Iterator[tuple[bytes, int]]:
-    items = [len(column.items) for column in columns]
-    operations = sum(items) - items[0]  # a key and its record are one
-    payload_bytes = sum(sum(column.lengths) for column in columns)
+def _encode(head: bytes, columns: Sequence[Column]) -> Iterator[tuple[bytes, int]]:
+    operations = sum(map(len, columns)) - len(columns[0])  # a key and its record are one
+    payload_bytes = sum(column.size_bytes for column in columns)
     if operations > 1 and (operations > BLOCK_OPERATIONS or payload_bytes > BLOCK_BYTES):
-        for number in (0, 1):
-            yield from _encode(head, [column.half(number) for column in columns])
+        for half in zip(*map(_halves, columns), strict=True):
+            yield from _encode(head, half)
         return
-    parts = [head]
+    parts: list[bytes | memoryview] = [head]
     for column in columns:
-        width = 2 if max(set(column.lengths), default=0) < 1 << 16 else 4
-        parts.append(_COLUMN.pack(width, len(column.items)))
-        parts.append(struct.pack(f"<{len(column.items)}{_WIDTHS[width]}", *column.lengths))
-        parts.extend(column.items)
+        lengths = column.lengths
+        width = 2 if max(set(lengths), default=0) < 1 << 16 else 4
+        parts.append(_COLUMN.pack(width, len(lengths)))
+        parts.append(struct.pack(f"<{len(lengths)}{_WIDTHS[width]}", *lengths))
+        parts.append(column.whole())
     yield b"".join(parts), operations
+
+
+def _halves(column: Column) -> tuple[Column, Column]:
+    middle = (len(column) + 1) // 2
+    return column.part(0, middle), column.part(middle, len(column))
 
 
 def decode_block(payload: bytes, compression: Compression) -> Changes:
@@ -134,24 +127,15 @@ def decode_block(payload: bytes, compression: Compression) -> Changes:
     return Changes(Pairs(keys, records), removes, index_puts, index_removes, count, checksum)
 
 
-def _read_column(block: bytes, at: int) -> tuple[Sequence[bytes], int]:
+def _read_column(block: bytes, at: int) -> tuple[Column, int]:
     width, items = _COLUMN.unpack_from(block, at)
     at += _COLUMN.size
     if width not in _WIDTHS or items > MAX_ITEMS:
         raise ValueError(f"a column has {items} items with lengths of {width} bytes")
     lengths = struct.unpack_from(f"<{items}{_WIDTHS[width]}", block, at)
     at += width * items
-    # One call for all items. Not struct.unpack_from, which would keep the format for the next call.
-    column = struct.Struct(_format(lengths)).unpack_from(block, at)
-    return column, at + sum(lengths)
-
-
-def _format(lengths: Sequence[int]) -> str:
-    sizes = set(lengths)
-    if len(sizes) == 1:
-        return f"{sizes.pop()}s" * len(lengths)
-    formats = {size: f"{size}s" for size in sizes}
-    return "".join(map(formats.__getitem__, lengths))
+    column = Column(lengths, block, at)
+    return column, at + column.size_bytes
 
 
 def _compress(block: bytes) -> bytes:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from checkpoint.state_store.base import Base
-from checkpoint.state_store.overlay import CHUNK_KEYS, columns_of, entries_between, overlaid
+from checkpoint.state_store.overlay import (
+    CHUNK_KEYS,
+    OrderedChanges,
+    columns_of,
+    entries_between,
+    overlaid,
+)
 from checkpoint.state_store.reference import StoreId
 from checkpoint.state_store.spill import Runs
 from checkpoint.state_store.values import ValueCodec
@@ -31,11 +37,22 @@ class ChangedView(View):
     ) -> None:
         super().__init__("writer", store, base, values)
         self._changed: dict[bytes, bytes | None] = {}  # None: removed
+        self._ordered = OrderedChanges()  # put in their order; as long as nothing is in _changed
         self._index: dict[bytes, bytes | None] = {}
         self._runs = Runs(spill_directory)
         self._below: Callable[[bytes], bytes | None] = base.get
 
+    def _fold(self) -> None:
+        """Bring all changes where one of them can be found by its key."""
+        if self._ordered:
+            self._ordered.move_to(self._changed)
+
+    def _follow(self, raws: list[bytes]) -> bool:
+        """Whether keys that are in order stand behind all that was changed."""
+        return not self._changed and self._ordered.follow(raws)
+
     def _records(self, raws: list[bytes]) -> list[bytes | None]:
+        self._fold()
         changed = self._changed
         if changed.keys().isdisjoint(raws):
             return self._records_below(raws)
@@ -50,6 +67,7 @@ class ChangedView(View):
         return self._base.get(raw) if spilled is None else spilled or None
 
     def _at(self, raw: bytes) -> bytes | None:
+        self._fold()
         changed = self._changed
         return changed[raw] if raw in changed else self._below(raw)
 
@@ -64,11 +82,12 @@ class ChangedView(View):
                 yield entry
 
     def _has_changes(self) -> bool:
-        return bool(self._changed or self._index or len(self._runs))
+        return bool(self._ordered or self._changed or self._index or len(self._runs))
 
     def _own(
         self, start: bytes = b"", stop: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes | None]]:
+        self._fold()
         in_memory = entries_between(self._changed, start, stop)
         return overlaid(self._runs.scan(start, stop), in_memory) if len(self._runs) else in_memory
 
@@ -76,13 +95,16 @@ class ChangedView(View):
         in_memory = entries_between(self._index, b"", stop)
         return overlaid(self._runs.scan_index(stop), in_memory) if len(self._runs) else in_memory
 
-    def _own_columns(self) -> Iterator[tuple[list[bytes], list[bytes | None]]]:
+    def _own_columns(self) -> Iterator[tuple[Sequence[bytes], Sequence[bytes | None]]]:
         """Yield keys and records of all changes, in parts, in key order."""
         if len(self._runs):
             own = self._own()
             while part := list(islice(own, CHUNK_KEYS)):
                 raws, records = map(list, zip(*part, strict=True))
                 yield raws, records
+            return
+        if self._ordered:
+            yield from self._ordered.columns()
             return
         ordered, records = columns_of(self._changed)
         for start in range(0, len(ordered), CHUNK_KEYS):

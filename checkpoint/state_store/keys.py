@@ -90,12 +90,14 @@ def encode_keys(keys: list[Any]) -> tuple[list[bytes], bool]:
 
     For many at once, and the commonest kind faster.
     """
-    kinds = set(map(type, keys))
-    if kinds == {str} and max(map(len, keys)) < 100:
+    if set(map(type, keys)) == {str}:
         try:
-            return [b"s" + key.encode() for key in keys], True
+            # One call for all, each with its tag; a key that holds a line end makes one too many.
+            raws = ("s" + "\ns".join(keys)).encode().split(b"\n")
         except UnicodeEncodeError:
-            pass
+            raws = []
+        if len(raws) == len(keys) and max(map(len, raws)) <= MAX_INLINE_BYTES:
+            return raws, True
     raws = list(map(encode_key, keys))
     return raws, are_plain(keys, raws)
 

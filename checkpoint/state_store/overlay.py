@@ -2,16 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from operator import itemgetter
+from operator import itemgetter, lt
 from typing import TypeVar
 
 from checkpoint.state_store.base import Base, Changes, Pairs
+from checkpoint.state_store.columns import Column
 
 CHUNK_KEYS = 50_000
 
 _V = TypeVar("_V")
+
+
+class OrderedChanges:
+    """Records that were put in the order of their keys, joined as they come."""
+
+    def __init__(self) -> None:
+        self._last = b""
+        self._columns: list[tuple[Column, Column]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._columns)
+
+    def follow(self, raws: list[bytes]) -> bool:
+        """Whether keys that are in order stand behind all that are here."""
+        return bool(raws) and self._last < raws[0]
+
+    def add(self, raws: list[bytes], records: Sequence[bytes]) -> None:
+        """Add keys that follow, and their records."""
+        self._last = raws[-1]
+        self._columns.append((Column.of(raws), Column.of(records)))
+
+    def columns(self) -> Iterator[tuple[Column, Column]]:
+        """Yield all keys and records, in parts of a bounded number."""
+        part: list[tuple[Column, Column]] = []
+        count = 0
+        for raws, records in self._columns:
+            if count + len(raws) > CHUNK_KEYS:
+                yield _joined(part)
+                part, count = [], 0
+            part.append((raws, records))
+            count += len(raws)
+        if part:
+            yield _joined(part)
+
+    def move_to(self, changed: dict[bytes, bytes | None]) -> None:
+        """Put them all into *changed*, and begin anew."""
+        for raws, records in self._columns:
+            changed.update(zip(raws, records, strict=True))
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._last = b""
+        self._columns.clear()
+
+
+def _joined(part: list[tuple[Column, Column]]) -> tuple[Column, Column]:
+    raws, records = zip(*part, strict=True)
+    return Column.joined(raws), Column.joined(records)
+
+
+def are_in_order(raws: list[bytes]) -> bool:
+    """Whether each is less than the one after it."""
+    return all(map(lt, raws, islice(raws, 1, None)))
 
 
 def overlaid(
@@ -53,7 +108,7 @@ def columns_of(changed: dict[bytes, _V]) -> tuple[list[bytes], list[_V]]:
 
 
 def parts_of(
-    columns: Iterator[tuple[list[bytes], list[bytes | None]]],
+    columns: Iterator[tuple[Sequence[bytes], Sequence[bytes | None]]],
     index: Iterator[tuple[bytes, bytes | None]],
     removes_from: Base | None,
     count: int,

@@ -22,7 +22,7 @@ from checkpoint.state_store.keys import (
     encode_keys,
     encode_whole,
 )
-from checkpoint.state_store.overlay import parts_of, without_repeats
+from checkpoint.state_store.overlay import are_in_order, parts_of, without_repeats
 from checkpoint.state_store.protocol import WriterState
 from checkpoint.state_store.records import (
     PLAIN_END,
@@ -189,6 +189,9 @@ class Writer(ChangedView):
         while chunk := list(islice(rest, UPDATE_KEYS)):
             keys, given = map(list, zip(*chunk, strict=True))
             raws, are_plain = encode_keys(keys)
+            if are_in_order(raws):
+                self._update(keys, raws, given, step, are_plain, in_order=True)
+                continue
             for part in without_repeats(raws):  # a step sees what the one before has put
                 self._update(keys[part], raws[part], given[part], step, are_plain)
 
@@ -199,11 +202,14 @@ class Writer(ChangedView):
         given: list[Any],
         step: Callable[[Any, Any], Any],
         are_plain: bool,
+        in_order: bool = False,
     ) -> None:
-        before = self._records(raws)
+        is_behind = in_order and self._follow(raws)
+        before = self._records_below(raws) if is_behind else self._records(raws)
         after = self._step(given, before, step)
-        if are_plain and self._put_plain(raws, before, after):
+        if are_plain and self._put_plain(raws, before, after, in_order):
             return
+        self._fold()
         for key, raw, old, new in zip(keys, raws, before, after, strict=True):
             if new is not None:
                 self._put(key, raw, old, new, None)
@@ -211,7 +217,11 @@ class Writer(ChangedView):
                 self._remove(raw, old)
 
     def _put_plain(
-        self, raws: list[bytes], before: list[bytes | None], after: Sequence[bytes | None]
+        self,
+        raws: list[bytes],
+        before: list[bytes | None],
+        after: Sequence[bytes | None],
+        in_order: bool = False,
     ) -> bool:
         """Put many at once, unless one of them needs more than its value."""
         there = list(filter(None, before))
@@ -225,7 +235,12 @@ class Writer(ChangedView):
             return False
         self._count += len(before) - len(there)
         self._note(raws, before, after)
-        self._changed.update(zip(raws, after, strict=True))
+        if in_order and self._follow(raws):
+            self._near.clear()  # what a step has looked at
+            self._ordered.add(raws, after)  # type: ignore[arg-type]
+        else:
+            self._fold()
+            self._changed.update(zip(raws, after, strict=True))
         self._room -= size_bytes + len(raws) * _PAIR_BYTES
         if self._room < 0:
             self._spill()
@@ -257,6 +272,7 @@ class Writer(ChangedView):
     def _end(self, end: str) -> None:
         self._life.finish(end)
         self._changed.clear()
+        self._ordered.clear()
         self._index.clear()
         self._near.clear()
         try:
@@ -290,6 +306,7 @@ class Writer(ChangedView):
         return known or self._look_up(key)
 
     def _look_up(self, key: Any) -> tuple[bytes, bytes | None]:
+        self._fold()
         raw = encode_key(key)
         changed = self._changed
         return raw, changed[raw] if raw in changed else self._below(raw)
@@ -373,6 +390,7 @@ class Writer(ChangedView):
                 self._room -= _PAIR_BYTES
 
     def _spill(self) -> None:
+        self._fold()
         self._runs.add(self._changed, self._index)
         self._changed.clear()
         self._index.clear()

@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from checkpoint.errors import CheckpointError
@@ -147,6 +147,8 @@ def test_order(ordered: st.SearchStrategy[Any]) -> None:
 
 
 @PATIENT
+@example(["a\nsb", "c"])
+@example(["\n"])
 @given(st.lists(keys, max_size=4) | st.lists(st.text(max_size=3)))
 def test_many_at_once(many: list[Any]) -> None:
     """Encoding many gives what encoding each gives, and says whether the encodings are enough."""

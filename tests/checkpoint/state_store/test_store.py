@@ -279,3 +279,68 @@ def test_error_of_a_step_is_passed_on() -> None:
         with pytest.raises(TypeError, match="not plain data"):
             writer.update([("a", 0)], lambda given, value: object())
         assert writer.count() == 0
+
+
+def _add(given: int, value: int | None) -> int:
+    return given + (value or 0)
+
+
+@pytest.mark.parametrize("spill_bytes", [64 << 20, 20_000], ids=["memory", "spill"])
+@pytest.mark.parametrize(
+    "between",
+    ["nothing", "get", "put", "put_many", "remove", "scan", "timeout", "behind", "again"],
+)
+def test_updates_in_order_and_what_else_a_writer_does(between: str, spill_bytes: int) -> None:
+    """Keys that come in order are as any others for what happens before, between and after them."""
+    store = StateStore(MemoryBases(), spill_bytes=spill_bytes)
+    model: dict[str, int] = {}
+    reference = EMPTY
+    for start in (0, 300):
+        with store.writer(ID, reference) as writer:
+            for first in (start, start + 600):
+                pairs = [(f"k{number:04d}", number) for number in range(first, first + 600)]
+                if between == "behind":
+                    pairs = pairs[300:] + pairs[:300]
+                writer.update(pairs, _add)
+                model.update({key: _add(given, model.get(key)) for key, given in pairs})
+                key, later = f"k{first + 1:04d}", f"k{first + 599:04d}"
+                if between == "get":
+                    assert [writer.get(key), writer.get_many([later])] == [
+                        model[key],
+                        [model[later]],
+                    ]
+                elif between == "put":
+                    writer.put(key, -1)
+                    model[key] = -1
+                elif between == "put_many":
+                    writer.put_many({later: -1, key: -2})
+                    model.update({later: -1, key: -2})
+                elif between == "remove":
+                    writer.remove(key)
+                    del model[key]
+                elif between == "scan":
+                    assert dict(writer.items()) == model
+                elif between == "timeout":
+                    writer.put(key, -3, timeout_ms=5)
+                    assert [due for due, _, _ in writer.take_due(10)] == [key]
+                    del model[key]
+                elif between == "again":
+                    writer.update([(key, 1), (key, 2)], _add)
+                    model[key] += 3
+                assert writer.count() == len(model)
+            reference = writer.commit().reference
+    with store.reader(ID, reference) as reader:
+        assert dict(reader.items()) == model
+
+
+def test_a_step_that_looks_at_its_own_store() -> None:
+    """What a step has read is not taken for what the key holds after the update."""
+    store = StateStore(MemoryBases())
+    with store.writer(ID, EMPTY) as writer:
+        writer.update([("a", 1), ("b", 2)], lambda given, _: given + (writer.get("b") or 0))
+        writer.put("b", 5)
+        assert [writer.get("b"), writer.count()] == [5, 2]
+        writer.update([("c", 1), ("d", 2)], lambda given, _: given + writer.get("b"))
+        writer.remove("c")
+        assert dict(writer.items()) == {"a": 1, "b": 5, "d": 7}
+        assert writer.count() == 3
