@@ -75,6 +75,9 @@ def overlaid(
     """Merge two streams that are sorted by key; of a key that is in both, *above* counts."""
     end: tuple[None, None] = (None, None)
     key, value = next(above, end)
+    if key is None:
+        yield from below
+        return
     for lower in below:
         while key is not None and key <= lower[0]:
             yield key, value  # type: ignore[misc]

@@ -154,6 +154,13 @@ class StateWriter(Protocol):
         """
         ...
 
+    def has_many(self, keys: Sequence[Any]) -> list[bool]:
+        """Return which of *keys* are there, in less time than to get them.
+
+        To put those that are not takes less time next.
+        """
+        ...
+
     def timeout_ms(self, key: Any) -> int | None:
         """See :meth:`StateReader.timeout_ms`."""
         ...
@@ -198,10 +205,14 @@ class StateWriter(Protocol):
         """
         ...
 
-    def put_many(self, values: Mapping[Any, Any]) -> None:
-        """Give many keys a value and no timeout, in less time than one by one.
+    def put_many(self, values: Mapping[Any, Any], timeouts_ms: Sequence[int] | None = None) -> None:
+        """Give many keys a value, in less time than one by one.
 
         Raises as :meth:`put` does; some may have been put then.
+
+        Args:
+            timeouts_ms: when each of them is due, in ms since the epoch, in the order of *values*.
+                None: never, whatever it was.
         """
         ...
 
@@ -214,6 +225,13 @@ class StateWriter(Protocol):
 
         In less time than one by one; to be read to its end, because many are removed before the
         first of them is shown.
+        """
+        ...
+
+    def remove_due(self, until_ms: int) -> int:
+        """Remove the keys that are due before *until_ms*, and return how many.
+
+        In less time than :meth:`take_due`, because nothing is shown.
         """
         ...
 

@@ -77,13 +77,14 @@ def put_changes(environment: Environment, txn: lmdb.Transaction[bytes], changes:
     """Put and remove what *changes* says."""
     if changes.puts:
         txn.cursor(environment.data).putmulti(changes.puts)
+    delete, data, index = txn.delete, environment.data, environment.index
     for key in changes.removes:
-        txn.delete(key, db=environment.data)
+        delete(key, b"", data)
     if changes.index_puts:
         entries = [(entry, b"") for entry in changes.index_puts]
-        txn.cursor(environment.index).putmulti(entries)
+        txn.cursor(index).putmulti(entries)
     for entry in changes.index_removes:
-        txn.delete(entry, db=environment.index)
+        delete(entry, b"", index)
 
 
 def build_generation(

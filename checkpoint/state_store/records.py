@@ -11,6 +11,8 @@ the extras cost nothing where nobody asks for them.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from checkpoint.errors import CheckpointError
@@ -23,6 +25,9 @@ _TIMES = struct.Struct("<QQ")
 _LENGTH = struct.Struct("<I")
 _TIMED_END = bytes((_TIMEOUT,))
 _TIMED_BYTES = 1 + _TIMES.size + 1  # from the end of the value to that of the record
+_SMALL_BYTES = 1000
+_ONE_DOT, _ONE_TIMEOUT = {PLAIN_END}, {_TIMEOUT}
+_pack_times = struct.Struct("<QQB").pack
 
 
 class DamagedRecordError(CheckpointError, ValueError):
@@ -53,6 +58,15 @@ def timed_record(value: bytes, timeout_ms: int, indexed_ms: int) -> bytes:
     return value + _TIMES.pack(timeout_ms, indexed_ms) + _TIMED_END
 
 
+def timed_records(values: Iterable[bytes], timeouts_ms: Iterable[int]) -> list[bytes]:
+    """Return records of values whose keys the timeout index names at the time they are due."""
+    pack = _pack_times
+    return [
+        value + pack(timeout_ms, timeout_ms, _TIMEOUT)
+        for value, timeout_ms in zip(values, timeouts_ms, strict=True)
+    ]
+
+
 def is_timed(record: bytes) -> bool:
     """Whether a record holds a timeout beside its value, and nothing else."""
     if record[-1] != _TIMEOUT or len(record) <= _TIMED_BYTES:
@@ -70,6 +84,27 @@ def times_of(record: bytes) -> tuple[int | None, int | None]:
         return _TIMES.unpack_from(record, len(record) - 1 - _TIMES.size)
     extras = extras_of(record)
     return extras.timeout_ms, extras.indexed_ms
+
+
+def times_of_all(
+    records: Sequence[bytes | None],
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Return :func:`times_of` of all, in columns; None unless all are timed, small, of one size."""
+    there = [record for record in records if record is not None]
+    sizes = set(map(len, there))
+    size = sizes.pop() if len(sizes) == 1 else 0
+    if len(there) < len(records) or not _TIMED_BYTES < size <= _SMALL_BYTES:
+        return None
+    dots, timeouts, indexed, flags = zip(*_timed_layout(size)(b"".join(there)), strict=True)
+    if set(dots) != _ONE_DOT or set(flags) != _ONE_TIMEOUT:
+        return None
+    return timeouts, indexed
+
+
+@lru_cache(maxsize=64)
+def _timed_layout(size: int) -> Callable[[bytes], Iterator[tuple[int, ...]]]:
+    """Return what reads the dot, the times and the flags of records of a size."""
+    return struct.Struct(f"<{size - _TIMED_BYTES}xBQQB").iter_unpack
 
 
 def indexed_ms_of(record: bytes) -> int | None:

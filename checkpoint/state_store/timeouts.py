@@ -9,10 +9,10 @@ and moves what is not due yet. A key is moved once for each timeout it had, not 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from checkpoint.state_store.records import times_of
+from checkpoint.state_store.records import times_of, times_of_all
 
 _TIME = struct.Struct(">Q")
 TIME_BYTES = _TIME.size
@@ -22,6 +22,12 @@ MAX_TIME_MS = (1 << 63) - 1
 def index_entry(time_ms: int, key: bytes) -> bytes:
     """Return the entry of an encoded key."""
     return _TIME.pack(time_ms) + key
+
+
+def index_entries(times_ms: Iterable[int], keys: Iterable[bytes]) -> list[bytes]:
+    """Return :func:`index_entry` of each key."""
+    pack = _TIME.pack
+    return [pack(time_ms) + key for time_ms, key in zip(times_ms, keys, strict=True)]
 
 
 def index_stop(until_ms: int) -> bytes:
@@ -45,6 +51,15 @@ def require_timeout(timeout_ms: int) -> int:
     raise ValueError(
         f"timeout of {timeout_ms!r} ms must be an int from 0 to {MAX_TIME_MS}; None is no timeout"
     )
+
+
+def require_timeouts(timeouts_ms: Sequence[int]) -> None:
+    """Raise as :func:`require_timeout` does if one of *timeouts_ms* is wrong."""
+    are_ints = set(map(type, timeouts_ms)) <= {int}
+    if not are_ints or not 0 <= min(timeouts_ms, default=0) <= max(timeouts_ms, default=0):
+        for timeout_ms in timeouts_ms:
+            require_timeout(timeout_ms)
+    require_timeout(max(timeouts_ms, default=0))
 
 
 class DueRecords(NamedTuple):
@@ -75,10 +90,18 @@ def due_records(
         records_of: looks up many encoded keys.
         until_ms: before which a key is due.
     """
+    raws = [entry[TIME_BYTES:] for entry in entries]
+    records = records_of(raws)
+    named = [entry[:TIME_BYTES] for entry in entries]
+    times = times_of_all(records)
+    if times is not None:
+        timeouts_ms, indexed = times
+        if list(map(_TIME.pack, indexed)) == named and max(timeouts_ms) < until_ms:
+            found = DueRecords(entries, raws, records, list(timeouts_ms))  # type: ignore[arg-type]
+            return found, []
     due, too_early = DueRecords([], [], [], []), []
-    named = [split_entry(entry) for entry in entries]
-    records = records_of([raw for _, raw in named])
-    for entry, (named_ms, raw), record in zip(entries, named, records, strict=True):
+    for entry, raw, record in zip(entries, raws, records, strict=True):
+        named_ms, _ = split_entry(entry)
         if record is None:
             continue
         timeout_ms, indexed_ms = times_of(record)

@@ -30,6 +30,7 @@ from checkpoint.state_store.records import (
     indexed_ms_of,
     split_record,
     timed_record,
+    timed_records,
     with_extras,
 )
 from checkpoint.state_store.reference import StoreId
@@ -37,9 +38,11 @@ from checkpoint.state_store.scanning import keys_of
 from checkpoint.state_store.timeouts import (
     DueRecords,
     due_records,
+    index_entries,
     index_entry,
     index_stop,
     require_timeout,
+    require_timeouts,
 )
 from checkpoint.state_store.values import MAX_VALUE_BYTES, ValueCodec
 
@@ -108,6 +111,21 @@ class Writer(ChangedView):
         found = iter(values)
         return [None if record is None else next(found) for record in records]
 
+    def has_many(self, keys: Sequence[Any]) -> list[bool]:
+        """Return which of *keys* are there."""
+        self._life.require()
+        self._near = near = {}
+        found: list[bool] = []
+        for start in range(0, len(keys), UPDATE_KEYS):
+            part = list(keys[start : start + UPDATE_KEYS])
+            raws, _ = encode_keys(part)
+            there = [record is not None for record in self._records(raws)]
+            found += there
+            for key, raw, is_there in zip(part, raws, there, strict=True):
+                if not is_there:
+                    near[key] = raw, None
+        return found
+
     def put(self, key: Any, value: Any, timeout_ms: int | None = None) -> None:
         """Give a key a value, and a timeout or none.
 
@@ -123,9 +141,11 @@ class Writer(ChangedView):
             raise _none_of(key)
         self._put(key, raw, before, self._encode(value), timeout_ms)
 
-    def put_many(self, values: Mapping[Any, Any]) -> None:
-        """Give many keys a value and no timeout. Raises as :meth:`put` does."""
+    def put_many(self, values: Mapping[Any, Any], timeouts_ms: Sequence[int] | None = None) -> None:
+        """Give many keys a value, and each a timeout or none. Raises as :meth:`put` does."""
         self._life.require()
+        if timeouts_ms is not None:
+            require_timeouts(timeouts_ms)
         keys, near = list(values), self._near
         for key, value in values.items():
             if value is None:
@@ -133,10 +153,15 @@ class Writer(ChangedView):
         taken = [near.pop(key) if key in near else self._look_up(key) for key in keys]
         raws, before = [raw for raw, _ in taken], [record for _, record in taken]
         after: list[bytes] = self._encode_many(list(values.values()))
-        if are_plain(keys, raws) and self._put_plain(raws, before, after):
+        if are_plain(keys, raws) and (
+            self._put_plain(raws, before, after)
+            if timeouts_ms is None
+            else self._put_timed(raws, before, after, timeouts_ms)
+        ):
             return
-        for key, raw, old, new in zip(keys, raws, before, after, strict=True):
-            self._put(key, raw, old, new, None)
+        timeouts = [None] * len(keys) if timeouts_ms is None else timeouts_ms
+        for key, raw, old, new, timeout_ms in zip(keys, raws, before, after, timeouts, strict=True):
+            self._put(key, raw, old, new, timeout_ms)
 
     def remove(self, key: Any) -> None:
         """Remove a key and its timeout; that there is none is fine."""
@@ -153,17 +178,27 @@ class Writer(ChangedView):
         return self._take_due(until_ms)
 
     def _take_due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
+        for due in self._removed_due(until_ms):
+            keys = keys_of(due.raws, due.records, self._decode)
+            yield from zip(keys, self._decode_many(due.records), due.timeouts_ms, strict=True)
+            self._life.require()
+
+    def remove_due(self, until_ms: int) -> int:
+        """Remove the keys that are due before *until_ms*, and return how many."""
+        self._life.require()
+        return sum(len(due.raws) for due in self._removed_due(until_ms))
+
+    def _removed_due(self, until_ms: int) -> Iterator[DueRecords]:
+        """Remove the keys that are due, and yield what they were, many at a time."""
         entries = self._entries(index_stop(until_ms))
         while chunk := list(islice(entries, UPDATE_KEYS)):
             due, too_early = due_records(chunk, self._records, until_ms)
             for raw, record in too_early:
                 self._put_off(raw, record)
-            self._remove_due(due)
-            keys = keys_of(due.raws, due.records, self._decode)
-            yield from zip(keys, self._decode_many(due.records), due.timeouts_ms, strict=True)
-            self._life.require()
+            self._remove_all(due)
+            yield due
 
-    def _remove_due(self, due: DueRecords) -> None:
+    def _remove_all(self, due: DueRecords) -> None:
         self._near.clear()
         self._note(due.raws, due.records, [None] * len(due.raws))
         self._changed.update(dict.fromkeys(due.raws))
@@ -233,7 +268,34 @@ class Writer(ChangedView):
             return False
         if size_bytes > MAX_VALUE_BYTES:
             return False
-        self._count += len(before) - len(there)
+        self._put_records(raws, before, after, size_bytes, in_order)
+        return True
+
+    def _put_timed(
+        self,
+        raws: list[bytes],
+        before: list[bytes | None],
+        after: list[bytes],
+        timeouts_ms: Sequence[int],
+    ) -> bool:
+        """Put many keys that were not there at once, with timeouts; False if any was there."""
+        size_bytes = sum(map(len, after))
+        if before.count(None) < len(before) or size_bytes > MAX_VALUE_BYTES:
+            return False
+        self._index.update(dict.fromkeys(index_entries(timeouts_ms, raws), ENTRY))
+        self._room -= len(raws) * _PAIR_BYTES
+        self._put_records(raws, before, timed_records(after, timeouts_ms), size_bytes)
+        return True
+
+    def _put_records(
+        self,
+        raws: list[bytes],
+        before: list[bytes | None],
+        after: Sequence[bytes | None],
+        size_bytes: int,
+        in_order: bool = False,
+    ) -> None:
+        self._count += before.count(None)
         self._note(raws, before, after)
         if in_order and self._follow(raws):
             self._near.clear()  # what a step has looked at
@@ -244,7 +306,6 @@ class Writer(ChangedView):
         self._room -= size_bytes + len(raws) * _PAIR_BYTES
         if self._room < 0:
             self._spill()
-        return True
 
     def commit(self) -> CommittedChanges:
         """Write the changes, durably, and end this writer.

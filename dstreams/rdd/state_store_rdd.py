@@ -208,8 +208,10 @@ class _Inputs:
             yield from zip(block.keys(), block.values(), strict=True)
 
     def records(self) -> Pairs:
+        # No generator over rows: they come at the speed of zip.
+        return chain.from_iterable(self._columns())
+
+    def _columns(self) -> Iterator[Pairs]:
         begun = () if self._next is None else (self._next,)
-        blocks = chain(begun, self._blocks)
-        yield from chain.from_iterable(
-            zip(block.keys(), block.values(), strict=True) for block in blocks
-        )
+        for block in chain(begun, self._blocks):
+            yield zip(block.keys(), block.values(), strict=True)

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import compress, islice
 from time import perf_counter
 from typing import Any
 
@@ -80,8 +80,7 @@ class DropDuplicates:
         records: Iterator[Row],
         metrics: StateMetrics,
     ) -> Iterator[Any]:
-        rows = on_time(records, self.late_ms, metrics)
-        while chunk := list(islice(rows, _CHUNK_ROWS)):
+        for chunk in _rows_on_time(records, self.late_ms, metrics):
             first = self._first_of_each(store, chunk)
             metrics.numUpdatedStateRows += len(first)
             metrics.numOutputRows += len(first)
@@ -94,13 +93,18 @@ class DropDuplicates:
 
     def _first_of_each(self, store: StateWriter, rows: list[Row]) -> list[Event]:
         """Return the first event of each key that the state does not have, and remember the key."""
-        new: dict[Any, Event] = {}
-        for key, event in rows:
-            new.setdefault(key, event)
-        keys = list(new)
-        for key, value in zip(keys, values_of(store, keys), strict=True):
-            if value is not None:
-                del new[key]
+        found = dict(rows)
+        if len(found) < len(rows):
+            found = {}
+            for key, event in rows:
+                found.setdefault(key, event)
+        there = store.has_many(list(found))
+        if all(there):
+            return []
+        new = found
+        if any(there):
+            pairs = zip(found.items(), there, strict=True)
+            new = {key: event for (key, event), is_there in pairs if not is_there}
         self._remember(store, new)
         return list(new.values())
 
@@ -131,33 +135,30 @@ class DropDuplicatesWithinWatermark(DropDuplicates):
     delay_ms: int = 0
 
     def _remember(self, store: StateWriter, first: dict[Any, Event]) -> None:
-        for key, (time_ms, _) in first.items():
-            expires_ms = max((time_ms or 0) + self.delay_ms, 0)
-            store.put(key, expires_ms, expires_ms)
+        delay_ms = self.delay_ms
+        expires_ms = [max((time_ms or 0) + delay_ms, 0) for time_ms, _ in first.values()]
+        store.put_many(dict(zip(first, expires_ms, strict=True)), expires_ms)
 
     def _forget(self, store: StateWriter, watermark_ms: int) -> int:
-        return sum(1 for _ in store.take_due(watermark_ms + 1))
+        return store.remove_due(watermark_ms + 1)
 
 
-def values_of(store: StateWriter, keys: list[Any]) -> list[Any]:
-    """Return the values of keys, None for one that there is not."""
-    values: list[Any] = []
-    while len(values) < len(keys):
-        values += store.get_many(keys[len(values) :])
-    return values
+def _rows_on_time(
+    rows: Iterator[Row], late_ms: int | None, metrics: StateMetrics
+) -> Iterator[list[Row]]:
+    """Yield the pairs (key, event) that are not late, many at a time.
 
-
-def on_time(rows: Iterator[Row], late_ms: int | None, metrics: StateMetrics) -> Iterator[Row]:
-    """Iterate over the pairs (key, event) that are not late; those without a time never are."""
-    if late_ms is None:
-        yield from rows
-        return
-    for row in rows:
-        time_ms = row[1][0]
-        if time_ms is not None and time_ms <= late_ms:
-            metrics.numRowsDroppedByWatermark += 1
-        else:
-            yield row
+    Those without a time never are.
+    """
+    while chunk := list(islice(rows, _CHUNK_ROWS)):
+        if late_ms is not None:
+            times = [event[0] for _, event in chunk]
+            on_time = [time_ms is None or time_ms > late_ms for time_ms in times]
+            if not all(on_time):
+                metrics.numRowsDroppedByWatermark += on_time.count(False)
+                chunk = list(compress(chunk, on_time))
+        if chunk:
+            yield chunk
 
 
 @dataclass(frozen=True)

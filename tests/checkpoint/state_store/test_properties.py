@@ -94,6 +94,35 @@ class StoreMachine(RuleBasedStateMachine):
         store.put_many(new)
         model.update({key: (value, None) for key, value in new.items()})
 
+    @rule(
+        writer=writers,
+        new=st.dictionaries(keys, st.tuples(values, st.integers(0, 12)), max_size=4),
+        reads=st.booleans(),
+    )
+    def put_many_with_timeouts(
+        self, writer: tuple[Writer, Model], new: dict[Any, Any], reads: bool
+    ) -> None:
+        store, model = writer
+        if reads:
+            assert store.has_many(list(new)) == [key in model for key in new]
+        timeouts_ms = [timeout_ms for _, timeout_ms in new.values()]
+        store.put_many({key: value for key, (value, _) in new.items()}, timeouts_ms)
+        model.update(new)
+
+    @rule(writer=writers, wanted=st.lists(keys, max_size=4))
+    def has_many(self, writer: tuple[Writer, Model], wanted: list[Any]) -> None:
+        store, model = writer
+        assert store.has_many(wanted) == [key in model for key in wanted]
+
+    @rule(writer=writers, until_ms=st.integers(-1, 14), near=st.lists(keys, max_size=2))
+    def remove_due(self, writer: tuple[Writer, Model], until_ms: int, near: list[Any]) -> None:
+        store, model = writer
+        wanted = [k for k, (_, t) in model.items() if t is not None and t < until_ms]
+        store.get_many(near)
+        assert store.remove_due(until_ms) == len(wanted)
+        for key in wanted:
+            del model[key]
+
     @rule(writer=writers, until_ms=st.integers(-1, 14), removes=st.booleans())
     def due(self, writer: tuple[Writer, Model], until_ms: int, removes: bool) -> None:
         store, model = writer

@@ -12,6 +12,7 @@ from checkpoint.state_store.timeouts import (
     index_entry,
     index_stop,
     require_timeout,
+    require_timeouts,
     split_entry,
 )
 
@@ -37,6 +38,8 @@ def test_no_timeouts(timeout_ms: object) -> None:
     """What is no time is refused."""
     with pytest.raises(ValueError, match="must be an int from 0 to"):
         require_timeout(timeout_ms)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="must be an int from 0 to"):
+        require_timeouts([5, timeout_ms])  # type: ignore[list-item]
 
 
 def test_touch_does_not_move_a_key() -> None:
@@ -72,6 +75,30 @@ def test_earlier_timeout_moves_at_once() -> None:
         writer.remove("c")
         reference = writer.commit().reference
     assert entries(bases, reference) == [(5, b"sa")]
+
+
+def test_many_keys_leave_together() -> None:
+    """Keys that were put together, of one size, are due as those are that were put one by one."""
+    bases = MemoryBases()
+    store = StateStore(bases)
+    with store.writer(ID, EMPTY) as writer:
+        writer.put_many({f"k{n:04}": n for n in range(1500)}, list(range(1500)))
+        writer.put("k0003", 3, 700)  # is named at 3, and due at 700
+        reference = writer.commit().reference
+    assert len(entries(bases, reference)) == 1500
+    with store.writer(ID, reference) as writer:
+        writer.put_many({f"n{n:04}": n for n in range(1500)}, list(range(1500)))
+        assert writer.has_many(["k0003", "k0600", "x", "n1499"]) == [True, True, False, True]
+        assert writer.remove_due(601) == 2 * 601 - 1
+        assert writer.has_many(["k0003", "k0600", "x", "n1499"]) == [True, False, False, True]
+        assert writer.count() == 3000 - 2 * 601 + 1
+        reference = writer.commit().reference
+    with store.reader(ID, reference) as reader:
+        assert len(list(reader.items())) == reader.count() == 3000 - 2 * 601 + 1
+        due = [key for key, _, _ in reader.due(701)]
+    assert due.count("k0003") == 1
+    assert len(due) == 201
+    assert len(entries(bases, reference)) == 3000 - 2 * 601 + 1
 
 
 def test_due_keys_are_found_without_a_scan() -> None:
