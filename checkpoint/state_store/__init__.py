@@ -5,7 +5,13 @@ from __future__ import annotations
 from checkpoint.state_store.base import Bases, CommittedChanges
 from checkpoint.state_store.commits import stored_partition
 from checkpoint.state_store.lmdb_bases import LmdbBases
-from checkpoint.state_store.maintenance import SnapshotRule, maintain_store, snapshot_if_due
+from checkpoint.state_store.local_copy import LocalSettings
+from checkpoint.state_store.maintenance import (
+    SnapshotRule,
+    delete_local,
+    maintain_store,
+    snapshot_if_due,
+)
 from checkpoint.state_store.progress import Progress
 from checkpoint.state_store.protocol import StateReader, StateStoreUseError, StateWriter
 from checkpoint.state_store.reference import EMPTY, STORE_PREFIX, Reference, StoreId
@@ -24,6 +30,7 @@ __all__ = [
     "CommittedChanges",
     "DataValues",
     "LmdbBases",
+    "LocalSettings",
     "PickleValues",
     "Progress",
     "Reference",
@@ -35,6 +42,7 @@ __all__ = [
     "StoreId",
     "ValueCodec",
     "apply_store_retention",
+    "delete_local",
     "maintain_store",
     "plan_store_retention",
     "retire_batches",

@@ -68,6 +68,8 @@ class LocalSettings:
         lock_timeout_ms: how long to wait for another process that applies or rebuilds.
         max_open: environments that a process keeps open.
         max_catch_up: changelogs to apply at most; a copy further behind is rebuilt.
+        unused_ms: copies of a stream that nobody has changed for that long are deleted, by whoever
+            maintains another store on that host.
     """
 
     writes_through_map: bool = True
@@ -75,6 +77,7 @@ class LocalSettings:
     lock_timeout_ms: int = 120_000
     max_open: int = 64
     max_catch_up: int = 50
+    unused_ms: int = 7 * 86_400_000
 
     def __post_init__(self) -> None:
         if self.first_map_bytes < 1 << 20 or self.first_map_bytes % 4096:
@@ -82,7 +85,10 @@ class LocalSettings:
                 f"first map of {self.first_map_bytes} bytes must be a multiple of 4096, 1 MiB at "
                 "least"
             )
-        if self.lock_timeout_ms < 0 or self.max_open < 1 or self.max_catch_up < 0:
+        if (
+            min(self.lock_timeout_ms, self.max_catch_up) < 0
+            or min(self.max_open, self.unused_ms) < 1
+        ):
             raise ValueError(f"settings of local copies must not be negative: {self}")
 
 

@@ -84,9 +84,40 @@ def make_directories(path: str) -> None:
             os.mkdir(path, 0o700)
 
 
+def stream_directory(root: str, stream_id: str) -> str:
+    """Return where the local copies of a stream are."""
+    return os.path.join(root, uid_part(stream_id))
+
+
 def host_directory(root: str, stream_id: str, boot: str) -> str:
     """Return where the local copies of a stream are, since the host was started."""
-    return os.path.join(root, uid_part(stream_id), boot)
+    return os.path.join(stream_directory(root, stream_id), boot)
+
+
+def newest_change_s(directory: str) -> float:
+    """Return when something in a directory was changed last, as its file system counts."""
+    newest_s = 0.0
+    for path, _, names in os.walk(directory):
+        for name in ("", *names):
+            with contextlib.suppress(OSError):
+                newest_s = max(newest_s, os.lstat(os.path.join(path, name)).st_mtime)
+    return newest_s
+
+
+def now_s(root: str) -> float:
+    """Return what time it is, as the file system of a directory counts.
+
+    Raises:
+        StorageRefusedError: the directory cannot be written.
+    """
+    path = os.path.join(root, f"now.{new_suffix()}")
+    with refusing("write", path):
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            return os.fstat(fd).st_mtime
+        finally:
+            os.close(fd)
+            os.unlink(path)
 
 
 @contextlib.contextmanager
@@ -169,6 +200,11 @@ class PartitionDirectory:
         with contextlib.suppress(OSError, StorageRefusedError):
             if self.current() == generation:
                 os.unlink(self.child("cur"))
+
+    def mark_used(self) -> None:
+        """Note the time, as writing through a map is not noted everywhere."""
+        with contextlib.suppress(OSError):
+            os.utime(self.child("lock"))
 
     def sweep(self) -> list[str]:
         """Delete all generations that do not count, and return their names; the lock must be held.

@@ -29,10 +29,16 @@ from checkpoint.state_store.local_directory import (
     PartitionDirectory,
     boot_id,
     delete_tree,
+    newest_change_s,
+    now_s,
+    stream_directory,
 )
 from checkpoint.state_store.progress import Progress
-from checkpoint.state_store.reference import EMPTY, Reference, StoreId
+from checkpoint.state_store.reference import EMPTY, Reference, StoreId, new_suffix
 from checkpoint.state_store.snapshot import list_snapshots, write_snapshot
+
+ASIDE = "deleted."
+"""What the name of a stream's directory begins with that is being deleted."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,8 @@ def maintain_store(
     size_bytes = snapshot_if_due(bases, store, reference, rule)
     with contextlib.suppress(StorageRefusedError):
         compact_if_due(bases, store)
-    _sweep_once(bases.local_directory, bases.boot or boot_id())
+    bases.local_copy(store).directory.mark_used()
+    _sweep_once(bases.local_directory, bases.boot or boot_id(), bases.settings.unused_ms)
     return size_bytes
 
 
@@ -176,20 +183,35 @@ def compact_if_due(bases: LmdbBases, store: StoreId, min_bytes: int = 16 << 20) 
 def sweep_local(bases: LmdbBases) -> list[str]:
     """Delete what processes that died have left below the local directory, and return the paths.
 
-    That is: copies of earlier starts of the host, unfinished and old generations, and contents
-    that were opened apart. What is locked is left alone.
+    That is: copies of earlier starts of the host, unfinished and old generations, contents that
+    were opened apart, and all of streams that were not used for a long time: these build new copies
+    when they go on. What is locked is left alone.
     """
-    return _sweep(bases.local_directory, bases.boot or boot_id())
+    return _sweep(bases.local_directory, bases.boot or boot_id(), bases.settings.unused_ms)
+
+
+def delete_local(bases: LmdbBases, stream_id: str) -> None:
+    """Delete all that this host keeps of a stream, of which the files are given up as well.
+
+    Processes that have some of it open keep the room until they close it.
+    """
+    _delete_stream(stream_directory(bases.local_directory, stream_id))
 
 
 @functools.cache
-def _sweep_once(local_directory: str, boot: str) -> None:
-    _sweep(local_directory, boot)
+def _sweep_once(local_directory: str, boot: str, unused_ms: int) -> None:
+    _sweep(local_directory, boot, unused_ms)
 
 
-def _sweep(local_directory: str, boot: str) -> list[str]:
+def _sweep(local_directory: str, boot: str, unused_ms: int) -> list[str]:
     swept = []
-    for stream in _directories(local_directory):
+    streams = _directories(local_directory)
+    oldest_s = now_s(local_directory) - unused_ms / 1000 if streams else 0
+    for stream in streams:
+        if newest_change_s(stream) < oldest_s:
+            if _delete_stream(stream):
+                swept.append(stream)
+            continue
         for host in _directories(stream):
             if os.path.basename(host) != boot:
                 delete_tree(host)
@@ -199,9 +221,31 @@ def _sweep(local_directory: str, boot: str) -> list[str]:
     return sorted(swept)
 
 
+def _delete_stream(stream: str) -> bool:
+    """Delete the directory of a stream, and return whether that was done: none of it is locked."""
+    with contextlib.ExitStack() as stack:
+        try:
+            for lock in _locks(stream):
+                stack.enter_context(PartitionDirectory(os.path.dirname(lock)).locked(0))
+        except StorageRefusedError:
+            return False
+        # Out of the way in one step: who comes for it now makes a new one.
+        aside = os.path.join(os.path.dirname(stream), f"{ASIDE}{new_suffix()}")
+        try:
+            os.rename(stream, aside)
+        except OSError:
+            return False
+        delete_tree(aside)
+    return True
+
+
+def _locks(directory: str) -> list[str]:
+    return glob.glob(os.path.join(glob.escape(directory), "*", "**", "lock"), recursive=True)
+
+
 def _sweep_host(host: str) -> list[str]:
     swept = []
-    for lock in glob.glob(os.path.join(glob.escape(host), "*", "**", "lock"), recursive=True):
+    for lock in _locks(host):
         directory = PartitionDirectory(os.path.dirname(lock))
         with contextlib.suppress(StorageRefusedError), directory.locked(0):
             if os.path.basename(os.path.dirname(directory.path)) == APART:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from checkpoint.state_store.maintenance import (
     SnapshotRule,
     compact_if_due,
     compaction_due,
+    delete_local,
     maintain_store,
     snapshot_if_due,
     sweep_local,
@@ -234,3 +236,71 @@ def test_a_stopped_process_does_not_stop_this_one_for_ever(bases: LmdbBases) -> 
             hasty.open(STORE, references[2])
     require_open(hasty, STORE, references[2])
     environments.close_unused()
+
+
+def age(directory: Path, days: float) -> None:
+    """Let all of a directory have been changed that long ago."""
+    for path in (directory, *directory.rglob("*")):
+        then_s = path.lstat().st_mtime - days * 86_400
+        os.utime(path, (then_s, then_s), follow_symlinks=False)
+
+
+@pytest.mark.parametrize(("days", "is_kept"), [(6.9, True), (7.1, False)])
+def test_sweeping_deletes_what_nobody_uses(bases: LmdbBases, days: float, is_kept: bool) -> None:
+    """A stream that has not gone on for a week keeps no copies; it builds new ones when it does."""
+    references = commit_up_to(bases, STORE, 3)
+    require_open(bases, STORE, references[3])
+    stream = Path(bases.local_directory) / "stream-1"
+    age(stream, days)
+    assert sweep_local(bases) == ([] if is_kept else [str(stream)])
+    assert [path.name for path in stream.parent.iterdir()] == (["stream-1"] if is_kept else [])
+    require_open(bases, STORE, references[3])
+
+
+def test_how_long_copies_are_kept(bases: LmdbBases) -> None:
+    """It is the time of the settings; a stream with one file that is younger stays whole."""
+    bases = dataclasses.replace(bases, settings=LocalSettings(unused_ms=3_600_000))
+    references = commit_up_to(bases, STORE, 1)
+    require_open(bases, STORE, references[1])
+    stream = Path(bases.local_directory) / "stream-1"
+    age(stream, 0.05)
+    (lock,) = stream.rglob("lock")
+    os.utime(lock)
+    assert sweep_local(bases) == []
+    age(stream, 0.05)
+    assert sweep_local(bases) == [str(stream)]
+
+
+def test_maintenance_is_use(bases: LmdbBases) -> None:
+    """A stream that goes on keeps its copies, also where nothing of a file says when it changed."""
+    references = commit_up_to(bases, STORE, 1)
+    require_open(bases, STORE, references[1])
+    age(Path(bases.local_directory) / "stream-1", 8)
+    maintain_store(bases, STORE, references[1])
+    assert sweep_local(bases) == []
+
+
+def test_what_is_locked_is_kept(bases: LmdbBases) -> None:
+    """Copies that somebody is changing stay, however old all of their files are."""
+    references = commit_up_to(bases, STORE, 1)
+    require_open(bases, STORE, references[1])
+    stream = Path(bases.local_directory) / "stream-1"
+    with bases.local_copy(STORE).directory.locked(0):
+        age(stream, 8)
+        assert sweep_local(bases) == []
+        delete_local(bases, "stream-1")
+        assert stream.exists()
+
+
+def test_copies_of_a_stream_that_is_given_up(bases: LmdbBases) -> None:
+    """They are deleted, open ones too, and those of other streams are not."""
+    other = dataclasses.replace(STORE, stream_id="stream-2")
+    references = {store: commit_up_to(bases, store, 2) for store in (STORE, other)}
+    for store, known in references.items():
+        require_open(bases, store, known[2])
+    with contextlib.closing(bases.open(STORE, references[STORE][2])) as base:
+        delete_local(bases, "stream-1")
+        assert os.listdir(bases.local_directory) == ["stream-2"]
+        assert base.count()
+    delete_local(bases, "stream-1")
+    require_open(bases, other, references[other][2])
