@@ -23,8 +23,12 @@ def summarize(error: BaseException) -> str:
 
 
 def is_storage_failure(error: BaseException) -> bool:
-    """Whether *error*, or the worker exception inside it, comes from the storage of checkpoints."""
-    if isinstance(error, (CheckpointError, OSError)):
+    """Whether *error*, or the worker exception inside it, comes from the storage of checkpoints.
+
+    An OSError does not: the storage says in errors of its own what has failed, and functions of
+    users meet refused connections and missing files too.
+    """
+    if isinstance(error, CheckpointError):
         return True
     return _is_of_a_job(error) and summarize(error).startswith("checkpoint.")
 

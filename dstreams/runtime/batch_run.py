@@ -109,18 +109,13 @@ class BatchRun:
         # When one source failed, what was taken from the others must still reach the state.
         failure = self._engine.feed(self._batch)
         if failure is not None:
-            # An OSError is the source's own, such as a refused connection.
-            error = failure.error
-            is_lost = is_storage_failure(error) and not isinstance(error, OSError)
-            kind = DurabilityError if is_lost else BatchFailedError
-            self._fail(failure.where, error, kind)
+            self._fail(failure.where, failure.error, _kind_of(failure.error))
 
     def _catch_up(self) -> None:
         try:
             self._engine.catch_up(self._batch.time_ms)
         except Exception as error:
-            kind = DurabilityError if is_storage_failure(error) else BatchFailedError
-            self._fail("making the state of earlier batches", error, kind)
+            self._fail("making the state of earlier batches", error, _kind_of(error))
 
     def _make_stored(self) -> None:
         """Make every version of stored state, before any output: once, also when that fails."""
@@ -128,8 +123,7 @@ class BatchRun:
             try:
                 self._engine.history.at(node, self._batch.time_ms)
             except Exception as error:
-                kind = DurabilityError if is_storage_failure(error) else BatchFailedError
-                self._fail(f"making the state of {node.operation}", error, kind)
+                self._fail(f"making the state of {node.operation}", error, _kind_of(error))
 
     def _generate(self) -> dict[int, tuple[OutputOperation, RDD[Any]]]:
         """Make the RDD of each output; when one cannot be made, no output of the batch runs."""
@@ -154,8 +148,7 @@ class BatchRun:
             try:
                 copy = self._engine.write_state(node, self._batch.time_ms)
             except Exception as error:
-                kind = DurabilityError if is_storage_failure(error) else BatchFailedError
-                self._fail(f"writing the state of {node.operation}", error, kind)
+                self._fail(f"writing the state of {node.operation}", error, _kind_of(error))
             else:
                 if copy is not None:
                     copies[node] = copy
@@ -178,9 +171,7 @@ class BatchRun:
             output.func(self._engine.output_batch(self._batch), rdd)
         except Exception as error:
             failure = summarize(error)
-            # An OSError of the user's own, such as a refused connection, is none of the storage.
-            is_lost = is_storage_failure(error) and not isinstance(error, OSError)
-            self._fail(output.operation, error, DurabilityError if is_lost else BatchFailedError)
+            self._fail(output.operation, error, _kind_of(error))
         self._step("out.done")
         info = OutputOperationInfo(
             output_id, output.operation, started_ms, self._engine.now_ms(), failure
@@ -255,3 +246,8 @@ class BatchRun:
             inputs=inputs,
             states=self._engine.states_of(self._batch),
         )
+
+
+def _kind_of(error: Exception) -> type[BatchFailedError]:
+    """Return what a batch fails with: the stream goes on, unless its storage does not work."""
+    return DurabilityError if is_storage_failure(error) else BatchFailedError

@@ -125,8 +125,8 @@ def test_exceptions_of_the_driver() -> None:
     [
         (StorageRefusedError("full"), True),
         (NotDurableError("not synced"), True),
-        (OSError("no space left"), True),
-        (PermissionError("no"), True),
+        (OSError("no space left"), False),
+        (ConnectionRefusedError("by a service"), False),
         (ValueError("checkpoint.errors.NotDurableError: only quoted"), False),
         (Told("Traceback (most recent call last):\n  f\ncheckpoint.errors.X: full\n\tat y"), True),
         (Told("Traceback (most recent call last):\n  f\ncheckpoints.X: other\n\tat y"), False),

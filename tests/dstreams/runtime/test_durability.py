@@ -28,6 +28,7 @@ from checkpoint.testing import FaultyFiles
 from dstreams import (
     BatchFailedError,
     DurabilityError,
+    StateSpec,
     StreamingContext,
     StreamingContextState,
     StreamLifecycleError,
@@ -291,6 +292,42 @@ def test_a_due_state_that_could_not_be_made_is_written_when_it_is_due_again(
         driver.run(1)
     assert copies_of(tmp_path) == [2000, 10_000]
     assert sorted(seen[-1] or []) == expected(10)
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionError("refused"), FileNotFoundError("rules.csv"), TimeoutError("late")]
+)
+@pytest.mark.parametrize("kind", ["copied", "stored"])
+def test_an_os_error_of_a_function_above_a_state_is_none_of_the_storage(
+    sc: SparkContext, tmp_path: Path, error: OSError, kind: str
+) -> None:
+    """The batch fails, and the stream goes on with all of its input."""
+    errors: list[Exception] = []
+
+    def look_up(rdd: RDD[Any]) -> RDD[Any]:
+        if errors:
+            raise errors[0]
+        return rdd
+
+    with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
+        pairs = driver.input(ones(3)).transform(look_up)
+        if kind == "copied":
+            seen = driver.output(pairs.updateStateByKey(add).checkpoint(2))
+        else:
+            spec = StateSpec.function(counted)
+            seen = driver.output(pairs.mapWithState(spec).stateSnapshots())
+        driver.run(1)
+        errors.append(error)
+        failure = failing_run(driver)
+        assert not isinstance(failure, DurabilityError)
+        assert failure.__cause__ is error
+        errors.clear()
+        driver.run(1)
+    assert sorted(seen[-1] or []) == expected(3)
+
+
+def counted(key: str, value: int, state: Any) -> None:
+    state.update((state.getOption or 0) + value)
 
 
 # Failed storage ------------------------------------------------------------------------------
