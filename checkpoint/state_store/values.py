@@ -51,6 +51,7 @@ Stepper = Callable[[list[Any], list["bytes | None"], Step], list["bytes | None"]
 
 _PICKLE = 0x80  # how every pickle begins that a codec writes
 _ROWS = (TUPLE, NUMBER)
+_NUMBERS = ROW_KINDS - {tuple}
 _NOTHING: dict[Any, None] = {}
 
 
@@ -171,8 +172,26 @@ class DataValues:
 
     def many_encoder(self) -> ManyEncoder:
         """Return a function for one writer."""
-        encode = self.encoder()
-        return lambda values: encode_rows(values) or list(map(encode, values))
+        pickler = PlainPickler(self.allow)
+        encode, careful = self._encoder(pickler), pickler.encode
+        asked, dumps = pickler.asked, pickle.dumps
+
+        def encode_many(values: list[Any]) -> list[bytes]:
+            rows = encode_rows(values)
+            if rows is not None:
+                return rows
+            if asked or EXTENSIONS or not values or encode_row(values[0]) is not None:
+                return list(map(encode, values))
+            try:  # where the first is no row, mostly none is
+                raws = [dumps(value, PROTOCOL) for value in values]
+            except Exception:
+                return list(map(encode, values))  # which says what is wrong
+            return [
+                careful(value) if STACK_GLOBAL in raw else raw
+                for value, raw in zip(values, raws, strict=True)
+            ]
+
+        return encode_many
 
     def many_decoder(self) -> ManyDecoder:
         """Return the function that makes values of the bytes of many."""
@@ -257,7 +276,7 @@ def _step_each(
     calling them.
     """
     loads, dumps = pickle.loads, pickle.dumps
-    asked, is_known = pickler.asked, not EXTENSIONS
+    asked, is_known, row_kinds = pickler.asked, not EXTENSIONS, ROW_KINDS
     records: list[bytes | None] = []
     for new, record in zip(given, before, strict=True):
         if record is None:
@@ -275,8 +294,12 @@ def _step_each(
             except Exception as error:
                 raise _undecodable(record, error) from error
             value = step(new, old)
-        if value is None or asked or not is_known or type(value) in ROW_KINDS:
-            records.append(None if value is None else encode(value))
+        if value is None:
+            records.append(None)
+        elif asked or not is_known or type(value) in row_kinds:
+            records.append(raw := encode(value))
+            if raw[0] == _PICKLE:  # a tuple of other things, as those after it are mostly too
+                row_kinds = _NUMBERS
         else:
             try:
                 raw = dumps(value, PROTOCOL)

@@ -327,3 +327,35 @@ def test_moments_are_values_like_others() -> None:
     assert codec.stepper()([None] * 6, list(records), lambda new, old: old) == [
         codec.encoder()(value) for value in values
     ]
+
+
+@PATIENT
+@given(st.lists(values, max_size=5))
+def test_many_encoder_is_the_encoder_of_each(many: list[Any]) -> None:
+    """Many values that are encoded together come back, one by one and together."""
+    for codec in (DataValues(), PickleValues()):
+        raws = codec.many_encoder()(many)
+        assert all(map(same, map(codec.decoder(), raws), many))
+        assert all(map(same, codec.many_decoder()(raws), many))
+        assert len(raws) == len(many)
+
+
+@pytest.mark.parametrize("first", [("a", 1), {"a": 1}, (1, 2), 1, ("a", date(2024, 1, 1))], ids=str)
+def test_many_encoder_refuses_what_is_not_plain(first: Any) -> None:
+    """Among many values those that are not plain are refused, whatever stands before them."""
+    codec = DataValues()
+    for wrong in (Point(1), Account("a", 1), (1, Point(1)), [object()], print):
+        encode_many = codec.many_encoder()
+        with pytest.raises(TypeError, match="is not plain data"):
+            encode_many([first, wrong])
+        assert codec.many_decoder()(encode_many([first, "b"])) == [first, "b"]
+
+
+def test_rows_among_tuples_of_other_things() -> None:
+    """Tuples of numbers and others follow each other in any order, put or stepped together."""
+    codec = DataValues()
+    mixed: list[Any] = [("a", 1), (1, 2.0), 3, (1, None), (2, 1.0), {"b": 1}, (3, 4.0), 5.0]
+    for many in (mixed, mixed[::-1], mixed[1:]):
+        assert codec.many_decoder()(codec.many_encoder()(many)) == many
+        records = codec.stepper()(many, [codec.encoder()("old")] * len(many), lambda new, _: new)
+        assert list(map(codec.decoder(), records)) == many  # type: ignore[arg-type]
