@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark import RDD
 
 from dstreams.structured.flat_map_groups_with_state import FlatMapGroupsWithStateExec
+from dstreams.structured.operators.aggregation import HashAggregateExec, StateStoreSaveExec
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
+from dstreams.structured.operators.grouping import EVENT_TIME
 from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
 from dstreams.structured.operators.join_state import JoinType
 from dstreams.structured.operators.physical_operator import PhysicalOperator, StatefulOperator
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
-from dstreams.structured.physical import StreamingRelationExec
+from dstreams.structured.operators.windows import TimeWindows
+from dstreams.structured.physical import StreamingRelationExec, WindowTimeExec
 from dstreams.structured.planning import PlannedQuery
 
 
@@ -59,8 +62,8 @@ class IncrementalExecution:
         self._states = states
         self._rdds = rdds
         self._filled = 0
-        self._evicting: dict[int, int | None] = {}
-        self._late: dict[int, int | None] = {}
+        self._evicting: dict[int, Reached] = {}
+        self._late: dict[int, Reached] = {}
         output_watermark(query.root, facts.watermark_ms, self._evicting, Numbers())
         output_watermark(query.root, facts.late_watermark_ms, self._late, Numbers())
         self.plan = query.root.transform(self._fill)
@@ -74,7 +77,7 @@ class IncrementalExecution:
             return operator
         self._filled += isinstance(operator, StatefulOperator)
         filled = operator.inBatch(
-            self._states[number], self._late.get(number), self._evicting.get(number)
+            self._states[number], self._late[number].late_ms, self._evicting[number].evict_ms
         )
         if isinstance(filled, FlatMapGroupsWithStateExec):
             return replace(filled, batchTimestampMs=self.facts.timestamp_ms)
@@ -86,10 +89,10 @@ class IncrementalExecution:
 
     def should_run_another_batch(self, watermark_ms: int) -> bool:
         """Whether a batch without data would change anything, at this watermark of the query."""
-        reached: dict[int, int | None] = {}
+        reached: dict[int, Reached] = {}
         output_watermark(self.plan, watermark_ms, reached, Numbers())
         return any(
-            operator.shouldRunAnotherBatch(reached.get(number))
+            operator.shouldRunAnotherBatch(reached[number].evict_ms)
             for number, operator in enumerate(self.stateful())
         )
 
@@ -106,12 +109,42 @@ class Numbers:
         return self._next - 1
 
 
+class Mark(NamedTuple):
+    """A watermark on its way up a plan.
+
+    Args:
+        watermark_ms: milliseconds since the epoch.
+        early_ms: how much too early the event times of rows are. Rows of a window have its last
+            millisecond; the watermark is past them when it is past the window's end.
+    """
+
+    watermark_ms: int
+    early_ms: int = 0
+
+    @property
+    def of_times_ms(self) -> int:
+        """The watermark to compare the event times of rows with."""
+        return max(0, self.watermark_ms - self.early_ms)
+
+
+class Reached(NamedTuple):
+    """What a watermark that reaches an operator with state says there.
+
+    Args:
+        late_ms: rows up to this event time are late, None for none.
+        evict_ms: state up to this event time is given up, None for none.
+    """
+
+    late_ms: int | None
+    evict_ms: int | None
+
+
 def output_watermark(
     operator: PhysicalOperator,
     watermark_ms: int,
-    reached: dict[int, int | None],
+    reached: dict[int, Reached],
     numbers: Numbers,
-) -> int | None:
+) -> Mark | None:
     """Return the watermark that an operator hands on, None for none.
 
     Args:
@@ -122,24 +155,48 @@ def output_watermark(
     """
     below = [output_watermark(child, watermark_ms, reached, numbers) for child in operator.children]
     if isinstance(operator, EventTimeWatermarkExec):
-        return watermark_ms
+        return Mark(watermark_ms)
     known = [mark for mark in below if mark is not None]
-    incoming = min(known, default=None)
+    incoming = None
+    if known:
+        incoming = Mark(min(known).watermark_ms, max(mark.early_ms for mark in known))
     if isinstance(operator, StatefulOperator):
-        reached[numbers.take()] = incoming
-    if isinstance(operator, FlatMapGroupsWithStateExec):
+        reached[numbers.take()] = _reached(operator, incoming)
+    if incoming is None or isinstance(operator, FlatMapGroupsWithStateExec):
         return None
     if isinstance(operator, StreamingSymmetricHashJoinExec):
-        return _after_join(operator, incoming)
+        return incoming._replace(watermark_ms=_after_join(operator, incoming.watermark_ms))
+    if isinstance(operator, WindowTimeExec):
+        return incoming._replace(early_ms=_early_ms(operator, incoming.early_ms))
     return incoming
 
 
-def _after_join(operator: StreamingSymmetricHashJoinExec, incoming: int | None) -> int | None:
+def _reached(operator: StatefulOperator, mark: Mark | None) -> Reached:
+    if mark is None:
+        return Reached(None, None)
+    if isinstance(operator, FlatMapGroupsWithStateExec):
+        return Reached(mark.of_times_ms, mark.watermark_ms)  # timers are the user's own times
+    if isinstance(operator, StateStoreSaveExec) and isinstance(
+        operator.grouping.windows, TimeWindows
+    ):
+        return Reached(mark.watermark_ms, mark.watermark_ms)  # goes by the ends of windows
+    return Reached(mark.of_times_ms, mark.of_times_ms)
+
+
+def _early_ms(operator: WindowTimeExec, before_ms: int) -> int:
+    """Return how much too early the event times of the rows of an aggregation are."""
+    final = operator.child
+    if not isinstance(final, HashAggregateExec):
+        return before_ms + 1  # a session ends a gap after the time of its last row
+    return before_ms if final.grouping.windows == EVENT_TIME else 1
+
+
+def _after_join(operator: StreamingSymmetricHashJoinExec, incoming_ms: int) -> int:
     """Return the watermark after a join: a row that met no other goes out late."""
     time_range = operator.condition.time_range
-    if incoming is None or time_range is None or operator.joinType in _ON_TIME:
-        return incoming
-    return max(0, incoming - max(time_range.most_ms, -time_range.least_ms, 0))
+    if time_range is None or operator.joinType in _ON_TIME:
+        return incoming_ms
+    return max(0, incoming_ms - max(time_range.most_ms, -time_range.least_ms, 0))
 
 
 _ON_TIME = (JoinType.Inner,)

@@ -5,7 +5,7 @@ Spark reads files that are moved into a directory, one for each batch; ours read
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from dstreams.structured import StreamSession, window
+from dstreams.structured import StreamingDataset, StreamSession, window
+from dstreams.structured.aggregates import Sum
 
 # Event seconds of each batch: late ones, equal ones, gaps, and none at all but for a far one.
 BATCHES = (
@@ -116,3 +117,92 @@ def test_windowed_count(sc: SparkContext, spark: SparkSession, tmp_path: Path, m
     ours = our_batches(session, mode)
     assert any(ours)
     assert ours == spark_batches(spark, mode, tmp_path)
+
+
+# Event milliseconds: the watermark becomes 9999, then the last of the next window, then its end.
+EDGES = ((5000, 19_999), (29_999,), (30_000, 31_000), (75_000,))
+Change = Callable[[Any], Any]
+
+
+def _sums_by_spark(rows: DataFrame) -> DataFrame:
+    windows = rows.groupBy(sql.window(sql.window_time("window"), "20 seconds"))
+    return windows.agg(sql.sum("count").alias("count"))
+
+
+def _sums(rows: StreamingDataset) -> StreamingDataset:
+    return rows.groupByKey(window("window", "20 seconds")).agg(Sum(lambda row: row[1]))
+
+
+BEHIND: dict[str, tuple[Change, Change]] = {
+    "larger windows": (_sums_by_spark, _sums),
+    "dropDuplicates": (DataFrame.dropDuplicates, StreamingDataset.dropDuplicates),
+    "dropDuplicatesWithinWatermark": (
+        DataFrame.dropDuplicatesWithinWatermark,
+        StreamingDataset.dropDuplicatesWithinWatermark,
+    ),
+}
+
+
+def edges_by_spark(spark: SparkSession, behind: Change, directory: Path) -> list[list[Any]]:
+    """Return what Spark has given after each step, sorted."""
+    inputs = directory / "inputs"
+    inputs.mkdir()
+    seen: list[tuple[int, int]] = []
+
+    def keep(rows: DataFrame, batch_id: int) -> None:
+        seen.extend((int(row[0]), int(row[1])) for row in rows.collect())
+
+    events = spark.readStream.text(str(inputs)).select(
+        sql.timestamp_millis(sql.col("value").cast("long")).alias("time")
+    )
+    marked = events.withWatermark("time", "10 seconds")
+    rows = behind(marked.groupBy(sql.window("time", "10 seconds")).count())
+    writer = rows.select(sql.unix_millis("window.end"), "count").writeStream.foreachBatch(keep)
+    query = writer.option("checkpointLocation", str(directory / "spark")).start()
+    found = []
+    try:
+        for number, times in enumerate(EDGES):
+            path = directory / f"{number}.txt"
+            path.write_text("".join(f"{time_ms}\n" for time_ms in times))
+            path.rename(inputs / path.name)
+            query.processAllAvailable()
+            found.append(sorted(seen))
+    finally:
+        query.stop()
+    return found
+
+
+def edges_by_us(session: StreamSession, behind: Change) -> list[list[Any]]:
+    """Return the same of ours."""
+    seen: list[tuple[int, int]] = []
+
+    def keep(rows: Any, batch_id: int) -> None:
+        seen.extend((row[0].end_ms, row[1]) for row in rows.collect())
+
+    events = session.memoryStream()
+    marked = events.toDS().withWatermark(_itself, "10 seconds")
+    rows = behind(marked.groupByKey(window(_itself, "10 seconds")).count())
+    query = rows.writeStream.foreachBatch(keep).start()
+    found = []
+    for times in EDGES:
+        events.addData(*times)
+        query.processAllAvailable()
+        found.append(sorted(seen))
+    query.stop()
+    return found
+
+
+def _itself(time_ms: int) -> int:
+    return time_ms
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_watermark_at_the_last_moment_of_a_window(
+    sc: SparkContext, spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    """Behind a windowed count nothing is lost, where the watermark stood just before its end."""
+    by_spark, by_us = BEHIND[name]
+    session = StreamSession(sc, {"spark.sql.shuffle.partitions": "2"})
+    ours = edges_by_us(session, by_us)
+    assert ours[-1]
+    assert ours == edges_by_spark(spark, by_spark, tmp_path)
