@@ -16,6 +16,7 @@ A started context is driven by a clock that stands still until it is told to go:
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from tempfile import TemporaryDirectory
@@ -99,8 +100,14 @@ class BatchDriver:
     ) -> None:
         self._scratch = TemporaryDirectory() if checkpoint is None else None
         self.clock = ManualClock()
+        if self._scratch is not None:
+            settings = settings or Settings.from_conf(dict(spark.getConf().getAll()))
+            if settings.state_local_directory is None:  # those copies are of this run alone, too
+                local = os.path.join(self._scratch.name, "local")
+                settings = settings.replace(state_local_directory=local)
+            checkpoint = os.path.join(self._scratch.name, "checkpoint")
         self.context = StreamingContext(spark, batch_duration, clock=self.clock, settings=settings)
-        self.context.checkpoint(self._scratch.name if self._scratch else str(checkpoint))
+        self.context.checkpoint(str(checkpoint))
         self._outputs: list[tuple[list[list[Any] | None], dict[int, list[Any]]]] = []
 
     def input(self, batches: Batches) -> DStream[Any]:

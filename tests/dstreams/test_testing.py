@@ -8,9 +8,22 @@ from pathlib import Path
 import pytest
 from pyspark import RDD, SparkContext
 
-from dstreams import BatchFailedError, InvalidStreamError, StreamingContextState
+from dstreams import (
+    BatchFailedError,
+    InvalidStreamError,
+    State,
+    StateSpec,
+    StreamingContextState,
+)
 from dstreams.testing import BatchDriver, ManualClock, run_batches
 from tests.support.waiting import wait_for
+
+
+def last_value(key: str, value: int | None, state: State[int]) -> int | None:
+    if value is not None:
+        state.update(value)
+    return value
+
 
 # The clock -----------------------------------------------------------------------------------
 
@@ -136,9 +149,21 @@ def test_its_scratch_directory_is_gone_afterwards(sc: SparkContext) -> None:
         states = driver.input([[("a", 1)]]).updateStateByKey(lambda values, state: 1)
         driver.output(states.checkpoint(1))
         driver.run(1)
-        assert list(scratch.glob("stream-*/commits/*")) != []
+        assert list(scratch.glob("checkpoint/stream-*/commits/*")) != []
     assert not scratch.exists()
     assert driver.context.getState() is StreamingContextState.STOPPED
+
+
+def test_copies_of_state_are_gone_afterwards(sc: SparkContext) -> None:
+    """Copies of stored state are as temporary as the state itself, unless a place was given."""
+    with BatchDriver(sc) as driver:
+        assert driver._scratch is not None
+        counted = driver.input([[("a", 1)]] * 2).mapWithState(StateSpec.function(last_value))
+        driver.output(counted)
+        driver.run(2)
+        copies = Path(driver._scratch.name) / "local"
+        assert list(copies.rglob("data.mdb")) != []
+    assert not copies.exists()
 
 
 def test_a_directory_that_was_given_stays(sc: SparkContext, tmp_path: Path) -> None:
