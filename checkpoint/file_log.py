@@ -167,10 +167,18 @@ class FileLog:
         The first one begins the log. Doing it again, or after a crash half way, is fine.
 
         Raises:
+            ValueError: the base that counts is of a later time, so this one would not count, and
+                what it stands for would be lost.
             CheckpointError: as in :meth:`record`; without a new base nothing is deleted, nor where
                 a newer driver has taken over.
         """
         require_newest(self.files, self.epoch)
+        counting = self._newest_base(read_lineage(self.files))
+        if counting is not None and counting.time_ms > base.upto_ms:
+            raise ValueError(
+                f"a base up to {base.upto_ms} ms of {location(self.files, self._directory)} cannot "
+                f"follow the one up to {counting.time_ms} ms"
+            )
         header = {
             **self._ids,
             "epoch": self.epoch,
@@ -203,14 +211,13 @@ class FileLog:
         """
         lineage = read_lineage(self.files) if lineage is None else lineage
         batch_ids = lineage.begins(self._ids_of("batches", ".batch"))
-        all_bases = self._ids_of("bases", ".base")
-        bases = sorted(lineage.snapshots(all_bases))
-        if not bases:
-            if not batch_ids and not all_bases:
+        newest = self._newest_base(lineage)
+        if newest is None:
+            if not batch_ids and not self._ids_of("bases", ".base"):
                 return None
             file = location(self.files, f"{self._directory}/bases")
             raise CorruptCheckpointError(file, "is missing", "the base of a file log", RESTORE)
-        base = self._read_base(bases[-1])
+        base = self._read_base(newest)
         batches: dict[int, FileBatch] = {}
         later: set[str] = set()
         for record_id in reversed(batch_ids.values()):
@@ -219,6 +226,9 @@ class FileLog:
             batches[record_id.time_ms] = replace(batch, files=files)
             later.update(stamp.path for stamp in files)
         return FileHistory(base, dict(sorted(batches.items())))
+
+    def _newest_base(self, lineage: Lineage) -> RecordId | None:
+        return max(lineage.snapshots(self._ids_of("bases", ".base")), default=None)
 
     def _read_batch(self, record_id: RecordId) -> FileBatch:
         name = self._batch_name(record_id)

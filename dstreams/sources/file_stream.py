@@ -133,6 +133,7 @@ class FileReader:
         # Batches are planned on one thread and end on another.
         self._lock = threading.Lock()
         self._log: FileLog | None = None
+        self._base_ms = 0
         self._recorded: dict[int, FileBatch] = {}
         self._replayed: Mapping[int, FileBatch] = {}
         self._replayed_upto_ms: int | None = None
@@ -159,8 +160,11 @@ class FileReader:
                 self._log = FileLog(self._environment.open_files(), run_id, uid, epoch)
             history = None if self._log is None else self._log.load()
             if history is None:
-                self._selection = FileSelection(self._begin(listing), self._rules)
+                begun = self._begin(listing)
+                self._base_ms = begun.base.upto_ms
+                self._selection = FileSelection(begun, self._rules)
                 return
+            self._base_ms = history.base.upto_ms
             self._selection = FileSelection(history, self._rules, resumed=True)
             self._recorded = dict(history.batches)
             self._replayed = history.batches
@@ -243,10 +247,13 @@ class FileReader:
                 return
             old = [time_ms for time_ms in self._recorded if time_ms <= batch_time_ms]
             files = sum(len(self._recorded[time_ms].files) for time_ms in old)
+            newest_ms = max(old, default=self._base_ms)
+            if newest_ms <= self._base_ms:
+                return  # also in the first batches of a log that was begun later than they are due
             if compaction_due(self._selection.taken_count, len(old), files):
-                newest_ms = max(old)
                 settled_ms = self._recorded[newest_ms].settled_ms
                 self._log.compact(self._selection.base(newest_ms, settled_ms))
+                self._base_ms = newest_ms
                 for time_ms in old:
                     del self._recorded[time_ms]
 

@@ -282,6 +282,18 @@ def test_an_uncertain_record_that_cannot_be_read_back_stops() -> None:
         log.record(batch(1000, "/a"))
 
 
+def test_a_base_before_the_one_that_counts_is_refused(tmp_path: Path) -> None:
+    """It would not count, and what it stands for would be gone; after a rewind it is the newest."""
+    log = FileLog(open_files(tmp_path), "stream-1", "lines")
+    log.compact(FileBase(2000, 0, 0))
+    log.record(FileBatch(1000, 1000, stamps("/1000")))
+    with pytest.raises(ValueError, match="cannot follow the one up to 2000 ms"):
+        log.compact(FileBase(1000, 0, 0, (), stamps("/1000")))
+    loaded = log.load()
+    assert loaded is not None
+    assert loaded.batches[1000].files == stamps("/1000")
+
+
 def test_what_an_older_driver_records_after_it_was_replaced_does_not_count() -> None:
     """The batch is the newer driver's; of what was begun before, it has the same files."""
     files = memory()

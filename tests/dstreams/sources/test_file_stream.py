@@ -14,9 +14,11 @@ import pytest
 from pyspark import SparkContext
 
 from checkpoint import (
+    FileBase,
     FileBatch,
     FileLog,
     Files,
+    FileStamp,
     Owner,
     StorageRefusedError,
     claim_epoch,
@@ -381,6 +383,30 @@ def test_a_start_that_takes_longer_than_batches_can_be_taken_up(
         ["b.txt"],
         [],
     ]
+
+
+def test_a_log_that_was_begun_after_its_first_batches_forgets_none_of_them(
+    recording: Callable[..., SourceEnvironment], files: Files, tmp_path: Path
+) -> None:
+    """Earlier releases began it at the time of the start, with batches that were missed before."""
+    environment = recording(files)
+    log = FileLog(files, environment.run_id, environment.uid, environment.epoch)
+    log.compact(FileBase(40_000, 0, 40_000))
+    for number in range(25):
+        time_ms, path = 1000 * (number + 1), tmp_path / f"{number:02d}.txt"
+        put(path, "", time_ms)
+        log.record(FileBatch(time_ms, 0, (FileStamp(f"file://{path}", time_ms, 0),)))
+    first = started(text_files(tmp_path), environment)
+    first.retire(25_000)
+    assert names(started(text_files(tmp_path), environment).plan(41_000)) == []
+    assert names(first.plan(41_000)) == []
+    put(tmp_path / "new.txt", "", 41_000)
+    assert names(first.plan(42_000)) == ["new.txt"]
+    first.retire(42_000)
+    history = log.load()
+    assert history is not None
+    assert history.base.upto_ms == 42_000
+    assert names(started(text_files(tmp_path), environment).plan(43_000)) == []
 
 
 def test_a_restart_knows_what_was_there_at_the_first_start(
