@@ -21,13 +21,14 @@ All of it runs in one partition, and without Spark:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from time import perf_counter
 from typing import Any
 
 from checkpoint.state_store import StateWriter
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.by_key import Combiner
+from dstreams.rdd.ordered_reduction import reduce_in_order
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction
@@ -103,7 +104,7 @@ V2 = StreamingAggregationStateManager()
 
 @dataclass(frozen=True)
 class MergeRows:
-    """Makes one row of all those of a key.
+    """Makes one row of all those of a key, in the order in which keys came, whatever was spilled.
 
     Args:
         aggregate: merges buffers.
@@ -116,33 +117,8 @@ class MergeRows:
     memory_mb: float = 512
 
     def __call__(self, store: StateWriter | None, rows: Rows, metrics: StateMetrics) -> Rows:
-        merger = Combiner.of_reduction(self.aggregate.merge).merger(self.memory_mb)
-        reader = _Reader(rows)
-        try:
-            merger.mergeCombiners(reader)
-        except Exception as error:
-            if error is reader.error:
-                raise
-            raise failed(self.where, reader.key, error) from error
-        return iter(merger.items())
-
-
-class _Reader:
-    """Rows; remembers the last key, and an error that is none of who reads them."""
-
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-        self.key: Any = None
-        self.error: Exception | None = None
-
-    def __iter__(self) -> Rows:
-        try:
-            for row in self._rows:
-                self.key = row[0]
-                yield row
-        except Exception as error:
-            self.error = error
-            raise
+        explain = partial(failed, self.where)
+        return reduce_in_order(rows, self.aggregate.merge, self.memory_mb, explain)
 
 
 @dataclass(frozen=True)

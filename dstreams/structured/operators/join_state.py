@@ -18,13 +18,14 @@ its timeout: those of a key are found by a prefix, those to be given up by the i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from time import perf_counter
 from typing import Any, NamedTuple
 
 from checkpoint.state_store import StateWriter
 from dstreams.errors import InvalidStreamError
+from dstreams.rdd.held_rows import HeldRows
 from dstreams.rdd.ordered_groups import GroupsInOrder
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.structured.operators.failures import failed
@@ -168,9 +169,9 @@ class SymmetricHashJoinStateManager:
         """
         self._put((side, key, self.store.reference.version, number), event, matched, last_ms)
 
-    def set_matched(self, row: StoredRow) -> None:
+    def set_matched(self, place: tuple[Any, ...], event: Event) -> None:
         """Remember that a row has met another one."""
-        self.store.put(row.place, (*row.event, True), self.store.timeout_ms(row.place))
+        self.store.put(place, (*event, True), self.store.timeout_ms(place))
 
     def remove(self, place: tuple[Any, ...]) -> None:
         """Give up a row."""
@@ -188,23 +189,39 @@ class SymmetricHashJoinStateManager:
         self.store.put(place, (*event, matched), timeout_ms)
 
 
-@dataclass
 class _Changes:
-    """What a batch changes: all is read before anything is written, which costs less."""
+    """What a batch changes: all is read before anything is written, which costs less.
 
-    kept: list[tuple[int, Any, int, Event, bool, int | None]] = field(default_factory=list)
-    matched: list[StoredRow] = field(default_factory=list)
-    removed: list[tuple[Any, ...]] = field(default_factory=list)
+    Args:
+        memory_mb: memory for them; more is spilled.
+    """
+
+    def __init__(self, memory_mb: float) -> None:
+        self._kept, self._matched, self._removed = (HeldRows(memory_mb) for _ in range(3))
+
+    def keep(self, *row: Any) -> None:
+        """A row of the batch is kept: arguments of the manager's ``append``."""
+        self._kept.add(row)
+
+    def match(self, stored: StoredRow) -> None:
+        """A row of the state has met another one."""
+        self._matched.add((stored.place, stored.event))
+
+    def remove(self, stored: StoredRow) -> None:
+        """A row of the state is given up."""
+        self._removed.add(stored.place)
 
     def write(self, manager: SymmetricHashJoinStateManager, metrics: StateMetrics) -> None:
-        for row in self.kept:
+        """Write them."""
+        for row in self._kept.rows():
             manager.append(*row)
-        for stored in self.matched:
-            manager.set_matched(stored)
-        for place in self.removed:
+            metrics.numUpdatedStateRows += 1
+        for place, event in self._matched.rows():
+            manager.set_matched(place, event)
+            metrics.numUpdatedStateRows += 1
+        for place in self._removed.rows():
             manager.remove(place)
-        metrics.numUpdatedStateRows += len(self.kept) + len(self.matched)
-        metrics.numRemovedStateRows += len(self.removed)
+            metrics.numRemovedStateRows += 1
 
 
 @dataclass(frozen=True)
@@ -220,7 +237,7 @@ class JoinRows:
         condition: which rows meet.
         late_ms: rows up to this event time are late, None for none.
         evict_ms: what can be met up to this event time only is given up, None for nothing.
-        memory_mb: memory for grouping; more is spilled.
+        memory_mb: memory for grouping, and for what changes; more is spilled.
     """
 
     join_type: JoinType
@@ -239,7 +256,7 @@ class JoinRows:
         manager = SymmetricHashJoinStateManager(store)
         groups = GroupsInOrder(self.memory_mb, has_sides=True)
         groups.add(self._on_time(records, metrics))
-        changes = _Changes()
+        changes = _Changes(self.memory_mb)
         for key, sides in groups.items():
             for pair in self._of_key(manager, key, sides, changes):
                 metrics.numOutputRows += 1
@@ -278,7 +295,7 @@ class JoinRows:
             for number, (event, matched) in enumerate(zip(events, met[side], strict=True)):
                 last_ms = self.condition.last_ms(side, key, event[0])
                 if self._is_kept(side, key, matched, last_ms):
-                    changes.kept.append((side, key, number, event, matched, last_ms))
+                    changes.keep(side, key, number, event, matched, last_ms)
                 elif not matched and self.join_type.keeps(side):
                     yield _alone(side, event)
 
@@ -311,9 +328,9 @@ class JoinRows:
                     found = met[number] = True
                     yield left[1] if is_semi else (left[1], right[1])
             if found and is_semi and side == RIGHT:
-                changes.removed.append(stored.place)
+                changes.remove(stored)
             elif found and not stored.matched and self.join_type.keeps(1 - side):
-                changes.matched.append(stored)
+                changes.match(stored)
 
     def _new_with_new(
         self,

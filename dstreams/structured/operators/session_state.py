@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 
 from checkpoint.state_store import StateWriter
 from dstreams.errors import InvalidStreamError
+from dstreams.rdd.held_rows import HeldRows
+from dstreams.rdd.ordered_groups import GroupsInOrder
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.worker import settle_worker
 from dstreams.state.group_state import OutputMode
@@ -49,8 +51,8 @@ class Session(NamedTuple):
 
 
 Rows = Iterator[tuple[Any, Session]]
-Change = tuple[Any, list[Session], list[Session]]
-"""A key, its sessions in the state, and those that take their place."""
+Change = tuple[Any, list[int], list[Session]]
+"""A key, where its sessions begin that are there no longer, and all its sessions."""
 
 
 @dataclass(frozen=True)
@@ -159,29 +161,32 @@ class RestoreSessions:
 
     Args:
         late_ms: sessions that end up to this time are late, None for none.
+        memory_mb: memory for grouping; more is spilled.
     """
 
     late_ms: int | None = None
+    memory_mb: float = 512
 
     def __call__(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
-        for key, sessions in self.on_time(rows, metrics).items():
+        for key, sessions in self.on_time(rows, metrics):
             # Not by buffer, which need not have an order.
             for session in sorted([*stored_sessions(store, key), *sessions], key=_first):
                 metrics.numOutputRows += 1
                 yield key, session
 
-    def on_time(self, rows: Rows, metrics: StateMetrics) -> dict[Any, list[Session]]:
-        """Return the sessions of each key that are not late."""
-        found: dict[Any, list[Session]] = {}
+    def on_time(self, rows: Rows, metrics: StateMetrics) -> Iterator[tuple[Any, list[Session]]]:
+        """Return the sessions of each key that are not late, in the order of keys."""
+        groups = GroupsInOrder(self.memory_mb)
+        groups.add(self._not_late(rows, metrics))
+        return groups.items()
+
+    def _not_late(self, rows: Rows, metrics: StateMetrics) -> Rows:
         late_ms = self.late_ms
         for key, session in rows:
             if late_ms is not None and session[1] <= late_ms:
                 metrics.numRowsDroppedByWatermark += 1
-            elif key in found:
-                found[key].append(Session(*session))
             else:
-                found[key] = [Session(*session)]
-        return found
+                yield key, Session(*session)
 
 
 @dataclass(frozen=True)
@@ -230,25 +235,30 @@ class SaveSessions:
     Args:
         mode: append or complete.
         evict_ms: sessions that end up to this time are given up, None for none.
+        memory_mb: memory for what changes; more is spilled.
     """
 
     mode: OutputMode
     evict_ms: int | None = None
+    memory_mb: float = 512
 
     def __call__(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
         given = ((key, [session for _, session in group]) for key, group in groupby(rows, _first))
-        # All is read before anything is written: to look behind what was written costs time.
-        changes = [(key, stored_sessions(store, key), sessions) for key, sessions in given]
-        return self.emit(store, changes, metrics)
+        changed = (
+            (key, _gone(stored_sessions(store, key), sessions), sessions) for key, sessions in given
+        )
+        return self.emit(store, changed, metrics)
 
-    def emit(self, store: StateWriter, changes: Iterable[Change], metrics: StateMetrics) -> Rows:
+    def emit(self, store: StateWriter, changed: Iterable[Change], metrics: StateMetrics) -> Rows:
         """Write the sessions of some keys, and return what goes out."""
-        for key, before, sessions in changes:
-            if before:
-                after = {session.start_ms for session in sessions}
-                for start_ms in [start for start, _, _ in before if start not in after]:
-                    store.remove((key, start_ms))
-                    metrics.numRemovedStateRows += 1
+        # All is read before anything is written: to look behind what was written costs time.
+        changes = HeldRows(self.memory_mb)
+        for change in changed:
+            changes.add(change)
+        for key, gone, sessions in changes.rows():
+            for start_ms in gone:
+                store.remove((key, start_ms))
+                metrics.numRemovedStateRows += 1
             for start_ms, end_ms, buffer in sessions:
                 store.put((key, start_ms), (end_ms, buffer), max(end_ms, 0))
                 metrics.numUpdatedStateRows += 1
@@ -283,12 +293,20 @@ class MergeIntoSessions:
     save: SaveSessions
 
     def __call__(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
+        return self.save.emit(store, self._changed(store, rows, metrics), metrics)
+
+    def _changed(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Iterator[Change]:
         of_key = self.merge.of_key
-        changes = []
-        for key, sessions in self.restore.on_time(rows, metrics).items():
+        for key, sessions in self.restore.on_time(rows, metrics):
             before = stored_sessions(store, key)
-            changes.append((key, before, of_key(key, sorted([*before, *sessions], key=_first))))
-        return self.save.emit(store, changes, metrics)
+            after = of_key(key, sorted([*before, *sessions], key=_first))
+            yield key, _gone(before, after), after
+
+
+def _gone(before: list[Session], after: list[Session]) -> list[int]:
+    """Return where sessions began that are there no longer."""
+    starts = {session.start_ms for session in after} if before else set()
+    return [session.start_ms for session in before if session.start_ms not in starts]
 
 
 @dataclass(frozen=True)

@@ -174,10 +174,15 @@ class SessionWindowStateStoreSaveExec(SavingOperator):
         return SaveSessions(mode, self.eventTimeWatermarkForEviction)
 
     def steps(self, below: list[StateStep], memory_mb: float) -> list[StateStep]:
-        match below:
+        save = replace(self.step(), memory_mb=memory_mb)
+        steps = [
+            replace(step, memory_mb=memory_mb) if isinstance(step, RestoreSessions) else step
+            for step in below
+        ]
+        match steps:
             case [*lower, RestoreSessions() as restore, MergeSessions() as merge]:
-                return [*lower, MergeIntoSessions(restore, merge, self.step())]
-        return [*below, self.step()]
+                return [*lower, MergeIntoSessions(restore, merge, save)]
+        return [*steps, save]
 
 
 @dataclass(frozen=True)

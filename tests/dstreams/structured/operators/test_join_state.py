@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import SparkContext
 
+from checkpoint.state_store import EMPTY, StateStore, StateWriter, StoreId
+from checkpoint.state_store.memory import MemoryBases
 from dstreams.errors import InvalidStreamError
+from dstreams.rdd.held_rows import HeldRows
+from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.input_processor import UserFunctionError
+from dstreams.structured.operators import join_state
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
 from dstreams.structured.operators.join_state import (
@@ -28,6 +34,7 @@ from tests.dstreams.structured.operators.local_query import LocalQuery
 from tests.dstreams.structured.operators.query import SparkQuery
 from tests.support.jobs import count_jobs
 
+STORE = StoreId("stream", "join", "default", 0, 1)
 WITHIN_10_S = JoinCondition(TimeRange(0, 10_000))
 Row = tuple[int, Any, str]
 
@@ -223,6 +230,56 @@ def test_all_pairs_once(
         expected.update((None, row[2]) for row in sides[1] if row[2] not in met)
     assert out == expected
     assert len(join.query.state.contents()) == 1
+
+
+def large_rows(store: StateWriter, memory_mb: float) -> tuple[list[Any], StateMetrics]:
+    """Join 4,000 rows of 8 kB with as many of the state, each of which is met."""
+    condition = JoinCondition(TimeRange(0, 10_000))
+    text = "x" * 8000
+    batches = [
+        [(f"k{n}", (side, (1000, (side, n, text)))) for n in range(4000)] for side in (LEFT, RIGHT)
+    ]
+    join = JoinRows(JoinType.LeftOuter, condition, memory_mb=memory_mb)
+    rows: list[Any] = []
+    metrics = StateMetrics()
+    for batch in batches:
+        pairs = join(store, iter(()), iter(batch), metrics)
+        rows += [(left[:2], right[:2]) for left, right in pairs]
+    return rows, metrics
+
+
+def test_what_changes_is_spilled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that is larger than memory comes to the same, in the same order, and holds little."""
+    found = []
+    made: list[HeldRows] = []
+    in_memory: list[int] = []
+
+    class Held(HeldRows):
+        def __init__(self, memory_mb: float) -> None:
+            super().__init__(memory_mb)
+            made.append(self)
+
+        def rows(self) -> Iterator[Any]:
+            in_memory.append(len(self._rows))
+            return super().rows()
+
+    monkeypatch.setattr(join_state, "HeldRows", Held)
+    for memory_mb in (1 << 62, 0.001):
+        with StateStore(MemoryBases()).writer(STORE, EMPTY) as store:
+            rows, metrics = large_rows(store, memory_mb)
+            found.append((rows, metrics.numUpdatedStateRows, sorted(store.items(), key=repr)))
+    assert found[0] == found[1]
+    assert found[0][1] == 3 * 4000
+    # Of each batch: rows that are kept, that were met, that go.
+    assert [held.are_in_memory for held in made] == [True] * 6 + [
+        False,
+        True,
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert in_memory == [4000, 0, 0, 4000, 4000, 0] + [0] * 6
 
 
 def test_on_rdds(sc: SparkContext, tmp_path: Path) -> None:

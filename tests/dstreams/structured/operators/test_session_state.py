@@ -10,9 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import SparkContext
 
+from checkpoint.state_store import EMPTY, StateStore, StoreId
+from checkpoint.state_store.memory import MemoryBases
 from dstreams.errors import InvalidStreamError
+from dstreams.rdd.held_rows import HeldRows
+from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.group_state import OutputMode
 from dstreams.state.input_processor import UserFunctionError
+from dstreams.structured.operators import session_state
 from dstreams.structured.operators.aggregate_functions import Count
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.physical_operator import RDDScanExec
@@ -34,6 +39,7 @@ from dstreams.structured.operators.windows import SessionWindows
 from tests.dstreams.structured.operators.local_query import LocalQuery
 from tests.dstreams.structured.operators.query import SparkQuery
 
+STORE = StoreId("stream", "sessions", "default", 0, 1)
 GAP_MS = 5_000
 BY_KEY = SessionGrouping(SessionWindows(GAP_MS), key=lambda value: value)
 
@@ -202,6 +208,40 @@ def clusters(events: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
         else:
             found.append([(key, second)])
     return found
+
+
+def many_sessions() -> list[tuple[Any, Session]]:
+    """Sessions of 3,000 keys, two of each that touch and one that does not."""
+    starts = (0, 100_000, 4_000)
+    return [(f"k{n}", Session(start, start + GAP_MS, 1)) for start in starts for n in range(3000)]
+
+
+@pytest.mark.parametrize("in_one_walk", [True, False])
+def test_what_changes_is_spilled(in_one_walk: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that is larger than memory comes to the same, in the same order."""
+    made: list[HeldRows] = []
+
+    def held_rows(memory_mb: float) -> HeldRows:
+        made.append(HeldRows(memory_mb))
+        return made[-1]
+
+    monkeypatch.setattr(session_state, "HeldRows", held_rows)
+    found = []
+    for memory_mb in (1 << 62, 0.001):
+        restore, merge = RestoreSessions(memory_mb=memory_mb), MergeSessions(Count())
+        save = SaveSessions(OutputMode.Complete, memory_mb=memory_mb)
+        steps: Any = (restore, merge, save)
+        walk = StateSteps((MergeIntoSessions(*steps),) if in_one_walk else steps)
+        with StateStore(MemoryBases()).writer(STORE, EMPTY) as store:
+            metrics = StateMetrics()
+            first = list(walk(store, iter(()), iter(many_sessions()), metrics))
+            again = list(walk(store, iter(()), iter(many_sessions()), metrics))
+            found.append((first, again, metrics.numUpdatedStateRows))
+    assert found[0] == found[1]
+    assert [held.are_in_memory for held in made] == [True, True, False, False]
+    assert ("k7", Session(0, 9_000, 2)) in found[0][0]
+    assert ("k7", Session(0, 9_000, 4)) in found[0][1]
+    assert found[0][2] == 2 * 6000
 
 
 def test_case_133_on_rdds(sc: SparkContext, tmp_path: Path) -> None:

@@ -1,0 +1,73 @@
+"""Values reduced by key, the results in the order in which their keys came, also when they spill.
+
+What was merged in which order must not depend on how much memory a worker had left: the sum of
+floats does, and so does the order of the results. So values are merged one after the other as long
+as there is memory, and from then on grouped (:mod:`dstreams.rdd.ordered_groups`) and merged in the
+same order at the end.
+
+>>> from dstreams.rdd.ordered_reduction import reduce_in_order
+>>> pairs = [("b", 1), ("a", 2), ("b", 3)]
+>>> list(reduce_in_order(pairs, lambda one, other: one + other, memory_mb=512))
+[('b', 4), ('a', 2)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from dstreams.rdd.held_rows import MemoryLimit
+from dstreams.rdd.ordered_groups import GroupsInOrder
+
+Merge = Callable[[Any, Any], Any]
+Explain = Callable[[Any, Exception], Exception]
+
+
+def reduce_in_order(
+    pairs: Iterable[tuple[Any, Any]],
+    merge: Merge,
+    memory_mb: float,
+    explain: Explain | None = None,
+) -> Iterator[tuple[Any, Any]]:
+    """Return (key, its values merged one after the other), in the order of keys.
+
+    Args:
+        pairs: of key and value; read to their end at once.
+        merge: ``(merged, value) -> merged``; may change the first in place.
+        memory_mb: MiB of the worker's memory from which on values are spilled.
+        explain: ``(key, error of merge) -> what is raised``; None raises the error.
+    """
+    limit = MemoryLimit(memory_mb)
+    rest = iter(pairs)
+    total: dict[Any, Any] = {}
+    for count, (key, value) in enumerate(rest, 1):
+        if key in total:
+            try:
+                total[key] = merge(total[key], value)
+            except Exception as error:
+                if explain is None:
+                    raise
+                raise explain(key, error) from error
+        else:
+            total[key] = value
+        if limit.is_reached(count):
+            groups = GroupsInOrder(memory_mb)
+            groups.add((each, total.pop(each)) for each in list(total))
+            groups.add(rest)
+            return _merged(groups, merge, explain)
+    return iter(total.items())
+
+
+def _merged(
+    groups: GroupsInOrder, merge: Merge, explain: Explain | None
+) -> Iterator[tuple[Any, Any]]:
+    for key, values in groups.items():
+        merged = values[0]
+        try:
+            for value in values[1:]:
+                merged = merge(merged, value)
+        except Exception as error:
+            if explain is None:
+                raise
+            raise explain(key, error) from error
+        yield key, merged
