@@ -250,7 +250,7 @@ def test_size_counts_changes() -> None:
 
 def test_values_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """A value above the limit is refused by its size, and nothing has changed."""
-    monkeypatch.setattr("checkpoint.state_store.writer.MAX_VALUE_BYTES", 1000)
+    monkeypatch.setattr("checkpoint.state_store.changing_view.MAX_VALUE_BYTES", 1000)
     with StateStore(MemoryBases()).writer(ID, EMPTY) as writer:
         with pytest.raises(ValueError, match="must be at most 1000 bytes when encoded; split it"):
             writer.put("a", "x" * 2000, timeout_ms=1)
