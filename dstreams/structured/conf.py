@@ -30,6 +30,7 @@ RECENT_UPDATES = f"{_PREFIX}numRecentProgressUpdates"
 IDLE_EVENT_INTERVAL = f"{_PREFIX}noDataProgressEventInterval"
 CHECKPOINT_LOCATION = f"{_PREFIX}checkpointLocation"
 SKIP_INITIAL_KEYS = f"{_PREFIX}flatMapGroupsWithState.skipEmittingInitialStateKeys"
+STATE_SCHEMA_CHECK = f"{_PREFIX}stateStore.stateSchemaCheck"
 STATE_VALUES = "spark.dstreams.state.values"
 STATE_LOCAL_DIRECTORY = "spark.dstreams.state.localDirectory"
 
@@ -59,8 +60,17 @@ _DEFAULTS = {
     RECENT_UPDATES: "100",
     IDLE_EVENT_INTERVAL: "10s",
     SKIP_INITIAL_KEYS: "false",
+    STATE_SCHEMA_CHECK: "true",
     STATE_VALUES: "data",
 }
+
+_FLAGS = (
+    ALLOW_MULTIPLE,
+    CHECK_CORRECTNESS,
+    UNSUPPORTED_CHECK,
+    NO_DATA_BATCHES,
+    STATE_SCHEMA_CHECK,
+)
 
 
 @dataclass(frozen=True)
@@ -130,7 +140,7 @@ class QueryConf:
             self.state_format(key)
         for key in (SHUFFLE_PARTITIONS, RETAINED_BATCHES, RECENT_UPDATES):
             self.count(key)
-        for key in (ALLOW_MULTIPLE, CHECK_CORRECTNESS, UNSUPPORTED_CHECK, NO_DATA_BATCHES):
+        for key in _FLAGS:
             self.flag(key)
         for key in (POLLING_DELAY, IDLE_EVENT_INTERVAL):
             self.duration_ms(key)

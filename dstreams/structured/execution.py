@@ -111,7 +111,7 @@ class MicroBatchExecution:
         self._rule = _rule_of(self.planned, conf)
         self._operators = describe_operators(self.planned)
         if newest is not None:
-            require_same_query(newest, self._operators, len(self.planned.sources))
+            require_same_query(newest, self._operators, len(self.planned.sources), conf)
         require_trusted_values(checkpoint.files, conf)
         recovered = checkpoint.claim(clock.now_ms(), self._description())
         _require_same_records(newest, recovered.newest)

@@ -11,15 +11,18 @@ from typing import Any
 
 from dstreams.errors import RestartError
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.conf import QueryConf
+from dstreams.structured.aggregate_names import are_same, names_of
+from dstreams.structured.conf import STATE_SCHEMA_CHECK, QueryConf
 from dstreams.structured.logical import LogicalPlan
 from dstreams.structured.logs import OffsetRecord
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.physical_operator import StatefulOperator
+from dstreams.structured.operators.saving import SavingOperator
 from dstreams.structured.operators.session_state import SessionGrouping
 from dstreams.structured.operators.windows import TimeWindows
 from dstreams.structured.planning import PlannedQuery, plan_query
 from dstreams.structured.query_checkpoint import read_checkpoint, recovered_of
+from dstreams.structured.selectors import Field, Fields
 
 Facts = Mapping[str, Any]
 
@@ -44,10 +47,15 @@ _SHOWN = {
     "isMap": "returns one row for each key",
     "grouping": "groups by",
     "withEventTime": "has keys with event times",
+    "aggregates": "computes",
+    "keys": "has the keys",
 }
 
 # May change: what stands in the store is the same.
 _HARMLESS = {"isMap", "rowsAreEvents", "stateFormatVersion", "outputMode"}
+
+# Known by name only, so the user may know better.
+_BY_NAME = ("aggregates", "keys")
 
 
 def describe_operators(planned: PlannedQuery) -> tuple[dict[str, Any], ...]:
@@ -71,7 +79,19 @@ def _facts_of(operator: StatefulOperator) -> dict[str, Any]:
     grouping = getattr(operator, "grouping", None)
     if grouping is not None:
         facts["grouping"] = _window_of(grouping)
+        keys = _fields_of(grouping.key)
+        if keys:
+            facts["keys"] = keys
+    if isinstance(operator, SavingOperator) and hasattr(operator.child, "aggregate"):
+        facts["aggregates"] = names_of(operator.child.aggregate)
     return facts
+
+
+def _fields_of(key: Any) -> list[str] | None:
+    """Return the names of the fields that are a key, None where functions make it."""
+    parts = key.parts if isinstance(key, Fields) else (key,)
+    names = [part.name for part in parts if isinstance(part, Field)]
+    return names if len(names) == len(parts) else None
 
 
 def _window_of(grouping: Grouping | SessionGrouping) -> str:
@@ -82,13 +102,16 @@ def _window_of(grouping: Grouping | SessionGrouping) -> str:
     return grouping.windows or "keys alone"
 
 
-def differences(newest: OffsetRecord, operators: Sequence[Facts], sources: int) -> list[str]:
+def differences(
+    newest: OffsetRecord, operators: Sequence[Facts], sources: int, *, ignores_names: bool = False
+) -> list[str]:
     """Say why a query cannot go on from a checkpoint; an empty list says that it can.
 
     Args:
         newest: the newest batch of the checkpoint.
         operators: the stateful operators of the query, as :func:`describe_operators` has them.
         sources: how many sources the query has.
+        ignores_names: do not compare what is known by name only: aggregates, and fields of keys.
     """
     found = []
     if len(newest.ends) != sources:
@@ -112,7 +135,24 @@ def differences(newest: OffsetRecord, operators: Sequence[Facts], sources: int) 
         )
     for uid in [uid for uid in now if uid in before]:
         found += _changes(uid, before[uid], now[uid])
+        found += [] if ignores_names else _renamed(uid, before[uid], now[uid])
     return found
+
+
+def _renamed(uid: str, before: Facts, now: Facts) -> list[str]:
+    return [
+        f"stateful operator {uid!r} ({now['operatorName']}) {_SHOWN[name]} "
+        f"{', '.join(now[name])}, in the checkpoint {', '.join(before[name])}, whose stored rows "
+        "it would take for its own: go back to that, or begin a new checkpoint; where the stored "
+        f"rows mean the same, as after renaming a function, set {STATE_SCHEMA_CHECK} to false for "
+        "one start"
+        for name in _BY_NAME
+        if name in before and name in now and not _are_same(before[name], now[name])
+    ]
+
+
+def _are_same(before: Sequence[str], now: Sequence[str]) -> bool:
+    return len(before) == len(now) and all(map(are_same, before, now))
 
 
 def _changes(uid: str, before: Facts, now: Facts) -> list[str]:
@@ -120,17 +160,29 @@ def _changes(uid: str, before: Facts, now: Facts) -> list[str]:
         f"stateful operator {uid!r} {_SHOWN.get(name, name)} {now.get(name)!r}, in the checkpoint "
         f"{before[name]!r}: its stored rows would mean something else"
         for name in _SHOWN
-        if name not in _HARMLESS and name in before and before[name] != now.get(name)
+        if name not in _HARMLESS
+        and name not in _BY_NAME
+        and name in before
+        and before[name] != now.get(name)
     ]
 
 
-def require_same_query(newest: OffsetRecord, operators: Sequence[Facts], sources: int) -> None:
+def require_same_query(
+    newest: OffsetRecord, operators: Sequence[Facts], sources: int, conf: QueryConf
+) -> None:
     """Refuse a query that cannot go on from a checkpoint.
+
+    Args:
+        newest: the newest batch of the checkpoint.
+        operators: the stateful operators of the query, as :func:`describe_operators` has them.
+        sources: how many sources the query has.
+        conf: the settings: which of the checks are made.
 
     Raises:
         RestartError: the message names each operator that differs.
     """
-    found = differences(newest, operators, sources)
+    ignores_names = not conf.flag(STATE_SCHEMA_CHECK)
+    found = differences(newest, operators, sources, ignores_names=ignores_names)
     if found:
         raise RestartError("this query cannot go on from the checkpoint: " + "; ".join(found))
 
@@ -151,4 +203,6 @@ def restart_problems(
     if newest is None:
         return []
     planned = plan_query(plan, mode, conf.restored(newest.conf))
-    return differences(newest, describe_operators(planned), len(planned.sources))
+    operators, sources = describe_operators(planned), len(planned.sources)
+    ignores_names = not conf.flag(STATE_SCHEMA_CHECK)
+    return differences(newest, operators, sources, ignores_names=ignores_names)

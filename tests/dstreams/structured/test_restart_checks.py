@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dstreams.errors import RestartError
 from dstreams.sources.rate import RateSource
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.conf import QueryConf
+from dstreams.structured import StreamSession, session_window, window
+from dstreams.structured.aggregates import Average, Count, MaxBy, Sum
+from dstreams.structured.conf import STATE_SCHEMA_CHECK, QueryConf
 from dstreams.structured.dataset import StreamingDataset
 from dstreams.structured.logical import StreamingRelation
 from dstreams.structured.logs import OffsetRecord
 from dstreams.structured.planning import plan_query
 from dstreams.structured.restart_checks import Facts, describe_operators, differences
 from dstreams.structured.sources.rate import RateStreamSource
+from tests.dstreams.structured.conftest import MakeSession
+from tests.dstreams.structured.runs import QueryRun
+
+Build = Callable[[StreamingDataset], StreamingDataset]
 
 
 def operators_of(subset: Any) -> tuple[Facts, ...]:
+    return facts_of(lambda marked: marked.dropDuplicates(subset))
+
+
+def facts_of(build: Build) -> tuple[Facts, ...]:
     source = RateStreamSource(RateSource(1, 0, None))
     environment: Any = None
     marked = StreamingDataset(StreamingRelation(source), environment).withWatermark(
         "timestamp", "1 second"
     )
-    plan = marked.dropDuplicates(subset).plan
     return describe_operators(
-        plan_query(plan, OutputMode.Append, QueryConf({"spark.sql.shuffle.partitions": "2"}))
+        plan_query(
+            build(marked).plan, OutputMode.Append, QueryConf({"spark.sql.shuffle.partitions": "2"})
+        )
     )
+
+
+def found_in(before: Build, now: Build) -> list[str]:
+    newest = OffsetRecord(0, 0, 0, 0, (1,), operators=facts_of(before))
+    return differences(newest, facts_of(now), 1)
 
 
 @pytest.mark.parametrize(
@@ -51,3 +71,87 @@ def test_what_a_checkpoint_says_nothing_of() -> None:
     older = {name: value for name, value in facts.items() if name != "withEventTime"}
     newest = replace(OffsetRecord(0, 0, 0, 0, (1,)), operators=(older,))
     assert differences(newest, (facts,), 1) == []
+
+
+def value_of(record: Any) -> Any:
+    return record.value
+
+
+CHANGED: dict[str, tuple[Build, Build, str]] = {
+    "another function": (
+        lambda rows: rows.groupByKey(window("timestamp", "1 second")).count(),
+        lambda rows: rows.groupByKey(window("timestamp", "1 second")).agg(Sum(value_of)),
+        "operator 'stateStoreSave-0' (stateStoreSave) computes "
+        f"Sum(of={__name__}.value_of), in the checkpoint Count()",
+    ),
+    "another column": (
+        lambda rows: rows.groupByKey("value").agg(Sum(itemgetter(1))),
+        lambda rows: rows.groupByKey("value").agg(Sum(itemgetter(0))),
+        "computes Sum(of=operator.itemgetter(0)), in the checkpoint Sum(of=operator.itemgetter(1))",
+    ),
+    "another order": (
+        lambda rows: rows.groupByKey("value").agg(Count(), Sum(value_of), name="both"),
+        lambda rows: rows.groupByKey("value").agg(Sum(value_of), Count(), name="both"),
+        f"'both' (stateStoreSave) computes Sum(of={__name__}.value_of), Count(), in the checkpoint "
+        f"Count(), Sum(of={__name__}.value_of)",
+    ),
+    "one less": (
+        lambda rows: rows.groupByKey("value").agg(Count(), Sum(value_of)),
+        lambda rows: rows.groupByKey("value").agg(Count()),
+        "computes Count(), in the checkpoint Count(), Sum(",
+    ),
+    "sessions": (
+        lambda rows: rows.groupByKey(session_window("timestamp", "1 second")).agg(MaxBy()),
+        lambda rows: rows.groupByKey(session_window("timestamp", "1 second")).agg(
+            Average(value_of)
+        ),
+        f"computes Average(of={__name__}.value_of), in the checkpoint MaxBy()",
+    ),
+    "another key": (
+        lambda rows: rows.map(vars).groupByKey("shop").count(),
+        lambda rows: rows.map(vars).groupByKey("shop", "item").count(),
+        "has the keys shop, item, in the checkpoint shop",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_another_aggregate(name: str) -> None:
+    """What the stored rows were made by is told apart from what would go on with them."""
+    before, now, shown = CHANGED[name]
+    assert found_in(before, before) == []
+    problems = found_in(before, now)
+    assert any(shown in problem for problem in problems), problems
+    assert any(f"set {STATE_SCHEMA_CHECK} to false" in problem for problem in problems)
+
+
+def counted(words: StreamingDataset) -> StreamingDataset:
+    return words.groupByKey(lambda word: word[0]).count()
+
+
+def summed(words: StreamingDataset) -> StreamingDataset:
+    return words.groupByKey(lambda word: word[0]).agg(Sum(lambda word: word[1]))
+
+
+def test_restart_with_another_aggregate(make_session: MakeSession, tmp_path: Path) -> None:
+    """It is refused by the check and at the start, and only done where the user knows better."""
+    session: StreamSession = make_session()
+    run = QueryRun(session, counted, "update", tmp_path)
+    assert run.add(("a", 10)) == [("a", 1)]
+    run.query.stop()
+    words = run.streams[0].toDS()
+    assert session.checkRestart(counted(words), "update", str(tmp_path)) == []
+    (problem,) = session.checkRestart(summed(words), "update", str(tmp_path))
+    assert "computes Sum(of=<lambda>#" in problem
+    with pytest.raises(RestartError) as refused:
+        run.restart(summed)
+    assert problem in str(refused.value)
+    assert run.restart(counted).isActive
+    assert run.add(("a", 10)) == [("a", 2)]
+
+    session.conf.set(STATE_SCHEMA_CHECK, False)
+    assert session.checkRestart(summed(words), "update", str(tmp_path)) == []
+    run.restart(summed)
+    session.conf.unset(STATE_SCHEMA_CHECK)
+    assert run.add(("a", 10)) == [("a", 12)]
+    assert session.checkRestart(summed(words), "update", str(tmp_path)) == []

@@ -1,0 +1,112 @@
+"""What an aggregate is called on disk, so that a restart with another one is noticed.
+
+>>> from operator import itemgetter
+>>> from dstreams.structured.aggregates import Count, First, Sum
+>>> [name_of(one) for one in (Count(), Sum(itemgetter("price")), First(ignore_none=True))]
+['Count()', "Sum(of=operator.itemgetter('price'))", 'First(ignore_none=True)']
+
+A function that can be imported, or that the program defines at its top, is known by its name: what
+it does may be mended. One without a name of its own (a lambda, or one inside of another function)
+is known by a digest of its code and of the plain values that it uses. Code differs from one version
+of Python to the next, so digests are compared only where both are of one version.
+"""
+
+from __future__ import annotations
+
+import dis
+import hashlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from functools import partial
+from operator import attrgetter, itemgetter, methodcaller
+from types import CodeType, FunctionType
+from typing import Any
+
+from dstreams.structured.operators import aggregate_functions
+from dstreams.structured.operators.aggregate_functions import Several, UserAggregator
+
+_DIGEST = re.compile(r"#(\d+\.\d+)-[0-9a-f]{8}")
+_PLAIN = (str, bytes, int, float, bool, type(None), tuple, frozenset)
+
+
+def names_of(aggregate: Any) -> list[str]:
+    """Return the names of all functions in one."""
+    functions = aggregate.functions if isinstance(aggregate, Several) else (aggregate,)
+    return [name_of(function) for function in functions]
+
+
+def name_of(aggregate: Any) -> str:
+    """Return what an aggregate function is called.
+
+    Those of this package by name and parameters, others by the qualified name of their class.
+    """
+    kind = type(aggregate)
+    if kind.__module__ != aggregate_functions.__name__ or not is_dataclass(aggregate):
+        return _qualified(kind)
+    # What becomes of a buffer at the end does not matter to the state.
+    left_out = ("finish",) if isinstance(aggregate, UserAggregator) else ()
+    given = [
+        f"{field.name}={_value(getattr(aggregate, field.name))}"
+        for field in fields(aggregate)
+        if field.name not in left_out and getattr(aggregate, field.name) != field.default
+    ]
+    return f"{kind.__name__}({', '.join(given)})"
+
+
+def are_same(before: str, now: str) -> bool:
+    """Say whether two names are those of one aggregate function, as far as can be told."""
+    if set(_DIGEST.findall(before)) == set(_DIGEST.findall(now)):
+        return before == now
+    return _DIGEST.sub("", before) == _DIGEST.sub("", now)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, (itemgetter, attrgetter, methodcaller)) or not callable(value):
+        return repr(value)
+    if isinstance(value, partial):
+        given = [_value(value.func), *map(_value, value.args)]
+        given += [f"{name}={_value(one)}" for name, one in value.keywords.items()]
+        return f"partial({', '.join(given)})"
+    name = _qualified(value if hasattr(value, "__qualname__") else type(value))
+    if not isinstance(value, FunctionType) or "<" not in value.__qualname__:
+        return name
+    digest = hashlib.blake2b(repr(list(_parts(value))).encode(), digest_size=4).hexdigest()
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return f"{name.rpartition('.')[2]}#{python}-{digest}"
+
+
+def _qualified(named: Callable[..., Any]) -> str:
+    module = getattr(named, "__module__", None)
+    name: str = named.__qualname__
+    return name if module in (None, "__main__", "builtins") else f"{module}.{name}"
+
+
+def _parts(function: FunctionType) -> Iterator[object]:
+    """Return what a function does: its code, and the plain values that it uses."""
+    yield from _code(function.__code__)
+    yield from (_plain(value) for value in function.__defaults__ or ())
+    for cell in function.__closure__ or ():
+        try:
+            yield _plain(cell.cell_contents)
+        except ValueError:  # a variable that is not assigned yet
+            yield None
+    for step in dis.get_instructions(function.__code__):
+        if step.opname == "LOAD_GLOBAL":
+            yield _plain(function.__globals__.get(step.argval))
+
+
+def _code(code: CodeType) -> Iterator[object]:
+    yield code.co_code.hex()
+    yield code.co_names
+    for constant in code.co_consts:
+        yield list(_code(constant)) if isinstance(constant, CodeType) else _plain(constant)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, frozenset):  # its order depends on the process
+        return str(sorted(map(repr, value)))
+    if isinstance(value, tuple):
+        return str([_plain(part) for part in value])
+    return repr(value) if isinstance(value, _PLAIN) else ""
