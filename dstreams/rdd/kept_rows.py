@@ -25,6 +25,7 @@ from checkpoint import (
     StatePartition,
     new_attempt,
     read_state_file,
+    state_files_of,
     write_state_file,
 )
 from checkpoint.state_store import CommittedChanges, Reference
@@ -85,6 +86,15 @@ class Handle:
         return handle
 
 
+def uid_of_rows(uid: str) -> str:
+    """Return under which uid the rows of a stream are written: one that no stream can have.
+
+    What is under it is deleted as batches pass, so it must not be that of another stream's state,
+    such as of one that its user has called ``orders-rows``.
+    """
+    return f"{uid}\0rows"
+
+
 @dataclass(frozen=True)
 class RowFiles:
     """Where tasks write their rows, durably.
@@ -108,6 +118,16 @@ class RowFiles:
     def read(self, ref: StateFileRef) -> Iterator[bytes]:
         """Return the frames of a file."""
         return read_state_file(self.files, ref, replace(self.first, partition=ref.partition))
+
+    def delete(self) -> None:
+        """Delete what tasks of this driver wrote, those attempts that do not count as well.
+
+        Raises:
+            CheckpointError: a file cannot be deleted.
+        """
+        uid, time_ms = self.first.operator_uid, self.first.batch_time_ms
+        for name in state_files_of(self.files, uid, time_ms, self.epoch):
+            self.files.delete(name)
 
 
 class HeldFrames:

@@ -15,11 +15,13 @@ from checkpoint.state_store import (
     EMPTY,
     DataValues,
     LmdbBases,
+    LocalSettings,
     PickleValues,
     Progress,
     Reference,
     SnapshotRule,
     StateStore,
+    delete_local,
     maintain_store,
 )
 from dstreams.rdd.stored_version import StoredVersion
@@ -27,7 +29,12 @@ from dstreams.rdd.worker import settle_worker
 
 
 def open_store(
-    files: Files, epoch: int, values: str, directory: str | None, checksums: bool = False
+    files: Files,
+    epoch: int,
+    values: str,
+    directory: str | None,
+    checksums: bool = False,
+    local_retention_ms: int = LocalSettings.unused_ms,
 ) -> StateStore:
     """Return the stores of a checkpoint.
 
@@ -38,11 +45,22 @@ def open_store(
         directory: where each host keeps its copies, None for a directory of this user below that
             for temporary files.
         checksums: carry a checksum of all records of a partition from version to version.
+        local_retention_ms: how long a host keeps the copies of a stream that nobody uses.
     """
     if directory is None:
         directory = os.path.join(tempfile.gettempdir(), f"dstreams-state-{os.getuid()}")
     codec = PickleValues() if values == "pickle" else DataValues()
-    return StateStore(LmdbBases(files, directory, epoch), codec, checksums=checksums)
+    local = LocalSettings(unused_ms=local_retention_ms)
+    return StateStore(LmdbBases(files, directory, epoch, local), codec, checksums=checksums)
+
+
+def give_up_local(store: StateStore, stream_id: str) -> None:
+    """Delete what this host keeps of a stream whose checkpoint was for one run alone.
+
+    Such a checkpoint is on the driver's own host, and so is all that has its state.
+    """
+    if isinstance(store.bases, LmdbBases):
+        delete_local(store.bases, stream_id)
 
 
 class StoreUpkeep:

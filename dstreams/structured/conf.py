@@ -33,6 +33,8 @@ SKIP_INITIAL_KEYS = f"{_PREFIX}flatMapGroupsWithState.skipEmittingInitialStateKe
 STATE_SCHEMA_CHECK = f"{_PREFIX}stateStore.stateSchemaCheck"
 STATE_VALUES = "spark.dstreams.state.values"
 STATE_LOCAL_DIRECTORY = "spark.dstreams.state.localDirectory"
+STATE_ROWS = "spark.dstreams.state.rows"
+STATE_CHECKSUMS = "spark.dstreams.state.checksums"
 
 PINNED = (
     SHUFFLE_PARTITIONS,
@@ -62,7 +64,11 @@ _DEFAULTS = {
     SKIP_INITIAL_KEYS: "false",
     STATE_SCHEMA_CHECK: "true",
     STATE_VALUES: "data",
+    STATE_ROWS: "memory",
+    STATE_CHECKSUMS: "false",
 }
+
+_CHOICES = {STATE_VALUES: ("data", "pickle"), STATE_ROWS: ("memory", "durable")}
 
 _FLAGS = (
     ALLOW_MULTIPLE,
@@ -70,6 +76,7 @@ _FLAGS = (
     UNSUPPORTED_CHECK,
     NO_DATA_BATCHES,
     STATE_SCHEMA_CHECK,
+    STATE_CHECKSUMS,
 )
 
 
@@ -144,10 +151,11 @@ class QueryConf:
             self.flag(key)
         for key in (POLLING_DELAY, IDLE_EVENT_INTERVAL):
             self.duration_ms(key)
-        if self.text(STATE_VALUES) not in ("data", "pickle"):
-            raise InvalidStreamError(
-                f"{STATE_VALUES} is {self.text(STATE_VALUES)!r}; use one of data, pickle"
-            )
+        for key, choices in _CHOICES.items():
+            if self.text(key) not in choices:
+                raise InvalidStreamError(
+                    f"{key} is {self.text(key)!r}; use one of {', '.join(choices)}"
+                )
 
     def pinned(self) -> dict[str, str]:
         """Return what the batch log keeps."""

@@ -28,6 +28,7 @@ from dstreams.structured.incremental import BatchFacts, IncrementalExecution
 from dstreams.structured.logs import OffsetRecord, QueryCommit, source_uid
 from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.execution_context import ExecutionContext
+from dstreams.structured.operators.physical_operator import PhysicalOperator
 from dstreams.structured.planning import PlannedQuery, plan_query, watermark_name
 from dstreams.structured.progress import (
     ProgressFacts,
@@ -216,7 +217,7 @@ class MicroBatchExecution:
     def close(self) -> None:
         """Stop the sources, and give up what is held; whatever came before."""
         _stop_all(self._readers)
-        self.states.close()
+        self.states.close(is_scratch=self.checkpoint.is_scratch)
 
     def _construct(self, timer: Timer, *, allows_no_data: bool) -> OffsetRecord | None:
         """Decide what the next batch is, and write that down."""
@@ -262,11 +263,10 @@ class MicroBatchExecution:
             rdds = self._read(started, record.ends)
         with timer.part("queryPlanning"):
             execution = self._incremental(record, rdds)
-            context = self.states.context()
-            rows = execution.plan.execute(context)
+            context = self.states.context(self.checkpoint.begun_ms(record.batch_id))
         self._last = execution
         with timer.part("addBatch"):
-            versions, output_rows = self._compute(record, context, rows)
+            versions, output_rows = self._compute(record, context, execution.plan)
         observed = context.event_times()
         with timer.part("commitOffsets"):
             known = self._known_rows(started, record.ends, output_rows)
@@ -291,10 +291,11 @@ class MicroBatchExecution:
         return rdds
 
     def _compute(
-        self, record: OffsetRecord, context: ExecutionContext, rows: RDD[Any]
+        self, record: OffsetRecord, context: ExecutionContext, plan: PhysicalOperator
     ) -> tuple[dict[int, StoredVersion], int | None]:
         """Make the state, once, and only then let the sink see the rows."""
         try:
+            rows = plan.run(context)
             versions = context.force()
             sink, mode = self.definition.sink, self.definition.mode
             return versions, sink.add_batch(record.batch_id, rows, mode)

@@ -98,6 +98,11 @@ class QueryCheckpoint:
         """Number of this run; 0 before it has claimed the checkpoint."""
         return 0 if self._tenure is None else self._tenure.epoch
 
+    @property
+    def is_scratch(self) -> bool:
+        """Whether it is for this run alone."""
+        return self._scratch is not None
+
     def recovered(self) -> Recovered:
         """Find out where the runs before stopped.
 
@@ -150,6 +155,10 @@ class QueryCheckpoint:
         time_ms = max(record.timestamp_ms, self._last_ms + 1)
         self._begins.begin(record.to_begin(self.query_id, time_ms, self.epoch))
         self._last_ms = self._times[record.batch_id] = time_ms
+
+    def begun_ms(self, batch_id: int) -> int:
+        """Return the time that names the records of a batch that was begun."""
+        return self._times[batch_id]
 
     def commit(self, record: QueryCommit) -> None:
         """Write what a batch left behind.

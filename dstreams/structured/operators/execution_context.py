@@ -28,13 +28,14 @@ Two batches of a streaming count, by hand, with ``store`` a
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import RDD, SparkContext
 
 from checkpoint.state_store import StateStore
+from dstreams.rdd.kept_rows import RowFiles
 from dstreams.rdd.state_store_rdd import StateStoreRDD, StoreFunction
 from dstreams.rdd.stored_version import StoredVersion
 from dstreams.structured.operators.event_time_stats import EventTimeObservation, EventTimeStats
@@ -56,15 +57,23 @@ class ExecutionContext:
         store: the stores; may be None when no operator has state.
         warm: handles of the batch before by operator id, which make Spark prefer the hosts that
             have the stores warm; :attr:`handles` of its context.
+        row_files: where tasks write the rows of an operator as well, by the version that it begins
+            with; None for nowhere.
     """
 
     def __init__(
-        self, spark: SparkContext, store: StateStore | None = None, warm: Handles | None = None
+        self,
+        spark: SparkContext,
+        store: StateStore | None = None,
+        warm: Handles | None = None,
+        row_files: Callable[[StoredVersion], RowFiles | None] | None = None,
     ) -> None:
         self.spark = spark
         self._store = store
         self._warm = dict(warm or {})
+        self._row_files = row_files
         self._advanced: dict[int, StateStoreRDD] = {}
+        self._versions: dict[int, StoredVersion] = {}
         self._observed: dict[str, EventTimeObservation] = {}
 
     @property
@@ -89,7 +98,8 @@ class ExecutionContext:
             function: what a task does with the store of its partition.
         """
         warm = [self._warm[info.operatorId]] if info.operatorId in self._warm else []
-        made = StateStoreRDD([*inputs, *warm], self.store, info.before, function)
+        files = None if self._row_files is None else self._row_files(info.before)
+        made = StateStoreRDD([*inputs, *warm], self.store, info.before, function, files)
         self._advanced[info.operatorId] = made
         return made.rows()
 
@@ -102,6 +112,22 @@ class ExecutionContext:
         self._observed[name] = EventTimeObservation(self.spark)
         return self._observed[name]
 
+    def made_rows(self, operatorId: int) -> RDD[Any]:
+        """Compute a stateful operator, in one job, and return its rows.
+
+        Those below are computed already, by this method too: then whoever reads rows knows which
+        attempt of a task counts, and takes no others.
+
+        Raises:
+            Py4JJavaError: a task failed; nothing that was made counts.
+        """
+        try:
+            self._force(operatorId)
+        except BaseException:
+            self.release()
+            raise
+        return self._advanced[operatorId].rows()
+
     def force(self) -> dict[int, StoredVersion]:
         """Compute all stateful operators, and return the version that each has made, by its id.
 
@@ -112,11 +138,16 @@ class ExecutionContext:
         """
         try:
             # The last one reads the rows of those before, so its job computes them all.
-            made = {number: self._advanced[number].force() for number in reversed(self._advanced)}
+            for number in reversed(self._advanced):
+                self._force(number)
         except BaseException:
             self.release()
             raise
-        return {number: made[number] for number in self._advanced}
+        return {number: self._versions[number] for number in self._advanced}
+
+    def _force(self, number: int) -> None:
+        if number not in self._versions:
+            self._versions[number] = self._advanced[number].force()
 
     @property
     def handles(self) -> dict[int, RDD[bytes]]:

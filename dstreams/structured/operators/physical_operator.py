@@ -68,6 +68,25 @@ class PhysicalOperator:
         """Return the rows; no job runs."""
         raise NotImplementedError
 
+    def run(self, context: ExecutionContext) -> RDD[Any]:
+        """Compute what has state, from the leaves up, a job each, and return the rows.
+
+        Rows with state behind them are read as what they were made as, or reading fails: also by
+        another operator with state, and through a union.
+
+        Raises:
+            Py4JJavaError: a task failed; nothing that was made counts.
+        """
+
+        def made(operator: PhysicalOperator) -> PhysicalOperator:
+            if not isinstance(operator, StatefulOperator):
+                return operator
+            operator.execute(context)
+            rows = context.made_rows(operator.getStateInfo().operatorId)
+            return RDDScanExec(rows, operator.nodeName, operator.hasEventTime)
+
+        return self.transform(made).execute(context)
+
     def inBatch(
         self: _O,
         stateInfo: StatefulOperatorStateInfo,

@@ -106,7 +106,14 @@ BEHIND: dict[str, tuple[Callable[[StreamingDataset], StreamingDataset], tuple[li
 }
 
 
-@pytest.mark.parametrize("name", BEHIND)
+ALWAYS = ("event time, then once each", "sessions", "outer join", "timers")
+"""The others are tested against Spark, or are much like these."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in BEHIND],
+)
 def test_window_that_the_watermark_nearly_ended(session: StreamSession, name: str) -> None:
     """A window goes on into what is behind it, also where its last millisecond was passed first."""
     behind, expected = BEHIND[name]

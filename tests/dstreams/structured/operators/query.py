@@ -55,7 +55,7 @@ class SparkQuery:
     def _run(self, records: list[list[Any]]) -> tuple[list[Any], bool]:
         plan = self._filled(records)
         context = ExecutionContext(self._sc, self.store, self._last.handles)
-        rdd = plan.execute(context)
+        rdd = plan.run(context)
         made = context.force()
         rows = rdd.collect()
         for number, version in made.items():

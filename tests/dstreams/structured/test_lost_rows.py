@@ -1,0 +1,100 @@
+"""Rows that are lost after the state was made, and come out otherwise when computed again."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoint import open_files
+from dstreams.errors import InvalidStreamError
+from dstreams.rdd.state_store_rdd import StateStoreRDD
+from dstreams.rdd.stored_version import StoredVersion
+from dstreams.state.group_state import GroupState
+from dstreams.structured import StreamingDataset
+from tests.dstreams.structured.conftest import MakeSession
+from tests.dstreams.structured.runs import QueryRun
+
+ROWS = "spark.dstreams.state.rows"
+Build = Callable[[StreamingDataset, StreamingDataset], StreamingDataset]
+
+
+def itself(record: Any) -> Any:
+    return record
+
+
+def tag(key: str, values: Iterator[str], state: GroupState) -> list[tuple[str, str]]:
+    """Return the tag of a key: the first time one that is drawn."""
+    if not state.exists:
+        state.update(secrets.token_hex(8))
+    return [(key, state.get)]
+
+
+def tagged(words: StreamingDataset) -> StreamingDataset:
+    return words.groupByKey(itself).flatMapGroupsWithState(tag, "append")
+
+
+@pytest.fixture
+def losing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lose what is kept of rows, whenever an operator has made its state."""
+    made: list[StateStoreRDD] = []
+    force = StateStoreRDD.force
+
+    def force_and_lose(self: StateStoreRDD) -> StoredVersion:
+        version = force(self)
+        made.append(self)
+        for rdd in made:
+            rdd.unpersist()
+        return version
+
+    monkeypatch.setattr(StateStoreRDD, "force", force_and_lose)
+
+
+PLANS: dict[str, Build] = {
+    "alone": lambda words, other: tagged(words),
+    "union": lambda words, other: tagged(words).union(other),
+    "another state": lambda words, other: tagged(words).dropDuplicates(),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_other_rows_are_an_error(make_session: MakeSession, losing: None, name: str) -> None:
+    """Rows that do not fit the state go to no sink and into no other state."""
+    run = QueryRun(make_session(), PLANS[name], "append", inputs=2)
+    with pytest.raises(RuntimeError, match=r"set spark\.dstreams\.state\.rows to durable"):
+        run.add("a", "b")
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_rows_in_files(make_session: MakeSession, losing: None, tmp_path: Path, name: str) -> None:
+    """Rows that are written to files are those of the state, and do not stay."""
+    run = QueryRun(make_session(**{ROWS: "durable"}), PLANS[name], "append", tmp_path / "c", 2)
+    first = run.add("a", "b")
+    assert [key for key, _ in first] == ["a", "b"]
+    assert run.add("a", "b") == ([] if name == "another state" else first)
+    files = open_files(str(tmp_path / "c"))
+    assert files.list("state/") != []
+    run.query.stop()
+    assert files.list("state/") == []
+
+
+@pytest.mark.parametrize("checksums", ["true", "false"])
+def test_checksums(make_session: MakeSession, checksums: str) -> None:
+    """Stores of a query carry checksums where the setting says so."""
+    session = make_session(**{"spark.dstreams.state.checksums": checksums})
+    run = QueryRun(session, lambda words: words.dropDuplicates(), "append")
+    assert run.add("a", "a") == ["a"]
+    store = run.query._execution.states._store
+    assert store.checksums is (checksums == "true")
+
+
+@pytest.mark.parametrize("setting", [ROWS, "spark.dstreams.state.checksums"])
+def test_wrong_settings(make_session: MakeSession, setting: str) -> None:
+    """A setting that says neither is refused when the query starts, by its name."""
+    session = make_session()
+    session.conf.set(setting, "maybe")
+    with pytest.raises(InvalidStreamError, match=setting):
+        QueryRun(session, lambda words: words.dropDuplicates(), "append")
