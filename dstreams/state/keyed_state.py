@@ -26,15 +26,19 @@ class State(StateValue[S]):
     Args:
         state: the state, None for none.
         is_timing_out: whether the call is made because the key got no data for too long.
+
+    Attributes:
+        is_updated: whether the function set a state.
+        is_removed: whether the function removed the state.
     """
 
-    __slots__ = ("_is_removed", "_is_timing_out", "_is_updated")
+    __slots__ = ("_is_timing_out", "is_removed", "is_updated")
 
     def __init__(self, state: S | None = None, *, is_timing_out: bool = False) -> None:
         self._value = state  # faster than to ask the base, and made for each record
         self._is_timing_out = is_timing_out
-        self._is_updated = False
-        self._is_removed = False
+        self.is_updated = False
+        self.is_removed = False
 
     @property
     def isTimingOut(self) -> bool:
@@ -51,13 +55,13 @@ class State(StateValue[S]):
             InvalidStateCallError: it was removed in this call, or is timing out.
             InvalidStreamError: it is None.
         """
-        if self._is_removed:
+        if self.is_removed:
             raise InvalidStateCallError("the state cannot be updated after it has been removed")
         if self._is_timing_out:
             raise InvalidStateCallError("a state that is timing out cannot be updated")
         require_state(newState)
         self._value = newState
-        self._is_updated = True
+        self.is_updated = True
 
     def remove(self) -> None:
         """Remove the state; that there is none is fine.
@@ -67,21 +71,11 @@ class State(StateValue[S]):
         """
         if self._is_timing_out:
             raise InvalidStateCallError("a state that is timing out is removed anyway")
-        if self._is_removed:
+        if self.is_removed:
             raise InvalidStateCallError("the state has already been removed")
         self._value = None
-        self._is_updated = False
-        self._is_removed = True
-
-    @property
-    def is_updated(self) -> bool:
-        """Whether the function set a state."""
-        return self._is_updated
-
-    @property
-    def is_removed(self) -> bool:
-        """Whether the function removed the state."""
-        return self._is_removed
+        self.is_updated = False
+        self.is_removed = True
 
     def __repr__(self) -> str:
         return "<state not set>" if self._value is None else repr(self._value)

@@ -88,22 +88,36 @@ class RecordProcessor:
         """Call the function for each record, in order; yields what it emits."""
         time = batch_datetime(self.batch_time_ms)
         near = NearRows(self.store, self.func.where)
-        func, put = self.func, self._put
-        is_timed, metrics = self.idle_ms is not None, self.metrics
-        for key, value, stored in near.of(records):
-            state = State(None if stored is None else stored[0])
-            emitted = func(time, key, value, state)
-            if state.is_updated:
-                put(near, key, state.get)
-                metrics.numUpdatedStateRows += 1
-            elif state.is_removed:
-                near.remove(key)
-                metrics.numRemovedStateRows += 1
-            elif is_timed and state.exists:
-                put(near, key, state.get)
-            for row in emitted:
-                metrics.numOutputRows += 1
-                yield row
+        func, takes_time, put = self.func.func, self.func.takes_time, near.put
+        time_ms, idle_ms = self.batch_time_ms, self.idle_ms
+        due_ms = None if idle_ms is None else time_ms + idle_ms
+        out = updated = removed = 0
+        # Written out, without a call for each step: what is done here is done for each record.
+        try:
+            for key, value, stored in near.of(records):
+                state = State(None if stored is None else stored[0])
+                try:
+                    emitted = (
+                        func(time, key, value, state) if takes_time else func(key, value, state)
+                    )
+                except (Exception, SystemExit) as error:
+                    raise_failed(self.func.where, key, error)
+                if state.is_removed:
+                    near.remove(key)
+                    removed += 1
+                elif state.is_updated or (due_ms is not None and state.exists):
+                    try:
+                        put(key, (state.get, time_ms), due_ms)
+                    except Exception as error:
+                        raise_refused(self.func.where, "state of key", key, error)
+                    updated += state.is_updated
+                if emitted is not None or not takes_time:
+                    out += 1
+                    yield emitted
+        finally:
+            self.metrics.numOutputRows += out
+            self.metrics.numUpdatedStateRows += updated
+            self.metrics.numRemovedStateRows += removed
 
     def process_timeouts(self) -> Iterator[Any]:
         """Call the function, without a value, for each key that is due, and remove it.

@@ -101,6 +101,8 @@ class MarkEvents:
 
     def _times(self, records: list[Any]) -> list[int | None]:
         try:
+            if isinstance(self.event_time, EventTime):
+                return self.event_time.of_all(records)
             return list(map(self.event_time, records))
         except Exception:
             for record in records:  # one of them is to blame; the error says which
