@@ -10,13 +10,17 @@ import pyspark
 import pytest
 from pyspark import SparkConf, SparkContext
 
+from tests.support.temporary import use_own_directory
+
 PYSPARK = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """PySpark before 4.1 leaves the socket that results came by to the garbage collector."""
+    """Set what all tests and their child processes run under."""
+    # PySpark before 4.1 leaves the socket that results came by to the garbage collector.
     if PYSPARK < (4, 1):
         config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+    use_own_directory(config)
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from checkpoint import StoredPartition
-from checkpoint.state_store import EMPTY, Progress, Reference, SnapshotRule, StoreId
-from dstreams.rdd.state_stores import StoreUpkeep
+import os
+import tempfile
+from pathlib import Path
+
+from checkpoint import StoredPartition, open_files
+from checkpoint.state_store import (
+    EMPTY,
+    LmdbBases,
+    Progress,
+    Reference,
+    SnapshotRule,
+    StateStore,
+    StoreId,
+)
+from dstreams.rdd.state_stores import StoreUpkeep, give_up_local, open_store
 from dstreams.rdd.stored_version import StoredVersion
+from tests.support.temporary import PREFIX
 
 RULE = SnapshotRule(min_changelogs=3, max_changelogs=6)
 
@@ -85,3 +98,26 @@ def test_hosts_are_asked_now_and_then() -> None:
     upkeep = StoreUpkeep(RULE, ask_every=4)
     assert Progress(EMPTY).changelogs == 0
     assert [upkeep.is_due() for _ in range(8)] == [False, False, False, True] * 2
+
+
+def test_where_copies_are(tmp_path: Path) -> None:
+    """With the temporary files of this user, which tests have for themselves, or where it is said.
+
+    What is given up of them is what one stream has.
+    """
+    files = open_files(tmp_path / "files")
+    usual, said = (
+        open_store(files, 1, "data", directory).bases
+        for directory in (None, str(tmp_path / "here"))
+    )
+    assert isinstance(usual, LmdbBases)
+    assert isinstance(said, LmdbBases)
+    assert os.path.dirname(usual.local_directory) == tempfile.gettempdir()
+    assert PREFIX in usual.local_directory
+    for stream in ("one", "other"):
+        with StateStore(said).writer(StoreId(stream, "o", "default", 0, 1), EMPTY) as writer:
+            writer.put("a", 1)
+            reference = writer.commit().reference
+        said.open(StoreId(stream, "o", "default", 0, 1), reference).close()
+    give_up_local(StateStore(said), "one")
+    assert os.listdir(tmp_path / "here") == ["other"]
