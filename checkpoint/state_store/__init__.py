@@ -11,6 +11,7 @@ from checkpoint.state_store.maintenance import (
     delete_local,
     maintain_store,
     snapshot_if_due,
+    sweep_local_once,
 )
 from checkpoint.state_store.progress import Progress
 from checkpoint.state_store.protocol import StateReader, StateStoreUseError, StateWriter
@@ -48,4 +49,5 @@ __all__ = [
     "retire_batches",
     "snapshot_if_due",
     "stored_partition",
+    "sweep_local_once",
 ]

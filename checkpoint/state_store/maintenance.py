@@ -31,6 +31,7 @@ from checkpoint.state_store.local_directory import (
     delete_tree,
     newest_change_s,
     now_s,
+    require_private,
     stream_directory,
 )
 from checkpoint.state_store.progress import Progress
@@ -76,8 +77,8 @@ def maintain_store(
     size_bytes = snapshot_if_due(bases, store, reference, rule)
     with contextlib.suppress(StorageRefusedError):
         compact_if_due(bases, store)
-    bases.local_copy(store).directory.mark_used()
-    _sweep_once(bases.local_directory, bases.boot or boot_id(), bases.settings.unused_ms)
+        bases.local_copy(store).directory.mark_used()
+        sweep_local_once(bases)
     return size_bytes
 
 
@@ -186,6 +187,9 @@ def sweep_local(bases: LmdbBases) -> list[str]:
     That is: copies of earlier starts of the host, unfinished and old generations, contents that
     were opened apart, and all of streams that were not used for a long time: these build new copies
     when they go on. What is locked is left alone.
+
+    Raises:
+        StorageRefusedError: the directory is not of this user alone, or cannot be written.
     """
     return _sweep(bases.local_directory, bases.boot or boot_id(), bases.settings.unused_ms)
 
@@ -198,15 +202,23 @@ def delete_local(bases: LmdbBases, stream_id: str) -> None:
     _delete_stream(stream_directory(bases.local_directory, stream_id))
 
 
+def sweep_local_once(bases: LmdbBases) -> None:
+    """Do as :func:`sweep_local`, the first time in this process that it is asked for."""
+    _sweep_once(bases.local_directory, bases.boot or boot_id(), bases.settings.unused_ms)
+
+
 @functools.cache
 def _sweep_once(local_directory: str, boot: str, unused_ms: int) -> None:
     _sweep(local_directory, boot, unused_ms)
 
 
 def _sweep(local_directory: str, boot: str, unused_ms: int) -> list[str]:
-    swept = []
+    swept: list[str] = []
     streams = _directories(local_directory)
-    oldest_s = now_s(local_directory) - unused_ms / 1000 if streams else 0
+    if not streams:
+        return swept
+    require_private(local_directory)
+    oldest_s = now_s(local_directory) - unused_ms / 1000
     for stream in streams:
         if newest_change_s(stream) < oldest_s:
             if _delete_stream(stream):

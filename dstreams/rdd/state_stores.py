@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
-from checkpoint import Files
+from checkpoint import CheckpointError, Files
 from checkpoint.state_store import (
     EMPTY,
     DataValues,
@@ -23,6 +24,7 @@ from checkpoint.state_store import (
     StateStore,
     delete_local,
     maintain_store,
+    sweep_local_once,
 )
 from dstreams.rdd.stored_version import StoredVersion
 from dstreams.rdd.worker import settle_worker
@@ -36,7 +38,7 @@ def open_store(
     checksums: bool = False,
     local_retention_ms: int = LocalSettings.unused_ms,
 ) -> StateStore:
-    """Return the stores of a checkpoint.
+    """Return the stores of a checkpoint; now and then, delete copies here that nobody uses.
 
     Args:
         files: the checkpoint, reachable from driver and executors.
@@ -51,7 +53,10 @@ def open_store(
         directory = os.path.join(tempfile.gettempdir(), f"dstreams-state-{os.getuid()}")
     codec = PickleValues() if values == "pickle" else DataValues()
     local = LocalSettings(unused_ms=local_retention_ms)
-    return StateStore(LmdbBases(files, directory, epoch, local), codec, checksums=checksums)
+    bases = LmdbBases(files, directory, epoch, local)
+    with suppress(CheckpointError):  # then the tasks say what is wrong there
+        sweep_local_once(bases)
+    return StateStore(bases, codec, checksums=checksums)
 
 
 def give_up_local(store: StateStore, stream_id: str) -> None:

@@ -121,3 +121,15 @@ def test_where_copies_are(tmp_path: Path) -> None:
         said.open(StoreId(stream, "o", "default", 0, 1), reference).close()
     give_up_local(StateStore(said), "one")
     assert os.listdir(tmp_path / "here") == ["other"]
+
+
+def test_copies_that_nobody_uses(tmp_path: Path) -> None:
+    """A driver that opens stores deletes what others have left a week ago, once."""
+    left, found = tmp_path / "local" / "stream" / "boot", []
+    for _ in range(2):
+        left.mkdir(parents=True)
+        for path in (left, left.parent):
+            os.utime(path, (0, 0))
+        open_store(open_files(tmp_path / "files"), 1, "data", str(tmp_path / "local"))
+        found.append(left.exists())
+    assert found == [False, True]
