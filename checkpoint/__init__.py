@@ -39,7 +39,7 @@ from checkpoint.file_log import FileBase, FileBatch, FileHistory, FileLog, FileS
 from checkpoint.files import Files, FilesBelow
 from checkpoint.framing import MAX_BLOCK_BYTES
 from checkpoint.fsspec_files import FsspecFiles
-from checkpoint.graph_snapshot import GraphSnapshot, read_newest_graph, write_graph
+from checkpoint.graph_snapshot import GraphSnapshot, drop_graphs, read_newest_graph, write_graph
 from checkpoint.input_log import InputLog
 from checkpoint.lineage import read_lineage
 from checkpoint.local_files import LocalFiles
@@ -124,6 +124,7 @@ __all__ = [
     "apply_retention",
     "claim_epoch",
     "compaction_due",
+    "drop_graphs",
     "list_streams",
     "new_attempt",
     "newest_stream",

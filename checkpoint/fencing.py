@@ -176,6 +176,11 @@ class EpochGuard:
             frames = record_frames(FileKind.CLAIM, self.claim.to_json(), {})
             self.files.create(epoch_file(self.epoch, END), frames)
 
+    def give_up(self) -> None:
+        """Release what this driver could not make use of; it has an error of its own to tell."""
+        with suppress(CheckpointError):
+            self.release()
+
     def _fenced(self) -> CheckpointError:
         newest = max(claimed_epochs(self.files), default=0)
         if newest <= self.epoch:

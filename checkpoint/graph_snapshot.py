@@ -8,7 +8,7 @@ newest is damaged, the one before it serves, and a warning says so.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from checkpoint.errors import AlreadyExistsError, CorruptCheckpointError
@@ -24,10 +24,13 @@ from checkpoint.record_files import (
     record_ids,
     require_header,
 )
+from checkpoint.state_files import state_file_record
 
 GRAPH_PREFIX = "graph/"
 GRAPH_SUFFIX = ".graph"
 KEPT_GRAPHS = 3
+RDDS_PREFIX = "rdds/"
+"""Of state files of RDDs that a graph names, written in its epoch."""
 
 _PAYLOAD_BLOCK_BYTES = 1 << 20
 _log = logging.getLogger("checkpoint")
@@ -139,6 +142,39 @@ def _require_stream(files: Files, lineage: Lineage, snapshot: GraphSnapshot) -> 
         file = location(files, graph_file(snapshot.record_id))
         found = f"is the graph of stream {snapshot.stream_id}"
         raise CorruptCheckpointError(file, found, f"that of {wanted}", RESTORE)
+
+
+def drop_graphs(guard: EpochGuard) -> None:
+    """Delete the graph that this driver has written, and the RDDs that it names; none is fine.
+
+    Raises:
+        StorageRefusedError: something could not be deleted.
+    """
+    left = []
+    for graph in all_graphs(guard.files):
+        if graph.epoch == guard.epoch:
+            guard.files.delete(graph_file(graph))
+        else:
+            left.append(graph)
+    for name in rdds_of_no_graph(guard.files.list(RDDS_PREFIX), left, guard.epoch):
+        guard.files.delete(name)
+
+
+def rdds_of_no_graph(names: Iterable[str], graphs: Iterable[RecordId], epoch: int) -> Iterator[str]:
+    """Yield those of *names* that are of RDDs whose graph is not among *graphs*.
+
+    Args:
+        names: names of files.
+        graphs: the graphs that stay.
+        epoch: the newest epoch of which there can be a graph; files of later ones stay too.
+    """
+    epochs = {graph.epoch for graph in graphs}
+    for name in names:
+        found = state_file_record(name.removeprefix(RDDS_PREFIX))
+        if found is None or not name.startswith(RDDS_PREFIX):
+            continue
+        if found.epoch <= epoch and found.epoch not in epochs:
+            yield name
 
 
 def graph_file(record_id: RecordId) -> str:

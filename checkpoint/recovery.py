@@ -153,12 +153,16 @@ def take_over(files: Files, stream_id: str, owner: Owner) -> Tenure:
     _require_stream(files, read_plan(files), stream_id)
     guard = claim_epoch(files, stream_id, owner)
     try:
-        log = read_log(files)
-        plan = plan_recovery(log)
-        _require_stream(files, plan, stream_id)
-    finally:
-        guard.check()  # a newer driver may be at work on what was read
-    write_base(guard, next_base(stream_id, guard.epoch, log.lineage, plan))
+        try:
+            log = read_log(files)
+            plan = plan_recovery(log)
+            _require_stream(files, plan, stream_id)
+        finally:
+            guard.check()  # a newer driver may be at work on what was read
+        write_base(guard, next_base(stream_id, guard.epoch, log.lineage, plan))
+    except Exception:
+        guard.give_up()
+        raise
     return Tenure(guard, plan)
 
 

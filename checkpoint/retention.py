@@ -24,7 +24,14 @@ from checkpoint.commit_log import CommitLog, CommitRecord, commit_file
 from checkpoint.errors import ConcurrentWriterError
 from checkpoint.fencing import EPOCH_PREFIX, epoch_of_file, require_newest
 from checkpoint.file_log import FILES_PREFIX
-from checkpoint.graph_snapshot import GRAPH_PREFIX, GRAPH_SUFFIX, KEPT_GRAPHS, graph_file
+from checkpoint.graph_snapshot import (
+    GRAPH_PREFIX,
+    GRAPH_SUFFIX,
+    KEPT_GRAPHS,
+    RDDS_PREFIX,
+    graph_file,
+    rdds_of_no_graph,
+)
 from checkpoint.input_log import INPUTS_PREFIX
 from checkpoint.lineage import Lineage
 from checkpoint.record_files import RecordId, record_ids
@@ -32,7 +39,14 @@ from checkpoint.state_files import STATE_PREFIX, state_file_record
 
 _INPUT_PREFIXES = (FILES_PREFIX, RECEIVED_PREFIX, INPUTS_PREFIX)
 
-LISTED_PREFIXES = (BEGIN_PREFIX, GRAPH_PREFIX, EPOCH_PREFIX, STATE_PREFIX, *_INPUT_PREFIXES)
+LISTED_PREFIXES = (
+    BEGIN_PREFIX,
+    GRAPH_PREFIX,
+    RDDS_PREFIX,
+    EPOCH_PREFIX,
+    STATE_PREFIX,
+    *_INPUT_PREFIXES,
+)
 """Where the names that :func:`plan_leftovers` judges begin."""
 
 _INPUT_EPOCH = re.compile(r"/\d{16,}-e(\d+)\.[a-z]+$")
@@ -118,8 +132,9 @@ def plan_leftovers(
             reach back before the oldest copy; None for the oldest record that is kept.
 
     Returns:
-        Names of begin records, of graph snapshots beyond the newest few, of state files that no
-        record names, and of epochs of which nothing is left, in the order in which they may go.
+        Names of begin records, of graph snapshots beyond the newest few and of the RDDs that they
+        name, of state files that no record names, and of epochs of which nothing is left, in the
+        order in which they may go.
         What the logs of inputs have recorded is something: it counts only while its epoch is known.
     """
     dropped = set(plan.commits)
@@ -139,6 +154,7 @@ def plan_leftovers(
     return (
         *(begin_file(begun) for begun in old_begins),
         *(graph_file(graph) for graph in old_graphs),
+        *rdds_of_no_graph(listed, set(graphs).difference(old_graphs), lineage.head),
         *_orphans(listed, named, kept_ms, lineage.head),
         *_old_epochs(listed, left, lineage),
     )

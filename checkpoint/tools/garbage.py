@@ -17,7 +17,13 @@ from checkpoint.batch_log import BatchLog, begin_file
 from checkpoint.commit_log import CommitLog, commit_file
 from checkpoint.fencing import claimed_epochs, require_unused
 from checkpoint.files import Files
-from checkpoint.graph_snapshot import KEPT_GRAPHS, all_graphs, graph_file
+from checkpoint.graph_snapshot import (
+    KEPT_GRAPHS,
+    RDDS_PREFIX,
+    all_graphs,
+    graph_file,
+    rdds_of_no_graph,
+)
 from checkpoint.lineage import read_lineage
 from checkpoint.local_files import LocalFiles
 from checkpoint.recovery import read_plan
@@ -93,14 +99,16 @@ def garbage_of(files: Files, void: bool = False) -> Iterator[str]:
         if is_old and name not in named:
             yield name
     yield from _orphans_of_stores(files, named, newest)
+    graphs = all_graphs(files)
     if void:
         yield from (commit_file(found) for found in commit_ids if found not in counted)
         begun = batch_log.all_ids()
         kept = set(lineage.begins(begun).values())
         yield from (begin_file(found) for found in begun if found not in kept)
-        graphs = all_graphs(files)
         newest_graphs = lineage.snapshots(graphs)[:KEPT_GRAPHS]
         yield from (graph_file(found) for found in graphs if found not in newest_graphs)
+        graphs = newest_graphs
+    yield from rdds_of_no_graph(files.list(RDDS_PREFIX), graphs, newest)
 
 
 def _orphans_of_stores(files: Files, named: set[str], newest: int) -> Iterator[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,7 +22,13 @@ from checkpoint.fencing import BASE, CLAIM, EPOCH_PREFIX, Owner, claim_epoch, ep
 from checkpoint.file_log import FILES_PREFIX
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import RESTORE, FileKind, Frames, read_frames, write_frames
-from checkpoint.graph_snapshot import GRAPH_PREFIX, all_graphs, graph_file
+from checkpoint.graph_snapshot import (
+    GRAPH_PREFIX,
+    RDDS_PREFIX,
+    all_graphs,
+    graph_file,
+    rdds_of_no_graph,
+)
 from checkpoint.input_log import INPUTS_PREFIX
 from checkpoint.json_fields import dump_json, int_field, load_json, optional_int_field, text_field
 from checkpoint.lineage import Base, read_lineage, write_base
@@ -40,7 +47,7 @@ from checkpoint.tools.common import (
     open_stream_at,
     size,
 )
-from checkpoint.tools.verify import NESTED_PREFIX, verify_stream
+from checkpoint.tools.verify import verify_stream
 
 _LATE_PREFIXES = (COMMIT_PREFIX, EPOCH_PREFIX, GRAPH_PREFIX)
 
@@ -154,10 +161,13 @@ def needed_files(files: Files) -> list[str]:
         names.add(commit_file(record_id))
         names |= commit_log.read_record(record_id).file_names()
     names |= set(map(begin_file, lineage.begins(batch_log.all_ids()).values()))
-    names |= set(map(graph_file, lineage.snapshots(all_graphs(files))))
+    graphs = lineage.snapshots(all_graphs(files))
+    names |= set(map(graph_file, graphs))
+    rdds = files.list(RDDS_PREFIX)
+    names |= set(rdds).difference(rdds_of_no_graph(rdds, graphs, sys.maxsize))
     for base in lineage.bases:
         names |= {epoch_file(base.epoch, BASE), epoch_file(base.epoch, CLAIM)}
-    for prefix in (FILES_PREFIX, RECEIVED_PREFIX, INPUTS_PREFIX, STORE_PREFIX, NESTED_PREFIX):
+    for prefix in (FILES_PREFIX, RECEIVED_PREFIX, INPUTS_PREFIX, STORE_PREFIX):
         names |= set(files.list(prefix))
     there = set(files.list(""))
     return sorted(names & there, key=lambda name: (name.startswith(_LATE_PREFIXES), name))

@@ -22,7 +22,7 @@ from checkpoint.fencing import CLAIM, END, epoch_of_file, read_claim
 from checkpoint.file_log import FILES_PREFIX, FileLog
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import RESTORE, FileKind, read_frames
-from checkpoint.graph_snapshot import GRAPH_PREFIX, GRAPH_SUFFIX, read_graph
+from checkpoint.graph_snapshot import GRAPH_PREFIX, GRAPH_SUFFIX, RDDS_PREFIX, read_graph
 from checkpoint.input_log import INPUTS_PREFIX, InputLog
 from checkpoint.lineage import Lineage, read_base, read_lineage
 from checkpoint.record_files import RecordId, record_ids
@@ -51,9 +51,6 @@ from checkpoint.tools.common import (
     add_location,
     open_stream_at,
 )
-
-NESTED_PREFIX = "rdds/"
-"""Of state files of RDDs that a graph snapshot names."""
 
 _INPUT = re.compile(rf"({FILES_PREFIX}|{RECEIVED_PREFIX}|{INPUTS_PREFIX})[^/]+/")
 _FOREIGN = "remove it, if nobody needs it: no stream has written it"
@@ -174,7 +171,7 @@ def reader_of(files: Files, name: str) -> Callable[[], object] | None:
 
 
 def _kind(name: str) -> FileKind | None:
-    name = name.removeprefix(NESTED_PREFIX)
+    name = name.removeprefix(RDDS_PREFIX)
     stored = parse_file_name(name)
     if stored is not None:
         return FileKind.CHANGES if stored[2] is StoredKind.CHANGES else FileKind.SNAPSHOT

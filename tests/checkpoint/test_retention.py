@@ -232,6 +232,18 @@ def test_a_few_graphs_are_kept() -> None:
     assert leftovers(names[:3], dropped=1) == []
 
 
+def test_the_rdds_of_a_graph_go_with_it() -> None:
+    """And those of a start that failed before it had a graph; never those of newer drivers."""
+    graphs = [
+        f"graph/{time_ms:016d}-e{epoch}.graph"
+        for epoch, time_ms in enumerate((0, 500, 1000, 2000, 3000), 1)
+    ]
+    rdds = [f"rdds/state/rdd-0/{0:016d}-p00000-e{epoch}-x.state" for epoch in range(1, 9)]
+    assert leftovers([*graphs, *rdds], dropped=3, head=7) == [
+        graphs[0], graphs[1], rdds[0], rdds[1], rdds[5], rdds[6]
+    ]  # fmt: skip
+
+
 def test_orphans_of_past_batches_go() -> None:
     """State files that no record names, of this or older drivers; never those of newer ones."""
     orphan, named, later, newer = (

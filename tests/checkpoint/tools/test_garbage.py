@@ -49,6 +49,20 @@ def test_void_records_go_on_demand(run: Run, url: Path) -> None:
     assert run("rewind", url, "--to", 7000)[0] == 2
 
 
+def test_rdds_of_no_graph_are_deleted(run: Run, url: Path) -> None:
+    """Of starts that failed; of those that count only when their graphs go."""
+    state = next((url / STREAM).glob("state/sums/*"))
+    rdds = {epoch: url / STREAM / f"rdds/state/rdd-0/{0:016d}-p00000-e{epoch}-x.state"
+            for epoch in (1, 2, 3)}  # fmt: skip
+    rdds[1].parent.mkdir(parents=True)
+    for path in rdds.values():
+        shutil.copy(state, path)
+    graphs = {int(path.stem.rpartition("-e")[2]) for path in (url / STREAM).glob("graph/*")}
+    assert run("gc", url)[0] == 0
+    left = {epoch for epoch, path in rdds.items() if path.exists()}
+    assert left == {epoch for epoch in rdds if epoch in graphs or epoch > 2}
+
+
 def test_orphans_of_stores_are_deleted(run: Run, stored: Path) -> None:
     """A changelog of an attempt that does not count; those before the oldest record stay."""
     named = next(stored.glob("stores/sessions/default/p00000/0000000000000003-*.changes"))
