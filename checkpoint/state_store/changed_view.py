@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from checkpoint.state_store.base import Base
 from checkpoint.state_store.overlay import (
     CHUNK_KEYS,
+    Columns,
     OrderedChanges,
     columns_of,
     entries_between,
@@ -95,18 +96,28 @@ class ChangedView(View):
         in_memory = entries_between(self._index, b"", stop)
         return overlaid(self._runs.scan_index(stop), in_memory) if len(self._runs) else in_memory
 
-    def _own_columns(self) -> Iterator[tuple[Sequence[bytes], Sequence[bytes | None]]]:
+    def _own_columns(self) -> Iterator[Columns]:
         """Yield keys and records of all changes, in parts, in key order."""
         if len(self._runs):
-            own = self._own()
-            while part := list(islice(own, CHUNK_KEYS)):
-                raws, records = map(list, zip(*part, strict=True))
-                yield raws, records
-            return
+            return _in_columns(self._own())
         if self._ordered:
-            yield from self._ordered.columns()
-            return
-        ordered, records = columns_of(self._changed)
-        for start in range(0, len(ordered), CHUNK_KEYS):
-            chunk = slice(start, start + CHUNK_KEYS)
-            yield ordered[chunk], records[chunk]
+            return self._ordered.columns()
+        return _in_parts(*columns_of(self._changed))
+
+    def _own_index_columns(self) -> Iterator[Columns]:
+        """Yield entries of the timeout index and None for those that leave it, likewise."""
+        if len(self._runs):
+            return _in_columns(self._own_index())
+        return _in_parts(*columns_of(self._index))
+
+
+def _in_columns(pairs: Iterator[tuple[bytes, bytes | None]]) -> Iterator[Columns]:
+    while part := list(islice(pairs, CHUNK_KEYS)):
+        raws, records = map(list, zip(*part, strict=True))
+        yield raws, records
+
+
+def _in_parts(raws: list[bytes], records: list[bytes | None]) -> Iterator[Columns]:
+    for start in range(0, len(raws), CHUNK_KEYS):
+        chunk = slice(start, start + CHUNK_KEYS)
+        yield raws[chunk], records[chunk]

@@ -61,6 +61,7 @@ class ChangingView(ChangedView):
         super().__init__(store, base, values, spill_directory)
         self._encode = values.encoder()
         self._has_removed = False
+        self._has_removed_new = False  # perhaps: one that the base may not have
         self._spill_bytes = spill_bytes
         self._room = spill_bytes
         self._count = base.count()
@@ -127,6 +128,8 @@ class ChangingView(ChangedView):
     def _remove_all(self, due: DueRecords) -> None:
         self._near.clear()
         self._note(due.raws, due.records, [None] * len(due.raws))
+        if len(self._runs) or not self._changed.keys().isdisjoint(due.raws):
+            self._has_removed_new = True
         self._changed.update(dict.fromkeys(due.raws))
         self._index.update(dict.fromkeys(due.entries))
         self._has_removed = True
@@ -189,6 +192,8 @@ class ChangingView(ChangedView):
     def _remove(self, raw: bytes, before: bytes) -> None:
         self._count -= 1
         self._note([raw], [before], [None])
+        if raw in self._changed or len(self._runs):
+            self._has_removed_new = True
         self._changed[raw] = None
         self._has_removed = True
         if before[-1] != PLAIN_END:
@@ -232,6 +237,6 @@ class ChangingView(ChangedView):
 
     def _changes(self) -> Iterator[Changes]:
         """Yield all changes in parts, each of a bounded number of keys."""
-        removes_from = self._base if self._has_removed else None
-        columns, index = self._own_columns(), self._own_index()
-        return parts_of(columns, index, removes_from, self._count, self._checksum)
+        columns, index = self._own_columns(), self._own_index_columns()
+        base = self._base if self._has_removed_new else None
+        return parts_of(columns, index, self._has_removed, base, self._count, self._checksum)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import compress, islice
 from operator import itemgetter, lt
 from typing import TypeVar
 
@@ -11,6 +11,9 @@ from checkpoint.state_store.base import Base, Changes, Pairs
 from checkpoint.state_store.columns import Column
 
 CHUNK_KEYS = 50_000
+
+Columns = tuple[Sequence[bytes], Sequence["bytes | None"]]
+"""Keys and what stands for them, apart."""
 
 _V = TypeVar("_V")
 
@@ -111,8 +114,9 @@ def columns_of(changed: dict[bytes, _V]) -> tuple[list[bytes], list[_V]]:
 
 
 def parts_of(
-    columns: Iterator[tuple[Sequence[bytes], Sequence[bytes | None]]],
-    index: Iterator[tuple[bytes, bytes | None]],
+    columns: Iterator[Columns],
+    index: Iterator[Columns],
+    has_removed: bool,
     removes_from: Base | None,
     count: int,
     checksum: int | None,
@@ -121,33 +125,45 @@ def parts_of(
 
     Args:
         columns: keys and records in key order, each of a bounded number of keys; None: removed.
-        index: entries of the timeout index in order, and None for those that leave it.
-        removes_from: what was changed; None if no key was removed.
+        index: the same of entries of the timeout index, None for those that leave it.
+        has_removed: whether any key was removed.
+        removes_from: what was changed; None if it has all the keys that were removed.
         count: keys after all changes.
         checksum: checksum after them, None if nobody knows.
     """
     is_first = True
     while True:
         raws, records = next(columns, ([], []))
-        entries = list(islice(index, CHUNK_KEYS))
+        entries, present = next(index, ([], []))
         if not (raws or entries or is_first):
             return
         is_first = False
-        removes: list[bytes] = []
-        if removes_from is not None:
-            gone = [raw for raw, new in zip(raws, records, strict=True) if new is None]
-            there = removes_from.get_many(gone)
-            removes = [raw for raw, old in zip(gone, there, strict=True) if old is not None]
-            raws = [raw for raw, new in zip(raws, records, strict=True) if new is not None]
-            records = [record for record in records if record is not None]
+        removes: Sequence[bytes] = []
+        if has_removed:
+            raws, records, removes = _parted(raws, records)
+            if removes_from is not None:
+                there = removes_from.get_many(removes)
+                removes = [raw for raw, old in zip(removes, there, strict=True) if old is not None]
+        entered, _, left = _parted(entries, present)
         yield Changes(
             puts=Pairs(raws, records),  # type: ignore[arg-type]
             removes=removes,
-            index_puts=[entry for entry, present in entries if present is not None],
-            index_removes=[entry for entry, present in entries if present is None],
+            index_puts=entered,
+            index_removes=left,
             count=count,
             checksum=checksum,
         )
+
+
+def _parted(
+    raws: Sequence[bytes], records: Sequence[bytes | None]
+) -> tuple[Sequence[bytes], Sequence[bytes | None], Sequence[bytes]]:
+    """Return keys and records of those that are there, and the keys of those that are not."""
+    if None not in records:
+        return raws, records, []
+    is_there = [record is not None for record in records]
+    gone = [raw for raw, record in zip(raws, records, strict=True) if record is None]
+    return list(compress(raws, is_there)), list(compress(records, is_there)), gone
 
 
 def without_repeats(raws: list[bytes]) -> Iterator[slice]:
