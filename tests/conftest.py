@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
+import py4j.java_gateway
 import pyspark
 import pytest
+from hypothesis import HealthCheck, settings
 from pyspark import SparkConf, SparkContext
 
+from dstreams import StreamingContext
+from tests.support.jvms import ENVIRONMENT, SHORT_LIVED
+from tests.support.shared_spark import forget_all
 from tests.support.temporary import use_own_directory
+from tests.support.waiting import wait_for
 
 PYSPARK = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Set what all tests and their child processes run under."""
+    # Before any fixture: child processes inherit them whether Spark runs here by then or not.
+    os.environ.update(ENVIRONMENT, PYSPARK_PYTHON=sys.executable)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell started the tests in the background; programs that they interrupt are to end.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # How long an example takes is up to the machine.
+    settings.register_profile(
+        "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("any machine")
     # PySpark before 4.1 leaves the socket that results came by to the garbage collector.
     if PYSPARK < (4, 1):
         config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
@@ -26,18 +45,18 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def sc() -> Iterator[SparkContext]:
     """A local SparkContext: two cores, four attempts a task, two default partitions, no UI."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     conf = (
         SparkConf(loadDefaults=False)
         .setMaster("local[2,4]")
         .setAppName("dstreams tests")
         .set("spark.default.parallelism", "2")
-        # For a life of minutes: no second compiler and one collector take half the processor time.
-        .set("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .set("spark.driver.extraJavaOptions", SHORT_LIVED)
         .set("spark.driver.bindAddress", "127.0.0.1")
         # Results over 1 MiB are fetched from this address, which must be the bound one.
         .set("spark.driver.host", "127.0.0.1")
         .set("spark.python.unix.domain.socket.enabled", "true")
+        # How long a job that failed or was cancelled waits for the other tasks of its stage.
+        .set("spark.python.task.killTimeout", "200ms")
         .set("spark.ui.enabled", "false")
         .set("spark.ui.showConsoleProgress", "false")
     )
@@ -45,3 +64,29 @@ def sc() -> Iterator[SparkContext]:
     spark.setLogLevel("ERROR")
     yield spark
     spark.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    """Each file leaves the process as it was: any other one may run in it afterwards."""
+    before, threads = surroundings(), set(threading.enumerate())
+    yield
+    wait_for(lambda: not [thread for thread in threading.enumerate() if is_left(thread, threads)])
+    assert surroundings() == before
+    if SparkContext._active_spark_context is not None:
+        forget_all(SparkContext._active_spark_context)
+
+
+def surroundings() -> dict[str, object]:
+    """Return what the tests of a process share, apart from what PySpark sets for itself."""
+    own = ("PYTEST_", "SPARK_")
+    return {
+        "environment": {k: v for k, v in os.environ.items() if not k.startswith(own)},
+        "directory": Path.cwd(),
+        "active streams": StreamingContext.getActive(),
+        "errors of Py4J": py4j.java_gateway.get_return_value,  # a SparkSession puts its own there
+    }
+
+
+def is_left(thread: threading.Thread, before: set[threading.Thread]) -> bool:
+    return thread not in before and (not thread.daemon or thread.name.startswith("dstreams-"))

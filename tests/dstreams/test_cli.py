@@ -16,6 +16,7 @@ import pyspark
 import pytest
 
 from dstreams.cli import main
+from tests.support.jvms import ENVIRONMENT
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +29,7 @@ def environment(**changes: str) -> Mapping[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(("PYSPARK_", "SPARK_"))
     }
-    return {**inherited, "PYTHONPATH": str(ROOT), **changes}
+    return {**inherited, **ENVIRONMENT, "PYTHONPATH": str(ROOT), **changes}
 
 
 def command(*arguments: str) -> list[str]:

@@ -10,6 +10,7 @@ from pyspark import SparkContext
 
 from dstreams import Settings, StreamingContext
 from dstreams.testing import ManualClock
+from tests.support.shared_spark import set_checkpoint_directory
 
 MakeContext = Callable[..., StreamingContext]
 
@@ -42,10 +43,6 @@ def ssc(make_ssc: MakeContext) -> StreamingContext:
 @pytest.fixture
 def no_checkpoint_directory(sc: SparkContext) -> Iterator[None]:
     """Let the SparkContext forget the checkpoint directory that another test has set."""
-    jvm: Any = sc._jvm
-    context = sc._jsc.sc()
-    known = context.checkpointDir()
-    setter = getattr(context, "checkpointDir_$eq")
-    setter(jvm.scala.Option.empty())
+    known = set_checkpoint_directory(sc, None)
     yield
-    setter(known)
+    set_checkpoint_directory(sc, known)

@@ -17,6 +17,7 @@ import pyspark
 import pytest
 
 from dstreams.cli import main
+from tests.support.jvms import ENVIRONMENT
 from tests.support.programs import LIMIT_S, running
 from tests.support.waiting import wait_for
 
@@ -30,7 +31,7 @@ def environment(**changes: str) -> Mapping[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(("PYSPARK_", "SPARK_"))
     }
-    return {**inherited, "PYTHONPATH": str(ROOT), **changes}
+    return {**inherited, **ENVIRONMENT, "PYTHONPATH": str(ROOT), **changes}
 
 
 def write(directory: Path, source: str, name: str = "app.py") -> str:
@@ -200,21 +201,22 @@ def test_logging_of_the_machine(tmp_path: Path) -> None:
     )
     source = """
         from pyspark import SparkContext
-        print(SparkContext().getConf().get("spark.ui.showConsoleProgress"))
+        spark = SparkContext()
+        print(spark.getConf().get("spark.ui.showConsoleProgress"), spark.master)
     """
     done = run(write(tmp_path, source), SPARK_CONF_DIR=str(tmp_path))
-    assert done.stdout == "false\n"
+    # All cores by default, with four attempts for a task.
+    assert done.stdout == "false local[*,4]\n"
     assert "logged: " in done.stderr
 
 
-def test_master_by_default(tmp_path: Path) -> None:
-    """All cores, with four attempts for a task; PYSPARK_SUBMIT_ARGS loses to the options."""
+def test_master_of_the_environment(tmp_path: Path) -> None:
+    """PYSPARK_SUBMIT_ARGS has its say, and loses to the options."""
     source = """
         from pyspark import SparkContext
         print(SparkContext(appName="other").master)
     """
     program = write(tmp_path, source)
-    assert run(program).stdout == "local[*,4]\n"
     submit = "--master local[5] pyspark-shell"
     assert run(program, PYSPARK_SUBMIT_ARGS=submit).stdout == "local[5]\n"
     options = ("--master", "local[6]")

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pyspark
 
+from tests.support.jvms import ENVIRONMENT
+
 ROOT = Path(__file__).parents[3]
 PACKAGES = Path(pyspark.__file__).parents[1]
 VERSIONS = ("3.10", "3.11", "3.12", "3.13")
@@ -35,7 +37,13 @@ def run_python(source: str, python: str = sys.executable, **environment: str) ->
         timeout=120,
         check=False,
         cwd=ROOT,
-        env={**inherited, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **environment},
+        env={
+            **inherited,
+            **ENVIRONMENT,
+            "PYTHONPATH": path,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **environment,
+        },
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

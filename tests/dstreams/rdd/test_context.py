@@ -29,6 +29,7 @@ from dstreams.rdd.context import (
     tuned_settings,
     warn_if_untuned,
 )
+from tests.support.jvms import ENVIRONMENT
 
 ROOT = Path(__file__).parents[3]
 HAS_UNIX_SOCKETS = tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 1)
@@ -47,7 +48,7 @@ def run_python(source: str, **environment: str) -> subprocess.CompletedProcess[s
         text=True,
         timeout=240,
         check=False,
-        env={**inherited, "PYTHONPATH": str(ROOT), **environment},
+        env={**inherited, **ENVIRONMENT, "PYTHONPATH": str(ROOT), **environment},
     )
 
 
