@@ -40,6 +40,7 @@ class History:
         self._states = states
         self._rdds: dict[Node, dict[int, RDD[Any] | None]] = {node: {} for node in plan.nodes}
         self._begin_ms: dict[Node, int] = {}
+        self._gaps: list[tuple[int, int]] = []
         self._persisted_here: set[tuple[Node, RDD[Any]]] = set()
         self._lock = RLock()
 
@@ -74,9 +75,39 @@ class History:
         with self._lock:
             self._begin_ms[node] = after_ms
 
+    def leave_out(self, after_ms: int, time_ms: int) -> None:
+        """Say that no batch ran after *after_ms* and before *time_ms*: nobody has an RDD there.
+
+        A stream that fires less often than there are batches has one, its first after *after_ms*,
+        if some of these were to be in it. What a stream that asks for its own past stands on after
+        the gap is to be restored.
+        """
+        with self._lock:
+            if (after_ms, time_ms) not in self._gaps:
+                self._gaps.append((after_ms, time_ms))
+
+    def before(self, node: Node, time_ms: int) -> RDD[Any] | None:
+        """What a stream that asks for its own past stands on at *time_ms*; None for nothing.
+
+        Raises:
+            LookupError: that is in a gap, and has not been restored.
+        """
+        before_ms = time_ms - node.slide_ms
+        with self._lock:
+            if before_ms in self._rdds[node]:
+                return self._rdds[node][before_ms]
+            if before_ms > self._begin_ms.get(node, 0) and self._is_left_out(node, before_ms):
+                raise LookupError(
+                    f"{node.operation} cannot have an RDD at {time_ms} ms: what it was before the "
+                    "batches that were left out is not known yet"
+                )
+            return self.at(node, before_ms)
+
     def at(self, node: Node, time_ms: int) -> RDD[Any] | None:
         """The RDD of *node* at *time_ms*, made now if it was not; None when there is none."""
         with self._lock:
+            if self._gaps and self._is_left_out(node, time_ms):
+                return None
             known = self._rdds[node]
             if time_ms in known:
                 return known[time_ms]
@@ -99,7 +130,12 @@ class History:
         """
         with self._lock:
             known = sorted(self._rdds[node].items())
-            return [rdd for time, rdd in known if after_ms < time <= upto_ms and rdd is not None]
+            return [
+                rdd
+                for time, rdd in known
+                if after_ms < time <= upto_ms and rdd is not None
+                if not self._is_left_out(node, time)
+            ]
 
     def times(self, node: Node) -> list[int]:
         """Batch times of *node* that are remembered, sorted."""
@@ -148,9 +184,17 @@ class History:
         before = (known for known in self._rdds[node] if known < time_ms)
         newest = max(before, default=max(self._plan.zero_ms, self._begin_ms.get(node, 0)))
         if node.stores and self._states is not None:
-            newest = max(newest, self._states.newest_ms(node))  # of an earlier run, perhaps
+            # Of an earlier run, perhaps.
+            newest = max(newest, self._states.newest_ms(node, time_ms - 1))
         for missing in range(newest + node.slide_ms, time_ms, node.slide_ms):
             self.at(node, missing)
+
+    def _is_left_out(self, node: Node, time_ms: int) -> bool:
+        """Whether a time is in a gap, and no batch from before the gap has a part in it."""
+        return any(
+            after_ms < time_ms < end_ms and time_ms - node.slide_ms >= after_ms
+            for after_ms, end_ms in self._gaps
+        )
 
     def _persisted(self, node: Node, rdd: RDD[Any]) -> RDD[Any]:
         level = self._plan.nodes[node].storage_level

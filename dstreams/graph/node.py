@@ -32,6 +32,10 @@ class Rdds(Protocol):
         """The RDD of *node* at a batch time, made now if it was not; None when there is none."""
         ...
 
+    def before(self, node: Node, time_ms: int) -> RDD[Any] | None:
+        """What the RDD of *node* at a time stands on, *node* asking: its own one before that."""
+        ...
+
     def stored(self) -> StoredStates:
         """The versions of stored state, where a stream of the graph has stored state."""
         ...

@@ -75,7 +75,7 @@ class ReducedWindowedDStream(Node):
         return remember_ms + self.times.window_ms
 
     def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
-        previous = self._blocks(rdds.at(self, time_ms - self.slide_ms))
+        previous = self._blocks(rdds.before(self, time_ms))
         left = self._reductions(self.times.left(time_ms), rdds) if previous is not None else []
         entered = self._reductions(self.times.entered(time_ms), rdds)
         if previous is None and not entered:
@@ -83,32 +83,22 @@ class ReducedWindowedDStream(Node):
         blocks = slide_window(self.functions, previous, left=left, entered=entered)
         return pairs_of_blocks(blocks, Side.STATE)
 
-    def over_gap(self, last_ms: int, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
-        """Make the RDD at *time_ms* from that at *last_ms*, with a gap in between; None for none.
+    def over_gap(self, made_ms: int, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+        """Make the RDD at *time_ms* from that at *made_ms*, with a gap in between; None for none.
 
-        As if the batches in the gap had been empty: keys of which all values have left stay. What
-        came between *last_ms* and the gap enters the window after *last_ms*.
+        As if the batches in the gap had been empty: keys of which all values have left stay.
         """
-        since_ms = last_ms + self.slide_ms
-        made = rdds.at(self, since_ms)
+        made = rdds.at(self, made_ms)
         previous = self._blocks(made)
-        if since_ms == time_ms or previous is None:
+        if made_ms == time_ms or previous is None:
             return made
         still = self.times.current(time_ms)
-        gone = [past_ms for past_ms in self.times.current(since_ms) if past_ms not in still]
-        # Of a state there are RDDs in the gap too, and they leave the window one day.
-        more = (ms for ms in still if ms > since_ms and self._has_partitions(ms, rdds))
-        left, entered = self._reductions(gone, rdds), self._reductions(more, rdds)
-        if not left and not entered:
+        gone = [past_ms for past_ms in self.times.current(made_ms) if past_ms not in still]
+        left = self._reductions(gone, rdds)
+        if not left:
             return made
-        return pairs_of_blocks(
-            slide_window(self.functions, previous, left=left, entered=entered), Side.STATE
-        )
-
-    def _has_partitions(self, time_ms: int, rdds: Rdds) -> bool:
-        """Whether there may be anything in a batch; in a gap a union has an RDD without any."""
-        pairs = rdds.at(self.reduced.parent, time_ms)
-        return pairs is not None and pairs.getNumPartitions() > 0
+        blocks = slide_window(self.functions, previous, left=left, entered=[])
+        return pairs_of_blocks(blocks, Side.STATE)
 
     def _reductions(self, times: Iterable[int], rdds: Rdds) -> list[RDD[bytes]]:
         made = (self._blocks(rdds.at(self.reduced, time_ms)) for time_ms in times)

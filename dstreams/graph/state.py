@@ -64,7 +64,7 @@ class StateDStream(ChildNode):
     operation: str
 
     def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
-        own = rdds.at(self, time_ms - self.slide_ms)
+        own = rdds.before(self, time_ms)
         batch = rdds.at(self.parent, time_ms)
         if own is None and batch is None:
             return None

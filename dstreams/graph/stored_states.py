@@ -201,10 +201,26 @@ class StoredStates:
         made = self._at(node, time_ms)
         return None if made is None else made.version
 
-    def newest_ms(self, node: Node) -> int:
-        """Return the time of the newest version of a stream, zero time for the empty state."""
+    def newest_ms(self, node: Node, upto_ms: int | None = None) -> int:
+        """Return the time of the newest version of a stream, zero time for the empty state.
+
+        Args:
+            node: the stream.
+            upto_ms: as in :meth:`newest`.
+        """
         with self._lock:
-            return max(self._made.get(node, {}), default=self.zero_ms)
+            times = self._made.get(node, ())
+            known = (time_ms for time_ms in times if upto_ms is None or time_ms <= upto_ms)
+            return max(known, default=self.zero_ms)
+
+    def carry(self, node: Node, made_ms: int, time_ms: int) -> None:
+        """Let the version of one batch stand for that of a later one, before which none ran."""
+        with self._lock:
+            made = self._made.get(node, {})
+            if made_ms in made and time_ms not in made:
+                made[time_ms] = _Made(made[made_ms].version, None, None)
+                passing = self._forget_passing(node, made_ms, made_ms)
+                self._passing += [(node, time_ms, version) for _, _, version in passing]
 
     def pairs(
         self, node: Node, time_ms: int, spark: SparkContext, partitioner: StablePartitioner
@@ -300,12 +316,7 @@ class StoredStates:
             old = [time_ms for time_ms in sorted(made)[:-1] if time_ms <= upto_ms]
             forgotten = [made.pop(time_ms).rdd for time_ms in old]
             # The rows of the batch after it are made from it, also when they are lost.
-            passed = [
-                kept
-                for kept in self._passing
-                if kept[0] is node and kept[1] + node.slide_ms <= upto_ms
-            ]
-            self._passing = [kept for kept in self._passing if kept not in passed]
+            passed = self._forget_passing(node, 0, upto_ms - node.slide_ms)
         for rdd in forgotten:
             if rdd is not None:
                 rdd.unpersist()
@@ -313,6 +324,16 @@ class StoredStates:
             self._delete_rows(node, time_ms)
         for _, _, version in passed:
             self._delete_stores(version)
+
+    def _forget_passing(
+        self, node: Node, since_ms: int, upto_ms: int
+    ) -> list[tuple[Node, int, StoredVersion]]:
+        """Take the versions that pass with the rows of batches from the list of those that do."""
+        passed = [
+            kept for kept in self._passing if kept[0] is node and since_ms <= kept[1] <= upto_ms
+        ]
+        self._passing = [kept for kept in self._passing if kept not in passed]
+        return passed
 
     def close(self) -> None:
         """Delete what was for rows of this run alone."""

@@ -36,6 +36,7 @@ from dstreams.runtime.copies import Copies
 from dstreams.runtime.durability import BatchCommit, StreamDurability
 from dstreams.runtime.gaps import AFTER, bridge, gap_of
 from dstreams.runtime.input_counts import InputCounts
+from dstreams.runtime.repartition import delete_abandoned
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sources.source import (
     DurableReader,
@@ -91,6 +92,8 @@ class Engine:
         self._notes: dict[str, object] = {}
         self._gap_after_ms: int | None = None
         self._resume_at_ms: int | None = None
+        self._unbridged: list[tuple[int, int]] = []
+        self._is_swept = False
 
     @property
     def next_time_ms(self) -> int:
@@ -233,7 +236,8 @@ class Engine:
         """Hand the batch's input RDDs to the history, all that can be made."""
         failure = batch.failure
         if batch.after_ms is not None:
-            bridge(self.plan, self.history, batch.after_ms, batch.time_ms)
+            self.history.leave_out(batch.after_ms, batch.time_ms)
+            self._unbridged.append((batch.after_ms, batch.time_ms))
         self.counts.clear()
         for stream, planned in batch.inputs.items():
             try:
@@ -245,7 +249,13 @@ class Engine:
         return failure
 
     def catch_up(self, time_ms: int) -> None:
-        """Make the state of earlier batches that could not be made when they ran."""
+        """Make the state of earlier batches that could not be made when they ran.
+
+        State that a restart has found is carried over the batches that it left out.
+        """
+        for after_ms, first_ms in tuple(self._unbridged):
+            bridge(self.plan, self.history, after_ms, first_ms)
+            self._unbridged.remove((after_ms, first_ms))
         if self.copies is not None:
             self.copies.catch_up(time_ms)
 
@@ -324,7 +334,7 @@ class Engine:
         written: dict[Node, DurableCopy] = {}
         for node in self.plan.checkpointed():
             newest_ms = last.time_ms - (last.time_ms - self.plan.zero_ms) % node.slide_ms
-            rdd = self.history.at(node, newest_ms)
+            rdd = self.history.before(node, newest_ms + node.slide_ms)
             if copies.newest(node, last.time_ms) < newest_ms and rdd is not None:
                 written[node] = copies.write(node, time_ms, rdd)
         if written:
@@ -400,7 +410,7 @@ class Engine:
 
     def clean_up(self, batch: Batch) -> None:
         """Forget and delete what no later batch, and no restart, needs."""
-        if not self.history.is_current(batch.time_ms):
+        if self._unbridged or not self.history.is_current(batch.time_ms):
             return  # a state that could not be made yet needs all that came since the last one
         self.history.forget(batch.time_ms)
         asked = self._asked_after(batch.time_ms)
@@ -419,11 +429,19 @@ class Engine:
             oldest_input_ms = min(chain(inputs, [batch.time_ms])) + 1
             self._durability.retire(oldest_ms, oldest_input_ms)
             self.copies.discard_before(oldest_ms)
+            self._sweep(self._durability)
             oldest_begun_ms = self._durability.oldest_begun_ms(batch.time_ms)
             for reader in self.readers.values():
                 if isinstance(reader, DurableReader):
                     # What a batch has read is there as long as its record: a rewind may go there.
                     reader.retire(oldest_begun_ms - 1)
+
+    def _sweep(self, durability: StreamDurability) -> None:
+        """Delete, once, what a driver before this one had moved and could not make count."""
+        if not self._is_swept and self.plan.stored():
+            durability.tenure.guard.check()
+            delete_abandoned(durability.files, durability.tenure.epoch)
+            self._is_swept = True
 
     def _asked_after(self, time_ms: int) -> dict[Node, int]:
         """After which time a restart may ask each stream for its RDDs."""

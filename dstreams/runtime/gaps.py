@@ -28,40 +28,43 @@ def gap_of(begun: BeginRecord) -> int | None:
     return after_ms if isinstance(after_ms, int) else None
 
 
-def bridge(plan: Plan, history: History, after_ms: int, time_ms: int) -> None:
+def bridge(
+    plan: Plan,
+    history: History,
+    after_ms: int,
+    time_ms: int,
+    asked: Mapping[Node, int] | None = None,
+) -> None:
     """Let the batch at *time_ms* find the state of the one at *after_ms* as that before it.
+
+    Called again after a failure, it goes on where it failed.
 
     Args:
         plan: the graph.
-        history: where the state at *after_ms* is known, or can be made.
+        history: where the state at *after_ms* is known, or can be made; it knows of the gap.
         after_ms: the last batch before the gap.
         time_ms: the first batch after it.
+        asked: after which time each stream may be asked for its RDDs; None: any time.
     """
     for node in plan.nodes:
         last_ms = after_ms - (after_ms - plan.zero_ms) % node.slide_ms
         first_ms = time_ms + (plan.zero_ms - time_ms) % node.slide_ms
         before_ms = first_ms - node.slide_ms
-        if before_ms <= last_ms or max(history.times(node), default=0) >= before_ms:
+        is_asked = asked is None or asked[node] < before_ms
+        if before_ms <= last_ms or not is_asked or before_ms in history.times(node):
             continue
         made_ms = last_ms if last_ms == after_ms else last_ms + node.slide_ms
         if isinstance(node, ReducedWindowedDStream):
-            history.restore(node, before_ms, node.over_gap(last_ms, before_ms, history))
+            history.restore(node, before_ms, node.over_gap(made_ms, before_ms, history))
         elif isinstance(node, StateDStream):
             history.restore(node, before_ms, history.at(node, made_ms))
         elif node.stores:
-            _bridge_stored(history, node, made_ms, before_ms)
+            if history.stored().at(node, made_ms) is None:
+                history.at(node, made_ms)  # it could not be made when it was due, or was not due
+            history.stored().carry(node, made_ms, before_ms)
 
 
 def gaps_in(begins: Mapping[int, BeginRecord]) -> list[tuple[int, int]]:
     """Return the gaps that begin records tell of: the batch before and the one after each."""
     found = ((gap_of(begun), time_ms) for time_ms, begun in begins.items())
     return sorted((after_ms, time_ms) for after_ms, time_ms in found if after_ms is not None)
-
-
-def _bridge_stored(history: History, node: Node, made_ms: int, before_ms: int) -> None:
-    states = history.stored()
-    if states.newest_ms(node) < made_ms:
-        history.at(node, made_ms)  # it could not be made when it was due, or was not due
-    version = states.at(node, made_ms)
-    if version is not None and states.newest_ms(node) <= before_ms:
-        states.restore(node, before_ms, version)

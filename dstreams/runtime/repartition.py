@@ -1,12 +1,20 @@
-"""Stored state in another number of partitions, or placed by another function."""
+"""Stored state in another number of partitions, or placed by another function.
+
+It is moved into new stores, which are named by the epoch that does so. They count when a commit
+record names them; what is for the rows of earlier batches alone never does, and is deleted by the
+run that has made it. A driver that is killed leaves its stores there: a later one collects them
+(:func:`delete_abandoned`).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from checkpoint.state_store import StateWriter
+from checkpoint import CommitLog, Files
+from checkpoint.state_store import STORE_PREFIX, StateWriter
 from dstreams.graph.history import History
 from dstreams.graph.stored import StoredStateDStream
 from dstreams.rdd.blocks import Side
@@ -14,6 +22,8 @@ from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_store_rdd import Pairs, StateStoreRDD
 from dstreams.rdd.stored_version import StoredVersion
+
+_MOVED = re.compile(rf"{re.escape(STORE_PREFIX)}[^/]+/epoch-(?P<epoch>\d+)-\d+/")
 
 
 def repartitioned(
@@ -51,6 +61,38 @@ def repartitioned(
         watermark_ms=version.watermark_ms,
         event_time_max_ms=version.event_time_max_ms,
     )
+
+
+def delete_abandoned(files: Files, epoch: int) -> int:
+    """Delete the stores of moved state that an earlier driver left, and return how many files.
+
+    No record names them, also none that does not count any more: one that a rewind took back may
+    count again. No driver of an earlier epoch writes another record.
+
+    Args:
+        files: the directory of the stream.
+        epoch: epoch of this driver, which has not been replaced; what it has moved itself stays.
+
+    Raises:
+        CheckpointError: something could not be read or deleted; a later call deletes the rest.
+    """
+    old: dict[str, list[str]] = {}
+    for name in files.list(STORE_PREFIX):
+        match = _MOVED.match(name)
+        if match is not None and int(match["epoch"]) < epoch:
+            old.setdefault(match[0], []).append(name)
+    if not old:
+        return 0
+    log = CommitLog(files)
+    for record_id in log.all_ids():
+        for name in log.read_record(record_id).file_names():
+            match = _MOVED.match(name)
+            if match is not None:
+                old.pop(match[0], None)
+    names = [name for group in old.values() for name in group]
+    for name in names:
+        files.delete(name)
+    return len(names)
 
 
 def _keyed(entry: tuple[Any, Any, int | None]) -> tuple[Any, tuple[Any, int | None]]:

@@ -241,9 +241,11 @@ class _Past:
             states.restore(node, time_ms, version)
             if not is_placed(version, node):
                 # Also those before the newest: windows ask for the rows of batches after them.
+                is_newest = time_ms == max(versions)
+                if is_newest:
+                    self._require_room(node)
                 epoch = self._durability.tenure.epoch
                 moved = repartitioned(self._engine.history, node, version, epoch, time_ms)
-                is_newest = time_ms == max(versions)
                 states.restore(node, time_ms, moved, is_passing=not is_newest)
                 self.has_moved_state |= is_newest
             if self._engine.copies is not None:
@@ -252,9 +254,20 @@ class _Past:
     def commit_moved_state(self) -> None:
         """Name in a record what moved state is built on, or retention takes it for an orphan."""
         last = self._recovery.last
-        next_ms = self.last_ms + self._plan.batch_ms
-        if last is not None and last.batch_time_ms + 1 < next_ms:
+        if last is not None:
             self._engine.commit_between(last.batch_id, last.batch_time_ms + 1)
+
+    def _require_room(self, node: Node) -> None:
+        """Refuse to move state where no record fits in between the last one and the next batch."""
+        last = self._recovery.last
+        next_ms = self.last_ms + self._plan.batch_ms
+        if last is not None and last.batch_time_ms + 1 >= next_ms:
+            raise RestartError(
+                f"the state of {node.operation} cannot be moved into other partitions now: a "
+                "record says so, as of a millisecond of its own, and between the last record, at "
+                f"{last.batch_time_ms} ms, and the next batch, at {next_ms} ms, there is none; "
+                "keep the number of partitions of then, for one batch where they are further apart"
+            )
 
     def _floor(self, node: Node, time_ms: int) -> int:
         return time_ms - (time_ms - self._plan.zero_ms) % node.slide_ms
@@ -282,10 +295,12 @@ class _Past:
 
         State stands still over batches that an earlier run has left out.
         """
+        history = self._engine.history
         for after_ms, time_ms in gaps_in(self._recovery.begins):
             if time_ms <= self.last_ms:
                 self._advance_states(after_ms)
-                bridge(self._plan, self._engine.history, after_ms, time_ms)
+                history.leave_out(after_ms, time_ms)
+                bridge(self._plan, history, after_ms, time_ms, self._asked)
         self._advance_states(self.last_ms)
 
     def _advance_states(self, upto_ms: int) -> None:
@@ -307,7 +322,7 @@ class _Past:
         together_at_most = 1 if is_made_of_state(node) else _MOST_TOGETHER
         if not 1 < len(times) <= together_at_most * LONGEST_LINEAGE:
             return
-        state = history.at(node, begun_ms)
+        state = history.before(node, times[0])
         for first in range(0, len(times), _MOST_TOGETHER):
             together = times[first : first + _MOST_TOGETHER]
             try:

@@ -43,7 +43,7 @@ class Chained(Made):
     asks_itself: ClassVar[bool] = True
 
     def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
-        rdds.at(self, time_ms - self.slide_ms)
+        rdds.before(self, time_ms)
         return super().compute(time_ms, rdds)
 
 
@@ -219,3 +219,36 @@ def test_clearing_says_nothing_to_spark(sc: SparkContext) -> None:
     assert history.times(node) == []
     assert rdd.is_cached
     rdd.unpersist()
+
+
+def test_times_without_a_batch_have_no_rdd(sc: SparkContext) -> None:
+    """Nobody's function is called for them; what a stream stands on after them has to be given."""
+    node, chained = rdds_of(sc), Chained(lambda time_ms, rdds: sc.parallelize([time_ms], 1))
+    history = history_of(sc, node, chained)
+    history.at(chained, 2000)
+    history.leave_out(2000, 5000)
+    history.leave_out(2000, 5000)
+    for time_ms in (3000, 4000):
+        assert history.at(node, time_ms) is history.at(chained, time_ms) is None
+    with pytest.raises(LookupError, match="at 5000 ms: what it was before"):
+        history.at(chained, 5000)
+    assert not history.is_current(5000)
+    state = sc.parallelize([2000], 1)
+    history.restore(chained, 4000, state)
+    assert history.before(chained, 5000) is state
+    assert history.at(chained, 4000) is None
+    assert history.remembered(chained, 2000, 4000) == []
+    assert history.at(chained, 5000) is not None
+    assert (node.asked, chained.asked) == ([], [1000, 2000, 5000])
+
+
+@pytest.mark.parametrize(("after_ms", "known_ms"), [(4000, []), (5000, [6000])])
+def test_batches_from_before_a_gap_are_in_one_more_rdd(
+    sc: SparkContext, after_ms: int, known_ms: list[int]
+) -> None:
+    """Of a stream that had not come to have them in one."""
+    node = Made(lambda time_ms, rdds: sc.parallelize([time_ms], 1), slide_ms=2000)
+    history = history_of(sc, node)
+    history.leave_out(after_ms, 10_000)
+    found = [time_ms for time_ms in (6000, 8000) if history.at(node, time_ms) is not None]
+    assert found == known_ms

@@ -41,6 +41,9 @@ class Given:
     def at(self, node: Node, time_ms: int) -> RDD[Any] | None:
         return self.rdds.get((node, time_ms))
 
+    def before(self, node: Node, time_ms: int) -> RDD[Any] | None:
+        return self.at(node, time_ms - node.slide_ms)
+
 
 PARENT = InputDStream(0, QueueSource([]), 1000, "queueStream at a.py:1")
 PARTITIONER = StablePartitioner(2)

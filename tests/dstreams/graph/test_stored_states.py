@@ -215,3 +215,22 @@ def test_what_a_batch_that_was_cut_off_has_made_is_not_committed_before_it() -> 
     assert states.newest_made(2000) == states.newest_made() == {node: (2000, cut_off)}
     assert states.newest_made(999) == {}
     assert states.watermarks(1001) == {"count-0": 500}
+
+
+def test_moved_stores_over_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They go when the rows of the first batch after the gap are forgotten, which need them."""
+    partitioner = StablePartitioner(2)
+    node = StoredStateDStream(Letters(()), counting, partitioner, None, "count at a.py:2", 500)
+    states = StoredStates(StateStore(MemoryBases()), "stream-1", {node: "count-0"}, 0)
+    deleted: list[StoredVersion] = []
+    monkeypatch.setattr(states, "_delete_stores", deleted.append)
+    version = states.empty(node, partitioner)
+    states.restore(node, 2000, version, is_passing=True)
+    states.carry(node, 2000, 5000)
+    states.carry(node, 2000, 5000)
+    states.carry(node, 3000, 4000)
+    assert (states.at(node, 4000), states.at(node, 5000)) == (None, version)
+    states.restore(node, 6000, version)
+    for upto_ms, count in ((3000, 0), (5000, 0), (6000, 1), (9000, 1)):
+        states.forget(node, upto_ms)
+        assert len(deleted) == count

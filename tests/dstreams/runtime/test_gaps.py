@@ -50,8 +50,8 @@ class Made:
     def times(self, node: Node) -> list[int]:
         return [1000 * self.newest_s]
 
-    def newest_ms(self, node: Node) -> int:
-        return 1000 * self.newest_s
+    def carry(self, node: Node, made_ms: int, time_ms: int) -> None:
+        self.restored[time_ms // 1000] = self.at(node, made_ms)
 
     def at(self, node: Node, time_ms: int) -> Any:
         self.newest_s = max(self.newest_s, time_ms // 1000)
@@ -90,3 +90,16 @@ def test_what_the_batch_after_a_gap_stands_on(
     history: Any = made
     bridge(plan, history, 1000 * after_s, 10_000)
     assert made.restored == restored
+
+
+def test_what_nobody_asks_for_is_not_made() -> None:
+    """A restart that finds a copy of a state from after the gap does not look before it."""
+    checked = UpdateFunction.checked(update, "values", "a")
+    node = StateDStream(INPUT, checked, PARTITIONER, True, None, "a")
+    graph = StreamGraph(1000)
+    graph.outputs.append(OutputOperation(node, lambda time_ms, rdd: None, "pprint at a.py:4"))
+    plan = graph.freeze(0, has_checkpoint_directory=True)
+    for asked_ms, restored in ((10_000, {}), (4000, {9: "of 4 s"}), (0, {9: "of 4 s"})):
+        history: Any = Made(4)
+        bridge(plan, history, 4000, 10_000, dict.fromkeys(plan.nodes, asked_ms))
+        assert history.restored == restored
