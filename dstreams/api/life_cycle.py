@@ -54,7 +54,9 @@ class LifeCycleMethods:
     _error: BaseException | None
     _was_awaited: bool
     _stop_spark: bool
+    _stepping: threading.Thread | None
     _stop_after_step: bool
+    _stop_gracefully: bool
 
     def stop(self, stopSparkContext: bool = True, stopGraceFully: bool = False) -> None:
         """Stop the streams.
@@ -79,8 +81,9 @@ class LifeCycleMethods:
     def _stop(self, stopSparkContext: bool, stopGraceFully: bool) -> None:
         scheduler = self._scheduler
         is_listener = self._bus.is_own_thread() and self._state is StreamingContextState.ACTIVE
-        if is_listener and scheduler is None:
-            self._stop_spark = stopSparkContext
+        is_in_step = is_listener or threading.current_thread() is self._stepping
+        if is_in_step and scheduler is None:
+            self._stop_spark, self._stop_gracefully = stopSparkContext, stopGraceFully
             self._stop_after_step = True
             return
         if scheduler is None or self._state is StreamingContextState.STOPPED:
@@ -151,6 +154,12 @@ class LifeCycleMethods:
             if self._error is None:
                 self._error = error
             self._ended.notify_all()
+
+    def _end_steps(self) -> None:
+        """Stop after a step in which that was asked for, as after any other batch."""
+        if self._engine is not None:
+            self._engine.checkpoint_at_end(is_abandoned=not self._stop_gracefully)
+        self._finish()
 
     def _finish(self) -> None:
         """End the life of the context; called by whoever comes first, and harmless after."""

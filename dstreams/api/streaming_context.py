@@ -102,7 +102,9 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
         self._error: BaseException | None = None
         self._was_awaited = False
         self._stop_spark = False
+        self._stepping: threading.Thread | None = None
         self._stop_after_step = False
+        self._stop_gracefully = False
         self._earlier: EarlierRun | None = None
         self._bus = open_bus(self._settings)
         warn_if_untuned(sparkContext)
@@ -196,15 +198,15 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
                 context is stopped then.
             StreamLifecycleError: the context was stopped, or another one is active.
         """
-        if self._state is StreamingContextState.ACTIVE:
-            if self._scheduler is None:
-                raise StreamLifecycleError(
-                    "a context that is stepped by hand cannot be started; step on, or stop it and "
-                    "take up its checkpoint with another"
-                )
-            logger.warning("StreamingContext has already been started")
-            return
         with LifeCycleMethods._active_lock:
+            if self._state is StreamingContextState.ACTIVE:
+                if self._scheduler is None:
+                    raise StreamLifecycleError(
+                        "a context that is stepped by hand cannot be started; step on, or stop it "
+                        "and take up its checkpoint with another"
+                    )
+                logger.warning("StreamingContext has already been started")
+                return
             engine = self._activate()
             self._scheduler = Scheduler(
                 engine,
@@ -230,24 +232,45 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
             n: how many batches.
 
         Returns:
-            What is known of each batch, in order.
+            What is known of each batch, in order; a batch in which the context was stopped, by a
+            listener or an output, is the last.
 
         Raises:
             BatchFailedError: a batch failed; its ``batch_infos`` tell of the batches of this call.
                 A further step runs the batch after it.
             DurabilityError: state could not be made durable; the context is stopped.
             InvalidStreamError: as in :meth:`start`.
-            StreamLifecycleError: the context was started or stopped, or another one is active.
+            StreamLifecycleError: the context was started or stopped, another one is active, or
+                another step is running.
         """
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise InvalidStreamError(f"n must be a positive number of batches, got {n!r}")
-        if self._scheduler is not None:
-            raise StreamLifecycleError(
-                "a context that was started cannot be stepped by hand; its batches run as time "
-                "passes, or give it a ManualClock"
-            )
-        if self._engine is None:
-            self._activate()
+        self._begin_steps()
+        try:
+            return self._run_steps(n)
+        finally:
+            self._stepping = None
+
+    # Below the surface -----------------------------------------------------------------------
+
+    def _begin_steps(self) -> None:
+        """Let this thread step, and no other one meanwhile; a stop is put off until it has."""
+        with LifeCycleMethods._active_lock:
+            if self._scheduler is not None:
+                raise StreamLifecycleError(
+                    "a context that was started cannot be stepped by hand; its batches run as time "
+                    "passes, or give it a ManualClock"
+                )
+            if self._stepping is not None:
+                raise StreamLifecycleError(
+                    f"a step is running in thread {self._stepping.name}, and batches run one after "
+                    "another; step again when it has returned"
+                )
+            if self._engine is None:
+                self._activate()
+            self._stepping = threading.current_thread()
+
+    def _run_steps(self, n: int) -> list[BatchInfo]:
         infos: list[BatchInfo] = []
         for _ in range(n):
             engine = self._engine
@@ -256,16 +279,16 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
             result = engine.run_batch(engine.plan_batch())
             self._bus.drain(LISTENERS_S)
             infos.append(result.info)
-            if self._stop_after_step or isinstance(result.error, DurabilityError):
+            if isinstance(result.error, DurabilityError):
                 self._finish()
+            elif self._stop_after_step:
+                self._end_steps()
             if result.error is not None:
                 result.error.batch_infos = tuple(infos)
                 raise result.error
             if self._stop_after_step:
                 break
         return infos
-
-    # Below the surface -----------------------------------------------------------------------
 
     def __reduce__(self) -> Any:
         raise TypeError(

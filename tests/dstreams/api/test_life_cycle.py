@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import SparkContext
+from pyspark import RDD, SparkContext
 
 from dstreams import (
     InvalidStreamError,
@@ -284,3 +285,71 @@ def test_x_12_no_directory(setup: SetUp) -> None:
     ssc = StreamingContext.getActiveOrCreate(None, setup)
     assert setup.calls == 1
     assert ssc._checkpoint_directory is None
+
+
+def in_two_threads(first: Callable[[], Any], second: Callable[[], Any]) -> list[Any]:
+    """Call two functions at the same time, and return what they returned or raised."""
+    ready, found = threading.Barrier(2), []
+
+    def call(function: Callable[[], Any]) -> None:
+        assert ready.wait(60) is not None
+        try:
+            found.append(function())
+        except Exception as error:
+            found.append(error)
+
+    threads = [threading.Thread(target=call, args=[each]) for each in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 2
+    return found
+
+
+@pytest.mark.parametrize("begin", ["start", "step"])
+def test_two_threads_on_one_checkpoint(make_ssc: MakeContext, tmp_path: Path, begin: str) -> None:
+    """The later one is refused, and has touched nothing: there is one claim."""
+    contexts = [make_ssc(), make_ssc()]
+    for ssc in contexts:
+        ssc.checkpoint(str(tmp_path))
+        ssc.queueStream([[1]], replayable=True).foreachRDD(_count)
+    found = in_two_threads(*(getattr(ssc, begin) for ssc in contexts))
+    (refused,) = (each for each in found if isinstance(each, Exception))
+    assert isinstance(refused, StreamLifecycleError)
+    assert "only one StreamingContext may be active" in str(refused)
+    assert len(list(tmp_path.glob("stream-*/epochs/*.claim"))) == 1
+
+
+def _count(rdd: RDD[int]) -> None:
+    rdd.count()
+
+
+def test_two_threads_that_start_one_context(make_ssc: MakeContext) -> None:
+    """It is started once, and the other one is told, as in a second call, by a warning."""
+    ssc = make_ssc()
+    ssc.queueStream([[1]]).foreachRDD(_count)
+    assert in_two_threads(ssc.start, ssc.start) == [None, None]
+    assert ssc.getState() is StreamingContextState.ACTIVE
+
+
+def test_two_threads_that_step_one_context(make_ssc: MakeContext) -> None:
+    """Batches run one after another: a step is refused while another one runs."""
+    ssc, entered, leave = make_ssc(), threading.Event(), threading.Event()
+
+    def wait(rdd: RDD[int]) -> None:
+        entered.set()
+        assert leave.wait(60)
+
+    def step_again() -> None:
+        assert entered.wait(60)
+        try:
+            with pytest.raises(StreamLifecycleError, match=r"a step is running in thread \S"):
+                ssc.step()
+        finally:
+            leave.set()
+
+    ssc.queueStream([[1], [2]]).foreachRDD(wait)
+    infos, _ = sorted(in_two_threads(ssc.step, step_again), key=lambda each: each is None)
+    assert [info.batch_id for info in infos] == [0]
+    assert [info.batch_id for info in ssc.step()] == [1]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext
 
-from dstreams import StreamingContext, StreamingContextState
+from dstreams import StreamingContext, StreamingContextState, StreamingListener
 from dstreams.testing import ManualClock
 from tests.dstreams.api.conftest import MakeContext
 from tests.support.waiting import wait_for
@@ -85,8 +85,16 @@ seen: list[list[Any]] = []
 """What the output of a program saw that is taken up again: it is found by name."""
 
 
+stop_in_output: list[str] = []
+"""Not empty: the output stops the context as soon as there is a state."""
+
+
 def note(rdd: RDD[Any]) -> None:
     seen.append(sorted(rdd.collect()))
+    if seen[-1] and stop_in_output:
+        active = StreamingContext.getActive()
+        assert active is not None
+        active.stop(stopSparkContext=False)
 
 
 def slow_pair(words: Iterator[str]) -> Iterator[tuple[str, int]]:
@@ -104,7 +112,27 @@ def never() -> StreamingContext:
     raise AssertionError("the set-up function must not be called")
 
 
-@pytest.mark.parametrize("when", ["between batches", "in a batch that is cut off", "stepped"])
+class StopsAt(StreamingListener):
+    """Stops the context when a batch has completed."""
+
+    def __init__(self, ssc: StreamingContext, time_ms: int) -> None:
+        self.ssc, self.time_ms = ssc, time_ms
+
+    def onBatchCompleted(self, batchCompleted: Any) -> None:
+        if batchCompleted.batchInfo().batchTime().milliseconds() == self.time_ms:
+            self.ssc.stop(stopSparkContext=False)
+
+
+WHEN = [
+    "between batches",
+    "in a batch that is cut off",
+    "stepped",
+    "stepped, by a listener",
+    "stepped, by an output",
+]
+
+
+@pytest.mark.parametrize("when", WHEN)
 def test_a_stop_at_once_keeps_the_state_of_what_cannot_be_read_again(
     sc: SparkContext, make_ssc: MakeContext, clock: ManualClock, tmp_path: Path, when: str
 ) -> None:
@@ -112,11 +140,14 @@ def test_a_stop_at_once_keeps_the_state_of_what_cannot_be_read_again(
     seen.clear()
     ssc = make_ssc()
     ssc.checkpoint(str(tmp_path))
+    if when == "stepped, by a listener":
+        ssc.addStreamingListener(StopsAt(ssc, 2000))
+    stop_in_output[:] = [when] if when == "stepped, by an output" else []
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(60)
         words = ssc.socketTextStream("127.0.0.1", server.getsockname()[1])
         words.mapPartitions(slow_pair).updateStateByKey(total).checkpoint(20).foreachRDD(note)
-        if when == "stepped":
+        if when.startswith("stepped"):
             ssc.step()
         else:
             ssc.start()
@@ -125,7 +156,7 @@ def test_a_stop_at_once_keeps_the_state_of_what_cannot_be_read_again(
             assert ssc._engine is not None
             (reader,) = ssc._engine.readers.values()
             wait_for(lambda: reader._lines.complete_bytes == 6)  # type: ignore[attr-defined]
-            if when == "stepped":
+            if when.startswith("stepped"):
                 ssc.step()
             else:
                 clock.advance(1000)
@@ -136,7 +167,10 @@ def test_a_stop_at_once_keeps_the_state_of_what_cannot_be_read_again(
                 wait_for(reader.has_pending)
                 clock.advance(1000)
                 wait_for(lambda: active_jobs(sc))
-            ssc.stop(stopSparkContext=False)
+            if not when.startswith("stepped, "):
+                ssc.stop(stopSparkContext=False)
+    assert ssc.getState() is StreamingContextState.STOPPED
+    stop_in_output.clear()
     ssc = StreamingContext.getOrCreate(str(tmp_path), never)
     ssc.step()
     ssc.stop(stopSparkContext=False)
