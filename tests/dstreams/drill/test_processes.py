@@ -74,8 +74,11 @@ def test_processes_that_are_gone(driver: subprocess.Popen[bytes]) -> None:
     jvm = processes.jvm_of(driver.pid)
     assert jvm is not None
     gone = processes.of_session(driver.pid)
+    # Stopped, so that none ends by itself because another one has gone.
+    assert processes.send(gone, signal.SIGSTOP) == 6
     assert processes.send(gone, signal.SIGKILL) == 6
     driver.wait()
     wait_for(lambda: not processes.of_session(driver.pid))
+    assert processes.send([driver.pid], signal.SIGKILL) == 0
     assert processes.hold_input(driver.pid, jvm) is None
     assert processes.workers_of(driver.pid) == []
