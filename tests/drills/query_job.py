@@ -98,7 +98,8 @@ def run(spark: SparkContext, directory: Path, pipe: int, ends: bool) -> None:
     (directory / "states.json").write_text(json.dumps(states))
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run as the command line says."""
     target = sys.argv[3]
     if target not in ("go-on", "finish"):
         kill_at(target, 1)
@@ -109,3 +110,7 @@ if __name__ == "__main__":
         run(context, Path(sys.argv[1]), int(sys.argv[2]), ends=target == "finish")
     finally:
         context.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""The queries of the drill with a promise broken on purpose, which the drill has to notice.
+
+``BREAKS`` in the environment names the promise.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from checkpoint.state_store import EMPTY
+from dstreams.rdd.stored_version import StoredVersion
+from dstreams.structured.committed_files import CommittedFiles
+from dstreams.structured.logs import QueryCommit
+from dstreams.structured.watermarks import Watermarks
+from tests.drills.query_job import main
+
+BREAKS = "DSTREAMS_DRILL_BREAKS"
+
+
+def lose_rows() -> None:
+    """A restart takes the batch that was cut off for one that is written."""
+    has, asked = CommittedFiles.has, []
+
+    def has_or_not(self: CommittedFiles, batch_id: int) -> bool:
+        asked.append(batch_id)
+        return (batch_id > 0 and len(asked) == 1) or has(self, batch_id)
+
+    CommittedFiles.has = has_or_not  # type: ignore[method-assign]
+
+
+def lose_state() -> None:
+    """A restart does not find the state of a partition."""
+    inner: Callable[..., StoredVersion] = StoredVersion.committed
+
+    def committed(*arguments: Any) -> StoredVersion:
+        version = inner(*arguments)
+        return replace(version, references=(EMPTY, *version.references[1:]))
+
+    StoredVersion.committed = committed  # type: ignore[method-assign, assignment]
+
+
+def lose_watermark() -> None:
+    """A restart does not know how far event time is."""
+    inner: Callable[..., QueryCommit] = QueryCommit.from_commit
+
+    def from_commit(*arguments: Any) -> QueryCommit:
+        commit = inner(*arguments)
+        return replace(commit, watermarks=Watermarks.start(len(commit.watermarks.active_ms)))
+
+    QueryCommit.from_commit = from_commit  # type: ignore[method-assign, assignment]
+
+
+if __name__ == "__main__":
+    {"rows": lose_rows, "state": lose_state, "watermark": lose_watermark}[os.environ[BREAKS]]()
+    main()
