@@ -6,6 +6,7 @@ import os
 import re
 import uuid
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -46,8 +47,10 @@ class HadoopDirectory:
         fsync               of all files, on a local disk
         .name.<new> -> name in one step
 
-    Where a rename is not one step, files are moved one by one, and ``_SUCCESS`` comes last. Until
-    then ``.name.begun`` says whose the files are.
+    Where a rename is not one step, files are moved one by one under names that no other attempt
+    has, and ``_SUCCESS`` comes last. Until then ``.name.begun`` says whose turn it is: of two
+    drivers that write the same batch the one that was first finds another's name there, takes
+    back what it has moved, and fails. It deletes nothing that was not there before its turn.
 
     Args:
         spark: the context.
@@ -86,11 +89,11 @@ class HadoopDirectory:
                 # Of a driver that has taken over meanwhile: what it published stays.
                 self._files.delete(hidden, True)
                 return False
-            if self._renames_at_once:
-                self._write_text(self._path(hidden, SUCCESS), manifest)
-                self._publish(hidden)
-            else:
-                self._publish_by_files(hidden, manifest)
+            if not self._renames_at_once:
+                return self._publish_by_files(batch, hidden, manifest, rdd.getNumPartitions())
+            self._write_text(self._path(hidden, SUCCESS), manifest)
+            self._parts_of(hidden, rdd.getNumPartitions())
+            self._publish(hidden)
         except BaseException:
             with suppress(Py4JError):
                 self._files.delete(hidden, True)
@@ -109,8 +112,7 @@ class HadoopDirectory:
                 f"saveAsTextFiles cannot write {self._target.toString()}: it exists and has no "
                 f"{SUCCESS}, so it is not the complete output of a batch; move it away"
             )
-        self._files.delete(self._target, True)  # a killed run of this batch came so far
-        return False
+        return False  # a killed run of this batch came so far
 
     def _publish(self, hidden: Any) -> None:
         if self._is_local:
@@ -125,19 +127,69 @@ class HadoopDirectory:
         if replaced is not None:
             self._files.delete(replaced, True)
 
-    def _publish_by_files(self, hidden: Any, manifest: Manifest) -> None:
-        self._write_text(self._begun, manifest)
+    def _publish_by_files(
+        self, batch: OutputBatch, hidden: Any, manifest: Manifest, count: int
+    ) -> bool:
+        old = self._names_in(self._target)
+        claim = replace(manifest, files=(hidden.getName(),))
+        self._write_text(self._begun, claim)
+        if SUCCESS in self._names_in(self._target) and self._is_there(batch):
+            # Of a driver that was quicker.
+            self._files.delete(hidden, True)
+            return False
         # First, so that nobody takes for complete what is being deleted.
-        self._files.delete(self._path(self._target, SUCCESS), False)
-        self._files.delete(self._target, True)
-        self._files.mkdirs(self._target)
-        for status in self._files.listStatus(hidden):
-            part = status.getPath()
-            if part.getName() != SUCCESS:
-                self._rename(part, self._path(self._target, part.getName()))
-        self._write_text(self._path(self._target, SUCCESS), manifest)
+        for name in sorted(old, key=lambda name: name != SUCCESS):
+            self._require_turn(claim)
+            self._files.delete(self._path(self._target, name), True)
+        moved: list[Any] = []
+        try:
+            self._move(self._parts_of(hidden, count), claim, moved)
+            self._write_text(self._path(self._target, SUCCESS), manifest)
+        except Exception:
+            for path in moved:
+                self._files.delete(path, False)
+            raise
         self._files.delete(self._begun, False)
         self._files.delete(hidden, True)
+        return True
+
+    def _move(self, parts: list[Any], claim: Manifest, moved: list[Any]) -> None:
+        """Move files into the target, each under a name of its own."""
+        self._files.mkdirs(self._target)
+        for part in parts:
+            attempt = part.getParent().getName()[-8:]
+            path = self._path(self._target, f"{part.getName()}-{attempt}")
+            self._require_turn(claim)
+            moved.append(path)
+            self._rename(part, path)
+        self._require_turn(claim)
+        if len(self._names_in(self._target)) != len(moved):
+            raise OSError(_taken(self._target))
+
+    def _parts_of(self, hidden: Any, count: int) -> list[Any]:
+        """The files of a directory, one for each partition.
+
+        A driver that begins takes the directories of others for those of killed runs.
+        """
+        names = [name for name in self._names_in(hidden) if name != SUCCESS]
+        if len(names) != count:
+            raise OSError(_taken(self._target))
+        return [self._path(hidden, name) for name in names]
+
+    def _require_turn(self, claim: Manifest) -> None:
+        if self._read(self._begun) != claim:
+            raise OSError(_taken(self._target))
+
+    def _names_in(self, directory: Any) -> list[str]:
+        if not self._files.exists(directory):
+            return []
+        try:
+            found = self._files.listStatus(directory)
+        except Py4JError:
+            if self._files.exists(directory):
+                raise
+            return []  # another driver has deleted it meanwhile
+        return sorted(status.getPath().getName() for status in found)
 
     def _rename(self, source: Any, target: Any) -> None:
         if self._is_local and self._renames_at_once:
@@ -159,7 +211,12 @@ class HadoopDirectory:
     def _read(self, path: Any) -> Manifest | None:
         if not self._files.exists(path):
             return None
-        stream = self._files.open(path)
+        try:
+            stream = self._files.open(path)
+        except Py4JError:
+            if self._files.exists(path):
+                raise
+            return None  # another driver has deleted it meanwhile
         try:
             return Manifest.of_text(self._read_text(stream, "UTF-8"))
         finally:
@@ -181,7 +238,17 @@ class HadoopDirectory:
         for status in self._files.listStatus(parent):
             match = _HIDDEN.fullmatch(status.getPath().getName())
             if match is not None and match["target"].rpartition("-")[0] == series:
-                self._files.delete(status.getPath(), True)
+                # Moved first: who is still at work there is to find nothing, never a half.
+                moved = self._beside()
+                if self._files.rename(status.getPath(), moved):
+                    self._files.delete(moved, True)
+
+
+def _taken(target: Any) -> str:
+    return (
+        f"saveAsTextFiles cannot write {target.toString()}: another driver writes the same batch "
+        "there, and this one is not the newest to have begun; stop the older one"
+    )
 
 
 def _sync(directory: str) -> None:

@@ -78,3 +78,25 @@ def test_restarts_in_a_row_cost_the_same(sc: SparkContext, tmp_path: Path) -> No
         jobs = run(StreamingContext.getOrCreate(str(tmp_path), never), 1)
         costs.append((jobs, made[-1]))
     assert len(set(costs)) == 1, costs
+
+
+sums: list[Any] = []
+"""What the output of a state over a state saw."""
+
+
+def note(rdd: Any) -> None:
+    sums.append(rdd.collect())
+
+
+@pytest.mark.parametrize("lives", [(2, 1, 3), (9, 3), (13, 2)], ids=["short", "no copy", "copy"])
+def test_a_state_over_a_state(sc: SparkContext, tmp_path: Path, lives: tuple[int, ...]) -> None:
+    """Goes on as if nothing had happened: each batch adds what the state below is after it."""
+    sums.clear()
+    ssc = StreamingContext(sc, 1, clock=ManualClock())
+    ssc.checkpoint(str(tmp_path))
+    ticks = ssc.queueStream([[("a", 1)]] * 30, replayable=True)
+    ticks.updateStateByKey(total, 2).updateStateByKey(total, 2).foreachRDD(note)
+    run(ssc, lives[0])
+    for batches in lives[1:]:
+        run(StreamingContext.getOrCreate(str(tmp_path), never), batches)
+    assert sums == [[("a", n * (n + 1) // 2)] for n in range(1, sum(lives) + 1)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +139,72 @@ def test_a_batch_that_is_cut_off_anywhere(
             break
     assert survived == 2, "there were more operations than expected"
     assert number > 2 * 5
+
+
+class Interrupted(Fatal):
+    """Lets another driver write at one of the operations of this one, just before it."""
+
+    def __init__(self, at: int, write: Callable[[], Any]) -> None:
+        super().__init__(at, "before")
+        self.write = write
+
+    def call(self, operation: Callable[..., Any], *arguments: Any) -> Any:
+        self.operations += 1
+        if self.operations == self.at:
+            self.write()
+        return operation(*arguments)
+
+
+def test_a_driver_that_was_replaced_while_it_wrote(
+    sc: SparkContext, rdd: RDD[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it stood while the newer one wrote the batch: that one's output stays, unmixed."""
+    monkeypatch.setattr(hadoop_directory, "RENAME_AT_ONCE", set())
+    other = sc.parallelize(range(4), 3)
+    refused: list[str] = []
+    for number in range(1, MOST_OPERATIONS):
+        folder = tmp_path / str(number)
+        target = folder / "out-1000"
+        folder.mkdir()
+        newer = HadoopDirectory(sc, str(target))
+        interrupted = Interrupted(number, partial(newer.write, BATCH, other))
+        older = HadoopDirectory(sc, str(target))
+        older._files = FatalFiles(older._files, interrupted)  # type: ignore[assignment]
+        try:
+            older.write(BATCH, rdd)
+        except OSError as error:
+            refused.append(str(error))
+        assert is_complete(target)
+        assert lines(target) == ["0", "1", "2", "3"]
+        manifest = Manifest.of_text((target / "_SUCCESS").read_text())
+        assert manifest is not None
+        assert manifest.is_of(BATCH)
+        if interrupted.operations < number:
+            break
+    assert refused
+    assert all("another driver writes the same batch" in message for message in refused)
+    assert interrupted.operations < number, "there were more operations than expected"
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_files_that_a_newer_driver_has_swept_away(
+    sc: SparkContext, rdd: RDD[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    """Nothing is published in their place: an output without its records would count as one."""
+    if not at_once:
+        monkeypatch.setattr(hadoop_directory, "RENAME_AT_ONCE", set())
+    target = tmp_path / "out-1000"
+    older, save = HadoopDirectory(sc, str(target)), RDD.saveAsTextFile
+
+    def save_and_lose(saved: RDD[Any], path: str) -> None:
+        save(saved, path)
+        hadoop_directory._swept.clear()  # another process
+        HadoopDirectory(sc, str(target))._sweep(BATCH.stream_id)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RDD, "saveAsTextFile", save_and_lose)
+        with pytest.raises(OSError, match="another driver writes the same batch"):
+            older.write(BATCH, rdd)
+    assert not is_complete(target)
+    assert HadoopDirectory(sc, str(target)).write(BATCH, rdd)
+    assert lines(target) == ["0", "1", "2", "3"]
