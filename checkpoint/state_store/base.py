@@ -49,6 +49,9 @@ class Pairs(Sequence[tuple[bytes, bytes]]):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __repr__(self) -> str:
+        return repr(list(self))
+
 
 @dataclass(frozen=True)
 class Changes:

@@ -344,3 +344,14 @@ def test_a_step_that_looks_at_its_own_store() -> None:
         writer.remove("c")
         assert dict(writer.items()) == {"a": 1, "b": 5, "d": 7}
         assert writer.count() == 3
+
+
+def test_equal_changes_in_memory_have_one_digest() -> None:
+    """What a commit in memory says of itself follows from its changes, in order or not."""
+    found = []
+    for keys in ("abc", "cab"):
+        with StateStore(MemoryBases()).writer(ID, EMPTY) as writer:
+            writer.update([(key, 1) for key in keys], _add)
+            committed = writer.commit()
+        found.append((committed.digest, committed.size_bytes))
+    assert found[0] == found[1]
