@@ -223,7 +223,7 @@ def test_a_listener_that_never_returns(
     ssc: StreamingContext, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A stop leaves it behind, and takes no batch for the one that hangs."""
-    monkeypatch.setattr("dstreams.api.life_cycle.LISTENERS_S", 2.5)
+    monkeypatch.setattr("dstreams.api.life_cycle.LISTENERS_S", 0.5)
     leave = threading.Event()
 
     class Hanging(StreamingListener):
@@ -237,7 +237,7 @@ def test_a_listener_that_never_returns(
     leave.set()
     assert ssc.getState() is STOPPED
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == [
-        "a listener did not return within 2.5 s of the stop; it is left to itself, and 0 events "
+        "a listener did not return within 0.5 s of the stop; it is left to itself, and 0 events "
         "are dropped"
     ]
 

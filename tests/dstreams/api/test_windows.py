@@ -435,7 +435,7 @@ PAIRS = st.tuples(st.sampled_from(["a", "b", "", None, 7, ("a", 1)]), st.integer
 BATCHES = st.lists(st.none() | st.lists(PAIRS, max_size=6), min_size=1, max_size=8)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(BATCHES, st.integers(1, 4), st.integers(1, 3))
 def test_incremental_and_anew_are_the_same(
     sc: SparkContext, batches: list[Any], window: int, slide: int

@@ -58,8 +58,8 @@ def test_counts_every_word(sc: SparkContext, tmp_path: Path) -> None:
 
 def test_last_word_that_does_not_come(sc: SparkContext, tmp_path: Path) -> None:
     """Without the last word the stream is stopped after the limit, and the error says so."""
-    with pytest.raises(StreamError, match=r"not counted within 2 s, only .* allow more"):
-        run(sc, tmp_path, LINES, lambda _: None, limit_s=2)
+    with pytest.raises(StreamError, match=r"not counted within 0.5 s, only .* allow more"):
+        run(sc, tmp_path, LINES, lambda _: None, limit_s=0.5)
     assert StreamingContext.getActive() is None
 
 
