@@ -28,7 +28,7 @@ from checkpoint.state_store import (
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.events import StateOperatorInfo
 from dstreams.graph.node import Node
-from dstreams.rdd.kept_rows import RowFiles
+from dstreams.rdd.kept_rows import RowFiles, uid_of_rows
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.slots import places, slots
 from dstreams.rdd.state_store_rdd import StateStoreRDD, StoreFunction
@@ -375,7 +375,7 @@ class StoredStates:
             logger.warning("rows of an earlier batch could not be deleted: %s", error)
 
     def _uid_of_rows(self, node: Node) -> str:
-        return f"{self.uids[node]}-rows"
+        return uid_of_rows(self.uids[node])
 
     def _at(self, node: Node, time_ms: int) -> _Made | None:
         with self._lock:

@@ -16,6 +16,7 @@ import pytest
 from pyspark import RDD, SparkContext
 
 from checkpoint import CommitLog, open_files
+from checkpoint.cli import main
 from dstreams import (
     BatchFailedError,
     DStream,
@@ -365,7 +366,25 @@ def test_rows_that_are_kept_in_files(sc: SparkContext, tmp_path: Path) -> None:
             assert sorted(again.collect()) == sorted(rows[-1] or [])
         states = {key: state for key, state, _ in stream.stateStore().collect()}
         assert states == dict(rows[-1] or [])
-        assert len(list(tmp_path.rglob("*-rows/*.state"))) <= 4
+        assert 1 <= len(list(tmp_path.rglob("*-rows.*/*.state"))) <= 4
+
+
+def test_rows_in_files_are_none_of_the_state_of_another_stream(
+    sc: SparkContext, tmp_path: Path
+) -> None:
+    """Whatever the streams are called, the copies of states stay when rows are forgotten."""
+    settings = Settings(state_rows="durable")
+    with BatchDriver(sc, checkpoint=str(tmp_path), settings=settings) as driver:
+        pairs = driver.input([letters("abcd")] * 4)
+        driver.output(pairs.mapWithState(StateSpec.function(drawn), uid="orders"))
+        driver.output(pairs.updateStateByKey(_summed, uid="orders-rows").checkpoint(1))
+        driver.run(4)
+    assert main(["verify", str(tmp_path)]) == 0
+    assert len(list(tmp_path.glob("stream-*/state/orders-rows/*4000-*.state"))) > 0
+
+
+def _summed(values: list[int], state: int | None) -> int:
+    return sum(values) + (state or 0)
 
 
 def test_old_files_are_deleted(sc: SparkContext, tmp_path: Path) -> None:
