@@ -34,7 +34,7 @@ from checkpoint.errors import (
     StorageUncertainError,
     UntrustedFileError,
 )
-from checkpoint.fencing import EpochGuard, Owner, claim_epoch, require_unused
+from checkpoint.fencing import EpochGuard, Owner, claim_epoch, read_claim, require_unused
 from checkpoint.file_log import FileBase, FileBatch, FileHistory, FileLog, FileStamp, compaction_due
 from checkpoint.files import Files, FilesBelow
 from checkpoint.framing import MAX_BLOCK_BYTES
@@ -135,6 +135,7 @@ __all__ = [
     "plan_leftovers",
     "plan_recovery",
     "plan_retention",
+    "read_claim",
     "read_lineage",
     "read_log",
     "read_newest_graph",

@@ -1,11 +1,13 @@
 """Which files of a directory count: a file sink says so, batch by batch, and readers follow it.
 
 A file that no record names was left by an attempt that lost, or by a driver that died, or is being
-written right now.
+written right now. Where there is a record of its batch, no other attempt can count any more, and
+its files are deleted: at the start of a run, and now and then.
 
 ::
 
     <directory>/_committed/query            who writes here, since its first start
+    <directory>/_committed/run-0000000002   which run of it (dstreams.structured.output_claims)
     <directory>/_committed/0000000003       what the batch 3 has written
     <directory>/part-0000000003-00001-<attempt>.txt
 
@@ -20,7 +22,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -37,12 +40,16 @@ from checkpoint import (
 )
 from dstreams.errors import RestartError
 from dstreams.sources.file_listing import open_listing
+from dstreams.structured.output_claims import OutputClaim
+from dstreams.structured.sinks.base import Writer
 
 FileFormat = Literal["text", "json"]
 """What a line of a file is: a text, or a value as JSON."""
 
 COMMITTED = "_committed"
 _QUERY = f"{COMMITTED}/query"
+_RUN = f"{COMMITTED}/run-"
+_PART = re.compile(r"part-(\d{10})-\d{5}-[0-9a-f]{16}\.(?:txt|json)")
 
 _FEW, _MANY = 10, 100
 _READ_AGAIN = 5
@@ -60,6 +67,8 @@ class CommittedBatch:
         files: names of its files, in the order of the partitions.
         rows: how many rows they have.
         before: what the batches before it have written, where this record says it.
+        run: of the query that wrote it; empty where that is not known.
+        epoch: of that run.
     """
 
     queryId: str
@@ -67,6 +76,8 @@ class CommittedBatch:
     files: list[str]
     rows: int
     before: tuple[CommittedBatch, ...] = ()
+    run: str = ""
+    epoch: int = 0
 
     @classmethod
     def read(cls, content: bytes) -> CommittedBatch:
@@ -90,27 +101,34 @@ class CommittedFiles:
     Args:
         directory: path or URL.
         query_id: of the query.
+        writer: this run of it, None where nothing is known but the id.
 
     Raises:
         StorageRefusedError: the directory cannot hold files.
-        RestartError: another query writes there.
+        RestartError: another query writes there, or this one from a copy of its checkpoint.
     """
 
-    def __init__(self, directory: str, query_id: str) -> None:
+    def __init__(self, directory: str, query_id: str, writer: Writer | None = None) -> None:
         self.files = open_output(directory)
         self._directory = directory
         self._query_id = query_id
+        self._run = None if writer is None else OutputClaim(self.files, _RUN, query_id, writer)
         self._create(_QUERY, {"queryId": query_id})
         batches = _batches(self.files)
+        if self._run is not None:
+            self._run.take(max(batches, default=-1))
         self._known = frozenset(batches)
         self._newest_whole = _newest_whole(batches)
+        self._collect(batches)
 
     def has(self, batch_id: int) -> bool:
         """Say whether a batch is written.
 
         Raises:
-            RestartError: another query wrote it.
+            RestartError: another query wrote it, or has taken the directory over.
         """
+        if self._run is not None:
+            self._run.check()
         name = _name_of(batch_id)
         if not self.files.exists(name):
             return batch_id in self._known
@@ -120,10 +138,15 @@ class CommittedFiles:
     def add(self, batch_id: int, names: list[str], rows: int) -> None:
         """Say which files are a batch, unless that was said before."""
         batch = CommittedBatch(self._query_id, batch_id, names, rows)
+        if self._run is not None:
+            writer = self._run.writer
+            batch = replace(batch, run=writer.run_id, epoch=writer.epoch)
         superfluous: list[str] = []
         if self._is_due(batch_id):
             try:
-                batch, superfluous = self._with_others(batch)
+                batches = _batches(self.files)
+                batch, superfluous = self._with_others(batch, batches)
+                self._collect(batches)
             except (CheckpointError, FileNotFoundError) as error:
                 _log.warning("%s: records stay as they are: %s", self._directory, error)
         if self._create(_name_of(batch_id), batch.to_json()) and batch.before:
@@ -138,9 +161,21 @@ class CommittedFiles:
         count = batch_id - self._newest_whole
         return count >= _FEW and (count >= _MANY or count * _FEW >= batch_id)
 
-    def _with_others(self, batch: CommittedBatch) -> tuple[CommittedBatch, list[str]]:
+    def _collect(self, batches: Mapping[int, CommittedBatch]) -> None:
+        """Delete files of attempts that lost: of batches that have a record, which names others."""
+        try:
+            for name in self.files.list("part-"):
+                part = _PART.fullmatch(name)
+                batch = None if part is None else batches.get(int(part[1]))
+                if batch is not None and name not in batch.files:
+                    self.files.delete(name)
+        except CheckpointError as error:
+            _log.warning("%s: files of lost attempts are left: %s", self._directory, error)
+
+    def _with_others(
+        self, batch: CommittedBatch, batches: dict[int, CommittedBatch]
+    ) -> tuple[CommittedBatch, list[str]]:
         """Return what a record of all batches is, and the records that are needed no more then."""
-        batches = _batches(self.files)
         self._newest_whole = newest = _newest_whole(batches)
         if not self._is_due(batch.batchId):  # another run of the query has written such a record
             return batch, []
@@ -161,12 +196,16 @@ class CommittedFiles:
         return True
 
     def _require_own(self, name: str) -> None:
-        writer = json.loads(self.files.read(name))["queryId"]
+        record = json.loads(self.files.read(name))
+        writer = record["queryId"]
         if writer != self._query_id:
             raise RestartError(
                 f"{self._directory} is written by query {writer}, not by {self._query_id}; write "
                 "to another directory, or restart with the checkpoint of that query"
             )
+        if self._run is not None and "batchId" in record:
+            run, epoch = record.get("run", ""), record.get("epoch", 0)
+            self._run.require_own(record["batchId"], epoch, run)
 
 
 class VisibleFiles:
@@ -189,12 +228,12 @@ class VisibleFiles:
 
     def paths(self) -> list[str] | None:
         """List the files, in the order of their batches or times; None without the directory."""
-        committed = _settled(
-            self._committed
-        )  # before the files, which are there before their record
+        committed = _settled(self._committed)  # before the files, which are there before a record
         found = self._listing.files()
         if found is None:
             return None
+        if committed is None and _settled(self._committed) is not None:
+            return self.paths()  # a sink has begun meanwhile, and its files are among those found
         if committed is None:
             return [stamp.path for stamp in sorted(found.values(), key=_age) if _is_visible(stamp)]
         by_name = {_last_part(path): path for path in found}

@@ -206,7 +206,9 @@ class MicroBatchExecution:
         self._trigger_ms = now_ms
         self._since_trigger_ms = None if before_ms is None else now_ms - before_ms
         record = self._unfinished[0] if self._unfinished else None
-        if record is None:
+        if record is not None:
+            self._latest = record.ends
+        else:
             record = self._construct(timer, allows_no_data=allows_no_data)
         if record is None:
             return None

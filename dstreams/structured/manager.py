@@ -23,6 +23,7 @@ from dstreams.structured.query import (
     wait_in_steps,
 )
 from dstreams.structured.query_checkpoint import QueryCheckpoint
+from dstreams.structured.running import claim_place
 from dstreams.structured.triggers import Trigger
 from dstreams.structured.unsupported import check_supported
 
@@ -45,6 +46,7 @@ class StreamingQueryManager:
         self._listeners = ListenerBus()
         self._changed = threading.Condition()
         self._queries: dict[str, StreamingQuery] = {}
+        self._names: set[str | None] = set()
         self._has_ended = False
         self._failure: StreamingQueryException | None = None
 
@@ -108,26 +110,35 @@ class StreamingQueryManager:
 
         Raises:
             UnsupportedOperationError: it cannot be run as a stream.
-            StreamLifecycleError: one of that name runs, or one on that checkpoint.
+            StreamLifecycleError: one of that name runs in this session, or one on that checkpoint,
+                or on a copy of it, in this process.
             RestartError: it cannot go on from the checkpoint.
         """
         definition.conf.validate()
         if definition.conf.flag(UNSUPPORTED_CHECK):
             is_strict = definition.conf.flag(CHECK_CORRECTNESS)
             check_supported(definition.plan, definition.mode, requires_correct_watermarks=is_strict)
-        self._require_free_name(definition.name)
         run_id = str(uuid.uuid4())
         with ExitStack() as undo:
+            self._take_name(definition.name)
+            undo.callback(self._free_name, definition.name)
+            place = claim_place(location, f"query {definition.name or run_id}")
+            undo.callback(place.release)
             checkpoint = QueryCheckpoint(location, str(uuid.uuid4()), run_id)
             undo.callback(checkpoint.close)
-            self._require_free_id(checkpoint)
+            place.claim_id(checkpoint.query_id)
             execution = MicroBatchExecution(
                 definition, checkpoint, run_id, self._spark, self._clock, self._settings
             )
             undo.callback(execution.close)
-            definition.sink.begin(checkpoint.query_id)
+            definition.sink.begin(checkpoint.query_id, checkpoint.writer())
             undo.pop_all()
-        environment = QueryEnvironment(self._spark, self._clock, self._listeners, self._ended)
+
+        def ended(query: StreamingQuery) -> None:
+            place.release()
+            self._ended(query)
+
+        environment = QueryEnvironment(self._spark, self._clock, self._listeners, ended)
         query = StreamingQuery(execution, trigger, environment)
         with self._changed:
             self._queries[query.id] = query
@@ -147,20 +158,19 @@ class StreamingQueryManager:
         with self._changed:
             if self._queries.get(query.id) is query:
                 del self._queries[query.id]
+            self._names.discard(query.name)
             self._has_ended = True
             self._failure = query.exception() or self._failure
             self._changed.notify_all()
 
-    def _require_free_name(self, name: str | None) -> None:
-        if name is not None and any(query.name == name for query in self.active):
-            raise StreamLifecycleError(
-                f"a query named {name!r} runs already; stop it first, or give another queryName"
-            )
+    def _take_name(self, name: str | None) -> None:
+        with self._changed:
+            if name is not None and name in self._names:
+                raise StreamLifecycleError(
+                    f"a query named {name!r} runs already; stop it first, or give another queryName"
+                )
+            self._names.update(() if name is None else (name,))
 
-    def _require_free_id(self, checkpoint: QueryCheckpoint) -> None:
-        running = self.get(checkpoint.query_id)
-        if running is not None:
-            raise StreamLifecycleError(
-                f"query {running.name or running.id} runs on {checkpoint.location} already; stop "
-                "it first, or give another checkpointLocation"
-            )
+    def _free_name(self, name: str | None) -> None:
+        with self._changed:
+            self._names.discard(name)

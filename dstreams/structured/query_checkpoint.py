@@ -35,6 +35,7 @@ from checkpoint import (
     Tenure,
     open_existing,
     open_files,
+    read_claim,
     read_lineage,
     read_plan,
     take_over,
@@ -43,6 +44,7 @@ from checkpoint import (
 from checkpoint.state_store import retire_batches
 from dstreams.errors import RestartError
 from dstreams.structured.logs import OffsetRecord, QueryCommit, source_uid
+from dstreams.structured.sinks.base import Writer
 
 _CLEAN_EVERY = 10
 _log = logging.getLogger(__name__)
@@ -144,6 +146,20 @@ class QueryCheckpoint:
         log = InputLog(self.files, self.query_id, source_uid(number), self.epoch)
         self._input_logs.append(log)
         return log
+
+    def writer(self) -> Writer:
+        """Return this run as sinks see it."""
+        begun = [*self._plan.in_flight, *([] if self._plan.last is None else [self._plan.last])]
+        newest = max((record.batch_id for record in begun), default=-1)
+        return Writer(self._run_id, self.epoch, self.location, newest, self._follows)
+
+    def _follows(self, epoch: int, run_id: str) -> bool:
+        if epoch >= self.epoch:
+            return run_id == self._run_id
+        try:
+            return read_claim(self.files, epoch).owner.facts.get("run") == run_id
+        except FileNotFoundError:
+            return True  # so old that it was deleted; a copy's epoch would be a newer one
 
     def begin(self, record: OffsetRecord) -> None:
         """Write what a batch is, before anything of it runs.

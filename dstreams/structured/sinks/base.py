@@ -7,6 +7,8 @@ output is there exactly once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pyspark import RDD
@@ -14,6 +16,26 @@ from pyspark import RDD
 from dstreams.state.group_state import OutputMode
 
 ALL_MODES = (OutputMode.Append, OutputMode.Update, OutputMode.Complete)
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A run of a query, as a sink can tell it from others.
+
+    Args:
+        run_id: identity of the run.
+        epoch: its number in the checkpoint.
+        location: of the checkpoint.
+        newest_batch: the newest batch that was begun before this run, -1 for none.
+        follows: ``(epoch, run_id) -> whether this run follows from that one``, which it does not
+            where that one has gone on from a copy of the checkpoint.
+    """
+
+    run_id: str
+    epoch: int
+    location: str
+    newest_batch: int
+    follows: Callable[[int, str], bool]
 
 
 class Sink(Protocol):
@@ -34,8 +56,13 @@ class Sink(Protocol):
         """Whether a query may do without a checkpoint of its own."""
         ...
 
-    def begin(self, query_id: str) -> None:
-        """Get ready, before the first batch of a run; what cannot be is raised by ``start``."""
+    def begin(self, query_id: str, writer: Writer | None = None) -> None:
+        """Get ready, before the first batch of a run; what cannot be is raised by ``start``.
+
+        Args:
+            query_id: id of the query.
+            writer: this run of it; None where nothing is known but the id.
+        """
         ...
 
     def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:

@@ -19,6 +19,7 @@ from dstreams.errors import StreamLifecycleError
 from dstreams.rdd.worker import settle_worker
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.committed_files import CommittedFiles, FileFormat
+from dstreams.structured.sinks.base import Writer
 
 _CHUNK_BYTES = 256 << 10
 _SUFFIX = {"text": "txt", "json": "json"}
@@ -45,14 +46,14 @@ class FileSink:
     def name(self) -> str:
         return f"FileSink[{self._directory}]"
 
-    def begin(self, query_id: str) -> None:
+    def begin(self, query_id: str, writer: Writer | None = None) -> None:
         """Open the directory.
 
         Raises:
             StorageRefusedError: it cannot hold files.
-            RestartError: another query writes there.
+            RestartError: another query writes there, or this one from a copy of its checkpoint.
         """
-        self._committed = CommittedFiles(self._directory, query_id)
+        self._committed = CommittedFiles(self._directory, query_id, writer)
 
     def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:
         """Write a batch and return how many rows it has, None if it was written before.

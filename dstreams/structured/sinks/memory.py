@@ -8,7 +8,7 @@ from typing import Any
 from pyspark import RDD
 
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.sinks.base import ALL_MODES
+from dstreams.structured.sinks.base import ALL_MODES, Writer
 
 
 class MemorySink:
@@ -30,7 +30,7 @@ class MemorySink:
     def name(self) -> str:
         return f"MemorySink[{self._table}]"
 
-    def begin(self, query_id: str) -> None:
+    def begin(self, query_id: str, writer: Writer | None = None) -> None:
         """Nothing has to be made ready."""
 
     def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:

@@ -10,6 +10,7 @@ import pytest
 
 from checkpoint import CommitLog, open_files
 from checkpoint.cli import SUCCEEDED, main
+from dstreams.errors import RestartError
 from dstreams.structured import StreamSession
 from dstreams.structured.committed_files import committed_lines
 from tests.dstreams.structured.test_killed import EXPECTED, FILES, run_killed, start
@@ -73,6 +74,25 @@ def test_rewound_and_moved(
     assert sorted(line for lines in after.values() for line in lines) == EXPECTED
     for command in (["verify"], ["gc", "--void"], ["verify"]):
         assert main([command[0], str(other), *command[1:]]) == SUCCEEDED, command
+
+
+def test_copy_beside_its_original(session: StreamSession, tmp_path: Path) -> None:
+    """Of a checkpoint and its copies one writes to a directory; others are told which one does."""
+    run = CopyRun(session, tmp_path)
+    run.add(0, FILES[0])
+    original, copy, older = (tmp_path / name for name in ("original", "copy", "older"))
+    run.run(original)
+    for target in (copy, older):
+        assert main(["export", str(original), str(tmp_path / f"{target.name}.file")]) == SUCCEEDED
+        exported = str(tmp_path / f"{target.name}.file")
+        assert main(["import", exported, str(target), "--here"]) == SUCCEEDED
+    run.add(1, FILES[1])
+    after = run.run(copy)
+    message = rf"output is written by run .*, epoch 3 of the checkpoint {copy}, from which this"
+    for other in (original, original, older):
+        with pytest.raises(RestartError, match=message):
+            run.run(other)
+    assert run.run(copy) == after
 
 
 @pytest.mark.slow

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 from dstreams.errors import RestartError
-from dstreams.structured import StreamingDataset, StreamingQuery, StreamSession, window
+from dstreams.structured import (
+    StreamingDataset,
+    StreamingQuery,
+    StreamSession,
+    running,
+    window,
+)
 from dstreams.structured.committed_files import committed_lines
 from dstreams.structured.session import MemoryStreamHandle
 from tests.dstreams.structured.killed_program import STEPS
@@ -101,6 +107,22 @@ def test_crash(
     ]
 
 
+def test_progress_of_a_batch_that_is_run_again(
+    session: StreamSession, tmp_path: Path, dying: Callable[[type, str, bool], None]
+) -> None:
+    """The newest offset that is known is not older than the end of the batch."""
+    run = FilesRun(session, tmp_path)
+    run.add(10)
+    dying(*STEPS["after the state"])
+    run.crash(25)
+    query = run.start()
+    query.processAllAvailable()
+    again = query.recentProgress[0]["sources"][0]
+    assert (again["startOffset"], again["endOffset"], again["latestOffset"]) == (1, 2, 2)
+    assert query.status["isDataAvailable"] is False
+    query.stop()
+
+
 def test_files_lost(session: StreamSession, tmp_path: Path) -> None:
     """A checkpoint that lacks what a restart needs is refused, and the message says what."""
     run = FilesRun(session, tmp_path)
@@ -184,7 +206,9 @@ def test_time_of_a_batch_that_runs_again(
     assert run.add("b") == [("b", 61_000)]
 
 
-def test_newer_run_wins(session: StreamSession, tmp_path: Path, sc: Any, clock: Any) -> None:
+def test_newer_run_wins(
+    session: StreamSession, tmp_path: Path, sc: Any, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A run whose checkpoint was taken over stops at its next batch, and writes nothing."""
     run = FilesRun(session, tmp_path)
     run.stream.addAll([10])
@@ -193,6 +217,7 @@ def test_newer_run_wins(session: StreamSession, tmp_path: Path, sc: Any, clock: 
     other = StreamSession(sc, {"spark.sql.shuffle.partitions": "2"}, clock)
     taking_over = FilesRun(other, tmp_path)
     taking_over.stream.addAll([10])
+    monkeypatch.setattr(running, "_places", [])  # what another process would see
     newer = taking_over.start()
     newer.processAllAvailable()
     run.stream.addAll([11])
