@@ -21,6 +21,8 @@ from dstreams.drill.targets import AT_STEP, WAYS, Kill, first_kill, other_target
 _POLL_S = 0.1
 _FIRST_RECOVERY_MS = 8000
 _STOP_SHARE = 0.3
+_BEHIND_MS = 60_000
+"""With more than this still to run, a stop may have no time left for its own steps."""
 
 
 class DrillError(Exception):
@@ -181,8 +183,10 @@ class Campaign:
 
     def _step_life(self, step: Step) -> None:
         with self._life(step) as life:
+            behind_ms = 0
             if step.in_stop:
                 self._recovered(life)
+                behind_ms = self._catch_up(life)
                 life.ask_to_end()
             limit_ms = self._limit_ms()
             self._watch(life, lambda: self._clock.now_ms() >= limit_ms)
@@ -192,9 +196,37 @@ class Campaign:
             else:
                 if not step.in_stop:
                     self._require_alive(life)
-                self._problems.append(f"no driver came to the step: {step.name}")
+                why = ""
+                if behind_ms > _BEHIND_MS:
+                    why = (
+                        f"; the stop began {behind_ms // 1000} s behind, with batches that take "
+                        "longer than their interval: give a longer --interval"
+                    )
+                self._problems.append(f"no driver came to the step: {step.name}{why}")
                 life.kill()
             self._count(life, AT_STEP)
+
+    def _catch_up(self, life: Life) -> int:
+        """Let a driver run the batches that it is behind with, as long as they become fewer.
+
+        Returns:
+            How far it is behind then, in milliseconds.
+        """
+        limit_ms, least_ms = self._limit_ms(), self._behind_ms(life)
+
+        def is_over() -> bool:
+            nonlocal limit_ms, least_ms
+            behind_ms = self._behind_ms(life)
+            if behind_ms < least_ms:
+                limit_ms, least_ms = self._limit_ms(), behind_ms
+            return behind_ms <= _BEHIND_MS or self._clock.now_ms() >= limit_ms
+
+        self._watch(life, is_over)
+        self._require_alive(life)
+        return self._behind_ms(life)
+
+    def _behind_ms(self, life: Life) -> int:
+        return self._clock.now_ms() - life.batches[-1]
 
     def _count(self, life: Life, way: str) -> None:
         """Count a kill, after which the driver tells no more."""

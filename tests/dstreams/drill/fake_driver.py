@@ -2,7 +2,8 @@
 
 It takes the arguments of the real one. ``behaviour`` holds one of: well, slow, ends, stubborn,
 failing, runs dry, forgetful (it runs a batch again that was completed), unfenced (it goes on when
-another one has taken over).
+another one has taken over), behind (its first batches are old, and a stop has no time for them),
+further behind (so it stays).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import signal
 import sys
 import time
 from pathlib import Path
+
+STEPS_OF_A_STOP = ("before the checkpoint at the end",)
 
 
 def main() -> None:
@@ -42,7 +45,13 @@ def main() -> None:
             sys.exit("replaced")
         batches, last = batches + 1, last + 1
         os.write(options.pipe, b"step commit.start\n")
-        time_ms, again_ms = again_ms or time.time_ns() // 10**6, None
+        now_ms = time.time_ns() // 10**6
+        time_ms, again_ms = again_ms or now_ms, None
+        if behaviour.endswith("behind"):
+            behind_ms = max(0, 100_000 - 10_000 * batches) if behaviour == "behind" else 100_000
+            time_ms = now_ms - behind_ms
+            if options.step in STEPS_OF_A_STOP and behind_ms < 60_000:
+                signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
         replace(count, str(last))
         replace(times, str(time_ms))
         os.write(options.pipe, b"batch %d\n" % time_ms)

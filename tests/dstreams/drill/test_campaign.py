@@ -70,6 +70,25 @@ def test_all_kills_are_done_and_then_a_driver_ends(tmp_path: Path) -> None:
     assert (tmp_path / "completed").read_text().count("\n") == result.batches
 
 
+@pytest.mark.usefixtures("fast")
+def test_a_driver_catches_up_before_it_is_killed_in_a_stop(tmp_path: Path) -> None:
+    """A stop with many batches to run has no time left for its own steps."""
+    step = step_named("before the checkpoint at the end")
+    result, _, _ = drill(tmp_path, "behind", steps=(step,))
+    assert result.is_passed, result
+    assert result.at_steps == (step.name,)
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_driver_that_cannot_catch_up(tmp_path: Path) -> None:
+    """The step was not shown, and the drill says what helps."""
+    step = step_named("before the checkpoint at the end")
+    result, _, _ = drill(tmp_path, "further behind", steps=(step,))
+    (problem,) = result.problems
+    assert re.match(r"no driver came to the step: .*; the stop began 1\d\d s behind, .*", problem)
+    assert "--interval" in problem
+
+
 def test_the_seed_decides_when_and_in_which_order() -> None:
     """Another drill of the same seed does the same; every way to kill is used."""
     steps = (step_named("rec.load"),)
