@@ -14,7 +14,7 @@ The same answer says what a restart reads again, and what a running stream must 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
@@ -28,7 +28,7 @@ def asked_after(
     last_ms: int,
     newest_copy: NewestCopy,
     earlier: Mapping[Node, int] | None = None,
-    added: Collection[Node] = (),
+    began: Mapping[Node, int] | None = None,
 ) -> dict[Node, int]:
     """Say of each stream after which time a batch after *last_ms* may ask for its RDDs.
 
@@ -37,22 +37,20 @@ def asked_after(
         last_ms: time of the last batch that has run.
         newest_copy: of a stream that asks for its own past.
         earlier: streams that are asked for their RDDs after a time before *last_ms*, and it.
-        added: streams that begin after *last_ms*: they ask for nothing before.
+        began: streams that began after a time, and it: they ask for nothing before.
 
     Returns:
         For each stream a time in ms, zero time at least; RDDs at that time are not asked for, but
         the copy at that time of a stream that asks for its own past is.
     """
-    asked = dict.fromkeys(plan.nodes, last_ms)
-    asked.update(earlier or {})
+    floors = began or {}
+    asked = {node: max(plan.zero_ms, (earlier or {}).get(node, last_ms)) for node in plan.nodes}
     for node in reversed(tuple(plan.nodes)):  # children first
-        if node in added:
-            continue
         made_ms = newest_copy(node, asked[node]) if node.asks_itself else asked[node]
         asked[node] = made_ms
         for parent in node.parents:
-            needed_ms = made_ms - node.parents_remember_ms(0)
-            asked[parent] = max(plan.zero_ms, min(asked[parent], needed_ms))
+            needed_ms = max(made_ms - node.parents_remember_ms(0), floors.get(node, plan.zero_ms))
+            asked[parent] = min(asked[parent], needed_ms)
     return asked
 
 
@@ -72,6 +70,15 @@ def asked_by_others(
     for node in plan.nodes:
         for parent in node.parents:
             found[parent] = min(found[parent], asked[node] - node.parents_remember_ms(0))
+    return found
+
+
+def made_of(node: Node) -> set[Node]:
+    """Return a stream and all streams that it is made of."""
+    found, left = {node}, [node]
+    for one in left:  # which grows
+        left += (parent for parent in one.parents if parent not in found)
+        found.update(one.parents)
     return found
 
 

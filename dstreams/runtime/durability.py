@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 STORED_UPTO = "stored_upto"
 """Fact of a commit record: the batch that made each version of stored state, as JSON."""
 
+UNREAD = "unread"
+"""Fact of a commit record: uids of the inputs that the batch could not read and did without."""
+
 
 @dataclass(frozen=True)
 class BatchCommit:
@@ -48,6 +51,7 @@ class BatchCommit:
         watermarks: event time of stored states, by uid.
         without_state: streams that have no state at all after it.
         failed_outputs: uids of the outputs that failed or did not run.
+        unread: uids of the inputs that could not be read.
     """
 
     batch_id: int
@@ -57,6 +61,7 @@ class BatchCommit:
     watermarks: Mapping[str, int]
     without_state: Sequence[Node]
     failed_outputs: Sequence[str]
+    unread: Sequence[str] = ()
 
 
 class StreamDurability:
@@ -157,6 +162,7 @@ class StreamDurability:
             watermarks=made.watermarks,
             failed_outputs=tuple(made.failed_outputs),
             without_state=tuple(uids[node] for node in made.without_state),
+            facts={UNREAD: list(made.unread)} if made.unread else {},
         )
         self._commits.commit(record)
 

@@ -90,6 +90,7 @@ class Engine:
         self._last_committed: Batch | None = None
         self._begun: Mapping[int, BeginRecord] = {}
         self._notes: dict[str, object] = {}
+        self._unread: set[InputDStream] = set()
         self._gap_after_ms: int | None = None
         self._resume_at_ms: int | None = None
         self._unbridged: list[tuple[int, int]] = []
@@ -239,10 +240,12 @@ class Engine:
             self.history.leave_out(batch.after_ms, batch.time_ms)
             self._unbridged.append((batch.after_ms, batch.time_ms))
         self.counts.clear()
+        self._unread = set(self.readers)
         for stream, planned in batch.inputs.items():
             try:
                 rdd = self.readers[stream].rdd(planned)
                 self.history.feed(stream, batch.time_ms, self.counts.watch(stream, planned, rdd))
+                self._unread.discard(stream)
             except Exception as error:
                 where = f"reading the input of {stream.operation}"
                 failure = failure or InputFailure(where, error)
@@ -294,6 +297,7 @@ class Engine:
             watermarks=self.history.stored().watermarks(batch.time_ms) if stored else {},
             without_state=self.copies.without_state(batch.time_ms),
             failed_outputs=failed_outputs,
+            unread=sorted(self.plan.input_uids[stream] for stream in self._unread),
         )
         self._durability.commit(made)
         self._last_committed = batch

@@ -71,6 +71,7 @@ def write_snapshot(
     pickled: PickledGraph,
     spark: SparkContext,
     settings: Settings | None,
+    began: Mapping[str, int],
 ) -> None:
     """Write the graph of a run, and the RDDs that it names, before its first batch.
 
@@ -81,6 +82,8 @@ def write_snapshot(
         pickled: the graph.
         spark: the context.
         settings: settings that were given to the streaming context; None for those of the conf.
+        began: of streams that were not there from the first batch on, after which they began, by
+            uid, in ms.
 
     Raises:
         CheckpointError: it could not be written, or a newer driver has taken over.
@@ -96,7 +99,7 @@ def write_snapshot(
         stream_id,
         plan.zero_ms if last_ms is None else last_ms,
         tenure.epoch,
-        describe_plan(plan, spark.getConf()),
+        describe_plan(plan, spark.getConf(), began),
         pickle.dumps(_Payload(pickled.data, rdds, settings)),
     )
     write_graph(tenure.guard, snapshot)
@@ -135,14 +138,22 @@ def settings_of(snapshot: GraphSnapshot) -> Settings | None:
     return payload.settings
 
 
-def describe_plan(plan: Plan, conf: SparkConf) -> dict[str, object]:
-    """Describe a plan in JSON, without the values of settings that look secret."""
+def describe_plan(
+    plan: Plan, conf: SparkConf, began: Mapping[str, int] | None = None
+) -> dict[str, object]:
+    """Describe a plan in JSON, without the values of settings that look secret.
+
+    Args:
+        plan: the frozen graph.
+        conf: the conf of the context.
+        began: as in :func:`write_snapshot`.
+    """
     return {
         "format": _FORMAT,
         "zero_ms": plan.zero_ms,
         "batch_ms": plan.batch_ms,
         "inputs": [_describe_input(plan, stream) for stream in plan.inputs],
-        "operators": [_describe_node(plan, node) for node in plan.nodes],
+        "operators": [_describe_node(plan, node, began or {}) for node in plan.nodes],
         "outputs": [
             {
                 "uid": uid,
@@ -200,7 +211,7 @@ def _describe_input(plan: Plan, stream: InputDStream) -> dict[str, object]:
     }
 
 
-def _describe_node(plan: Plan, node: Node) -> dict[str, object]:
+def _describe_node(plan: Plan, node: Node, began: Mapping[str, int]) -> dict[str, object]:
     planned = plan.nodes[node]
     partitioner = getattr(node, "partitioner", None)
     times = getattr(node, "times", None)
@@ -215,6 +226,7 @@ def _describe_node(plan: Plan, node: Node) -> dict[str, object]:
         "slide_ms": node.slide_ms,
         "window_ms": times.window_ms if isinstance(times, WindowTimes) else None,
         "checkpoint_ms": planned.checkpoint_ms,
+        "began_after_ms": began.get(planned.uid),
         "parents": [plan.nodes[parent].uid for parent in node.parents],
     }
 

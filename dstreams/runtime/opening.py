@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -11,22 +12,33 @@ from secrets import token_hex
 import pyspark
 from pyspark import SparkContext
 
-from checkpoint import Files, Owner, open_files, stream_url, take_over
+from checkpoint import (
+    CheckpointError,
+    Files,
+    Owner,
+    Tenure,
+    drop_graphs,
+    open_files,
+    stream_url,
+    take_over,
+)
 from dstreams.clock import Clock
 from dstreams.events import Event, Tell
 from dstreams.faults import fault
 from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
-from dstreams.graph.pickling import PickledGraph, pickle_graph
+from dstreams.graph.pickling import pickle_graph
 from dstreams.graph.plan import Plan, StreamGraph
 from dstreams.runtime.durability import StreamDurability
 from dstreams.runtime.engine import Engine
 from dstreams.runtime.graph_snapshots import write_snapshot
 from dstreams.runtime.rate_control import RateControl, limit_rates
-from dstreams.runtime.resuming import EarlierRun, resume
+from dstreams.runtime.resuming import EarlierRun, last_batch_ms, resume
 from dstreams.runtime.state_stores import open_states
 from dstreams.settings import Settings
 from dstreams.sources.source import SourceEnvironment, SourceReader, close_all
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -59,6 +71,10 @@ class Surroundings:
 def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
     """Freeze *graph*, open and start its sources, and return what runs its batches.
 
+    The graph that a restart finds is that of the last start that went well. A first one writes it
+    down before its sources receive anything, and deletes it where they cannot be started; later
+    ones when nothing can fail any more.
+
     Raises:
         InvalidStreamError: as in :meth:`StreamGraph.freeze`, or something cannot be pickled.
         CheckpointError: the checkpoint directory cannot be read or written, or holds something
@@ -76,11 +92,60 @@ def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
     url = None if base is None else stream_url(base, earlier.stream_id)
     # Spark's own directory alone does not ask for more than the state that needs one.
     has_state = bool(plan.checkpointed() or plan.stored())
-    durability = None
-    if url is not None and (around.directory is not None or has_state):
-        pickled = None if around.directory is None else pickle_graph(graph, around.context)
-        durability = _take_over(plan, open_files(url), earlier.stream_id, around, pickled)
-    readers, rates = _open_readers(plan, _environment(plan, earlier, around, durability, url))
+    if url is None or (around.directory is None and not has_state):
+        return _opened(plan, earlier, around, None, url)
+    pickled = None if around.directory is None else pickle_graph(graph, around.context)
+    tenure = _take_over(open_files(url), earlier.stream_id, around)
+
+    def write_graph() -> None:
+        if pickled is not None:
+            began = earlier.began_after(last_batch_ms(tenure.plan, plan))
+            spark, given = around.spark, around.given
+            write_snapshot(tenure, earlier.stream_id, plan, pickled, spark, given, began)
+
+    is_first = around.earlier is None
+    try:
+        durability = StreamDurability(tenure, earlier.stream_id, plan, around.spark)
+        before_start = write_graph if is_first else _nothing
+        engine = _opened(plan, earlier, around, durability, url, before_start)
+    except BaseException:
+        _leave(tenure, is_first)
+        raise
+    try:
+        resume(engine, durability, earlier, around.settings.missed_batches)
+        if not is_first:
+            write_graph()
+    except BaseException:
+        engine.close()
+        raise
+    return engine
+
+
+def _nothing() -> None:
+    pass
+
+
+def _leave(tenure: Tenure, is_first: bool) -> None:
+    """Let a stream go that could not be started, as it was before; never raises."""
+    try:
+        if is_first:
+            drop_graphs(tenure.guard)
+    except CheckpointError as error:
+        logger.warning("the graph of a stream that could not be started is left: %s", error)
+    tenure.guard.give_up()
+
+
+def _opened(
+    plan: Plan,
+    earlier: EarlierRun,
+    around: Surroundings,
+    durability: StreamDurability | None,
+    url: str | None,
+    before_start: Callable[[], None] = _nothing,
+) -> Engine:
+    """Open the sources, and return an engine that knows nothing of earlier runs."""
+    environment = _environment(plan, earlier, around, durability, url)
+    readers, rates = _open_readers(plan, environment, before_start)
 
     def tell(event: Event) -> None:
         rates.observe(event)
@@ -89,31 +154,16 @@ def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
     epoch = 1 if durability is None else durability.tenure.epoch
     states = open_states(plan, earlier.stream_id, url, around.settings, epoch)
     history = History(plan, around.spark, unpersist=around.settings.unpersist, states=states)
-    engine = Engine(plan, history, readers, durability, around.clock, tell, earlier.stream_id)
-    if durability is not None:
-        try:
-            resume(engine, durability, earlier, around.settings.missed_batches)
-        except BaseException:
-            engine.close()
-            raise
-    return engine
+    return Engine(plan, history, readers, durability, around.clock, tell, earlier.stream_id)
 
 
-def _take_over(
-    plan: Plan,
-    files: Files,
-    stream_id: str,
-    around: Surroundings,
-    pickled: PickledGraph | None,
-) -> StreamDurability:
-    """Claim the stream, and write down its graph where a restart is to find it."""
+def _take_over(files: Files, stream_id: str, around: Surroundings) -> Tenure:
+    """Claim the stream."""
     facts = {"python": platform.python_version(), "pyspark": pyspark.__version__}
     owner = Owner.of_this_process(around.clock.now_ms(), facts)
     tenure = take_over(files, stream_id, owner)
     fault("rec.fence")
-    if pickled is not None:
-        write_snapshot(tenure, stream_id, plan, pickled, around.spark, around.given)
-    return StreamDurability(tenure, stream_id, plan, around.spark)
+    return tenure
 
 
 def _environment(
@@ -146,7 +196,7 @@ def _environment(
 
 
 def _open_readers(
-    plan: Plan, environment: SourceEnvironment
+    plan: Plan, environment: SourceEnvironment, before_start: Callable[[], None]
 ) -> tuple[Mapping[InputDStream, SourceReader], RateControl]:
     readers: dict[InputDStream, SourceReader] = {}
     try:
@@ -154,6 +204,7 @@ def _open_readers(
             uid = plan.input_uids[stream]
             readers[stream] = stream.source.open(replace(environment, uid=uid))
         rates = limit_rates(readers, environment.settings, environment.batch_ms)
+        before_start()
         for reader in readers.values():
             reader.start()
     except BaseException:

@@ -60,7 +60,12 @@ class FoundStream:
 
     def earlier(self, added: frozenset[str] | None = None) -> EarlierRun:
         """Return what a start goes on from."""
-        return EarlierRun(self.snapshot.stream_id, self.zero_ms, added)
+        began = {
+            operator["uid"]: operator["began_after_ms"]
+            for operator in self.description["operators"]
+            if operator.get("began_after_ms") is not None
+        }
+        return EarlierRun(self.snapshot.stream_id, self.zero_ms, added, began)
 
     def require_trusted(self) -> None:
         """Refuse to run code from the directory if others can write there.
@@ -171,8 +176,13 @@ def _require_nothing(directory: str, files: Files) -> None:
             directory,
             f"{run}, with state up to the batch at {newest} ms ({batch_datetime(newest)})",
         )
-    # A driver that died as it claimed the stream left a claim, and nothing to miss.
-    others = [name for name in names if _RUN.match(name) and "/epochs/" not in name]
+    # A driver that did not come to its first batch left a claim, and what its inputs begin with.
+    nothing = ("/epochs/", "/files/", "/inputs/", "/rdds/")
+    others = [
+        name
+        for name in names
+        if _RUN.match(name) and not any(directory in name for directory in nothing)
+    ]
     if others:
         run = others[-1].partition("/")[0]
         raise _nothing_to_go_on_with(directory, f"{run}, without committed state")

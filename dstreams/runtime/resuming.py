@@ -6,33 +6,37 @@ from the same input. No output of a committed batch runs again, except one that 
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from checkpoint import (
     BeginRecord,
-    CommitRecord,
     OperatorCommit,
     RecoveryPlan,
     StatePartition,
-    StoreCommit,
 )
 from dstreams.errors import RestartError
 from dstreams.faults import fault
 from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
-from dstreams.graph.reach import asked_after, asked_by_others, is_made_of_state
+from dstreams.graph.reach import asked_after, asked_by_others, is_made_of_state, made_of
 from dstreams.graph.reduced_window import ReducedWindowedDStream
 from dstreams.graph.state import StateDStream
 from dstreams.graph.stored import StoredStateDStream
 from dstreams.rdd.durable import WrittenRdd, read_state
+from dstreams.rdd.failures import summarize
 from dstreams.rdd.stored_version import NO_EVENT_TIME, StoredVersion
 from dstreams.runtime.copies import LONGEST_LINEAGE
-from dstreams.runtime.durability import STORED_UPTO, StreamDurability
+from dstreams.runtime.durability import StreamDurability
+from dstreams.runtime.earlier_records import (
+    RAN_AGAIN,
+    Restorable,
+    failed_outputs,
+    unread_inputs,
+)
 from dstreams.runtime.engine import Engine
 from dstreams.runtime.gaps import bridge, gaps_in
 from dstreams.runtime.repartition import repartitioned
@@ -40,9 +44,6 @@ from dstreams.settings import MissedBatches
 from dstreams.sources.source import ReplayableReader, is_lost_with_driver
 
 logger = logging.getLogger(__name__)
-
-RAN_AGAIN = "ran_again"
-"""Fact of a begin record: outputs of earlier batches that had failed and were run again."""
 
 _MOST_TOGETHER = 20
 """Batches of state that one task makes up for."""
@@ -56,48 +57,21 @@ class EarlierRun:
         stream_id: id of the stream.
         zero_ms: its zero time.
         added: uids of streams that it did not have, None where the graph is that of then.
+        began: of streams that were added by starts before, after which batch, in ms, by uid.
     """
 
     stream_id: str
     zero_ms: int
     added: frozenset[str] | None = None
+    began: Mapping[str, int] = field(default_factory=dict)
 
+    def began_after(self, last_ms: int) -> dict[str, int]:
+        """Return after which batch each stream began that was not there from the first one on.
 
-@dataclass
-class Restorable:
-    """What the commit records of an earlier run have for each stream, by uid and batch time.
-
-    Args:
-        copies: files of a state, None where there was none, and the time that the files have.
-        stored: versions of a stored state.
-    """
-
-    copies: dict[str, dict[int, tuple[int, OperatorCommit | None]]] = field(default_factory=dict)
-    stored: dict[str, dict[int, tuple[CommitRecord, StoreCommit]]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, records: Iterable[CommitRecord], plan: Plan) -> Restorable:
-        """Read *records*, oldest first. A copy between two batches is that of the first."""
-        found = cls()
-        slides = {planned.uid: node.slide_ms for node, planned in plan.nodes.items()}
-        for record in records:
-            since_ms = record.batch_time_ms - plan.zero_ms
-            for uid in (*record.operators, *record.without_state):
-                time_ms = record.batch_time_ms - since_ms % slides.get(uid, plan.batch_ms)
-                commit = record.operators.get(uid)
-                found.copies.setdefault(uid, {})[time_ms] = record.batch_time_ms, commit
-            upto: dict[str, int] = json.loads(record.writer.get(STORED_UPTO, "{}"))
-            for store in record.stores:
-                found.stored.setdefault(store.operator_uid, {})[upto[store.operator_uid]] = (
-                    record,
-                    store,
-                )
-        return found
-
-    def newest(self, uid: str, upto_ms: int, zero_ms: int) -> int:
-        """Return the newest time up to *upto_ms* at which there is a state, zero time for none."""
-        times = (*self.copies.get(uid, ()), *self.stored.get(uid, ()))
-        return max((time_ms for time_ms in times if time_ms <= upto_ms), default=zero_ms)
+        Args:
+            last_ms: the last batch.
+        """
+        return {**self.began, **dict.fromkeys(self.added or (), last_ms)}
 
 
 def resume(
@@ -121,11 +95,11 @@ def resume(
         return
     fault("rec.load")
     past = _Past(engine, durability, earlier)
+    past.feed()  # which says how much of the past can be had
     past.restore_state()
     if past.has_moved_state:
         past.commit_moved_state()
     fault("rec.replay")
-    past.feed()
     past.make_up()
     past.run_failed_outputs()
     begun = batches_in_flight(recovery, engine.plan)
@@ -138,6 +112,15 @@ def resume(
         past.last_ms,
         len(begun),
     )
+
+
+def last_batch_ms(recovery: RecoveryPlan, plan: Plan) -> int:
+    """Return the time of the last committed batch, zero time for none.
+
+    A record between two batches is that of the first of them.
+    """
+    since_ms = 0 if recovery.last_ms is None else recovery.last_ms - plan.zero_ms
+    return plan.zero_ms + since_ms // plan.batch_ms * plan.batch_ms
 
 
 def batches_in_flight(recovery: RecoveryPlan, plan: Plan) -> dict[int, BeginRecord]:
@@ -160,53 +143,63 @@ class _Past:
         self._plan = plan = engine.plan
         self._durability = durability
         self._recovery: RecoveryPlan = durability.tenure.plan
-        last_ms = self._recovery.last_ms
-        since_ms = 0 if last_ms is None else last_ms - plan.zero_ms
-        # A record between two batches is that of the first of them.
-        self.last_ms = plan.zero_ms + since_ms // plan.batch_ms * plan.batch_ms
+        self.last_ms = last_batch_ms(self._recovery, plan)
         self.notes: dict[str, object] = {}
         self.has_moved_state = False
         self._stream_id = earlier.stream_id
-        added = earlier.added or frozenset()
         self._is_grafted = earlier.added is not None
-        self._added = {node for node, planned in plan.nodes.items() if planned.uid in added}
-        records = durability.tenure.commit_log().records() if last_ms is not None else []
-        self._found = Restorable.of(records, plan)
-        self._failed = _failed_outputs(records, self._recovery)
-        self._asked = self._reach({})
+        began = earlier.began_after(self.last_ms)
+        self._began = {
+            node: began[planned.uid] for node, planned in plan.nodes.items() if planned.uid in began
+        }
+        self._added = {node for node, after_ms in self._began.items() if after_ms == self.last_ms}
+        is_new = self._recovery.last_ms is None
+        records = [] if is_new else durability.tenure.commit_log().records()
+        self._found = Restorable.of(records, plan, began)
+        self._failed = failed_outputs(records, self._recovery)
+        self._unread = unread_inputs(records)
+        self._asked_for_state = self._asked = self._reach({})
         self._asked_for_outputs: dict[Node, int] = {}
         self._failed = self._affordable(self._failed)
 
     def _reach(self, earlier: Mapping[Node, int]) -> dict[Node, int]:
-        return asked_after(self._plan, self.last_ms, self._newest_copy, earlier, self._added)
+        return asked_after(self._plan, self.last_ms, self._newest_copy, earlier, self._began)
 
     def _newest_copy(self, node: Node, upto_ms: int) -> int:
         if node in self._added:
             return self.last_ms
-        return self._found.newest(self._plan.nodes[node].uid, upto_ms, self._plan.zero_ms)
+        begun_ms = self._began.get(node, self._plan.zero_ms)
+        return self._found.newest(self._plan.nodes[node].uid, upto_ms, begun_ms)
 
     # State -----------------------------------------------------------------------------------
 
     def restore_state(self) -> None:
         """Give the history each copy and version that may be asked for."""
         for node in self._plan.nodes:
+            if node in self._began:
+                self._begin(node, self._began[node])
             if node in self._added:
-                self._begin(node)
-            elif isinstance(node, StoredStateDStream):
+                continue
+            if isinstance(node, StoredStateDStream):
                 self._restore_stored(node)
             elif node.asks_itself:
                 self._restore_copies(node)
 
-    def _begin(self, node: Node) -> None:
-        """Let a stream that is new begin after the last batch."""
+    def _begin(self, node: Node, after_ms: int) -> None:
+        """Let a stream begin after a batch: it had nothing then, and is asked for nothing before.
+
+        The graph of this run says so to restarts, so they can stand on that as on a copy.
+        """
         history = self._engine.history
-        history.begin(node, self.last_ms)
+        history.begin(node, after_ms)
         if isinstance(node, ReducedWindowedDStream):
-            history.begin(node.reduced, self.last_ms)
+            history.begin(node.reduced, after_ms)
+        if self._engine.copies is not None and node.asks_itself:
+            self._engine.copies.known(node, after_ms)
         if isinstance(node, StoredStateDStream):
             states = history.stored()
             empty = states.empty(node, node.partitioner)
-            states.restore(node, self._floor(node, self.last_ms), empty)
+            states.restore(node, self._floor(node, after_ms), empty)
 
     def _restore_copies(self, node: Node) -> None:
         uid = self._plan.nodes[node].uid
@@ -275,9 +268,14 @@ class _Past:
     # Input -----------------------------------------------------------------------------------
 
     def feed(self) -> None:
-        """Read the input of committed batches again, as far as anything may ask for it."""
+        """Read the input of committed batches again, as far as anything may ask for it.
+
+        What a batch could not read then is not given to the state that came after it. What only
+        outputs that failed ask for may be gone: they do not run again.
+        """
         for stream, reader in self._engine.readers.items():
             after_ms = self._asked.get(stream, self.last_ms)
+            for_state_ms = self._asked_for_state.get(stream, self.last_ms)
             times = [time_ms for time_ms in self._recovery.begins if time_ms <= self.last_ms]
             self._require_begins(stream, after_ms)
             knows_how_far = not is_lost_with_driver(stream.source, reader)
@@ -285,10 +283,19 @@ class _Past:
                 recorded = self._recorded(stream, time_ms)
                 # Also where nothing is read: a source may have to know how far it has come.
                 is_needed = time_ms > after_ms or (knows_how_far and time_ms == times[-1])
-                if is_needed and recorded is not None and isinstance(reader, ReplayableReader):
-                    planned = reader.replay(time_ms, recorded)
-                    if time_ms > after_ms:
+                if not is_needed or recorded is None or not isinstance(reader, ReplayableReader):
+                    continue
+                planned = reader.replay(time_ms, recorded)
+                was_unread = (self._plan.input_uids[stream], time_ms) in self._unread
+                if was_unread and time_ms > for_state_ms:
+                    self._give_up_outputs(stream, time_ms, "the batches after it did without it")
+                elif time_ms > after_ms:
+                    try:
                         self._engine.history.feed(stream, time_ms, reader.rdd(planned))
+                    except Exception as error:
+                        if time_ms > for_state_ms:
+                            raise
+                        self._give_up_outputs(stream, time_ms, summarize(error))
 
     def make_up(self) -> None:
         """Say what the state of the last batch is, where it stands on that of an earlier one.
@@ -315,7 +322,7 @@ class _Past:
     def _advance(self, node: StateDStream, upto_ms: int) -> None:
         history = self._engine.history
         begun = [time_ms for time_ms in history.times(node) if time_ms <= upto_ms]
-        begun_ms = max(begun, default=self._plan.zero_ms)
+        begun_ms = max(begun, default=self._began.get(node, self._plan.zero_ms))
         times = range(begun_ms + node.slide_ms, upto_ms + 1, node.slide_ms)
         # Of more, the first batch makes files on its way. Of a state that this one is made of each
         # batch is needed, and computed inside the next one.
@@ -380,6 +387,39 @@ class _Past:
                 )
         return kept
 
+    def _give_up_outputs(self, stream: InputDStream, time_ms: int, why: str) -> None:
+        """Leave out the failed outputs that ask for an input which cannot be had, and say so."""
+        parents = {
+            uid: output.parent
+            for uid, output in zip(self._plan.output_uids, self._plan.outputs, strict=True)
+        }
+        kept: dict[int, Collection[str]] = {}
+        for failed_ms, uids in self._failed.items():
+            lost = [uid for uid in uids if self._asks_for(parents[uid], failed_ms, stream, time_ms)]
+            kept[failed_ms] = [uid for uid in uids if uid not in lost]
+            if lost:
+                logger.error(
+                    "outputs %s of the batch at %d ms failed, and cannot be run again: what %s had "
+                    "for the batch at %d ms is not there (%s)",
+                    ", ".join(lost),
+                    failed_ms,
+                    stream.operation,
+                    time_ms,
+                    why,
+                )
+        self._asked, self._asked_for_outputs = self._asked_for_state, {}
+        self._failed = self._affordable({ms: uids for ms, uids in kept.items() if uids})
+
+    def _asks_for(self, node: Node, node_ms: int, stream: InputDStream, time_ms: int) -> bool:
+        """Whether the RDD of *node* at a time is made of what an input had for a batch."""
+        if time_ms > node_ms:
+            return False
+        others = dict.fromkeys(self._plan.nodes.keys() - made_of(node), node_ms)
+        before = {node: node_ms - node.slide_ms}
+        began = {**self._began, **others}
+        asked = asked_after(self._plan, node_ms, self._newest_copy, before, began)
+        return asked.get(stream, node_ms) < time_ms
+
     def run_failed_outputs(self) -> None:
         """Run outputs of committed batches that failed then, oldest first."""
         again: dict[str, list[str]] = {}
@@ -397,15 +437,3 @@ def is_placed(version: StoredVersion, node: StoredStateDStream) -> bool:
     """Whether the keys of a version are where those of a batch are."""
     now = node.partitioner
     return (version.partitioner, len(version.references)) == (now.name, now.numPartitions)
-
-
-def _failed_outputs(
-    records: Iterable[CommitRecord], recovery: RecoveryPlan
-) -> dict[int, Collection[str]]:
-    """Outputs that failed and have not run again since."""
-    failed = {record.batch_time_ms: set(record.failed_outputs) for record in records}
-    for begun in recovery.begins.values():
-        again = begun.facts.get(RAN_AGAIN, {})
-        for time, uids in again.items() if isinstance(again, Mapping) else ():
-            failed.get(int(time), set()).difference_update(uids)
-    return {time_ms: sorted(uids) for time_ms, uids in failed.items() if uids}

@@ -23,13 +23,14 @@ from pyspark import RDD, SparkContext
 
 from checkpoint import CommitLog, LocalFiles, read_newest_graph
 from checkpoint.cli import main
-from checkpoint.graph_snapshot import all_graphs
+from checkpoint.graph_snapshot import KEPT_GRAPHS, all_graphs
 from dstreams import (
     BatchFailedError,
     DStream,
     InvalidStreamError,
     RestartError,
     Settings,
+    SourceError,
     StateSpec,
     StreamingContext,
 )
@@ -214,6 +215,20 @@ def test_an_initial_state_waits_on(sc: SparkContext, tmp_path: Path) -> None:
 
     in_two_lives(sc, tmp_path, [["a"]] * 4, define, (2, 2))
     assert values_of() == [[("a", n), ("z", 1)] for n in range(11, 15)]
+
+
+def test_copies_of_an_initial_state_do_not_pile_up(sc: SparkContext, tmp_path: Path) -> None:
+    """Each start writes one, and those of the graphs that are gone go with these."""
+
+    def define(words: DStream[Any]) -> None:
+        initial = words.context().sparkContext.parallelize([("a", 10)], 2)
+        watch(words.map(_one).updateStateByKey(total, 1, initialRDD=initial).checkpoint(1))
+
+    in_two_lives(sc, tmp_path, [["a"]] * 9, define, (1,) * 9)
+    stream = stream_of(tmp_path)
+    assert len(list(stream.glob("graph/*"))) == KEPT_GRAPHS
+    assert len(list(stream.glob("rdds/**/*.state"))) == 2 * KEPT_GRAPHS
+    assert values_of()[-1] == [("a", 19)]
 
 
 def test_windows_over_state(sc: SparkContext, tmp_path: Path) -> None:
@@ -506,6 +521,35 @@ def test_what_a_function_may_refer_to(sc: SparkContext, tmp_path: Path) -> None:
     assert values_of() == [[3, 21], [6, 21]]
 
 
+def test_a_first_start_that_fails_leaves_nothing_to_take_up(
+    sc: SparkContext, tmp_path: Path
+) -> None:
+    """The next one calls the set-up function, which is mended, and begins in its own time."""
+    inputs, clock = tmp_path / "in", ManualClock(5000)
+    inputs.touch()  # a file where a directory has to be
+
+    def set_up() -> StreamingContext:
+        ssc = StreamingContext(sc, 1, clock=clock)
+        ssc.checkpoint(str(tmp_path / "ck"))
+        initial = sc.parallelize([("a", 10)], 1)
+        lines = ssc.textFileStream(str(tmp_path / "others")).union(ssc.textFileStream(str(inputs)))
+        watch(lines.map(_one).updateStateByKey(total, 1, initialRDD=initial))
+        return ssc
+
+    ssc = StreamingContext.getOrCreate(str(tmp_path / "ck"), set_up)
+    with pytest.raises(SourceError, match="is not a directory"):
+        ssc.step()
+    (stream,) = (tmp_path / "ck").glob("stream-*")
+    left = {path.relative_to(stream).parts[0] for path in stream.rglob("*") if path.is_file()}
+    assert left <= {"epochs", "files"}
+    assert (stream / "epochs" / "0000000001.end").exists()
+    inputs.unlink()
+    inputs.mkdir()
+    clock.advance(60_000)
+    StreamingContext.getOrCreate(str(tmp_path / "ck"), set_up).step()
+    assert seen == [("out", 66, [("a", 10)])]
+
+
 def test_c_20_the_batches_of_the_down_time(sc: SparkContext, tmp_path: Path) -> None:
     """All of those whose time has passed run at once, in order, and the committed one does not."""
     clock = ManualClock()
@@ -644,6 +688,70 @@ def test_c_23_an_output_that_failed_runs_again(sc: SparkContext, tmp_path: Path)
         (5, [("a", 5)]),
     ]
     assert times_of("second") == [1, 2, 3, 4, 5]
+
+
+def test_outputs_that_failed_and_whose_files_are_gone_do_not_run_again(
+    sc: SparkContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log names them, and the stream goes on; those whose files are there run again."""
+    inputs = tmp_path / "in"
+    inputs.mkdir()
+    ssc = StreamingContext(sc, 1, clock=ManualClock())
+    ssc.checkpoint(str(tmp_path / "ck"))
+    lines = ssc.textFileStream(str(inputs))
+    watch(lines, "lines")
+    watch(lines.window(2), "windows")
+    for number in range(1, 6):
+        write(inputs, str(number), number)
+    for batches in (1, 2):
+        ssc.step(batches)
+        failing.update(["lines", "windows"])
+        with pytest.raises(BatchFailedError):
+            ssc.step(1)
+        failing.clear()
+    crash(ssc)
+    seen.clear()
+    (inputs / "2").unlink()
+    with caplog.at_level(logging.ERROR, "dstreams"):
+        recover(tmp_path / "ck").step(1)
+    assert values_of("lines") == [["5"], []]
+    assert values_of("windows") == [["4", "5"], ["5"]]
+    (said,) = (message for message in caplog.messages if "cannot be run again" in message)
+    assert said.startswith("outputs foreachRDD-0, foreachRDD-1 of the batch at 2000 ms failed")
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_file_that_was_gone_when_its_batch_ran(
+    sc: SparkContext, tmp_path: Path, comes_back: bool
+) -> None:
+    """The state goes on without it over restarts too, as it did, whether it is there again or not.
+
+    Its outputs, which did not run, do not run with half of their input.
+    """
+    inputs = tmp_path / "in"
+    inputs.mkdir()
+    ssc = StreamingContext(sc, 1, clock=ManualClock())
+    ssc.checkpoint(str(tmp_path / "ck"))
+    both = ssc.textFileStream(str(inputs)).union(ssc.queueStream([["10"]] * 9, replayable=True))
+    watch(both.map(int).map(_to_a).updateStateByKey(total, 1).checkpoint(20))
+    write(inputs, "1", 1)
+    write(inputs, "2", 2)
+    ssc.step(1)
+    engine = ssc._engine
+    assert engine is not None
+    batch = engine.plan_batch()
+    (inputs / "2").unlink()
+    assert isinstance(engine.run_batch(batch).error, BatchFailedError)
+    write(inputs, "3", 3)
+    ssc.step(1)
+    crash(ssc)
+    if comes_back:
+        write(inputs, "2", 2)
+    for _ in range(2):
+        ssc = recover(tmp_path / "ck")
+        ssc.step(1)
+        crash(ssc)
+    assert values_of() == [[("a", n)] for n in (11, 34, 44, 54)]
 
 
 @pytest.mark.parametrize("step", ["state.done", "commit.start"])

@@ -12,7 +12,7 @@ import pytest
 from pyspark import RDD, SparkContext
 
 from checkpoint.cli import main
-from dstreams import DStream, RestartError, Settings, StateSpec, StreamingContext
+from dstreams import DStream, RestartError, Settings, SourceError, StateSpec, StreamingContext
 from dstreams.testing import ManualClock
 
 seen: list[tuple[str, list[Any]]] = []
@@ -198,6 +198,43 @@ def test_what_is_added_begins_empty(sc: SparkContext, left_behind: Path) -> None
     assert [rows[0] for rows in values["sums"]] == [("a", n) for n in (10, 15, 21, 28)]
 
 
+def added(pairs: DStream[Any]) -> None:
+    before(pairs)
+    watch(pairs.updateStateByKey(total, 2, uid="late"), "late")
+    watch(pairs.reduceByKeyAndWindow(add, sub, 3, uid="window"), "window")
+
+
+@pytest.mark.parametrize("is_restored", [True, False])
+def test_what_is_added_stays_so_before_its_first_copy(
+    sc: SparkContext, left_behind: Path, is_restored: bool
+) -> None:
+    """A restart makes it again of what came since it is there, not of all that there is."""
+    for n in (4, 5, 6):
+        make = setup(sc, left_behind, added)
+        if is_restored or n == 4:
+            ssc = StreamingContext.restore(str(left_behind), make)
+        else:
+            ssc = StreamingContext.getOrCreate(str(left_behind), never)
+        ssc.step()
+        ssc.stop(stopSparkContext=False)
+    values = {name: [rows[0] for known, rows in seen[6:] if known == name] for name, _ in seen}
+    assert values["late"] == values["window"] == [("a", n) for n in (4, 9, 15)]
+    assert values["sums"] == values["counts"] == [("a", n) for n in (10, 15, 21)]
+
+
+def test_what_was_removed_and_is_added_again_begins_empty(
+    sc: SparkContext, left_behind: Path
+) -> None:
+    """In a further restart too: the copies of before are none of its own."""
+    lives: list[tuple[Define, tuple[str, ...]]] = [(removed, ("sums",)), (same, ()), (same, ())]
+    for define, allowed in lives:
+        make = setup(sc, left_behind, define)
+        ssc = StreamingContext.restore(str(left_behind), make, allowRemoved=allowed)
+        ssc.step()
+        ssc.stop(stopSparkContext=False)
+    assert [rows[0] for name, rows in seen[6:] if name == "sums"] == [("a", 5), ("a", 11)]
+
+
 REFUSALS: dict[str, tuple[Define, dict[str, Any], str]] = {
     "state that nothing takes": (removed, {}, "nothing has the uid 'sums' of updateStateByKey at"),
     "state of another kind": (exchanged, {}, "the state of 'sums' was made by updateStateByKey at"),
@@ -285,6 +322,25 @@ def kept_alone(pairs: DStream[Any]) -> None:
 
 def never() -> StreamingContext:
     raise AssertionError("the set-up function must not be called")
+
+
+def test_a_start_that_fails_changes_nothing(sc: SparkContext, left_behind: Path) -> None:
+    """The code of before takes its state up again, also that which the new one let be removed."""
+
+    def broken() -> StreamingContext:
+        ssc = setup(sc, left_behind, removed)()
+        watch(ssc.textFileStream(__file__), "lines")
+        return ssc
+
+    ssc = StreamingContext.restore(str(left_behind), broken, allowRemoved=["sums"])
+    with pytest.raises(SourceError, match="is not a directory"):
+        ssc.step()
+    assert main(["gc", str(left_behind)]) == 0  # it refuses while a driver may be at work
+    ssc = StreamingContext.restore(str(left_behind), setup(sc, left_behind, same))
+    ssc.step()
+    ssc.stop(stopSparkContext=False)
+    wanted = [("a", 10), ("b", 4)]
+    assert seen[-2:] == [("sums", wanted), ("counts", wanted)]
 
 
 def test_places_that_do_not_tell(sc: SparkContext, tmp_path: Path) -> None:

@@ -1,0 +1,92 @@
+"""What the records of an earlier run say: the copies of its states, and what went wrong in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from checkpoint import CommitRecord, OperatorCommit, RecoveryPlan, StoreCommit
+from dstreams.graph.plan import Plan
+from dstreams.runtime.durability import STORED_UPTO, UNREAD
+
+RAN_AGAIN = "ran_again"
+"""Fact of a begin record: outputs of earlier batches that had failed and were run again."""
+
+
+@dataclass
+class Restorable:
+    """What the commit records of an earlier run have for each stream, by uid and batch time.
+
+    Args:
+        copies: files of a state, None where there was none, and the time that the files have.
+        stored: versions of a stored state.
+    """
+
+    copies: dict[str, dict[int, tuple[int, OperatorCommit | None]]] = field(default_factory=dict)
+    stored: dict[str, dict[int, tuple[CommitRecord, StoreCommit]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, records: Iterable[CommitRecord], plan: Plan, began: Mapping[str, int]
+    ) -> Restorable:
+        """Read *records*, oldest first. A copy between two batches is that of the first.
+
+        Args:
+            records: the commit records that count.
+            plan: the graph.
+            began: after which batch streams began, by uid: what is older is of another stream, that
+                had this uid before.
+        """
+        found = cls()
+        slides = {planned.uid: node.slide_ms for node, planned in plan.nodes.items()}
+        for record in records:
+            since_ms = record.batch_time_ms - plan.zero_ms
+            for uid in (*record.operators, *record.without_state):
+                time_ms = record.batch_time_ms - since_ms % slides.get(uid, plan.batch_ms)
+                commit = record.operators.get(uid)
+                found.copies.setdefault(uid, {})[time_ms] = record.batch_time_ms, commit
+            upto: dict[str, int] = json.loads(record.writer.get(STORED_UPTO, "{}"))
+            for store in record.stores:
+                found.stored.setdefault(store.operator_uid, {})[upto[store.operator_uid]] = (
+                    record,
+                    store,
+                )
+        for uid, after_ms in began.items():
+            for times in (found.copies.get(uid, {}), found.stored.get(uid, {})):
+                for time_ms in [time_ms for time_ms in times if time_ms <= after_ms]:
+                    del times[time_ms]
+        return found
+
+    def newest(self, uid: str, upto_ms: int, begun_ms: int) -> int:
+        """Return the newest time up to *upto_ms* at which there is a state.
+
+        Args:
+            uid: the stream.
+            upto_ms: the time.
+            begun_ms: what to return where there is none.
+        """
+        times = (*self.copies.get(uid, ()), *self.stored.get(uid, ()))
+        return max((time_ms for time_ms in times if time_ms <= upto_ms), default=begun_ms)
+
+
+def unread_inputs(records: Iterable[CommitRecord]) -> set[tuple[object, int]]:
+    """Return the inputs, by uid and batch time, that batches could not read and did without."""
+    found: set[tuple[object, int]] = set()
+    for record in records:
+        uids = record.facts.get(UNREAD)
+        if isinstance(uids, list):
+            found.update((uid, record.batch_time_ms) for uid in uids)
+    return found
+
+
+def failed_outputs(
+    records: Iterable[CommitRecord], recovery: RecoveryPlan
+) -> dict[int, Collection[str]]:
+    """Outputs that failed and have not run again since."""
+    failed = {record.batch_time_ms: set(record.failed_outputs) for record in records}
+    for begun in recovery.begins.values():
+        again = begun.facts.get(RAN_AGAIN, {})
+        for time, uids in again.items() if isinstance(again, Mapping) else ():
+            failed.get(int(time), set()).difference_update(uids)
+    return {time_ms: sorted(uids) for time_ms, uids in failed.items() if uids}
