@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from checkpoint import RecoveryPlan
@@ -98,6 +99,12 @@ def graft(
         for uid in kept
         if "source" in old[uid] and old[uid]["source"] != new[uid].get("source")
     ]
+    anew = begins_anew(before, now, plan)
+    notes += [
+        f"{node.operation} is new ({planned.uid}): of earlier batches it may lack some, or all"
+        for node, planned in plan.nodes.items()
+        if planned.uid in anew and planned.uid not in new
+    ]
     return RestoreReport(
         stream_id,
         recovery.last_ms,
@@ -111,18 +118,59 @@ def graft(
     )
 
 
-def begins_anew(before: _Described, plan: Plan) -> frozenset[str]:
-    """Return the uids of streams that look at their past and have none in a checkpoint."""
+def begins_anew(before: _Described, now: _Described, plan: Plan) -> frozenset[str]:
+    """Return the uids of streams that look at their past and have none in a checkpoint.
+
+    State is found by its uid. Windows, which have none to keep, are found by what they are made of,
+    so that another one in front of them takes no past away, and then by their place.
+    """
+    were, are = _origins(before), _origins(now)
+    by_place = {uid for uid, origin in were.items() if origin not in are.values()}
     known = {operator["uid"] for operator in before["operators"]}
+
+    def is_new(node: Node, uid: str) -> bool:
+        if node.asks_itself:
+            return uid not in known
+        return node.rereads_parents and not (are[uid] in were.values() or uid in by_place)
+
+    uids = {node: planned.uid for node, planned in plan.nodes.items()}
+    return frozenset(uid for node, uid in uids.items() if is_new(node, uid))
+
+
+def _origins(described: _Described) -> dict[str, str]:
+    """Say what each operator without state is made of: operations, down to states and inputs."""
+    origins: dict[str, str] = {}
+    named = set(_parts(described))
+    for part in described["operators"]:  # parents come first
+        if part["uid"] not in named:
+            parents = [origins.get(parent, parent) for parent in part["parents"]]
+            made_of = (_kind(part), part["window_ms"], part["slide_ms"], parents)
+            # Short, however many ways lead to an input.
+            origins[part["uid"]] = sha256(repr(made_of).encode()).hexdigest()
+    return origins
+
+
+def same_outputs(before: _Described, now: _Described) -> frozenset[str]:
+    """Return the uids of outputs that mean now what they meant then.
+
+    They are named by their place among those of their kind: as many of a kind, of the same streams.
+    """
+    were, are = _outputs(before), _outputs(now)
     return frozenset(
-        planned.uid
-        for node, planned in plan.nodes.items()
-        if _looks_back(node) and planned.uid not in known
+        uid
+        for kind, parents in are.items()
+        if len(parents) == len(were.get(kind, {}))
+        for uid, parent in parents.items()
+        if were[kind].get(uid) == parent
     )
 
 
-def _looks_back(node: Node) -> bool:
-    return node.asks_itself or node.rereads_parents
+def _outputs(described: _Described) -> dict[str, dict[str, str]]:
+    """Return the stream of each output, by kind and uid."""
+    found: dict[str, dict[str, str]] = {}
+    for output in described["outputs"]:
+        found.setdefault(_kind(output), {})[output["uid"]] = output["parent"]
+    return found
 
 
 def _parts(described: _Described) -> dict[str, dict[str, Any]]:

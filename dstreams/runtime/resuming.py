@@ -57,12 +57,14 @@ class EarlierRun:
         stream_id: id of the stream.
         zero_ms: its zero time.
         added: uids of streams that it did not have, None where the graph is that of then.
+        outputs: uids of outputs that it had, None where the graph is that of then.
         began: of streams that were added by starts before, after which batch, in ms, by uid.
     """
 
     stream_id: str
     zero_ms: int
     added: frozenset[str] | None = None
+    outputs: frozenset[str] | None = None
     began: Mapping[str, int] = field(default_factory=dict)
 
     def began_after(self, last_ms: int) -> dict[str, int]:
@@ -148,6 +150,7 @@ class _Past:
         self.has_moved_state = False
         self._stream_id = earlier.stream_id
         self._is_grafted = earlier.added is not None
+        self._outputs = earlier.outputs
         began = earlier.began_after(self.last_ms)
         self._began = {
             node: began[planned.uid] for node, planned in plan.nodes.items() if planned.uid in began
@@ -366,7 +369,8 @@ class _Past:
         earlier: dict[Node, int] = {}
         parents = dict(zip(self._plan.output_uids, self._plan.outputs, strict=True))
         for time_ms in sorted(failed, reverse=True):
-            uids = [uid for uid in failed[time_ms] if uid in parents]
+            uids = [uid for uid in failed[time_ms] if self._is_output(uid)]
+            left_out = [uid for uid in failed[time_ms] if uid not in uids]
             tried = dict(earlier)
             for uid in uids:
                 node = parents[uid].parent
@@ -379,10 +383,12 @@ class _Past:
                 kept[time_ms], earlier, self._asked = uids, tried, asked
                 self._asked_for_outputs = tried
             else:
+                left_out = sorted(failed[time_ms])
+            if left_out:
                 logger.error(
                     "outputs %s of the batch at %d ms failed, and cannot be run again: its input "
                     "is no longer there, or the output is not",
-                    ", ".join(failed[time_ms]),
+                    ", ".join(left_out),
                     time_ms,
                 )
         return kept
@@ -419,6 +425,11 @@ class _Past:
         began = {**self._began, **others}
         asked = asked_after(self._plan, node_ms, self._newest_copy, before, began)
         return asked.get(stream, node_ms) < time_ms
+
+    def _is_output(self, uid: str) -> bool:
+        """Whether an output of that name is there, and is the one that the earlier run had."""
+        known = self._plan.output_uids if self._outputs is None else self._outputs
+        return uid in known
 
     def run_failed_outputs(self) -> None:
         """Run outputs of committed batches that failed then, oldest first."""

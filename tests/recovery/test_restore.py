@@ -12,7 +12,15 @@ import pytest
 from pyspark import RDD, SparkContext
 
 from checkpoint.cli import main
-from dstreams import DStream, RestartError, Settings, SourceError, StateSpec, StreamingContext
+from dstreams import (
+    BatchFailedError,
+    DStream,
+    RestartError,
+    Settings,
+    SourceError,
+    StateSpec,
+    StreamingContext,
+)
 from dstreams.testing import ManualClock
 
 seen: list[tuple[str, list[Any]]] = []
@@ -233,6 +241,72 @@ def test_what_was_removed_and_is_added_again_begins_empty(
         ssc.step()
         ssc.stop(stopSparkContext=False)
     assert [rows[0] for name, rows in seen[6:] if name == "sums"] == [("a", 5), ("a", 11)]
+
+
+def long_window(pairs: DStream[Any]) -> None:
+    watch(pairs.map(_same).window(3), "long")
+
+
+def two_windows(pairs: DStream[Any]) -> None:
+    watch(pairs.map(_same).window(2), "short")
+    watch(pairs.map(_same).window(3), "long")
+
+
+def test_a_window_in_front_of_another(sc: SparkContext, tmp_path: Path) -> None:
+    """It takes nothing from the other one; the report says that it is new."""
+    seen.clear()
+    ssc = setup(sc, tmp_path, long_window)()
+    ssc.step(3)
+    ssc.stop(stopSparkContext=False)
+    make = setup(sc, tmp_path, two_windows)
+    (note_of_it,) = StreamingContext.restore(str(tmp_path), make, dryRun=True).notes
+    assert note_of_it.startswith("window at ")
+    assert note_of_it.endswith("is new (window-0): of earlier batches it may lack some, or all")
+    ssc = StreamingContext.restore(str(tmp_path), make)
+    ssc.step(2)
+    ssc.stop(stopSparkContext=False)
+    values: dict[str, list[list[int]]] = {"short": [], "long": []}
+    for name, rows in seen:
+        values[name].append([number for key, number in rows if key == "a"])
+    assert values["long"] == [[1], [1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 5]]
+    assert values["short"][-1] == [4, 5]
+
+
+def bill(is_down: bool, rdd: RDD[Any]) -> None:
+    if is_down:
+        raise OSError("the bills cannot be written")
+    note("bills", rdd)
+
+
+def billed(is_down: bool, pairs: DStream[Any]) -> None:
+    pairs.foreachRDD(partial(bill, is_down))
+
+
+def billed_and_watched(pairs: DStream[Any]) -> None:
+    watch(pairs, "watched")
+    pairs.foreachRDD(partial(bill, False))
+
+
+@pytest.mark.parametrize("is_changed", [True, False], ids=["another output", "the same"])
+def test_an_output_that_failed_runs_again_as_itself(
+    sc: SparkContext, tmp_path: Path, caplog: pytest.LogCaptureFixture, is_changed: bool
+) -> None:
+    """Never another one in its place; where it is not known to be there, the log says so."""
+    seen.clear()
+    ssc = setup(sc, tmp_path, partial(billed, True))()
+    with pytest.raises(BatchFailedError, match="the bills cannot be written"):
+        ssc.step()
+    ssc.stop(stopSparkContext=False)
+    define = billed_and_watched if is_changed else partial(billed, False)
+    ssc = StreamingContext.restore(str(tmp_path), setup(sc, tmp_path, define))
+    ssc.step()
+    ssc.stop(stopSparkContext=False)
+    second = [("a", 2), ("b", 1)]
+    if is_changed:
+        assert seen == [("watched", second), ("bills", second)]
+        assert "outputs foreachRDD-0 of the batch at 1000 ms failed, and cannot" in caplog.text
+    else:
+        assert seen == [("bills", [("a", 1), ("b", 1)]), ("bills", second)]
 
 
 REFUSALS: dict[str, tuple[Define, dict[str, Any], str]] = {
