@@ -154,7 +154,8 @@ class Engine:
                 failure = failure or InputFailure(where, error)
         after_ms = last_ms if time_ms > last_ms + self.plan.batch_ms else None
         batch = Batch(batch_id, time_ms, inputs, self._clock.now_ms(), failure, after_ms)
-        if begun is None:
+        # Again where a batch that runs again reads inputs that are new: they go on after it.
+        if begun is None or not begun.inputs.keys() >= set(self.plan.input_uids.values()):
             batch = self._begin(batch)
         self.tell(BatchSubmitted(self.pending(batch)))
         return batch

@@ -20,6 +20,7 @@ from dstreams import (
     SourceError,
     StateSpec,
     StreamingContext,
+    faults,
 )
 from dstreams.testing import ManualClock
 
@@ -270,6 +271,41 @@ def test_a_window_in_front_of_another(sc: SparkContext, tmp_path: Path) -> None:
         values[name].append([number for key, number in rows if key == "a"])
     assert values["long"] == [[1], [1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 5]]
     assert values["short"][-1] == [4, 5]
+
+
+def sums_of(uids: list[str], streams: list[DStream[Any]]) -> None:
+    for uid, stream in zip(uids, streams, strict=True):
+        watch(stream.updateStateByKey(total, 2, uid=uid).checkpoint(50), uid)
+
+
+def test_an_input_that_is_added_while_a_batch_is_in_flight(
+    sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the batch then reads of it is in its state also after a crash."""
+
+    def make(uids: list[str]) -> StreamingContext:
+        ssc = StreamingContext(sc, 1, clock=ManualClock())
+        ssc.checkpoint(str(tmp_path))
+        items = [[("a", n)] for n in range(1, 9)]
+        streams = [ssc.queueStream(items, uid=f"of-{uid}", replayable=True) for uid in uids]
+        sums_of(uids, streams)
+        return ssc
+
+    seen.clear()
+    ssc = make(["old"])
+    ssc.step()
+    monkeypatch.setitem(faults._faults, "out.start", faults.Fault(1, "raise"))
+    with pytest.raises(faults.FaultError):
+        ssc.step()
+    ssc._engine = None  # as after a kill: without the copy that a stop writes
+    ssc.stop(stopSparkContext=False)
+    for _ in range(2):
+        ssc = StreamingContext.restore(str(tmp_path), partial(make, ["old", "new"]))
+        ssc.step()
+        ssc._engine = None
+        ssc.stop(stopSparkContext=False)
+    values = {name: [rows for known, rows in seen if known == name] for name in ("old", "new")}
+    assert values == {"old": [[("a", 1)], [("a", 3)], [("a", 6)]], "new": [[("a", 1)], [("a", 3)]]}
 
 
 def bill(is_down: bool, rdd: RDD[Any]) -> None:
