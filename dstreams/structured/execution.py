@@ -189,11 +189,11 @@ class MicroBatchExecution:
         """Whether a source has what no batch has read, as far as was seen at the last trigger."""
         return bool(self._unfinished) or self._latest != self._done
 
-    def pin(self) -> None:
-        """Let batches read what there is now, and no more."""
+    def pin(self, *, in_one_batch: bool = False) -> None:
+        """Let batches read what there is now, and no more; one of them all, whatever the limits."""
         now_ms = self._clock.now_ms()
         for reader in self._readers:
-            reader.pin(now_ms)
+            reader.pin(now_ms, in_one_batch=in_one_batch)
 
     def run_trigger(self, *, allows_no_data: bool = True) -> StreamingQueryProgress | None:
         """Run the next batch, if there is reason for one, and return what it did.

@@ -252,7 +252,7 @@ class StreamingQuery:
     def _run_triggers(self) -> None:
         kind = self._trigger.kind
         if kind == "once":
-            self._execution.pin()
+            self._execution.pin(in_one_batch=True)
             self._run_trigger(allows_no_data=False)
             return
         if kind == "availableNow":

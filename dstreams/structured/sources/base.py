@@ -4,8 +4,8 @@ An offset is a JSON value that says how far a source has been read; None is its 
 of a reader come in this order, all on the thread of the query:
 
 1. ``latest(start, now_ms)``: how far the next batch may read, which is as far as the source has
-   come, or less where there is a limit; *start* where there is nothing new. After ``pin(now_ms)``
-   it never goes beyond what there was at that moment.
+   come, or less where there is a limit; *start* where there is nothing new. After ``pin`` it never
+   goes beyond what there was at that moment, and with *in_one_batch* it goes there at once.
 2. the offset is written to the batch log;
 3. ``rdd(start, end)``: the records after *start*, up to *end*; the same for the same two, also in
    another process.
@@ -50,7 +50,7 @@ class MicroBatchReader(Protocol):
 
     def latest(self, start: Any, now_ms: int) -> Any: ...
 
-    def pin(self, now_ms: int) -> None: ...
+    def pin(self, now_ms: int, *, in_one_batch: bool) -> None: ...
 
     def rdd(self, start: Any, end: Any) -> RDD[Any]: ...
 

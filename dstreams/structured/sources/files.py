@@ -62,24 +62,26 @@ class FileReader:
         self._source = source
         self._environment = environment
         self._visible = VisibleFiles(source.directory, environment.spark)
-        self._dealt: dict[int, list[str]] = {}
+        self._dealt: dict[int, list[str]] = {}  # what batches may still ask for
+        self._count = 0
         self._seen: set[str] = set()
         self._pinned: list[str] | None = None
+        self._is_in_one_batch = False
         self._load()
         self._new_files()  # says now what is wrong with the directory
 
     def latest(self, start: Any, now_ms: int) -> Any:
         done = int(start or 0)
-        if len(self._dealt) > done:  # dealt out, but never read by a batch
+        if self._count > done and not self._is_in_one_batch:  # dealt out, never read by a batch
             return done + 1
         new = self._new_files() if self._pinned is None else self._pinned
         new = [path for path in new if path not in self._seen]
-        if not new:
-            return start
-        return self._deal(new[: self._source.max_files])
+        if new:
+            self._deal(new if self._is_in_one_batch else new[: self._source.max_files])
+        return self._count or start
 
-    def pin(self, now_ms: int) -> None:
-        self._pinned = self._new_files()
+    def pin(self, now_ms: int, *, in_one_batch: bool) -> None:
+        self._pinned, self._is_in_one_batch = self._new_files(), in_one_batch
 
     def rdd(self, start: Any, end: Any) -> RDD[Any]:
         paths = self._between(start, end)
@@ -90,7 +92,8 @@ class FileReader:
         return 0 if not self._between(start, end) else None
 
     def commit(self, end: Any) -> None:
-        pass
+        for number in [number for number in self._dealt if number <= int(end or 0)]:
+            del self._dealt[number]
 
     def stop(self) -> None:
         pass
@@ -108,12 +111,11 @@ class FileReader:
         names = self._source.names
         return names is None or fnmatchcase(path.rpartition("/")[2], names)
 
-    def _deal(self, paths: list[str]) -> int:
-        number = len(self._dealt) + 1
+    def _deal(self, paths: list[str]) -> None:
+        number = self._count + 1
         self._environment.log.write(number, {"files": paths})
-        self._dealt[number] = paths
+        self._count, self._dealt[number] = number, paths
         self._seen.update(paths)
-        return number
 
     def _load(self) -> None:
         newest = int(self._environment.newest or 0)
@@ -126,6 +128,7 @@ class FileReader:
                 )
             self._dealt[number] = known[number]["files"]
             self._seen.update(self._dealt[number])
+        self._count = newest
 
     def _between(self, start: Any, end: Any) -> list[str]:
         numbers = range(int(start or 0) + 1, int(end or 0) + 1)

@@ -100,7 +100,7 @@ class _MemoryReader:
         count = self._source.count if self._pinned is None else self._pinned
         return max(count, int(start or 0)) or None
 
-    def pin(self, now_ms: int) -> None:
+    def pin(self, now_ms: int, *, in_one_batch: bool) -> None:
         self._pinned = self._source.count
 
     def rdd(self, start: Any, end: Any) -> RDD[Any]:

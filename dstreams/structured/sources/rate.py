@@ -69,7 +69,7 @@ class RateReader:
             now_ms = self._pinned_ms
         return max((now_ms - self._start_ms) // 1000, int(start or 0)) or None
 
-    def pin(self, now_ms: int) -> None:
+    def pin(self, now_ms: int, *, in_one_batch: bool) -> None:
         self._pinned_ms = now_ms
 
     def rdd(self, start: Any, end: Any) -> RDD[RateRow]:

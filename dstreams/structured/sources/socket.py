@@ -73,7 +73,7 @@ class SocketReader:
             self._taken[self._count] = self._reader.plan(self._count)
         return self._count or None
 
-    def pin(self, now_ms: int) -> None:
+    def pin(self, now_ms: int, *, in_one_batch: bool) -> None:
         self._is_pinned = True
 
     def rdd(self, start: Any, end: Any) -> RDD[Any]:

@@ -388,6 +388,34 @@ def test_available_now_in_several_batches(session: StreamSession, tmp_path: Path
     assert [progress.numInputRows for progress in query.recentProgress] == [1, 1, 1]
 
 
+def test_once_reads_all_in_one_batch(session: StreamSession, tmp_path: Path) -> None:
+    """Limits of a batch are for those that are not the only one; also after a batch was cut off."""
+    inputs = tmp_path / "inputs"
+    inputs.mkdir()
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (inputs / name).write_text(f"{name}\n")
+    broken = [True]
+
+    def fail(rows: Any, batch_id: int) -> None:
+        if broken:
+            raise ValueError("broken")
+        seen.append((batch_id, sorted(rows.collect())))
+
+    seen: list[tuple[int, list[str]]] = []
+    lines = session.readStream.text(inputs, maxFilesPerTrigger=1)
+    writer = lines.writeStream.foreachBatch(fail)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(StreamingQueryException, match="broken"):
+        writer.start().awaitTermination(60)
+    broken.clear()
+    for name in ("d.txt", "e.txt"):
+        (inputs / name).write_text(f"{name}\n")
+    for _ in range(2):
+        assert writer.trigger(once=True).start().awaitTermination(60)
+    # The batch that was cut off has the file that it had.
+    assert seen == [(0, ["a.txt"]), (1, ["b.txt", "c.txt", "d.txt", "e.txt"])]
+
+
 def test_no_directory(session: StreamSession, tmp_path: Path) -> None:
     """A directory that is not there is refused at the start."""
     lines = session.readStream.text(str(tmp_path / "nothing"))
