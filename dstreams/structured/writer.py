@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -223,7 +223,7 @@ class DataStreamWriter(Instead):
 
     def _started(self) -> StreamingQuery:
         settings, conf = self.settings, self.environment.conf()
-        sink = settings.make_sink()
+        sink = settings.make_sink(self.environment.tables)
         if settings.mode not in sink.modes:
             raise InvalidStreamError(
                 f"{sink.name} cannot take output mode {settings.mode.value}; it takes "
@@ -268,8 +268,11 @@ class WriterSettings:
     name: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
-    def make_sink(self) -> Sink:
+    def make_sink(self, tables: Mapping[str, MemorySink]) -> Sink:
         """Return the sink.
+
+        Args:
+            tables: those of the session.
 
         Raises:
             InvalidStreamError: something is missing.
@@ -291,7 +294,7 @@ class WriterSettings:
         if self.format == "memory":
             if self.name is None:
                 raise InvalidStreamError("the memory sink needs queryName, which names its table")
-            return MemorySink(self.name)
+            return MemorySink(self.name, tables.get(self.name))
         path = self.options.get("path")
         if path is None:
             raise InvalidStreamError(f"the sink {self.format} needs a directory; give start(path)")

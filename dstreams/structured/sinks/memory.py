@@ -14,15 +14,20 @@ from dstreams.structured.sinks.base import ALL_MODES, Writer
 class MemorySink:
     """Keeps the rows of each batch; those of a complete result replace the ones before.
 
+    A query that goes on in the same session finds what it had; in another one only what follows.
+
     Args:
         table: name of the table that it makes.
+        earlier: the sink that made it before, None for none.
     """
 
     modes = ALL_MODES
     is_for_trials = True
 
-    def __init__(self, table: str) -> None:
+    def __init__(self, table: str, earlier: MemorySink | None = None) -> None:
         self._table = table
+        self._earlier = earlier
+        self._query_id: str | None = None
         self._lock = threading.Lock()
         self._batches: dict[int, list[Any]] = {}
 
@@ -31,7 +36,12 @@ class MemorySink:
         return f"MemorySink[{self._table}]"
 
     def begin(self, query_id: str, writer: Writer | None = None) -> None:
-        """Nothing has to be made ready."""
+        """Go on with what a run of the same query has kept."""
+        earlier, self._earlier = self._earlier, None
+        self._query_id = query_id
+        if earlier is not None and earlier._query_id == query_id:
+            with self._lock:
+                self._batches = earlier.batches()
 
     def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:
         """Keep a batch; one that runs again replaces itself."""

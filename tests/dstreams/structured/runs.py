@@ -67,6 +67,11 @@ class QueryRun:
         self._seen = max([self._seen, *found])
         return sorted(new, key=repr)
 
+    def forget(self) -> None:
+        """Forget what came out, so that what comes again is seen again."""
+        self.session._tables.pop("run", None)
+        self._seen = -1
+
     def restart(self, build: Build | None = None) -> StreamingQuery:
         """Stop the query and start it again, or another one, on its checkpoint."""
         self.query.stop()

@@ -408,6 +408,7 @@ def test_once_after_a_batch_that_was_cut_off(session: StreamSession, tmp_path: P
             (commit,) = (tmp_path / "commits").iterdir()
             commit.unlink()
         run.streams[0].addAll([word] if word else [])
+        run.forget()
         run.restart()
         assert run.query.awaitTermination(60)
         outputs.append(session.table("run"))

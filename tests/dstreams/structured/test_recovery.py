@@ -159,7 +159,7 @@ def test_last_commit_lost(session: StreamSession, tmp_path: Path) -> None:
     run.query.stop()
     commits = sorted((tmp_path / "checkpoint" / "commits").iterdir())
     commits[-1].unlink()
-    run._seen = -1
+    run.forget()
     run.query = run._start()
     assert run.add(10, 27, 30) == ["10:5", "15:1"]
     repeated = run.query.recentProgress[0]
@@ -178,7 +178,7 @@ def test_several_commits_lost(session: StreamSession, tmp_path: Path) -> None:
     run.query.stop()
     for commit in sorted((tmp_path / "checkpoint" / "commits").iterdir())[1:]:
         commit.unlink()
-    run._seen = -1
+    run.forget()
     run.query = run._start()
     assert run.add(13) == ["10:2", "10:3", "10:4"]
 
@@ -200,7 +200,7 @@ def test_time_of_a_batch_that_runs_again(
     (commit,) = (tmp_path / "checkpoint" / "commits").iterdir()
     commit.unlink()
     clock.advance(60_000)
-    run._seen = -1
+    run.forget()
     run.query = run._start()
     assert run.outputs() == [("a", 1000)]
     assert run.add("b") == [("b", 61_000)]

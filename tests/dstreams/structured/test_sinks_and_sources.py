@@ -174,6 +174,19 @@ def test_the_last_sink_counts(session: StreamSession) -> None:
     assert (session.table("last"), seen) == (["a"], [0])
 
 
+def test_a_table_of_a_query_that_goes_on(session: StreamSession, tmp_path: Path) -> None:
+    """It has each row once, also those from before; another query of that name begins it anew."""
+    run = QueryRun(session, itself, "append", tmp_path / "one")
+    run.add("a")
+    run.restart()
+    run.add("b")
+    assert session.table("run") == ["a", "b"]
+    run.query.stop()
+    other = QueryRun(session, itself, "append", tmp_path / "two")
+    other.add("c")
+    assert session.table("run") == ["c"]
+
+
 def test_a_memory_stream_that_was_not_filled_again(
     make_session: MakeSession, tmp_path: Path
 ) -> None:
@@ -339,7 +352,7 @@ def test_text_files(session: StreamSession, tmp_path: Path) -> None:
     write("three", "d\n")
     query = writer.start()
     query.processAllAvailable()
-    assert session.table("lines") == ["d"]
+    assert session.table("lines")[3:] == ["d"]
     assert query.lastProgress is not None
     assert query.lastProgress["batchId"] == 2
     assert query.lastProgress.numInputRows == 1
@@ -442,12 +455,11 @@ def test_rate(session: StreamSession, clock: ManualClock, tmp_path: Path) -> Non
     query.processAllAvailable()
     clock.advance(1000)
     query.processAllAvailable()
-    rows = session.table("rate")
     query.stop()
     clock.advance(1500)
     query = writer.start()
     query.processAllAvailable()
-    rows += session.table("rate")
+    rows = session.table("rate")
     assert [row.value for row in rows] == list(range(8))
     times = [round(row.timestamp.timestamp() * 1000) for row in rows]
     assert times == [1000 + 250 * number for number in range(8)]
