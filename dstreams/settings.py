@@ -41,6 +41,8 @@ class Settings:
         state_local_directory: path on each host where copies of stored state are kept, of this user
             alone; None: a directory below that for temporary files
             (``spark.dstreams.state.localDirectory``).
+        state_local_retention_ms: how long a host keeps copies of stored state that no stream uses;
+            one that comes back later builds new ones (``spark.dstreams.state.localRetention``).
         state_rows: what becomes of rows that stored state emits (``spark.dstreams.state.rows``).
             ``memory``: they are kept in memory and on the local disk; what is lost with an executor
             is computed again, and if it comes out otherwise, reading it fails. ``durable``: they
@@ -112,6 +114,7 @@ class Settings:
     on_failure: OnFailure = "continue"
     state_values: StateValues = "data"
     state_local_directory: str | None = None
+    state_local_retention_ms: int = 7 * 86_400_000
     state_rows: StateRows = "memory"
     state_checksums: bool = False
     map_with_state_timeouts: MapWithStateTimeouts = "exact"
@@ -271,6 +274,7 @@ def _text(text: str, key: str) -> str:
 _KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "state_values": ("spark.dstreams.state.values", _choice("data", "pickle")),
     "state_local_directory": ("spark.dstreams.state.localDirectory", _text),
+    "state_local_retention_ms": ("spark.dstreams.state.localRetention", _milliseconds),
     "state_rows": ("spark.dstreams.state.rows", _choice("memory", "durable")),
     "state_checksums": ("spark.dstreams.state.checksums", _flag),
     "map_with_state_timeouts": (

@@ -25,7 +25,12 @@ def open_states(
         return None
     directory = settings.state_local_directory
     store = open_store(
-        open_files(url), epoch, settings.state_values, directory, settings.state_checksums
+        open_files(url),
+        epoch,
+        settings.state_values,
+        directory,
+        settings.state_checksums,
+        settings.state_local_retention_ms,
     )
     uids = {node: plan.nodes[node].uid for node in plan.stored()}
     writes_rows = settings.state_rows == "durable"

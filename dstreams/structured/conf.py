@@ -33,6 +33,7 @@ SKIP_INITIAL_KEYS = f"{_PREFIX}flatMapGroupsWithState.skipEmittingInitialStateKe
 STATE_SCHEMA_CHECK = f"{_PREFIX}stateStore.stateSchemaCheck"
 STATE_VALUES = "spark.dstreams.state.values"
 STATE_LOCAL_DIRECTORY = "spark.dstreams.state.localDirectory"
+STATE_LOCAL_RETENTION = "spark.dstreams.state.localRetention"
 STATE_ROWS = "spark.dstreams.state.rows"
 STATE_CHECKSUMS = "spark.dstreams.state.checksums"
 
@@ -64,6 +65,7 @@ _DEFAULTS = {
     SKIP_INITIAL_KEYS: "false",
     STATE_SCHEMA_CHECK: "true",
     STATE_VALUES: "data",
+    STATE_LOCAL_RETENTION: "7d",
     STATE_ROWS: "memory",
     STATE_CHECKSUMS: "false",
 }
@@ -149,7 +151,7 @@ class QueryConf:
             self.count(key)
         for key in _FLAGS:
             self.flag(key)
-        for key in (POLLING_DELAY, IDLE_EVENT_INTERVAL):
+        for key in (POLLING_DELAY, IDLE_EVENT_INTERVAL, STATE_LOCAL_RETENTION):
             self.duration_ms(key)
         for key, choices in _CHOICES.items():
             if self.text(key) not in choices:

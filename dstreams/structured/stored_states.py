@@ -22,6 +22,7 @@ from dstreams.structured.conf import (
     SHUFFLE_PARTITIONS,
     STATE_CHECKSUMS,
     STATE_LOCAL_DIRECTORY,
+    STATE_LOCAL_RETENTION,
     STATE_ROWS,
     STATE_VALUES,
     QueryConf,
@@ -46,6 +47,7 @@ def open_query_store(files: Files, conf: QueryConf, epoch: int) -> StateStore:
         conf.text(STATE_VALUES) or "",
         conf.text(STATE_LOCAL_DIRECTORY),
         conf.flag(STATE_CHECKSUMS),
+        conf.duration_ms(STATE_LOCAL_RETENTION),
     )
 
 

@@ -32,6 +32,7 @@ def test_foreign_keys_are_ignored() -> None:
     [
         ("spark.dstreams.onFailure", "stop", "on_failure", "stop"),
         ("spark.dstreams.state.rows", "durable", "state_rows", "durable"),
+        ("spark.dstreams.state.localRetention", "2d", "state_local_retention_ms", 172_800_000),
         ("spark.dstreams.state.checksums", "true", "state_checksums", True),
         (
             "spark.dstreams.mapWithState.timeouts",
