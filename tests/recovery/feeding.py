@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark import RDD, SparkContext
 
-from dstreams import Receiver, Settings, StreamingContext
+from dstreams import Receiver, Settings, StreamingContext, StreamLifecycleError
 from tests.recovery.application import enter, total, with_id
 
 _WAIT_S = 60
@@ -40,7 +40,11 @@ class HandFed(Receiver):
                 records, stored = _blocks.get(timeout=0.1)
             except queue.Empty:
                 continue
-            self.storeAll(records)
+            try:
+                self.storeAll(records)
+            except StreamLifecycleError:  # stopped just now: they are for the next life
+                _blocks.put((records, stored))
+                return
             stored.set()
 
 

@@ -34,6 +34,9 @@ class Given:
         self.asked.append(time_ms)
         return self.rdds.get((node, time_ms))
 
+    def before(self, node: Node, time_ms: int) -> RDD[Any] | None:
+        return self.at(node, time_ms - node.slide_ms)
+
 
 def window_of(parent: Node, window_ms: int, slide_ms: int) -> WindowedDStream:
     times = WindowTimes.checked(window_ms, slide_ms, parent.slide_ms, "window at a.py:2")
