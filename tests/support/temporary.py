@@ -24,8 +24,7 @@ def use_own_directory(config: pytest.Config) -> None:
         return  # it is that of the process which started this one
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", before)
     own = tempfile.mkdtemp(prefix=PREFIX)
-    os.chmod(
-        own, 0o711
-    )  # servers that tests start as another user have directories of theirs in it
+    # Servers that tests start as another user have directories of theirs in it.
+    os.chmod(own, 0o711)  # noqa: S103 - nobody else can list it
     os.environ["TMPDIR"] = tempfile.tempdir = own
     config.add_cleanup(lambda: shutil.rmtree(own, ignore_errors=True))
