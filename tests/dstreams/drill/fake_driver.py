@@ -50,7 +50,7 @@ def main() -> None:
         if behaviour.endswith("behind"):
             behind_ms = max(0, 100_000 - 10_000 * batches) if behaviour == "behind" else 100_000
             time_ms = now_ms - behind_ms
-            if options.step in STEPS_OF_A_STOP and behind_ms < 60_000:
+            if options.step in STEPS_OF_A_STOP and behind_ms <= 60_000:
                 signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
         replace(count, str(last))
         replace(times, str(time_ms))

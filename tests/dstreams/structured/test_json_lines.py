@@ -96,7 +96,7 @@ def test_bad_lines_are_left_out_where_that_is_wanted(
         writer = rows.writeStream.format("memory").queryName("rows").trigger(availableNow=True)
         return writer.start(checkpointLocation=str(tmp_path / "checkpoint"))
 
-    with pytest.raises(StreamingQueryException, match=r"line 2 of .*1\.json"):
+    with pytest.raises(StreamingQueryException, match=r"line [23] of .*1\.json"):
         start(mode="failfast").awaitTermination(60)
     assert start(mode="dropMalformed").awaitTermination(60)
     assert session.table("rows") == [{"n": 1}] * 2
