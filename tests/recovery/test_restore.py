@@ -273,6 +273,26 @@ def test_a_window_in_front_of_another(sc: SparkContext, tmp_path: Path) -> None:
     assert values["short"][-1] == [4, 5]
 
 
+def test_an_inverse_that_is_added(sc: SparkContext, tmp_path: Path) -> None:
+    """The window keeps what it had, made again of what it has read."""
+
+    def windowed(inverse: Any, pairs: DStream[Any]) -> None:
+        watch(pairs.reduceByKeyAndWindow(add, inverse, 3).filter(_is_of_a), "window")
+
+    seen.clear()
+    ssc = setup(sc, tmp_path, partial(windowed, None))()
+    ssc.step(3)
+    ssc.stop(stopSparkContext=False)
+    ssc = StreamingContext.restore(str(tmp_path), setup(sc, tmp_path, partial(windowed, sub)))
+    ssc.step(4)
+    ssc.stop(stopSparkContext=False)
+    assert [rows for _, rows in seen] == [[("a", n)] for n in (1, 3, 6, 9, 12, 15, 18)]
+
+
+def _is_of_a(pair: tuple[str, int]) -> bool:
+    return pair[0] == "a"
+
+
 def sums_of(uids: list[str], streams: list[DStream[Any]]) -> None:
     for uid, stream in zip(uids, streams, strict=True):
         watch(stream.updateStateByKey(total, 2, uid=uid).checkpoint(50), uid)
