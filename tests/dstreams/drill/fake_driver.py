@@ -3,7 +3,7 @@
 It takes the arguments of the real one. ``behaviour`` holds one of: well, slow, ends, stubborn,
 failing, runs dry, forgetful (it runs a batch again that was completed), unfenced (it goes on when
 another one has taken over), behind (its first batches are old, and a stop has no time for them),
-further behind (so it stays).
+further behind (so it stays in that life).
 """
 
 from __future__ import annotations
@@ -48,9 +48,12 @@ def main() -> None:
         now_ms = time.time_ns() // 10**6
         time_ms, again_ms = again_ms or now_ms, None
         if behaviour.endswith("behind"):
-            behind_ms = max(0, 100_000 - 10_000 * batches) if behaviour == "behind" else 100_000
+            in_stop = options.step in STEPS_OF_A_STOP
+            behind_ms = 100_000 if in_stop else 0
+            if behaviour == "behind":
+                behind_ms = max(0, 100_000 - 10_000 * batches)
             time_ms = now_ms - behind_ms
-            if options.step in STEPS_OF_A_STOP and behind_ms <= 60_000:
+            if in_stop and behind_ms <= 60_000:
                 signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
         replace(count, str(last))
         replace(times, str(time_ms))
