@@ -151,6 +151,9 @@ class _Past:
         self._stream_id = earlier.stream_id
         self._is_grafted = earlier.added is not None
         self._outputs = earlier.outputs
+        self._parents = {
+            uid: output.parent for uid, output in zip(plan.output_uids, plan.outputs, strict=True)
+        }
         began = earlier.began_after(self.last_ms)
         self._began = {
             node: began[planned.uid] for node, planned in plan.nodes.items() if planned.uid in began
@@ -367,13 +370,12 @@ class _Past:
         """Keep the failed outputs whose batches can be made again, and log the others."""
         kept: dict[int, Collection[str]] = {}
         earlier: dict[Node, int] = {}
-        parents = dict(zip(self._plan.output_uids, self._plan.outputs, strict=True))
         for time_ms in sorted(failed, reverse=True):
             uids = [uid for uid in failed[time_ms] if self._is_output(uid)]
             left_out = [uid for uid in failed[time_ms] if uid not in uids]
             tried = dict(earlier)
             for uid in uids:
-                node = parents[uid].parent
+                node = self._parents[uid]
                 tried[node] = min(tried.get(node, self.last_ms), time_ms - node.slide_ms)
             asked = self._reach(tried)
             inputs = [asked.get(stream, self.last_ms) for stream in self._engine.readers]
@@ -395,13 +397,13 @@ class _Past:
 
     def _give_up_outputs(self, stream: InputDStream, time_ms: int, why: str) -> None:
         """Leave out the failed outputs that ask for an input which cannot be had, and say so."""
-        parents = {
-            uid: output.parent
-            for uid, output in zip(self._plan.output_uids, self._plan.outputs, strict=True)
-        }
         kept: dict[int, Collection[str]] = {}
         for failed_ms, uids in self._failed.items():
-            lost = [uid for uid in uids if self._asks_for(parents[uid], failed_ms, stream, time_ms)]
+            lost = [
+                uid
+                for uid in uids
+                if self._asks_for(self._parents[uid], failed_ms, stream, time_ms)
+            ]
             kept[failed_ms] = [uid for uid in uids if uid not in lost]
             if lost:
                 logger.error(
