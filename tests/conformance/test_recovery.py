@@ -302,15 +302,20 @@ def write(directory: Path, name: str, seconds: float) -> None:
     path.rename(directory / name)
 
 
+def over_files(sc: SparkContext, directory: Path) -> tuple[StreamingContext, Path, DStream[str]]:
+    """Return a context whose checkpoint is in ``ck``, the directory it reads, and its lines."""
+    inputs = directory / "in"
+    inputs.mkdir()
+    ssc = StreamingContext(sc, 1, clock=ManualClock())
+    ssc.checkpoint(str(directory / "ck"))
+    return ssc, inputs, ssc.textFileStream(str(inputs))
+
+
 def test_c_9_files_are_read_once(
     sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of a batch in flight again, those written meanwhile, those after: each exactly once."""
-    inputs = tmp_path / "in"
-    inputs.mkdir()
-    ssc = StreamingContext(sc, 1, clock=ManualClock())
-    ssc.checkpoint(str(tmp_path / "ck"))
-    lines = ssc.textFileStream(str(inputs))
+    ssc, inputs, lines = over_files(sc, tmp_path)
     watch(lines, "lines")
     watch(lines.map(int).map(_to_a).updateStateByKey(total).checkpoint(2), "sums")
     for number in (1, 2, 3):
@@ -694,11 +699,7 @@ def test_outputs_that_failed_and_whose_files_are_gone_do_not_run_again(
     sc: SparkContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log names them, and the stream goes on; those whose files are there run again."""
-    inputs = tmp_path / "in"
-    inputs.mkdir()
-    ssc = StreamingContext(sc, 1, clock=ManualClock())
-    ssc.checkpoint(str(tmp_path / "ck"))
-    lines = ssc.textFileStream(str(inputs))
+    ssc, inputs, lines = over_files(sc, tmp_path)
     watch(lines, "lines")
     watch(lines.window(2), "windows")
     for number in range(1, 6):
