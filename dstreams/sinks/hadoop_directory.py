@@ -110,7 +110,8 @@ class HadoopDirectory:
         if begun is None or not begun.is_of(batch):
             raise FileExistsError(
                 f"saveAsTextFiles cannot write {self._target.toString()}: it exists and has no "
-                f"{SUCCESS}, so it is not the complete output of a batch; move it away"
+                f"{SUCCESS}, so it is not the complete output of a batch; remove the directory "
+                f"{self._target.toString()}, move it away, or write to another prefix"
             )
         return False  # a killed run of this batch came so far
 

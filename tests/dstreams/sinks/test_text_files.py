@@ -198,12 +198,12 @@ def test_a_url_that_hadoop_does_not_know_goes_through_fsspec(
 def test_what_is_no_complete_output_is_not_replaced(
     tmp_path: Path, sc: SparkContext, make: Any
 ) -> None:
-    """It may be somebody else's; the message names it, and no job runs."""
+    """It may be somebody else's; the message says what to remove, and no job runs."""
     output = TextFilesWriter(f"{tmp_path}/counts")
     make(tmp_path / "counts-1000")
 
     def write() -> None:
-        with pytest.raises(FileExistsError, match=r"counts-1000: it exists and has no _SUCCESS"):
+        with pytest.raises(FileExistsError, match=r"remove the directory file:\S+/counts-1000,"):
             output(batch_at(1000), sc.parallelize([1]))
 
     assert count_jobs(sc, write) == 0
