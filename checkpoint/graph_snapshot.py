@@ -24,6 +24,7 @@ from checkpoint.record_files import (
     record_ids,
     require_header,
 )
+from checkpoint.signing import require_no_key
 from checkpoint.state_files import state_file_record
 
 GRAPH_PREFIX = "graph/"
@@ -65,6 +66,7 @@ def write_graph(guard: EpochGuard, snapshot: GraphSnapshot) -> None:
 
     Raises:
         AlreadyExistsError: there is another one of that time in this epoch.
+        StorageRefusedError: it holds the key that signs the checkpoint.
         ConcurrentWriterError: a newer driver has taken over.
         CheckpointError: as in :meth:`Files.create`.
     """
@@ -75,6 +77,7 @@ def write_graph(guard: EpochGuard, snapshot: GraphSnapshot) -> None:
     }
     frames = write_frames(FileKind.GRAPH, header, _blocks(snapshot))
     name = graph_file(snapshot.record_id)
+    require_no_key(guard.files, name, snapshot.payload)
 
     def taken() -> Exception:
         where = location(guard.files, name)

@@ -11,14 +11,17 @@ known to be genuine before it is handed out, whatever the size of the file::
 What signing does not do: it hides nothing, and it does not notice that all of a checkpoint, or the
 newest files of it, were taken back to what they were before.
 
-The key is never written to the checkpoint, and does not travel with the files to workers: only
-where it is does (a variable of the environment, or a file), and each process reads it there.
+The key is never written to the checkpoint: bytes that hold it are refused, as those of a function
+that captured it are. Nor does it travel with the files to workers: only where it is does (a
+variable of the environment, or a file), and each process reads it there.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
+import json
 import os
 import stat
 import struct
@@ -132,7 +135,7 @@ class SignedFiles:
         yield _HEAD.pack(SIGNED_MAGIC, _FORMAT, _key_id(key))
         number = 0
         waiting = bytearray()
-        for chunk in chunks:
+        for chunk in _without(key, chunks, location(self.inner, name)):
             sizes_bytes.append(memoryview(chunk).nbytes)
             waiting += chunk
             while len(waiting) > SEGMENT_BYTES:
@@ -170,6 +173,40 @@ class SignedFiles:
             yield payload
         if source.has_more():
             raise _forged(file)
+
+
+def require_no_key(files: Files, name: str, content: bytes) -> None:
+    """Raise if *content*, of which a file *name* is to be made, holds the key that signs *files*.
+
+    Files are looked at as they are written, too; but there content may be in blocks already, and
+    the key half in one and half in the next.
+
+    Raises:
+        StorageRefusedError: it does.
+    """
+    if isinstance(files, SignedFiles):
+        for _ in _without(files.key.load(), [content], location(files, name)):
+            pass
+
+
+def _without(
+    key: bytes, chunks: Iterable[bytes | memoryview], file: str
+) -> Iterator[bytes | memoryview]:
+    """Yield *chunks*, and raise before the one with which they hold the key, or its JSON."""
+    forms = {key, json.dumps(key.decode("utf-8", "replace"))[1:-1].encode()}
+    kept = max(map(len, forms)) - 1
+    before = b""
+    for chunk in chunks:
+        seen = before + bytes(chunk)
+        if any(form in seen for form in forms):
+            raise StorageRefusedError(
+                f"{file} would hold the signing key itself, where everybody finds it who has the "
+                "checkpoint, so it is not written; a function has captured the key, or a variable "
+                "such as os.environ, or it is among the settings or the data: let it be read where "
+                "it is used"
+            )
+        before = seen[-kept:]
+        yield chunk
 
 
 def unsigned(files: Files) -> Files:
@@ -223,9 +260,12 @@ def _key_in(path: str) -> bytes:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             key = file.read(1 << 16).strip()
     except OSError as error:
+        # Who mixes up the two variables has put the key itself where its path should be.
+        is_no_path = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
         raise StorageRefusedError(
-            f"cannot read the key in {path}: {error.strerror}; it has to be there on every host"
-        ) from error
+            f"cannot read the key in {f'the file of {KEY_FILE_VARIABLE}' if is_no_path else path}: "
+            f"{error.strerror}; it has to be there on every host"
+        ) from (None if is_no_path else error)
     if mode & 0o077:
         raise StorageRefusedError(
             f"the key in {path} has mode {mode:04o}, and must be readable by its owner only; "

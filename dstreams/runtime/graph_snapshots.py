@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import platform
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,13 +20,11 @@ from dstreams.graph.pickling import PickledGraph, unpickle_graph
 from dstreams.graph.plan import Plan, StreamGraph
 from dstreams.graph.window_times import WindowTimes
 from dstreams.rdd.durable import WrittenRdd, read_rdd, write_rdd
+from dstreams.redaction import secret_settings
 from dstreams.settings import Settings
 
 _FORMAT = 1
 _RDDS = "rdds"
-_SECRET = re.compile(
-    r"(?i)secret|password|passphrase|token|credential|\.sas\.|(access|private|account|encryption)\.?key"
-)
 _OF_ONE_PROCESS = (
     "spark.driver.host",
     "spark.driver.bindAddress",
@@ -55,6 +53,8 @@ _OF_THE_NEW_PROCESS = (
 _JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 _FIRST_OF_SPARK = "-Djava.net.preferIPv6Addresses="
 """How the options begin that each SparkContext puts before those it was given."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -141,13 +141,15 @@ def settings_of(snapshot: GraphSnapshot) -> Settings | None:
 def describe_plan(
     plan: Plan, conf: SparkConf, began: Mapping[str, int] | None = None
 ) -> dict[str, object]:
-    """Describe a plan in JSON, without the values of settings that look secret.
+    """Describe a plan in JSON; of settings that look secret the name alone, with None for a value.
 
     Args:
         plan: the frozen graph.
         conf: the conf of the context.
         began: as in :func:`write_snapshot`.
     """
+    settings = dict(conf.getAll())
+    is_secret = secret_settings(settings)
     return {
         "format": _FORMAT,
         "zero_ms": plan.zero_ms,
@@ -163,9 +165,9 @@ def describe_plan(
             for uid, output in zip(plan.output_uids, plan.outputs, strict=True)
         ],
         "conf": [
-            [key, value]
-            for key, value in sorted(conf.getAll())
-            if key not in _OF_ONE_PROCESS and not _SECRET.search(key)
+            [key, None if is_secret(key, value) else value]
+            for key, value in sorted(settings.items())
+            if key not in _OF_ONE_PROCESS
         ],
         "versions": {"python": platform.python_version(), "pyspark": pyspark.__version__},
     }
@@ -174,12 +176,23 @@ def describe_plan(
 def conf_of(description: Mapping[str, Any], conf: SparkConf) -> SparkConf:
     """Return *conf*, that of a new process, with what the description of an earlier one adds.
 
-    What belongs to a process is that of the new one: its master, addresses, ports and identity.
+    What belongs to a process is that of the new one: its master, addresses, ports and identity; and
+    so is what is secret, which no checkpoint holds.
     """
+    missing = []
     for key, value in description["conf"]:
+        if value is None:
+            missing += [] if conf.contains(key) else [key]
+            continue
         is_given = key in _OF_THE_NEW_PROCESS and conf.contains(key)
         if key not in _OF_ONE_PROCESS and not is_given:
             conf.set(key, given_once(value) if key in _JAVA_OPTIONS else value)
+    if missing:
+        _log.warning(
+            "the run before had settings that look secret, which no checkpoint holds; if they are "
+            "needed, give them to this process as well: %s",
+            ", ".join(missing),
+        )
     return conf
 
 

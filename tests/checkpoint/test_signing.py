@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import itertools
+import json
 import pickle
 import shutil
+import traceback
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from checkpoint import (
     CorruptCheckpointError,
+    GraphSnapshot,
     LocalFiles,
+    Owner,
     SignedFiles,
     SigningKey,
     StorageRefusedError,
     open_files,
     read_newest_graph,
+    take_over,
+    write_graph,
 )
 from checkpoint.errors import UntrustedFileError
 from checkpoint.signing import facts_of
@@ -82,6 +89,48 @@ def test_the_key_is_in_no_file_and_in_no_pickle(tmp_path: Path, files: SignedFil
     assert pickle.loads(sent).read("a") == b"content"
     assert facts_of(files)["signed"] == "yes"
     assert facts_of(files.inner) == {"signed": "no"}
+
+
+def _json_of(text: str) -> bytes:
+    return json.dumps({"conf": text}).encode()
+
+
+@pytest.mark.parametrize("secret", [KEY, 'key with "quotes", \\ and \u00fcmlaut'])
+@pytest.mark.parametrize("made", [str.encode, pickle.dumps, _json_of])
+@pytest.mark.parametrize("step", [1, 7, 1 << 20])
+def test_what_holds_the_key_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: str, made: Any, step: int
+) -> None:
+    """However it got there, and wherever chunks are cut; the error does not tell it either."""
+    monkeypatch.setenv("CHECKPOINT_KEY", secret)
+    files = open_files(tmp_path)
+    content = b"x" * 100 + made(secret) + b"x"
+    with pytest.raises(StorageRefusedError, match="a/file would hold the signing key") as caught:
+        files.create("a/file", [content[at : at + step] for at in range(0, len(content), step)])
+    assert secret not in str(caught.value)
+    assert not files.exists("a/file")
+
+
+def test_a_graph_that_holds_the_key_is_not_written(tmp_path: Path, key: SigningKey) -> None:
+    """Also where it is half in one block of its payload and half in the next."""
+    tenure = take_over(open_files(tmp_path), "stream-0-00000001", Owner.of_this_process(0))
+    payload = b"x" * ((1 << 20) - 5) + KEY.encode()
+    snapshot = GraphSnapshot("stream-0-00000001", 0, 1, {}, payload)
+    with pytest.raises(StorageRefusedError, match=r"graph/.*-e1\.graph would hold the signing key"):
+        write_graph(tenure.guard, snapshot)
+
+
+def test_a_key_in_the_place_of_its_path_is_not_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who mixes up the two variables finds the key in no log."""
+    for secret in (KEY, KEY * 100):
+        monkeypatch.setenv("CHECKPOINT_KEY_FILE", secret)
+        with pytest.raises(
+            StorageRefusedError, match="in the file of CHECKPOINT_KEY_FILE"
+        ) as found:
+            open_files(tmp_path)
+        assert KEY not in "".join(traceback.format_exception(found.value))
 
 
 def test_every_byte_is_signed(files: SignedFiles, tmp_path: Path) -> None:

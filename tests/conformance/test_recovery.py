@@ -136,8 +136,10 @@ def test_c_1_no_checkpoint_means_a_set_up(sc: SparkContext, tmp_path: Path) -> N
     assert StreamingContext.getOrCreate(str(tmp_path / "none"), lambda: made) is made
 
 
-def test_c_3_the_conf_is_recovered(sc: SparkContext, tmp_path: Path) -> None:
-    """What belongs to a process is that of the new one, and its master wins; no secrets."""
+def test_c_3_the_conf_is_recovered(
+    sc: SparkContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What belongs to a process is that of the new one, its master wins, and so are secrets."""
     from pyspark import SparkConf  # noqa: PLC0415
 
     from dstreams.runtime.graph_snapshots import conf_of, describe_plan  # noqa: PLC0415
@@ -157,9 +159,12 @@ def test_c_3_the_conf_is_recovered(sc: SparkContext, tmp_path: Path) -> None:
             ("spark.hadoop.fs.azure.account.key.mine.blob.core.windows.net", "hidden"),
             ("spark.hadoop.fs.azure.sas.box.mine.blob.core.windows.net", "hidden"),
             ("spark.hadoop.fs.s3a.encryption.key", "hidden"),
+            ("spark.executorEnv.CHECKPOINT_KEY", "hidden"),
+            ("spark.driver.extraJavaOptions", "-Djavax.net.ssl.trustStorePassword=hidden"),
         ]
     )
     described = describe_plan(plan, before)
+    assert "hidden" not in str(described)
     conf = conf_of(described, SparkConf(loadDefaults=False).set("spark.master", "local[1]"))
     assert dict(conf.getAll()) == {
         "spark.master": "local[1]",
@@ -167,6 +172,9 @@ def test_c_3_the_conf_is_recovered(sc: SparkContext, tmp_path: Path) -> None:
         "spark.mine": "kept",
     }
     assert conf_of(described, SparkConf(loadDefaults=False)).get("spark.master") == "local[7]"
+    assert "spark.db.password, spark.driver.extraJavaOptions" in caplog.text
+    given = SparkConf(loadDefaults=False).set("spark.db.password", "of now")
+    assert conf_of(described, given).get("spark.db.password") == "of now"
 
 
 def test_c_4_a_stream_without_state(sc: SparkContext, tmp_path: Path) -> None:
