@@ -1,4 +1,4 @@
-"""What an aggregate is called on disk, so that a restart with another one is noticed.
+"""What an aggregate or a key is called on disk: a restart with another one is noticed.
 
 >>> from operator import itemgetter
 >>> from dstreams.structured.aggregates import Count, First, Sum
@@ -26,6 +26,7 @@ from typing import Any
 
 from dstreams.structured.operators import aggregate_functions
 from dstreams.structured.operators.aggregate_functions import Several, UserAggregator
+from dstreams.structured.selectors import Field
 
 _DIGEST = re.compile(r"#(\d+\.\d+)-[0-9a-f]{8}")
 _PLAIN = (str, bytes, int, float, bool, type(None), tuple, frozenset)
@@ -48,7 +49,7 @@ def name_of(aggregate: Any) -> str:
     # What becomes of a buffer at the end does not matter to the state.
     left_out = ("finish",) if isinstance(aggregate, UserAggregator) else ()
     given = [
-        f"{field.name}={_value(getattr(aggregate, field.name))}"
+        f"{field.name}={value_name(getattr(aggregate, field.name))}"
         for field in fields(aggregate)
         if field.name not in left_out and getattr(aggregate, field.name) != field.default
     ]
@@ -62,12 +63,15 @@ def are_same(before: str, now: str) -> bool:
     return _DIGEST.sub("", before) == _DIGEST.sub("", now)
 
 
-def _value(value: Any) -> str:
+def value_name(value: Any) -> str:
+    """Return what a parameter of an aggregate, or a function that gives keys, is called."""
+    if isinstance(value, Field):
+        return repr(value.name)
     if isinstance(value, (itemgetter, attrgetter, methodcaller)) or not callable(value):
         return repr(value)
     if isinstance(value, partial):
-        given = [_value(value.func), *map(_value, value.args)]
-        given += [f"{name}={_value(one)}" for name, one in value.keywords.items()]
+        given = [value_name(value.func), *map(value_name, value.args)]
+        given += [f"{name}={value_name(one)}" for name, one in value.keywords.items()]
         return f"partial({', '.join(given)})"
     name = _qualified(value if hasattr(value, "__qualname__") else type(value))
     if not isinstance(value, FunctionType) or "<" not in value.__qualname__:

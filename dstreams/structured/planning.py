@@ -266,9 +266,9 @@ def deduplication_strategy(planner: Planner, step: logical.Deduplicate) -> Physi
 
 
 def _delay_ms(step: logical.LogicalPlan) -> int:
-    """Return the delay of the watermark that a step's rows have."""
-    marks = [below for below in step.walk() if isinstance(below, logical.EventTimeWatermark)]
-    return marks[-1].delay_ms if marks else 0
+    """Return how late a row of a step may come: the longest delay of the watermarks below it."""
+    marks = (below for below in step.walk() if isinstance(below, logical.EventTimeWatermark))
+    return max((mark.delay_ms for mark in marks), default=0)
 
 
 def aggregate_of(functions: Sequence[Any]) -> Any:

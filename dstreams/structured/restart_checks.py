@@ -5,21 +5,26 @@ An operator is known by its name: the one that the user gave it, or its kind and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 from dstreams.errors import RestartError
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.aggregate_names import are_same, names_of
+from dstreams.structured.aggregate_names import are_same, names_of, value_name
 from dstreams.structured.conf import STATE_SCHEMA_CHECK, QueryConf
+from dstreams.structured.flat_map_groups_with_state import FlatMapGroupsWithStateExec
+from dstreams.structured.join_events import OfNested
 from dstreams.structured.logical import LogicalPlan
 from dstreams.structured.logs import OffsetRecord
+from dstreams.structured.operators.deduplication import StreamingDeduplicateExec
 from dstreams.structured.operators.grouping import Grouping
+from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
 from dstreams.structured.operators.physical_operator import StatefulOperator
 from dstreams.structured.operators.saving import SavingOperator
 from dstreams.structured.operators.session_state import SessionGrouping
 from dstreams.structured.operators.windows import TimeWindows
+from dstreams.structured.physical import AppendKeyExec
 from dstreams.structured.planning import PlannedQuery, plan_query
 from dstreams.structured.query_checkpoint import read_checkpoint, recovered_of
 from dstreams.structured.selectors import Field, Fields
@@ -49,13 +54,15 @@ _SHOWN = {
     "withEventTime": "has keys with event times",
     "aggregates": "computes",
     "keys": "has the keys",
+    "leftKeys": "has the left keys",
+    "rightKeys": "has the right keys",
 }
 
 # May change: what stands in the store is the same.
 _HARMLESS = {"isMap", "rowsAreEvents", "stateFormatVersion", "outputMode"}
 
 # Known by name only, so the user may know better.
-_BY_NAME = ("aggregates", "keys")
+_BY_NAME = ("aggregates", "keys", "leftKeys", "rightKeys")
 
 
 def describe_operators(planned: PlannedQuery) -> tuple[dict[str, Any], ...]:
@@ -79,19 +86,37 @@ def _facts_of(operator: StatefulOperator) -> dict[str, Any]:
     grouping = getattr(operator, "grouping", None)
     if grouping is not None:
         facts["grouping"] = _window_of(grouping)
-        keys = _fields_of(grouping.key)
-        if keys:
-            facts["keys"] = keys
+    facts |= {name: _parts_of(key) for name, key in _keys_of(operator)}
     if isinstance(operator, SavingOperator) and hasattr(operator.child, "aggregate"):
         facts["aggregates"] = names_of(operator.child.aggregate)
     return facts
 
 
-def _fields_of(key: Any) -> list[str] | None:
-    """Return the names of the fields that are a key, None where functions make it."""
+def _keys_of(operator: StatefulOperator) -> Iterator[tuple[str, Any]]:
+    """Iterate over the functions that give rows their keys in the store, by what they are called.
+
+    None stands for all of a record.
+    """
+    if isinstance(operator, SavingOperator):
+        key = getattr(operator.grouping, "key", None)
+        yield "keys", Fields(()) if key is None else key
+    elif isinstance(operator, StreamingDeduplicateExec):
+        yield "keys", operator.key
+    elif isinstance(operator, StreamingSymmetricHashJoinExec):
+        yield "leftKeys", operator.leftKey
+        yield "rightKeys", operator.rightKey
+    elif isinstance(operator, FlatMapGroupsWithStateExec):
+        below = [step for step in operator.walk() if isinstance(step, AppendKeyExec)]
+        yield from (("keys", step.key) for step in below[-1:])  # those of its own rows
+
+
+def _parts_of(key: Any) -> list[str]:
+    """Return what each part of a key is called: a field by its name, a function as aggregates."""
+    key = key.func if isinstance(key, OfNested) else key
+    if key is None:
+        return ["all of a record"]
     parts = key.parts if isinstance(key, Fields) else (key,)
-    names = [part.name for part in parts if isinstance(part, Field)]
-    return names if len(names) == len(parts) else None
+    return [part.name if isinstance(part, Field) else value_name(part) for part in parts]
 
 
 def _window_of(grouping: Grouping | SessionGrouping) -> str:
@@ -142,13 +167,17 @@ def differences(
 def _renamed(uid: str, before: Facts, now: Facts) -> list[str]:
     return [
         f"stateful operator {uid!r} ({now['operatorName']}) {_SHOWN[name]} "
-        f"{', '.join(now[name])}, in the checkpoint {', '.join(before[name])}, whose stored rows "
+        f"{_listed(now[name])}, in the checkpoint {_listed(before[name])}, whose stored rows "
         "it would take for its own: go back to that, or begin a new checkpoint; where the stored "
         f"rows mean the same, as after renaming a function, set {STATE_SCHEMA_CHECK} to false for "
         "one start"
         for name in _BY_NAME
         if name in before and name in now and not _are_same(before[name], now[name])
     ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
 
 
 def _are_same(before: Sequence[str], now: Sequence[str]) -> bool:

@@ -75,6 +75,10 @@ class StreamingSymmetricHashJoinExec(StatefulOperator):
     def arguments(self) -> list[str]:
         return [self.joinType.value, self.condition.where, *self.watermarkArguments]
 
+    def shouldRunAnotherBatch(self, newInputWatermark: int | None) -> bool:
+        """Whether rows may be given up: without a time range or a time in the key none ever is."""
+        return self.condition.bounds_state and super().shouldRunAnotherBatch(newInputWatermark)
+
     def function(self, memory_mb: float = 512) -> JoinRows:
         """Return what a task does where the state is.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -13,7 +13,13 @@ import pytest
 from dstreams.errors import RestartError
 from dstreams.sources.rate import RateSource
 from dstreams.state.group_state import OutputMode
-from dstreams.structured import StreamSession, session_window, window
+from dstreams.structured import (
+    GroupedDataset,
+    GroupState,
+    StreamSession,
+    session_window,
+    window,
+)
 from dstreams.structured.aggregates import Average, Count, MaxBy, Sum
 from dstreams.structured.conf import STATE_SCHEMA_CHECK, QueryConf
 from dstreams.structured.dataset import StreamingDataset
@@ -77,6 +83,14 @@ def value_of(record: Any) -> Any:
     return record.value
 
 
+def latest(key: Any, records: Iterator[Any], state: GroupState[Any]) -> list[Any]:
+    return [key]
+
+
+def grouped(groups: GroupedDataset) -> StreamingDataset:
+    return groups.flatMapGroupsWithState(latest, "append")
+
+
 CHANGED: dict[str, tuple[Build, Build, str]] = {
     "another function": (
         lambda rows: rows.groupByKey(window("timestamp", "1 second")).count(),
@@ -112,11 +126,62 @@ CHANGED: dict[str, tuple[Build, Build, str]] = {
         lambda rows: rows.map(vars).groupByKey("shop", "item").count(),
         "has the keys shop, item, in the checkpoint shop",
     ),
+    "one group for all": (
+        lambda rows: rows.groupByKey("value").count(),
+        lambda rows: rows.groupByKey().count(),
+        "(stateStoreSave) has the keys none, in the checkpoint value",
+    ),
+    "another key function": (
+        lambda rows: rows.groupByKey(itemgetter(0)).count(),
+        lambda rows: rows.groupByKey(value_of).count(),
+        f"has the keys {__name__}.value_of, in the checkpoint operator.itemgetter(0)",
+    ),
+    "fields of duplicates": (
+        lambda rows: rows.map(vars).dropDuplicates("shop"),
+        lambda rows: rows.map(vars).dropDuplicates(["shop", "item"]),
+        "'dedupe-0' (dedupe) has the keys shop, item, in the checkpoint shop",
+    ),
+    "fields of duplicates with a time": (
+        lambda rows: rows.map(vars).dropDuplicates(["shop", "timestamp"]),
+        lambda rows: rows.map(vars).dropDuplicates(["item", "timestamp"]),
+        "'dedupe-0' (dedupe) has the keys item, in the checkpoint shop",
+    ),
+    "duplicates of a field": (
+        lambda rows: rows.map(vars).dropDuplicates(),
+        lambda rows: rows.map(vars).dropDuplicates("shop"),
+        "'dedupe-0' (dedupe) has the keys shop, in the checkpoint all of a record",
+    ),
+    "fields of duplicates within the watermark": (
+        lambda rows: rows.map(vars).dropDuplicatesWithinWatermark("shop"),
+        lambda rows: rows.map(vars).dropDuplicatesWithinWatermark(["shop", "item"]),
+        "(dedupeWithinWatermark) has the keys shop, item, in the checkpoint shop",
+    ),
+    "left keys of a join": (
+        lambda rows: rows.join(rows, "value"),
+        lambda rows: rows.join(rows, "timestamp", otherOn="value"),
+        "(symmetricHashJoin) has the left keys timestamp, in the checkpoint value",
+    ),
+    "right keys of a join": (
+        lambda rows: rows.map(vars).join(rows, "value"),
+        lambda rows: rows.map(vars).join(rows, "value", otherOn=value_of),
+        f"has the right keys {__name__}.value_of, in the checkpoint value",
+    ),
+    "keys of groups": (
+        lambda rows: grouped(rows.groupByKey("value")),
+        lambda rows: grouped(rows.groupByKey("timestamp")),
+        "'flatMapGroupsWithState-0' (flatMapGroupsWithState) has the keys timestamp, in the "
+        "checkpoint value",
+    ),
+    "key function of groups": (
+        lambda rows: grouped(rows.groupByKey(lambda row: row.value)),
+        lambda rows: grouped(rows.groupByKey(lambda row: row.value % 2)),
+        "'flatMapGroupsWithState-0' (flatMapGroupsWithState) has the keys <lambda>#",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", CHANGED)
-def test_another_aggregate(name: str) -> None:
+def test_another_aggregate_or_key(name: str) -> None:
     """What the stored rows were made by is told apart from what would go on with them."""
     before, now, shown = CHANGED[name]
     assert found_in(before, before) == []
@@ -131,6 +196,28 @@ def counted(words: StreamingDataset) -> StreamingDataset:
 
 def summed(words: StreamingDataset) -> StreamingDataset:
     return words.groupByKey(lambda word: word[0]).agg(Sum(lambda word: word[1]))
+
+
+def distinct(words: StreamingDataset) -> StreamingDataset:
+    return words.dropDuplicates(itemgetter(0))
+
+
+def distinct_pairs(words: StreamingDataset) -> StreamingDataset:
+    return words.dropDuplicates(itemgetter(0, 1))
+
+
+def test_restart_with_other_keys(session: StreamSession, tmp_path: Path) -> None:
+    """Start and check refuse keys that are not those of the stored rows, in the same words."""
+    run = QueryRun(session, distinct, "append", tmp_path)
+    assert run.add(("a", 10), ("a", 11)) == [("a", 10)]
+    words = run.streams[0].toDS()
+    (problem,) = session.checkRestart(distinct_pairs(words), "append", str(tmp_path))
+    assert "has the keys operator.itemgetter(0, 1), in the checkpoint" in problem
+    with pytest.raises(RestartError) as refused:
+        run.restart(distinct_pairs)
+    assert problem in str(refused.value)
+    run.restart(distinct)
+    assert run.add(("a", 12), ("b", 13)) == [("b", 13)]
 
 
 def test_restart_with_another_aggregate(make_session: MakeSession, tmp_path: Path) -> None:

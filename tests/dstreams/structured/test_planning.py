@@ -1,0 +1,61 @@
+"""How steps of a query are planned, without Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dstreams.sources.rate import RateSource
+from dstreams.state.group_state import OutputMode
+from dstreams.structured.conf import QueryConf
+from dstreams.structured.dataset import StreamingDataset
+from dstreams.structured.logical import StreamingRelation
+from dstreams.structured.operators.deduplication import StreamingDeduplicateWithinWatermarkExec
+from dstreams.structured.operators.physical_operator import PhysicalOperator, StatefulOperator
+from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+from dstreams.structured.planning import plan_query
+from dstreams.structured.sources.rate import RateStreamSource
+
+CONF = QueryConf({"spark.sql.shuffle.partitions": "2"})
+
+
+def rate() -> StreamingDataset:
+    environment: Any = None
+    source = RateStreamSource(RateSource(1, 0, None))
+    return StreamingDataset(StreamingRelation(source), environment)
+
+
+def marked(delay: str) -> StreamingDataset:
+    return rate().withWatermark("timestamp", delay)
+
+
+def planned(dataset: StreamingDataset, mode: OutputMode = OutputMode.Append) -> PhysicalOperator:
+    return plan_query(dataset.plan, mode, CONF).root
+
+
+def stateful(dataset: StreamingDataset) -> Any:
+    """Return the one operator with state."""
+    (operator,) = (step for step in planned(dataset).walk() if isinstance(step, StatefulOperator))
+    return operator
+
+
+@pytest.mark.parametrize("delays", [("10 seconds", "2 seconds"), ("2 seconds", "10 seconds")])
+def test_duplicates_of_a_union_are_remembered_for_the_longest_delay(
+    delays: tuple[str, str],
+) -> None:
+    """A duplicate may come as late as the slower of the streams allows, whichever is first."""
+    left, right = map(marked, delays)
+    operator = stateful(left.union(right).dropDuplicatesWithinWatermark("value"))
+    assert isinstance(operator, StreamingDeduplicateWithinWatermarkExec)
+    assert operator.delayMs == 10_000
+
+
+@pytest.mark.parametrize(("within", "wanted"), [(None, False), (("0 seconds", "1 hour"), True)])
+def test_a_join_wants_a_batch_only_where_rows_are_given_up(
+    within: tuple[str, str] | None, *, wanted: bool
+) -> None:
+    """Without a range no row of a join ever ends, so a watermark that goes on changes nothing."""
+    joined = stateful(marked("1 second").join(marked("1 second"), "value", within=within))
+    running = joined.inBatch(StatefulOperatorStateInfo.empty(2), 1000, 1000)
+    assert running.shouldRunAnotherBatch(2000) is wanted
