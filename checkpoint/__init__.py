@@ -39,7 +39,13 @@ from checkpoint.file_log import FileBase, FileBatch, FileHistory, FileLog, FileS
 from checkpoint.files import Files, FilesBelow
 from checkpoint.framing import MAX_BLOCK_BYTES
 from checkpoint.fsspec_files import FsspecFiles
-from checkpoint.graph_snapshot import GraphSnapshot, drop_graphs, read_newest_graph, write_graph
+from checkpoint.graph_snapshot import (
+    GraphSnapshot,
+    drop_graphs,
+    read_graph,
+    read_newest_graph,
+    write_graph,
+)
 from checkpoint.input_log import InputLog
 from checkpoint.lineage import read_lineage
 from checkpoint.local_files import LocalFiles
@@ -136,6 +142,7 @@ __all__ = [
     "plan_recovery",
     "plan_retention",
     "read_claim",
+    "read_graph",
     "read_lineage",
     "read_log",
     "read_newest_graph",

@@ -18,6 +18,7 @@ from checkpoint.errors import (
     StorageUncertainError,
 )
 from checkpoint.names import Names, is_name, require_name, require_prefix
+from checkpoint.ownership import require_own
 
 _PRIVATE = (0o700, 0o600)
 _PUBLIC = (0o777, 0o666)
@@ -75,10 +76,13 @@ class LocalFiles:
         root: path of the directory; a relative one is made absolute here and now, because workers
             run in other directories.
         is_private: whether only their owner may read them, and not whom the umask lets in.
+        is_guarded: whether a file is refused that somebody else could have written, when it is
+            read; for what will be unpickled.
     """
 
     root: str
     is_private: bool = True
+    is_guarded: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", os.path.abspath(self.root))
@@ -127,7 +131,7 @@ class LocalFiles:
 
     def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
         path = self._path(name)
-        fd = _open_regular(path)
+        fd = _open_regular(path, self.is_guarded)
         try:
             while True:
                 with _refusing("read", path):
@@ -253,7 +257,7 @@ def _sync_directory(directory: str) -> None:
         os.close(fd)
 
 
-def _open_regular(path: str) -> int:
+def _open_regular(path: str, is_guarded: bool) -> int:
     """Open *path* for reading if it is a regular file, never waiting for it."""
     try:
         fd = os.open(path, _READ_FLAGS)
@@ -263,10 +267,16 @@ def _open_regular(path: str) -> int:
         if error.errno == errno.ELOOP:
             raise _not_regular(path, "is a symbolic link") from error
         raise StorageRefusedError(_message("open", path, error)) from error
-    if stat.S_ISREG(os.fstat(fd).st_mode):
-        return fd
-    os.close(fd)
-    raise _not_regular(path, "is a directory, pipe or device")
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise _not_regular(path, "is a directory, pipe or device")
+        if is_guarded:
+            require_own(path, status)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _not_regular(path: str, found: str) -> CorruptCheckpointError:

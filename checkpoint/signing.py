@@ -33,9 +33,9 @@ from checkpoint.errors import StorageRefusedError, UntrustedFileError
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import SIGNED_MAGIC
 from checkpoint.names import Names
+from checkpoint.ownership import KEY_FILE_VARIABLE
 
 KEY_VARIABLE = "CHECKPOINT_KEY"
-KEY_FILE_VARIABLE = "CHECKPOINT_KEY_FILE"
 LEAST_KEY_BYTES = 16
 SEGMENT_BYTES = 1 << 20
 

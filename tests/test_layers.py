@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 
 LAYERS = """
 checkpoint.errors
-checkpoint.names checkpoint.json_fields
+checkpoint.names checkpoint.json_fields checkpoint.ownership
 checkpoint.framing
 checkpoint.files checkpoint.local_files checkpoint.fsspec_files
 checkpoint.signing

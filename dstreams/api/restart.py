@@ -164,7 +164,7 @@ class RestartMethods:
         if found is None:
             report = RestoreReport(None)
             return report if dryRun else _with_directory(ssc, checkpointPath)
-        found.require_trusted()
+        found = found.trusted()
         report, earlier = found.graft(ssc._graph, ssc._sc, tuple(allowRemoved))
         if dryRun:
             return report
@@ -180,7 +180,7 @@ class RestartMethods:
     @classmethod
     def _recovered(cls: type[Self], directory: str, found: FoundStream) -> Self:
         """Make the context of an earlier run again."""
-        found.require_trusted()
+        found = found.trusted()
         make: Callable[..., Self] = cls
         with spark_for(found.description) as spark:
             seconds = found.description["batch_ms"] / 1000

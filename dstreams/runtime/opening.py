@@ -6,7 +6,6 @@ import logging
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from secrets import token_hex
 
 import pyspark
@@ -19,6 +18,7 @@ from checkpoint import (
     Tenure,
     drop_graphs,
     open_files,
+    require_trusted,
     stream_url,
     take_over,
 )
@@ -93,9 +93,11 @@ def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
     # Spark's own directory alone does not ask for more than the state that needs one.
     has_state = bool(plan.checkpointed() or plan.stored())
     if url is None or (around.directory is None and not has_state):
-        return _opened(plan, earlier, around, None, url)
+        return _opened(plan, earlier, around, None, None)
     pickled = None if around.directory is None else pickle_graph(graph, around.context)
-    tenure = _take_over(open_files(url), earlier.stream_id, around)
+    is_first = around.earlier is None
+    files = open_files(url) if is_first else require_trusted(open_files(url))
+    tenure = _take_over(files, earlier.stream_id, around)
 
     def write_graph() -> None:
         if pickled is not None:
@@ -103,11 +105,10 @@ def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
             spark, given = around.spark, around.given
             write_snapshot(tenure, earlier.stream_id, plan, pickled, spark, given, began)
 
-    is_first = around.earlier is None
     try:
         durability = StreamDurability(tenure, earlier.stream_id, plan, around.spark)
         before_start = write_graph if is_first else _nothing
-        engine = _opened(plan, earlier, around, durability, url, before_start)
+        engine = _opened(plan, earlier, around, durability, files, before_start)
     except BaseException:
         _leave(tenure, is_first)
         raise
@@ -140,11 +141,11 @@ def _opened(
     earlier: EarlierRun,
     around: Surroundings,
     durability: StreamDurability | None,
-    url: str | None,
+    files: Files | None,
     before_start: Callable[[], None] = _nothing,
 ) -> Engine:
     """Open the sources, and return an engine that knows nothing of earlier runs."""
-    environment = _environment(plan, earlier, around, durability, url)
+    environment = _environment(plan, earlier, around, durability, files)
     readers, rates = _open_readers(plan, environment, before_start)
 
     def tell(event: Event) -> None:
@@ -152,7 +153,7 @@ def _opened(
         around.tell(event)
 
     epoch = 1 if durability is None else durability.tenure.epoch
-    states = open_states(plan, earlier.stream_id, url, around.settings, epoch)
+    states = open_states(plan, earlier.stream_id, files, around.settings, epoch)
     history = History(plan, around.spark, unpersist=around.settings.unpersist, states=states)
     return Engine(plan, history, readers, durability, around.clock, tell, earlier.stream_id)
 
@@ -171,7 +172,7 @@ def _environment(
     earlier: EarlierRun,
     around: Surroundings,
     durability: StreamDurability | None,
-    url: str | None,
+    files: Files | None,
 ) -> SourceEnvironment:
     environment = SourceEnvironment(
         around.spark,
@@ -183,13 +184,13 @@ def _environment(
         zero_ms=plan.zero_ms,
         tell=around.tell,
     )
-    if durability is None or url is None:
+    if durability is None or files is None:
         return environment
     recovery = durability.tenure.plan
     planned = [*recovery.begins, *recovery.committed_ms]
     return replace(
         environment,
-        open_files=partial(open_files, url),
+        open_files=lambda: files,
         planned_upto_ms=max(planned, default=None),
         epoch=durability.tenure.epoch,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from checkpoint import (
     newest_stream,
     open_files,
     open_stream,
+    read_graph,
     read_newest_graph,
     read_plan,
     require_trusted,
@@ -69,15 +70,16 @@ class FoundStream:
         }
         return EarlierRun(self.snapshot.stream_id, self.zero_ms, added, outputs, began)
 
-    def require_trusted(self) -> None:
-        """Refuse to run code from the directory if others can write there.
+    def trusted(self) -> FoundStream:
+        """Return it from files that look again at what they open, before its code is run.
 
         Raises:
-            RestartError: they can.
+            RestartError: others can write there.
         """
         try:
-            require_trusted(self.files)
-        except CheckpointError as error:
+            files = require_trusted(self.files)
+            return replace(self, files=files, snapshot=read_graph(files, self.snapshot.record_id))
+        except (CheckpointError, FileNotFoundError) as error:
             raise RestartError(f"{self.files.url} cannot be taken up: {error}") from error
 
     def graft(

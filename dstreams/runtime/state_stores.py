@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from checkpoint import open_files
+from checkpoint import Files
 from dstreams.graph.plan import Plan
 from dstreams.graph.stored_states import StoredStates
 from dstreams.rdd.state_stores import open_store
@@ -10,22 +10,22 @@ from dstreams.settings import Settings
 
 
 def open_states(
-    plan: Plan, stream_id: str, url: str | None, settings: Settings, epoch: int
+    plan: Plan, stream_id: str, files: Files | None, settings: Settings, epoch: int
 ) -> StoredStates | None:
     """Return the stored states of a stream, all of them empty; None for a plan that has none.
 
     Args:
         plan: the frozen graph.
         stream_id: identity of the stream.
-        url: the directory of the stream, reachable from driver and executors.
+        files: the directory of the stream, reachable from driver and executors.
         settings: how values are encoded, and where hosts keep their copies.
         epoch: epoch of this driver.
     """
-    if url is None or not plan.stored():
+    if files is None or not plan.stored():
         return None
     directory = settings.state_local_directory
     store = open_store(
-        open_files(url),
+        files,
         epoch,
         settings.state_values,
         directory,

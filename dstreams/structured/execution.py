@@ -113,12 +113,12 @@ class MicroBatchExecution:
         self._operators = describe_operators(self.planned)
         if newest is not None:
             require_same_query(newest, self._operators, len(self.planned.sources), conf)
-        require_trusted_values(checkpoint.files, conf)
+        state_files = require_trusted_values(checkpoint.files, conf)
         recovered = checkpoint.claim(clock.now_ms(), self._description())
         _require_same_records(newest, recovered.newest)
         self.states = QueryStates(
             spark,
-            open_query_store(checkpoint.files, conf, checkpoint.epoch),
+            open_query_store(state_files, conf, checkpoint.epoch),
             checkpoint.query_id,
             self.planned.names,
             conf,

@@ -113,8 +113,8 @@ class QueryStateReader:
         self._query_id = last.stream_id
         self._commits = CommitLog(self._files)
         restored = conf.restored(newest.conf)
-        require_trusted_values(self._files, restored)
-        self._store = open_query_store(self._files, restored, 0)
+        files = require_trusted_values(self._files, restored)
+        self._store = open_query_store(files, restored, 0)
 
     def operators(self) -> list[OperatorMetadata]:
         """Return what is known of the stateful operators, in the order of the plan."""

@@ -51,14 +51,16 @@ def open_query_store(files: Files, conf: QueryConf, epoch: int) -> StateStore:
     )
 
 
-def require_trusted_values(files: Files, conf: QueryConf) -> None:
+def require_trusted_values(files: Files, conf: QueryConf) -> Files:
     """Refuse to read state that somebody else could have written, where reading it can run code.
+
+    Returns:
+        The files to read it from.
 
     Raises:
         UntrustedFileError: values are pickles of any kind, and others can write the checkpoint.
     """
-    if conf.text(STATE_VALUES) == "pickle":
-        require_trusted(files, STORE_PREFIX)
+    return require_trusted(files, STORE_PREFIX) if conf.text(STATE_VALUES) == "pickle" else files
 
 
 class QueryStates:

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint import SignedFiles, SigningKey, open_files, require_trusted
+from checkpoint import (
+    LocalFiles,
+    SignedFiles,
+    SigningKey,
+    StorageRefusedError,
+    open_files,
+    require_trusted,
+)
 from checkpoint.errors import UntrustedFileError
 from tests.support.stream_model import Driver, World
 
@@ -84,6 +91,84 @@ def test_what_belongs_to_others_is_refused(root: Path) -> None:
     os.chown(root / "graph", 12345, -1)
     with pytest.raises(UntrustedFileError, match="graph belongs to user id 12345"):
         require_trusted(open_files(root))
+
+
+def test_a_link_to_what_others_can_write_is_refused(root: Path, tmp_path: Path) -> None:
+    """What counts is what the path leads to, not what it is called."""
+    link = tmp_path / "link"
+    link.symlink_to(root)
+    require_trusted(open_files(link))
+    root.chmod(0o777)
+    with pytest.raises(UntrustedFileError, match=f"^{root} can be written by others"):
+        require_trusted(open_files(link))
+
+
+def test_each_directory_on_the_way_over_links_is_looked_at(root: Path, tmp_path: Path) -> None:
+    """Above the link, above what it leads to, and between one link and the next."""
+    ways, far = tmp_path / "ways", tmp_path / "far"
+    ways.mkdir()
+    far.mkdir()
+    (ways / "first").symlink_to("../far/../far/second")
+    (far / "second").symlink_to(root.parent)
+    path = ways / "first" / "stream"
+    require_trusted(open_files(path))
+    for directory in (ways, far, root.parent):
+        directory.chmod(0o777)
+        with pytest.raises(UntrustedFileError, match=f"^{directory} can be written by others"):
+            require_trusted(open_files(path))
+        directory.chmod(0o1777)
+        require_trusted(open_files(path))
+        directory.chmod(0o700)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give links away")
+def test_a_link_of_another_user_is_refused(root: Path, tmp_path: Path) -> None:
+    """Who owns it can let it lead elsewhere, also in a directory with the sticky bit."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    (shared / "link").symlink_to(root.parent)
+    require_trusted(open_files(shared / "link" / "stream"))
+    os.lchown(shared / "link", 12345, -1)
+    said = "link is a symbolic link of user id 12345.* give the path it leads to"
+    with pytest.raises(UntrustedFileError, match=said):
+        require_trusted(open_files(shared / "link" / "stream"))
+
+
+@pytest.mark.parametrize("name", ["graph", "graph/0000000000000000-e1.graph"])
+def test_a_link_below_the_directory_is_refused(root: Path, tmp_path: Path, name: str) -> None:
+    """Nothing that is written here is one."""
+    (root / name).rename(tmp_path / "elsewhere")
+    (root / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UntrustedFileError, match=f"{name} is a symbolic link; expected a file"):
+        require_trusted(open_files(root), "graph/")
+    require_trusted(open_files(root), "commits/")
+
+
+def test_a_path_that_leads_in_circles_is_refused(tmp_path: Path) -> None:
+    """Instead of being followed for ever."""
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(StorageRefusedError, match="more than 40 symbolic links"):
+        require_trusted(LocalFiles(str(tmp_path / "a")))
+
+
+def test_a_directory_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
+    """So there is nothing to distrust yet."""
+    require_trusted(LocalFiles(str(tmp_path / "none" / "stream")))
+
+
+def test_a_file_is_looked_at_again_when_it_is_opened(root: Path) -> None:
+    """Something else may be there by then; what is not unpickled is read as ever."""
+    name = "graph/0000000000000000-e1.graph"
+    files = open_files(root)
+    trusted = require_trusted(files)
+    assert trusted.read(name) == files.read(name)
+    (root / name).chmod(0o666)
+    for read in (trusted.read, lambda name: next(trusted.read_chunks(name, 10))):
+        with pytest.raises(UntrustedFileError, match=r"graph can be written by others .mode 0666"):
+            read(name)
+    assert files.read(name)
 
 
 def test_a_directory_above_may_be_shared_with_the_sticky_bit(root: Path) -> None:
