@@ -3,7 +3,7 @@
 ======================== ==============================================================
 InvalidStreamError       change the program: a parameter, a function, a stream graph
 StreamLifecycleError     change the order of calls: after start, after stop, two contexts
-EnvironmentNotReadyError change the machine: Java or Spark is missing or too old
+EnvironmentNotReadyError change the machine: Java, Spark or what workers need is missing or too old
 BatchFailedError         look at the batch: the cause is the exception of the user's code
 DurabilityError          look at the storage: state could not be made durable; the stream stopped
 RestartError             look at the checkpoint directory: what is there cannot be taken up
@@ -31,7 +31,7 @@ class StreamLifecycleError(StreamError, RuntimeError):
 
 
 class EnvironmentNotReadyError(StreamError, RuntimeError):
-    """Java, Spark or Python on this machine cannot run dstreams."""
+    """Java, Spark, or the Python here or of the workers, cannot run dstreams."""
 
 
 class RestartError(StreamError, RuntimeError):

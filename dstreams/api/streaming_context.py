@@ -28,6 +28,7 @@ from dstreams.graph.plan import StreamGraph
 from dstreams.graph.transformed import TransformedDStream
 from dstreams.rdd.context import require_spark, warn_if_untuned
 from dstreams.rdd.jvm import set_checkpoint_directory
+from dstreams.rdd.worker_python import use_driver_python
 from dstreams.runtime.engine import Engine
 from dstreams.runtime.opening import Surroundings, open_engine
 from dstreams.runtime.resuming import EarlierRun
@@ -108,6 +109,7 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
         self._earlier: EarlierRun | None = None
         self._bus = open_bus(self._settings)
         warn_if_untuned(sparkContext)
+        use_driver_python(sparkContext)
         if self._settings.checkpoint_directory is not None:
             self.checkpoint(self._settings.checkpoint_directory)
 
@@ -196,6 +198,7 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
         Raises:
             InvalidStreamError: there is no output, or a stream cannot run as it is defined. The
                 context is stopped then.
+            EnvironmentNotReadyError: the Python workers lack what dstreams needs.
             StreamLifecycleError: the context was stopped, or another one is active.
         """
         with LifeCycleMethods._active_lock:

@@ -17,6 +17,7 @@ from pyspark import RDD, SparkContext, StorageLevel
 from pyspark.serializers import NoOpSerializer
 
 from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.worker_python import require_workers
 
 _LONG = Struct("!q")
 
@@ -196,6 +197,7 @@ _classes: WeakKeyDictionary[SparkContext, _Classes] = WeakKeyDictionary()
 
 def _classes_of(spark: SparkContext) -> _Classes:
     if spark not in _classes:
+        require_workers(spark)
         _classes[spark] = _Classes(spark)
     return _classes[spark]
 

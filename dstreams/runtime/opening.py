@@ -29,6 +29,7 @@ from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.graph.pickling import pickle_graph
 from dstreams.graph.plan import Plan, StreamGraph
+from dstreams.rdd.worker_python import require_workers
 from dstreams.runtime.durability import StreamDurability
 from dstreams.runtime.engine import Engine
 from dstreams.runtime.graph_snapshots import write_snapshot
@@ -77,6 +78,7 @@ def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
 
     Raises:
         InvalidStreamError: as in :meth:`StreamGraph.freeze`, or something cannot be pickled.
+        EnvironmentNotReadyError: as in :func:`require_workers`.
         CheckpointError: the checkpoint directory cannot be read or written, or holds something
             else; or another driver takes over the same stream.
         RestartError: the stream cannot go on.
@@ -88,6 +90,7 @@ def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
         zero_ms = around.earlier.zero_ms
     base = around.directory or around.spark.getCheckpointDir()
     plan = graph.freeze(zero_ms, has_checkpoint_directory=base is not None)
+    require_workers(around.spark)
     earlier = around.earlier or EarlierRun(f"stream-{zero_ms}-{token_hex(4)}", zero_ms)
     url = None if base is None else stream_url(base, earlier.stream_id)
     # Spark's own directory alone does not ask for more than the state that needs one.

@@ -10,6 +10,7 @@ from pyspark import SparkContext
 
 from dstreams.clock import Clock
 from dstreams.errors import StreamLifecycleError
+from dstreams.rdd.worker_python import require_workers
 from dstreams.settings import Settings
 from dstreams.structured.conf import CHECK_CORRECTNESS, UNSUPPORTED_CHECK
 from dstreams.structured.execution import MicroBatchExecution, QueryDefinition
@@ -113,11 +114,13 @@ class StreamingQueryManager:
             StreamLifecycleError: one of that name runs in this session, or one on that checkpoint,
                 or on a copy of it, in this process.
             RestartError: it cannot go on from the checkpoint.
+            EnvironmentNotReadyError: the Python workers lack what dstreams needs.
         """
         definition.conf.validate()
         if definition.conf.flag(UNSUPPORTED_CHECK):
             is_strict = definition.conf.flag(CHECK_CORRECTNESS)
             check_supported(definition.plan, definition.mode, requires_correct_watermarks=is_strict)
+        require_workers(self._spark)
         run_id = str(uuid.uuid4())
         with ExitStack() as undo:
             self._take_name(definition.name)

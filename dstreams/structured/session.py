@@ -26,6 +26,7 @@ from pyspark import RDD, SparkContext
 
 from dstreams.clock import Clock, SystemClock
 from dstreams.errors import InvalidStreamError
+from dstreams.rdd.worker_python import use_driver_python
 from dstreams.settings import Settings
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.conf import SHUFFLE_PARTITIONS, QueryConf
@@ -71,6 +72,7 @@ class StreamSession:
             )
         given = {**dict(spark.getConf().getAll()), **dict(conf or {})}
         partitions = {SHUFFLE_PARTITIONS: str(spark.defaultParallelism)}
+        use_driver_python(spark)
         self._spark = spark
         self.conf = RuntimeConf({**partitions, **given})
         self._tables: dict[str, MemorySink] = {}

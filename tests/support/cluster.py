@@ -32,11 +32,16 @@ class StandaloneCluster:
     Args:
         directory: for work directories and logs.
         hosts: loopback addresses of the workers.
+        modules: directories of modules that every Python finds there.
     """
 
     def __init__(
-        self, directory: Path, hosts: tuple[str, ...] = ("127.0.0.2", "127.0.0.3")
+        self,
+        directory: Path,
+        hosts: tuple[str, ...] = ("127.0.0.2", "127.0.0.3"),
+        modules: tuple[Path, ...] = (ROOT, SPARK_HOME.parent),
     ) -> None:
+        self._modules = os.pathsep.join(map(str, modules))
         self._directory = directory
         self._hosts = hosts
         self._port = _free_port()
@@ -119,7 +124,7 @@ class StandaloneCluster:
             "SPARK_MASTER_OPTS": "-Dspark.deploy.maxExecutorRetries=-1",
             "SPARK_LOCAL_DIRS": str(self._directory / f"local-{name}"),
             "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join((str(ROOT), str(SPARK_HOME.parent))),
+            "PYTHONPATH": self._modules,
         }
         log = (self._directory / f"{name}.log").open("wb")
         program = str(SPARK_HOME / "bin" / "spark-class")

@@ -1,0 +1,149 @@
+"""Which Python runs the tasks of a SparkContext, and whether it has what dstreams needs.
+
+PySpark sends itself to the workers; dstreams and what it is made of have to be there. On one
+machine they are where the driver has them, so workers run the driver's interpreter. On a cluster,
+and where the user has chosen an interpreter, one small job finds out before anything is begun.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import weakref
+from collections.abc import Iterable, Iterator
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from types import FunctionType
+from typing import Any, NamedTuple
+
+from pyspark import SparkContext
+
+from dstreams.errors import EnvironmentNotReadyError
+from dstreams.rdd.failures import summarize
+
+_MODULES = ("dstreams", "checkpoint", "cloudpickle", "fsspec", "lmdb", "zstandard")
+_DEFAULT_OF_PYSPARK = "python3"
+_HOST_OF_TASK = re.compile(r"\(TID \d+\) \((\S+) executor")
+_REMEDY = (
+    "install dstreams there for the Python of the workers, or name one that has it by "
+    "PYSPARK_PYTHON before the SparkContext is made; on a cluster an environment can be sent "
+    "along: spark.archives=environment.tar.gz#environment, made by venv-pack or conda-pack, and "
+    "PYSPARK_PYTHON=environment/bin/python (addPyFile cannot carry the compiled parts of lmdb and "
+    "zstandard)"
+)
+
+_ready: weakref.WeakSet[SparkContext] = weakref.WeakSet()
+
+
+class _Found(NamedTuple):
+    """What one worker has: *lacking* names modules, *version* is that of dstreams."""
+
+    host: str
+    interpreter: str
+    lacking: tuple[str, ...]
+    version: str | None
+
+
+def use_driver_python(spark: SparkContext) -> None:
+    """Let workers on this machine run what the driver runs, unless the user has chosen otherwise.
+
+    PySpark takes ``PYSPARK_PYTHON``, else the first ``python3`` on ``PATH``, which is that of the
+    system where a program runs as ``venv/bin/python app.py``. ``spark.pyspark.python``, which
+    PySpark heeds under ``spark-submit`` only, is heeded here too.
+    """
+    if "PYSPARK_PYTHON" in os.environ or spark.pythonExec != _DEFAULT_OF_PYSPARK:
+        return
+    chosen = spark.getConf().get("spark.pyspark.python")
+    if chosen is None and _is_local(spark):
+        chosen = sys.executable
+    spark.pythonExec = chosen or _DEFAULT_OF_PYSPARK
+
+
+def require_workers(spark: SparkContext) -> None:
+    """Refuse a SparkContext whose workers lack what dstreams needs, once for each context.
+
+    Where they run the driver's interpreter on this machine there is nothing to ask. Elsewhere one
+    job looks, with a task for each executor that is there: Spark gives each a task in turn.
+
+    Raises:
+        EnvironmentNotReadyError: a worker cannot be started, lacks a module, or has another version
+            of dstreams; the message names host, interpreter, and what to do.
+    """
+    if spark in _ready:
+        return
+    use_driver_python(spark)
+    if not (_is_local(spark) and _is_of_driver(spark.pythonExec) and _installed() is not None):
+        problems = _problems(spark)
+        if problems:
+            raise EnvironmentNotReadyError(
+                f"Python workers cannot run dstreams: {'; '.join(problems)}; {_REMEDY}"
+            )
+    _ready.add(spark)
+
+
+def _problems(spark: SparkContext) -> list[str]:
+    executors = spark._jsc.sc().getExecutorMemoryStatus().size() - 1  # it counts the driver
+    tasks = max(1, executors)
+    # By value, as nothing of this module may be there.
+    look = FunctionType(_look.__code__, {"__name__": "__main__"}, _look.__name__)
+    try:
+        rows = spark.parallelize(range(tasks), tasks).mapPartitions(partial(look, _MODULES))
+        found = {_Found(*row) for row in rows.collect()}
+    except Exception as error:
+        host = _HOST_OF_TASK.search(str(error))
+        where = f" on host {host[1]}" if host else ""
+        return [f"{spark.pythonExec!r} cannot work{where}: {summarize(error)}"]
+    return [problem for one in sorted(found) for problem in _problem_of(one)]
+
+
+def _problem_of(found: _Found) -> Iterator[str]:
+    where = f"{found.interpreter} on host {found.host}"
+    if found.lacking:
+        yield f"{where} has no {', '.join(found.lacking)}"
+    elif found.version != _installed() and None not in (found.version, _installed()):
+        yield f"{where} has dstreams {found.version}, and the driver {_installed()}"
+
+
+def _look(modules: Iterable[str], _: Iterable[Any]) -> list[Any]:
+    """Task: what there is; sent as code, so all it uses is imported here."""
+    import contextlib  # noqa: PLC0415
+    import importlib  # noqa: PLC0415
+    import importlib.metadata  # noqa: PLC0415
+    import socket  # noqa: PLC0415
+    import sys  # noqa: PLC0415
+
+    lacking, version = [], None
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            is_absent = getattr(error, "name", None) == name
+            lacking.append(name if is_absent else f"{name} that can be imported ({error})")
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        version = importlib.metadata.version("dstreams")
+    return [(socket.gethostname(), sys.executable, tuple(lacking), version)]
+
+
+def _installed() -> str | None:
+    """Return the version of dstreams; None where it is imported from a directory of its own."""
+    try:
+        return version("dstreams")
+    except PackageNotFoundError:
+        return None
+
+
+def _is_local(spark: SparkContext) -> bool:
+    return str(spark.master).startswith("local")
+
+
+def _is_of_driver(interpreter: str) -> bool:
+    """Whether it is the driver's: of one environment, whose names of it are links."""
+    path = shutil.which(interpreter)
+    if path is None:
+        return False
+    if path == sys.executable:
+        return True
+    is_beside = os.path.dirname(path) == os.path.dirname(sys.executable)
+    return is_beside and os.path.samefile(path, sys.executable)
