@@ -22,6 +22,7 @@ StateValues = Literal["data", "pickle"]
 StateRows = Literal["memory", "durable"]
 MapWithStateTimeouts = Literal["exact", "checkpoint"]
 MissedBatches = Literal["all", "merge", "skip"]
+LongLines = Literal["skip", "fail"]
 
 UNLIMITED_MS = 1 << 62
 """A duration that is longer than any."""
@@ -107,6 +108,9 @@ class Settings:
             (``spark.dstreams.extraListeners``, separated by commas).
         socket_max_line_bytes: longest line a socket source takes
             (``spark.dstreams.socket.maxLineBytes``).
+        socket_long_lines: what becomes of a longer one (``spark.dstreams.socket.longLines``).
+            ``skip``: it is left out, and the log says so; ``fail``: the stream fails as well, in
+            ``awaitTermination``, or with its query.
         socket_max_buffer_bytes: bytes a socket source holds for batches to come; when it is full
             it stops reading, so the sender waits (``spark.dstreams.socket.maxBufferBytes``).
     """
@@ -143,6 +147,7 @@ class Settings:
     max_queued_events: int = 10_000
     extra_listeners: tuple[str, ...] = ()
     socket_max_line_bytes: int = 1 << 20
+    socket_long_lines: LongLines = "skip"
     socket_max_buffer_bytes: int = 64 << 20
 
     def __post_init__(self) -> None:
@@ -166,6 +171,10 @@ class Settings:
         if self.missed_batches not in ("all", "merge", "skip"):
             raise InvalidStreamError(
                 f"missed_batches is {self.missed_batches!r}; use one of all, merge, skip"
+            )
+        if self.socket_long_lines not in ("skip", "fail"):
+            raise InvalidStreamError(
+                f"socket_long_lines is {self.socket_long_lines!r}; use one of skip, fail"
             )
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -313,5 +322,6 @@ _KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "max_queued_events": ("spark.dstreams.maxQueuedEvents", _positive),
     "extra_listeners": ("spark.dstreams.extraListeners", _names),
     "socket_max_line_bytes": ("spark.dstreams.socket.maxLineBytes", _positive),
+    "socket_long_lines": ("spark.dstreams.socket.longLines", _choice("skip", "fail")),
     "socket_max_buffer_bytes": ("spark.dstreams.socket.maxBufferBytes", _positive),
 }

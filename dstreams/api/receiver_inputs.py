@@ -95,7 +95,8 @@ class ReceiverInputMethods:
             hostname: host to connect to.
             port: port to connect to.
             converter: from a binary file, which ends with the connection, to an iterator of
-                records; called for each connection, on a thread of the driver.
+                records; called for each connection, on a thread of the driver. How long a record
+                may be, and what becomes of bytes that are no text, is up to it.
             storageLevel: taken for compatibility; records wait in the driver until they are in a
                 batch.
             uid: as in :meth:`receiverStream`.

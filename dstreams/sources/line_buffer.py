@@ -8,11 +8,22 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
+class LineFaults(NamedTuple):
+    """How many lines are not what was sent: skipped as too long, or no UTF-8 as a whole."""
+
+    too_long: int = 0
+    not_utf8: int = 0
+
+    def since(self, before: LineFaults) -> LineFaults:
+        """Return what came after *before*."""
+        return LineFaults(self.too_long - before.too_long, self.not_utf8 - before.not_utf8)
+
+
 class TakenLines(NamedTuple):
-    """What a batch takes: blocks of whole lines, and how many lines were skipped before."""
+    """What a batch takes: blocks of whole lines, and the faults of what came since the last one."""
 
     blocks: list[bytes]
-    too_long: int
+    faults: LineFaults
 
 
 class LineBuffer:
@@ -28,6 +39,8 @@ class LineBuffer:
         self._skipping = False
         self._blocks: list[bytes] = []
         self._too_long = 0
+        self._not_utf8 = 0
+        self._told = LineFaults()
         self._complete_bytes = 0
 
     @property
@@ -36,9 +49,9 @@ class LineBuffer:
         return self._complete_bytes
 
     @property
-    def too_long(self) -> int:
-        """Lines skipped since the last ``take``."""
-        return self._too_long
+    def faults(self) -> LineFaults:
+        """Of all that came."""
+        return LineFaults(self._too_long, self._not_utf8)
 
     def add(self, data: bytes) -> None:
         """Take the bytes that came next."""
@@ -75,8 +88,8 @@ class LineBuffer:
             most: how many lines at most. None: all.
         """
         blocks, rest = (self._blocks, []) if most is None else _split(self._blocks, most)
-        taken = TakenLines(blocks, self._too_long)
-        self._blocks, self._too_long = rest, 0
+        taken = TakenLines(blocks, self.faults.since(self._told))
+        self._blocks, self._told = rest, self.faults
         self._complete_bytes -= sum(map(len, blocks))
         return taken
 
@@ -84,6 +97,7 @@ class LineBuffer:
         if len(block) > self._max_line_bytes + 1:
             block = self._without_long_lines(block)
         if block:
+            self._not_utf8 += _not_utf8(block)
             self._blocks.append(block)
             self._complete_bytes += len(block)
 
@@ -92,6 +106,21 @@ class LineBuffer:
         kept = [line + b"\n" for line in lines if len(line) <= self._max_line_bytes]
         self._too_long += len(lines) - len(kept)
         return b"".join(kept)
+
+
+def _not_utf8(block: bytes) -> int:
+    """Count the lines that are no UTF-8; where there are none, which is the rule, in one look."""
+    if block.isascii() or _is_utf8(block):
+        return 0
+    return sum(not _is_utf8(line) for line in block.split(b"\n"))
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _split(blocks: list[bytes], most: int) -> tuple[list[bytes], list[bytes]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from pyspark import RDD
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.sources.line_buffer import LineBuffer
 from dstreams.sources.rate_limit import RateLimit
+from dstreams.sources.repeated_warning import RepeatedWarning
 from dstreams.sources.source import PlannedInput, SourceEnvironment
 
 logger = logging.getLogger(__name__)
@@ -35,7 +37,7 @@ _PIECE_BYTES = 256 << 10
 
 
 class LineTooLongError(SourceError):
-    """A line was skipped; what is received after it is not lost."""
+    """A line was skipped, and a setting says that this is an error; what follows it is not lost."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,18 @@ class SocketTextSource:
     A line ends at ``\\n``; one ``\\r`` before it belongs to the end, as in Spark's receiver. (That
     also ends a line at a lone ``\\r``, which stays in the line here: pyspark.streaming documents
     ``\\n``.) The last line of a connection that the server closes needs no end. Bytes that are no
-    UTF-8 become U+FFFD, as in Spark's receiver.
+    UTF-8 become U+FFFD, as in Spark's receiver; the log and the description of the batch's input
+    say of how many lines.
 
     With ``spark.streaming.receiver.maxRate`` or backpressure a batch takes no more than its share,
     and the other lines wait.
 
     The connection is made again for ever, after ``spark.streaming.receiverRestartDelay``. Lines
     wait for their batch in the driver: at most ``spark.dstreams.socket.maxBufferBytes``, then the
-    server has to wait. A line over ``spark.dstreams.socket.maxLineBytes`` is skipped and reported.
-    Lines received and not yet processed are lost when the driver dies; a socket cannot replay.
+    server has to wait. A line over ``spark.dstreams.socket.maxLineBytes`` is skipped; the log, at
+    most once a minute, and the description of the batch's input say how many were. With
+    ``spark.dstreams.socket.longLines=fail`` the first one is an error of the stream as well. Lines
+    received and not yet processed are lost when the driver dies; a socket cannot replay.
 
     Args:
         host: name or address.
@@ -107,6 +112,20 @@ class SocketTextReader:
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._in_outage = False
+        self._too_long = RepeatedWarning(
+            logger,
+            environment.clock,
+            "%s: skipped lines longer than %d bytes: %d; end lines with '\\n', or raise "
+            "spark.dstreams.socket.maxLineBytes",
+            source.name,
+            self._settings.socket_max_line_bytes,
+        )
+        self._not_utf8 = RepeatedWarning(
+            logger,
+            environment.clock,
+            "%s: lines with bytes that are no UTF-8, which became U+FFFD: %d",
+            source.name,
+        )
         self._planned_bytes: dict[int, int] = {}
         self._thread = threading.Thread(target=self._run, name=source.name, daemon=True)
 
@@ -133,15 +152,17 @@ class SocketTextReader:
 
     def plan(self, batch_time_ms: int) -> PlannedInput:
         with self._changed:
-            blocks, too_long = self._lines.take(self._limit.most(batch_time_ms))
+            blocks, faults = self._lines.take(self._limit.most(batch_time_ms))
             data = b"".join(blocks)
             self._planned_bytes[batch_time_ms] = len(data)
             self._changed.notify_all()
         records = data.count(b"\n")
         description = f"{records} lines, {len(data)} bytes"
-        if too_long:
+        if faults.too_long:
             limit = self._settings.socket_max_line_bytes
-            description += f"; skipped {too_long} lines longer than {limit} bytes"
+            description += f"; skipped {faults.too_long} lines longer than {limit} bytes"
+        if faults.not_utf8:
+            description += f"; received {faults.not_utf8} lines with bytes that are no UTF-8"
         return PlannedInput(batch_time_ms, data, records, description)
 
     def rdd(self, planned: PlannedInput) -> RDD[str]:
@@ -188,6 +209,8 @@ class SocketTextReader:
                 if not self._stopping.is_set():
                     self._note_outage(reason)
                     self._stopping.wait(self._settings.receiver_restart_delay_ms / 1000)
+            self._too_long.flush()
+            self._not_utf8.flush()
             logger.info("%s: stopped receiving%s", self._source.name, self._drop_unfinished())
         except Exception as error:
             failure = SourceError(
@@ -203,12 +226,11 @@ class SocketTextReader:
             with socket.create_connection(address, timeout=_CONNECT_SECONDS) as connection:
                 self._begin(connection)
                 while self._wait_for_room() and (data := connection.recv(_RECEIVE_BYTES)):
-                    self._add(data)
+                    self._change(partial(self._lines.add, data))
         except OSError as error:
             return f"{error}{self._drop_unfinished()}"
         if not self._stopping.is_set():
-            with self._changed:
-                self._lines.end_stream()
+            self._change(self._lines.end_stream)
         return "the server closed the connection"
 
     def _begin(self, connection: socket.socket) -> None:
@@ -247,20 +269,25 @@ class SocketTextReader:
             self._changed.wait_for(may_go_on)
         return not self._stopping.is_set()
 
-    def _add(self, data: bytes) -> None:
-        """Add to the buffer; report the first line since the last batch that is too long."""
+    def _change(self, lines: Callable[[], None]) -> None:
+        """Change the buffer, and say what is wrong with the lines that came."""
         with self._changed:
-            too_long_before = self._lines.too_long
-            self._lines.add(data)
-            is_first = too_long_before == 0 < self._lines.too_long
-        if is_first:
-            self._environment.report_error(
-                LineTooLongError(
-                    f"{self._source.name} received a line longer than "
-                    f"{self._settings.socket_max_line_bytes} bytes and skipped it; end lines with "
-                    r"'\n', or raise spark.dstreams.socket.maxLineBytes"
+            before = self._lines.faults
+            lines()
+            faults = self._lines.faults.since(before)
+        if faults.too_long:
+            self._too_long.add(faults.too_long)
+            if self._settings.socket_long_lines == "fail" and before.too_long == 0:
+                self._environment.report_error(
+                    LineTooLongError(
+                        f"{self._source.name} received a line longer than "
+                        f"{self._settings.socket_max_line_bytes} bytes and skipped it; end lines "
+                        r"with '\n', raise spark.dstreams.socket.maxLineBytes, or let such lines "
+                        "only be skipped with spark.dstreams.socket.longLines=skip"
+                    )
                 )
-            )
+        if faults.not_utf8:
+            self._not_utf8.add(faults.not_utf8)
 
     def _drop_unfinished(self) -> str:
         with self._changed:

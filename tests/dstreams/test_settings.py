@@ -89,6 +89,7 @@ def test_foreign_keys_are_ignored() -> None:
         ("spark.dstreams.state.localDirectory", "/fast", "state_local_directory", "/fast"),
         ("spark.dstreams.socket.maxLineBytes", "1024", "socket_max_line_bytes", 1024),
         ("spark.dstreams.socket.maxBufferBytes", "4096", "socket_max_buffer_bytes", 4096),
+        ("spark.dstreams.socket.longLines", "fail", "socket_long_lines", "fail"),
     ],
 )
 def test_key(key: str, text: str, field: str, value: object) -> None:
@@ -112,6 +113,7 @@ def test_every_field_has_a_key() -> None:
         ("spark.dstreams.maxQueuedBatches", "0", "use a whole number of at least 1"),
         ("spark.dstreams.maxQueuedBatches", "many", "use a whole number of at least 1"),
         ("spark.dstreams.socket.maxLineBytes", "-1", "use a whole number of at least 1"),
+        ("spark.dstreams.socket.longLines", "drop", "use one of skip, fail"),
         ("spark.dstreams.socket.maxBufferBytes", "1.5", "use a whole number of at least 1"),
         ("spark.streaming.gracefulStopTimeout", "soon", "which is no duration"),
         ("spark.streaming.backpressure.rateEstimator", "mine", "use one of pid"),

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark import RDD
 
 from dstreams.errors import RestartError, SourceError
-from dstreams.sources.socket import LineTooLongError, SocketTextReader, SocketTextSource
+from dstreams.sources.socket import SocketTextReader, SocketTextSource
 from dstreams.sources.source import PlannedInput, SourceEnvironment
 from dstreams.structured.sources.base import ReaderEnvironment
 
@@ -102,5 +102,4 @@ class SocketReader:
 
     def _report(self, error: Exception) -> None:
         logger.error("%s", error)
-        if not isinstance(error, LineTooLongError):  # that one was skipped; the others go on
-            self._error = error
+        self._error = error

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dstreams.sources.line_buffer import LineBuffer
+from dstreams.sources.line_buffer import LineBuffer, LineFaults
 
 
 def taken(lines: LineBuffer) -> bytes:
@@ -63,9 +63,9 @@ def test_a_line_of_the_limit_is_taken_and_one_byte_more_is_skipped() -> None:
     """The limit counts the bytes before the newline."""
     lines = LineBuffer(3)
     lines.add(b"abc\nabcd\nab\n")
-    blocks, too_long = lines.take()
-    assert (blocks, too_long) == ([b"abc\nab\n"], 1)
-    assert lines.take().too_long == 0
+    blocks, faults = lines.take()
+    assert (blocks, faults.too_long) == ([b"abc\nab\n"], 1)
+    assert lines.take().faults.too_long == 0
 
 
 def test_a_line_without_end_is_skipped_as_it_comes() -> None:
@@ -74,10 +74,23 @@ def test_a_line_without_end_is_skipped_as_it_comes() -> None:
     for _ in range(1000):
         lines.add(b"x" * 8)
     lines.add(b"tail\nnext\n")
-    blocks, too_long = lines.take()
-    assert (b"".join(blocks), too_long) == (b"next\n", 1)
+    blocks, faults = lines.take()
+    assert (b"".join(blocks), faults.too_long) == (b"next\n", 1)
     lines.add(b"x" * 1000)
     assert lines.drop_unfinished() == 0
+
+
+def test_lines_that_are_no_utf8_are_counted_and_taken() -> None:
+    """A line counts once, however it is cut; a letter that is cut by the network is whole."""
+    lines = LineBuffer(100)
+    for piece in b"gr\xc3", b"\xbcn\n\xff\xfe\n", b"\xe2\nplain\n\xe2":
+        lines.add(piece)
+    lines.end_stream()
+    blocks, faults = lines.take()
+    assert b"".join(blocks) == b"gr\xc3\xbcn\n\xff\xfe\n\xe2\nplain\n\xe2\n"
+    assert faults == LineFaults(not_utf8=3)
+    assert lines.faults == LineFaults(not_utf8=3)
+    assert lines.take().faults == LineFaults()
 
 
 def test_a_new_connection_does_not_continue_a_skipped_line() -> None:
@@ -103,9 +116,9 @@ def test_pieces_do_not_matter(text: list[bytes], last: bytes, cuts: list[int], l
     for start, end in pairwise(edges):
         lines.add(stream[start:end])
     lines.end_stream()
-    blocks, too_long = lines.take()
+    blocks, faults = lines.take()
     whole = [*text, last] if last else text
     kept = [line for line in whole if len(line) <= limit]
     assert b"".join(blocks).split(b"\n")[:-1] == kept
-    assert too_long == len(whole) - len(kept)
+    assert faults.too_long == len(whole) - len(kept)
     assert lines.complete_bytes == 0

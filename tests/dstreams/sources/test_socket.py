@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import struct
 import threading
@@ -15,6 +16,7 @@ import pytest
 from pyspark import SparkContext
 
 from dstreams.errors import InvalidStreamError, SourceError
+from dstreams.sources.line_buffer import LineBuffer
 from dstreams.sources.socket import SocketTextReader, SocketTextSource, _lines_of
 from dstreams.sources.source import PlannedInput, SourceEnvironment
 from tests.support.surroundings import Surroundings
@@ -337,17 +339,72 @@ def test_a_line_longer_than_the_buffer_still_arrives(
     sender.join(60)
 
 
-def test_a_line_that_is_too_long_is_reported_and_skipped(
+def test_lines_that_are_too_long_are_skipped_counted_and_reported(
+    surroundings: Surroundings,
+    server: Server,
+    start: StartReader,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The log says where, how many and which setting, once a minute; the stream goes on."""
+    surroundings.clock.time_ms = HOUR_MS
+    reader = start(server.port, surroundings.environment(socket_max_line_bytes=1000))
+    too_long = b"x" * 2000 + b"\n"
+    with server.accept() as connection:
+        connection.sendall(b"one\n" + b"x" * 500_000 + b"\n")
+        wait_for(lambda: reader._lines.faults.too_long == 1)
+        connection.sendall(too_long * 2 + b"two\n")
+        wait_for(lambda: reader._lines.complete_bytes == 8)
+        planned = reader.plan(1000)
+        surroundings.clock.time_ms += 60_000
+        connection.sendall(too_long + b"three\n")
+        wait_for(lambda: len(caplog.messages) > 1)
+        connection.sendall(too_long + b"four\n")
+        wait_for(lambda: reader._lines.complete_bytes == 11)
+    reader.close()
+    assert planned.content == b"one\ntwo\n"
+    assert planned.description == "2 lines, 8 bytes; skipped 3 lines longer than 1000 bytes"
+    assert surroundings.errors == []
+    assert re.findall(r"longer than 1000 bytes: (\d+);", caplog.text) == ["1", "3", "1"]
+    assert f"socketTextStream(127.0.0.1:{server.port})" in caplog.messages[0]
+    assert "spark.dstreams.socket.maxLineBytes" in caplog.messages[0]
+
+
+def test_lines_that_are_no_utf8_are_counted_and_reported(
+    surroundings: Surroundings,
+    server: Server,
+    start: StartReader,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They come with U+FFFD; the log and the description of the batch say how many."""
+    reader = start(server.port, surroundings.environment())
+    server.send(b"good\n\xff\xfe\xfabad\n\xc3\x28\n")
+    wait_for(lambda: len(caplog.messages) > 0)
+    planned = reader.plan(1000)
+    assert planned.description == "3 lines, 15 bytes; received 2 lines with bytes that are no UTF-8"
+    assert "lines with bytes that are no UTF-8, which became U+FFFD: 2" in caplog.text
+
+
+def test_a_stream_of_a_gigabyte_without_an_end_of_line_is_never_held() -> None:
+    """What has been received of a line that is too long does not stay in memory."""
+    lines, piece, most = LineBuffer(1 << 20), bytes(64 << 10), 0
+    for _ in range((1 << 30) // len(piece)):
+        lines.add(piece)
+        most = max(most, len(lines._unfinished) + lines.complete_bytes)
+    assert most <= 1 << 20
+    assert lines.faults.too_long == 1
+
+
+def test_a_setting_makes_a_line_that_is_too_long_an_error(
     surroundings: Surroundings, server: Server, start: StartReader
 ) -> None:
-    """The error says where, how much and which setting; reading goes on behind the line."""
-    reader = start(server.port, surroundings.environment(socket_max_line_bytes=1000))
+    """The context is told of the first one: where, how much and which settings."""
+    environment = surroundings.environment(socket_max_line_bytes=1000, socket_long_lines="fail")
+    reader = start(server.port, environment)
     with server.accept() as connection:
         connection.sendall(b"one\n" + b"x" * 500_000 + b"\n" + b"y" * 1001 + b"\ntwo\n")
         wait_for(lambda: reader._lines.complete_bytes == 8)
         planned = reader.plan(1000)
     assert planned.content == b"one\ntwo\n"
-    assert planned.description == "2 lines, 8 bytes; skipped 2 lines longer than 1000 bytes"
     (error,) = surroundings.errors
     assert isinstance(error, SourceError)
     assert f"socketTextStream(127.0.0.1:{server.port})" in str(error)
@@ -434,7 +491,7 @@ def test_an_error_may_stop_the_stream_from_the_receiving_thread(
         reader.stop_receiving()
         stopped.set()
 
-    environment = surroundings.environment(socket_max_line_bytes=1)
+    environment = surroundings.environment(socket_max_line_bytes=1, socket_long_lines="fail")
     reader = SocketTextSource("127.0.0.1", server.port).open(
         replace(environment, report_error=stop)
     )
