@@ -34,9 +34,13 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
 from dstreams.errors import EnvironmentNotReadyError
+from dstreams.rdd.socket_directory import socket_directory
 
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 """Workers talk to the JVM over Unix sockets: without it a job waits about 40 ms a task, idle."""
+
+SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
+"""Where those are. Whoever can connect to one commands a worker: PySpark asks no secret there."""
 
 DEFAULT_MASTER = "local[*,4]"
 """All cores, and four attempts for a task: ``local[*]`` gives it one."""
@@ -91,7 +95,7 @@ def context_like(earlier: Callable[[SparkConf], SparkConf]) -> SparkContext:
     """
     require_spark()
     conf = earlier(SparkConf().setAll(list(_submitted().items())))
-    if conf.contains(JVM_OPTIONS):  # it was tuned; addresses are each process's own
+    if conf.contains(JVM_OPTIONS):  # it was tuned; addresses and sockets are each process's own
         for key, value in tuned_settings(conf.get("spark.master", DEFAULT_MASTER) or "").items():
             conf.setIfMissing(key, value)
     return _start(conf)
@@ -119,8 +123,10 @@ def tuned_conf(
 
     ======================================== =================================================
     ``spark.master``                         ``local[*,4]``: failed tasks are tried again
-    ``spark.python.unix.domain.socket.``     ``true`` where PySpark has it (4.1): about 40 ms
-    ``enabled``                              less a task
+    ``spark.python.unix.domain.socket.``     ``true`` with a local master, where PySpark has it
+    ``enabled``                              (4.1): about 40 ms less a task
+    ``spark.python.unix.domain.socket.dir``  a directory that only this user can enter; where there
+                                             can be none, workers talk over TCP, with a secret
     ``spark.python.task.killTimeout``        ``200ms``: a cancelled task stops in half a second
     ``spark.ui.enabled``,                    ``false``
     ``spark.ui.showConsoleProgress``
@@ -149,11 +155,17 @@ def tuned_settings(master: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    if _has_unix_sockets():
-        settings[UNIX_SOCKETS] = "true"
     if master.startswith("local"):
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+        settings |= _sockets() if _has_unix_sockets() else {}
     return settings
+
+
+def _sockets() -> dict[str, str]:
+    directory = socket_directory()
+    if directory is None:
+        return {UNIX_SOCKETS: "false"}
+    return {UNIX_SOCKETS: "true", SOCKET_DIRECTORY: directory}
 
 
 def choose_python(python: str | None) -> None:
@@ -202,8 +214,10 @@ def warn_if_untuned(sc: SparkContext) -> None:
     _warned.add(sc)
     _log.warning(
         "this SparkContext talks to its Python workers over TCP, which costs about 40 ms a task; "
-        "set %s=true, or use dstreams.rdd.context.tuned_context",
+        "on one machine use dstreams.rdd.context.tuned_context, else set %s=true and %s to a "
+        "directory that only this user can enter, on every host",
         UNIX_SOCKETS,
+        SOCKET_DIRECTORY,
     )
 
 

@@ -35,6 +35,8 @@ _OF_ONE_PROCESS = (
     "spark.app.startTime",
     "spark.app.submitTime",
     "spark.executor.id",
+    "spark.python.unix.domain.socket.dir",
+    "spark.python.unix.domain.socket.enabled",
     "spark.kubernetes.driver.pod.name",
     "spark.kubernetes.executor.podNamePrefix",
 )

@@ -62,9 +62,15 @@ def story() -> tuple[dict[str, Any], str, str]:
             context_like, tuned_conf, tuned_context, warn_if_untuned,
         )
 
+        os.umask(0)
+        directories = []
+
         def facts(sc):
             keys = ["spark.driver.host", "spark.python.task.killTimeout", "spark.ui.enabled",
                     "spark.python.unix.domain.socket.enabled"]
+            directory = sc.getConf().get("spark.python.unix.domain.socket.dir")
+            if directory:
+                directories.append([directory, os.stat(directory).st_mode & 0o777])
             return {"master": sc.master, **{key: sc.getConf().get(key) for key in keys}}
 
         cluster = dict(tuned_conf("story", "spark://far:7077").getAll())
@@ -96,7 +102,8 @@ def story() -> tuple[dict[str, Any], str, str]:
         third = {**facts(third_sc), "name": third_sc.appName}
         third_sc.stop()
         print(json.dumps({
-            "cluster": cluster, "first": first, "second": second, "third": third, "total": total,
+            "cluster": cluster, "directories": directories, "total": total,
+            "first": first, "second": second, "third": third,
             "pythons": [sys.executable, os.environ["PYSPARK_PYTHON"],
                         os.environ["PYSPARK_DRIVER_PYTHON"], *pythons],
         }))
@@ -150,12 +157,22 @@ def test_local_context(story: tuple[dict[str, Any], str, str]) -> None:
     }
 
 
+@pytest.mark.skipif(not HAS_UNIX_SOCKETS, reason="PySpark before 4.1 has only TCP")
+def test_sockets_are_where_only_their_user_can_go(story: tuple[dict[str, Any], str, str]) -> None:
+    """Whatever the umask; they are removed with the process."""
+    directories = story[0]["directories"]
+    assert len(directories) == 3
+    assert {mode for _, mode in directories} == {0o700}
+    assert not any(Path(directory).exists() for directory, _ in directories)
+
+
 def test_cluster_conf(story: tuple[dict[str, Any], str, str]) -> None:
     """The driver of a cluster is not hidden from it on the loopback address."""
     cluster = story[0]["cluster"]
     assert cluster["spark.master"] == "spark://far:7077"
     assert "spark.driver.host" not in cluster
     assert "spark.driver.bindAddress" not in cluster
+    assert UNIX_SOCKETS not in cluster  # hosts of a cluster have no directory of this process
 
 
 def test_caller_wins_in_a_running_jvm(story: tuple[dict[str, Any], str, str]) -> None:
