@@ -92,11 +92,13 @@ class SignedFiles:
     Args:
         inner: the files that do the work.
         key: where the key is.
+        signed_name: what is signed in the place of each file's name; None for the name itself.
     """
 
-    def __init__(self, inner: Files, key: SigningKey) -> None:
+    def __init__(self, inner: Files, key: SigningKey, signed_name: str | None = None) -> None:
         self.inner = inner
         self.key = key
+        self.signed_name = signed_name
 
     @property
     def url(self) -> str:
@@ -132,6 +134,7 @@ class SignedFiles:
         self, name: str, chunks: Iterable[bytes | memoryview], sizes_bytes: _Sizes
     ) -> Iterator[bytes]:
         key = self.key.load()
+        signed_name = self.signed_name or name
         yield _HEAD.pack(SIGNED_MAGIC, _FORMAT, _key_id(key))
         number = 0
         waiting = bytearray()
@@ -141,16 +144,17 @@ class SignedFiles:
             while len(waiting) > SEGMENT_BYTES:
                 payload = bytes(waiting[:SEGMENT_BYTES])
                 del waiting[:SEGMENT_BYTES]
-                yield _SEGMENT.pack(len(payload), _mac(key, name, number, False, payload))
+                yield _SEGMENT.pack(len(payload), _mac(key, signed_name, number, False, payload))
                 yield payload
                 number += 1
         payload = bytes(waiting)
-        yield _SEGMENT.pack(len(payload) | _LAST, _mac(key, name, number, True, payload))
+        yield _SEGMENT.pack(len(payload) | _LAST, _mac(key, signed_name, number, True, payload))
         yield payload
 
     def _verified(self, name: str) -> Iterator[bytes]:
         file = location(self.inner, name)
         key = self.key.load()
+        signed_name = self.signed_name or name
         source = _Source(self.inner.read_chunks(name, READ_CHUNK_BYTES), file)
         head = source.take(_HEAD.size)
         magic, found_format, key_id = _HEAD.unpack(head)
@@ -167,7 +171,7 @@ class SignedFiles:
             if length > SEGMENT_BYTES:
                 raise _forged(file)
             payload = source.take(length)
-            if not hmac.compare_digest(mac, _mac(key, name, number, is_last, payload)):
+            if not hmac.compare_digest(mac, _mac(key, signed_name, number, is_last, payload)):
                 raise _forged(file)
             number += 1
             yield payload
@@ -207,6 +211,17 @@ def _without(
             )
         before = seen[-kept:]
         yield chunk
+
+
+def renamable(files: Files, kind: str) -> Files:
+    """Return *files* as those of a *kind* whose names users choose, and may change."""
+    return SignedFiles(files.inner, files.key, kind) if isinstance(files, SignedFiles) else files
+
+
+def is_signed(files: Files, name: str) -> bool:
+    """Whether a file claims to be signed; it may be damaged or forged nevertheless."""
+    head = next(unsigned(files).read_chunks(name, len(SIGNED_MAGIC)), b"")
+    return head == SIGNED_MAGIC
 
 
 def unsigned(files: Files) -> Files:

@@ -4,6 +4,9 @@ The file holds what a restart needs: the records that count and every file that 
 of stores and of the graph, and the logs of the inputs. Names in it are relative, so it can be
 imported at any location, on any machine. A stream that was imported begins with an epoch of its
 own; the original is not touched and knows nothing of it, so only one of the two should go on.
+
+What is imported will be run: a restart unpickles the graph. So a file that others than this user
+and root can write is refused, as a checkpoint is, unless it is signed or the user vouches for it.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from dataclasses import dataclass
 from checkpoint.batch_log import BatchLog, begin_file
 from checkpoint.block_log import RECEIVED_PREFIX
 from checkpoint.commit_log import COMMIT_PREFIX, CommitLog, commit_file
-from checkpoint.errors import AlreadyExistsError, CorruptCheckpointError
+from checkpoint.errors import AlreadyExistsError, CorruptCheckpointError, UntrustedFileError
 from checkpoint.fencing import BASE, CLAIM, EPOCH_PREFIX, Owner, claim_epoch, epoch_file
 from checkpoint.file_log import FILES_PREFIX
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
@@ -35,6 +38,7 @@ from checkpoint.lineage import Base, read_lineage, write_base
 from checkpoint.names import is_name
 from checkpoint.opening import open_files
 from checkpoint.recovery import RecoveryPlan, next_base, read_plan
+from checkpoint.signing import is_signed, renamable, unsigned
 from checkpoint.state_store import STORE_PREFIX
 from checkpoint.streams import stream_url
 from checkpoint.tools.common import (
@@ -48,6 +52,7 @@ from checkpoint.tools.common import (
     size,
 )
 from checkpoint.tools.verify import verify_stream
+from checkpoint.trust import require_trusted_file
 
 _LATE_PREFIXES = (COMMIT_PREFIX, EPOCH_PREFIX, GRAPH_PREFIX)
 
@@ -86,6 +91,11 @@ def add_import(commands: Commands) -> None:
         action="store_true",
         help="into URL itself, as the checkpoint of a query is, not into a directory of its id",
     )
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="also a file that others can write, or that is not signed; a restart runs its code",
+    )
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.set_defaults(run=_import)
 
@@ -114,6 +124,7 @@ def _import(options: argparse.Namespace) -> Result:
     source, name = _split(options.file)
     if not source.exists(name):
         raise UsageError(f"there is no file {options.file}")
+    source = _trusted(source, name, options.trust)
     savepoint = open_savepoint(source, name)[0]
     is_here = options.here
     files = open_files(options.url if is_here else stream_url(options.url, savepoint.stream_id))
@@ -127,7 +138,16 @@ def _split(path: str) -> tuple[Files, str]:
     directory, name = os.path.split(os.path.abspath(path))
     if not is_name(name):
         raise UsageError(f"{name!r} must begin with A-Z a-z 0-9 or _, and be of these and . = -")
-    return open_location(directory), name
+    return renamable(open_location(directory), "export"), name
+
+
+def _trusted(source: Files, name: str, is_vouched_for: bool) -> Files:
+    if is_vouched_for:
+        return source if is_signed(source, name) else unsigned(source)
+    try:
+        return require_trusted_file(source, name)
+    except UntrustedFileError as error:
+        raise UsageError(f"{error}; or import it with --trust") from error
 
 
 def export_stream(files: Files, target: Files, name: str) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from checkpoint import open_files, read_plan
+from checkpoint.errors import UntrustedFileError
 from checkpoint.opening import open_files as open_any
 from checkpoint.testing import FaultyFiles, SimulatedCrash
 from checkpoint.tools.savepoint import import_stream
@@ -94,3 +96,74 @@ def test_an_import_that_was_cut_off_goes_on(run: Run, url: Path, tmp_path: Path,
     world = World()
     driver = Driver(files, world)
     assert driver.time_ms == 7000
+
+
+def test_a_file_that_others_can_write_is_imported_only_when_asked_to(
+    run: Run, url: Path, tmp_path: Path
+) -> None:
+    """A restart would run the code in it: its mode, its owner and the way to it have to be good."""
+    save = tmp_path / "save"
+    assert run("export", url, save)[0] == 0
+    for path, mode in ((save, 0o666), (save, 0o660), (tmp_path, 0o777)):
+        before = path.stat().st_mode & 0o7777
+        path.chmod(mode)
+        status, _, error = run("import", save, tmp_path / "other")
+        assert status == 2
+        assert f"{path} can be written by others (mode {mode:04o})" in error
+        assert "import it with --trust" in error
+        assert not (tmp_path / "other").exists()
+        path.chmod(before)
+    save.chmod(0o666)
+    assert run("import", save, tmp_path / "other", "--trust")[0] == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_file_of_another_user_is_imported_only_when_asked_to(
+    run: Run, url: Path, tmp_path: Path
+) -> None:
+    """He can write it whenever he likes, whatever its mode."""
+    save = tmp_path / "save"
+    assert run("export", url, save)[0] == 0
+    os.chown(save, 12345, -1)
+    status, _, error = run("import", save, tmp_path / "other")
+    assert status == 2
+    assert "save belongs to user id 12345" in error
+    assert run("import", save, tmp_path / "other", "--trust")[0] == 0
+
+
+def test_a_signed_file_is_imported_under_any_name(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever could write it: nobody can forge it, not even of another file that is signed."""
+    monkeypatch.setenv("CHECKPOINT_KEY", "a key of more than sixteen bytes")
+    Driver(open_files(tmp_path / "signed" / STREAM), World()).run(4000)
+    assert run("export", tmp_path / "signed", tmp_path / "save")[0] == 0
+    renamed = (tmp_path / "save").rename(tmp_path / "save-monday")
+    renamed.chmod(0o666)
+    assert run("import", renamed, tmp_path / "other")[0] == 0
+    [graph] = (tmp_path / "signed" / STREAM / "graph").iterdir()
+    shutil.copy(graph, tmp_path / "graph")
+    shutil.copy(renamed, graph)
+    with pytest.raises(UntrustedFileError, match="forged, or was moved"):
+        open_files(tmp_path / "signed" / STREAM).read(f"graph/{graph.name}")
+    status, _, error = run("import", tmp_path / "graph", tmp_path / "more")
+    assert status == 1
+    assert "forged, or was moved" in error
+
+
+def test_an_unsigned_file_is_imported_into_a_signed_checkpoint_only_when_asked_to(
+    run: Run, url: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From then on it is signed; and a signature that is there is looked at in any case."""
+    save = tmp_path / "save"
+    assert run("export", url, save)[0] == 0
+    monkeypatch.setenv("CHECKPOINT_KEY", "a key of more than sixteen bytes")
+    status, _, error = run("import", save, tmp_path / "other")
+    assert status == 1
+    assert "save is not signed" in error
+    assert run("import", save, tmp_path / "other", "--trust")[0] == 0
+    assert run("export", tmp_path / "other", tmp_path / "signed")[0] == 0
+    content = bytearray((tmp_path / "signed").read_bytes())
+    content[100] ^= 1
+    (tmp_path / "signed").write_bytes(content)
+    assert run("import", tmp_path / "signed", tmp_path / "more", "--trust")[0] == 1
