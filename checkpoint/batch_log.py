@@ -3,17 +3,23 @@
 A batch that was begun and not committed runs again after a restart, with the same id, time, input
 and watermark. Begin records lie beside commit records (:mod:`checkpoint.commit_log`) and count by
 the same rule (:mod:`checkpoint.lineage`).
+
+A begin record names what it stands on: the begin record before it, the graph, and of each input
+that keeps a log the newest record, which names the one before that. So what is missing is missed:
+nobody takes a record that was lost for one that was never written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
+from checkpoint.fencing import EpochGuard
+from checkpoint.files import Files
 from checkpoint.framing import FileKind
 from checkpoint.json_fields import int_fields, object_field
 from checkpoint.lineage import read_lineage
-from checkpoint.record_files import RecordId
+from checkpoint.record_files import RecordId, id_fields, optional_id_field
 from checkpoint.record_log import BatchRecord, RecordLog, batch_fields
 
 BEGIN_PREFIX = "batches/"
@@ -33,15 +39,21 @@ class BeginRecord(BatchRecord):
             the same again.
         watermarks: event time that each operator or query goes by in this batch, in ms, by its uid.
         facts: JSON that the driver wants back; such as that the batch stands for several.
+        logs: the newest record in the log of each input that has one, by the directory of the log.
+        graph: the newest graph snapshot, None for none.
+        previous: the begin record of the batch before, None for the first one.
     """
 
     inputs: Mapping[str, object]
     watermarks: Mapping[str, int] = field(default_factory=dict)
     facts: Mapping[str, object] = field(default_factory=dict)
+    logs: Mapping[str, RecordId] = field(default_factory=dict)
+    graph: RecordId | None = None
+    previous: RecordId | None = None
 
     def __post_init__(self) -> None:
         self._require_sense("begin record", self.inputs, "input")
-        for name in ("inputs", "watermarks", "facts"):
+        for name in ("inputs", "watermarks", "facts", "logs"):
             object.__setattr__(self, name, dict(getattr(self, name)))
 
     def to_json(self) -> dict[str, object]:
@@ -51,6 +63,9 @@ class BeginRecord(BatchRecord):
             "inputs": dict(self.inputs),
             "watermarks": dict(self.watermarks),
             "facts": dict(self.facts),
+            "logs": {uid: newest.to_json() for uid, newest in self.logs.items()},
+            "graph": None if self.graph is None else self.graph.to_json(),
+            "previous": None if self.previous is None else self.previous.to_json(),
         }
 
     @classmethod
@@ -65,6 +80,9 @@ class BeginRecord(BatchRecord):
             inputs=object_field(data, "inputs"),
             watermarks=int_fields(data, "watermarks"),
             facts=object_field(data, "facts"),
+            logs=id_fields(data, "logs"),
+            graph=optional_id_field(data, "graph"),
+            previous=optional_id_field(data, "previous"),
         )
 
 
@@ -75,16 +93,24 @@ class BatchLog(RecordLog[BeginRecord]):
         files: the directory of a stream.
         guard: the epoch of the driver that begins batches; None only reads, or writes without
             fencing.
+        begun: the records that the first one to be begun may follow.
     """
 
     kind = FileKind.BEGIN
     prefix, suffix = BEGIN_PREFIX, BEGIN_SUFFIX
     what, done = "a begin record", "begun"
 
-    def begin(self, record: BeginRecord) -> None:
-        """Create *record* durably; only then may anything of the batch be read or run.
+    def __init__(
+        self, files: Files, guard: EpochGuard | None = None, begun: Iterable[RecordId] = ()
+    ) -> None:
+        super().__init__(files, guard)
+        self.begun = {record_id.time_ms: record_id for record_id in begun}
 
-        Beginning with the same record again is fine.
+    def begin(self, record: BeginRecord) -> None:
+        """Create *record* durably, linked to the one before it.
+
+        Only then may anything of the batch be read or run. Beginning with the same record again is
+        fine.
 
         Raises:
             ConcurrentWriterError: the batch was begun with other content, or a newer driver has
@@ -92,7 +118,14 @@ class BatchLog(RecordLog[BeginRecord]):
             CheckpointError: as in :meth:`Files.create`.
             TypeError: the inputs or facts are no JSON.
         """
-        self._create(record)
+        time_ms = record.batch_time_ms
+        earlier = [known_ms for known_ms in self.begun if known_ms < time_ms]
+        previous = self.begun[max(earlier)] if earlier else None
+        self._create(replace(record, previous=previous))
+        if time_ms > max(self.begun, default=-1):
+            # What comes next follows this one; the one before serves where this is begun again.
+            self.begun = {} if previous is None else {previous.time_ms: previous}
+        self.begun[time_ms] = record.record_id
 
     def ids(self) -> dict[int, RecordId]:
         """Return the record of each batch that counts, by its time, oldest first."""

@@ -234,6 +234,41 @@ class BlockLog:
             later.update(ref.name for ref in refs)
         return dict(sorted(batches.items()))
 
+    def require_allocated(
+        self, begun: Mapping[RecordId, object], lineage: Lineage | None = None
+    ) -> None:
+        """Raise if the record of the blocks of a batch is lost: they would be taken once more.
+
+        Where the blocks are gone as well, the batch was released, or cannot be read again.
+
+        Args:
+            begun: what the begin record of each batch says of this input.
+            lineage: which epochs follow from each other, if not the ones that do.
+
+        Raises:
+            CorruptCheckpointError: one is missing, or is not what it was.
+        """
+        if not begun:
+            return
+        allocated, ids = self.allocated(lineage), self._ids_by_time(lineage)
+        known = {ref.name for refs in allocated.values() for ref in refs}
+        left = [_identity(name) for name in self.blocks() if name not in known]
+        for record_id, said in begun.items():
+            time_ms = record_id.time_ms
+            if not isinstance(said, Mapping) or not said.get("logged") or not said["blocks"]:
+                continue
+            found, wanted = len(allocated.get(time_ms, ())), said["blocks"]
+            if time_ms in allocated and found != wanted:
+                file = location(self.files, self._batch_name(ids[time_ms]))
+                expected = f"{wanted}, as the begin record says"
+                raise CorruptCheckpointError(file, f"names {found} blocks", expected, RESTORE)
+            after = [refs for ms, refs in allocated.items() if ms > time_ms and refs]
+            next_block = min(_identity(ref.name) for ref in after[0]) if after else None
+            if not found and any(next_block is None or block < next_block for block in left):
+                file = location(self.files, self._batch_name(record_id))
+                expected = f"the record of the {wanted} blocks of that batch"
+                raise CorruptCheckpointError(file, "is missing", expected, RESTORE)
+
     def _each_batch(self) -> Iterator[tuple[BlockRef, ...]]:
         return map(self._read_batch, self._ids_by_time().values())
 

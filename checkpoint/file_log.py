@@ -14,6 +14,9 @@ batch could not be created for certain, a later batch takes its files: the newes
 a file counts. Of what older drivers have recorded that counts which the newer one took over
 (:mod:`checkpoint.lineage`).
 
+A batch without files has no record, so each record names the one before it, and the begin record of
+each batch the newest: a record that is lost is missed, and its files are not taken for new ones.
+
 >>> log = FileLog(open_files("memory://files"), "stream-1", "lines")
 >>> log.compact(FileBase(upto_ms=0, new_since_ms=0, settled_ms=0))
 >>> log.record(FileBatch(1000, 1000, (FileStamp("file:/in/a.txt", 900, 12),)))
@@ -24,7 +27,7 @@ a file counts. Of what older drivers have recorded that counts which the newer o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -39,6 +42,7 @@ from checkpoint.record_files import (
     RecordId,
     create_once,
     makes_no_sense,
+    optional_id_field,
     record_ids,
     require_header,
 )
@@ -119,6 +123,13 @@ class FileHistory:
         return self.batches[newest].settled_ms if is_newer else self.base.settled_ms
 
 
+class _Linked(NamedTuple):
+    """A batch, and the record before its own."""
+
+    batch: FileBatch
+    previous: RecordId | None
+
+
 class FileLog:
     """The records of one input stream among *files*.
 
@@ -127,9 +138,18 @@ class FileLog:
         stream_id: id of the stream that the input belongs to, the same over all its restarts.
         input_uid: uid of the input stream.
         epoch: epoch of this driver.
+        begun_with: the newest records that a batch names, by the directory of their log
+            (:class:`checkpoint.batch_log.BeginRecord`).
     """
 
-    def __init__(self, files: Files, stream_id: str, input_uid: str, epoch: int = 1) -> None:
+    def __init__(
+        self,
+        files: Files,
+        stream_id: str,
+        input_uid: str,
+        epoch: int = 1,
+        begun_with: Mapping[str, RecordId] | None = None,
+    ) -> None:
         if not stream_id or not input_uid or epoch < 0:
             raise ValueError(
                 f"a file log needs the ids of stream and input and an epoch from 0 on, got "
@@ -139,6 +159,12 @@ class FileLog:
         self.epoch = epoch
         self._ids = {"stream_id": stream_id, "input_uid": input_uid}
         self._directory = f"{FILES_PREFIX}{uid_part(input_uid)}"
+        self._newest = self._before = (begun_with or {}).get(self._directory)
+
+    @property
+    def newest_records(self) -> dict[str, RecordId]:
+        """The newest record by the directory, for the begin record of a batch."""
+        return {} if self._newest is None else {self._directory: self._newest}
 
     def record(self, batch: FileBatch) -> None:
         """Record durably what a batch reads, if there is no record of that batch.
@@ -151,15 +177,19 @@ class FileLog:
             StorageUncertainError: the record cannot be read back, and may still appear.
             NotDurableError: the record can be seen, and may not survive a power loss.
         """
+        record_id = RecordId(batch.batch_time_ms, self.epoch)
+        previous = self._before if record_id == self._newest else self._newest
         header = {
             **self._ids,
             "epoch": self.epoch,
             "batch_time_ms": batch.batch_time_ms,
             "settled_ms": batch.settled_ms,
+            "previous": None if previous is None else previous.to_json(),
         }
         frames = write_frames(FileKind.FILES, header, _blocks("files", batch.files))
         what = f"the files of the batch at {batch.batch_time_ms} ms"
-        self._create(self._batch_name(RecordId(batch.batch_time_ms, self.epoch)), frames, what)
+        self._create(self._batch_name(record_id), frames, what)
+        self._newest, self._before = record_id, previous
 
     def compact(self, base: FileBase) -> None:
         """Create a base durably, then delete the older ones and the batches that it stands for.
@@ -192,6 +222,7 @@ class FileLog:
         frames = write_frames(FileKind.FILES, header, blocks)
         what = f"the base up to {base.upto_ms} ms"
         self._create(self._base_name(RecordId(base.upto_ms, self.epoch)), frames, what)
+        self._newest = self._newest or RecordId(base.upto_ms, self.epoch)
         require_newest(self.files, self.epoch)
         for record_id in self._ids_of("batches", ".batch"):
             if record_id.time_ms <= base.upto_ms:
@@ -207,35 +238,57 @@ class FileLog:
             lineage: which epochs follow from each other, if not the ones that do.
 
         Raises:
-            CorruptCheckpointError: a record is damaged, or there is no base.
+            CorruptCheckpointError: a record is damaged or missing, or there is no base.
         """
         lineage = read_lineage(self.files) if lineage is None else lineage
-        batch_ids = lineage.begins(self._ids_of("batches", ".batch"))
+        there = self._ids_of("batches", ".batch")
+        batch_ids = lineage.begins(there)
         newest = self._newest_base(lineage)
         if newest is None:
-            if not batch_ids and not self._ids_of("bases", ".base"):
+            if self._newest is None and not batch_ids and not self._ids_of("bases", ".base"):
                 return None
             file = location(self.files, f"{self._directory}/bases")
             raise CorruptCheckpointError(file, "is missing", "the base of a file log", RESTORE)
         base = self._read_base(newest)
+        records = {record_id: self._read_batch(record_id) for record_id in batch_ids.values()}
+        self._require_chain(base, records, there)
+        self._newest = self._newest or max((newest, *records))
         batches: dict[int, FileBatch] = {}
         later: set[str] = set()
         for record_id in reversed(batch_ids.values()):
-            batch = self._read_batch(record_id)
+            batch, _ = records[record_id]
             files = tuple(stamp for stamp in batch.files if stamp.path not in later)
             batches[record_id.time_ms] = replace(batch, files=files)
             later.update(stamp.path for stamp in files)
         return FileHistory(base, dict(sorted(batches.items())))
 
+    def _require_chain(
+        self, base: FileBase, records: Mapping[RecordId, _Linked], there: Collection[RecordId]
+    ) -> None:
+        """Raise if a record after *base* is missing that a batch was begun with."""
+        record_id, wanted = self._newest, "the newest record that a batch was begun with"
+        while record_id is not None and record_id.time_ms > base.upto_ms:
+            if record_id not in there:
+                file = location(self.files, self._batch_name(record_id))
+                raise CorruptCheckpointError(file, "is missing", wanted, RESTORE)
+            wanted = f"the record before that of {record_id}"
+            # One that does not count is of a batch that was not begun for certain.
+            is_known = record_id in records
+            record_id = (records[record_id] if is_known else self._read_batch(record_id)).previous
+
     def _newest_base(self, lineage: Lineage) -> RecordId | None:
         return max(lineage.snapshots(self._ids_of("bases", ".base")), default=None)
 
-    def _read_batch(self, record_id: RecordId) -> FileBatch:
+    def _read_batch(self, record_id: RecordId) -> _Linked:
         name = self._batch_name(record_id)
         wanted = {"batch_time_ms": record_id.time_ms, "epoch": record_id.epoch}
         header, files = self._read(name, wanted)
         settled_ms = self._number(name, header, "settled_ms")
-        return FileBatch(record_id.time_ms, settled_ms, tuple(files.get("files", ())))
+        batch = FileBatch(record_id.time_ms, settled_ms, tuple(files.get("files", ())))
+        try:
+            return _Linked(batch, optional_id_field(header, "previous"))
+        except ValueError as error:
+            raise makes_no_sense(location(self.files, name), error, "a file log") from error
 
     def _read_base(self, record_id: RecordId) -> FileBase:
         name = self._base_name(record_id)

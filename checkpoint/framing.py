@@ -35,8 +35,8 @@ MAX_BLOCK_BYTES = 64 << 20
 MAX_BLOCK_RECORDS = (1 << 32) - 1
 
 RESTORE = (
-    "restore the file from a copy, or go back to an earlier commit by removing the commit records "
-    "after it"
+    "restore the file from a copy or an export, or go back to a batch before it with python -m "
+    "checkpoint rewind; verify says to which"
 )
 _UPGRADE = "read this checkpoint with the release that wrote it, or a newer one"
 

@@ -1,21 +1,26 @@
 """Graph snapshots: what the driver's graph was, for a restart and for people.
 
 A snapshot has a description, which is JSON and tells tools about operators and sources, and a
-payload, which is opaque here and is never unpickled in this package. Several are kept: when the
-newest is damaged, the one before it serves, and a warning says so.
+payload, which is opaque here and is never unpickled in this package. Several are kept, so that a
+rewind finds the one of its time. One that is damaged is refused: an older one is another program.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from checkpoint.errors import AlreadyExistsError, CorruptCheckpointError
 from checkpoint.fencing import EpochGuard
-from checkpoint.files import READ_CHUNK_BYTES, Files, location
+from checkpoint.files import READ_CHUNK_BYTES, Files, FilesBelow, location
 from checkpoint.framing import RESTORE, FileKind, read_frames, write_frames
-from checkpoint.json_fields import dump_json, load_json
+from checkpoint.json_fields import (
+    dump_json,
+    list_field,
+    load_json,
+    object_field,
+    require_object,
+)
 from checkpoint.lineage import Lineage, read_lineage
 from checkpoint.record_files import (
     RecordId,
@@ -25,7 +30,12 @@ from checkpoint.record_files import (
     require_header,
 )
 from checkpoint.signing import require_no_key
-from checkpoint.state_files import state_file_record
+from checkpoint.state_files import (
+    StateFileRef,
+    StatePartition,
+    read_state_file,
+    state_file_record,
+)
 
 GRAPH_PREFIX = "graph/"
 GRAPH_SUFFIX = ".graph"
@@ -34,7 +44,6 @@ RDDS_PREFIX = "rdds/"
 """Of state files of RDDs that a graph names, written in its epoch."""
 
 _PAYLOAD_BLOCK_BYTES = 1 << 20
-_log = logging.getLogger("checkpoint")
 
 
 @dataclass(frozen=True)
@@ -117,26 +126,67 @@ def read_graph(files: Files, record_id: RecordId) -> GraphSnapshot:
     return GraphSnapshot(stream_id, record_id.time_ms, record_id.epoch, description, payload)
 
 
-def read_newest_graph(files: Files) -> GraphSnapshot | None:
-    """Read the newest snapshot that counts, or an older one if it is damaged; None for none.
+def read_newest_graph(files: Files, begun_with: RecordId | None = None) -> GraphSnapshot | None:
+    """Read the newest snapshot that counts; None for none.
+
+    Args:
+        files: the directory of the stream.
+        begun_with: the snapshot that a batch names which was begun; it is there, or a newer one.
 
     Raises:
-        CorruptCheckpointError: all of them are damaged; the error is that of the newest.
+        CorruptCheckpointError: it is damaged, or missing.
     """
-    first: CorruptCheckpointError | None = None
     lineage = read_lineage(files)
-    for record_id in lineage.snapshots(all_graphs(files)):
-        try:
-            snapshot = read_graph(files, record_id)
-            _require_stream(files, lineage, snapshot)
-        except CorruptCheckpointError as error:
-            first = first or error
-            _log.warning("a graph snapshot is damaged, an older one is taken: %s", error)
-        else:
-            return snapshot
-    if first is not None:
-        raise first
-    return None
+    newest = next(iter(lineage.snapshots(all_graphs(files))), None)
+    if begun_with is not None and (newest is None or _age(newest) < _age(begun_with)):
+        file = location(files, graph_file(begun_with))
+        wanted = "the graph that the newest batch was begun with"
+        raise CorruptCheckpointError(file, "is missing", wanted, RESTORE)
+    if newest is None:
+        return None
+    snapshot = read_graph(files, newest)
+    _require_stream(files, lineage, snapshot)
+    return snapshot
+
+
+def _age(record_id: RecordId) -> tuple[int, int]:
+    return record_id.epoch, record_id.time_ms
+
+
+def read_rdds(files: Files, snapshot: GraphSnapshot) -> Iterator[bytes]:
+    """Read the files of the RDDs that a snapshot names in its description, to their ends.
+
+    Raises:
+        CorruptCheckpointError: one is missing, damaged, or another one.
+    """
+    where = FilesBelow(files, RDDS_PREFIX.rstrip("/"))
+    for ref, partition in rdd_files(files, snapshot):
+        yield from read_state_file(where, ref, partition)
+
+
+def rdd_files(
+    files: Files, snapshot: GraphSnapshot
+) -> Iterator[tuple[StateFileRef, StatePartition]]:
+    """Yield the files of the RDDs that a snapshot names in its description.
+
+    Raises:
+        CorruptCheckpointError: it makes no sense.
+    """
+    try:
+        for uid, refs in object_field({"rdds": {}, **snapshot.description}, "rdds").items():
+            found = [StateFileRef.from_json(require_object(ref, uid)) for ref in _listed(refs)]
+            for ref in found:
+                partition = StatePartition(
+                    snapshot.stream_id, uid, 0, ref.partition, len(found), "none"
+                )
+                yield ref, partition
+    except ValueError as error:
+        file = location(files, graph_file(snapshot.record_id))
+        raise makes_no_sense(file, error, "the description of a graph") from error
+
+
+def _listed(refs: object) -> list[object]:
+    return list_field({"refs": refs}, "refs")
 
 
 def _require_stream(files: Files, lineage: Lineage, snapshot: GraphSnapshot) -> None:

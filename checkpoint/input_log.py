@@ -15,6 +15,9 @@ still that of its number and epoch, whether it counts or not. So an earlier batc
 void now, finds what it needs in any pack, and it does not matter who has made it. A driver packs
 and deletes only what its own epoch and older ones have written, and deletes only what is in a pack
 that is durable. A pack also says which epochs came before its own, which may be forgotten then.
+
+Each value names the one before it, and the begin record of each batch the newest; so one that is
+lost is missed, also where an older epoch had written its number.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ from checkpoint.record_files import (
     RecordId,
     create_once,
     makes_no_sense,
+    optional_id_field,
     read_record,
     record_frames,
     record_ids,
@@ -51,14 +55,23 @@ _WHAT = "a value of an input"
 _PACK = "a pack of values of an input"
 _FEW, _MANY = 10, 100
 _OLD_EPOCHS = 10
+_PACKED_FIELDS = (3, 4)
 _READ_AGAIN = 5
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A value, and the one that was the newest before it."""
+
+    value: dict[str, object]
+    previous: RecordId | None
 
 
 @dataclass(frozen=True)
 class _Pack:
     """What a pack holds: values, whoever wrote them, and which epochs follow from each other."""
 
-    values: Mapping[RecordId, dict[str, object]]
+    values: Mapping[RecordId, _Value]
     chains: tuple[frozenset[int], ...]
 
 
@@ -68,7 +81,7 @@ class _Found:
 
     singles: tuple[RecordId, ...]
     packs: Mapping[RecordId, _Pack]
-    read: dict[RecordId, dict[str, object]] = field(default_factory=dict)
+    read: dict[RecordId, _Value] = field(default_factory=dict)
 
     def epochs(self, lineage: Lineage) -> frozenset[int] | None:
         """Return the epochs that follow from each other; None where every one counts."""
@@ -100,9 +113,18 @@ class InputLog:
         stream_id: id of the stream that the input belongs to, the same over all its restarts.
         input_uid: uid of the input.
         epoch: epoch of this driver.
+        begun_with: the newest values that a batch names, by the directory of their log
+            (:class:`checkpoint.batch_log.BeginRecord`).
     """
 
-    def __init__(self, files: Files, stream_id: str, input_uid: str, epoch: int) -> None:
+    def __init__(
+        self,
+        files: Files,
+        stream_id: str,
+        input_uid: str,
+        epoch: int,
+        begun_with: Mapping[str, RecordId] | None = None,
+    ) -> None:
         if not stream_id or not input_uid or epoch < 0:
             raise ValueError(
                 f"an input log needs the ids of stream and input and an epoch from 0 on, got "
@@ -112,6 +134,12 @@ class InputLog:
         self.epoch = epoch
         self._ids = {"stream_id": stream_id, "input_uid": input_uid}
         self._directory = f"{INPUTS_PREFIX}{uid_part(input_uid)}/"
+        self._newest = self._before = (begun_with or {}).get(self._directory.rstrip("/"))
+
+    @property
+    def newest_records(self) -> dict[str, RecordId]:
+        """The newest value by the directory, for the begin record of a batch."""
+        return {} if self._newest is None else {self._directory.rstrip("/"): self._newest}
 
     def write(self, number: int, value: Mapping[str, object]) -> None:
         """Write a value durably; writing the same again is fine.
@@ -121,7 +149,13 @@ class InputLog:
             CheckpointError: as in :meth:`Files.create`.
         """
         record_id = RecordId(number, self.epoch)
-        data = {"number": number, "epoch": self.epoch, "value": dict(value)}
+        previous = self._before if record_id == self._newest else self._newest
+        data = {
+            "number": number,
+            "epoch": self.epoch,
+            "previous": None if previous is None else previous.to_json(),
+            "value": dict(value),
+        }
         name = self._name(record_id)
 
         def taken() -> Exception:
@@ -134,6 +168,7 @@ class InputLog:
 
         frames = record_frames(FileKind.INPUT, self._ids, data)
         create_once(self.files, name, frames, taken, f"{name} may be written or not")
+        self._newest, self._before = record_id, previous
 
     def read(self, upto: int, lineage: Lineage | None = None) -> dict[int, dict[str, object]]:
         """Return the values that count, by their numbers, in order.
@@ -143,7 +178,7 @@ class InputLog:
             lineage: which epochs follow from each other, if not the ones that do.
 
         Raises:
-            CorruptCheckpointError: one of them is damaged.
+            CorruptCheckpointError: one of them is damaged or missing.
         """
         lineage = read_lineage(self.files) if lineage is None else lineage
 
@@ -158,7 +193,23 @@ class InputLog:
             return newest.values()
 
         found = self._gather(counted)
-        return {record_id.time_ms: found.read[record_id] for record_id in counted(found)}
+        self._require_chain(found)
+        ids = list(counted(found))
+        self._newest = self._newest or max(ids, default=None)
+        return {record_id.time_ms: found.read[record_id].value for record_id in ids}
+
+    def _require_chain(self, found: _Found) -> None:
+        """Raise if a value is missing that a batch was begun with."""
+        record_id, wanted = self._newest, "the newest value that a batch was begun with"
+        while record_id is not None:
+            value = found.read.get(record_id)
+            if value is None and record_id in found.singles:
+                value = self._read(record_id)
+            if value is None:
+                file = location(self.files, self._name(record_id))
+                raise CorruptCheckpointError(file, "is missing", wanted, RESTORE)
+            wanted = f"the value before number {record_id.time_ms} of epoch {record_id.epoch}"
+            record_id = value.previous
 
     def compact(self) -> None:
         """Put the values into a pack where they are in many files, then delete those files.
@@ -197,7 +248,7 @@ class InputLog:
         return count >= _FEW and (count >= _MANY or count * _FEW >= packed)
 
     def _write_pack(self, pack_id: RecordId, pack: _Pack) -> None:
-        values = [[*one.to_json(), pack.values[one]] for one in sorted(pack.values)]
+        values = [[*one.to_json(), *_shown(pack.values[one])] for one in sorted(pack.values)]
         data = {
             "number": pack_id.time_ms,
             "epoch": pack_id.epoch,
@@ -235,13 +286,13 @@ class InputLog:
         file = location(self.files, self._directory.rstrip("/"))
         raise CorruptCheckpointError(file, "has values that cannot be read", "values", RESTORE)
 
-    def _read(self, record_id: RecordId) -> dict[str, object]:
+    def _read(self, record_id: RecordId) -> _Value:
         name = self._name(record_id)
         data = read_record(self.files, name, FileKind.INPUT, self._ids, _WHAT)
         file = location(self.files, name)
         try:
             found = RecordId(int_field(data, "number"), int_field(data, "epoch"))
-            value = object_field(data, "value")
+            value = _Value(object_field(data, "value"), optional_id_field(data, "previous"))
         except ValueError as error:
             raise makes_no_sense(file, error, _WHAT) from error
         if found != record_id:
@@ -276,10 +327,16 @@ class InputLog:
         return f"{self._directory}{record_id.stem}{suffix}"
 
 
-def _packed(entry: object) -> tuple[RecordId, dict[str, object]]:
-    if isinstance(entry, list) and entry and isinstance(entry[-1], dict):
-        return RecordId.from_json(entry[:-1]), entry[-1]
-    raise ValueError(f"a value must be [number, epoch, value], got {entry!r}")
+def _shown(value: _Value) -> tuple[object, dict[str, object]]:
+    return None if value.previous is None else value.previous.to_json(), value.value
+
+
+def _packed(entry: object) -> tuple[RecordId, _Value]:
+    """Read what was written of a value; earlier releases wrote none before it."""
+    if isinstance(entry, list) and len(entry) in _PACKED_FIELDS and isinstance(entry[-1], dict):
+        previous = optional_id_field({"previous": (*entry[2:-1], None)[0]}, "previous")
+        return RecordId.from_json(entry[:2]), _Value(entry[-1], previous)
+    raise ValueError(f"a value must be [number, epoch, previous, value], got {entry!r}")
 
 
 def _chain(epochs: object) -> frozenset[int]:

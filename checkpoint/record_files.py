@@ -20,7 +20,7 @@ from checkpoint.errors import (
 )
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import MAX_BLOCK_BYTES, RESTORE, FileKind, read_frames, write_frames
-from checkpoint.json_fields import dump_json, int_field, list_field, load_json
+from checkpoint.json_fields import dump_json, int_field, list_field, load_json, object_field
 
 _STEM = re.compile(r"(\d{16,})-e(\d+)")
 _ID_FIELDS = 2
@@ -88,6 +88,12 @@ def record_ids(names: Iterable[str], prefix: str, suffix: str) -> list[RecordId]
 def id_list_field(data: Mapping[str, object], key: str) -> tuple[RecordId, ...]:
     """Return the list of records under *key*, empty where there is none."""
     return tuple(map(RecordId.from_json, list_field(data, key) if key in data else []))
+
+
+def id_fields(data: Mapping[str, object], key: str) -> dict[str, RecordId]:
+    """Return the object of records under *key*, empty where there is none."""
+    found = object_field(data, key) if key in data else {}
+    return {name: RecordId.from_json(found[name]) for name in found}
 
 
 def optional_id_field(data: Mapping[str, object], key: str) -> RecordId | None:

@@ -102,6 +102,25 @@ class RecoveryPlan:
         """Time of the newest committed batch, None when no batch was."""
         return None if self.last is None else self.last.batch_time_ms
 
+    @property
+    def graph(self) -> RecordId | None:
+        """The graph snapshot that the newest batch which names one was begun with."""
+        graphs = (begun.graph for _, begun in sorted(self.begins.items()) if begun.graph)
+        return next(reversed(list(graphs)), None)
+
+    def said_of(self, uid: str) -> dict[RecordId, object]:
+        """Return what the begin record of each batch says of an input."""
+        return {begun.record_id: begun.inputs.get(uid) for begun in self.begins.values()}
+
+    @property
+    def newest_records(self) -> dict[str, RecordId]:
+        """The newest record in the log of each input, as batches name them, by its directory."""
+        return {
+            directory: newest
+            for _, begun in sorted(self.begins.items())
+            for directory, newest in begun.logs.items()
+        }
+
 
 @dataclass(frozen=True)
 class Tenure:
@@ -129,8 +148,9 @@ class Tenure:
         return CommitLog(self.guard.files, self.guard, self.plan.last, operators)
 
     def batch_log(self) -> BatchLog:
-        """Return the log of what batches read."""
-        return BatchLog(self.guard.files, self.guard)
+        """Return the log of what batches read, that continues after the last begun batch."""
+        begun = (record.record_id for record in self.plan.begins.values())
+        return BatchLog(self.guard.files, self.guard, begun)
 
 
 def take_over(files: Files, stream_id: str, owner: Owner) -> Tenure:

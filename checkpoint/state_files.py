@@ -245,12 +245,13 @@ def _require_identity(
             raise CorruptCheckpointError(
                 file, f"is of {field.name} {found!r}", f"{field.name} {wanted!r}", RESTORE
             )
-    name = _name_in(header)
+    name = name_in(header)
     if name != ref.name:
         raise CorruptCheckpointError(file, f"was written as {name}", ref.name, RESTORE)
 
 
-def _name_in(header: Mapping[str, object]) -> str:
+def name_in(header: Mapping[str, object]) -> str:
+    """Return the name under which a state file was written, as its header says."""
     try:
         return StateFileId(**plain_fields(StateFileId, header)).name
     except ValueError as error:

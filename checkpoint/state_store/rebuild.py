@@ -34,8 +34,8 @@ from checkpoint.state_store.stored_file import StoredFile
 _log = logging.getLogger("checkpoint.state_store")
 
 _GO_BACK = (
-    "its writer worked on a damaged local copy; go back to the last version that can be opened by "
-    "removing the commit records after it"
+    "its writer worked on a damaged local copy; go back to a batch before it with python -m "
+    "checkpoint rewind; verify says to which"
 )
 
 OpenChangelog = Callable[[Reference], StoredFile]

@@ -133,6 +133,15 @@ def open_stored(
     return StoredFile(header, _read_parts(frames, header.compression, file), frames.totals)
 
 
+def name_in(header: Mapping[str, object], kind: StoredKind, file: str) -> str:
+    """Return the name under which a file of a store was written, as its header says.
+
+    Raises:
+        CorruptCheckpointError: it has no such header.
+    """
+    return _read_header(header, kind, file).name
+
+
 def _read_parts(frames: Frames, compression: Compression, file: str) -> Iterator[Changes]:
     for number, (payload, operations) in enumerate(frames.blocks):
         try:

@@ -122,7 +122,7 @@ def plan_rewind(files: Files, to_ms: int) -> tuple[Target, RecoveryPlan]:
     for found in _holders(log.commits, record):
         verify_record(files, found, findings)
     verify_stores(files, record, findings)
-    verify_inputs(files, files.list(""), lineage, findings)
+    verify_inputs(files, files.list(""), plan, lineage, findings)
     if findings.problems:
         raise UsageError(f"a restart cannot begin at {to_ms} ms: {findings.problems[0]}")
     return target, plan

@@ -9,37 +9,34 @@ each other without a gap; the log of every input can be read.
 from __future__ import annotations
 
 import argparse
-import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
-from checkpoint.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, BatchLog
 from checkpoint.block_log import RECEIVED_PREFIX, BlockLog
 from checkpoint.commit_log import COMMIT_PREFIX, COMMIT_SUFFIX, CommitLog, CommitRecord
 from checkpoint.errors import CheckpointError, CorruptCheckpointError, StorageRefusedError
-from checkpoint.fencing import CLAIM, END, epoch_of_file, read_claim
 from checkpoint.file_log import FILES_PREFIX, FileLog
-from checkpoint.files import READ_CHUNK_BYTES, Files, location
-from checkpoint.framing import RESTORE, FileKind, read_frames
-from checkpoint.graph_snapshot import GRAPH_PREFIX, GRAPH_SUFFIX, RDDS_PREFIX, read_graph
+from checkpoint.files import Files, location
+from checkpoint.framing import RESTORE
+from checkpoint.graph_snapshot import read_newest_graph, read_rdds
 from checkpoint.input_log import INPUTS_PREFIX, InputLog
-from checkpoint.lineage import Lineage, read_base, read_lineage
+from checkpoint.lineage import Lineage, read_lineage
 from checkpoint.record_files import RecordId, record_ids
-from checkpoint.recovery import read_plan
+from checkpoint.recovery import RecoveryPlan, read_plan
 from checkpoint.state_files import (
     STATE_PREFIX,
     StateFileRef,
     StatePartition,
     read_state_file,
-    state_file_record,
 )
 from checkpoint.state_store import EMPTY
 from checkpoint.state_store.chain import walk_back
 from checkpoint.state_store.changelog import read_base as read_changelog_base
 from checkpoint.state_store.changelog import read_changelog
 from checkpoint.state_store.commits import reference_of, store_id
-from checkpoint.state_store.reference import Reference, StoredKind, StoreId, parse_file_name
+from checkpoint.state_store.reference import Reference, StoreId
 from checkpoint.state_store.snapshot import list_snapshots
 from checkpoint.stored_state import StoredPartition
 from checkpoint.tools.common import (
@@ -51,8 +48,8 @@ from checkpoint.tools.common import (
     add_location,
     open_stream_at,
 )
+from checkpoint.tools.whole_files import INPUT_DIRECTORY, input_ids, reader_of
 
-_INPUT = re.compile(rf"({FILES_PREFIX}|{RECEIVED_PREFIX}|{INPUTS_PREFIX})[^/]+/")
 _FOREIGN = "remove it, if nobody needs it: no stream has written it"
 
 
@@ -129,73 +126,48 @@ def verify_stream(files: Files) -> Findings:
     """
     findings = Findings()
     names = files.list("")
+    streams: dict[str, str] = {}
     for name in names:
         findings.checked += 1
-        _read_whole(files, name, findings)
+        stream_id = _read_whole(files, name, findings)
+        if stream_id is not None:
+            streams[name] = stream_id
     lineage: list[Lineage] = []
+    plans: list[RecoveryPlan] = []
     if findings.try_to(lambda: lineage.append(read_lineage(files)), files.url):
         _verify_records(files, names, lineage[0], findings)
-        findings.try_to(lambda: read_plan(files), files.url)
-        verify_inputs(files, names, lineage[0], findings)
+        findings.try_to(lambda: plans.append(read_plan(files)), files.url)
+    for plan in plans:
+        if plan.stream_id is not None:
+            _require_stream(files, streams, plan.stream_id, findings)
+        findings.try_to(partial(verify_graph, files, plan), files.url)
+        verify_inputs(files, names, plan, lineage[0], findings)
     return findings
 
 
 # Each file by itself ------------------------------------------------------------------------------
 
 
-def _read_whole(files: Files, name: str, findings: Findings) -> None:
-    """Read a file to its end, and require what its name says."""
+def _read_whole(files: Files, name: str, findings: Findings) -> str | None:
+    """Read a file to its end, and return the stream that it is of, None if it cannot be read."""
     where = location(files, name)
     reader = reader_of(files, name)
     if reader is None:
         findings.add(Problem(where, "is no file of a checkpoint", "no such file", _FOREIGN))
-        return
-    findings.try_to(reader, where)
+        return None
+    found: list[str] = []
+    findings.try_to(lambda: found.append(reader()), where)
+    return found[0] if found else None
 
 
-def reader_of(files: Files, name: str) -> Callable[[], object] | None:
-    """Return what reads a file to its end; None for a file that no stream writes."""
-    for prefix, suffix, read in (
-        (COMMIT_PREFIX, COMMIT_SUFFIX, CommitLog(files).read_record),
-        (BEGIN_PREFIX, BEGIN_SUFFIX, BatchLog(files).read_record),
-        (GRAPH_PREFIX, GRAPH_SUFFIX, lambda found: read_graph(files, found)),
-    ):
-        record_id = RecordId.parse(name, prefix, suffix)
-        if record_id is not None:
-            return _bound(read, record_id)
-    epoch = epoch_of_file(name)
-    if epoch is not None and not name.endswith(f".{END}"):
-        return _bound(read_claim if name.endswith(f".{CLAIM}") else read_base, files, epoch)
-    kind = FileKind.CLAIM if epoch is not None else _kind(name)
-    return None if kind is None else _bound(_read_frames, files, name, kind)
-
-
-def _kind(name: str) -> FileKind | None:
-    name = name.removeprefix(RDDS_PREFIX)
-    stored = parse_file_name(name)
-    if stored is not None:
-        return FileKind.CHANGES if stored[2] is StoredKind.CHANGES else FileKind.SNAPSHOT
-    if state_file_record(name) is not None:
-        return FileKind.STATE
-    return _input_kind(name) if _INPUT.match(name) else None
-
-
-def _bound(function: Callable[..., object], *arguments: object) -> Callable[[], object]:
-    return lambda: function(*arguments)
-
-
-def _input_kind(name: str) -> FileKind:
-    if name.startswith(FILES_PREFIX):
-        return FileKind.FILES
-    if name.startswith(INPUTS_PREFIX):
-        return FileKind.INPUT
-    return FileKind.RECEIVED if name.endswith(".block") else FileKind.ALLOCATION
-
-
-def _read_frames(files: Files, name: str, kind: FileKind) -> None:
-    chunks = files.read_chunks(name, READ_CHUNK_BYTES)
-    for _ in read_frames(chunks, kind, location(files, name)).blocks:
-        pass
+def _require_stream(
+    files: Files, streams: Mapping[str, str], stream_id: str, findings: Findings
+) -> None:
+    """Find the files that another stream has written."""
+    for name, found in streams.items():
+        if found != stream_id:
+            where, wanted = location(files, name), f"stream {stream_id}"
+            findings.add(Problem(where, f"is of stream {found}", wanted, RESTORE))
 
 
 # What records promise -----------------------------------------------------------------------------
@@ -254,7 +226,7 @@ def verify_record(files: Files, record: CommitRecord, findings: Findings) -> Non
                 commit.partitioner,
             )
 
-            read = _bound(_read_state, files, ref, wanted)
+            read = partial(_read_state, files, ref, wanted)
             findings.try_to(read, location(files, ref.name))
 
 
@@ -273,8 +245,8 @@ def verify_stores(files: Files, record: CommitRecord, findings: Findings) -> Non
                 continue
 
             where = location(files, stored.file)
-            if findings.try_to(_bound(_walk_to_snapshot, files, store, reference), where):
-                findings.try_to(_bound(_require_stored, files, store, stored), where)
+            if findings.try_to(partial(_walk_to_snapshot, files, store, reference), where):
+                findings.try_to(partial(_require_stored, files, store, stored), where)
 
 
 def _require_stored(files: Files, store: StoreId, stored: StoredPartition) -> None:
@@ -300,47 +272,68 @@ def _walk_to_snapshot(files: Files, store: StoreId, newest: Reference) -> None:
                 pass
 
 
+def verify_graph(files: Files, plan: RecoveryPlan) -> None:
+    """Verify the graph that a restart takes, and the RDDs that it names.
+
+    Raises:
+        CorruptCheckpointError: something is missing, damaged, or another one.
+    """
+    snapshot = read_newest_graph(files, plan.graph)
+    if snapshot is not None:
+        for _ in read_rdds(files, snapshot):
+            pass
+
+
 # What inputs promise ------------------------------------------------------------------------------
 
 
-def verify_inputs(files: Files, names: Iterable[str], lineage: Lineage, findings: Findings) -> None:
-    """Verify the logs of all inputs, as they are in a lineage."""
-    for directory, name in sorted(_first_of_each(names).items()):
-        where = location(files, directory.rstrip("/"))
-        if findings.try_to(_bound(_input_ids, files, name), location(files, name)):
-            read = _READERS[name.partition("/")[0] + "/"]
-            findings.try_to(_bound(read, files, _input_ids(files, name), lineage), where)
+def verify_inputs(
+    files: Files, names: Iterable[str], plan: RecoveryPlan, lineage: Lineage, findings: Findings
+) -> None:
+    """Verify the logs of all inputs, as they are in a lineage.
 
-
-def _input_ids(files: Files, name: str) -> tuple[str, str]:
-    """Return stream and input that a file says it is of."""
-    file = location(files, name)
-    header = read_frames(files.read_chunks(name, READ_CHUNK_BYTES), _input_kind(name), file).header
-    return str(header.get("stream_id")), str(header.get("input_uid"))
-
-
-def _read_file_log(files: Files, ids: tuple[str, str], lineage: Lineage) -> None:
-    FileLog(files, *ids, 0).load(lineage)
+    Args:
+        files: the directory of the stream.
+        names: the files in it.
+        plan: what a restart begins with.
+        lineage: which epochs follow from each other.
+        findings: what is found is added.
+    """
+    logs = _first_of_each(names)
+    for directory in sorted(plan.newest_records.keys() - logs.keys()):
+        wanted = "the log of an input that batches were begun with"
+        findings.add(Problem(location(files, directory), "is missing", wanted, RESTORE))
+    for directory, name in sorted(logs.items()):
+        if findings.try_to(partial(input_ids, files, name), location(files, name)):
+            read = partial(_READERS[name.partition("/")[0] + "/"], files, input_ids(files, name))
+            findings.try_to(partial(read, plan, lineage), location(files, directory))
 
 
 def _first_of_each(names: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in names:
-        match = _INPUT.match(name)
+        match = INPUT_DIRECTORY.match(name)
         if match:
             found.setdefault(match[0], name)
     return found
 
 
-def _read_blocks(files: Files, ids: tuple[str, str], lineage: Lineage) -> None:
+def _read_file_log(
+    files: Files, ids: tuple[str, str], plan: RecoveryPlan, lineage: Lineage
+) -> None:
+    FileLog(files, *ids, 0, plan.newest_records).load(lineage)
+
+
+def _read_blocks(files: Files, ids: tuple[str, str], plan: RecoveryPlan, lineage: Lineage) -> None:
     log = BlockLog(files, *ids, 0)
+    log.require_allocated(plan.said_of(ids[1]), lineage)
     for refs in log.allocated(lineage).values():
         for ref in refs:
             log.read(ref)
 
 
-def _read_values(files: Files, ids: tuple[str, str], lineage: Lineage) -> None:
-    InputLog(files, *ids, 0).read(sys.maxsize, lineage)
+def _read_values(files: Files, ids: tuple[str, str], plan: RecoveryPlan, lineage: Lineage) -> None:
+    InputLog(files, *ids, 0, plan.newest_records).read(sys.maxsize, lineage)
 
 
 _READERS = {

@@ -19,6 +19,7 @@ from checkpoint import (
     CommitRecord,
     Files,
     OperatorCommit,
+    RecordId,
     StatePartition,
     Tenure,
     state_files_of,
@@ -77,6 +78,9 @@ class StreamDurability:
         stream_id: id of the stream, in every file.
         plan: the frozen graph.
         spark: the context.
+
+    Attributes:
+        graph: the snapshot of the graph that batches begin with, None for none.
     """
 
     def __init__(self, tenure: Tenure, stream_id: str, plan: Plan, spark: SparkContext) -> None:
@@ -90,6 +94,7 @@ class StreamDurability:
         self._uids = frozenset(plan.nodes[node].uid for node in with_state)
         self._commits: CommitLog = tenure.commit_log(self._uids)
         self._begins: BatchLog = tenure.batch_log()
+        self.graph: RecordId | None = None
 
     def use(self, files: Files) -> None:
         """Write to other files from now on: those of before, for example, with faults."""
@@ -97,18 +102,38 @@ class StreamDurability:
         self.tenure = replace(self.tenure, guard=guard)
         self.files = files
         self._commits = CommitLog(files, guard, self._commits.last, self._uids)
-        self._begins = BatchLog(files, guard)
+        self._begins = BatchLog(files, guard, self._begins.begun.values())
 
     def begin(
-        self, batch_id: int, time_ms: int, inputs: Mapping[str, object], facts: Mapping[str, object]
+        self,
+        batch_id: int,
+        time_ms: int,
+        inputs: Mapping[str, object],
+        facts: Mapping[str, object],
+        logs: Mapping[str, RecordId] | None = None,
     ) -> None:
         """Write down what a batch is going to read, by the uid of each input.
+
+        Args:
+            batch_id: its number.
+            time_ms: its time.
+            inputs: what each input says of the batch.
+            facts: as in :class:`checkpoint.BeginRecord`.
+            logs: the newest record in the log of each input that has one.
 
         Raises:
             CheckpointError: it could not be written, or a newer driver has taken over.
         """
         record = BeginRecord(
-            self._stream_id, batch_id, time_ms, self.tenure.epoch, inputs, {}, facts
+            self._stream_id,
+            batch_id,
+            time_ms,
+            self.tenure.epoch,
+            inputs,
+            {},
+            facts,
+            logs or {},
+            self.graph,
         )
         self._begins.begin(record)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from checkpoint import BeginRecord, CheckpointError
+from checkpoint import BeginRecord, CheckpointError, RecordId
 from dstreams.clock import Clock
 from dstreams.events import (
     BatchSubmitted,
@@ -40,6 +40,7 @@ from dstreams.runtime.repartition import delete_abandoned
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sources.source import (
     DurableReader,
+    LoggedReader,
     PlannedInput,
     ReplayableReader,
     SourceReader,
@@ -178,6 +179,10 @@ class Engine:
             return batch
         fault("begin.start", batch.batch_id)
         inputs: dict[str, object] = {}
+        logs: dict[str, RecordId] = {}
+        for reader in self.readers.values():
+            if isinstance(reader, LoggedReader):
+                logs.update(reader.newest_records)
         for stream, planned in batch.inputs.items():
             reader = self.readers[stream]
             recorded: Mapping[str, object] = {"records": planned.records}
@@ -186,7 +191,7 @@ class Engine:
             inputs[self.plan.input_uids[stream]] = recorded
         facts = self._notes if batch.after_ms is None else {**self._notes, AFTER: batch.after_ms}
         try:
-            self._durability.begin(batch.batch_id, batch.time_ms, inputs, facts)
+            self._durability.begin(batch.batch_id, batch.time_ms, inputs, facts, logs)
         except CheckpointError as error:
             return replace(batch, failure=InputFailure("writing down what it reads", error))
         self._notes = {}

@@ -5,14 +5,22 @@ from __future__ import annotations
 import logging
 import pickle
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyspark
 from pyspark import RDD, SparkConf, SparkContext
 
-from checkpoint import Files, FilesBelow, GraphSnapshot, StatePartition, Tenure, write_graph
+from checkpoint import (
+    Files,
+    FilesBelow,
+    GraphSnapshot,
+    RecordId,
+    StatePartition,
+    Tenure,
+    write_graph,
+)
 from dstreams.errors import RestartError
 from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
@@ -74,7 +82,7 @@ def write_snapshot(
     spark: SparkContext,
     settings: Settings | None,
     began: Mapping[str, int],
-) -> None:
+) -> RecordId:
     """Write the graph of a run, and the RDDs that it names, before its first batch.
 
     Args:
@@ -86,6 +94,9 @@ def write_snapshot(
         settings: settings that were given to the streaming context; None for those of the conf.
         began: of streams that were not there from the first batch on, after which they began, by
             uid, in ms.
+
+    Returns:
+        Which snapshot it is.
 
     Raises:
         CheckpointError: it could not be written, or a newer driver has taken over.
@@ -101,10 +112,17 @@ def write_snapshot(
         stream_id,
         plan.zero_ms if last_ms is None else last_ms,
         tenure.epoch,
-        describe_plan(plan, spark.getConf(), began),
+        {**describe_plan(plan, spark.getConf(), began), "rdds": _described_files(rdds)},
         pickle.dumps(_Payload(pickled.data, rdds, settings)),
     )
     write_graph(tenure.guard, snapshot)
+    return snapshot.record_id
+
+
+def _described_files(rdds: Sequence[WrittenRdd | None]) -> dict[str, object]:
+    """Say which files RDDs have, so that one that is lost is missed before it is read."""
+    written = (rdd for rdd in rdds if rdd is not None)
+    return {rdd.first.operator_uid: [ref.to_json() for ref in rdd.files] for rdd in written}
 
 
 def read_snapshot(

@@ -106,7 +106,9 @@ def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
         if pickled is not None:
             began = earlier.began_after(last_batch_ms(tenure.plan, plan))
             spark, given = around.spark, around.given
-            write_snapshot(tenure, earlier.stream_id, plan, pickled, spark, given, began)
+            durability.graph = write_snapshot(
+                tenure, earlier.stream_id, plan, pickled, spark, given, began
+            )
 
     try:
         durability = StreamDurability(tenure, earlier.stream_id, plan, around.spark)
@@ -196,6 +198,8 @@ def _environment(
         open_files=lambda: files,
         planned_upto_ms=max(planned, default=None),
         epoch=durability.tenure.epoch,
+        newest_records=recovery.newest_records,
+        begun=recovery.said_of,
     )
 
 

@@ -120,8 +120,8 @@ def find_stream(directory: str) -> FoundStream | None:
         return None
     files = open_stream(directory, found.stream_id)
     try:
-        snapshot = read_newest_graph(files)
         recovery = read_plan(files)
+        snapshot = read_newest_graph(files, recovery.graph)
     except CheckpointError as error:
         raise RestartError(
             f"the checkpoint directory {directory!r} cannot be taken up: {error}"

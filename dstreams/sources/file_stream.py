@@ -11,7 +11,15 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark import RDD
 
-from checkpoint import FileBase, FileBatch, FileHistory, FileLog, FileStamp, compaction_due
+from checkpoint import (
+    FileBase,
+    FileBatch,
+    FileHistory,
+    FileLog,
+    FileStamp,
+    RecordId,
+    compaction_due,
+)
 from dstreams.callables import describe, require_arity
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.rdd.failures import summarize
@@ -156,8 +164,8 @@ class FileReader:
             listing = self._list() or {}
             if self._environment.open_files is not None:
                 run_id, uid = self._environment.run_id, self._environment.uid
-                epoch = self._environment.epoch
-                self._log = FileLog(self._environment.open_files(), run_id, uid, epoch)
+                epoch, begun_with = self._environment.epoch, self._environment.newest_records
+                self._log = FileLog(self._environment.open_files(), run_id, uid, epoch, begun_with)
             history = None if self._log is None else self._log.load()
             if history is None:
                 begun = self._begin(listing)
@@ -197,6 +205,11 @@ class FileReader:
             self._decided.take(selection)
             self._has_new = False
             return self._planned(batch_time_ms, selection.batch.files, len(selection.waiting))
+
+    @property
+    def newest_records(self) -> Mapping[str, RecordId]:
+        """The newest record of the log, if there is one."""
+        return {} if self._log is None else self._log.newest_records
 
     def recorded(self, planned: PlannedInput) -> Mapping[str, object]:
         """How many files; which, the record of the batch says."""

@@ -108,6 +108,7 @@ class ReceiverReader:
 
     def start(self) -> None:
         if self._log is not None:
+            self._log.require_allocated(self._environment.begun(self._environment.uid))
             refs = self._log.unallocated()
             self._inbox.restore(_read_block(self._log, ref) for ref in refs)
         self._host.start()

@@ -23,17 +23,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from pyspark import RDD, SparkContext
 
-from checkpoint import Files
+from checkpoint import Files, RecordId
 from dstreams.clock import Clock
 from dstreams.events import Tell, tell_nobody
 from dstreams.settings import Settings
 
 logger = logging.getLogger(__name__)
+
+
+def _nothing(uid: str) -> Mapping[RecordId, object]:
+    """Return what there is of an input before the first run."""
+    return {}
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,9 @@ class SourceEnvironment:
         planned_upto_ms: time of the last batch that an earlier run planned, None when there is no
             earlier run or nobody knows: a batch up to then is planned again, not anew.
         epoch: number of this driver among those that ran the stream.
+        newest_records: the newest records in the logs of inputs that an earlier run began a batch
+            with, by the directory of the log.
+        begun: gives what the begin records of an earlier run say of an input, by its uid.
     """
 
     spark: SparkContext
@@ -69,6 +77,8 @@ class SourceEnvironment:
     uid: str = "input"
     planned_upto_ms: int | None = None
     epoch: int = 1
+    newest_records: Mapping[str, RecordId] = field(default_factory=dict)
+    begun: Callable[[str], Mapping[RecordId, object]] = _nothing
 
 
 @dataclass(frozen=True)
@@ -124,6 +134,20 @@ class DurableReader(Protocol):
     """A reader that keeps, in the files of its run, what its batches read."""
 
     def retire(self, batch_time_ms: int) -> None: ...
+
+
+@runtime_checkable
+class LoggedReader(Protocol):
+    """A reader whose batches follow from one log, record by record."""
+
+    @property
+    def newest_records(self) -> Mapping[str, RecordId]:
+        """The newest record, by the directory of the log.
+
+        The begin record of each batch names it, and a restart gives it back as
+        :attr:`SourceEnvironment.newest_records`.
+        """
+        ...
 
 
 @runtime_checkable

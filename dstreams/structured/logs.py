@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkpoint import BeginRecord, CommitRecord, StoreCommit
+from checkpoint import BeginRecord, CommitRecord, RecordId, StoreCommit
 from dstreams.errors import RestartError
 from dstreams.rdd.stable_hash import STABLE_HASH_NAME
 from dstreams.structured.watermarks import Watermarks
@@ -53,13 +53,22 @@ class OffsetRecord:
     conf: Mapping[str, str] = field(default_factory=dict)
     operators: tuple[Mapping[str, Any], ...] = ()
 
-    def to_begin(self, query_id: str, time_ms: int, epoch: int) -> BeginRecord:
+    def to_begin(
+        self,
+        query_id: str,
+        time_ms: int,
+        epoch: int,
+        logs: Mapping[str, RecordId] | None = None,
+        graph: RecordId | None = None,
+    ) -> BeginRecord:
         """Return the record of the batch log.
 
         Args:
             query_id: id of the query.
             time_ms: what names the record.
             epoch: of this run.
+            logs: the newest value in the log of each source that has one, by its directory.
+            graph: the newest graph snapshot.
         """
         return BeginRecord(
             query_id,
@@ -73,6 +82,8 @@ class OffsetRecord:
                 _CONF: dict(self.conf),
                 _OPERATORS: [dict(operator) for operator in self.operators],
             },
+            logs or {},
+            graph,
         )
 
     @classmethod

@@ -136,14 +136,16 @@ class QueryCheckpoint:
         self._committed_ms = list(self._plan.committed_ms)
         self._last_ms = max([-1, *self._plan.begins, *self._plan.committed_ms])
         at_ms = now_ms if self._plan.last_ms is None else self._plan.last_ms
-        write_graph(
-            tenure.guard, GraphSnapshot(self.query_id, at_ms, tenure.epoch, description, b"")
-        )
+        graph = GraphSnapshot(self.query_id, at_ms, tenure.epoch, description, b"")
+        write_graph(tenure.guard, graph)
+        self._graph = graph.record_id
         return self.recovered()
 
     def input_log(self, number: int) -> InputLog:
         """Return where a source of this run keeps what it has to."""
-        log = InputLog(self.files, self.query_id, source_uid(number), self.epoch)
+        uid = source_uid(number)
+        begun_with = self._plan.newest_records
+        log = InputLog(self.files, self.query_id, uid, self.epoch, begun_with)
         self._input_logs.append(log)
         return log
 
@@ -169,7 +171,13 @@ class QueryCheckpoint:
             CheckpointError: it cannot be written.
         """
         time_ms = max(record.timestamp_ms, self._last_ms + 1)
-        self._begins.begin(record.to_begin(self.query_id, time_ms, self.epoch))
+        logs = {
+            directory: newest
+            for log in self._input_logs
+            for directory, newest in log.newest_records.items()
+        }
+        begun = record.to_begin(self.query_id, time_ms, self.epoch, logs, self._graph)
+        self._begins.begin(begun)
         self._last_ms = self._times[record.batch_id] = time_ms
 
     def begun_ms(self, batch_id: int) -> int:

@@ -15,6 +15,7 @@ from checkpoint import (
     ConcurrentWriterError,
     CorruptCheckpointError,
     Owner,
+    RecordId,
     StorageUncertainError,
     open_files,
     take_over,
@@ -43,6 +44,20 @@ def test_records_read_back_equal(log: BatchLog) -> None:
     assert log.times() == [2000]
     with pytest.raises(FileNotFoundError, match="has no begun batch at 3000 ms"):
         log.read(3000)
+
+
+def test_records_name_the_one_before_and_what_they_stand_on(log: BatchLog) -> None:
+    """The batch before, also when it is begun again; the graph; the newest records of inputs."""
+    stands_on = replace(RECORD, logs={"files/lines": RecordId(2000, 1)}, graph=RecordId(0, 1))
+    log.begin(stands_on)
+    for _ in range(2):
+        log.begin(replace(stands_on, batch_time_ms=3000))
+    assert log.read(3000) == replace(stands_on, batch_time_ms=3000, previous=RecordId(2000, 1))
+    taken_over = BatchLog(log.files, None, log.ids().values())
+    taken_over.begin(replace(RECORD, batch_time_ms=3000, epoch=2))
+    taken_over.begin(replace(RECORD, batch_time_ms=4000, epoch=2))
+    assert taken_over.read(3000).previous == RecordId(2000, 1)
+    assert taken_over.read(4000).previous == RecordId(3000, 2)
 
 
 def test_a_batch_begins_with_one_input(log: BatchLog) -> None:

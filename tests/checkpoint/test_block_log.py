@@ -17,6 +17,7 @@ from checkpoint import (
     CorruptCheckpointError,
     Files,
     Owner,
+    RecordId,
     open_files,
     take_over,
 )
@@ -150,6 +151,25 @@ def test_release_deletes_blocks_and_records(log: BlockLog) -> None:
     assert log.blocks() == [refs[1].name, refs[2].name]
     log.release(1000)
     assert log.unallocated() == [refs[2]]
+
+
+@pytest.mark.parametrize("lost", [1000, 2000])
+def test_a_record_of_a_batch_that_is_lost_is_missed(log: BlockLog, lost: int) -> None:
+    """Its blocks would be taken once more; of a batch that was released nothing is left to take."""
+    refs = write(log, 0, 1, 2, 3)
+    begun: dict[RecordId, object] = {RecordId(3000, 1): None}
+    for number, time_ms in enumerate((1000, 2000)):
+        log.allocate(time_ms, refs[number : number + 1])
+        begun[RecordId(time_ms, 1)] = {"blocks": 1, "records": 10, "logged": True}
+    log.require_allocated(begun)
+    name = f"received/receiver-0/batches/{lost:016d}-e1.batch"
+    content = log.files.read(name)
+    log.files.delete(name)
+    with pytest.raises(CorruptCheckpointError, match=f"{name} is missing; .* 1 blocks of that"):
+        log.require_allocated(begun)
+    log.files.create(name, [content])
+    log.release(1000)
+    log.require_allocated(begun)
 
 
 # Damage ------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ have teeth is shown by leaving out what keeps the promises, one thing at a time.
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -229,7 +230,9 @@ def flipped(seed: int) -> str | None:
         require_right(world, driver)
     except CorruptCheckpointError:
         return None
-    except (AssertionError, KeyError, ValueError, TypeError, AttributeError) as error:
+    except (AssertionError, LookupError, ValueError, TypeError, AttributeError) as error:
+        return f"{name}: {error!r}"
+    except pickle.UnpicklingError as error:
         return f"{name}: {error!r}"
     return None
 

@@ -24,6 +24,7 @@ from checkpoint import (
     FileStamp,
     NotDurableError,
     Owner,
+    RecordId,
     StorageRefusedError,
     StorageUncertainError,
     compaction_due,
@@ -147,6 +148,36 @@ def test_a_log_without_its_base_is_damaged() -> None:
     files.delete("files/lines/bases/0000000000000000-e1.base")
     with pytest.raises(CorruptCheckpointError, match="bases is missing; expected the base"):
         log.load()
+
+
+@pytest.mark.parametrize("lost", [1000, 3000, 4000])
+def test_a_record_that_is_lost_is_missed(lost: int) -> None:
+    """The newest is named by the batch that was begun with it, each other one by the next: nobody
+    takes the batch for one without files, and its files for new ones."""
+    files = memory()
+    log = begun(files)
+    assert log.newest_records == {"files/lines": RecordId(0, 1)}
+    for time_ms in (1000, 3000, 4000):
+        log.record(batch(time_ms, f"/{time_ms}"))
+    again = FileLog(files, "stream-1", "lines", 2, log.newest_records)
+    history_of(again)
+    again.record(batch(6000, "/6000"))
+    name = f"files/lines/batches/{lost:016d}-e1.batch"
+    files.delete(name)
+    with pytest.raises(CorruptCheckpointError, match=f"{name} is missing; .*restore the file"):
+        FileLog(files, "stream-1", "lines", 3, again.newest_records).load()
+    base = FileBase(lost, 500, lost, (), stamps(f"/{lost}"))
+    again.compact(base)
+    assert history_of(FileLog(files, "stream-1", "lines", 3, again.newest_records)).base == base
+
+
+def test_a_log_that_is_lost_is_missed() -> None:
+    """Also where no batch had files yet: then it is a single file."""
+    files = memory()
+    log = begun(files)
+    files.delete("files/lines/bases/0000000000000000-e1.base")
+    with pytest.raises(CorruptCheckpointError, match="bases is missing; expected the base"):
+        FileLog(files, "stream-1", "lines", 2, log.newest_records).load()
 
 
 @pytest.mark.parametrize("position", range(0, 400, 7))

@@ -58,22 +58,20 @@ def test_the_newest_counts(guard: EpochGuard) -> None:
     assert read_newest_graph(guard.files) == graph(0, 2)
 
 
-def test_an_older_one_is_taken_with_a_warning(
-    guard: EpochGuard, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """If the newest is damaged; if all are, that is the error."""
-    for time_ms in (0, 1000, 2000):
+def test_an_older_one_is_never_taken_for_the_newest(guard: EpochGuard, tmp_path: Path) -> None:
+    """It is another program: the newest is refused where it is damaged, or missed where a batch was
+    begun with it; one that is newer than that batch's serves as well."""
+    for time_ms in (0, 1000):
         write_graph(guard, graph(time_ms))
-    paths = sorted((tmp_path / "graph").iterdir())
-    for path, left in ((paths[2], 1000), (paths[1], 0)):
-        path.write_bytes(path.read_bytes()[:-3])
-        found = read_newest_graph(guard.files)
-        assert found is not None
-        assert found.time_ms == left
-        assert f"an older one is taken: file://{path} ends after" in caplog.text
-    paths[0].write_bytes(b"")
-    with pytest.raises(CorruptCheckpointError, match=r"2000-e1\.graph"):
+    assert read_newest_graph(guard.files, RecordId(0, 1)) == graph(1000)
+    newest = tmp_path / "graph" / "0000000000001000-e1.graph"
+    content = newest.read_bytes()
+    newest.write_bytes(content[:-3])
+    with pytest.raises(CorruptCheckpointError, match=r"1000-e1\.graph ends after"):
         read_newest_graph(guard.files)
+    newest.unlink()
+    with pytest.raises(CorruptCheckpointError, match=r"1000-e1\.graph is missing; .* begun with"):
+        read_newest_graph(guard.files, RecordId(1000, 1))
 
 
 def test_another_graph_of_that_time_is_refused(guard: EpochGuard) -> None:
@@ -115,11 +113,8 @@ def test_a_graph_under_another_time_is_refused(guard: EpochGuard, tmp_path: Path
         read_graph(guard.files, RecordId(1000, 1))
 
 
-def test_the_graph_of_another_stream_is_refused(
-    guard: EpochGuard, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is whole, and was put here by somebody: an older one is taken."""
-    write_graph(guard, graph(0))
+def test_the_graph_of_another_stream_is_refused(guard: EpochGuard) -> None:
+    """It is whole, and was put here by somebody."""
     write_graph(guard, dataclasses.replace(graph(1000), stream_id="stream-2"))
-    assert read_newest_graph(guard.files) == graph(0)
-    assert "is the graph of stream stream-2; expected that of stream-1" in caplog.text
+    with pytest.raises(CorruptCheckpointError, match="is the graph of stream stream-2; expected"):
+        read_newest_graph(guard.files)

@@ -18,6 +18,7 @@ from checkpoint import (
     Files,
     InputLog,
     Owner,
+    RecordId,
     open_files,
     take_over,
 )
@@ -102,6 +103,31 @@ def test_of_many_drivers(files: Files, lives: int) -> None:
         assert commits.times() == [time_ms]
         log.compact()
     assert len(files.list("epochs/")) < 2 * lives or lives < 10
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_value_that_is_lost_is_missed(files: Files, is_packed: bool) -> None:
+    """Also where an epoch before had written that number, for a batch that was never begun."""
+    older = claimed(files)
+    for number in (1, 2, 3):
+        older.write(number, value(number, 1))
+    begun_with = {"inputs/lines": RecordId(2, 1)}
+    epoch = take_over(files, STREAM, Owner.of_this_process(0)).epoch
+    newer = InputLog(files, STREAM, "lines", epoch, begun_with)
+    newer.read(2)
+    for number in (3, 4):
+        newer.write(number, value(number, 2))
+    again = InputLog(files, STREAM, "lines", epoch, newer.newest_records)
+    assert again.read(4)[3] == value(3, 2)
+    (lost,) = [name for name in files.list("inputs/") if "3-e2" in name]
+    if is_packed:
+        written(newer, 5, 50)
+        again = InputLog(files, STREAM, "lines", epoch, newer.newest_records)
+        assert again.read(50)[3] == value(3, 2)
+        (lost,) = [name for name in files.list("inputs/") if name.endswith(".pack")]
+    files.delete(lost)
+    with pytest.raises(CorruptCheckpointError, match=r"-e2\.input is missing; .*restore the file"):
+        again.read(50)
 
 
 @pytest.mark.parametrize("place", [20, 60, 150, -30])

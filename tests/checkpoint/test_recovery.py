@@ -98,7 +98,7 @@ def test_a_restart_knows_copies_progress_and_what_was_in_flight(files: Files) ->
     assert plan.copies["a"].commit == copy_of("a", 2000)
     assert plan.copies["idle"].commit is None
     assert [each.batch_time_ms for each in plan.in_flight] == [5000, 6000]
-    assert plan.in_flight[0] == begun(5000)
+    assert plan.in_flight[0] == replace(begun(5000), previous=RecordId(4000, 1))
     assert (plan.stores, plan.watermarks) == (last.stores, {"w": 3500})
     assert plan.failed_outputs == {4000: ("print #1",)}
     assert plan.begins[2000] == begun(2000)

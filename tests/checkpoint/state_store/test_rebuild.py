@@ -124,7 +124,7 @@ def test_a_damaged_changelog_after_the_snapshot_is_refused(stored: Stored) -> No
     with pytest.raises(CorruptCheckpointError, match=r"damaged|has no") as error:
         host.open(STORE, stored.references[9])
     assert error.value.file == f"file://{path}"
-    assert "go back to an earlier commit" in error.value.remedy
+    assert "go back to a batch before it" in error.value.remedy
     require_open(host, STORE, stored.references[7])
 
 

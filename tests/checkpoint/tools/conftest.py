@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from checkpoint import (
     FileStamp,
     GraphSnapshot,
     Owner,
+    RecordId,
     open_files,
     take_over,
     write_graph,
@@ -78,7 +80,8 @@ def stored(tmp_path: Path) -> Path:
         inputs.record(FileBatch(time_ms, time_ms, (FileStamp(f"/in/{number}", time_ms, 9),)))
         received.allocate(time_ms, [received.write(number, b"payload", 1)])
         read = {"lines": {}, "socket": {"blocks": 1, "records": 1, "logged": True}}
-        begins.begin(BeginRecord(STREAM, number, time_ms, 1, read))
+        begun = BeginRecord(STREAM, number, time_ms, 1, read)
+        begins.begin(replace(begun, logs=inputs.newest_records, graph=RecordId(0, 1)))
         if number == 4:
             break
         partitions = []
