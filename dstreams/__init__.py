@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dstreams.errors import BatchFailedError as BatchFailedError
     from dstreams.errors import DurabilityError as DurabilityError
     from dstreams.errors import EnvironmentNotReadyError as EnvironmentNotReadyError
+    from dstreams.errors import IncompleteStopError as IncompleteStopError
     from dstreams.errors import InvalidStateCallError as InvalidStateCallError
     from dstreams.errors import InvalidStreamError as InvalidStreamError
     from dstreams.errors import NoStateError as NoStateError
@@ -54,6 +55,7 @@ _HOMES = {
     "EnvironmentNotReadyError": "dstreams.errors",
     "GroupState": "dstreams.state.group_state",
     "GroupStateTimeout": "dstreams.state.group_state",
+    "IncompleteStopError": "dstreams.errors",
     "InvalidStateCallError": "dstreams.errors",
     "InvalidStreamError": "dstreams.errors",
     "NoStateError": "dstreams.errors",

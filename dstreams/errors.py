@@ -8,12 +8,16 @@ BatchFailedError         look at the batch: the cause is the exception of the us
 DurabilityError          look at the storage: state could not be made durable; the stream stopped
 RestartError             look at the checkpoint directory: what is there cannot be taken up
 SourceError              look at the source: a directory, a socket, a line that is too long
+IncompleteStopError      look at the input: a graceful stop could not run all that was received
 ======================== ==============================================================
 
 The second bases keep programs alive that catch the builtin exceptions PySpark raises.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from dstreams.events import BatchInfo
 
@@ -65,6 +69,33 @@ class BatchFailedError(StreamError, RuntimeError):
 
 class DurabilityError(BatchFailedError):
     """The state of a batch could not be made durable, so the stream stopped."""
+
+
+class IncompleteStopError(StreamError, RuntimeError):
+    """A graceful stop ended before all that was received had run; the message says what is left.
+
+    Args:
+        message: why, which batches, and how many records of which input.
+        batch_times_ms: times of the batches that did not run to their end, in milliseconds.
+        lost: how many records of each input no later run has, by the name of the input; None where
+            they were not counted.
+        again: the same for records that the next start from the checkpoint reads again.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        batch_times_ms: tuple[int, ...] = (),
+        lost: Mapping[str, int | None] | None = None,
+        again: Mapping[str, int | None] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.batch_times_ms = batch_times_ms
+        self.lost = dict(lost or {})
+        self.again = dict(again or {})
+
+    def __reduce__(self) -> tuple[type[IncompleteStopError], tuple[Any, ...]]:
+        return (type(self), (str(self), self.batch_times_ms, self.lost, self.again))
 
 
 class NoStateError(StreamError, LookupError):

@@ -64,8 +64,12 @@ class Settings:
             likewise, and what a source would have made in that time, such as the rows of a rate, is
             never made. Input that waits, such as files and received blocks, is read in any case.
         unpersist: unpersist RDDs that are no longer remembered (``spark.streaming.unpersist``).
-        graceful_stop_timeout_ms: how long a graceful stop may take, None for ten batch durations
+        graceful_stop_timeout_ms: how long a graceful stop waits for receivers to end and to store
+            what they have; None for as long as it waits for batches
             (``spark.streaming.gracefulStopTimeout``).
+        wait_for_batches_ms: how long a graceful stop waits for batches that run or are planned;
+            what it cuts off then is named in an :class:`~dstreams.IncompleteStopError`
+            (``spark.dstreams.stop.waitForBatches``).
         stop_gracefully_on_shutdown: stop gracefully on SIGTERM and SIGINT
             (``spark.streaming.stopGracefullyOnShutdown``).
         checkpoint_directory: called with ``StreamingContext.checkpoint`` at construction
@@ -126,6 +130,7 @@ class Settings:
     missed_batches: MissedBatches = "all"
     unpersist: bool = True
     graceful_stop_timeout_ms: int | None = None
+    wait_for_batches_ms: int = 3_600_000
     stop_gracefully_on_shutdown: bool = False
     checkpoint_directory: str | None = None
     max_queued_batches: int = 1000
@@ -301,6 +306,7 @@ _KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "on_failure": ("spark.dstreams.onFailure", _choice("continue", "stop")),
     "unpersist": ("spark.streaming.unpersist", _flag),
     "graceful_stop_timeout_ms": ("spark.streaming.gracefulStopTimeout", _milliseconds),
+    "wait_for_batches_ms": ("spark.dstreams.stop.waitForBatches", _milliseconds),
     "stop_gracefully_on_shutdown": ("spark.streaming.stopGracefullyOnShutdown", _flag),
     "checkpoint_directory": ("spark.streaming.checkpoint.directory", _text),
     "max_queued_batches": ("spark.dstreams.maxQueuedBatches", _positive),

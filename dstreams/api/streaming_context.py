@@ -21,7 +21,12 @@ from dstreams.api.stream import Stream
 from dstreams.callables import call_site, require_arity
 from dstreams.clock import Clock, SystemClock
 from dstreams.durations import batch_datetime, require_duration_ms
-from dstreams.errors import DurabilityError, InvalidStreamError, StreamLifecycleError
+from dstreams.errors import (
+    DurabilityError,
+    IncompleteStopError,
+    InvalidStreamError,
+    StreamLifecycleError,
+)
 from dstreams.events import BatchInfo, StreamingStarted
 from dstreams.graph.node import Node
 from dstreams.graph.plan import StreamGraph
@@ -97,10 +102,13 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
         self._started_at: str | None = None
         self._engine: Engine | None = None
         self._scheduler: Scheduler | None = None
-        self._signals = SignalStop(self._stop_on_signal)
+        is_graceful = self._settings.stop_gracefully_on_shutdown
+        hasten = self._stop_at_once_on_signal if is_graceful else None
+        self._signals = SignalStop(self._stop_on_signal, hasten)
         self._failure = UnseenFailure()
         self._ended = threading.Condition()
         self._error: BaseException | None = None
+        self._incomplete: IncompleteStopError | None = None
         self._was_awaited = False
         self._stop_spark = False
         self._stepping: threading.Thread | None = None

@@ -122,6 +122,11 @@ class BlockInbox:
         with self._changed:
             return not self._blocks
 
+    def records(self) -> int:
+        """How many records wait."""
+        with self._changed:
+            return sum(block.records for block in self._blocks)
+
     def _has_room(self) -> bool:
         if self._closed or self._draining:
             return True

@@ -65,6 +65,10 @@ class Scheduler:
         self._queue: queue.Queue[Batch | None] = queue.Queue(settings.max_queued_batches)
         self._stopping = threading.Event()
         self._abandoned = threading.Event()
+        self._cancelling = threading.Lock()
+        self._is_graceful = False
+        self._why = ""
+        self._unfinished: dict[int, Batch] = {}
         self._cancelled = threading.Event()
         self._broken = threading.Event()
         self._saving = threading.Event()
@@ -83,49 +87,84 @@ class Scheduler:
         """Whether the caller runs inside a batch."""
         return threading.current_thread() in (self._runner, self._generator)
 
-    def request_stop(self, *, abandon: bool) -> None:
+    @property
+    def is_graceful(self) -> bool:
+        """Whether somebody asked for what was received to be run to its end."""
+        return self._is_graceful
+
+    @property
+    def unfinished(self) -> tuple[Batch, ...]:
+        """The batches that were planned and have not run to their end."""
+        return tuple(self._unfinished.values())
+
+    @property
+    def why_abandoned(self) -> str:
+        """Why batches were left out, or the running one was cancelled; empty if none was."""
+        return self._why
+
+    def request_stop(self, *, abandon: bool, why: str = "it was asked to stop at once") -> None:
         """Make no further batches; with *abandon*, begin none of those that wait either.
 
         Otherwise what was received by now is run to its end, in one last batch if need be.
+
+        Args:
+            abandon: stop at once.
+            why: the reason to do so, for the message about what is left; the first one counts.
         """
         if abandon:
+            self._why = self._why or why
             self._abandoned.set()
+        else:
+            self._is_graceful = True
         self._stopping.set()
 
-    def join(self, timeout_s: float) -> bool:
+    def join(self, timeout_s: float) -> None:
         """Wait until the last batch has run; cancel its job when that takes too long.
 
         Args:
-            timeout_s: seconds to wait before the running job is cancelled.
-
-        Returns:
-            Whether the last batch ended without being cancelled.
+            timeout_s: seconds to wait before the running job is cancelled; after a stop at once,
+                also one that is asked for meanwhile, it is two.
         """
-        limit_s = _GRACE_S if self._abandoned.is_set() else timeout_s
-        in_time = self._ended.wait(limit_s) or self._saving.is_set()
-        if not in_time:
-            self._abandoned.set()
+        if not self._wait_for_end(timeout_s) and not self._saving.is_set():
+            self.request_stop(abandon=True, why=f"its {timeout_s:g} s were up")
             self._cancelled.set()
             self._cancel(self._saving)
         if self._saving.is_set() and not self._ended.wait(_SAVE_S):
             self._cancel()
         if self._ended.is_set():
             self._runner.join(_CANCEL_S)
-        return in_time
+
+    def _wait_for_end(self, timeout_s: float) -> bool:
+        """Wait until nothing runs any more, at most so long, and say whether that is so."""
+        left_s = timeout_s
+        while left_s > 0 and not self._abandoned.is_set():
+            if self._ended.wait(min(left_s, _POLL_S)):
+                return True
+            left_s -= _POLL_S
+        return self._ended.wait(_GRACE_S if self._abandoned.is_set() else 0)
 
     def _cancel(self, done: threading.Event | None = None) -> None:
         """Cancel jobs until the last batch has ended, or *done* is set."""
         try:
             for _ in range(round(_CANCEL_S / _POLL_S)):
+                # More than once: an output may begin another job after the one that was cancelled.
+                if self._has_jobs():
+                    with self._cancelling:
+                        if done is None or not done.is_set():
+                            self._spark.cancelJobGroup(self._job_group)
                 if done is not None and done.is_set():
                     break
-                # More than once: an output may begin another job after the one that was cancelled.
-                self._spark.cancelJobGroup(self._job_group)
                 if self._ended.wait(_POLL_S):
                     break
         except Exception:
             logger.warning("the running batch could not be cancelled; is Spark gone?")
             self._ended.wait(_CANCEL_S)
+
+    def _has_jobs(self) -> bool:
+        """Whether a job of ours runs; Spark warns of each request to cancel where none does."""
+        tracker = self._spark.statusTracker()
+        active = set(tracker.getActiveJobsIds())
+        return bool(active) and not active.isdisjoint(tracker.getJobIdsForGroup(self._job_group))
 
     def _generate(self) -> None:
         try:
@@ -152,6 +191,8 @@ class Scheduler:
                 break
 
     def _submit(self, batch: Batch | None) -> None:
+        if batch is not None:
+            self._unfinished[batch.time_ms] = batch
         while True:
             try:
                 self._queue.put(batch, timeout=_POLL_S)
@@ -164,14 +205,18 @@ class Scheduler:
         try:
             self._spark.setJobGroup(self._job_group, "dstreams", interruptOnCancel=True)
             while not self._abandoned.is_set() and (batch := self._next()) is not None:
-                self._judge(self._engine.run_batch(batch, self._cancelled.is_set))
+                if self._judge(self._engine.run_batch(batch, self._cancelled.is_set)):
+                    del self._unfinished[batch.time_ms]
             if not self._broken.is_set():
-                self._saving.set()
+                with self._cancelling:  # what cancels the last batch leaves the copy alone
+                    self._saving.set()
                 self._engine.checkpoint_at_end(is_abandoned=self._abandoned.is_set())
         except BaseException as error:
             self._fail(error)
         finally:
             self._stopping.set()
+            if self._generator.is_alive():  # what it plans just now is left out as well
+                self._generator.join(_GRACE_S)
             self._ended.set()
             self._finished()
 
@@ -183,8 +228,12 @@ class Scheduler:
                 continue
         return None
 
-    def _judge(self, result: BatchResult) -> None:
-        """Report a failure, and decide whether the stream may go on after it."""
+    def _judge(self, result: BatchResult) -> bool:
+        """Report a failure, and decide whether the stream may go on after it.
+
+        Returns:
+            Whether the batch has come to its end, well or not: it was not cut off.
+        """
         info, error = result.info, result.error
         logger.info(
             "batch at %d ms %s: waited %d ms, ran %d ms",
@@ -195,7 +244,7 @@ class Scheduler:
         )
         was_cancelled = self._cancelled.is_set() and not isinstance(error, DurabilityError)
         if error is None or was_cancelled:
-            return
+            return info.outcome != "cancelled" and error is None
         if self._spark_is_gone():
             # A signal to the whole process group reaches the JVM too, and maybe us a moment later.
             if self._stopping.wait(_SIGNAL_S):
@@ -205,8 +254,8 @@ class Scheduler:
                     error,
                 )
                 self._broken.set()
-                self.request_stop(abandon=True)
-                return
+                self.request_stop(abandon=True, why="Spark ended before its last batch")
+                return False
             self._fail(
                 BatchFailedError(
                     "the SparkContext was stopped, or its JVM ended, while the stream was running; "
@@ -214,13 +263,14 @@ class Scheduler:
                     error.batch_time_ms,
                 )
             )
-            return
+            return True
         logger.error("%s", error)
         self._report(error)
         if isinstance(error, DurabilityError):
             self._broken.set()
         if isinstance(error, DurabilityError) or self._settings.on_failure == "stop":
-            self.request_stop(abandon=True)
+            self.request_stop(abandon=True, why="a batch failed")
+        return True
 
     def _spark_is_gone(self) -> bool:
         try:
@@ -232,5 +282,5 @@ class Scheduler:
         logger.critical("the scheduler failed, the stream stops: %s", error, exc_info=error)
         self._report(error)
         self._broken.set()
-        self.request_stop(abandon=True)
+        self.request_stop(abandon=True, why="the scheduler failed")
         self._failed()

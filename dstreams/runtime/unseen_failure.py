@@ -43,6 +43,11 @@ class UnseenFailure:
         _unseen.add(self)
         threading.Thread(target=self._wait, name="dstreams-unseen", daemon=True).start()
 
+    def told_to_nobody(self) -> None:
+        """The process ends already, and something was lost: let its exit status say so."""
+        if not _is_interactive():
+            _unseen.add(self)
+
     def seen(self) -> None:
         """Somebody has noticed: the process is theirs."""
         self._is_seen.set()
@@ -66,7 +71,10 @@ def _is_interactive() -> bool:
 def _end_in_failure() -> None:
     """Let a program that went to its end without noticing have an exit status that says so."""
     if _unseen:
-        logger.critical("the stream has failed and the program did not notice: exit status 1")
+        logger.critical(
+            "the stream has failed, or left out what it had received, and the program did not "
+            "notice: exit status 1"
+        )
         logging.shutdown()
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:

@@ -49,6 +49,11 @@ class LineBuffer:
         return self._complete_bytes
 
     @property
+    def complete_lines(self) -> int:
+        """Whole lines that wait."""
+        return sum(block.count(b"\n") for block in self._blocks)
+
+    @property
     def faults(self) -> LineFaults:
         """Of all that came."""
         return LineFaults(self._too_long, self._not_utf8)

@@ -26,9 +26,6 @@ RunOn = Literal["executor", "driver"]
 
 _CLOSE_S = 2.0
 
-# Of the time of a graceful stop, what is left is for the last batch.
-_STOP_SHARE = 0.75
-
 # A batch below this is one task: a second one costs more than it saves.
 _PARTITION_BYTES = 16 << 10
 
@@ -80,6 +77,7 @@ class ReceiverReader:
         self._info = ReceiverInfo(source.stream_id, source.name, False, "", "")
         self._telling = threading.Lock()
         self._stopping = False
+        self._has_more = False
         self._closing = threading.Event()
         rate = settings.receiver_max_rate
         self._batch_records = None if rate is None else rate * environment.batch_ms / 1000
@@ -215,18 +213,23 @@ class ReceiverReader:
         self._inbox.drain()
         self._host.request_stop()
         settings = self._environment.settings
-        timeout_ms = settings.graceful_stop_timeout_ms or 10 * self._environment.batch_ms
+        timeout_ms = settings.graceful_stop_timeout_ms or settings.wait_for_batches_ms
         if self._closing.is_set():
             self._host.wait(_CLOSE_S)
-        elif not self._host.wait(timeout_ms / 1000 * _STOP_SHARE):
+        elif not self._host.wait(timeout_ms / 1000) and not self._closing.is_set():
+            self._has_more = True
             logger.warning(
                 "%s did not end within %d ms; what it has not stored is lost",
                 self._source.name,
-                round(timeout_ms * _STOP_SHARE),
+                timeout_ms,
             )
 
     def has_pending(self) -> bool:
         return not self._inbox.is_empty()
+
+    def waiting_records(self) -> int | None:
+        """Records that were stored and are in no batch; None if the receiver still had more."""
+        return None if self._has_more else self._inbox.records()
 
     def close(self) -> None:
         self._closing.set()

@@ -197,6 +197,11 @@ class SocketTextReader:
         with self._changed:
             return self._lines.complete_bytes > 0
 
+    def waiting_records(self) -> int:
+        """Lines that were received and are in no batch."""
+        with self._changed:
+            return self._lines.complete_lines
+
     def close(self) -> None:
         self.stop_receiving()
         with self._changed:

@@ -130,6 +130,15 @@ class RateLimited(Protocol):
 
 
 @runtime_checkable
+class ReceivingReader(Protocol):
+    """A reader whose records wait in the driver until a batch has them."""
+
+    def waiting_records(self) -> int | None:
+        """How many were received and are in no batch; None where nobody knows how many."""
+        ...
+
+
+@runtime_checkable
 class DurableReader(Protocol):
     """A reader that keeps, in the files of its run, what its batches read."""
 

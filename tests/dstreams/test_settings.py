@@ -17,6 +17,7 @@ def test_defaults() -> None:
     assert Settings().on_failure == "continue"
     assert Settings().unpersist is True
     assert Settings().stop_gracefully_on_shutdown is False
+    assert Settings().wait_for_batches_ms == 3_600_000
     assert Settings().file_remember_ms == 60_000
     assert Settings().receiver_restart_delay_ms == 2000
 
@@ -50,6 +51,7 @@ def test_foreign_keys_are_ignored() -> None:
         ("spark.streaming.unpersist", "false", "unpersist", False),
         ("spark.streaming.unpersist", " TRUE ", "unpersist", True),
         ("spark.streaming.gracefulStopTimeout", "2500", "graceful_stop_timeout_ms", 2500),
+        ("spark.dstreams.stop.waitForBatches", "2h", "wait_for_batches_ms", 7_200_000),
         ("spark.streaming.gracefulStopTimeout", "10s", "graceful_stop_timeout_ms", 10_000),
         (
             "spark.streaming.stopGracefullyOnShutdown",

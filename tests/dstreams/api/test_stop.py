@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark import RDD, SparkContext
 
-from dstreams import StreamingContext, StreamingContextState, StreamingListener
+from dstreams import (
+    IncompleteStopError,
+    Receiver,
+    StreamingContext,
+    StreamingContextState,
+    StreamingListener,
+)
 from dstreams.testing import ManualClock
 from tests.dstreams.api.conftest import MakeContext
 from tests.support.waiting import wait_for
@@ -190,28 +198,40 @@ def test_a_job_that_takes_too_long_is_cancelled(
     tmp_path: Path,
     graceful: bool,
 ) -> None:
-    """So is the job of the next output; nothing of the stream runs on, and no error is reported."""
+    """So is the job of the next output, nothing of the stream runs on, and one message says so.
+
+    Who asked for a graceful stop gets it as an error, when all has stopped.
+    """
 
     def endless(numbers: Any) -> Iterator[int]:
         (tmp_path / "begun").touch()
         time.sleep(300)
         yield from numbers
 
-    ssc = make_ssc(graceful_stop_timeout_ms=10)
+    ssc = make_ssc(wait_for_batches_ms=10)
     stream = ssc.queueStream([sc.parallelize([1], 1)]).mapPartitions(endless)
     for _ in range(3):
         stream.foreachRDD(lambda rdd: rdd.collect())
     ssc.start()
     clock.advance(1000)
     wait_for((tmp_path / "begun").exists)
+    left = "the batch at 1000 ms (1970-01-01 00:00:01) did not run to its end"
     with caplog.at_level(logging.WARNING, "dstreams"):
-        ssc.stop(stopSparkContext=False, stopGraceFully=graceful)
-    assert "the running batch did not end in time and was cancelled" in caplog.text
+        if graceful:
+            with pytest.raises(
+                IncompleteStopError, match=re.escape(f"(its 0.01 s were up); {left}")
+            ):
+                ssc.stop(stopSparkContext=False, stopGraceFully=True)
+        else:
+            ssc.stop(stopSparkContext=False)
+    (message,) = caplog.messages
+    assert message.endswith(f"{left}; lost: records of queueStream that were not counted")
     assert ssc.getState() is StreamingContextState.STOPPED
     wait_for(lambda: active_jobs(sc) == [])
     assert ssc._scheduler is not None
     assert not ssc._scheduler._runner.is_alive()
-    ssc.awaitTermination()
+    with pytest.raises(IncompleteStopError) if graceful else nullcontext():
+        ssc.awaitTermination()
     assert sc.parallelize([1, 2]).sum() == 3
 
 
@@ -249,7 +269,7 @@ def test_x_9_a_graceful_stop_runs_what_a_socket_received(
     make_ssc: MakeContext, clock: ManualClock
 ) -> None:
     """All that was received is in one last batch, at the time of the next one."""
-    ssc = make_ssc(graceful_stop_timeout_ms=60_000)
+    ssc = make_ssc()
     seen: list[tuple[float, list[str]]] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(60)
@@ -292,6 +312,107 @@ def test_a_graceful_stop_does_not_wait_for_failed_batches(
     stopping.join(60)
     assert gate.seen[:1] == [[1]]
     assert ssc.getState() is StreamingContextState.STOPPED
+
+
+class StandsStill(Receiver):
+    """A receiver that stores nothing by itself."""
+
+    def onStart(self) -> None: ...
+
+    def onStop(self) -> None: ...
+
+
+@pytest.mark.parametrize("graceful", [False, True])
+def test_what_a_stop_leaves_out_is_told_in_one_message(
+    make_ssc: MakeContext,
+    clock: ManualClock,
+    gate: Gate,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    graceful: bool,
+) -> None:
+    """The batches that run and wait, and the records of each input, those of no batch as well."""
+    for limit in ("_GRACE_S", "_CANCEL_S"):
+        monkeypatch.setattr(f"dstreams.runtime.scheduler.{limit}", 0.1)
+    ssc = make_ssc(wait_for_batches_ms=200)
+    receiver = StandsStill()
+    stored = ssc.receiverStream(receiver, runOn="driver")
+    stored.union(ssc.queueStream([["a"], ["b", "c"]])).foreachRDD(gate)
+    ssc.start()
+    wait_for(receiver.isStarted)
+    receiver.storeAll(["in the first batch"])
+    clock.advance(1000)
+    assert gate.entered.wait(60)
+    receiver.storeAll(["in", "the", "next"])
+    clock.advance(1000)
+    wait_for(lambda: queued(ssc) == 1)
+    receiver.storeAll(["in", "no", "batch", "yet"])
+    lost = "lost: 8 records of receiverStream(StandsStill), 3 records of queueStream"
+    with caplog.at_level(logging.WARNING, "dstreams"):
+        if graceful:
+            with pytest.raises(IncompleteStopError) as raised:
+                ssc.stop(stopSparkContext=False, stopGraceFully=True)
+            assert raised.value.batch_times_ms == (1000, 2000, 3000)
+            assert raised.value.lost == {"receiverStream(StandsStill)": 8, "queueStream": 3}
+        else:
+            ssc.stop(stopSparkContext=False)
+    upto = 3 if graceful else 2
+    assert [message for message in caplog.messages if "lost" in message] == [
+        (
+            "a graceful stop did not run all that was received (its 0.2 s were up); "
+            if graceful
+            else "the streams stopped (it was asked to stop at once); "
+        )
+        + f"{upto} batches did not run to their end, from 1000 ms (1970-01-01 00:00:01) to "
+        f"{upto}000 ms (1970-01-01 00:00:0{upto}); {lost}"
+    ]
+
+
+def test_a_graceful_stop_waits_for_a_batch_longer_than_ten_batches(
+    make_ssc: MakeContext, clock: ManualClock, gate: Gate
+) -> None:
+    """As Spark does, an hour unless the setting says otherwise: not some batch durations."""
+    ssc = make_ssc(batch_duration=0.001)
+    ssc.queueStream([[1]]).foreachRDD(gate)
+    ssc.start()
+    clock.advance(1)
+    assert gate.entered.wait(60)
+    stopping = in_background(ssc, stopGraceFully=True)
+    stopping.join(1)
+    assert stopping.is_alive()
+    gate.leave.set()
+    stopping.join(60)
+    assert gate.seen == [[1]]
+
+
+def test_a_stop_at_once_ends_a_graceful_one(
+    ssc: StreamingContext, clock: ManualClock, gate: Gate
+) -> None:
+    """Who waits for the graceful one is told what was left out; who stops at once is not."""
+    ssc.queueStream([[1], [2]]).foreachRDD(gate)
+    ssc.start()
+    clock.advance(2000)
+    assert gate.entered.wait(60)
+    told: list[IncompleteStopError] = []
+
+    def stop_gracefully() -> None:
+        with pytest.raises(IncompleteStopError) as raised:
+            ssc.stop(stopSparkContext=False, stopGraceFully=True)
+        told.append(raised.value)
+
+    waiting = threading.Thread(target=stop_gracefully, daemon=True)
+    waiting.start()
+    scheduler = ssc._scheduler
+    assert scheduler is not None
+    wait_for(lambda: scheduler.is_graceful)
+    at_once = in_background(ssc)
+    wait_for(scheduler._abandoned.is_set)
+    gate.leave.set()
+    for thread in (at_once, waiting):
+        thread.join(60)
+        assert not thread.is_alive()
+    assert [error.batch_times_ms for error in told] == [(2000,)]
+    assert gate.seen == [[1]]
 
 
 # From inside ---------------------------------------------------------------------------------

@@ -183,8 +183,7 @@ class BrokenWithRest:
 
 def test_a_graceful_stop_gives_up_a_source_that_fails(sc: SparkContext, clock: ManualClock) -> None:
     """What it received cannot be had; one failed batch says so, and the stop goes on."""
-    settings = Settings(graceful_stop_timeout_ms=60_000)
-    ssc = StreamingContext(sc, 1, clock=clock, settings=settings)
+    ssc = StreamingContext(sc, 1, clock=clock)
     source = BrokenWithRest()
     ssc._input(source, "broken").pprint()
     ssc.start()
@@ -201,7 +200,7 @@ def test_a_graceful_stop_ends_with_a_checkpoint(
     """After the last batch, once; a stop at once has no time for it."""
     events: list[Any] = []
     monkeypatch.setattr(Engine, "checkpoint_now", lambda engine: events.append("checkpoint"))
-    ssc = StreamingContext(sc, 1, clock=clock, settings=Settings(graceful_stop_timeout_ms=60_000))
+    ssc = StreamingContext(sc, 1, clock=clock)
     ssc.queueStream([[1], [2]]).foreachRDD(lambda rdd: events.extend(rdd.collect()))
     ssc.start()
     clock.advance(2000)
@@ -222,7 +221,7 @@ def test_a_checkpoint_that_fails_does_not_fail_the_stop(
         raise OSError("disk full")
 
     monkeypatch.setattr(Engine, "checkpoint_now", fail)
-    ssc = StreamingContext(sc, 1, clock=clock, settings=Settings(graceful_stop_timeout_ms=60_000))
+    ssc = StreamingContext(sc, 1, clock=clock)
     ssc.queueStream([]).pprint()
     ssc.start()
     ssc.stop(stopSparkContext=False, stopGraceFully=True)
@@ -243,7 +242,7 @@ def test_a_last_copy_that_takes_too_long_does_not_hold_up_the_stop(
     monkeypatch.setattr(Engine, "checkpoint_now", write)
     monkeypatch.setattr("dstreams.runtime.scheduler._SAVE_S", 0.2)
     monkeypatch.setattr("dstreams.runtime.scheduler._CANCEL_S", 0.4)
-    ssc = StreamingContext(sc, 1, clock=clock, settings=Settings(graceful_stop_timeout_ms=100))
+    ssc = StreamingContext(sc, 1, clock=clock, settings=Settings(wait_for_batches_ms=100))
     ssc.queueStream([]).pprint()
     ssc.start()
     scheduler = ssc._scheduler

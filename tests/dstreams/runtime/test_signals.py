@@ -38,7 +38,7 @@ QueueReader.close = lambda reader: (say("streams stopped"), closed(reader))
 how, graceful = sys.argv[1], sys.argv[2] == "graceful"
 spark = tuned_context("signals", "local[1]")
 ssc = StreamingContext(
-    spark, 0.1, settings=Settings(stop_gracefully_on_shutdown=graceful)
+    spark, 1, settings=Settings(stop_gracefully_on_shutdown=graceful)
 )
 begun = []
 
@@ -219,6 +219,34 @@ def test_a_signal_that_the_program_waited_for_ends_there(caught: list[int]) -> N
     os.kill(os.getpid(), signal.SIGTERM)
     wait_for(lambda: caught == [signal.SIGTERM])
     assert stops == [True]
+
+
+def test_a_second_signal_hastens_a_graceful_stop_and_a_third_is_passed_on(
+    caught: list[int],
+) -> None:
+    """Where the stop may take long: nothing is cut off without a word, and nobody is kept."""
+    calls: list[str] = []
+    leave = threading.Event()
+
+    def stop() -> bool:
+        calls.append("stop")
+        return leave.wait(60)
+
+    SignalStop(stop, lambda: calls.append("hasten")).install()
+    for expected in (["stop"], ["stop", "hasten"]):
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait_for(lambda expected=expected: calls == expected)
+    assert caught == []
+    os.kill(os.getpid(), signal.SIGTERM)
+    wait_for(lambda: caught == [signal.SIGTERM])
+    leave.set()
+
+
+def test_a_signal_is_passed_on_after_a_graceful_stop_as_well(caught: list[int]) -> None:
+    """To who was there before, once, although a second one could have been caught."""
+    SignalStop(lambda: False, lambda: None).install()
+    os.kill(os.getpid(), signal.SIGINT)
+    wait_for(lambda: caught == [signal.SIGINT])
 
 
 def test_removing_puts_back_what_was_there(caught: list[int]) -> None:

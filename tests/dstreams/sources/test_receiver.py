@@ -136,8 +136,10 @@ def test_the_last_batch_takes_all(read: Read) -> None:
     reading.reader.stop_receiving()
     storing.join(60)
     assert reading.reader.has_pending()
+    assert reading.reader.waiting_records() == 16
     assert reading.plan(6000) == list(range(16))
     assert not reading.reader.has_pending()
+    assert reading.reader.waiting_records() == 0
 
 
 def test_backpressure_can_set_the_rate(read: Read) -> None:

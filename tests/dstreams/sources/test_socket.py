@@ -424,8 +424,10 @@ def test_stop_receiving_ends_the_thread_and_keeps_what_waits(
         assert connection.recv(1) == b""
     assert not reader._thread.is_alive()
     assert reader.has_pending()
+    assert reader.waiting_records() == 1
     assert reader.plan(1000).content == b"one\n"
     assert not reader.has_pending()
+    assert reader.waiting_records() == 0
     reader.stop_receiving()
 
 
