@@ -22,7 +22,9 @@ class Clock(Protocol):
     def wait_until(self, time_ms: int, interrupted: threading.Event) -> bool:
         """Wait for *time_ms*; True when it has come, False when *interrupted* was set first.
 
-        *interrupted* wins: when it is already set, the answer is False without waiting.
+        *interrupted* wins: when it is already set, the answer is False without waiting. Where the
+        clock is set back meanwhile, the answer is True at once, before the time has come: who waits
+        decides anew for when.
         """
         ...
 
@@ -31,16 +33,18 @@ class SystemClock:
     """The machine's wall clock.
 
     Waiting measures the wall clock again after each sleep of at most a second, so a clock that is
-    set forward or back moves the next batch instead of stretching the wait.
+    set forward or back moves what is waited for instead of stretching the wait.
     """
 
     def now_ms(self) -> int:
         return int(time.time() * 1000)
 
     def wait_until(self, time_ms: int, interrupted: threading.Event) -> bool:
+        before_ms = self.now_ms()
         while not interrupted.is_set():
-            left_ms = time_ms - self.now_ms()
-            if left_ms <= 0:
+            now_ms = self.now_ms()
+            if now_ms >= time_ms or now_ms < before_ms:
                 return True
-            interrupted.wait(min(left_ms / 1000, 1.0))
+            before_ms = now_ms
+            interrupted.wait(min((time_ms - now_ms) / 1000, 1.0))
         return False

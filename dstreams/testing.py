@@ -44,6 +44,7 @@ class ManualClock:
 
     def __init__(self, start_ms: int = 0) -> None:
         self._now_ms = start_ms
+        self._times_set_back = 0
         self._changed = threading.Condition()
 
     def now_ms(self) -> int:
@@ -55,19 +56,33 @@ class ManualClock:
         """Move the clock forward.
 
         Raises:
-            InvalidStreamError: *ms* is negative: time does not go back.
+            InvalidStreamError: *ms* is negative; :meth:`set_back` is for that.
         """
         if ms < 0:
-            raise InvalidStreamError(f"a clock cannot go back, got {ms} ms")
+            raise InvalidStreamError(f"a clock cannot advance by {ms} ms; set_back({-ms}) it")
         with self._changed:
             self._now_ms += ms
             self._changed.notify_all()
 
-    def wait_until(self, time_ms: int, interrupted: threading.Event) -> bool:
-        """Wait until the clock shows *time_ms*; False when *interrupted* was set first."""
+    def set_back(self, ms: int) -> None:
+        """Set the clock back, as that of a machine may be: batch times grow nevertheless.
+
+        Raises:
+            InvalidStreamError: *ms* is not positive.
+        """
+        if ms <= 0:
+            raise InvalidStreamError(f"a clock is set back by 1 ms or more, got {ms} ms")
         with self._changed:
+            self._now_ms -= ms
+            self._times_set_back += 1
+            self._changed.notify_all()
+
+    def wait_until(self, time_ms: int, interrupted: threading.Event) -> bool:
+        """Wait until the clock shows *time_ms*, or is set back; False when *interrupted* is set."""
+        with self._changed:
+            before = self._times_set_back
             while not interrupted.is_set():
-                if self._now_ms >= time_ms:
+                if self._now_ms >= time_ms or self._times_set_back > before:
                     return True
                 # Setting the event does not wake this condition, so look again now and then.
                 self._changed.wait(0.02)

@@ -143,7 +143,7 @@ class BlockGenerator:
         next_ms = (self._clock.now_ms() // interval_ms + 1) * interval_ms
         while self._clock.wait_until(next_ms, self._stop_timer):
             self.tick()
-            next_ms = max(next_ms, self._clock.now_ms() // interval_ms * interval_ms) + interval_ms
+            next_ms = (self._clock.now_ms() // interval_ms + 1) * interval_ms
 
     def _push_on(self) -> None:
         try:

@@ -73,7 +73,11 @@ class PidEstimator:
             Records a second. None when the batch tells nothing: it is no newer than one before, or
             had no records or no time; and after the first, which gives something to compare with.
         """
-        if completed_ms <= self._latest_ms or records <= 0 or processing_ms <= 0:
+        if records <= 0 or processing_ms <= 0:
+            return None
+        if completed_ms <= self._latest_ms:
+            # Batches end one after another: before the last one only by a clock that was set back.
+            self._latest_ms = completed_ms
             return None
         measured = records / processing_ms * 1000
         if self._latest_rate is None:

@@ -18,6 +18,7 @@ from dstreams.clock import Clock
 from dstreams.errors import BatchFailedError, DurabilityError
 from dstreams.runtime.batch import Batch, BatchResult
 from dstreams.runtime.engine import Engine
+from dstreams.runtime.pace import Pace
 from dstreams.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class Scheduler:
         self._report = report
         self._failed = failed
         self._finished = finished
+        self._pace = Pace(engine.plan.batch_ms)
         self._job_group = f"dstreams-{uuid4()}"
         self._queue: queue.Queue[Batch | None] = queue.Queue(settings.max_queued_batches)
         self._stopping = threading.Event()
@@ -168,7 +170,7 @@ class Scheduler:
 
     def _generate(self) -> None:
         try:
-            while self._clock.wait_until(self._engine.next_time_ms, self._stopping):
+            while self._wait_for_next():
                 self._submit(self._engine.plan_batch())
             if not self._abandoned.is_set():
                 self._submit_rest()
@@ -176,6 +178,15 @@ class Scheduler:
             self._fail(error)
         finally:
             self._submit(None)
+
+    def _wait_for_next(self) -> bool:
+        """Wait until the next batch is due; False when the streams are to stop."""
+        while True:
+            due_ms = self._pace.due_ms(self._engine.next_time_ms, self._clock.now_ms())
+            if not self._clock.wait_until(due_ms, self._stopping):
+                return False
+            if self._clock.now_ms() >= due_ms:  # else the clock was set back
+                return True
 
     def _submit_rest(self) -> None:
         """Fix one last batch, now, for what was received and will not come again.

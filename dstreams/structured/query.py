@@ -294,7 +294,9 @@ class StreamingQuery:
         """Wait for the next trigger; without an interval, a moment if there was nothing to do."""
         clock = self._environment.clock
         if self._trigger.interval_ms:
-            clock.wait_until(self._trigger.next_ms(started_ms), self._stopping)
+            due_ms = self._trigger.next_ms(started_ms)
+            while clock.wait_until(due_ms, self._stopping) and clock.now_ms() < due_ms:
+                due_ms = self._trigger.next_ms(clock.now_ms())  # the clock was set back
         elif not has_run:
             self._stopping.wait(self._execution.conf.duration_ms(POLLING_DELAY) / 1000)
 

@@ -38,12 +38,16 @@ def test_a_manual_clock_stands_still() -> None:
     assert ManualClock().now_ms() == 0
 
 
-def test_a_manual_clock_does_not_go_back() -> None:
-    """No clock does that streams could live with."""
+def test_a_manual_clock_goes_back_on_purpose_only() -> None:
+    """As that of a machine may be set back; who waits looks at it again."""
     clock = ManualClock(start_ms=500)
-    with pytest.raises(InvalidStreamError, match="a clock cannot go back, got -1 ms"):
+    with pytest.raises(InvalidStreamError, match=r"cannot advance by -1 ms; set_back\(1\)"):
         clock.advance(-1)
+    with pytest.raises(InvalidStreamError, match="set back by 1 ms or more, got 0 ms"):
+        clock.set_back(0)
     assert clock.now_ms() == 500
+    clock.set_back(501)
+    assert clock.now_ms() == -1
 
 
 def test_waiting_for_a_time_that_has_come() -> None:

@@ -76,6 +76,23 @@ def test_an_interval_is_a_block(parts: Parts, make: Make) -> None:
     assert parts.store.records == list(range(6))
 
 
+def test_a_clock_that_is_set_back_holds_up_no_block(parts: Parts, make: Make) -> None:
+    """The next interval ends as the clock says now."""
+    parts.clock.advance(3_600_000)
+    generator = make(interval_ms=200)
+    generator.add(1)
+    parts.clock.advance(200)
+    wait_for(lambda: parts.store.records == [1])
+    parts.clock.set_back(3_600_000)
+    generator.add(2)
+
+    def is_stored() -> bool:
+        parts.clock.advance(200)
+        return parts.store.records == [1, 2]
+
+    wait_for(is_stored, 10)
+
+
 def test_an_interval_without_records_is_no_block(parts: Parts, make: Make) -> None:
     """Time alone makes no blocks."""
     generator = make(interval_ms=200)

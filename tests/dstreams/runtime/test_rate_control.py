@@ -50,6 +50,11 @@ weights = st.floats(0, 10)
             [(0, 20, 20, 0), (20, 20, 20, 50)],
             [None, 500.0],
         ),
+        (
+            "after a clock that was set back, by what it shows now",
+            [(9000, 10, 10, 0), (1000, 10, 10, 0), (1020, 10, 10, 0)],
+            [None, None, 1000.0],
+        ),
         ("never below the minimum", [(0, 20, 20, 0), (20, 20, 20, 5000)], [None, 100.0]),
         ("the first may be below", [(0, 1, 20, 0), (20, 1, 20, 0)], [None, 100.0]),
     ],
@@ -106,11 +111,7 @@ def test_no_estimate_is_below_the_minimum(
 def test_batches_that_tell_nothing_change_nothing(measured: list[Measured]) -> None:
     """Leaving them out gives the same estimates."""
     estimator = PidEstimator(1000)
-    newest_ms, useful = -1, []
-    for batch in measured:
-        if batch[0] > newest_ms and batch[1] > 0 and batch[2] > 0:
-            newest_ms = batch[0]
-            useful.append(batch)
+    useful = [batch for batch in measured if batch[1] > 0 and batch[2] > 0]
     estimates = [estimator.compute(*batch) for batch in measured]
     fresh = PidEstimator(1000)
     assert [estimate for estimate in estimates if estimate is not None] == [

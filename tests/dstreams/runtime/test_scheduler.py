@@ -152,6 +152,44 @@ def test_errors_are_reported_while_later_batches_run(
         ssc.stop(stopSparkContext=False)
 
 
+class WatchedClock(ManualClock):
+    """Says what is waited for."""
+
+    waiting_for_ms = 0
+
+    def wait_until(self, time_ms: int, interrupted: threading.Event) -> bool:
+        with self._changed:
+            self.waiting_for_ms = time_ms
+            return super().wait_until(time_ms, interrupted)
+
+
+def test_batches_go_on_when_the_clock_is_set_back(
+    sc: SparkContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One each second as before, under times that only grow; a warning says so, once."""
+    clock = WatchedClock(7_200_000)
+    seen: list[float] = []
+    ssc = StreamingContext(sc, 1, clock=clock)
+    ssc.queueStream([]).foreachRDD(lambda time, rdd: seen.append(time.timestamp()))
+    ssc.start()
+    try:
+        clock.advance(1000)
+        wait_for(lambda: seen == [7201])
+        wait_for(lambda: clock.waiting_for_ms == 7_202_000)
+        clock.set_back(3_600_000)
+        wait_for(lambda: clock.waiting_for_ms == 3_602_000)
+        for count in range(2, 5):
+            clock.advance(1000)
+            wait_for(lambda count=count: len(seen) == count)
+        wait_for(lambda: clock.waiting_for_ms == 3_605_000)
+        clock.advance(3_601_000)  # and it is set right again
+        wait_for(lambda: len(seen) == 5)
+    finally:
+        ssc.stop(stopSparkContext=False)
+    assert seen == [7201, 7202, 7203, 7204, 7205]
+    assert caplog.text.count("the clock was set back") == 1
+
+
 class BrokenWithRest:
     """A source, and its reader, that has more to give and cannot."""
 
