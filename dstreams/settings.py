@@ -23,6 +23,7 @@ StateRows = Literal["memory", "durable"]
 MapWithStateTimeouts = Literal["exact", "checkpoint"]
 MissedBatches = Literal["all", "merge", "skip"]
 LongLines = Literal["skip", "fail"]
+WindowInverse = Literal["pyspark", "scala"]
 
 UNLIMITED_MS = 1 << 62
 """A duration that is longer than any."""
@@ -63,6 +64,10 @@ class Settings:
             does; ``merge``: run one batch in their place, with the input of all; ``skip``:
             likewise, and what a source would have made in that time, such as the rows of a rate, is
             never made. Input that waits, such as files and received blocks, is read in any case.
+        window_inverse: when a window uses its inverse function (``spark.dstreams.window.inverse``).
+            ``pyspark``: from five slides on, as ``pyspark.streaming`` does; shorter ones are made
+            anew. ``scala``: always, with the semantics of Scala's ReducedWindowedDStream. A window
+            that was defined keeps its rule over restarts from its checkpoint.
         unpersist: unpersist RDDs that are no longer remembered (``spark.streaming.unpersist``).
         graceful_stop_timeout_ms: how long a graceful stop waits for receivers to end and to store
             what they have; None for as long as it waits for batches
@@ -128,6 +133,7 @@ class Settings:
     map_with_state_timeouts: MapWithStateTimeouts = "exact"
     skip_initial_keys: bool = False
     missed_batches: MissedBatches = "all"
+    window_inverse: WindowInverse = "pyspark"
     unpersist: bool = True
     graceful_stop_timeout_ms: int | None = None
     wait_for_batches_ms: int = 3_600_000
@@ -180,6 +186,10 @@ class Settings:
         if self.socket_long_lines not in ("skip", "fail"):
             raise InvalidStreamError(
                 f"socket_long_lines is {self.socket_long_lines!r}; use one of skip, fail"
+            )
+        if self.window_inverse not in ("pyspark", "scala"):
+            raise InvalidStreamError(
+                f"window_inverse is {self.window_inverse!r}; use one of pyspark, scala"
             )
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -303,6 +313,7 @@ _KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
         "spark.dstreams.recovery.missedBatches",
         _choice("all", "merge", "skip"),
     ),
+    "window_inverse": ("spark.dstreams.window.inverse", _choice("pyspark", "scala")),
     "on_failure": ("spark.dstreams.onFailure", _choice("continue", "stop")),
     "unpersist": ("spark.streaming.unpersist", _flag),
     "graceful_stop_timeout_ms": ("spark.streaming.gracefulStopTimeout", _milliseconds),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Iterable
 from operator import add, iadd, sub
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyspark import RDD
+from pyspark.resultiterable import ResultIterable
 
 from dstreams.api.pairs import PairOperations, PartitionFunc
 from dstreams.api.stream import T_co, named
@@ -25,6 +26,11 @@ from dstreams.rdd.window_step import WindowFunctions
 if TYPE_CHECKING:
     from dstreams.api.dstream import DStream
 
+logger = logging.getLogger(__name__)
+
+_SLIDES_OF_INVERSE = 5
+"""From so many slides in a window on its inverse function is used, as in pyspark.streaming."""
+
 H = TypeVar("H", bound=Hashable)
 K = TypeVar("K")
 T = TypeVar("T")
@@ -41,8 +47,13 @@ class WindowOperations(PairOperations[T_co]):
     *numPartitions* None means the default parallelism; *partitionFunc* is ``key -> int`` or a
     :class:`~dstreams.StablePartitioner`, None means :func:`~dstreams.stable_hash`.
 
+    An inverse function is used for windows of five slides or more: the result of the window before
+    is made into that of the next. A shorter window is made anew, as it is without an inverse
+    function, and depends on nothing but its batches. The setting ``spark.dstreams.window.inverse``
+    asks for Scala's rule, by which an inverse function is always used.
+
     All of them raise InvalidStreamError for durations, functions or partitions that are not what
-    they should be. Semantics: pyspark.streaming.DStream (4.3); with an inverse function, those of
+    they should be. Semantics: pyspark.streaming.DStream (4.3); by the setting those of
     org.apache.spark.streaming.dstream.ReducedWindowedDStream (4.3).
     """
 
@@ -72,14 +83,15 @@ class WindowOperations(PairOperations[T_co]):
 
         Args:
             reduceFunc: ``(x, y) -> z``, associative and commutative.
-            invReduceFunc: undoes *reduceFunc*: ``(reduced, left) -> reduced``. With it, the result
-                of the window before is made into that of the next, which needs a checkpoint
+            invReduceFunc: undoes *reduceFunc*: ``(reduced, left) -> reduced``. With it a window of
+                five slides or more is made from the window before, which needs a checkpoint
                 directory. None: each window is reduced anew.
             windowDuration: seconds.
             slideDuration: seconds.
+            uid: as of :meth:`reduceByKeyAndWindow`.
 
-        A window without elements has none in the result, too; with *invReduceFunc* that is so only
-        before the first element came: later there is what was left when all was taken away.
+        A window without elements has none in the result, too; where *invReduceFunc* is used that is
+        so only before the first element came: later there is what was left when all was taken away.
 
         >>> run([[1, 5], [2], []], lambda numbers: numbers.reduceByWindow(max, None, 2))
         [[5], [5], [2]]
@@ -101,13 +113,13 @@ class WindowOperations(PairOperations[T_co]):
         *,
         uid: str | None = None,
     ) -> DStream[int]:
-        """Return the stream of the number of elements of each window, 0 for an empty one.
+        """Return the stream of the number of elements of each window.
 
-        Each batch is counted once. It needs a checkpoint directory. Differs from the source
-        before the first element has come, where that has no number.
+        Each batch is counted once. A window without elements has no number; one of five slides or
+        more has 0 once there were elements, and needs a checkpoint directory.
 
         >>> run([[7, 8], [9], [], []], lambda numbers: numbers.countByWindow(2))
-        [[2], [3], [1], [0]]
+        [[2], [3], [1], []]
         """
         return self._reduced_by_window(
             "countByWindow",
@@ -116,7 +128,7 @@ class WindowOperations(PairOperations[T_co]):
             (windowDuration, slideDuration),
             StablePartitioner(1),
             uid,
-        ).transform(_total)
+        ).map(_value)
 
     def countByValueAndWindow(
         self: WindowOperations[H],
@@ -129,9 +141,9 @@ class WindowOperations(PairOperations[T_co]):
     ) -> DStream[tuple[H, int]]:
         """Return the stream of (value, how often it comes in the window).
 
-        Each batch is counted once. It needs a checkpoint directory.
+        Each batch is counted once. A window of five slides or more needs a checkpoint directory.
 
-        State: a number for each value in the window.
+        State: of such a window, a number for each value in it.
 
         >>> run([["a"], ["a", "b"], []], lambda letters: letters.countByValueAndWindow(2))
         [[('a', 1)], [('a', 2), ('b', 1)], [('a', 1), ('b', 1)]]
@@ -140,10 +152,11 @@ class WindowOperations(PairOperations[T_co]):
         return self._reduced_by_window(
             name,
             self.map(_with_one),
-            (add, sub, _is_counted),
+            (add, sub, None),
             (windowDuration, slideDuration),
             self._partitioner(numPartitions, partitionFunc, self._operation(name)),
             uid,
+            is_counted=_is_counted,
         )
 
     def groupByKeyAndWindow(
@@ -153,12 +166,14 @@ class WindowOperations(PairOperations[T_co]):
         numPartitions: int | None = None,
         *,
         partitionFunc: PartitionFunc[K] = None,
-    ) -> DStream[tuple[K, list[V]]]:
-        """Return the stream of (key, list of its values in the window).
+    ) -> DStream[tuple[K, Iterable[V]]]:
+        """Return the stream of (key, iterable of its values in the window).
 
         The values of an older batch come before those of a younger one; within a batch they are in
         no defined order. Each batch is grouped and shuffled once, windows only put lists together.
-        Differs from the source in that it needs no checkpoint directory.
+        Differs from the source in that it needs no checkpoint directory, and in that a key of which
+        all values left is not in the result: from five slides on the source keeps it, with no
+        values, for ever.
 
         >>> batches = [[("a", 1)], [("a", 2)], [("a", 3)]]
         >>> run(batches, lambda pairs: pairs.groupByKeyAndWindow(2).mapValues(sorted))
@@ -172,7 +187,8 @@ class WindowOperations(PairOperations[T_co]):
             (iadd, None, None),
             (windowDuration, slideDuration),
             self._partitioner(numPartitions, partitionFunc, self._operation(name)),
-        )
+            empty_for_none=False,
+        ).mapValues(ResultIterable)
 
     def reduceByKeyAndWindow(
         self: WindowOperations[tuple[K, V]],
@@ -188,10 +204,13 @@ class WindowOperations(PairOperations[T_co]):
     ) -> DStream[tuple[K, V]]:
         """Return the stream of (key, its values in the window reduced by *func*).
 
-        Each batch is reduced by key and shuffled once. With *invFunc* the result of the window
-        before is made into that of the next: what left is taken away, what entered is added, and
+        Each batch is reduced by key and shuffled once. With *invFunc* a window of five slides or
+        more is made from the window before: what left is taken away, what entered is added, and
         the functions are called for those keys only, so that the cost does not grow with the
-        window. Without, each window is reduced anew from the reduced batches.
+        window. A key of which all values left stays in the result, with what is left of its value,
+        until *filterFunc* drops it. A shorter window, and one without *invFunc*, is reduced anew
+        from the reduced batches: *invFunc* is never called, and a key is in the result as long as
+        it is in the window.
 
         Args:
             func: ``(v, w) -> x``, associative and commutative; may change v in place.
@@ -200,31 +219,37 @@ class WindowOperations(PairOperations[T_co]):
             windowDuration: seconds.
             slideDuration: seconds.
             numPartitions: partitions of each resulting RDD.
-            filterFunc: ``((key, value)) -> bool``, called for pairs that are new or changed; one
-                that fails it is dropped. With *invFunc* it is dropped from what the next window
-                begins with, too: drop only pairs of which no value is left in the window, such as a
-                count of 0. Without *filterFunc* such pairs stay, each with what is left of its
-                value.
+            filterFunc: ``((key, value)) -> bool``, with *invFunc* called for every pair of the
+                result; one that fails it is dropped. From five slides on it is dropped from what
+                the next window begins with, too: what is left of its values is in no later window.
+                Without *invFunc* it is not used, as in the source, and a warning says so: use
+                :meth:`filter`.
             partitionFunc: where keys belong.
-            uid: with *invFunc*, name under which the state is kept, so that a changed program finds
-                it (:meth:`StreamingContext.restore`). None: one from its place.
+            uid: name under which the state of a window that uses *invFunc* is kept, so that a
+                changed program finds it (:meth:`StreamingContext.restore`). None: one from its
+                place.
 
         Returns:
-            Stream of ``(key, value)``, one RDD for each window; with *invFunc* it is persisted,
+            Stream of ``(key, value)``, one RDD for each window; with *invFunc* there is no RDD
+            while no batch of the window had one. Where *invFunc* is used it is persisted,
             serialized in memory, and needs a checkpoint directory.
 
-        State: with *invFunc*, one value for each key until *filterFunc* drops it.
-        Semantics: org.apache.spark.streaming.dstream.ReducedWindowedDStream (4.3).
+        State: where *invFunc* is used, one value for each key until *filterFunc* drops it.
+        Semantics: pyspark.streaming.DStream.reduceByKeyAndWindow (4.3).
 
         >>> from operator import add, sub
         >>> batches = [[("a", 1)], [("a", 2)], [], []]
         >>> run(batches, lambda pairs: pairs.reduceByKeyAndWindow(add, sub, 2))
-        [[('a', 1)], [('a', 3)], [('a', 2)], [('a', 0)]]
-        >>> run(batches, lambda pairs: pairs.reduceByKeyAndWindow(add, None, 2))
         [[('a', 1)], [('a', 3)], [('a', 2)], []]
         """
         name = "reduceByKeyAndWindow"
         self._require_function(func, name, "func(v, w) -> x", count=2)
+        if filterFunc is not None and invFunc is None:
+            logger.warning(
+                "filterFunc of %s is not used without invFunc, as in pyspark.streaming; write "
+                ".filter(filterFunc) behind it to have it",
+                self._operation(name),
+            )
         return self._reduced_by_window(
             name,
             self,
@@ -242,16 +267,21 @@ class WindowOperations(PairOperations[T_co]):
         durations: tuple[float, float | None],
         partitioner: StablePartitioner,
         uid: str | None = None,
+        *,
+        is_counted: Callable[[Any], bool] | None = None,
+        empty_for_none: bool = True,
     ) -> DStream[Any]:
-        """Return the stream of *pairs* reduced over a window, with or without the inverse.
+        """Return the stream of *pairs* reduced over a window, from the window before or anew.
 
         Args:
             name: the operation.
             pairs: the stream, of this stream's slide.
-            functions: reduce function, its inverse or None, filter or None.
+            functions: reduce function, its inverse or None, the user's filter or None.
             durations: of the window and its slide, in seconds.
             partitioner: where keys belong.
             uid: name of the state, None for one from its place.
+            is_counted: says of a pair whether anything of it is left, None where nobody can.
+            empty_for_none: without an inverse, whether a window without any RDD has an empty one.
         """
         operation = self._operation(name)
         func, inverse, keeps = functions
@@ -262,14 +292,19 @@ class WindowOperations(PairOperations[T_co]):
         if keeps is not None:
             self._require_function(keeps, name, "filterFunc((key, value)) -> bool")
         batches = ReducedDStream(pairs._node, reduction, partitioner, operation)
-        if inverse is None:
-            window = WindowedDStream(batches, times, operation)
-            reduced = self._derived(ReducedDStream(window, reduction, partitioner, operation))
-            return reduced if keeps is None else reduced.filter(keeps)
+        is_scala = self._ssc._settings.window_inverse == "scala"
+        if inverse is None or (times.slides < _SLIDES_OF_INVERSE and not is_scala):
+            is_there = inverse is None and empty_for_none
+            window = WindowedDStream(batches, times, operation, is_there)
+            anew = self._derived(ReducedDStream(window, reduction, partitioner, operation))
+            return named(anew if inverse is None or keeps is None else anew.filter(keeps), uid)
+        keeps = is_counted or keeps
         window_functions = WindowFunctions(
             reduction,
             UserFunction(inverse, _where("inverse function", inverse, operation)),
             None if keeps is None else UserFunction(keeps, _where("filter", keeps, operation)),
+            drops_only_empty=is_counted is not None,
+            is_scala=is_scala,
         )
         node: Node = ReducedWindowedDStream(batches, window_functions, times, operation)
         return named(self._derived(node), uid)
@@ -312,15 +347,5 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _size(items: Iterable[Any]) -> list[tuple[None, int]]:
-    return [(None, sum(1 for _ in items))]
-
-
-def _sum_of_values(pairs: Iterable[tuple[Any, int]]) -> list[int]:
-    return [sum(count for _, count in pairs)]
-
-
-def _total(counts: RDD[tuple[None, int]]) -> RDD[int]:
-    # Without a partition there is none to say 0.
-    if counts.getNumPartitions() == 0:
-        return counts.context.parallelize([0], 1)
-    return counts.mapPartitions(_sum_of_values)
+    size = sum(1 for _ in items)
+    return [(None, size)] if size else []

@@ -32,7 +32,8 @@ Total = tuple[int, int, int]
 def setup(directory: str) -> StreamingContext:
     """Define the streams: called once, and never again after a restart."""
     batch_s = interval_s()
-    window_s, checkpoint_s = 3 * batch_s, 2 * batch_s
+    # Of five slides, so that the inverse function is used.
+    window_s, checkpoint_s = 5 * batch_s, 2 * batch_s
     conf = {
         # A short life: what the JVM would compile and clean up better is never run often enough.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

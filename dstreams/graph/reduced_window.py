@@ -29,16 +29,17 @@ class ReducedWindowedDStream(Node):
     ========================== ==========================================================
     previous                   previous, minus what left if any, plus what entered if any
     what entered               what entered
-    what left, nothing else    an error: the key was lost
+    what left, nothing else    nothing; by Scala's rule an error: the key was lost
     ========================== ==========================================================
 
     The first window has no previous one: its result is what entered. A key stays in the result when
-    all of its values have left, until the filter drops its pair. It is never no RDD. The cost is
-    that of the keys that entered or left, and of copying the rest; it does not grow with the
-    window.
+    all of its values have left, until the filter drops its pair. Before the parent has its first
+    RDD there is none, by Scala's rule an empty one. The cost is that of the keys that entered or
+    left, and of copying the rest; it does not grow with the window.
 
     State: one value for each key until the filter drops it.
-    Semantics: org.apache.spark.streaming.dstream.ReducedWindowedDStream (4.3); differs from it in a
+    Semantics: PythonReducedWindowedDStream of org.apache.spark.streaming.api.python, by Scala's
+    rule org.apache.spark.streaming.dstream.ReducedWindowedDStream (4.3); differs from both in a
     gap between windows, whose batches are in no window and so neither enter nor leave.
 
     Args:
@@ -79,7 +80,7 @@ class ReducedWindowedDStream(Node):
         left = self._reductions(self.times.left(time_ms), rdds) if previous is not None else []
         entered = self._reductions(self.times.entered(time_ms), rdds)
         if previous is None and not entered:
-            return rdds.spark.emptyRDD()
+            return rdds.spark.emptyRDD() if self.functions.is_scala else None
         blocks = slide_window(self.functions, previous, left=left, entered=entered)
         return pairs_of_blocks(blocks, Side.STATE)
 

@@ -56,6 +56,11 @@ class WindowTimes:
             )
         return cls(window_ms, slide_ms, parent_slide_ms)
 
+    @property
+    def slides(self) -> int:
+        """How many whole slides are in a window."""
+        return self.window_ms // self.slide_ms
+
     def current(self, time_ms: int) -> range:
         """Times in the window at *time_ms*."""
         return self._after(time_ms - self.window_ms, time_ms)

@@ -17,8 +17,9 @@ class WindowedDStream(ChildNode):
     """The union of the parent's RDDs in a window, oldest first.
 
     Parents: the parent, nothing else. Slide: that of the window. RDD at time t: union of the
-    parent's RDDs at times in (t - window, t], left out where it has none; an empty RDD when it has
-    none at all, never no RDD. The union has the partitioner that all of them share.
+    parent's RDDs at times in (t - window, t], left out where it has none; when it has none at all,
+    an empty RDD, or no RDD where that is asked for. The union has the partitioner that all of them
+    share.
 
     The parent's RDDs are persisted, and remembered for a window longer than this stream's: each is
     made once and read by every window that it is in. This stream itself is never persisted.
@@ -29,6 +30,7 @@ class WindowedDStream(ChildNode):
         parent: any stream.
         times: the window over it.
         operation: operation and call site.
+        empty_for_none: whether the RDD of a window in which the parent has none is an empty one.
     """
 
     rereads_parents: ClassVar[bool] = True
@@ -36,6 +38,7 @@ class WindowedDStream(ChildNode):
     parent: Node
     times: WindowTimes
     operation: str
+    empty_for_none: bool = True
 
     @property
     def slide_ms(self) -> int:
@@ -50,4 +53,5 @@ class WindowedDStream(ChildNode):
 
     def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
         made = [rdds.at(self.parent, parents_ms) for parents_ms in self.times.current(time_ms)]
-        return unite(rdds.spark, [rdd for rdd in made if rdd is not None])
+        there = [rdd for rdd in made if rdd is not None]
+        return unite(rdds.spark, there) if there or self.empty_for_none else None

@@ -3,7 +3,8 @@
 The result of the previous window stands in blocks, and so does the reduction of each batch
 (:mod:`dstreams.rdd.reduction`). All are placed by one partitioner, so their union is narrow: a
 batch is shuffled once, when it is reduced, and never moved again. The user's functions are called
-for the keys that entered or left; the rest of the result passes through as it is.
+for the keys that entered or left; the rest of the result passes through as it is, unless a filter
+of the user's looks at it.
 
 >>> from dstreams.rdd.reduction import Reduction, reduce_pairs
 >>> from dstreams.rdd.window_step import WindowFunctions, slide_window
@@ -19,7 +20,7 @@ for the keys that entered or left; the rest of the result passes through as it i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress, count
 from typing import Any, Final
@@ -57,13 +58,20 @@ class WindowFunctions:
         reduction: adds what entered.
         inverse: ``(value, left) -> value``, takes away what left.
         keeps: ``((key, value)) -> bool``; a pair that fails it is dropped from the result, and with
-            it from what the next window begins with. It is called for pairs that changed. None:
-            all are kept.
+            it from what the next window begins with. None: all are kept.
+        drops_only_empty: whether *keeps* drops just the pairs of which nothing is left: then it is
+            called in every window, for pairs that changed.
+        is_scala: whether Scala's rule holds. By it *keeps* is called in every window, and what
+            leaves with a key that the previous result lacks is an error. By that of pyspark
+            *keeps* is called in windows that an RDD enters, what leaves with such a key is left
+            out, and so is a None that leaves.
     """
 
     reduction: Reduction
     inverse: UserFunction
     keeps: UserFunction | None = None
+    drops_only_empty: bool = False
+    is_scala: bool = False
 
 
 def slide_window(
@@ -105,6 +113,14 @@ class WindowStep:
     left: int
     entered: int
 
+    @property
+    def filters(self) -> bool:
+        """Whether the filter is called in this window."""
+        functions = self.functions
+        if functions.keeps is None:
+            return False
+        return self.entered > 0 or functions.is_scala or functions.drops_only_empty
+
     def __call__(self, _: int, frames: Iterable[bytes]) -> Iterator[bytes]:
         settle_worker()
         blocks = map(decode_block, frames)
@@ -113,6 +129,7 @@ class WindowStep:
             self.functions,
             _reduced(blocks, self.left, reduction),
             _reduced(blocks, self.entered, reduction),
+            self.filters,
         )
         try:
             yield from slide.blocks(blocks)
@@ -139,14 +156,21 @@ class _Slide:
         functions: the user's functions.
         left: what left, reduced by key; emptied as its keys are found.
         entered: what entered, likewise.
+        filters: whether the filter is called.
     """
 
     def __init__(
-        self, functions: WindowFunctions, left: dict[Any, Any], entered: dict[Any, Any]
+        self,
+        functions: WindowFunctions,
+        left: dict[Any, Any],
+        entered: dict[Any, Any],
+        filters: bool,
     ) -> None:
         self._functions = functions
         self._left = left
         self._entered = entered
+        self._keeps = functions.keeps if filters else None
+        self._filters_all = filters and not functions.drops_only_empty
         self._touched = left.keys() | entered.keys()
         self._gathered = BlockBuilder(Side.STATE)
 
@@ -161,18 +185,22 @@ class _Slide:
                 dropped = self._change(keys, values, self._touched_rows(keys))
                 yield from self._gathered.extend(*_without(keys, values, dropped))
         keys, values = self._new()
-        yield from self._gathered.extend(*_without(keys, values, self._dropped(keys, values)))
+        dropped = self._dropped(keys, values, range(len(keys)))
+        yield from self._gathered.extend(*_without(keys, values, dropped))
         yield from self._gathered.flush()
 
     def _large(self, block: Block) -> Iterator[bytes]:
         """Yield a large block as it is, or with new values beside the keys that it has."""
         keys = block.keys()
         rows = self._touched_rows(keys)
-        if not rows:
+        if not rows and not self._filters_all:
             yield block.data
             return
         values = block.values()
         dropped = self._change(keys, values, rows)
+        if not rows and not dropped:
+            yield block.data
+            return
         if not dropped:
             changed = encode_block(Side.STATE, keys, values, block.key_column)
             if len(changed) <= MAX_BYTES or block.rows == 1:
@@ -184,16 +212,17 @@ class _Slide:
         return list(compress(count(), map(self._touched.__contains__, keys)))
 
     def _change(self, keys: list[Any], values: list[Any], rows: list[int]) -> list[int]:
-        """Change the values of *rows* in place; returns which of them are to be dropped."""
+        """Change the values of *rows* in place; returns which rows are to be dropped."""
         inverse, reduction = self._functions.inverse, self._functions.reduction
         subtract, add = inverse.func, reduction.func
         left, entered = self._left, self._entered
+        nothing = _NOTHING if self._functions.is_scala else None
         row, function = 0, inverse
         try:
             for row in rows:
                 key, function = keys[row], inverse
-                gone = left.pop(key, _NOTHING)
-                if gone is not _NOTHING:
+                gone = left.pop(key, nothing)
+                if gone is not nothing:
                     values[row] = subtract(values[row], gone)
                 function = reduction
                 come = entered.pop(key, _NOTHING)
@@ -201,19 +230,17 @@ class _Slide:
                     values[row] = add(values[row], come)
         except Exception as error:
             raise function.failed(keys[row], error) from error
-        return self._dropped(keys, values, rows)
+        return self._dropped(keys, values, range(len(keys)) if self._filters_all else rows)
 
-    def _dropped(
-        self, keys: list[Any], values: list[Any], rows: Iterable[int] | None = None
-    ) -> list[int]:
-        """Return which of *rows* the filter drops; None: of all."""
-        keeps = self._functions.keeps
+    def _dropped(self, keys: list[Any], values: list[Any], rows: Sequence[int]) -> list[int]:
+        """Return which of *rows* the filter drops."""
+        keeps = self._keeps
         if keeps is None:
             return []
         dropped = []
         row = 0
         try:
-            for row in range(len(keys)) if rows is None else rows:
+            for row in rows:
                 if not keeps.func((keys[row], values[row])):
                     dropped.append(row)
         except Exception as error:
@@ -222,7 +249,7 @@ class _Slide:
 
     def _new(self) -> Columns:
         """Return what entered with keys that the previous result does not have."""
-        for key in self._left:
+        for key in self._left if self._functions.is_scala else ():
             if key not in self._entered:
                 raise self._never_was(key)
         return list(self._entered.keys()), list(self._entered.values())

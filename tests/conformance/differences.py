@@ -152,26 +152,11 @@ def _has_gap(node: Apply) -> bool:
     return len(seconds) > 1 and seconds[1] > seconds[0]
 
 
-def _inverse_without_filter(program: Program) -> bool:
+def _group_of_five_slides(program: Program) -> bool:
     return any(
         isinstance(node, Apply)
-        and (
-            operation_of(node) == "countByWindow"
-            or (operation_of(node) in ("reduceByWindow", "reduceByKeyAndWindow") and node.args[1])
-        )
-        and use("not_zero") not in (*node.args, *dict(node.keywords).values())
-        for node in program.streams()
-    )
-
-
-def _inverse_of_missing(program: Program) -> bool:
-    return any(
-        isinstance(node, Apply)
-        and (
-            operation_of(node) in ("countByValueAndWindow", "groupByKeyAndWindow")
-            or (operation_of(node) == "reduceByKeyAndWindow" and node.args[1])
-        )
-        and may_lack_rdd(node.stream)
+        and operation_of(node) == "groupByKeyAndWindow"
+        and node.args[0] >= 5 * node.args[1]
         for node in program.streams()
     )
 
@@ -312,46 +297,30 @@ DIFFERENCES = (
         our_batches=[None, [3], None, []],
     ),
     Difference(
-        name="an inverse function and a window of less than five slides",
-        theirs="the inverse is not used: keys of which nothing is left vanish",
-        ours="the inverse is used: such keys stay, as 0 for a sum, until filterFunc drops them",
-        why="the rule of Scala, and one result for all windows",
-        covers=_inverse_without_filter,
-        example=Program(
-            "inverse", PAIRS.reduceByKeyAndWindow(use("add"), use("subtract"), 2, 1), 4
-        ),
+        name="a key of which all values left a groupByKeyAndWindow of five slides or more",
+        theirs="stays for ever, with no values",
+        ours="is not in the result, as in a shorter window",
+        why="who groups wants the keys of the window, and the result grows without bound otherwise",
+        covers=_group_of_five_slides,
+        example=Program("group", PAIRS.groupByKeyAndWindow(5, 1), 7),
         their_batches=[
-            [("a", 1)],
-            [("a", 1), ("b", 1)],
-            [("a", 1), ("b", 1)],
-            [("a", 1)],
+            [("a", ["group", 1])],
+            [("a", ["group", 1]), ("b", ["group", 1])],
+            [("a", ["group", 1, 1]), ("b", ["group", 1])],
+            [("a", ["group", 1, 1]), ("b", ["group", 1])],
+            [("a", ["group", 1, 1]), ("b", ["group", 1])],
+            [("a", ["group", 1]), ("b", ["group", 1])],
+            [("a", ["group", 1]), ("b", ["group"])],
         ],
         our_batches=[
-            [("a", 1)],
-            [("a", 1), ("b", 1)],
-            [("a", 1), ("b", 1)],
-            [("a", 1), ("b", 0)],
+            [("a", ["group", 1])],
+            [("a", ["group", 1]), ("b", ["group", 1])],
+            [("a", ["group", 1, 1]), ("b", ["group", 1])],
+            [("a", ["group", 1, 1]), ("b", ["group", 1])],
+            [("a", ["group", 1, 1]), ("b", ["group", 1])],
+            [("a", ["group", 1]), ("b", ["group", 1])],
+            [("a", ["group", 1])],
         ],
-    ),
-    Difference(
-        name="countByWindow of an empty window",
-        theirs="no element; from five slides on, 0 when there were elements before",
-        ours="0",
-        why="the number of no elements is 0",
-        covers=_inverse_without_filter,
-        example=Program("count", Queue([], [1], [], []).countByWindow(2, 1)),
-        their_batches=[[], [1], [1], []],
-        our_batches=[[0], [1], [1], [0]],
-    ),
-    Difference(
-        name="a window with an inverse function, in which no stream has an RDD",
-        theirs="no RDD",
-        ours="an RDD, as for every other window",
-        why="a window is never no RDD",
-        covers=_inverse_of_missing,
-        example=Program("missing", NUMBERS.lacking(1, 2).countByValueAndWindow(1, 1), 3),
-        their_batches=[None, None, [(4, 1)]],
-        our_batches=[[], [], [(4, 1)]],
     ),
     Difference(
         name="an empty queue",

@@ -69,6 +69,10 @@ def with_none(x: Any) -> tuple[Any, None]:
     return x, None
 
 
+def none_of_two(x: int) -> int | None:
+    return x if x != 2 else None
+
+
 def swapped(pair: tuple[Any, Any]) -> tuple[Any, Any]:
     return pair[1], pair[0]
 
@@ -91,6 +95,14 @@ def subtract(x: Any, y: Any) -> Any:
 
 def larger(x: int, y: int) -> int:
     return max(x, y)
+
+
+def first_of_two(x: Any, y: Any) -> Any:
+    return x
+
+
+def last_of_two(x: Any, y: Any) -> Any:
+    return y
 
 
 # Partitions ----------------------------------------------------------------------------------
@@ -166,6 +178,10 @@ def add_pairs(pair: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
 
 def not_zero(pair: tuple[Any, int]) -> bool:
     return pair[1] != 0
+
+
+def above_one(pair: tuple[Any, int]) -> bool:
+    return pair[1] > 1
 
 
 def remainder_of_key(key: int) -> int:

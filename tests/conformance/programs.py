@@ -236,8 +236,14 @@ def may_lack_rdd(node: Node) -> bool:
     """Whether a stream may be without an RDD in some batch."""
     if any(function.name in ("without_rdd", "without_rdds") for function in functions_of(node)):
         return True
-    windowed = operation_of(node).lower().endswith("window")
-    return len(node.parents) == 1 and not windowed and may_lack_rdd(node.parents[0])
+    if operation_of(node) == "window" or _is_window_without_inverse(node):
+        return False  # other windows have no RDD where no batch of them has one
+    return len(node.parents) == 1 and may_lack_rdd(node.parents[0])
+
+
+def _is_window_without_inverse(node: Node) -> bool:
+    reductions = ("reduceByWindow", "reduceByKeyAndWindow")
+    return isinstance(node, Apply) and node.operation in reductions and node.args[1] is None
 
 
 def may_lack_partitions(node: Node, batches: int) -> bool:

@@ -99,10 +99,14 @@ def _reduced_by_window(draw: Callable[..., Any], stream: Node) -> Node:
 
 
 def _inverse(draw: Callable[..., Any], stream: Node) -> Node:
-    """Count by key: a value of 0 has to mean that nothing is left."""
-    return stream.mapValues(use("one")).reduceByKeyAndWindow(
-        _ADD, use("subtract"), *_window(draw, 6), draw(_PARTITIONS), use("not_zero")
+    keeps = draw(st.sampled_from([None, use("not_zero"), use("above_one")]))
+    return stream.reduceByKeyAndWindow(
+        _ADD, use("subtract"), *_window(draw, 6), draw(_PARTITIONS), keeps
     )
+
+
+def _counted(draw: Callable[..., Any], stream: Node) -> Node:
+    return stream.countByWindow(*_window(draw, 6))
 
 
 def _state(draw: Callable[..., Any], stream: Node) -> Node:
@@ -135,6 +139,12 @@ ONE_STREAM = (
         NUMBERS,
         lambda draw, s: s.reduceByWindow(use("larger"), None, *_window(draw)),
     ),
+    Operation(
+        NUMBERS,
+        NUMBERS,
+        lambda draw, s: s.reduceByWindow(_ADD, use("subtract"), *_window(draw, 6)),
+    ),
+    Operation(None, NUMBERS, _counted),
     Operation(TEXTS, PAIRS, _plain("map", "with_one")),
     Operation(TEXTS, TEXTS, _plain("filter", "identity")),
     Operation(TEXTS, TEXTS, _plain("transform", "distinct_rdd")),

@@ -126,7 +126,7 @@ def never() -> StreamingContext:
 
 
 def begin(sc: SparkContext, directory: Path) -> StreamingContext:
-    settings = Settings(missed_batches="merge")
+    settings = Settings(missed_batches="merge", window_inverse="scala")
     ssc = StreamingContext(sc, 1, clock=ManualClock(), settings=settings)
     ssc.checkpoint(str(directory))
     ones = ssc.queueStream([[("a", 1)]] * 9, replayable=True)

@@ -197,10 +197,10 @@ def test_c_5_a_window_with_an_inverse(sc: SparkContext, tmp_path: Path, interval
     """Its result goes on, from a copy or from all of its input."""
 
     def define(words: DStream[Any]) -> None:
-        watch(words.map(_one).reduceByKeyAndWindow(plus, minus, 4).checkpoint(interval))
+        watch(words.map(_one).reduceByKeyAndWindow(plus, minus, 5).checkpoint(interval))
 
     in_two_lives(sc, tmp_path, [["a"]] * 10, define, (7, 3))
-    assert values_of() == [[("a", n)] for n in (1, 2, 3, 4, 4, 4, 4, 4, 4, 4)]
+    assert values_of() == [[("a", n)] for n in (1, 2, 3, 4, 5, 5, 5, 5, 5, 5)]
 
 
 @pytest.mark.parametrize("interval", [1, 3, 20])
@@ -625,20 +625,20 @@ def test_keys_that_leave_a_window_in_a_gap(sc: SparkContext, tmp_path: Path, pol
     ssc = StreamingContext(sc, 1, clock=ManualClock(), settings=Settings(missed_batches=policy))
     ssc.checkpoint(str(tmp_path))
     words = ssc.queueStream([["a", "b"], ["a"], ["c"]], replayable=True).map(_one)
-    window = partial(words.reduceByKeyAndWindow, plus, minus, 4)
+    window = partial(words.reduceByKeyAndWindow, plus, minus, 5)
     watch(window().checkpoint(20))
     watch(window(filterFunc=_is_positive).checkpoint(20), "filtered")
     ssc.step(2)
     crash(ssc)
-    for now_ms in (6000, 6000):
+    for now_ms in (7000, 7000):
         ssc = recover(tmp_path)
         ssc._clock = ManualClock(now_ms)
         ssc.step(1)
         crash(ssc)
     empty = [("a", 0), ("b", 0)]
-    assert times_of() == [1, 2, 6, 7]
+    assert times_of() == [1, 2, 7, 8]
     first, second = [("a", 1), ("b", 1)], [("a", 2), ("b", 1)]
-    # The window at 6 s begins after 2 s: nothing of before the gap is in it.
+    # The window at 7 s begins after 2 s: nothing of before the gap is in it.
     assert values_of()[:2] == [first, second]
     assert [dict(rows) for rows in values_of()[2:]] == [{**dict(empty), "c": 1}] * 2
     assert values_of("filtered") == [first, second, [("c", 1)], [("c", 1)]]
@@ -819,7 +819,7 @@ def test_a_crash_at_each_step(
         joined = (
             pairs.updateStateByKey(total)
             .checkpoint(2)
-            .join(pairs.reduceByKeyAndWindow(plus, minus, 2).checkpoint(3))
+            .join(pairs.reduceByKeyAndWindow(plus, minus, 5).checkpoint(3))
         )
         watch(joined.join(pairs.mapWithState(StateSpec.function(count))))
 
@@ -835,7 +835,7 @@ def test_a_crash_at_each_step(
         times.insert(3, 4)
     assert times_of() == times
     assert dict(zip(times_of(), values_of(), strict=True)) == {
-        n: [("a", ((n, min(n, 2)), n))] for n in range(1, 7)
+        n: [("a", ((n, min(n, 5)), n))] for n in range(1, 7)
     }
 
 

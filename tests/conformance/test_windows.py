@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 from pyspark import SparkContext, StorageLevel
 
-from dstreams import DStream, InvalidStreamError
+from dstreams import BatchFailedError, DStream, InvalidStreamError
+from dstreams.settings import Settings
 from dstreams.testing import BatchDriver
 from tests.conformance.tables import Table
 
@@ -26,6 +27,10 @@ def naive(stream: DStream) -> DStream:
 
 def inverse(stream: DStream) -> DStream:
     return stream.reduceByKeyAndWindow(operator.add, operator.sub, 2, 1)
+
+
+def five(stream: DStream) -> DStream:
+    return stream.reduceByKeyAndWindow(operator.add, operator.sub, 5)
 
 
 def inverse_and_filter(stream: DStream) -> DStream:
@@ -87,7 +92,7 @@ WINDOWS: dict[str, tuple[str, Callable[[DStream], DStream]]] = {
     "W-22 groupByKeyAndWindow(1.5, 0.5)": (
         "in  | a=0 | a=1 | a=2 | a=3 | a=4 | [] | []\n"
         "out | a=[0] | a=[0,1] | a=[0,1,2] | a=[1,2,3] | a=[2,3,4] | a=[3,4] | a=[4]",
-        lambda s: s.groupByKeyAndWindow(1.5, 0.5),
+        lambda s: s.groupByKeyAndWindow(1.5, 0.5).mapValues(list),
     ),
 }
 HALF_SECONDS = ("W-18", "W-19", "W-22")
@@ -107,47 +112,44 @@ REDUCED: dict[str, tuple[str, Callable[[DStream], DStream]]] = {
     "W-7 a new key": ("in | a=1 | a=1 b=1\nout | a=1 | a=2 b=1", inverse),
     "W-7 naive": ("in | a=1 | a=1 b=1\nout | a=1 | a=2 b=1", naive),
     "W-8 a key leaves, naive": ("in | a=1 | a=1 | [] | []\nout | a=1 | a=2 | a=1 | []", naive),
-    "W-9 a key leaves, inverse": (
-        "in | a=1 | a=1 | [] | []\nout | a=1 | a=2 | a=1 | a=0",
-        inverse,
-    ),
+    "W-9 a key leaves, inverse": ("in | a=1 | a=1 | [] | []\nout | a=1 | a=2 | a=1 | []", inverse),
     "a key leaves, inverse and filter": (
         "in | a=1 | a=1 | [] | []\nout | a=1 | a=2 | a=1 | []",
         inverse_and_filter,
     ),
     "W-11 long, naive": (f"{LONG}\n{LONG_REDUCED}", naive),
-    "W-12 long, inverse": (
-        f"{LONG}\nout | a=1 | a=2 b=1 | a=2 b=2 c=1 | a=2 b=2 c=1 | a=2 b=1 c=0 | a=1 b=0 c=0 "
-        "| a=1 b=0 c=0 | a=2 b=1 c=0 | a=2 b=2 c=1 | a=2 b=2 c=1 | a=2 b=1 c=0 | a=1 b=0 c=0",
-        inverse,
-    ),
+    "W-12 long, inverse": (f"{LONG}\n{LONG_REDUCED}", inverse),
     "W-13 long, inverse and filter": (f"{LONG}\n{LONG_REDUCED}", inverse_and_filter),
     "W-14 groupByKeyAndWindow": (
         f"{LONG}\n{LONG_REDUCED}",
         lambda s: s.groupByKeyAndWindow(2, 1).mapValues(len),
     ),
     "countByWindow": (
-        "in  | 1 | 1 | 1 2 | 0 | [] | []\nout | 1 | 2 | 3 | 3 | 1 | 0",
+        "in  | 1 | 1 | 1 2 | 0 | [] | []\nout | 1 | 2 | 3 | 3 | 1 | []",
         lambda s: s.countByWindow(2, 1),
     ),
-    "countByWindow of nothing is 0 from the first window on": (
-        "in  | [] | - | 7 | -\nout | 0 | 0 | 1 | 1",
+    "countByWindow of nothing has no number": (
+        "in  | [] | - | 7 | -\nout | [] | [] | 1 | 1",
         lambda s: s.countByWindow(2, 1),
     ),
-    "countByWindow of no RDD at all is 0": (
-        "in  | - | - | 7\nout | 0 | 0 | 1",
+    "countByWindow of no RDD at all": (
+        "in  | - | - | 7\nout | - | - | 1",
         lambda s: s.countByWindow(2, 1),
+    ),
+    "countByWindow of five slides": (
+        "in  | - | [] | 7 | - | [] | - | - | - | -\nout | - | [] | 1 | 1 | 1 | 1 | 1 | 0 | 0",
+        lambda s: s.countByWindow(5),
     ),
     "W-16 countByValueAndWindow": (
         "in  | a | b b | a b | [] | []\nout | a=1 | a=1 b=2 | a=1 b=3 | a=1 b=1 | []",
         lambda s: s.countByValueAndWindow(2, 1),
     ),
     "reduceByWindow, inverse": (
-        "in  | 1 2 | 3 | [] | [] | 4\nout | 3 | 6 | 3 | 0 | 4",
+        "in  | 1 2 | 3 | [] | [] | 4\nout | 3 | 6 | 3 | [] | 4",
         lambda s: s.reduceByWindow(operator.add, operator.sub, 2, 1),
     ),
-    "reduceByWindow, inverse, before the first element": (
-        "in  | [] | - | 4\nout | [] | [] | 4",
+    "reduceByWindow, inverse, batches without an RDD": (
+        "in  | - | [] | - | - | 4\nout | - | [] | [] | - | 4",
         lambda s: s.reduceByWindow(operator.add, operator.sub, 2, 1),
     ),
     "reduceByWindow, naive": (
@@ -159,11 +161,11 @@ REDUCED: dict[str, tuple[str, Callable[[DStream], DStream]]] = {
         lambda s: s.reduceByWindow(max, None, 2, 2),
     ),
     "inverse, batches without an RDD": (
-        "in  | a=1 | - | b=1 | - | -\nout | a=1 | a=1 | a=0 b=1 | a=0 b=1 | a=0 b=0",
+        "in  | a=1 | - | b=1 | - | -\nout | a=1 | a=1 | b=1 | b=1 | -",
         inverse,
     ),
     "inverse, tumbling": (
-        "in  | a=1 | a=2 | b=4 | b=8 | a=16 | []\nout | - | a=3 | - | a=0 b=12 | - | a=16 b=0",
+        "in  | a=1 | a=2 | b=4 | b=8 | a=16 | []\nout | - | a=3 | - | b=12 | - | a=16",
         lambda s: s.reduceByKeyAndWindow(operator.add, operator.sub, 2, 2),
     ),
     "inverse, two at a time": (
@@ -172,18 +174,79 @@ REDUCED: dict[str, tuple[str, Callable[[DStream], DStream]]] = {
     ),
     "inverse, with gaps": (
         "in  | c=1 | a=2 | a=4 | c=8 | a=16 | b=32 | c=1 | [] | []\n"
-        "out | - | - | a=6 | - | - | a=16 b=32 | - | - | a=0 b=0",
+        "out | - | - | a=6 | - | - | a=16 b=32 | - | - | []",
         lambda s: s.reduceByKeyAndWindow(operator.add, operator.sub, 2, 3),
     ),
-    "naive, with gaps and filter": (
-        "in  | c=1 | a=2 | a=4 | c=8 | a=16 | b=32\nout | - | - | a=6 | - | - | b=32",
+    "without an inverse a filter is not used": (
+        "in  | c=1 | a=2 | a=4 | c=8 | a=16 | b=32\nout | - | - | a=6 | - | - | a=16 b=32",
         lambda s: s.reduceByKeyAndWindow(
             operator.add, None, 2, 3, filterFunc=lambda pair: pair != ("a", 16)
         ),
     ),
+    "four slides, a function without an inverse": (
+        "in  | a=5 | a=1 | a=2 | a=3 | a=1 | []\nout | a=5 | a=5 | a=5 | a=5 | a=3 | a=3",
+        lambda s: s.reduceByKeyAndWindow(max, lambda v, w: v, 4),
+    ),
+    "four slides, a filter that drops what is still in the window": (
+        "in  | a=1 b=2 | a=3 | [] | c=9 b=1 | a=1 | []\n"
+        "out | b=2 | a=4 b=2 | a=4 b=2 | a=4 b=3 c=9 | a=4 c=9 | c=9",
+        lambda s: s.reduceByKeyAndWindow(
+            operator.add, operator.sub, 4, filterFunc=lambda pair: pair[1] > 1
+        ),
+    ),
     "a falsy value is a value": (
-        "in  | a=0 | b='' | a=0 | []\nout | a=0 | a=0 b='' | a=0 b='' | a=0 b=''",
+        "in  | a=0 | b='' | a=0 | []\nout | a=0 | a=0 b='' | a=0 b='' | a=0",
         lambda s: s.reduceByKeyAndWindow(lambda v, w: v or w, lambda v, w: v, 2, 1),
+    ),
+    "five slides, keys stay": (
+        "in | a=1 | b=1 | [] | [] | [] | [] | []\n"
+        "out | a=1 | a=1 b=1 | a=1 b=1 | a=1 b=1 | a=1 b=1 | a=0 b=1 | a=0 b=0",
+        five,
+    ),
+    "five slides, a falsy value is a value": (
+        "in  | a=0 | b='' | a=0 | [] | [] | []\n"
+        "out | a=0 | a=0 b='' | a=0 b='' | a=0 b='' | a=0 b='' | a=0 b=''",
+        lambda s: s.reduceByKeyAndWindow(lambda v, w: v or w, lambda v, w: v, 5, 1),
+    ),
+    "five slides, batches without an RDD": (
+        "in  | - | a=1 | - | - | - | - | b=1 | -\n"
+        "out | - | a=1 | a=1 | a=1 | a=1 | a=1 | a=0 b=1 | a=0 b=1",
+        five,
+    ),
+    "five slides of two": (
+        "in  | a=1 | a=2 | [] | [] | [] | [] | [] | [] | [] | b=8 | - | -\n"
+        "out | - | a=3 | - | a=3 | - | a=3 | - | a=3 | - | a=3 b=8 | - | a=0 b=8",
+        lambda s: s.reduceByKeyAndWindow(operator.add, operator.sub, 10, 2),
+    ),
+    # Of what the filter dropped nothing is in a later window: the first 1 is taken away at 6.
+    "five slides, a filter that drops what is still in the window": (
+        "in  | a=1 b=2 | [] | a=3 | [] | [] | [] | [] | []\n"
+        "out | b=2 | b=2 | a=3 b=2 | a=3 b=2 | a=3 b=2 | a=2 | a=2 | []",
+        lambda s: s.reduceByKeyAndWindow(
+            operator.add, operator.sub, 5, filterFunc=lambda pair: pair[1] > 1
+        ),
+    ),
+    "five slides, a filter waits for a batch with an RDD": (
+        "in  | a=1 b=1 | [] | [] | [] | [] | - | - | b=1 | -\n"
+        "out | a=1 b=1 | a=1 b=1 | a=1 b=1 | a=1 b=1 | a=1 b=1 | a=0 b=0 | a=0 b=0 | b=1 | b=1",
+        lambda s: s.reduceByKeyAndWindow(
+            operator.add, operator.sub, 5, filterFunc=lambda pair: pair[1] != 0
+        ),
+    ),
+    "five slides, None that leaves is left out": (
+        "in  | a=None | a=1 | [] | [] | [] | [] | []\n"
+        "out | a=None | a=1 | a=1 | a=1 | a=1 | a=1 | a=0",
+        lambda s: s.reduceByKeyAndWindow(lambda v, w: w, operator.sub, 5),
+    ),
+    "countByValueAndWindow, five slides": (
+        "in  | a | b b | a | [] | [] | - | - | [] | -\n"
+        "out | a=1 | a=1 b=2 | a=2 b=2 | a=2 b=2 | a=2 b=2 | a=1 b=2 | a=1 | [] | []",
+        lambda s: s.countByValueAndWindow(5),
+    ),
+    "groupByKeyAndWindow, five slides": (
+        "in  | - | a=1 | a=2 | - | - | - | - | - | -\n"
+        "out | - | a=[1] | a=[1,2] | a=[1,2] | a=[1,2] | a=[1,2] | a=[2] | - | -",
+        lambda s: s.groupByKeyAndWindow(5).mapValues(list),
     ),
     "a window over a state stream": (
         "in  | a=1 | - | a=2 b=1 | []\nout | a=1 | a=1 a=1 | a=1 a=3 b=1 | a=3 a=3 b=1 b=1",
@@ -212,9 +275,78 @@ def running_sum(values: list[int], state: int | None) -> int:
 
 @pytest.mark.parametrize("case", REDUCED)
 def test_reductions(sc: SparkContext, case: str) -> None:
-    """What was reduced over the window; with an inverse, keys stay until a filter drops them."""
+    """What was reduced over the window; from five slides on keys stay until a filter drops them."""
     text, operation = REDUCED[case]
     Table.parse(text).check(sc, operation)
+
+
+SCALA: dict[str, tuple[str, Callable[[DStream], DStream]]] = {
+    "W-9 a key leaves, inverse": (
+        "in | a=1 | a=1 | [] | []\nout | a=1 | a=2 | a=1 | a=0",
+        inverse,
+    ),
+    "a key leaves, inverse and filter": (
+        "in | a=1 | a=1 | [] | []\nout | a=1 | a=2 | a=1 | []",
+        inverse_and_filter,
+    ),
+    "W-12 long, inverse": (
+        f"{LONG}\nout | a=1 | a=2 b=1 | a=2 b=2 c=1 | a=2 b=2 c=1 | a=2 b=1 c=0 | a=1 b=0 c=0 "
+        "| a=1 b=0 c=0 | a=2 b=1 c=0 | a=2 b=2 c=1 | a=2 b=2 c=1 | a=2 b=1 c=0 | a=1 b=0 c=0",
+        inverse,
+    ),
+    "W-13 long, inverse and filter": (f"{LONG}\n{LONG_REDUCED}", inverse_and_filter),
+    "countByWindow": (
+        "in  | [] | 1 | 1 2 | 0 | [] | -\nout | [] | 1 | 3 | 3 | 1 | 0",
+        lambda s: s.countByWindow(2, 1),
+    ),
+    "countByValueAndWindow": (
+        "in  | a | b b | a b | [] | -\nout | a=1 | a=1 b=2 | a=1 b=3 | a=1 b=1 | []",
+        lambda s: s.countByValueAndWindow(2, 1),
+    ),
+    "a filter in a batch without an RDD": (
+        "in  | a=1 | - | - | b=1 | -\nout | a=1 | a=1 | [] | b=1 | b=1",
+        inverse_and_filter,
+    ),
+    "batches without an RDD": (
+        "in  | - | a=1 | - | b=1 | - | -\nout | [] | a=1 | a=1 | a=0 b=1 | a=0 b=1 | a=0 b=0",
+        inverse,
+    ),
+    "tumbling": (
+        "in  | a=1 | a=2 | b=4 | b=8 | a=16 | []\nout | - | a=3 | - | a=0 b=12 | - | a=16 b=0",
+        lambda s: s.reduceByKeyAndWindow(operator.add, operator.sub, 2, 2),
+    ),
+    "with gaps": (
+        "in  | c=1 | a=2 | a=4 | c=8 | a=16 | b=32 | c=1 | [] | []\n"
+        "out | - | - | a=6 | - | - | a=16 b=32 | - | - | a=0 b=0",
+        lambda s: s.reduceByKeyAndWindow(operator.add, operator.sub, 2, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SCALA)
+def test_reductions_by_the_rule_of_scala(sc: SparkContext, case: str) -> None:
+    """The setting lets a window of any length use its inverse function."""
+    text, operation = SCALA[case]
+    table = Table.parse(text)
+    with BatchDriver(sc, settings=Settings(window_inverse="scala")) as driver:
+        found = driver.output(operation(driver.input(table.rows["in"])))
+        driver.run(len(table.rows["in"]))
+    table.compare(found)
+
+
+def test_a_bad_record_is_bad_for_the_windows_that_it_is_in(sc: SparkContext) -> None:
+    """A window of less than five slides is right again when the record has left it."""
+    failed, seen = [], []
+    with BatchDriver(sc) as driver:
+        numbers = driver.input([["1"], ["bad"], ["3"], ["4"], ["5"]]).map(int)
+        seen = driver.output(numbers.countByWindow(2))
+        for number in range(1, 6):
+            try:
+                driver.run(1)
+            except BatchFailedError:
+                failed.append(number)
+    assert failed == [2, 3]
+    assert seen == [[1], None, None, [2], [2]]
 
 
 @pytest.mark.parametrize("slide", [2, 3])

@@ -17,6 +17,7 @@ LETTERS = Queue(*[[(letter, 1) for letter in word] for word in ["a", "ab", "abc"
 SEEN = PAIRS.mapValues(use("one"))
 
 ADD, SUBTRACT, NOT_ZERO = use("add"), use("subtract"), use("not_zero")
+ABOVE_ONE, FIRST, LAST = use("above_one"), use("first_of_two"), use("last_of_two")
 
 _NODES: dict[str, Node] = {
     "window": NUMBERS.window(2),
@@ -40,9 +41,21 @@ _NODES: dict[str, Node] = {
     "window of a state": PAIRS.updateStateByKey(use("running_sum")).window(2, 2),
     "reduceByWindow": NUMBERS.reduceByWindow(use("larger"), None, 3, 1),
     "reduceByWindow that slides by two": NUMBERS.reduceByWindow(ADD, None, 3, 2),
+    "reduceByWindow with an inverse, empty windows": NUMBERS.lacking(5, 6).reduceByWindow(
+        ADD, SUBTRACT, 2, 1
+    ),
+    "reduceByWindow with an inverse, five slides": NUMBERS.lacking(1).reduceByWindow(
+        ADD, SUBTRACT, 5, 1
+    ),
     "reduceByWindow with an inverse": NUMBERS.window(5).reduceByWindow(ADD, SUBTRACT, 5, 1),
     "countByWindow": Queue([1], [2, 3], [4], [], [5], [6], [7, 8]).countByWindow(2, 1),
-    "countByWindow of five slides": Queue([1], [2, 3], [4], [], [], [], []).countByWindow(5, 1),
+    "countByWindow of five slides": Queue([], [1, 2], [3], [], [], [], [], []).countByWindow(5, 1),
+    "countByWindow of empty windows": NUMBERS.lacking(1, 5, 6).countByWindow(2, 1),
+    "countByWindow of five slides, missing RDDs": NUMBERS.lacking(1, 4, 5, 6, 7, 8).countByWindow(
+        5, 1
+    ),
+    "countByValueAndWindow, missing RDDs": NUMBERS.lacking(1, 5, 6).countByValueAndWindow(2, 1),
+    "countByValueAndWindow of five slides": NUMBERS.lacking(1, 6, 7, 8).countByValueAndWindow(5, 1),
     "countByValueAndWindow": NUMBERS.union(NUMBERS).countByValueAndWindow(2, 1),
     "countByValueAndWindow that slides by two": NUMBERS.countByValueAndWindow(4, 2, 3),
     "countByValueAndWindow of six slides": NUMBERS.countByValueAndWindow(6, 1),
@@ -50,6 +63,10 @@ _NODES: dict[str, Node] = {
     "groupByKeyAndWindow that slides by two": PAIRS.groupByKeyAndWindow(3, 2, 3).mapValues(
         use("in_order")
     ),
+    "groupByKeyAndWindow, missing RDDs": PAIRS.lacking(1, 3, 4, 5)
+    .groupByKeyAndWindow(2, 1)
+    .mapValues(use("in_order")),
+    "values of groupByKeyAndWindow": PAIRS.groupByKeyAndWindow(2, 1),
     "reduceByKeyAndWindow": PAIRS.reduceByKeyAndWindow(ADD, None, 3),
     "reduceByKeyAndWindow that slides by two": PAIRS.reduceByKeyAndWindow(
         use("larger"), None, 4, 2, 3
@@ -71,6 +88,31 @@ _NODES: dict[str, Node] = {
     ),
     "reduceByKeyAndWindow, filter, gaps": SEEN.reduceByKeyAndWindow(
         ADD, SUBTRACT, 1, 2, None, NOT_ZERO
+    ),
+    "reduceByKeyAndWindow, an inverse and no filter": PAIRS.reduceByKeyAndWindow(
+        ADD, SUBTRACT, 3, 1
+    ),
+    "reduceByKeyAndWindow, four slides of what has no inverse": PAIRS.reduceByKeyAndWindow(
+        use("larger"), FIRST, 4, 1
+    ),
+    "reduceByKeyAndWindow, an inverse and missing RDDs": PAIRS.lacking(
+        1, 3, 4, 5
+    ).reduceByKeyAndWindow(ADD, SUBTRACT, 2, 1),
+    "reduceByKeyAndWindow, a filter of live pairs": PAIRS.reduceByKeyAndWindow(
+        ADD, SUBTRACT, 3, 1, None, ABOVE_ONE
+    ),
+    "reduceByKeyAndWindow, five slides, a filter of live pairs": SEEN.reduceByKeyAndWindow(
+        ADD, SUBTRACT, 5, 1, None, ABOVE_ONE
+    ),
+    "reduceByKeyAndWindow, five slides, a filter and missing RDDs": SEEN.lacking(
+        1, 6, 7
+    ).reduceByKeyAndWindow(ADD, SUBTRACT, 5, 1, None, NOT_ZERO),
+    "reduceByKeyAndWindow, five slides of two": PAIRS.reduceByKeyAndWindow(ADD, SUBTRACT, 10, 2),
+    "reduceByKeyAndWindow, five slides, None leaves": PAIRS.mapValues(
+        use("none_of_two")
+    ).reduceByKeyAndWindow(LAST, FIRST, 5, 1),
+    "reduceByKeyAndWindow, a filter without an inverse": PAIRS.reduceByKeyAndWindow(
+        ADD, None, 3, 1, None, ABOVE_ONE
     ),
     "reduceByKeyAndWindow, then values": SEEN.reduceByKeyAndWindow(
         ADD, SUBTRACT, 3, 1, None, NOT_ZERO

@@ -48,6 +48,7 @@ def test_foreign_keys_are_ignored() -> None:
             True,
         ),
         ("spark.dstreams.recovery.missedBatches", "merge", "missed_batches", "merge"),
+        ("spark.dstreams.window.inverse", "scala", "window_inverse", "scala"),
         ("spark.streaming.unpersist", "false", "unpersist", False),
         ("spark.streaming.unpersist", " TRUE ", "unpersist", True),
         ("spark.streaming.gracefulStopTimeout", "2500", "graceful_stop_timeout_ms", 2500),

@@ -23,7 +23,7 @@ from dstreams import State, StateSpec, StreamingContext, tuned_context
 
 ROWS = 20
 KEYS = 5
-WINDOW = 3
+WINDOW = 5
 INTERVAL = 2
 
 

@@ -95,7 +95,7 @@ def exchanged(pairs: DStream[Any]) -> None:
 
 def grown(pairs: DStream[Any]) -> None:
     before(pairs)
-    watch(pairs.reduceByKeyAndWindow(add, sub, 3, uid="window"), "window")
+    watch(pairs.reduceByKeyAndWindow(add, sub, 5, uid="window"), "window")
     watch(pairs.mapWithState(StateSpec.function(count), uid="more"), "more")
 
 
@@ -176,15 +176,15 @@ def reduced(window: int, slide: int, pairs: DStream[Any]) -> None:
 @pytest.mark.parametrize(
     ("window", "slide", "message"),
     [
-        (5, 1, "'window' was over a window of 3000 ms, and is over one of 5000 ms now"),
-        (4, 2, "'window' had an RDD every 1000 ms, and has one every 2000 ms now"),
+        (6, 1, "'window' was over a window of 5000 ms, and is over one of 6000 ms now"),
+        (10, 2, "'window' had an RDD every 1000 ms, and has one every 2000 ms now"),
     ],
 )
 def test_a_window_that_has_changed(
     sc: SparkContext, tmp_path: Path, window: int, slide: int, message: str
 ) -> None:
     """Its state is that of another window: the dry run says so, and nothing is touched."""
-    ssc = setup(sc, tmp_path, partial(reduced, 3, 1))()
+    ssc = setup(sc, tmp_path, partial(reduced, 5, 1))()
     ssc.step(2)
     ssc.stop(stopSparkContext=False)
     files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -202,7 +202,7 @@ def test_what_is_added_begins_empty(sc: SparkContext, left_behind: Path) -> None
     ssc.step(4)
     ssc.stop(stopSparkContext=False)
     values = {name: [rows for known, rows in seen[6:] if known == name] for name, _ in seen}
-    assert [rows[0] for rows in values["window"]] == [("a", n) for n in (4, 9, 15, 18)]
+    assert [rows[0] for rows in values["window"]] == [("a", n) for n in (4, 9, 15, 22)]
     assert [rows[0] for rows in values["more"]] == [("a", n) for n in (4, 9, 15, 22)]
     assert [rows[0] for rows in values["sums"]] == [("a", n) for n in (10, 15, 21, 28)]
 
@@ -210,7 +210,7 @@ def test_what_is_added_begins_empty(sc: SparkContext, left_behind: Path) -> None
 def added(pairs: DStream[Any]) -> None:
     before(pairs)
     watch(pairs.updateStateByKey(total, 2, uid="late"), "late")
-    watch(pairs.reduceByKeyAndWindow(add, sub, 3, uid="window"), "window")
+    watch(pairs.reduceByKeyAndWindow(add, sub, 5, uid="window"), "window")
 
 
 @pytest.mark.parametrize("is_restored", [True, False])
@@ -277,7 +277,7 @@ def test_an_inverse_that_is_added(sc: SparkContext, tmp_path: Path) -> None:
     """The window keeps what it had, made again of what it has read."""
 
     def windowed(inverse: Any, pairs: DStream[Any]) -> None:
-        watch(pairs.reduceByKeyAndWindow(add, inverse, 3).filter(_is_of_a), "window")
+        watch(pairs.reduceByKeyAndWindow(add, inverse, 5).filter(_is_of_a), "window")
 
     seen.clear()
     ssc = setup(sc, tmp_path, partial(windowed, None))()
@@ -286,7 +286,7 @@ def test_an_inverse_that_is_added(sc: SparkContext, tmp_path: Path) -> None:
     ssc = StreamingContext.restore(str(tmp_path), setup(sc, tmp_path, partial(windowed, sub)))
     ssc.step(4)
     ssc.stop(stopSparkContext=False)
-    assert [rows for _, rows in seen] == [[("a", n)] for n in (1, 3, 6, 9, 12, 15, 18)]
+    assert [rows for _, rows in seen] == [[("a", n)] for n in (1, 3, 6, 10, 15, 20, 25)]
 
 
 def _is_of_a(pair: tuple[str, int]) -> bool:

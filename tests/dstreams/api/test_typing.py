@@ -57,7 +57,7 @@ REVEALED = {
     "numbers.reduceByWindow(max, None, 2)": "DStream[int]",
     "lines.countByWindow(2)": "DStream[int]",
     "lines.countByValueAndWindow(2)": "DStream[tuple[str, int]]",
-    "pairs.groupByKeyAndWindow(2)": "DStream[tuple[str, list[int]]]",
+    "pairs.groupByKeyAndWindow(2)": "DStream[tuple[str, Iterable[int]]]",
     "pairs.reduceByKeyAndWindow(max, None, 2)": "DStream[tuple[str, int]]",
     "pairs.slice(0, 1)": "list[RDD[tuple[str, int]]]",
 }

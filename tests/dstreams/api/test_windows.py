@@ -24,6 +24,7 @@ from dstreams import (
     StreamLifecycleError,
 )
 from dstreams.rdd.shuffle import BlockPairsRDD
+from dstreams.settings import Settings
 from dstreams.testing import BatchDriver, ManualClock, run_batches
 from tests.dstreams.rdd.lineage import lineage_of, shuffles_in
 from tests.support.jobs import count_jobs
@@ -38,6 +39,10 @@ OPERATIONS: dict[str, Callable[..., DStream[Any]]] = {
     "groupByKeyAndWindow": lambda s, *durations: s.groupByKeyAndWindow(*durations),
     "reduceByKeyAndWindow": lambda s, *durations: s.reduceByKeyAndWindow(max, None, *durations),
 }
+
+
+SCALA = Settings(window_inverse="scala")
+"""A window of any length uses its inverse function."""
 
 
 def add(v: int, w: int) -> int:
@@ -148,25 +153,51 @@ def test_after_the_start_no_window_can_be_defined(sc: SparkContext) -> None:
                 operation(numbers, 2)
 
 
+WITH_INVERSE: dict[str, Callable[..., DStream[Any]]] = {
+    "countByWindow": lambda s, window: s.countByWindow(window),
+    "countByValueAndWindow": lambda s, window: s.countByValueAndWindow(window),
+    "reduceByWindow": lambda s, window: s.reduceByWindow(add, sub, window),
+    "reduceByKeyAndWindow": lambda s, window: s.reduceByKeyAndWindow(add, sub, window),
+}
+
+
 @pytest.mark.usefixtures("no_checkpoint_directory")
-def test_an_inverse_needs_a_checkpoint_directory(sc: SparkContext) -> None:
+@pytest.mark.parametrize("rule", ["pyspark", "scala"])
+def test_an_inverse_that_is_used_needs_a_checkpoint_directory(sc: SparkContext, rule: Any) -> None:
     """It is asked for at the start, by the name of the operation; others need none."""
-    with_inverse: dict[str, Callable[[DStream[Any]], DStream[Any]]] = {
-        "countByWindow": lambda s: s.countByWindow(2),
-        "countByValueAndWindow": lambda s: s.countByValueAndWindow(2),
-        "reduceByWindow": lambda s: s.reduceByWindow(add, sub, 2),
-        "reduceByKeyAndWindow": lambda s: s.reduceByKeyAndWindow(add, sub, 2),
-    }
-    for name, operation in with_inverse.items():
-        ssc = StreamingContext(sc, 1, clock=ManualClock())
-        operation(ssc.queueStream([])).pprint()
+    settings = Settings(window_inverse=rule)
+    for name, operation in WITH_INVERSE.items():
+        ssc = StreamingContext(sc, 1, clock=ManualClock(), settings=settings)
+        operation(ssc.queueStream([]), 5 if rule == "pyspark" else 2).pprint()
         with pytest.raises(InvalidStreamError, match=rf"{name} at .* the checkpoint directory has"):
             ssc.step()
-    ssc = StreamingContext(sc, 1, clock=ManualClock())
+    ssc = StreamingContext(sc, 1, clock=ManualClock(), settings=settings)
     for name in ("window", "groupByKeyAndWindow", "reduceByWindow", "reduceByKeyAndWindow"):
-        OPERATIONS[name](ssc.queueStream([]), 2).foreachRDD(lambda rdd: None)
+        OPERATIONS[name](ssc.queueStream([]), 6).foreachRDD(lambda rdd: None)
+    if rule == "pyspark":
+        for operation in WITH_INVERSE.values():
+            operation(ssc.queueStream([]), 4).foreachRDD(lambda rdd: None)
     ssc.step()
     ssc.stop(stopSparkContext=False)
+
+
+def test_a_filter_that_is_not_used_is_named(
+    sc: SparkContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has no effect without an inverse, as in the source, and a warning says what has."""
+    with BatchDriver(sc) as driver:
+        pairs = driver.input([[("a", 1)]])
+        seen = driver.output(
+            pairs.reduceByKeyAndWindow(add, None, 2, filterFunc=lambda pair: False)
+        )
+        driver.run(1)
+    assert seen == [[("a", 1)]]
+    (warning,) = caplog.messages
+    assert re.match(
+        rf"filterFunc of reduceByKeyAndWindow at {HERE}:\d+ is not used without invFunc, as in "
+        r"pyspark.streaming; write .filter\(filterFunc\) behind it",
+        warning,
+    )
 
 
 @pytest.mark.parametrize("name", ["groupByKeyAndWindow", "reduceByKeyAndWindow"])
@@ -217,7 +248,7 @@ def test_with_an_inverse_it_is_one_job_too(sc: SparkContext) -> None:
     """One more only when the result is made durable."""
     with BatchDriver(sc) as driver:
         pairs = driver.input([[("a", 1)]] * 6)
-        windows = pairs.reduceByKeyAndWindow(add, sub, 2).checkpoint(3)
+        windows = pairs.reduceByKeyAndWindow(add, sub, 5).checkpoint(3)
         windows.foreachRDD(lambda rdd: rdd.count())
         assert jobs_of(sc, driver, 6) == [1, 1, 2] * 2
 
@@ -242,10 +273,10 @@ def test_lineage_does_not_grow(sc: SparkContext) -> None:
     with BatchDriver(sc) as driver:
         pairs = driver.input([[("a", n), (n, 1)] for n in range(12)])
         sizes: list[int] = []
-        windows = pairs.reduceByKeyAndWindow(add, sub, 3).checkpoint(2)
+        windows = pairs.reduceByKeyAndWindow(add, sub, 5).checkpoint(2)
         windows.foreachRDD(lambda rdd: sizes.append(len(lineage_of(rdd))))
         driver.run(12)
-    assert sizes[4:6] == sizes[6:8] == sizes[10:12]
+    assert sizes[6:8] == sizes[8:10] == sizes[10:12]
 
 
 def test_reductions_of_batches_are_not_moved_again(sc: SparkContext) -> None:
@@ -274,10 +305,11 @@ def test_the_parents_functions_run_once_for_each_record(sc: SparkContext) -> Non
         for windows in (
             pairs.map(counted).window(4),
             pairs.map(counted).reduceByKeyAndWindow(add, sub, 4, 2),
+            pairs.map(counted).reduceByKeyAndWindow(add, sub, 5),
         ):
             windows.foreachRDD(lambda rdd: rdd.count())
         driver.run(6)
-    assert calls.value == 2 * 12
+    assert calls.value == 3 * 12
 
 
 def test_place_and_number_of_partitions(sc: SparkContext) -> None:
@@ -288,11 +320,11 @@ def test_place_and_number_of_partitions(sc: SparkContext) -> None:
         rdds = [
             seen_rdds(driver, windows)
             for windows in (
-                pairs.reduceByKeyAndWindow(add, sub, 2, partitionFunc=partitioner),
+                pairs.reduceByKeyAndWindow(add, sub, 5, partitionFunc=partitioner),
                 pairs.reduceByKeyAndWindow(add, None, 2, partitionFunc=partitioner),
                 pairs.groupByKeyAndWindow(2, partitionFunc=partitioner),
                 pairs.map(lambda p: p[0]).countByValueAndWindow(2, partitionFunc=partitioner),
-                pairs.reduceByKeyAndWindow(add, sub, 2, 1, 3, partitionFunc=lambda key: key),
+                pairs.reduceByKeyAndWindow(add, sub, 5, 1, 3, partitionFunc=lambda key: key),
             )
         ]
         driver.run(2)
@@ -308,8 +340,8 @@ def test_levels(sc: SparkContext) -> None:
     """A result with an inverse is persisted, serialized in memory unless another is chosen."""
     with BatchDriver(sc) as driver:
         pairs = driver.input([[("a", 1)]])
-        by_default = seen_rdds(driver, pairs.reduceByKeyAndWindow(add, sub, 2))
-        chosen = pairs.reduceByKeyAndWindow(add, sub, 2).persist(StorageLevel.MEMORY_AND_DISK)
+        by_default = seen_rdds(driver, pairs.reduceByKeyAndWindow(add, sub, 5))
+        chosen = pairs.reduceByKeyAndWindow(add, sub, 5).persist(StorageLevel.MEMORY_AND_DISK)
         by_choice = seen_rdds(driver, chosen)
         driver.run(1)
         assert by_default[0].getStorageLevel() == StorageLevel.MEMORY_ONLY
@@ -321,7 +353,7 @@ def test_levels(sc: SparkContext) -> None:
 
 def test_a_durable_result_is_committed(sc: SparkContext, tmp_path: Path) -> None:
     """At each interval, under the name of the operation; later windows go on from the files."""
-    with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
+    with BatchDriver(sc, checkpoint=str(tmp_path), settings=SCALA) as driver:
         pairs = driver.input([[("a", 2**n)] for n in range(8)])
         windows = pairs.reduceByKeyAndWindow(add, sub, 4, 2, 3).checkpoint(4)
         seen = driver.output(windows)
@@ -346,7 +378,7 @@ def test_a_copy_that_failed_is_made_up_for_with_the_next_window(
             raise RuntimeError("broken")
         return v + w
 
-    with BatchDriver(sc, checkpoint=str(tmp_path)) as driver:
+    with BatchDriver(sc, checkpoint=str(tmp_path), settings=SCALA) as driver:
         pairs = driver.input([[("a", 1)]] * 8)
         windows = pairs.reduceByKeyAndWindow(add_unless_broken, sub, 4, 2).checkpoint(4)
         seen = driver.output(windows)
@@ -380,7 +412,7 @@ def test_a_failed_batch_is_not_lost(sc: SparkContext, slide: int) -> None:
 
     def run(fails_at: set[int]) -> tuple[list[Any], list[int]]:
         failed = []
-        with BatchDriver(sc) as driver:
+        with BatchDriver(sc, settings=SCALA) as driver:
 
             def guarded(time: Any, rdd: RDD[Any]) -> RDD[Any]:
                 if len(seen) + 1 in fails_at:
@@ -410,7 +442,7 @@ def test_a_failed_batch_is_not_lost(sc: SparkContext, slide: int) -> None:
 
 def test_lost_blocks_are_computed_again(sc: SparkContext) -> None:
     """What Spark dropped from memory comes back from lineage, with the same results."""
-    with BatchDriver(sc) as driver:
+    with BatchDriver(sc, settings=SCALA) as driver:
         pairs = driver.input([[("a", 2**n), (n, 1)] for n in range(8)])
         windows = pairs.reduceByKeyAndWindow(add, sub, 3, filterFunc=lambda p: p[1] != 0)
         seen = driver.output(windows)
@@ -436,12 +468,12 @@ BATCHES = st.lists(st.none() | st.lists(PAIRS, max_size=6), min_size=1, max_size
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
-@given(BATCHES, st.integers(1, 4), st.integers(1, 3))
+@given(BATCHES, st.integers(1, 6), st.integers(1, 3))
 def test_incremental_and_anew_are_the_same(
     sc: SparkContext, batches: list[Any], window: int, slide: int
 ) -> None:
     """Over random batches, windows and slides: with an inverse, without, and by a plain sum."""
-    with BatchDriver(sc) as driver:
+    with BatchDriver(sc, settings=SCALA) as driver:
         pairs = driver.input(batches).mapValues(lambda value: (value, 1))
         incremental = driver.output(
             pairs.reduceByKeyAndWindow(
@@ -472,9 +504,9 @@ def test_incremental_and_anew_are_the_same(
 
 
 def test_lists_are_in_the_order_of_their_batches(sc: SparkContext) -> None:
-    """Plain lists, over slides of several batches, and values that are lists themselves."""
+    """Over slides of several batches, and values that are lists themselves."""
     batches = [[("a", [n])] for n in range(6)]
-    found = run_batches(sc, batches, lambda pairs: pairs.groupByKeyAndWindow(4, 2))
+    found = run_batches(sc, batches, lambda pairs: pairs.groupByKeyAndWindow(4, 2).mapValues(list))
     assert found[1::2] == [
         [("a", [[0], [1]])],
         [("a", [[0], [1], [2], [3]])],

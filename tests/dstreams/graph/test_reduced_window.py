@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -77,13 +77,20 @@ def test_it_asks_for_what_left_and_what_entered(
 
 
 def test_the_first_window_asks_for_all_of_it(sc: SparkContext) -> None:
-    """Without a previous window nothing leaves, and nothing at all is an empty RDD."""
+    """Without a previous window nothing leaves, and nothing at all is no RDD."""
     node = window_of(3000, 1000)
     given = Given(sc)
-    made = node.compute(1000, given)
+    assert node.compute(1000, given) is None
+    assert given.asked == [0, 1000]
+
+
+def test_by_scalas_rule_nothing_at_all_is_an_empty_rdd(sc: SparkContext) -> None:
+    """A window is never no RDD."""
+    functions = replace(FUNCTIONS, is_scala=True)
+    node = replace(window_of(3000, 1000), functions=functions)
+    made = node.compute(1000, Given(sc))
     assert made is not None
     assert made.collect() == []
-    assert given.asked == [0, 1000]
 
 
 def run(
@@ -105,7 +112,7 @@ def test_batches_without_an_rdd(sc: SparkContext) -> None:
     batches = [None, [("a", 1)], None, None, [("b", 1)], [], []]
     found = run(sc, node, batches, history_of(sc, node))
     assert found == [
-        {},
+        None,
         {"a": 1},
         {"a": 1},
         {"a": 0},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -78,6 +78,15 @@ def test_the_union_of_what_there_is(
     assert made is not None
     assert made.collect() == wanted
     assert given.asked == [time_ms - 2000, time_ms - 1000, time_ms]
+
+
+def test_no_rdd_for_none(sc: SparkContext) -> None:
+    """Where that is asked for: a window of which the parent has no RDD has none either."""
+    node = replace(window_of(PARENT, 3000, 1000), empty_for_none=False)
+    assert node.compute(4000, numbers(sc, 1000)) is None
+    made = node.compute(4000, numbers(sc, 1000, 2000))
+    assert made is not None
+    assert made.collect() == [2]
 
 
 def test_making_a_window_runs_no_job(sc: SparkContext) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -90,13 +91,16 @@ def test_rules_of_a_key(state: Any, left: Any, entered: Any, wanted: Any) -> Non
 def test_none_is_a_value_like_others() -> None:
     """The functions get it; no key is dropped because of it."""
     first = Reduction(lambda v, w: v, "first")
-    functions = WindowFunctions(first, UserFunction(lambda v, w: None, "inverse"))
+    functions = WindowFunctions(first, UserFunction(lambda v, w: None, "inverse"), is_scala=True)
+    found = slide(functions, state_of({"a": 1, "b": 3}), [{"b": None}], [])
+    assert pairs_in(found) == {"a": 1, "b": None}
     found = slide(functions, state_of({"a": 1, "b": None, "c": 0}), [{"a": 1}], [{"b": 2}])
     assert pairs_in(found) == {"a": None, "b": None, "c": 0}
 
 
-def test_the_functions_are_called_for_touched_keys_only() -> None:
-    """With the reduced value first; the filter is called for pairs that changed."""
+@pytest.mark.parametrize("drops_only_empty", [False, True])
+def test_the_functions_are_called_for_touched_keys_only(drops_only_empty: bool) -> None:
+    """With the reduced value first; a filter of the user's is called for every pair."""
     calls: list[Any] = []
 
     def called(name: str, result: Any) -> Callable[..., Any]:
@@ -106,6 +110,7 @@ def test_the_functions_are_called_for_touched_keys_only() -> None:
         Reduction(called("plus", 30), "plus"),
         UserFunction(called("minus", 20), "minus"),
         UserFunction(called("keeps", True), "keeps"),
+        drops_only_empty=drops_only_empty,
     )
     state = state_of({"a": 1, "b": 2, "c": 3, "d": 4})
     found = slide(functions, state, [{"a": 5, "b": 6}], [{"b": 7, "c": 8, "e": 9}])
@@ -118,8 +123,39 @@ def test_the_functions_are_called_for_touched_keys_only() -> None:
         ("keeps", ("a", 20)),
         ("keeps", ("b", 30)),
         ("keeps", ("c", 30)),
+        *([] if drops_only_empty else [("keeps", ("d", 4))]),
         ("keeps", ("e", 9)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "calls"),
+    [({}, 0), ({"is_scala": True}, 2), ({"drops_only_empty": True}, 1)],
+    ids=["pyspark", "scala", "drops only what is empty"],
+)
+def test_the_filter_where_no_rdd_entered(rule: dict[str, bool], calls: int) -> None:
+    """It waits by the rule of pyspark, unless it drops just what is empty."""
+    asked: list[Any] = []
+    keeps = UserFunction(lambda pair: asked.append(pair) or pair[1] > 0, "keeps")
+    functions = WindowFunctions(PLUS, MINUS, keeps, **rule)
+    found = slide(functions, state_of({"a": 1, "b": 2}), [{"a": 1}], [])
+    assert len(asked) == calls
+    assert pairs_in(found) == ({"b": 2} if calls else {"a": 0, "b": 2})
+    assert pairs_in(slide(functions, found, [{}], [{}])) == {"b": 2}
+
+
+def test_a_filter_looks_at_large_blocks_that_nothing_touched() -> None:
+    """One that loses nothing is handed on byte by byte."""
+    state = [encode_block(Side.STATE, list(many(5000)), [1] * 5000)]
+    assert slide(keeping(lambda pair: pair[1] == 1), state, [{}], [{}]) == state
+    found = pairs_in(slide(keeping(lambda pair: pair[0] == "key-7"), state, [{}], [{}]))
+    assert found == {"key-7": 1}
+
+
+def test_what_left_and_is_not_known_is_left_out() -> None:
+    """A filter dropped the pair; and None is no value that can leave."""
+    found = slide(SUMS, state_of({"a": 1, "b": 2}), [{"b": None, "c": 3}], [{"a": 1}])
+    assert pairs_in(found) == {"a": 2, "b": 2}
 
 
 def test_the_filter_drops_pairs() -> None:
@@ -200,14 +236,16 @@ def refused(functions: WindowFunctions, state: Any, left: Any, entered: Any) -> 
 
 
 def test_a_key_that_leaves_and_never_was() -> None:
-    """Is an error that asks about the key, and about the filter where there is one."""
-    message = refused(SUMS, {"a": 1}, [{("b", 1): 1}], [{"c": 1}])
+    """By Scala's rule it is an error that asks about the key, and about the filter if any."""
+    functions = replace(SUMS, is_scala=True)
+    message = refused(functions, {"a": 1}, [{("b", 1): 1}], [{"c": 1}])
     assert message == (
         "reduce function plus of reduceByKeyAndWindow at a.py:1: values of the key ('b', 1) leave "
         "the window, but neither the previous window nor what enters has a value for it; do keys "
         "of type tuple compare and hash consistently, in every process?"
     )
-    message = refused(keeping(bool), {"a": 1}, [{"b": 1}], [{}])
+    functions = replace(keeping(bool), is_scala=True)
+    message = refused(functions, {"a": 1}, [{"b": 1}], [{}])
     assert message.endswith(
         "in every process, or did filterFunc drop it while the window still had values of it?"
     )
