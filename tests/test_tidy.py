@@ -104,12 +104,12 @@ BANS = (
         ("dstreams.rdd.partitioner", "dstreams.rdd.stable_hash"),
     ),
     Ban(
-        ("pickle.load", "pickle.loads", "pickle.Unpickler"),
+        ("pickle.load", "pickle.loads", "pickle.Unpickler", "pickle._Unpickler"),
         "let dstreams decide what bytes mean: checkpoint stores them",
         (
             "checkpoint.state_store.plain_pickles",
             "checkpoint.state_store.values",
-            "checkpoint.tools.plain",
+            "checkpoint.tools.unpickling",
             "dstreams",
         ),
     ),

@@ -18,6 +18,7 @@ from checkpoint.opening import open_existing
 from checkpoint.state_store import DataValues, LmdbBases, Reference, StoreId, ValueCodec
 from checkpoint.state_store.base import Base
 from checkpoint.streams import StreamDirectory, list_streams, stream_url
+from checkpoint.tools.unpickling import CheckedData
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -26,7 +27,8 @@ SUCCEEDED, FAILED, MISUSED, PROBLEMS, IN_USE = 0, 1, 2, 3, 4  # 2 is argparse's 
 STATUS = """\
 exit status:
   0  done; verify has found nothing wrong, diff no difference or some
-  1  it failed: a file is damaged, missing or refused, or the storage does not answer
+  1  it failed: a file is damaged, missing or refused, or the storage does not answer; or
+     something of the state that was asked for cannot be shown
   2  the command was used wrongly, or what it asks for is not there
   3  verify has found problems, and has named them
   4  refused, because a driver may be at work on the stream
@@ -126,7 +128,7 @@ def codec_of(base: Base, pickled: ValueCodec | None) -> ValueCodec:
     """
     recorded = base.codec.get("values", DataValues().name)
     if recorded.split()[0] == DataValues().name:
-        return DataValues()
+        return CheckedData()
     if pickled is None:
         raise UsageError(
             f"values are written as {recorded}, and reading them can run code; add --trust-pickle "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -31,7 +31,9 @@ from checkpoint.tools.common import (
     opened_base,
     record_at,
 )
-from checkpoint.tools.plain import pairs_of, plain_loads, shown
+from checkpoint.tools.plain import NotShown, Shower, Unshown, pairs_of
+from checkpoint.tools.unpickling import plain_loads
+from checkpoint.trust import require_trusted
 
 _MISSING: Any = object()
 
@@ -57,11 +59,10 @@ class State:
     unpickle: bool = False
 
     def pairs(self) -> Iterator[tuple[Any, Any]]:
-        """Yield keys and values.
+        """Yield keys and values; :class:`Unshown` in the place of what cannot be read.
 
         Raises:
             CorruptCheckpointError: a file is missing or damaged.
-            ValueError: it holds something that can only be unpickled.
         """
         if isinstance(self.where, StoreCommit):
             return self._pairs_of_store(self.where)
@@ -91,15 +92,27 @@ class State:
                 yield from Reader(store, base, self._codec(base)).items()
 
     def _codec(self, base: Base) -> ValueCodec:
-        return PickleValues() if self.unpickle else codec_of(base, _PlainValues())
+        if self.unpickle:
+            return _ShownValues(PickleValues().decoder())
+        return _ShownValues(codec_of(base, _ShownValues(plain_loads)).decoder())
 
 
-class _PlainValues(PickleValues):
-    """Values that were pickled, shown without running anything."""
+class _ShownValues(PickleValues):
+    """Values as far as they can be read."""
+
+    def __init__(self, decode: Callable[[bytes], Any]) -> None:
+        self._decode = decode
 
     def decoder(self) -> Any:
         """Return the function that makes a value of bytes."""
-        return plain_loads
+
+        def decode_or_say(record: bytes) -> Any:
+            try:
+                return self._decode(record)
+            except Exception as error:
+                return Unshown(str(error))
+
+        return decode_or_say
 
 
 def add_read(commands: Commands) -> None:
@@ -154,8 +167,24 @@ def _read(options: argparse.Namespace) -> Result:
     pairs = state.pairs()
     if options.key is not None:
         pairs = ((key, value) for key, value in pairs if _is_same(key, wanted, options.key))
+    shown = Shower().shown
     rows = ({"key": shown(key), "value": shown(value)} for key, value in pairs)
-    return Result(rows=islice(rows, options.limit))
+    return Result(rows=_counted(islice(rows, options.limit)))
+
+
+def _counted(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield *rows*, and raise after the last if something of them is not shown.
+
+    Raises:
+        ValueError: so it is.
+    """
+    reasons: list[str] = []
+    for row in rows:
+        reasons += [part.reason for part in row.values() if isinstance(part, NotShown)][:1]
+        yield row
+    if reasons:
+        first = f"; the first: {reasons[0]}"
+        raise ValueError(f"of {len(reasons)} rows not everything could be shown{first}")
 
 
 def _is_same(key: Any, wanted: Any, text: str) -> bool:
@@ -163,31 +192,47 @@ def _is_same(key: Any, wanted: Any, text: str) -> bool:
 
 
 def _diff(options: argparse.Namespace) -> Result:
-    before = {_hashable(key): (key, value) for key, value in _state(options, options.older).pairs()}
-    rows = _differences(before, _state(options, options.newer).pairs())
-    return Result(rows=islice(rows, options.limit))
+    older, newer = _state(options, options.older), _state(options, options.newer)
+    return Result(rows=_counted(islice(_differences(older, newer), options.limit)))
 
 
-def _differences(
-    before: dict[Any, tuple[Any, Any]], after: Iterator[tuple[Any, Any]]
-) -> Iterator[dict[str, Any]]:
-    for key, value in after:
-        _, old = before.pop(_hashable(key), (key, _MISSING))
-        if old is _MISSING:
-            yield {"change": "+", "key": shown(key), "new": shown(value)}
-        elif shown(old) != shown(value):
-            yield {"change": "~", "key": shown(key), "old": shown(old), "new": shown(value)}
-    for key, value in before.values():
-        yield {"change": "-", "key": shown(key), "old": shown(value)}
+def _differences(older: State, newer: State) -> Iterator[dict[str, Any]]:
+    """Yield what came, went and changed; ``?`` where nobody can tell, as it is not shown."""
+    shown = Shower().shown
+    before: dict[tuple[str, str], tuple[Any, Any]] = {}
+    for key, value in older.pairs():
+        found = shown(key)
+        if isinstance(found, NotShown):
+            yield {"change": "?", "key": found, "old": shown(value)}
+        else:
+            before[_hashable(key, found)] = (found, value)
+    for key, value in newer.pairs():
+        found, new = shown(key), shown(value)
+        if isinstance(found, NotShown):
+            yield {"change": "?", "key": found, "new": new}
+            continue
+        _, old_value = before.pop(_hashable(key, found), (found, _MISSING))
+        if old_value is _MISSING:
+            yield {"change": "+", "key": found, "new": new}
+            continue
+        old = shown(old_value)
+        if isinstance(old, NotShown) or isinstance(new, NotShown):
+            yield {"change": "?", "key": found, "old": old, "new": new}
+        elif old != new:
+            yield {"change": "~", "key": found, "old": old, "new": new}
+    for found, value in before.values():
+        yield {"change": "-", "key": found, "old": shown(value)}
 
 
-def _hashable(key: Any) -> tuple[str, str]:
+def _hashable(key: Any, found: Any) -> tuple[str, str]:
     """Return what is equal for equal keys, also for those that are only shown."""
-    return type(key).__name__, json.dumps(shown(key), sort_keys=True)
+    return type(key).__name__, json.dumps(found, sort_keys=True)
 
 
 def _state(options: argparse.Namespace, time_ms: int | None) -> State:
     files = open_stream_at(options.url, options.stream)
+    if options.unpickle:
+        files = require_trusted(files)
     log = CommitLog(files)
     record = record_at(log, time_ms)
     found = [

@@ -1,22 +1,15 @@
-"""Pickles shown without running anything: plain data as it is, the rest by its name and parts.
-
-Unpickling a user's object would import and run the user's code. Here only the classes of a short
-list are made; any other becomes an :class:`Opaque`, which remembers what the pickle gives it.
-"""
+"""What is in a checkpoint, shown: plain data as it is, the rest by its name and parts."""
 
 from __future__ import annotations
 
-import io
 import math
-import pickle
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from checkpoint.state_store.plain_pickles import plain_names
-
-_PLAIN = plain_names()
+from checkpoint.tools.unpickling import Opaque, Parts, TooManyPartsError
 
 # Payload of a block of pairs: side, form, rows and length of the key column, then the columns; a
 # column is a pickled list, in form 1 that of values is a list of pickles, and in form 2 a tuple of
@@ -24,99 +17,81 @@ _PLAIN = plain_names()
 _COLUMNS = struct.Struct("<BBII")
 _SIDES = 2
 _COMMON, _SEPARATE, _FIELDS = _FORMS = range(3)
+_CHARACTERS_OF_PART = 64  # a part for each so many of a text
+_DECIMAL_BITS = 10_000  # of an int in decimal; Python refuses some more
+
+_MOST_PARTS, _LEAST_PARTS = 1_000_000, 1_000
 
 Loads = Callable[[bytes], Any]
 
 
-class Opaque:
-    """An object of a class that is not made here: its class, and what its pickle says of it."""
+class NotShown(dict[str, str]):
+    """What :func:`shown` returns for what it cannot show: ``{"not shown": reason}``."""
 
-    name = "?"
+    @classmethod
+    def because(cls, reason: str) -> NotShown:
+        """Return the one for a reason."""
+        return cls({"not shown": reason})
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        self._take(*arguments, **named)
-
-    def __new__(cls, *arguments: Any, **named: Any) -> Any:
-        """Make one with what the pickle passes."""
-        made = super().__new__(cls)
-        made._take(*arguments, **named)
-        return made
-
-    def _take(self, *arguments: Any, **named: Any) -> None:
-        if arguments or named or "arguments" not in vars(self):
-            vars(self).update(arguments=arguments, named=named, state=None, items=[])
-
-    def __setstate__(self, state: Any) -> None:
-        vars(self)["state"] = state
-
-    def append(self, item: Any) -> None:
-        """Take an item, as a subclass of list does."""
-        vars(self)["items"].append(item)
-
-    def extend(self, items: Any) -> None:
-        """Take items, as a subclass of list does."""
-        vars(self)["items"].extend(items)
-
-    def add(self, item: Any) -> None:
-        """Take an item, as a subclass of set does."""
-        self.append(item)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.append((key, value))
-
-    def __call__(self, *arguments: Any, **named: Any) -> Opaque:
-        """Return what a function that is not called would have made."""
-        made = Opaque(*arguments)
-        vars(made)["named"] = named
-        return made
+    @property
+    def reason(self) -> str:
+        """Why."""
+        return self["not shown"]
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    """Makes plain data, and calls nothing else."""
+@dataclass(frozen=True)
+class Unshown:
+    """Stands for what cannot be shown.
 
-    def find_class(self, module: str, name: str) -> Any:
-        plain = _PLAIN.get((module, name))
-        if plain is not None:
-            return plain
-        return type("Opaque", (Opaque,), {"name": f"{module}.{name}"})
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise pickle.UnpicklingError(f"it refers to {pid!r}, which is not in it")
-
-
-def plain_loads(data: bytes) -> Any:
-    """Read a pickle and run nothing that it names.
-
-    Raises:
-        ValueError: it is no pickle, or one that cannot be shown.
+    Args:
+        reason: why.
     """
-    try:
-        return _PlainUnpickler(io.BytesIO(data)).load()
-    except Exception as error:
-        raise ValueError(f"it cannot be shown without unpickling it: {error}") from error
+
+    reason: str
+
+    def __repr__(self) -> str:
+        return f"<not shown: {self.reason}>"
 
 
 def pairs_of(payload: bytes, loads: Loads) -> Iterator[tuple[Any, Any]]:
-    """Yield the keys and values of a block of a state file.
+    """Yield the keys and values of a block of a state file, as far as they can be read.
+
+    What cannot be read is :class:`Unshown`: a value, or the whole block in the place of a key.
 
     Args:
         payload: the block: columns of pairs, or one pickle of a list.
         loads: what reads a pickle.
-
-    Raises:
-        ValueError: it is neither.
     """
+    try:
+        yield from _pairs(payload, loads)
+    except Exception as error:
+        yield Unshown(str(error)), None
+
+
+def _pairs(payload: bytes, loads: Loads) -> Iterator[tuple[Any, Any]]:
     columns = _columns(payload)
     if columns is None:
         yield from map(_pair, _as_list(loads(payload)))
         return
     keys, values, form = columns
-    key_list, value_list = loads(keys), loads(values)
-    if form == _SEPARATE:
-        value_list = list(map(loads, value_list))
-    elif form == _FIELDS:
-        value_list = _rows(value_list)
+    key_list = loads(keys)
+    try:
+        value_list = loads(values)
+    except Exception as error:
+        value_list = [Unshown(str(error))] * len(key_list)
+    else:
+        if form == _SEPARATE:
+            value_list = [_loaded(loads, value) for value in value_list]
+        elif form == _FIELDS:
+            value_list = _rows(value_list)
     yield from zip(key_list, value_list, strict=True)
+
+
+def _loaded(loads: Loads, value: bytes) -> Any:
+    try:
+        return loads(value)
+    except Exception as error:
+        return Unshown(str(error))
 
 
 def _rows(column: Any) -> list[Any]:
@@ -144,47 +119,110 @@ def _pair(record: Any) -> tuple[Any, Any]:
 
 
 def shown(value: Any) -> Any:
-    """Return *value* as JSON shows it best: JSON as it is, the rest by name."""
-    if value is None or isinstance(value, (bool, int, str)):
+    """Return *value* as JSON shows it best; see :meth:`Shower.shown`."""
+    return Shower().shown(value)
+
+
+class Shower:
+    """Shows values as JSON.
+
+    A value may have a million parts. Each that has more halves what the next may have, so that a
+    small file of many such values does not take for ever.
+    """
+
+    def __init__(self) -> None:
+        self._most_parts = _MOST_PARTS
+
+    def shown(self, value: Any) -> Any:
+        """Return *value* as JSON shows it best: JSON as it is, the rest by name.
+
+        What cannot be shown, as it has too many parts or nests too deeply, is :class:`NotShown`.
+        """
+        try:
+            return _Show(Parts(self._most_parts)).show(value)
+        except TooManyPartsError as error:
+            self._most_parts = max(self._most_parts // 2, _LEAST_PARTS)
+            return NotShown.because(str(error))
+        except Exception as error:
+            return NotShown.because(str(error) or type(error).__name__)
+
+
+def printed(value: Any) -> str:
+    """Return ``repr(value)``, or why it is not shown."""
+    try:
+        Parts(_MOST_PARTS).take_all([value])
+        return repr(value)
+    except Exception as error:
+        return repr(Unshown(str(error) or type(error).__name__))
+
+
+class _Show:
+    """Shows one value.
+
+    Args:
+        parts: how many parts it may have.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def show(self, value: Any) -> Any:
+        self._parts.take()
+        if value is None or isinstance(value, bool):
+            return value
+        for kind, show in _SHOWN.items():
+            if isinstance(value, kind):
+                return show(self, value)
+        return {type(value).__name__: str(value)}
+
+    def _int(self, value: int) -> Any:
+        self._parts.take(value.bit_length() // _DECIMAL_BITS)
+        return value if value.bit_length() <= _DECIMAL_BITS else {"int": hex(value)}
+
+    def _str(self, value: str) -> str:
+        self._parts.take(len(value) // _CHARACTERS_OF_PART)
         return value
-    for kind, show in _SHOWN.items():
-        if isinstance(value, kind):
-            return show(value)
-    return {type(value).__name__: str(value)}
+
+    def _float(self, value: float) -> Any:
+        return value if math.isfinite(value) else {"float": repr(value)}
+
+    def _bytes(self, value: bytes | bytearray) -> dict[str, Any]:
+        self._parts.take(len(value) // _CHARACTERS_OF_PART)
+        return {"bytes": bytes(value).hex()}
+
+    def _dict(self, value: dict[Any, Any]) -> Any:
+        if all(isinstance(key, str) for key in value):
+            return {self._str(key): self.show(item) for key, item in value.items()}
+        return {"pairs": [[self.show(key), self.show(item)] for key, item in value.items()]}
+
+    def _list(self, value: Any) -> list[Any]:
+        return [self.show(item) for item in value]
+
+    def _set(self, value: Any) -> dict[str, Any]:
+        return {"set": sorted(map(self.show, value), key=repr)}
+
+    def _type(self, value: Any) -> dict[str, Any]:
+        return {"name": getattr(value, "name", value.__qualname__)}
+
+    def _opaque(self, value: Opaque) -> dict[str, Any]:
+        parts = vars(value)
+        found = {
+            key: self.show(parts[key])
+            for key in ("arguments", "named", "state", "items")
+            if parts.get(key)
+        }
+        return {"class": value.name, **found}
 
 
-def _shown_dict(value: dict[Any, Any]) -> Any:
-    if all(isinstance(key, str) for key in value):
-        return {key: shown(item) for key, item in value.items()}
-    return {"pairs": [[shown(key), shown(item)] for key, item in value.items()]}
-
-
-def _shown_list(value: Any) -> list[Any]:
-    return [shown(item) for item in value]
-
-
-def _shown_set(value: Any) -> dict[str, Any]:
-    return {"set": sorted(map(shown, value), key=repr)}
-
-
-def _shown_type(value: Any) -> dict[str, Any]:
-    return {"name": getattr(value, "name", value.__qualname__)}
-
-
-def _shown_opaque(value: Opaque) -> dict[str, Any]:
-    parts = vars(value)
-    found = {
-        key: shown(parts[key]) for key in ("arguments", "named", "state", "items") if parts.get(key)
-    }
-    return {"class": value.name, **found}
-
-
-_SHOWN: Mapping[Any, Callable[[Any], Any]] = {
-    float: lambda value: value if math.isfinite(value) else {"float": repr(value)},
-    Opaque: _shown_opaque,
-    type: _shown_type,
-    (bytes, bytearray): lambda value: {"bytes": bytes(value).hex()},
-    dict: _shown_dict,
-    (list, tuple, deque): _shown_list,
-    (set, frozenset): _shown_set,
+_SHOWN: Mapping[Any, Callable[[_Show, Any], Any]] = {
+    int: _Show._int,
+    str: _Show._str,
+    float: _Show._float,
+    Opaque: _Show._opaque,
+    type: _Show._type,
+    (bytes, bytearray): _Show._bytes,
+    dict: _Show._dict,
+    (list, tuple, deque): _Show._list,
+    (set, frozenset): _Show._set,
+    Unshown: lambda _, value: NotShown.because(value.reason),
 }

@@ -27,6 +27,8 @@ from checkpoint.tools.common import (
     opened_base,
     record_at,
 )
+from checkpoint.tools.plain import printed
+from checkpoint.trust import require_trusted
 
 _EXAMPLES = """\
 examples:
@@ -112,7 +114,8 @@ def _get(options: argparse.Namespace) -> Iterator[str]:
         if value is not None:
             timeout_ms = reader.timeout_ms(key)
             until = "" if timeout_ms is None else f"  (timeout {timeout_ms} ms)"
-            yield f"{value!r}{until}  [partition {stored.partition}, version {stored.version}]"
+            where = f"[partition {stored.partition}, version {stored.version}]"
+            yield f"{printed(value)}{until}  {where}"
             return
     raise UsageError(f"key {key!r} of type {type(key).__name__} is not in the store")
 
@@ -122,7 +125,7 @@ def _items(options: argparse.Namespace) -> Iterator[str]:
     for _, reader in _readers(options):
         for key, value in islice(reader.items(), max(left, 0)):
             left -= 1
-            yield f"{key!r}: {value!r}"
+            yield f"{printed(key)}: {printed(value)}"
 
 
 def _verify(options: argparse.Namespace) -> Iterator[str]:
@@ -171,13 +174,14 @@ def _before(
 
 def _readable(raw: bytes) -> str:
     try:
-        return repr(decode_key(raw))
+        return printed(decode_key(raw))
     except UndecodableKeyError:
         return f"key {raw!r}"
 
 
 def _log(options: argparse.Namespace) -> CommitLog:
-    return CommitLog(open_stream_at(options.url, options.stream))
+    files = open_stream_at(options.url, options.stream)
+    return CommitLog(require_trusted(files) if options.trust_pickle else files)
 
 
 def _is_meant(commit: StoreCommit, options: argparse.Namespace) -> bool:

@@ -18,6 +18,17 @@ from checkpoint import (
     take_over,
     write_state_file,
 )
+from checkpoint.state_store import (
+    EMPTY,
+    DataValues,
+    LmdbBases,
+    PickleValues,
+    StateStore,
+    StoreId,
+    ValueCodec,
+    stored_partition,
+)
+from checkpoint.stored_state import StoreCommit
 from dstreams.rdd.blocks import Side, encode_block
 from tests.checkpoint.tools.conftest import Run
 from tests.support.stream_model import STREAM
@@ -127,6 +138,102 @@ def test_what_is_no_state_is_an_error(run: Run, tmp_path: Path, content: bytes, 
     status, _, error = run("read", tmp_path)
     assert status == 1
     assert said in error
+
+
+def blocks(root: Path, *batches: list[bytes]) -> Path:
+    """Commit a batch for each list of blocks."""
+    files = open_files(root)
+    tenure = take_over(files, STREAM, Owner.of_this_process(0))
+    commits = tenure.commit_log()
+    for number, contents in enumerate(batches):
+        time_ms = 1000 * (number + 1)
+        tenure.batch_log().begin(BeginRecord(STREAM, number, time_ms, 1, {}))
+        file_id = StateFileId(STREAM, "counts", time_ms, 0, 1, "stable", 1, f"a{number}")
+        ref = write_state_file(files, file_id, [(content, 1) for content in contents])
+        operators = {"counts": OperatorCommit("stable", (ref,))}
+        commits.commit(CommitRecord(STREAM, number, time_ms, 1, operators, {}))
+    tenure.guard.release()
+    return root
+
+
+HOSTILE = b"\x80\x05Nr\xff\xff\xff\x0f0]."
+
+
+def test_rows_after_one_that_cannot_be_shown_are_shown(run: Run, tmp_path: Path) -> None:
+    """It is shown as such, and the exit status tells; a large int is no reason."""
+    root = blocks(
+        tmp_path,
+        [pickle.dumps([("a", 10**5000)]), HOSTILE, pickle.dumps([("b", 2)])],
+    )
+    status, found, error = run("read", root)
+    assert status == 1
+    assert "of 1 rows not everything could be shown; the first: it cannot be shown" in error
+    assert [row["key"] for row in found][::2] == ["a", "b"]
+    assert found[0]["value"] == {"int": hex(10**5000)}
+    assert "no room for so many objects" in found[1]["key"]["not shown"]
+    assert run("read", root, "--limit", 1)[0] == 0
+    assert run("read", root, "--limit", 2)[0] == 1
+
+
+def test_what_cannot_be_shown_cannot_be_compared(run: Run, tmp_path: Path) -> None:
+    """Then nobody can tell whether it has changed; the rest is compared."""
+    good = pickle.dumps([("a", 1), ("b", 2)])
+    root = blocks(tmp_path, [good, HOSTILE], [pickle.dumps([("a", 1), ("b", 3)]), HOSTILE])
+    status, found, _ = run("diff", root, "--from", 1000)
+    assert status == 1
+    assert [row["change"] for row in found] == ["?", "~", "?"]
+    assert found[1] == {"change": "~", "key": "b", "old": 2, "new": 3}
+
+
+class RawData(DataValues):
+    """Takes bytes for what they are the pickle of."""
+
+    def encoder(self) -> Any:
+        encode = super().encoder()
+        return lambda value: value if isinstance(value, bytes) else encode(value)
+
+
+class RawPickles(PickleValues):
+    """Takes bytes for what they are the pickle of."""
+
+    def encoder(self) -> Any:
+        encode = super().encoder()
+        return lambda value: value if isinstance(value, bytes) else encode(value)
+
+
+@pytest.mark.parametrize("codec", [RawData(), RawPickles()])
+def test_values_of_a_store_beside_one_that_cannot_be_shown_are_shown(
+    run: Run, tmp_path: Path, codec: ValueCodec
+) -> None:
+    """As those of a file of state."""
+    (tmp_path / "local").mkdir(mode=0o700)
+    files = open_files(tmp_path / "stream")
+    tenure = take_over(files, STREAM, Owner.of_this_process(0))
+    bases = LmdbBases(files, str(tmp_path / "local"), 1)
+    store = StoreId(STREAM, "sessions", "default", 0, 1)
+    with StateStore(bases, codec).writer(store, EMPTY) as writer:
+        for key, value in {"a": [1], "bad": HOSTILE, "c": [3]}.items():
+            writer.put(key, value)
+        partitions = (stored_partition(writer.commit()),)
+    tenure.batch_log().begin(BeginRecord(STREAM, 0, 1000, 1, {}))
+    stores = (StoreCommit("sessions", "default", "stable", partitions),)
+    tenure.commit_log().commit(CommitRecord(STREAM, 0, 1000, 1, {}, {}, stores))
+    status, found, _ = run("read", tmp_path / "stream")
+    assert status == 1
+    values = {row["key"]: row["value"] for row in found}
+    assert "no room for so many objects" in values.pop("bad")["not shown"]
+    assert values == {"a": [1], "c": [3]}
+
+
+def test_objects_are_made_only_of_what_others_cannot_write(run: Run, tmp_path: Path) -> None:
+    """Also where they are asked for."""
+    root = commit(tmp_path / "c", {"point": Point(7)})
+    assert run("read", root, "--unpickle")[0] == 0
+    root.chmod(0o777)
+    assert run("read", root)[0] == 0
+    status, found, error = run("read", root, "--unpickle")
+    assert (status, found) == (1, [])
+    assert "can be written by others" in error
 
 
 def test_two_versions_are_compared(run: Run, tmp_path: Path) -> None:

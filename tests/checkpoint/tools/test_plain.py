@@ -18,7 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.tools.plain import plain_loads, shown
+from checkpoint.state_store.values import UndecodableValueError
+from checkpoint.tools import plain
+from checkpoint.tools.plain import Shower, printed, shown
+from checkpoint.tools.unpickling import CheckedData, plain_loads
 
 
 class Money:
@@ -68,10 +71,64 @@ def test_values_are_shown(value: Any, wanted: Any) -> None:
     json.dumps(found)
 
 
+def _named(module: str, name: str) -> bytes:
+    parts = (module.encode(), name.encode())
+    return b"".join(b"\x8c" + bytes([len(part)]) + part for part in parts) + b"\x93"
+
+
+START, COUNTER = b"\x80\x05", _named("collections", "Counter")
+TUPLES = b")\x94" + b"".join(b"h" + bytes([n]) + b"h" + bytes([n]) + b"\x86\x94" for n in range(40))
+LISTS = b"]\x94" + b"".join(b"]\x94h" + bytes([n]) + b"ah" + bytes([n]) + b"a" for n in range(40))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (START + b"Nr\xff\xff\xff\x7f.", "no room for so many objects as 2147483647"),
+        (START + b"Np2147483647\n.", "no room for so many objects"),
+        (START + b"\x96" + b"\xff" * 5 + b"\0\0\0.", "longer than it is"),
+        (START + b"}" + TUPLES + b"K\x01s.", "too many parts"),
+        (START + b"}(" + TUPLES + b"K\x01u.", "too many parts"),
+        (START + b"(" + TUPLES + b"K\x01d.", "too many parts"),
+        (START + b"\x8f(" + TUPLES + b"\x90.", "too many parts"),
+        (START + b"(" + TUPLES + b"\x91.", "too many parts"),
+        (START + COUNTER + b"](" + TUPLES + b"e\x85R.", "too many parts"),
+        (START + COUNTER + b"](" + TUPLES + b"e\x85\x81.", "too many parts"),
+        (START + COUNTER + b"N}\x8c\x08__init__" + COUNTER + b"s\x86b.", "it changes a class"),
+        (START + b"\x82\x01.", "by the number 1"),
+    ],
+)
+def test_few_bytes_take_neither_all_memory_nor_all_time(data: bytes, said: str) -> None:
+    """Nor do they change what others use: they are refused, before any of it happens."""
+    with pytest.raises(ValueError, match=said):
+        plain_loads(data)
+    with pytest.raises(UndecodableValueError, match=said):
+        CheckedData().decoder()(data)
+    assert collections.Counter("aab") == {"a": 2, "b": 1}
+
+
+def test_what_has_too_many_parts_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor printed; and after many such values, each takes less time. Others are as ever."""
+    monkeypatch.setattr(plain, "_MOST_PARTS", 100_000)
+    value = plain_loads(START + LISTS + b".")
+    shower = Shower()
+    reason = {"not shown": "it has too many parts, most of them the same ones again"}
+    assert [shower.shown(value) for _ in range(20)] == [reason] * 20
+    assert shower.shown(list(range(900))) == list(range(900))
+    assert printed(value) == f"<not shown: {reason['not shown']}>"
+    assert shown(["x" * 10_000_000]) == reason
+    assert printed([1, "a"]) == "[1, 'a']"
+
+
+def test_large_ints_are_shown_in_hexadecimal() -> None:
+    """Python prints none of more than 4300 digits, and JSON none either."""
+    assert shown([10**3000, -(16**5000)]) == [10**3000, {"int": f"-0x1{'0' * 5000}"}]
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_are_shown_or_refused(data: bytes) -> None:
-    """With a ValueError, or a RecursionError where it nests too deeply: the command says both."""
-    with contextlib.suppress(ValueError, RecursionError):
+    """With a ValueError, or as what is not shown."""
+    with contextlib.suppress(ValueError):
         shown(plain_loads(b"\x80\x05" + data))
 
 
