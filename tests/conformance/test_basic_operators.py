@@ -1,4 +1,4 @@
-"""Section 6.1: the basic operators, as tables run on real RDDs."""
+"""The basic operators, as tables run on real RDDs."""
 
 from __future__ import annotations
 

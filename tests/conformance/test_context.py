@@ -1,4 +1,4 @@
-"""Section 6.8: errors in one batch, streams made of several, time-outs, what is refused."""
+"""Errors in one batch, streams made of several, time-outs, what is refused."""
 
 from __future__ import annotations
 

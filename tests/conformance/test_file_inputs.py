@@ -1,4 +1,4 @@
-"""Section 6.9: what streams of files deliver."""
+"""What streams of files deliver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section 6.9: receivers, and what a graceful stop owes them (6.8, X-9; 6.4, M-7)."""
+"""Receivers, and what a graceful stop owes them."""
 
 from __future__ import annotations
 

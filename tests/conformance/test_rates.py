@@ -1,4 +1,4 @@
-"""Section 6.9: the ticks of the timer, and how much a batch may have; 3.9: backpressure."""
+"""The ticks of the timer, how much a batch may have, and backpressure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C-1 to C-24: what a restart takes up, by the cases of Spark's CheckpointSuite.
+"""What a restart takes up, by the cases of Spark's CheckpointSuite.
 
 A run ends without a word, as if it had crashed: what it had not committed is not. The next one is
 made from the directory alone; functions of this module are found again by name, so both runs write

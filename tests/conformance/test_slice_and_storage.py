@@ -1,4 +1,4 @@
-"""Section 6.4: slices, what is remembered and forgotten, what is persisted."""
+"""Slices, what is remembered and forgotten, what is persisted."""
 
 from __future__ import annotations
 

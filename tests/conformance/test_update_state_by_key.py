@@ -1,4 +1,4 @@
-"""Sections 1.2, 1.3 and 6.2: updateStateByKey, as tables run on real RDDs."""
+"""updateStateByKey, as tables run on real RDDs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add(values: list[int], state: int | None) -> int:
 
 
 def add_or_100(values: list[int], state: int | None) -> int:
-    """The function of the runs in section 1.2: it shows when it is called without values."""
+    """Count what comes, so that calls without values are seen."""
     return (state or 0) + sum(values) + (0 if values else 100)
 
 
@@ -235,7 +235,7 @@ def test_falsy_states_stay(sc: SparkContext, state: Any) -> None:
     assert states == [[("k", state)], [("k", [state])]]
 
 
-# Section 1.3: the seven variants of Scala's API.
+# The seven variants of Scala's API.
 
 PARTITIONER = StablePartitioner(3, first_letter)
 

@@ -1,4 +1,4 @@
-"""Section 6.3: windows, as tables run on real RDDs; batches of a second unless said otherwise."""
+"""Windows, as tables run on real RDDs; batches of a second unless said otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""X-12: getOrCreate, getActive and getActiveOrCreate, by what the checkpoint directory holds."""
+"""getOrCreate, getActive and getActiveOrCreate, by what the checkpoint directory holds."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_without_state_one_batch_is_remembered() -> None:
 
 
 def test_state_and_what_it_is_made_from_is_remembered_for_two_intervals() -> None:
-    """The default of 10 s makes all ancestors keep 20 s (section 1.5); others keep one batch."""
+    """The default of 10 s makes all ancestors keep 20 s; others keep one batch."""
     graph = Graph()
     source, other = graph.input(), graph.input()
     parent = graph.map(source)
@@ -151,7 +151,7 @@ def test_state_and_what_it_is_made_from_is_remembered_for_two_intervals() -> Non
 
 
 def test_asking_for_longer_is_for_outputs_and_their_parents() -> None:
-    """remember() counts where it is longer (section 2.6)."""
+    """remember() counts where it is longer."""
     graph = Graph()
     graph.streams.remember_ms = 30_000
     source = graph.input()
@@ -264,7 +264,7 @@ def test_state_without_a_directory() -> None:
     ],
 )
 def test_intervals_that_are_no_multiples(interval_ms: int, told: str) -> None:
-    """The message has both durations and the next one that would do (section 1.6)."""
+    """The message has both durations and the next one that would do."""
     graph = Graph()
     state = graph.state(graph.input())
     graph.checkpoint(state, interval_ms)

@@ -81,7 +81,7 @@ def shuffles(rdd: RDD[Any]) -> int:
 def test_branches(
     sc: SparkContext, previous: Any, batch: Any, initial: Any, wanted: Any, preserves: bool
 ) -> None:
-    """The four branches of section 1.2, the initial state used where there is no previous one."""
+    """With and without a batch and a previous state, in whose place the initial one may be."""
     node = state_of(None if initial is None else sc.parallelize(initial), preserves=preserves)
     given = Given(sc)
     if previous is not None:

@@ -244,7 +244,7 @@ def test_progress(session: StreamSession) -> None:
 
 
 def test_event_time_in_progress(session: StreamSession) -> None:
-    """A batch says the watermark that it went by, and the event times that it had, if any (7.7)."""
+    """A batch says the watermark that it went by, and the event times that it had, if any."""
 
     def build(events: StreamingDataset) -> StreamingDataset:
         return events.withWatermark(seconds, "5 seconds").dropDuplicates(seconds)
@@ -400,7 +400,7 @@ def test_available_now(session: StreamSession, tmp_path: Path) -> None:
 
 
 def test_once_after_a_batch_that_was_cut_off(session: StreamSession, tmp_path: Path) -> None:
-    """The batch that was not committed is the one batch of the run (7.6)."""
+    """The batch that was not committed is the one batch of the run."""
     run = QueryRun(session, counts, "update", tmp_path, trigger={"once": True})
     outputs = []
     for word in ("a", "b", None):
