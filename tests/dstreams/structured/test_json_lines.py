@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,33 @@ def test_only_the_bad_place_of_a_long_line_is_shown() -> None:
     assert "at character 1200002: " in message
     assert "1, 1, oops]" in message
     assert len(message) < 500
+
+
+TOO_DEEP = {
+    "lists": "[" * 201 + "]" * 201,
+    "objects": '{"a":' * 5000 + "1" + "}" * 5000,
+    "never closed": "[" * 100_000,
+    "after a text": '["[[", ' + "[" * 200 + "]" * 201,
+}
+
+
+@pytest.mark.parametrize("name", TOO_DEEP)
+def test_lines_that_are_nested_too_deep(name: str) -> None:
+    """They are bad lines as others: named, or left out, in any Python and at any depth of calls."""
+    split = FileSplit("file:/in/1.json", 0)
+    message = bad_line_of(split, [TOO_DEEP[name]])
+    assert "is no JSON (nested deeper than 200 at character " in message
+    assert len(message) < 500
+    assert list(ParseLines((split,), "DROPMALFORMED")(0, [TOO_DEEP[name], "7"])) == [7]
+
+
+def test_lines_with_many_brackets() -> None:
+    """Brackets beside each other, or in a text, are not in each other."""
+    deepest = "[" * 200 + "]" * 200
+    lines = [deepest, "[" + "[], " * 300 + "[]]", '["' + "[" * 300 + '\\"{"]']
+    values = list(ParseLines((FileSplit("file:/in/1.json", 0),))(0, lines))
+    assert [len(value) for value in values] == [1, 301, 1]
+    assert len(pickle.dumps(values)) > 0
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
