@@ -43,7 +43,7 @@ checkpoint.__main__
 dstreams.events
 dstreams.errors dstreams.lazy_names
 dstreams.durations dstreams.clock dstreams.callables dstreams.listener dstreams.faults
-dstreams.settings dstreams.redaction
+dstreams.settings dstreams.redaction dstreams.spark_checkpoint
 dstreams.rdd
 dstreams.receiving
 dstreams.state dstreams.sources dstreams.sinks

@@ -33,6 +33,7 @@ from dstreams.runtime.grafting import RestoreReport, begins_anew, graft, same_ou
 from dstreams.runtime.graph_snapshots import conf_of, describe_plan
 from dstreams.runtime.resuming import EarlierRun
 from dstreams.sources.source import restart_refusal
+from dstreams.spark_checkpoint import require_no_stream_of_spark
 
 _RUN = re.compile(r"(stream-[^/]+)/")
 _OF_SPARK = re.compile(r"checkpoint-\d+(\.bk)?")
@@ -167,6 +168,7 @@ def spark_for(description: Mapping[str, Any]) -> Iterator[SparkContext]:
 def _require_nothing(directory: str, files: Files) -> None:
     """Refuse a directory in which there is something that cannot be taken up."""
     try:
+        require_no_stream_of_spark(files)
         names = files.list("")
         runs = sorted({match[1] for match in map(_RUN.match, names) if match})
         logs = [(run, CommitLog(open_stream(directory, run)).times()) for run in runs]

@@ -43,6 +43,7 @@ from checkpoint import (
 )
 from checkpoint.state_store import retire_batches
 from dstreams.errors import RestartError
+from dstreams.spark_checkpoint import require_no_query_of_spark
 from dstreams.structured.logs import OffsetRecord, QueryCommit, source_uid
 from dstreams.structured.sinks.base import Writer
 
@@ -283,6 +284,8 @@ def _plan_of(files: Files) -> RecoveryPlan:
     try:
         plan = read_plan(files)
         is_claimed = read_lineage(files).is_claimed
+        if plan.stream_id is None and not is_claimed:
+            require_no_query_of_spark(files)
     except CheckpointError as error:
         raise RestartError(f"{files.url} cannot be taken up: {error}") from error
     if plan.stream_id is not None and not is_claimed:
