@@ -19,7 +19,6 @@ SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 POLICY = f"{_PREFIX}multipleWatermarkPolicy"
 GROUP_STATE_FORMAT = f"{_PREFIX}flatMapGroupsWithState.stateFormatVersion"
 AGGREGATION_FORMAT = f"{_PREFIX}aggregation.stateFormatVersion"
-JOIN_FORMAT = f"{_PREFIX}join.stateFormatVersion"
 ALLOW_MULTIPLE = f"{_PREFIX}statefulOperator.allowMultiple"
 CHECK_CORRECTNESS = f"{_PREFIX}statefulOperator.checkCorrectness.enabled"
 UNSUPPORTED_CHECK = f"{_PREFIX}unsupportedOperationCheck"
@@ -42,18 +41,20 @@ PINNED = (
     POLICY,
     GROUP_STATE_FORMAT,
     AGGREGATION_FORMAT,
-    JOIN_FORMAT,
     STATE_VALUES,
 )
 """Settings that a checkpoint keeps."""
 
-_LEGACY = {POLICY: "min", GROUP_STATE_FORMAT: "1", AGGREGATION_FORMAT: "1", JOIN_FORMAT: "1"}
+_WITHOUT_EFFECT = {
+    f"{_PREFIX}join.stateFormatVersion": "rows of joins have one format",
+    f"{_PREFIX}sessionWindow.stateFormatVersion": "session windows have one format",
+}
+"""Settings of Spark that would promise something, and why they cannot."""
 
 _DEFAULTS = {
     POLICY: "min",
     GROUP_STATE_FORMAT: "2",
     AGGREGATION_FORMAT: "2",
-    JOIN_FORMAT: "2",
     ALLOW_MULTIPLE: "true",
     CHECK_CORRECTNESS: "true",
     UNSUPPORTED_CHECK: "true",
@@ -145,7 +146,12 @@ class QueryConf:
             InvalidStreamError: a setting cannot be read.
         """
         self.policy()
-        for key in (GROUP_STATE_FORMAT, AGGREGATION_FORMAT, JOIN_FORMAT):
+        for key, reason in _WITHOUT_EFFECT.items():
+            if key in self.values:
+                raise InvalidStreamError(
+                    f"{key} is {self.values[key]!r} and has no effect: {reason}; do not set it"
+                )
+        for key in (GROUP_STATE_FORMAT, AGGREGATION_FORMAT):
             self.state_format(key)
         for key in (SHUFFLE_PARTITIONS, RETAINED_BATCHES, RECENT_UPDATES):
             self.count(key)
@@ -167,9 +173,7 @@ class QueryConf:
         """Return these settings as a checkpoint wants them.
 
         Args:
-            pinned: what its batch log kept. A format or policy that is missing there is the one
-                that there was before it could be set.
+            pinned: what its batch log kept.
         """
         kept = {key: pinned[key] for key in PINNED if key in pinned}
-        legacy = {key: value for key, value in _LEGACY.items() if key not in pinned}
-        return QueryConf({**self.values, **legacy, **kept})
+        return QueryConf({**self.values, **kept})

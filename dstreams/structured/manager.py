@@ -12,7 +12,7 @@ from dstreams.clock import Clock
 from dstreams.errors import StreamLifecycleError
 from dstreams.rdd.worker_python import require_workers
 from dstreams.settings import Settings
-from dstreams.structured.conf import CHECK_CORRECTNESS, UNSUPPORTED_CHECK
+from dstreams.structured.conf import ALLOW_MULTIPLE, CHECK_CORRECTNESS, UNSUPPORTED_CHECK
 from dstreams.structured.execution import MicroBatchExecution, QueryDefinition
 from dstreams.structured.listeners import ListenerBus, StreamingQueryListener
 from dstreams.structured.query import (
@@ -117,9 +117,14 @@ class StreamingQueryManager:
             EnvironmentNotReadyError: the Python workers lack what dstreams needs.
         """
         definition.conf.validate()
-        if definition.conf.flag(UNSUPPORTED_CHECK):
-            is_strict = definition.conf.flag(CHECK_CORRECTNESS)
-            check_supported(definition.plan, definition.mode, requires_correct_watermarks=is_strict)
+        conf = definition.conf
+        if conf.flag(UNSUPPORTED_CHECK):
+            check_supported(
+                definition.plan,
+                definition.mode,
+                requires_correct_watermarks=conf.flag(CHECK_CORRECTNESS),
+                allows_redefinition=not conf.flag(ALLOW_MULTIPLE),
+            )
         require_workers(self._spark)
         run_id = str(uuid.uuid4())
         with ExitStack() as undo:

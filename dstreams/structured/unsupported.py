@@ -10,9 +10,11 @@ from typing import NoReturn
 
 from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
+from dstreams.structured.conf import ALLOW_MULTIPLE
 from dstreams.structured.logical import (
     Aggregate,
     Deduplicate,
+    EventTimeWatermark,
     FlatMapGroupsWithState,
     Join,
     Limit,
@@ -20,6 +22,7 @@ from dstreams.structured.logical import (
     Sort,
     StreamingRelation,
 )
+from dstreams.structured.selectors import show
 
 _WATERMARK = "call withWatermark(eventTime, delay) before it"
 
@@ -47,6 +50,7 @@ class UnsupportedOperationError(InvalidStreamError):
     18   a join in a mode, or without a watermark, in which it has no result
     19   order on what is no complete result, or limit in update mode
     20   dropDuplicatesWithinWatermark without a watermark
+    21   withWatermark on records that have an event time already
     ==== =========================================================================
     """
 
@@ -59,7 +63,11 @@ class UnsupportedOperationError(InvalidStreamError):
 
 
 def check_supported(
-    plan: LogicalPlan, mode: OutputMode, *, requires_correct_watermarks: bool = True
+    plan: LogicalPlan,
+    mode: OutputMode,
+    *,
+    requires_correct_watermarks: bool = True,
+    allows_redefinition: bool = False,
 ) -> list[str]:
     """Refuse a query that cannot be run as a stream.
 
@@ -68,6 +76,7 @@ def check_supported(
         mode: its output mode.
         requires_correct_watermarks: refuse state after rows that may be behind the watermark; else
             it is one of the warnings.
+        allows_redefinition: let withWatermark give another event time to records that have one.
 
     Returns:
         Warnings.
@@ -84,6 +93,8 @@ def check_supported(
     _check_mode(aggregates, mode)
     for step in steps:
         _check_step(step, mode, aggregates)
+        if isinstance(step, EventTimeWatermark) and not allows_redefinition:
+            _check_redefinition(step)
     behind = _state_behind_watermark(steps, mode)
     if behind is None:
         return []
@@ -147,6 +158,17 @@ def _check_step(step: LogicalPlan, mode: OutputMode, aggregates: list[Aggregate]
         _check_join(step, mode)
     elif isinstance(step, (Sort, Limit)):
         _check_order(step, mode)
+
+
+def _check_redefinition(step: EventTimeWatermark) -> None:
+    before = step.child.event_time
+    if before is not None:
+        _refuse(
+            21,
+            f"withWatermark({show(step.spec)}) on records whose event time is {show(before)} "
+            "already: operators below and above it would go by two watermarks; call it once, or "
+            f"set {ALLOW_MULTIPLE} to false",
+        )
 
 
 def _check_groups(step: FlatMapGroupsWithState, mode: OutputMode, *, has_aggregate: bool) -> None:

@@ -39,6 +39,7 @@ def test_defaults() -> None:
         (CHECK_CORRECTNESS, "yes", "must be true or false"),
         (IDLE_EVENT_INTERVAL, "soon", "is no duration"),
         ("spark.dstreams.state.values", "xml", "use one of data, pickle"),
+        ("spark.sql.streaming.join.stateFormatVersion", "2", "has no effect: rows of joins"),
     ],
 )
 def test_refused(key: str, value: str, message: str) -> None:
@@ -57,13 +58,3 @@ def test_pinned() -> None:
     assert restored.count(SHUFFLE_PARTITIONS) == 4
     assert restored.policy() == "max"
     assert restored.duration_ms(IDLE_EVENT_INTERVAL) == 1000
-
-
-def test_old_checkpoint() -> None:
-    """A checkpoint from before a setting has what there was then (cases 16 and 102)."""
-    session = QueryConf({**PARTITIONS, POLICY: "max", GROUP_STATE_FORMAT: "2"})
-    restored = session.restored({SHUFFLE_PARTITIONS: "3"})
-    assert restored.state_format(GROUP_STATE_FORMAT) == 1
-    assert restored.state_format(AGGREGATION_FORMAT) == 1
-    assert restored.policy() == "min"
-    assert restored.count(SHUFFLE_PARTITIONS) == 3

@@ -123,6 +123,15 @@ MATRIX: Matrix = {
     ),
     "mapGroupsWithState": (lambda r: mapped(r.rate), (6, 0, 14)),
     "mapGroupsWithState then count": (lambda r: counted(mapped(r.rate)), (13, 0, 6)),
+    "withWatermark twice": (lambda r: remarked(r.marked.map(str)), (21, 21, 14)),
+    "withWatermark behind a union": (
+        lambda r: remarked(r.rate.union(r.marked)),
+        (21, 21, 14),
+    ),
+    "withWatermark behind windows": (
+        lambda r: r.windowed(remarked(r.windowed(r.marked)), _time),
+        (21, 21, 21),
+    ),
     "two flatMapGroupsWithState append": (
         lambda r: groups(groups(r.rate, "append"), "append"),
         (0, 4, 4),
