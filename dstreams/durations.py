@@ -30,7 +30,7 @@ _INTERVAL_PART = re.compile(rf"([+-]?\d+)\s*({'|'.join(_INTERVAL_US)})s?")
 _INTERVAL = re.compile(rf"{_INTERVAL_PART.pattern}(\s+{_INTERVAL_PART.pattern})*")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MILLISECOND = timedelta(milliseconds=1)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 def require_duration_ms(seconds: object, name: str) -> int:
@@ -128,6 +128,18 @@ def batch_datetime(time_ms: int) -> datetime:
     return datetime.fromtimestamp(time_ms / 1000)  # noqa: DTZ006 - as pyspark.streaming passes it
 
 
+def event_time_us(moment: datetime) -> int:
+    """Return a moment in microseconds since the epoch.
+
+    Args:
+        moment: naive: local time.
+    """
+    if moment.tzinfo is not None:
+        return (moment - _EPOCH) // _MICROSECOND
+    second = round(moment.replace(microsecond=0).timestamp())
+    return second * 1_000_000 + moment.microsecond
+
+
 def event_time_ms(moment: datetime) -> int:
     """Return the millisecond since the epoch that a moment is in: what is shorter is cut off.
 
@@ -136,10 +148,12 @@ def event_time_ms(moment: datetime) -> int:
     Args:
         moment: naive: local time.
     """
-    if moment.tzinfo is not None:
-        return (moment - _EPOCH) // _MILLISECOND
-    second = round(moment.replace(microsecond=0).timestamp())
-    return second * 1000 + moment.microsecond // 1000
+    return event_time_us(moment) // 1000
+
+
+def ms_upto(time_us: int) -> int:
+    """Return the first whole millisecond that is not before a time in microseconds."""
+    return -(-time_us // 1000)
 
 
 def batch_time_ms(moment: object, name: str) -> int:

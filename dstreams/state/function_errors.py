@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from pickle import PickleError
+from types import GeneratorType
 from typing import Any, NoReturn
 
 from checkpoint import CheckpointError
@@ -13,12 +15,58 @@ from dstreams.rdd.blocks import shorten
 _REFUSALS = (TypeError, ValueError, AttributeError, RecursionError, PickleError)
 
 
+PLAIN_ROWS = frozenset({list, tuple, GeneratorType, map, filter})
+"""What functions return as rows nearly always: of these :func:`require_rows` has nothing to say."""
+
+_OF_TABLES = frozenset({"pandas", "numpy", "polars", "pyarrow"})
+
+
 class UserFunctionError(RuntimeError):
     """The user's function failed, or returned what it must not; the message names the key."""
 
 
 class NotStorableError(TypeError):
     """A state or a key cannot be in a store; the message names it."""
+
+
+def require_rows(returned: Any, where: str, what: str, of: Any) -> None:
+    """Refuse what a function has returned in the place of rows, where it is no series of rows.
+
+    Most of it can be iterated over, and would come to something else without a word: a text to its
+    characters, a dict and a table to the names of their columns, one record to its fields, a set to
+    its elements in another order at each attempt.
+
+    Args:
+        returned: what the function has returned.
+        where: operation and function.
+        what: what the function was called for: ``key``, or ``record``.
+        of: the key or the record.
+
+    Raises:
+        UserFunctionError: it is none.
+    """
+    remedy = _remedy(returned)
+    if remedy is not None:
+        raise UserFunctionError(
+            f"{where} must return an iterable of rows, got {shorten(returned)} "
+            f"({type(returned).__name__}) for {what} {shorten(of)}; {remedy}"
+        )
+
+
+def _remedy(returned: Any) -> str | None:
+    kind = type(returned)
+    if kind.__module__.partition(".")[0] in _OF_TABLES or kind.__name__ == "DataFrame":
+        return "return its rows, for example list(frame.itertuples(index=False)) of a DataFrame"
+    if isinstance(returned, Mapping):
+        return "return [row] for one row that is a dict, or its items()"
+    if isinstance(returned, Set):
+        return "return them in an order that is always the same, for example sorted(rows)"
+    if isinstance(returned, tuple) and kind is not tuple:
+        return "return [row] for one row"
+    is_iterable = hasattr(kind, "__iter__") or hasattr(kind, "__getitem__")
+    if isinstance(returned, (str, bytes)) or not is_iterable:
+        return "return a list of rows, or yield them"
+    return None
 
 
 def raise_failed(where: str, key: Any, error: BaseException) -> NoReturn:

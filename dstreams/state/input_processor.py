@@ -19,7 +19,13 @@ from typing import Any, NoReturn
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import shorten
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.state.function_errors import UserFunctionError, raise_failed, raise_refused
+from dstreams.state.function_errors import (
+    PLAIN_ROWS,
+    UserFunctionError,
+    raise_failed,
+    raise_refused,
+    require_rows,
+)
 from dstreams.state.group_state import NO_TIMESTAMP, BatchFacts, GroupState, GroupStateTimeout
 from dstreams.state.group_state_rows import GroupStateManager, KeyedStore, Rows, StateData
 from dstreams.state.near_rows import NearRows
@@ -156,8 +162,8 @@ class InputProcessor:
             handle: GroupState[Any] = GroupState(state, facts)
             try:
                 returned = func(key, values, handle)
-                if returned is None or isinstance(returned, (str, bytes)):
-                    self._refuse(key, returned)
+                if type(returned) not in PLAIN_ROWS:
+                    require_rows(returned, self.where, "key", key)
                 for row in returned:
                     metrics.numOutputRows += 1
                     yield row
@@ -209,12 +215,6 @@ class InputProcessor:
                 f"{self.where}: the initial state of the key {shorten(key)} is None, which is no "
                 "state; leave the key out"
             )
-
-    def _refuse(self, key: Any, returned: Any) -> NoReturn:
-        raise UserFunctionError(
-            f"{self.where} must return an iterable of rows, got {shorten(returned)} "
-            f"({type(returned).__name__}) for key {shorten(key)}"
-        )
 
     def _fail(self, key: Any, error: BaseException, reader: _Values | None) -> NoReturn:
         is_of_values = reader is not None and error is reader.error

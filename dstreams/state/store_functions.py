@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any
 
 from checkpoint.state_store import StateWriter
-from dstreams.durations import event_time_ms
+from dstreams.durations import event_time_us
 from dstreams.rdd.blocks import shorten
 from dstreams.rdd.ordered_groups import GroupsInOrder
 from dstreams.rdd.state_metrics import StateMetrics
@@ -25,7 +25,7 @@ from dstreams.state.map_with_state import MappingFunction, RecordProcessor
 
 Pairs = Iterator[tuple[Any, Any]]
 
-_IN_MS = {int, type(None)}
+_IN_MS = {int}
 
 
 @dataclass(frozen=True)
@@ -67,17 +67,17 @@ class EventTime:
     where: str
 
     def __call__(self, value: Any) -> int | None:
-        """Return the time in milliseconds since the epoch, None where there is none."""
+        """Return the time in microseconds since the epoch, None where there is none."""
         try:
             moment = self.func(value)
         except Exception as error:
             raise UserFunctionError(
                 f"{self.where} failed for {shorten(value)}: {type(error).__name__}: {error}"
             ) from error
-        return self._in_ms(moment)
+        return self._in_us(moment)
 
     def of_all(self, values: list[Any]) -> list[int | None]:
-        """Return the times of many values, in less time than one by one.
+        """Return the times of many values, in microseconds, in less time than one by one.
 
         Raises:
             Exception: as the user's function raised it, or as of a call; a call for each value
@@ -85,14 +85,16 @@ class EventTime:
         """
         moments = list(map(self.func, values))
         if set(map(type, moments)) <= _IN_MS:
-            return moments  # type: ignore[return-value]
-        return list(map(self._in_ms, moments))
+            return [time_ms * 1000 for time_ms in moments]  # type: ignore[operator]
+        return list(map(self._in_us, moments))
 
-    def _in_ms(self, moment: datetime | int | None) -> int | None:
+    def _in_us(self, moment: datetime | int | None) -> int | None:
         if isinstance(moment, datetime):
-            return event_time_ms(moment)
-        if moment is None or (isinstance(moment, int) and not isinstance(moment, bool)):
-            return moment
+            return event_time_us(moment)
+        if moment is None:
+            return None
+        if isinstance(moment, int) and not isinstance(moment, bool):
+            return moment * 1000
         raise UserFunctionError(
             f"{self.where} must return a datetime, a whole number of milliseconds or None, got "
             f"{shorten(moment)} ({type(moment).__name__})"
@@ -111,7 +113,7 @@ class FlatMapGroupsWithStateExec:
         batch_time_ms: the batch time.
         watermark_ms: the watermark for eviction, None without one.
         late_ms: records up to this event time are late, None for none.
-        event_time: ``value -> milliseconds or None``, None without a watermark.
+        event_time: ``value -> microseconds or None``, None without a watermark.
         where: operation and function, for error messages.
         state_format: format version of the stored rows.
         keep_timer: as of :class:`InputProcessor`.
@@ -172,12 +174,12 @@ class FlatMapGroupsWithStateExec:
     def _not_late(
         self, event_time: Callable[[Any], int | None], records: Pairs, metrics: StateMetrics
     ) -> Pairs:
-        late_ms = NO_TIMESTAMP if self.late_ms is None else self.late_ms
+        late_us = (NO_TIMESTAMP if self.late_ms is None else self.late_ms) * 1000
         for key, value in records:
-            time_ms = event_time(value)
-            if time_ms is not None:
-                metrics.eventTimeMaxMs = max(metrics.eventTimeMaxMs, time_ms)
-                if time_ms <= late_ms:
+            time_us = event_time(value)
+            if time_us is not None:
+                metrics.eventTimeMaxMs = max(metrics.eventTimeMaxMs, time_us // 1000)
+                if time_us <= late_us:
                     metrics.numRowsDroppedByWatermark += 1
                     continue
             yield key, value

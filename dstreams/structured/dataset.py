@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from dstreams.callables import require_arity, require_picklable
 from dstreams.durations import parse_interval_ms
@@ -36,10 +36,16 @@ from dstreams.structured.writer import (
     output_mode,
 )
 
+K = TypeVar("K")
+T_co = TypeVar("T_co", covariant=True)
+U = TypeVar("U")
+
 
 @dataclass(frozen=True, repr=False)
-class StreamingDataset(Instead):
+class StreamingDataset(Instead, Generic[T_co]):
     """A query that is being written; each method returns another one.
+
+    ``StreamingDataset[T]`` has records of type T, as far as a type checker can follow that.
 
     Records are any Python objects. After :meth:`withWatermark` each record has an event time, which
     stays with what maps and filters make of it.
@@ -64,7 +70,7 @@ class StreamingDataset(Instead):
         """Says where the records go."""
         return DataStreamWriter(self.plan, self.environment, WriterSettings())
 
-    def map(self, f: Callable[[Any], Any]) -> StreamingDataset:
+    def map(self, f: Callable[[T_co], U]) -> StreamingDataset[U]:
         """Return ``f(record)`` of each record.
 
         Raises:
@@ -72,15 +78,18 @@ class StreamingDataset(Instead):
         """
         return self._elements(f, "map")
 
-    def flatMap(self, f: Callable[[Any], Iterable[Any]]) -> StreamingDataset:
-        """Return each of the rows in ``f(record)`` of each record. Raises as :meth:`map`."""
+    def flatMap(self, f: Callable[[T_co], Iterable[U]]) -> StreamingDataset[U]:
+        """Return each of the rows in ``f(record)`` of each record. Raises as :meth:`map`.
+
+        A batch fails where *f* returns a text, a dict, a set or a table in the place of rows.
+        """
         return self._elements(f, "flatMap")
 
-    def filter(self, f: Callable[[Any], Any]) -> StreamingDataset:
+    def filter(self, f: Callable[[T_co], Any]) -> StreamingDataset[T_co]:
         """Return the records for which ``f(record)`` is true. Raises as :meth:`map`."""
         return self._elements(f, "filter")
 
-    def union(self, other: StreamingDataset) -> StreamingDataset:
+    def union(self, other: StreamingDataset[U]) -> StreamingDataset[T_co | U]:
         """Return the records of both.
 
         Raises:
@@ -91,7 +100,7 @@ class StreamingDataset(Instead):
 
     def withWatermark(
         self, eventTime: Spec, delayThreshold: str, idleTimeout: str | None = None
-    ) -> StreamingDataset:
+    ) -> StreamingDataset[T_co]:
         """Say when records happened, and how late they may come.
 
         The watermark is the latest event time of all batches before, less *delayThreshold*.
@@ -125,7 +134,23 @@ class StreamingDataset(Instead):
             )
         return self._with(EventTimeWatermark(self.plan, eventTime, func, delay_ms, idle_ms))
 
-    def groupByKey(self, *keys: GroupKey) -> GroupedDataset:
+    @overload
+    def groupByKey(self) -> GroupedDataset[tuple[()], T_co]: ...
+
+    @overload
+    def groupByKey(self, key: Callable[[T_co], K], /) -> GroupedDataset[K, T_co]: ...
+
+    @overload
+    def groupByKey(
+        self, key: str | TimeWindow | SessionWindow, /, *keys: GroupKey
+    ) -> GroupedDataset[Any, T_co]: ...
+
+    @overload
+    def groupByKey(
+        self, key: GroupKey, other: GroupKey, /, *keys: GroupKey
+    ) -> GroupedDataset[Any, T_co]: ...
+
+    def groupByKey(self, *keys: Any) -> GroupedDataset[Any, T_co]:
         """Group records, for operations over all records of a key.
 
         Args:
@@ -148,7 +173,7 @@ class StreamingDataset(Instead):
 
     def dropDuplicates(
         self, subset: Spec | Sequence[Spec] | None = None, *, name: str | None = None
-    ) -> StreamingDataset:
+    ) -> StreamingDataset[T_co]:
         """Return the first record of each key.
 
         Keys are kept for ever, unless one of them is the event time: then a watermark ends them.
@@ -164,7 +189,7 @@ class StreamingDataset(Instead):
 
     def dropDuplicatesWithinWatermark(
         self, subset: Spec | Sequence[Spec] | None = None, *, name: str | None = None
-    ) -> StreamingDataset:
+    ) -> StreamingDataset[T_co]:
         """Return the first record of each key, and those that come later than the watermark allows.
 
         Keys are forgotten when the watermark has passed their first record by its delay. Arguments
@@ -172,9 +197,35 @@ class StreamingDataset(Instead):
         """
         return self._deduplicated(subset, name, within_watermark=True)
 
+    @overload
     def join(
         self,
-        other: StreamingDataset,
+        other: StreamingDataset[U],
+        on: Spec | Sequence[Spec],
+        how: Literal["inner"] = "inner",
+        *,
+        otherOn: Spec | Sequence[Spec] | None = None,
+        within: tuple[str, str] | None = None,
+        matches: Callable[[T_co, U], bool] | None = None,
+        name: str | None = None,
+    ) -> StreamingDataset[tuple[T_co, U]]: ...
+
+    @overload
+    def join(
+        self,
+        other: StreamingDataset[U],
+        on: Spec | Sequence[Spec],
+        how: str,
+        *,
+        otherOn: Spec | Sequence[Spec] | None = None,
+        within: tuple[str, str] | None = None,
+        matches: Callable[[T_co, U], bool] | None = None,
+        name: str | None = None,
+    ) -> StreamingDataset[Any]: ...
+
+    def join(
+        self,
+        other: StreamingDataset[Any],
         on: Spec | Sequence[Spec],
         how: str = "inner",
         *,
@@ -182,7 +233,7 @@ class StreamingDataset(Instead):
         within: tuple[str, str] | None = None,
         matches: Callable[[Any, Any], bool] | None = None,
         name: str | None = None,
-    ) -> StreamingDataset:
+    ) -> StreamingDataset[Any]:
         """Return ``(record, record of other)`` for each two records of one key.
 
         With event times on both sides a pair has the later one, under the name of this side's.
@@ -206,7 +257,7 @@ class StreamingDataset(Instead):
         keys = on if otherOn is None else otherOn
         return self._with(join_plan(self.plan, other.plan, on, keys, how, within, matches, name))
 
-    def orderBy(self, key: Spec, *, ascending: bool = True) -> StreamingDataset:
+    def orderBy(self, key: Spec, *, ascending: bool = True) -> StreamingDataset[T_co]:
         """Return a complete result in order.
 
         Args:
@@ -218,7 +269,7 @@ class StreamingDataset(Instead):
         """
         return self._with(Sort(self.plan, selector(key, "orderBy", self.plan.fields), ascending))
 
-    def limit(self, num: int, *, name: str | None = None) -> StreamingDataset:
+    def limit(self, num: int, *, name: str | None = None) -> StreamingDataset[T_co]:
         """Return the first rows: of a complete result, or in append mode of all batches together.
 
         Args:
@@ -248,27 +299,29 @@ class StreamingDataset(Instead):
         planned = plan_query(self.plan, output_mode(outputMode), self.environment.conf())
         return explanation(self.plan.tree(), planned.root.tree(), extended=extended)
 
-    def _elements(self, f: Callable[[Any], Any], kind: ElementKind) -> StreamingDataset:
+    def _elements(self, f: Callable[[Any], Any], kind: ElementKind) -> StreamingDataset[Any]:
         require_arity(f, (1,), kind, "f(record)")
         require_picklable(f, kind)
         return self._with(Elements(self.plan, f, kind))
 
     def _deduplicated(
         self, subset: Spec | Sequence[Spec] | None, name: str | None, *, within_watermark: bool
-    ) -> StreamingDataset:
+    ) -> StreamingDataset[T_co]:
         where = "dropDuplicatesWithinWatermark" if within_watermark else "dropDuplicates"
         specs = as_specs(subset, where)
         others = [spec for spec in specs if spec != self.plan.event_time]
         key = key_selector(others, where, self.plan.fields) if others or specs else None
         return self._with(Deduplicate(self.plan, name, specs, key, within_watermark))
 
-    def _with(self, plan: LogicalPlan) -> StreamingDataset:
+    def _with(self, plan: LogicalPlan) -> StreamingDataset[Any]:
         return StreamingDataset(plan, self.environment)
 
     def _require_dataset(self, other: object, operation: str) -> None:
         if not isinstance(other, StreamingDataset):
             raise InvalidStreamError(
-                f"{operation} takes another StreamingDataset, got {type(other).__name__}"
+                f"{operation} takes another StreamingDataset, got {type(other).__name__}; what "
+                "does not change as a stream does is looked up in map(f), from a dict or a "
+                "broadcast, or added to a memoryStream"
             )
 
 

@@ -24,6 +24,7 @@ from dstreams.state.group_state import OutputMode
 from dstreams.structured import logical
 from dstreams.structured.conf import ALLOW_MULTIPLE, NO_DATA_BATCHES, RETAINED_BATCHES, QueryConf
 from dstreams.structured.description import describe_query
+from dstreams.structured.event_seconds import SecondsWarning
 from dstreams.structured.incremental import BatchFacts, IncrementalExecution
 from dstreams.structured.logs import OffsetRecord, QueryCommit, source_uid
 from dstreams.structured.operators.event_time_stats import EventTimeStats
@@ -124,6 +125,7 @@ class MicroBatchExecution:
             conf,
         )
         self._last: IncrementalExecution | None = None
+        self._seconds = SecondsWarning(definition.name or checkpoint.query_id)
         self._operator_progress: list[StateOperatorProgress] = []
         self._counts: list[RecordCount | None] = []
         self._trigger_ms: int | None = None
@@ -318,6 +320,7 @@ class MicroBatchExecution:
             stats = observed.get(watermark_name(number, step))
             if stats is not None:
                 latest_ms[number] = stats.max_ms
+                self._seconds.look_at(step, stats.max_ms)
         self._watermarks = self._watermarks.advance(self._rule, latest_ms, record.timestamp_ms)
         timers = [version.metrics.nextTimeoutMs for version in versions.values() if version.metrics]
         self._next_timeout_ms = min((time for time in timers if time >= 0), default=-1)

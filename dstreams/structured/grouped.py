@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pyspark import RDD
 
@@ -20,13 +20,16 @@ from dstreams.structured.writer import output_mode
 if TYPE_CHECKING:
     from dstreams.structured.dataset import StreamingDataset
 
-GroupFunction = Callable[[Any, Iterator[Any], GroupState[Any]], Iterable[Any]]
+K = TypeVar("K")
+S = TypeVar("S")
+T = TypeVar("T")
+U = TypeVar("U")
 InitialState = RDD[Any] | Iterable[tuple[Any, Any]] | Mapping[Any, Any] | None
 
 
 @dataclass(frozen=True)
-class GroupedDataset:
-    """Records by key.
+class GroupedDataset(Generic[K, T]):
+    """Records of type T by keys of type K.
 
     Args:
         plan: whose records they are.
@@ -36,18 +39,18 @@ class GroupedDataset:
 
     plan: LogicalPlan
     keys: tuple[GroupKey, ...]
-    make: Callable[[LogicalPlan], StreamingDataset]
+    make: Callable[[LogicalPlan], StreamingDataset[Any]]
 
     def flatMapGroupsWithState(
         self,
-        func: GroupFunction,
+        func: Callable[[K, Iterator[T], GroupState[S]], Iterable[U]],
         outputMode: str | OutputMode,
         timeoutConf: GroupStateTimeout | str = GroupStateTimeout.NoTimeout,
         initialState: InitialState = None,
         *,
         keepTimer: bool = False,
         name: str | None = None,
-    ) -> StreamingDataset:
+    ) -> StreamingDataset[U]:
         """Return the rows that a function gives for each key, over a state that it keeps.
 
         Semantics: KeyValueGroupedDataset.flatMapGroupsWithState (Spark 4.3).
@@ -73,13 +76,13 @@ class GroupedDataset:
 
     def mapGroupsWithState(
         self,
-        func: Callable[[Any, Iterator[Any], GroupState[Any]], Any],
+        func: Callable[[K, Iterator[T], GroupState[S]], U],
         timeoutConf: GroupStateTimeout | str = GroupStateTimeout.NoTimeout,
         initialState: InitialState = None,
         *,
         keepTimer: bool = False,
         name: str | None = None,
-    ) -> StreamingDataset:
+    ) -> StreamingDataset[U]:
         """Return the one row that a function gives for each key; for queries in update mode.
 
         Arguments and errors as of :meth:`flatMapGroupsWithState`.
@@ -87,7 +90,7 @@ class GroupedDataset:
         mode, operation = OutputMode.Update, "mapGroupsWithState"
         return self._groups(func, operation, mode, timeoutConf, initialState, keepTimer, name)
 
-    def count(self, *, name: str | None = None) -> StreamingDataset:
+    def count(self, *, name: str | None = None) -> StreamingDataset[tuple[K, int]]:
         """Return ``(key, how many records)``.
 
         Args:
@@ -96,8 +99,8 @@ class GroupedDataset:
         return self.agg(Count(), name=name)
 
     def reduceGroups(
-        self, f: Callable[[Any, Any], Any], *, name: str | None = None
-    ) -> StreamingDataset:
+        self, f: Callable[[T, T], T], *, name: str | None = None
+    ) -> StreamingDataset[tuple[K, T]]:
         """Return ``(key, one record)``, made of all by an associative and commutative function.
 
         Args:
@@ -111,7 +114,9 @@ class GroupedDataset:
         require_picklable(f, "reduceGroups")
         return self.agg(Reduce(func=f), name=name)
 
-    def agg(self, *aggregators: AggregateFunction, name: str | None = None) -> StreamingDataset:
+    def agg(
+        self, *aggregators: AggregateFunction, name: str | None = None
+    ) -> StreamingDataset[tuple[K, Any]]:
         """Return ``(key, result)``, or ``(key, (result, result, ...))`` of several.
 
         Args:
@@ -146,7 +151,7 @@ class GroupedDataset:
         initial: Any,
         keep_timer: bool,
         name: str | None,
-    ) -> StreamingDataset:
+    ) -> StreamingDataset[Any]:
         require_arity(func, (3,), operation, "f(key, records, state)")
         require_picklable(func, operation)
         if not self.keys or any(isinstance(key, (TimeWindow, SessionWindow)) for key in self.keys):

@@ -15,12 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 
 from pyspark import RDD
 
+from dstreams.durations import event_time_us
 from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
+from dstreams.structured.operators.windows import Window
 from dstreams.structured.selectors import Spec, show
 from dstreams.structured.sources.base import StreamSource
 from dstreams.structured.trees import tree_lines
@@ -42,6 +45,14 @@ class LogicalPlan:
     @property
     def event_time(self) -> Spec | None:
         """What the rows' event time is, None where they have none."""
+        return None
+
+    @property
+    def time_of_record(self) -> Callable[[Any], Any] | None:
+        """The function that gives a row's event time, as the user's records have it.
+
+        None where a row does not tell it any more, because a map has made another record of it.
+        """
         return None
 
     @property
@@ -116,6 +127,10 @@ class Elements(Unary):
         return self.child.event_time
 
     @property
+    def time_of_record(self) -> Callable[[Any], Any] | None:
+        return self.child.time_of_record if self.kind == "filter" else None
+
+    @property
     def fields(self) -> tuple[str, ...] | None:
         return self.child.fields if self.kind == "filter" else None
 
@@ -146,6 +161,11 @@ class Union(LogicalPlan):
         return self.right.event_time if left is None else left
 
     @property
+    def time_of_record(self) -> Callable[[Any], Any] | None:
+        left = self.left.time_of_record
+        return left if left == self.right.time_of_record else None
+
+    @property
     def fields(self) -> tuple[str, ...] | None:
         return self.left.fields if self.left.fields == self.right.fields else None
 
@@ -170,6 +190,10 @@ class EventTimeWatermark(Unary):
     @property
     def event_time(self) -> Spec | None:
         return self.spec
+
+    @property
+    def time_of_record(self) -> Callable[[Any], Any] | None:
+        return self.func
 
     @property
     def fields(self) -> tuple[str, ...] | None:
@@ -244,6 +268,16 @@ class Aggregate(Stateful):
     keys: tuple[GroupKey, ...]
     aggregates: tuple[Any, ...]
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        marked = self.child.event_time
+        if marked is not None and marked in self.keys and self.child.time_of_record is None:
+            raise InvalidStreamError(
+                f"groupByKey({show(marked)}) behind {self.child.label}: the event time travels "
+                "beside the record, which need not have it any more, so it can be no key; group by "
+                "a window of it, or call withWatermark behind that step instead"
+            )
+
     @property
     def window(self) -> TimeWindow | None:
         """The time window among the keys."""
@@ -267,12 +301,38 @@ class Aggregate(Stateful):
         return WINDOW_TIME if self.has_event_time_key else None
 
     @property
+    def time_of_record(self) -> Callable[[Any], Any] | None:
+        if not self.has_event_time_key:
+            return None
+        if self.window is not None or self.session is not None:
+            return TimeOfRow(None if len(self.keys) == 1 else 0)
+        marked = self.child.event_time
+        return TimeOfRow(None if len(self.keys) == 1 else self.keys.index(marked))
+
+    @property
     def label(self) -> str:
         return f"Aggregate [{', '.join(map(show, self.keys))}]"
 
 
 WINDOW_TIME = "window"
 """The event time of the rows of a windowed aggregation: the last millisecond of the window."""
+
+
+@dataclass(frozen=True)
+class TimeOfRow:
+    """Function: the event time of a row of an aggregation, as it stands in its key.
+
+    Of a window that is its last millisecond.
+
+    Args:
+        place: of the time or window in the key, None where it is the key.
+    """
+
+    place: int | None
+
+    def __call__(self, row: Any) -> Any:
+        moment = row[0] if self.place is None else row[0][self.place]
+        return moment.end_ms - 1 if isinstance(moment, Window) else moment
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,14 +354,19 @@ class Deduplicate(Stateful):
         return self.child.event_time
 
     @property
+    def time_of_record(self) -> Callable[[Any], Any] | None:
+        return self.child.time_of_record
+
+    @property
     def fields(self) -> tuple[str, ...] | None:
         return self.child.fields
 
     @property
     def has_event_time_key(self) -> bool:
-        """Whether the watermark ends keys."""
-        marked = self.child.event_time
-        return marked is not None and (not self.specs or marked in self.specs)
+        """Whether the watermark ends keys: not where records are equal whatever their time is."""
+        if not self.specs:
+            return self.child.time_of_record is not None
+        return self.child.event_time is not None and self.child.event_time in self.specs
 
     @property
     def label(self) -> str:
@@ -345,8 +410,37 @@ class Join(LogicalPlan):
         return self.left.event_time if self.right.event_time is not None else None
 
     @property
+    def time_of_record(self) -> Callable[[Any], Any] | None:
+        left, right = self.left.time_of_record, self.right.time_of_record
+        if left is None or right is None:
+            return None
+        return left if self.how == "left_semi" else LaterTime(left, right)
+
+    @property
     def label(self) -> str:
         return f"{self.how} join"
+
+
+@dataclass(frozen=True)
+class LaterTime:
+    """Function: the later event time of the two records that a join has put together.
+
+    Args:
+        left: ``left record -> event time``.
+        right: the same of the right one.
+    """
+
+    left: Callable[[Any], Any]
+    right: Callable[[Any], Any]
+
+    def __call__(self, pair: Any) -> Any:
+        sides = zip((self.left, self.right), pair, strict=True)
+        moments = [time(record) for time, record in sides if record is not None]
+        return max((one for one in moments if one is not None), key=_in_us, default=None)
+
+
+def _in_us(moment: datetime | int) -> int:
+    return event_time_us(moment) if isinstance(moment, datetime) else moment * 1000
 
 
 @dataclass(frozen=True, eq=False)

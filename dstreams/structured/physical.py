@@ -13,8 +13,10 @@ from typing import Any
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
+from dstreams.callables import describe
 from dstreams.rdd.element_tasks import Filter, FlatMap, Map
 from dstreams.rdd.worker import settle_worker
+from dstreams.state.function_errors import PLAIN_ROWS, require_rows
 from dstreams.structured.logical import ElementKind
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.physical_operator import (
@@ -23,7 +25,6 @@ from dstreams.structured.operators.physical_operator import (
     Task,
     UnaryExec,
 )
-from dstreams.structured.operators.windows import Window
 from dstreams.structured.selectors import show
 
 _ELEMENTS: dict[ElementKind, Callable[[Callable[[Any], Any]], Task]] = {
@@ -83,9 +84,27 @@ class ElementsExec(NarrowExec):
         return [show(self.func)]
 
     def task(self, context: ExecutionContext) -> Task:
+        func = _RowsOf(self.func) if self.kind == "flatMap" else self.func
         if self.child.hasEventTime:
-            return _OfEvents(self.func, self.kind)
-        return _ELEMENTS[self.kind](self.func)
+            return _OfEvents(func, self.kind)
+        return _ELEMENTS[self.kind](func)
+
+
+@dataclass(frozen=True)
+class _RowsOf:
+    """Function: the rows that a user's function returns for a record, if it returns rows.
+
+    Args:
+        func: the user's function.
+    """
+
+    func: Callable[[Any], Any]
+
+    def __call__(self, record: Any) -> Any:
+        returned = self.func(record)
+        if type(returned) not in PLAIN_ROWS:
+            require_rows(returned, f"flatMap({describe(self.func)})", "record", record)
+        return returned
 
 
 @dataclass(frozen=True)
@@ -104,10 +123,10 @@ class _OfEvents:
         settle_worker()
         func = self.func
         if self.kind == "map":
-            return ((time_ms, func(record)) for time_ms, record in events)
+            return ((time_us, func(record)) for time_us, record in events)
         if self.kind == "filter":
             return (event for event in events if func(event[1]))
-        return ((time_ms, row) for time_ms, record in events for row in func(record))
+        return ((time_us, row) for time_us, record in events for row in func(record))
 
 
 @dataclass(frozen=True)
@@ -145,25 +164,22 @@ def _without_time(_: int, rows: Iterable[Any]) -> Iterator[Any]:
 class WindowTimeExec(NarrowExec):
     """Gives the rows of an aggregation the last millisecond of their window as event time.
 
-    Where there is no window, the event time is a key itself and stands first.
+    Where there is no window, the event time is a part of the key itself.
 
     Semantics: pyspark.sql.functions.window_time.
+
+    Args:
+        time: ``row -> microseconds since the epoch, or None``.
     """
+
+    time: Callable[[Any], int | None]
 
     @property
     def hasEventTime(self) -> bool:
         return True
 
     def task(self, context: ExecutionContext) -> Task:
-        return _mark_windows
-
-
-def _mark_windows(_: int, rows: Iterable[Any]) -> Iterator[Any]:
-    settle_worker()
-    for row in rows:
-        key = row[0]
-        first = key if isinstance(key, (Window, int)) else key[0]
-        yield (first.end_ms - 1 if isinstance(first, Window) else first), row
+        return _Timed(self.time, are_events=False)
 
 
 @dataclass(frozen=True)
@@ -171,7 +187,7 @@ class TimedExec(NarrowExec):
     """Gives rows an event time that no watermark follows.
 
     Args:
-        time: ``record -> milliseconds since the epoch, or None``.
+        time: ``record -> microseconds since the epoch, or None``.
     """
 
     time: Callable[[Any], int | None]

@@ -216,7 +216,9 @@ def stateful_aggregation_strategy(planner: Planner, step: logical.Aggregate) -> 
         if session is None
         else _sessions(planner, step, session, child)
     )
-    return WindowTimeExec(final) if step.has_event_time_key else final
+    if step.time_of_record is None:
+        return final
+    return WindowTimeExec(final, EventTime(step.time_of_record, step.label))
 
 
 def _groups(planner: Planner, step: logical.Aggregate, child: PhysicalOperator) -> PhysicalOperator:
@@ -238,7 +240,7 @@ def _sessions(
     planner.name(step.name, "sessionWindowStateStoreSaveExec")
     if session.spec != step.child.event_time:
         child = TimedExec(child, _time_of(session.spec))
-    key = _key_of([part for part in step.keys if part is not session])
+    key = _key_of([part for part in step.keys if part is not session], step.child)
     return plan_sessions(
         child,
         SessionGrouping(SessionWindows(session.gap_ms), key, _names(step.keys)),
@@ -279,20 +281,19 @@ def aggregate_of(functions: Sequence[Any]) -> Any:
 def grouping_of(step: logical.Aggregate) -> Grouping:
     """Return what the operators group by: what a watermark ends, and the rest of the key."""
     marked, window, name = step.child.event_time, step.window, _names(step.keys)
-    others = [key for key in step.keys if key is not window]
+    key = _key_of([key for key in step.keys if key is not window], step.child)
     if window is not None:
         time = None if window.spec == marked else _time_of(window.spec)
-        return Grouping(_key_of(others), TimeWindows(window.size_ms, window.slide_ms), name, time)
-    if marked is not None and marked in others:
-        rest = [key for key in others if key != marked]
-        return Grouping(_key_of(rest), EVENT_TIME, name)
-    return Grouping(_key_of(others), None, name)
+        return Grouping(key, TimeWindows(window.size_ms, window.slide_ms), name, time)
+    return Grouping(key, EVENT_TIME if step.has_event_time_key else None, name)
 
 
-def _key_of(specs: Sequence[Any]) -> Callable[[Any], Any] | None:
+def _key_of(specs: Sequence[Any], child: logical.LogicalPlan) -> Callable[[Any], Any] | None:
+    """Return the function that gives the key of a record, None for no key."""
     if not specs:
         return None
-    parts = tuple(selector(spec, "groupByKey") for spec in specs)
+    times = {child.event_time: child.time_of_record}
+    parts = tuple(times.get(spec) or selector(spec, "groupByKey") for spec in specs)
     return parts[0] if len(parts) == 1 else Fields(parts)
 
 

@@ -61,7 +61,7 @@ class DataStreamReader(Instead):
         given: the options.
     """
 
-    make: Callable[[LogicalPlan], StreamingDataset]
+    make: Callable[[LogicalPlan], StreamingDataset[Any]]
     source_format: str | None = None
     given: dict[str, Any] = field(default_factory=dict)
 
@@ -88,11 +88,11 @@ class DataStreamReader(Instead):
         """Set several options of the source."""
         return replace(self, given={**self.given, **options})
 
-    def text(self, path: str | os.PathLike[str], **options: Any) -> StreamingDataset:
+    def text(self, path: str | os.PathLike[str], **options: Any) -> StreamingDataset[str]:
         """Read lines of the text files that appear in a directory, each as ``str``."""
         return self.load(path, "text", **options)
 
-    def json(self, path: str | os.PathLike[str], **options: Any) -> StreamingDataset:
+    def json(self, path: str | os.PathLike[str], **options: Any) -> StreamingDataset[Any]:
         """Read the JSON files that appear in a directory, each line as one record."""
         return self.load(path, "json", **options)
 
@@ -102,7 +102,7 @@ class DataStreamReader(Instead):
         format: str | None = None,
         schema: None = None,
         **options: Any,
-    ) -> StreamingDataset:
+    ) -> StreamingDataset[Any]:
         """Return the records.
 
         Args:
@@ -121,7 +121,7 @@ class DataStreamReader(Instead):
         reader = self if format is None else self.format(format)
         return reader.options(**options)._loaded(path)
 
-    def _loaded(self, path: str | os.PathLike[str] | None) -> StreamingDataset:
+    def _loaded(self, path: str | os.PathLike[str] | None) -> StreamingDataset[Any]:
         if self.source_format is None:
             raise InvalidStreamError(f"call format with one of {', '.join(_OPTIONS)} before load")
         given = self.given if path is None else {**self.given, "path": path}

@@ -131,7 +131,7 @@ class StreamSession:
         return QueryStateReader(self._spark, checkpointLocation, self.conf.frozen())
 
     def checkRestart(
-        self, dataset: StreamingDataset, outputMode: str | OutputMode, checkpointLocation: str
+        self, dataset: StreamingDataset[Any], outputMode: str | OutputMode, checkpointLocation: str
     ) -> list[str]:
         """Say whether a query can go on from a checkpoint, without starting it.
 
@@ -165,7 +165,7 @@ class StreamSession:
             )
         return self._tables[name]
 
-    def _dataset(self, plan: LogicalPlan) -> StreamingDataset:
+    def _dataset(self, plan: LogicalPlan) -> StreamingDataset[Any]:
         environment = WriterEnvironment(self._manager, self.conf.frozen, self._tables)
         return StreamingDataset(plan, environment)
 
@@ -190,7 +190,7 @@ class MemoryStreamHandle:
         """Add the records of a list, an RDD or a DataFrame, and return the offset after them."""
         return self._source.add_data(records)
 
-    def toDS(self) -> StreamingDataset:
+    def toDS(self) -> StreamingDataset[Any]:
         """Return the records that were and will be added."""
         return self._session._dataset(StreamingRelation(self._source))
 

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -31,7 +31,9 @@ class StateRow(NamedTuple):
     """One key of a state.
 
     Args:
-        key: of a group; a window is its end in milliseconds, in front of the rest of the key.
+        key: of a group; a window is its end in milliseconds, in front of the rest of the key. An
+            event time that an operator has added to the key is in microseconds: in front of that
+            of a duplicate, the start of a session behind its key.
         value: the state of a group, the buffer of an aggregation, or what else the operator keeps.
         timeoutMs: when a timer is due, milliseconds since the epoch; None without one.
         partition: where it is.
@@ -144,7 +146,7 @@ class QueryStateReader:
         number = self._last if batchId is None else batchId
         version, unfolds = self._version(number, operatorId), self._unfolds(operatorId)
         return self._each_partition(
-            version, _Rows(self._store, version, unfolds, self._has_times(operatorId))
+            version, _Rows(self._store, version, unfolds, self._key_shown(operatorId))
         )
 
     def changes(
@@ -171,7 +173,7 @@ class QueryStateReader:
             after = self._version(number, operatorId)
             before = self._version(number - 1, operatorId) if number else _emptied(after)
             task = _Changes(
-                self._store, before, after, number, unfolds, self._has_times(operatorId)
+                self._store, before, after, number, unfolds, self._key_shown(operatorId)
             )
             found.append(self._each_partition(after, task))
         return found[0] if len(found) == 1 else self._spark.union(found)
@@ -203,10 +205,14 @@ class QueryStateReader:
     def _unfolds(self, operator: int) -> bool:
         return bool(self._facts(operator)["operatorName"] == "flatMapGroupsWithState")
 
-    def _has_times(self, operator: int) -> bool:
+    def _key_shown(self, operator: int) -> Callable[[Any], Any]:
+        """Return the function that makes the key as it is told of the one that is stored."""
         facts = self._facts(operator)
         grouping = str(facts.get("grouping", ""))
-        return grouping.startswith(("windows of", EVENT_TIME)) or bool(facts.get("withEventTime"))
+        if grouping == EVENT_TIME:
+            return _users_key
+        has_time = grouping.startswith("windows of") or facts.get("withEventTime")
+        return split_time if has_time else _same
 
     def _facts(self, operator: int) -> Any:
         known = self._newest.operators
@@ -222,6 +228,14 @@ def _emptied(version: StoredVersion) -> StoredVersion:
     return replace(version, references=(EMPTY,) * len(version.references))
 
 
+def _users_key(key: tuple[int | None, Any]) -> Any:
+    return key[1]
+
+
+def _same(key: Any) -> Any:
+    return key
+
+
 def _unfolded(row: Any, unfolds: bool) -> Any:
     """Return the state in a stored row of grouped state; its timer is told beside."""
     return row[0] if unfolds else row
@@ -232,14 +246,14 @@ class _Rows:
     store: StateStore
     version: StoredVersion
     unfolds: bool
-    has_times: bool
+    key_shown: Callable[[Any], Any]
 
     def __call__(self, split: int, _: Iterable[Any]) -> Iterator[StateRow]:
         settle_worker()
         with _opened(self.store, self.version, split) as reader:
             for key, row in reader.items():
                 value = _unfolded(row, self.unfolds)
-                shown = split_time(key) if self.has_times else key
+                shown = self.key_shown(key)
                 yield StateRow(shown, value, reader.timeout_ms(key), split)
 
 
@@ -250,7 +264,7 @@ class _Changes:
     after: StoredVersion
     batch_id: int
     unfolds: bool
-    has_times: bool
+    key_shown: Callable[[Any], Any]
 
     def __call__(self, split: int, _: Iterable[Any]) -> Iterator[StateChange]:
         settle_worker()
@@ -261,11 +275,11 @@ class _Changes:
             for key, row in new.items():
                 if old.get(key) != row:
                     value = _unfolded(row, self.unfolds)
-                    shown = split_time(key) if self.has_times else key
+                    shown = self.key_shown(key)
                     yield StateChange(self.batch_id, "update", shown, value, split)
             for key, _row in old.items():
                 if new.get(key) is None:
-                    shown = split_time(key) if self.has_times else key
+                    shown = self.key_shown(key)
                     yield StateChange(self.batch_id, "delete", shown, None, split)
 
 

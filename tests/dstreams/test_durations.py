@@ -14,6 +14,8 @@ from dstreams.durations import (
     batch_datetime,
     batch_time_ms,
     event_time_ms,
+    event_time_us,
+    ms_upto,
     parse_duration_ms,
     parse_interval_ms,
     require_duration_ms,
@@ -222,3 +224,10 @@ def test_a_moment_is_in_its_millisecond(
     if is_naive:
         moment = moment.astimezone().replace(tzinfo=None)
     assert event_time_ms(moment) == expected_ms
+    assert event_time_us(moment) == second * 1_000_000 + microsecond
+
+
+@pytest.mark.parametrize(("time_us", "expected_ms"), [(0, 0), (1, 1), (1000, 1), (-1, 0)])
+def test_a_millisecond_is_up_when_all_of_it_is(time_us: int, expected_ms: int) -> None:
+    """What ends within a millisecond has ended at the end of it."""
+    assert ms_upto(time_us) == expected_ms

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 from dstreams.structured.operators.private_records import copies, may_change_records
+from dstreams.structured.selectors import Spec, selector
 
 
 class AggregateFunction(Protocol):
@@ -74,18 +75,34 @@ class _OfColumn:
     """A function of one value of each record.
 
     Args:
-        of: ``record -> value``; None for the record itself.
+        of: name of a field, or ``record -> value``; None for the record itself.
+
+    Raises:
+        InvalidStreamError: *of* is neither.
     """
 
     changesRecords: ClassVar[bool] = False
 
-    of: Callable[[Any], Any] | None = None
+    of: Spec | None = None
+
+    def __post_init__(self) -> None:
+        self._select("of")
+
+    def _select(self, name: str) -> None:
+        """Put a function in the place of the name of a field."""
+        spec = getattr(self, name)
+        if spec is not None:
+            where = f"{name} of {type(self).__name__}"
+            object.__setattr__(self, name, selector(spec, where))
+
+    def _value(self, record: Any) -> Any:
+        return record if self.of is None else self.of(record)  # type: ignore[operator]
 
     def zero(self) -> Any:
         return None
 
     def reduce(self, buffer: Any, record: Any) -> Any:
-        value = record if self.of is None else self.of(record)
+        value = record if self.of is None else self.of(record)  # type: ignore[operator]
         return buffer if value is None else self._add(buffer, value)
 
     def merge(self, first: Any, second: Any) -> Any:
@@ -111,7 +128,7 @@ class Count(_OfColumn):
         return 0
 
     def reduce(self, buffer: Any, record: Any) -> Any:
-        return buffer if self.of is not None and self.of(record) is None else buffer + 1
+        return buffer if self.of is not None and self._value(record) is None else buffer + 1
 
     def merge(self, first: Any, second: Any) -> Any:
         return first + second
@@ -168,7 +185,7 @@ class First(_OfColumn):
     ignore_none: bool = False
 
     def reduce(self, buffer: Any, record: Any) -> Any:
-        value = record if self.of is None else self.of(record)
+        value = self._value(record)
         if value is None and self.ignore_none:
             return buffer
         return self.merge(buffer, (value,))
@@ -233,16 +250,18 @@ class MinBy(_OfColumn):
     Records without an order are left out; None of none. Its buffer is (order, value).
 
     Args:
-        by: ``record -> order``; None for the record itself.
+        by: name of a field, or ``record -> order``; None for the record itself.
     """
 
-    by: Callable[[Any], Any] | None = None
+    by: Spec | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._select("by")
 
     def reduce(self, buffer: Any, record: Any) -> Any:
-        order = record if self.by is None else self.by(record)
-        if order is None:
-            return buffer
-        return self.merge(buffer, (order, record if self.of is None else self.of(record)))
+        order = record if self.by is None else self.by(record)  # type: ignore[operator]
+        return buffer if order is None else self.merge(buffer, (order, self._value(record)))
 
     def finish(self, buffer: Any) -> Any:
         return None if buffer is None else buffer[1]

@@ -23,6 +23,7 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from pyspark import RDD
+from pyspark.rdd import PipelinedRDD
 
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.partitioner import StablePartitioner
@@ -113,12 +114,21 @@ class HashAggregateExec(NarrowExec):
             return AggregateRecords(self.aggregate, self.grouping, are_events, self.where)
         if self.mode is AggregateMode.Final:
             return FinishRows(self.aggregate, self.grouping)
-        return StepWithoutState(MergeRows(self.aggregate, self.where))
+        return StepWithoutState(MergeRows(self.aggregate, self.where, self.grouping))
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        if self.mode is not AggregateMode.Partial or not self.grouping.isGlobal:
+            return super().execute(context)
+        records = self.child.execute(context)
+        if not records.getNumPartitions():  # all records are one group, also when there are none
+            records = context.spark.parallelize([], 1)
+        rows: RDD[Any] = PipelinedRDD(records, self.task(context))
+        return rows
 
     def stateStep(self) -> MergeRows | None:
         if self.mode is not AggregateMode.PartialMerge:
             return None
-        return MergeRows(self.aggregate, self.where)
+        return MergeRows(self.aggregate, self.where, self.grouping)
 
 
 @dataclass(frozen=True)
@@ -148,7 +158,7 @@ class AggregateRecords:
             try:
                 total[key] = reduce(total[key] if key in total else zero(), record)
             except Exception as error:
-                raise failed(self.where, key, error) from error
+                raise failed(self.where, self.grouping.result_key(key), error) from error
             if len(total) >= _MOST_KEYS:
                 yield from total.items()
                 total.clear()

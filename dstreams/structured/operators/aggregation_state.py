@@ -20,8 +20,7 @@ All of it runs in one partition, and without Spark:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from time import perf_counter
 from typing import Any
@@ -35,7 +34,6 @@ from dstreams.structured.operators.aggregate_functions import AggregateFunction
 from dstreams.structured.operators.failures import failed
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.state_steps import Row, Rows
-from dstreams.structured.operators.window_keys import passed_by
 
 _CHUNK_KEYS = 2000
 
@@ -109,15 +107,19 @@ class MergeRows:
     Args:
         aggregate: merges buffers.
         where: operation and function, for error messages.
+        grouping: what the rows are grouped by, for error messages.
         memory_mb: memory for merging; more is spilled.
     """
 
     aggregate: AggregateFunction
     where: str = "agg"
+    grouping: Grouping = field(default_factory=Grouping)
     memory_mb: float = 512
 
     def __call__(self, store: StateWriter | None, rows: Rows, metrics: StateMetrics) -> Rows:
-        explain = partial(failed, self.where)
+        def explain(key: Any, error: Exception) -> Exception:
+            return failed(self.where, self.grouping.result_key(key), error)
+
         return reduce_in_order(rows, self.aggregate.merge, self.memory_mb, explain)
 
 
@@ -207,7 +209,7 @@ class SaveRows:
         if self.mode is OutputMode.Complete or late_ms is None or not self.grouping.hasWatermark:
             yield from rows
             return
-        is_late = passed_by(late_ms)
+        is_late = self.grouping.is_passed(late_ms)
         for row in rows:
             if is_late(row[0]):
                 metrics.numRowsDroppedByWatermark += 1
@@ -252,7 +254,8 @@ class MergeIntoState:
                 try:
                     buffer = merge(unpack(old), buffer)
                 except Exception as error:
-                    raise failed(self.where, key, error) from error
+                    shown = self.save.grouping.result_key(key)
+                    raise failed(self.where, shown, error) from error
             merged.append((key, buffer))
             return pack(key, buffer)
 

@@ -36,6 +36,7 @@ from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
 from checkpoint.state_store import StateWriter
+from dstreams.durations import ms_upto
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.worker import settle_worker
@@ -116,7 +117,7 @@ class DropDuplicates:
         if not self.by_event_time:
             return 0
         removed = 0
-        for key, _ in passed_keys(store, watermark_ms):
+        for key, _ in passed_keys(store, watermark_ms * 1000):
             store.remove(key)
             removed += 1
         return removed
@@ -136,7 +137,7 @@ class DropDuplicatesWithinWatermark(DropDuplicates):
 
     def _remember(self, store: StateWriter, first: dict[Any, Event]) -> None:
         delay_ms = self.delay_ms
-        expires_ms = [max((time_ms or 0) + delay_ms, 0) for time_ms, _ in first.values()]
+        expires_ms = [max(ms_upto(time_us or 0) + delay_ms, 0) for time_us, _ in first.values()]
         store.put_many(dict(zip(first, expires_ms, strict=True)), expires_ms)
 
     def _forget(self, store: StateWriter, watermark_ms: int) -> int:
@@ -150,10 +151,11 @@ def _rows_on_time(
 
     Those without a time never are.
     """
+    late_us = None if late_ms is None else late_ms * 1000
     while chunk := list(islice(rows, _CHUNK_ROWS)):
-        if late_ms is not None:
+        if late_us is not None:
             times = [event[0] for _, event in chunk]
-            on_time = [time_ms is None or time_ms > late_ms for time_ms in times]
+            on_time = [time_us is None or time_us > late_us for time_us in times]
             if not all(on_time):
                 metrics.numRowsDroppedByWatermark += on_time.count(False)
                 chunk = list(compress(chunk, on_time))
@@ -250,12 +252,12 @@ class KeyEvents:
         events: Iterable[Event] = rows if self.are_events else ((None, row) for row in rows)
         key = self.key
         for event in events:
-            time_ms, own = event
+            time_us, own = event
             if key is not None:
                 try:
                     own = key(own)
                 except Exception as error:
                     raise failed(self.where, own, error, "record") from error
             if self.with_event_time:
-                own = (None, own) if time_ms is None else join_time(time_ms, own)
+                own = (None, own) if time_us is None else join_time(time_us, own)
             yield own, event

@@ -1,7 +1,7 @@
 """What is known of the event times of a batch, gathered by the jobs that the batch runs anyway.
 
 >>> from dstreams.structured.operators.event_time_stats import EventTimeStats
->>> EventTimeStats.of([10, 20, 60])
+>>> EventTimeStats.of([10_000, 20_000, 60_000])
 EventTimeStats(max_ms=60, min_ms=10, avg_ms=30.0, count=3)
 """
 
@@ -34,12 +34,13 @@ class EventTimeStats:
     count: int
 
     @classmethod
-    def of(cls, times_ms: Iterable[int]) -> EventTimeStats | None:
-        """Return the stats of some times, None for none."""
-        times = list(times_ms)
+    def of(cls, times_us: Iterable[int]) -> EventTimeStats | None:
+        """Return the stats of some times in microseconds, None for none."""
+        times = list(times_us)
         if not times:
             return None
-        return cls(max(times), min(times), sum(times) / len(times), len(times))
+        avg_ms = sum(times) / len(times) / 1000
+        return cls(max(times) // 1000, min(times) // 1000, avg_ms, len(times))
 
     def add(self, time_ms: int) -> EventTimeStats:
         """Return the stats with one time more."""

@@ -7,7 +7,7 @@
 >>> marked = EventTimeWatermarkExec(readings, lambda reading: reading[1], delayMs=500)
 >>> context = ExecutionContext(spark)
 >>> marked.execute(context).collect()
-[(1000, ('a', 1000)), (3000, ('b', 3000))]
+[(1000000, ('a', 1000)), (3000000, ('b', 3000))]
 >>> context.event_times()["eventTime"].max_ms - marked.delayMs
 2500
 """
@@ -72,7 +72,7 @@ class MarkEvents:
     """Task: records, or events with another time -> events; reports their times.
 
     Args:
-        event_time: ``record -> milliseconds or None``.
+        event_time: ``record -> microseconds or None``.
         is_marked: whether rows are events already.
         report: where the times go.
         where: operation and function, for error messages.

@@ -7,11 +7,10 @@ nothing          ``()``                   ``()``
 a key            ``key``                  ``key``
 windows          ``end``                  ``Window``
 windows, a key   ``end, key``             ``(Window, key)``
-event time       ``time``                 ``time``
-event time, key  ``time, key``            ``(time, key)``
+event time       ``time, key``            ``key``, in which it is
 ===============  =======================  =======================
 
-Times are milliseconds since the epoch; a time and a key are one key by
+Ends are milliseconds since the epoch, times microseconds; a time and a key are one key by
 :mod:`dstreams.structured.operators.window_keys`.
 """
 
@@ -23,8 +22,13 @@ from typing import Any
 
 from checkpoint.state_store import StateWriter
 from dstreams.structured.operators.failures import failed
-from dstreams.structured.operators.window_keys import passed_keys, split_time, time_prefix
-from dstreams.structured.operators.windows import TimeWindows
+from dstreams.structured.operators.window_keys import (
+    passed_by,
+    passed_keys,
+    split_time,
+    time_prefix,
+)
+from dstreams.structured.operators.windows import TimeWindows, Window
 
 EVENT_TIME = "event time"
 
@@ -35,10 +39,10 @@ class Grouping:
 
     Args:
         key: ``record -> key``, None for none. A key is hashable and equal to itself for ever.
-        windows: windows of event time; :data:`EVENT_TIME` for the event time itself; None for
-            neither. Records without an event time are then left out.
+        windows: windows of event time, and records without one are left out; :data:`EVENT_TIME`
+            where the event time is part of the key; None for neither.
         name: what it is, for ``explain`` and error messages.
-        time: ``record -> milliseconds since the epoch or None``, where another time than the one
+        time: ``record -> microseconds since the epoch or None``, where another time than the one
             that has the watermark is meant. State is then kept for ever.
     """
 
@@ -70,8 +74,12 @@ class Grouping:
             rows: records, or events.
             are_events: which of the two.
         """
+        if isinstance(self.windows, TimeWindows):
+            yield from self._assign_windows(self.windows, self._timed(rows, are_events))
+            return
         if self.windows is not None:
-            yield from self._assign_windows(rows, are_events)
+            for time_us, record in rows:
+                yield (time_us, self.key_of(record)), record
             return
         for row in rows:
             record = row[1] if are_events else row
@@ -86,37 +94,36 @@ class Grouping:
         except Exception as error:
             raise failed(self.name, record, error, "record") from error
 
-    def _assign_windows(self, rows: Iterable[Any], are_events: bool) -> Iterator[tuple[Any, Any]]:
-        has_key, key_of, moments = self.key is not None, self.key_of, self._moments
+    def _assign_windows(
+        self, windows: TimeWindows, events: Iterable[Any]
+    ) -> Iterator[tuple[Any, Any]]:
+        has_key, key_of, ends = self.key is not None, self.key_of, windows.ends
         prefixes: dict[int, str | None] = {}
-        for time_ms, record in self._timed(rows, are_events):
-            if time_ms is None:
+        for time_us, record in events:
+            if time_us is None:
                 continue
+            time_ms = time_us // 1000  # windows begin and end at whole milliseconds
             if not has_key:
-                for moment_ms in moments(time_ms):
-                    yield moment_ms, record
+                for end_ms in ends(time_ms):
+                    yield end_ms, record
                 continue
             own = key_of(record)
             is_text = isinstance(own, str)
-            for moment_ms in moments(time_ms):
+            for end_ms in ends(time_ms):
                 if is_text:
-                    if moment_ms not in prefixes:
-                        prefixes[moment_ms] = time_prefix(moment_ms)
-                    prefix = prefixes[moment_ms]
+                    if end_ms not in prefixes:
+                        prefixes[end_ms] = time_prefix(end_ms)
+                    prefix = prefixes[end_ms]
                     if prefix is not None:
                         yield prefix + own, record
                         continue
-                yield (moment_ms, own), record
+                yield (end_ms, own), record
 
     def _timed(self, rows: Iterable[Any], are_events: bool) -> Iterable[Any]:
         if self.time is not None:
             time, records = self.time, (row[1] for row in rows) if are_events else rows
             return ((time(record), record) for record in records)
         return rows
-
-    @property
-    def _moments(self) -> Callable[[int], tuple[int, ...]]:
-        return self.windows.ends if isinstance(self.windows, TimeWindows) else _itself
 
     def result_key(self, key: Any) -> Any:
         """Return the key as it stands in the result."""
@@ -127,28 +134,35 @@ class Grouping:
         windows, has_key = self.windows, self.key is not None
         if windows is None:
             return _same
-        named: dict[int, Any] = {}
+        if not isinstance(windows, TimeWindows):
+            return _own
+        named: dict[int, Window] = {}
 
-        def name(time_ms: int) -> Any:
-            if time_ms not in named:
-                named[time_ms] = (
-                    windows.at(time_ms) if isinstance(windows, TimeWindows) else time_ms
-                )
-            return named[time_ms]
+        def name(end_ms: int) -> Window:
+            if end_ms not in named:
+                named[end_ms] = windows.at(end_ms)
+            return named[end_ms]
 
         def name_both(key: Any) -> Any:
-            time_ms, own = split_time(key)
-            return name(time_ms), own
+            end_ms, own = split_time(key)
+            return name(end_ms), own  # type: ignore[arg-type]
 
         return name_both if has_key else name
 
     def passed(self, store: StateWriter, watermark_ms: int) -> Iterator[tuple[Any, Any]]:
         """Iterate over the (key, value) that a watermark has passed, found without a scan."""
-        return passed_keys(store, watermark_ms) if self.hasWatermark else iter(())
+        return passed_keys(store, self._in_unit(watermark_ms)) if self.hasWatermark else iter(())
+
+    def is_passed(self, watermark_ms: int) -> Callable[[Any], bool]:
+        """Return the function that says whether a watermark has passed a key."""
+        return passed_by(self._in_unit(watermark_ms))
+
+    def _in_unit(self, watermark_ms: int) -> int:
+        return watermark_ms if isinstance(self.windows, TimeWindows) else watermark_ms * 1000
 
 
-def _itself(time_ms: int) -> tuple[int, ...]:
-    return (time_ms,)
+def _own(key: tuple[int | None, Any]) -> Any:
+    return key[1]
 
 
 def _same(key: Any) -> Any:

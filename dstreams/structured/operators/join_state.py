@@ -24,6 +24,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from checkpoint.state_store import StateWriter
+from dstreams.durations import ms_upto
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.held_rows import HeldRows
 from dstreams.rdd.ordered_groups import GroupsInOrder
@@ -75,11 +76,11 @@ class TimeRange:
                 "the least difference first"
             )
 
-    def holds(self, left_ms: int | None, right_ms: int | None) -> bool:
-        """Whether two rows are near enough."""
-        if left_ms is None or right_ms is None:
+    def holds(self, left_us: int | None, right_us: int | None) -> bool:
+        """Whether two rows are near enough, by their times in microseconds."""
+        if left_us is None or right_us is None:
             return False
-        return self.least_ms <= right_ms - left_ms <= self.most_ms
+        return self.least_ms * 1000 <= right_us - left_us <= self.most_ms * 1000
 
 
 @dataclass(frozen=True)
@@ -115,14 +116,14 @@ class JoinCondition:
         except Exception as error:
             raise failed(self.where, key, error) from error
 
-    def last_ms(self, side: int, key: Any, time_ms: int | None) -> int | None:
-        """Return the event time up to which others can meet a row, None for ever."""
+    def last_ms(self, side: int, key: Any, time_us: int | None) -> int | None:
+        """Return the watermark that says that no other can meet a row any more, None for ever."""
         bounds = []
         if self.key_time is not None:
             bounds.append(self.key_time(key))
-        if self.time_range is not None and time_ms is not None:
+        if self.time_range is not None and time_us is not None:
             after_ms = self.time_range.most_ms if side == LEFT else -self.time_range.least_ms
-            bounds.append(time_ms + after_ms)
+            bounds.append(ms_upto(time_us) + after_ms)
         return min((bound for bound in bounds if bound is not None), default=None)
 
 
@@ -155,8 +156,8 @@ class SymmetricHashJoinStateManager:
 
     def rows(self, side: int, key: Any) -> Iterator[StoredRow]:
         """Iterate over the rows of a key."""
-        for place, (time_ms, record, matched) in self.store.prefix((side, key)):
-            yield StoredRow(place, (time_ms, record), matched)
+        for place, (time_us, record, matched) in self.store.prefix((side, key)):
+            yield StoredRow(place, (time_us, record), matched)
 
     def append(
         self, side: int, key: Any, number: int, event: Event, matched: bool, last_ms: int | None
@@ -165,7 +166,7 @@ class SymmetricHashJoinStateManager:
 
         Args:
             number: of the row among those of its side and key in this batch.
-            last_ms: event time up to which it can meet others, None for ever.
+            last_ms: the watermark at which it is given up, None for never.
         """
         self._put((side, key, self.store.reference.version, number), event, matched, last_ms)
 
@@ -179,8 +180,8 @@ class SymmetricHashJoinStateManager:
 
     def take_passed(self, watermark_ms: int) -> Iterator[StoredRow]:
         """Give up the rows that nothing can meet any more, and iterate over them; no scan."""
-        for place, (time_ms, record, matched), _ in self.store.take_due(watermark_ms + 1):
-            yield StoredRow(place, (time_ms, record), matched)
+        for place, (time_us, record, matched), _ in self.store.take_due(watermark_ms + 1):
+            yield StoredRow(place, (time_us, record), matched)
 
     def _put(
         self, place: tuple[Any, ...], event: Event, matched: bool, last_ms: int | None
@@ -270,10 +271,10 @@ class JoinRows:
             metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
 
     def _on_time(self, records: Iterator[Any], metrics: StateMetrics) -> Iterator[Any]:
-        late_ms = self.late_ms
+        late_us = None if self.late_ms is None else self.late_ms * 1000
         for row in records:
-            time_ms = row[1][1][0]
-            if late_ms is not None and time_ms is not None and time_ms <= late_ms:
+            time_us = row[1][1][0]
+            if late_us is not None and time_us is not None and time_us <= late_us:
                 metrics.numRowsDroppedByWatermark += 1
             else:
                 yield row

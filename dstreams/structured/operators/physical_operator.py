@@ -8,7 +8,8 @@ How records travel:
 
 - A **record** is any Python object.
 - From an ``EventTimeWatermarkExec`` on records travel as **events**, pairs
-  ``(event time, record)``; the time is in milliseconds since the epoch, or None.
+  ``(event time, record)``; the time is in microseconds since the epoch, or None. Watermarks are
+  in milliseconds, as in Spark: a record is late up to the last microsecond of one.
   :attr:`PhysicalOperator.hasEventTime` says which of the two an operator puts out. Maps and filters
   change the record and leave the time alone.
 - **Keyed** rows, before an operator with state, are pairs ``(key, row)``, placed by the

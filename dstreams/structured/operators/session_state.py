@@ -7,8 +7,8 @@
     merged:             [10 s ------------------------------- 23 s]
 
 Two sessions become one where the later one begins before the other ends, or just then. A session
-stands in the store under (key, start), with its end as timeout: the sessions of a key are found by
-a prefix, and those that the watermark has passed by the index of timeouts.
+stands in the store under (key, start), with its end, in milliseconds, as timeout: the sessions of a
+key are found by a prefix, and those that the watermark has passed by the index of timeouts.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from checkpoint.state_store import StateWriter
+from dstreams.durations import ms_upto
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.held_rows import HeldRows
 from dstreams.rdd.ordered_groups import GroupsInOrder
@@ -40,13 +41,13 @@ class Session(NamedTuple):
     """A session of one key, and what is aggregated in it.
 
     Args:
-        start_ms: milliseconds since the epoch.
-        end_ms: milliseconds since the epoch: the last event and its gap.
+        start_us: microseconds since the epoch.
+        end_us: microseconds since the epoch: the last event and its gap.
         buffer: of the aggregate function.
     """
 
-    start_ms: int
-    end_ms: int
+    start_us: int
+    end_us: int
     buffer: Any
 
 
@@ -69,11 +70,11 @@ class SessionGrouping:
     key: Callable[[Any], Any] | None = None
     name: str = "key, session"
 
-    def session_of(self, time_ms: int, record: Any) -> tuple[Any, int]:
+    def session_of(self, time_us: int, record: Any) -> tuple[Any, int]:
         """Return key, and end of the session that one event makes."""
         try:
             key = () if self.key is None else self.key(record)
-            return key, time_ms + self.sessions.gap_ms(record)
+            return key, time_us + self.sessions.gap_ms(record) * 1000
         except Exception as error:
             raise failed(self.name, record, error, "record") from error
 
@@ -94,14 +95,14 @@ def merge_sessions(
     for session in sessions:
         if current is None:
             current = session
-        elif session.start_ms < current.start_ms:
+        elif session.start_us < current.start_us:
             raise ValueError(
-                f"sessions must come in the order of their starts, got {session.start_ms} ms after "
-                f"{current.start_ms} ms"
+                f"sessions must come in the order of their starts, got {session.start_us} us after "
+                f"{current.start_us} us"
             )
-        elif session.start_ms <= current.end_ms:
-            end_ms = max(current.end_ms, session.end_ms)
-            current = Session(current.start_ms, end_ms, merge(current.buffer, session.buffer))
+        elif session.start_us <= current.end_us:
+            end_us = max(current.end_us, session.end_us)
+            current = Session(current.start_us, end_us, merge(current.buffer, session.buffer))
         else:
             yield current
             current = session
@@ -129,20 +130,21 @@ class AggregateSessions:
 
     def __call__(self, _: int, events: Iterable[Any]) -> Iterator[tuple[Any, Session]]:
         settle_worker()
+        late_us = None if self.late_ms is None else self.late_ms * 1000
         found: dict[Any, list[Session]] = {}
         held = 0
-        for time_ms, record in events:
-            if time_ms is None:
+        for time_us, record in events:
+            if time_us is None:
                 continue
-            key, end_ms = self.grouping.session_of(time_ms, record)
-            if end_ms <= time_ms:
+            key, end_us = self.grouping.session_of(time_us, record)
+            if end_us <= time_us:
                 continue
             try:
                 buffer = self.aggregate.reduce(self.aggregate.zero(), record)
             except Exception as error:
                 raise failed(self.where, key, error) from error
-            session = Session(time_ms, end_ms, buffer)
-            if self.late_ms is not None and end_ms <= self.late_ms:
+            session = Session(time_us, end_us, buffer)
+            if late_us is not None and end_us <= late_us:
                 yield key, session
                 continue
             found.setdefault(key, []).append(session)
@@ -181,9 +183,9 @@ class RestoreSessions:
         return groups.items()
 
     def _not_late(self, rows: Rows, metrics: StateMetrics) -> Rows:
-        late_ms = self.late_ms
+        late_us = None if self.late_ms is None else self.late_ms * 1000
         for key, session in rows:
-            if late_ms is not None and session[1] <= late_ms:
+            if late_us is not None and session[1] <= late_us:
                 metrics.numRowsDroppedByWatermark += 1
             else:
                 yield key, Session(*session)
@@ -256,25 +258,25 @@ class SaveSessions:
         for change in changed:
             changes.add(change)
         for key, gone, sessions in changes.rows():
-            for start_ms in gone:
-                store.remove((key, start_ms))
+            for start_us in gone:
+                store.remove((key, start_us))
                 metrics.numRemovedStateRows += 1
-            for start_ms, end_ms, buffer in sessions:
-                store.put((key, start_ms), (end_ms, buffer), max(end_ms, 0))
+            for start_us, end_us, buffer in sessions:
+                store.put((key, start_us), (end_us, buffer), max(ms_upto(end_us), 0))
                 metrics.numUpdatedStateRows += 1
         if self.mode is OutputMode.Complete:
-            for (key, start_ms), (end_ms, buffer) in store.items():
+            for (key, start_us), (end_us, buffer) in store.items():
                 metrics.numOutputRows += 1
-                yield key, Session(start_ms, end_ms, buffer)
+                yield key, Session(start_us, end_us, buffer)
         elif self.evict_ms is not None:
             yield from self._evicted(store, self.evict_ms, metrics)
 
     def _evicted(self, store: StateWriter, evict_ms: int, metrics: StateMetrics) -> Rows:
         started = perf_counter()
-        for (key, start_ms), (end_ms, buffer), _ in store.take_due(evict_ms + 1):
+        for (key, start_us), (end_us, buffer), _ in store.take_due(evict_ms + 1):
             metrics.numRemovedStateRows += 1
             metrics.numOutputRows += 1
-            yield key, Session(start_ms, end_ms, buffer)
+            yield key, Session(start_us, end_us, buffer)
         metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
 
 
@@ -305,15 +307,16 @@ class MergeIntoSessions:
 
 def _gone(before: list[Session], after: list[Session]) -> list[int]:
     """Return where sessions began that are there no longer."""
-    starts = {session.start_ms for session in after} if before else set()
-    return [session.start_ms for session in before if session.start_ms not in starts]
+    starts = {session.start_us for session in after} if before else set()
+    return [session.start_us for session in before if session.start_us not in starts]
 
 
 @dataclass(frozen=True)
 class FinishSessions:
     """Task: (key, session) -> (key as it stands in the result, result).
 
-    That is ``(Window, key)``, or the window where there is no key.
+    That is ``(Window, key)``, or the window where there is no key: in whole milliseconds, so that
+    no event is outside of it.
 
     Args:
         aggregate: what is computed.
@@ -326,16 +329,16 @@ class FinishSessions:
     def __call__(self, _: int, rows: Iterable[Any]) -> Iterator[Any]:
         settle_worker()
         finish, has_key = self.aggregate.finish, self.grouping.key is not None
-        for key, (start_ms, end_ms, buffer) in rows:
-            window = Window(start_ms, end_ms)
+        for key, (start_us, end_us, buffer) in rows:
+            window = Window(start_us // 1000, ms_upto(end_us))
             yield ((window, key) if has_key else window), finish(buffer)
 
 
 def stored_sessions(store: StateWriter, key: Any) -> list[Session]:
     """Return the sessions that the state has of a key, in the order of their starts."""
     return [
-        Session(start_ms, end_ms, buffer)
-        for (_, start_ms), (end_ms, buffer) in store.prefix((key,))
+        Session(start_us, end_us, buffer)
+        for (_, start_us), (end_us, buffer) in store.prefix((key,))
     ]
 
 

@@ -1,7 +1,11 @@
 """Keys with an event time in front, in the form that is cheapest to place, compare and store.
 
 A store has its keys in order, so those that a watermark has passed stand first and are found
-without a scan. A text is one text with the time in front of it; with another key it is a pair.
+without a scan. A text is one text with the time in front of it; with another key it is a pair, and
+so is a key without a time, whose time is None: no watermark passes it.
+
+Times are whole numbers, of whatever unit all keys of a store have: windows end at milliseconds,
+events happen at microseconds, which from the year 2041 on are too large to stand in texts.
 
 >>> from dstreams.structured.operators.window_keys import join_time, split_time
 >>> join_time(1000, "spark"), join_time(1000, 7)
@@ -21,55 +25,56 @@ TIME_CHARS = 13
 _BIAS = 1 << (4 * TIME_CHARS - 1)
 
 
-def time_prefix(time_ms: int) -> str | None:
+def time_prefix(moment: int) -> str | None:
     """Return what stands in front of a text; None for a time that is further than that goes."""
-    return f"{time_ms + _BIAS:013x}" if -_BIAS <= time_ms < _BIAS else None
+    return f"{moment + _BIAS:013x}" if -_BIAS <= moment < _BIAS else None
 
 
-def join_time(time_ms: int, key: Any) -> Any:
+def join_time(moment: int, key: Any) -> Any:
     """Return the key that stands for a time and a key; equal ones for equal ones."""
     if isinstance(key, str):  # an enum of texts equals its text
-        prefix = time_prefix(time_ms)
+        prefix = time_prefix(moment)
         if prefix is not None:
             return prefix + key
-    return (time_ms, key)
+    return (moment, key)
 
 
-def split_time(joined: Any) -> tuple[int, Any]:
+def split_time(joined: Any) -> tuple[int | None, Any]:
     """Return time and key again."""
     if type(joined) is str:
         return int(joined[:TIME_CHARS], 16) - _BIAS, joined[TIME_CHARS:]
     return joined  # type: ignore[no-any-return]
 
 
-def time_of(joined: Any) -> int:
-    """Return the time of a key that has one in front, or is one."""
+def time_of(joined: Any) -> int | None:
+    """Return the time of a key that has one in front, or is one; None for none."""
     return joined if type(joined) is int else split_time(joined)[0]
 
 
-def passed_by(watermark_ms: int) -> Callable[[Any], bool]:
+def passed_by(last: int) -> Callable[[Any], bool]:
     """Return the function that says whether the time of a key is at or before a watermark."""
     # Times in texts have one length, so texts compare as their times do; a text is after the time
     # that it begins with.
-    bound = _text_bound(watermark_ms + 1)
+    bound = _text_bound(last + 1)
 
     def is_passed(joined: Any) -> bool:
         if type(joined) is str:
             return joined < bound
-        return time_of(joined) <= watermark_ms
+        moment = time_of(joined)
+        return moment is not None and moment <= last
 
     return is_passed
 
 
-def passed_keys(store: StateWriter, watermark_ms: int) -> Iterator[tuple[Any, Any]]:
+def passed_keys(store: StateWriter, last: int) -> Iterator[tuple[Any, Any]]:
     """Iterate over (key, value) of the keys with a time at or before a watermark."""
-    after_ms = watermark_ms + 1
-    for stop in (after_ms, _text_bound(after_ms), (after_ms,)):
+    after = last + 1
+    for stop in (after, _text_bound(after), (after,)):
         yield from store.range(None, stop)
 
 
-def _text_bound(time_ms: int) -> str:
+def _text_bound(moment: int) -> str:
     """Return a text after those with an earlier time in front, and after no other."""
-    if time_ms >= _BIAS:
+    if moment >= _BIAS:
         return "g"  # after every hexadecimal digit
-    return time_prefix(time_ms) or ""
+    return time_prefix(moment) or ""

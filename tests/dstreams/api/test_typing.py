@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.types import checked, revealed_type
 
 HEAD = """
 from __future__ import annotations
@@ -73,31 +73,13 @@ REFUSED = {
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
     """What mypy says of each line of the program, by its number in the tables."""
-    pytest.importorskip("mypy", reason="comes with the extra 'dev'")
-    statements = [f"    reveal_type({line})" for line in REVEALED] + [f"    {x}" for x in REFUSED]
-    path = tmp_path_factory.mktemp("typing") / "program.py"
-    path.write_text(HEAD + "\n".join(statements) + "\n")
-    command = [sys.executable, "-m", "mypy", "--no-error-summary", str(path)]
-    root = Path(__file__).parents[3]
-    run = subprocess.run(command, capture_output=True, text=True, cwd=root, check=False)
-    first = HEAD.count("\n") + 1
-    messages: dict[int, str] = {}
-    for line in run.stdout.splitlines():
-        where, _, message = line.partition(": ")
-        number = int(where.rpartition(":")[2]) - first
-        messages[number] = f"{messages.get(number, '')}{message}\n"
-    return messages
+    return checked(HEAD, list(REVEALED), list(REFUSED), Path(tmp_path_factory.mktemp("typing")))
 
 
 @pytest.mark.parametrize("expression", REVEALED)
 def test_elements_are_followed(said: dict[int, str], expression: str) -> None:
     """The type of each step's elements is known from the functions."""
-    message = said[list(REVEALED).index(expression)]
-    revealed = message.partition('Revealed type is "')[2].rpartition('"')[0]
-    modules = ("dstreams.api.dstream.", "builtins.", "typing.", "pyspark.core.rdd.", "pyspark.rdd.")
-    for module in modules:
-        revealed = revealed.replace(module, "")
-    assert revealed.replace("*", "") == REVEALED[expression]
+    assert revealed_type(said[list(REVEALED).index(expression)]) == REVEALED[expression]
 
 
 @pytest.mark.parametrize("expression", REFUSED)

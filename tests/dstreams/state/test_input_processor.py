@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from dstreams.errors import InvalidStreamError
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.function_errors import UserFunctionError
 from dstreams.state.group_state import NO_TIMESTAMP, GroupState, GroupStateTimeout
-from dstreams.state.group_state_rows import group_state_manager
+from dstreams.state.group_state_rows import StateData, group_state_manager
 from dstreams.state.input_processor import InputProcessor
 from tests.dstreams.state.stores import DictStore
 from tests.support.group_functions import running_count
@@ -318,6 +319,14 @@ def test_initial_states_that_cannot_be(states: list[Any], message: str) -> None:
     assert str(raised.value).startswith(message)
 
 
+class _Table(list[Any]):
+    """Stands for a table: what is iterated over are the names of its columns."""
+
+
+FRAME: Any = type("DataFrame", (_Table,), {"__module__": "pandas.core.frame"})("ab")
+ARRAY: Any = type("ndarray", (_Table,), {"__module__": "numpy"})("ab")
+
+
 def fails(key: Any, values: Iterator[Any], state: GroupState[Any]) -> list[Any]:
     raise KeyError("no such thing")
 
@@ -335,7 +344,13 @@ def fails_late(key: Any, values: Iterator[Any], state: GroupState[Any]) -> Itera
         (fails_late, "f at app.py:3 failed for key 'a': ValueError: late"),
         (lambda k, v, s: None, "f at app.py:3 must return an iterable of rows, got None"),
         (lambda k, v, s: "row", "f at app.py:3 must return an iterable of rows, got 'row' (str)"),
-        (lambda k, v, s: 7, "f at app.py:3 failed for key 'a': TypeError: 'int' object is not"),
+        (lambda k, v, s: 7, "f at app.py:3 must return an iterable of rows, got 7 (int)"),
+        (lambda k, v, s: {"a": 1}, "got {'a': 1} (dict) for key 'a'; return [row] for one row"),
+        (lambda k, v, s: {"b", k} - {"b"}, "got {'a'} (set) for key 'a'; return them in an order"),
+        (lambda k, v, s: frozenset(k), "(frozenset) for key 'a'"),
+        (lambda k, v, s: StateData(k, 1, 2), "(StateData) for key 'a'; return [row] for one row"),
+        (lambda k, v, s: FRAME, "(DataFrame) for key 'a'; return its rows"),
+        (lambda k, v, s: ARRAY, "(ndarray) for key 'a'; return its rows"),
         (lambda k, v, s: s.get, "failed for key 'a': NoStateError: the state is not defined"),
     ],
 )
@@ -346,6 +361,21 @@ def test_a_function_that_fails(func: Any, message: str) -> None:
         list(processor(store, func).process_new_data([("a", 1)]))
     assert message in str(raised.value)
     assert store.rows == {}
+
+
+@pytest.mark.parametrize(
+    "func",
+    [
+        lambda k, v, s: (k, 1),
+        lambda k, v, s: iter([k, 1]),
+        lambda k, v, s: (row for row in (k, 1)),
+        lambda k, v, s: map(str, [k]),
+        lambda k, v, s: deque([k, 1]),
+    ],
+)
+def test_what_is_a_series_of_rows(func: Any) -> None:
+    """Lists, tuples, generators and other iterators go out row by row."""
+    assert next(processor(DictStore(), func).process_new_data([("a", 1)])) == "a"
 
 
 def test_an_error_of_the_values_is_not_the_functions() -> None:

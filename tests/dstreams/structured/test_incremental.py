@@ -32,7 +32,7 @@ LATE_MS, EVICT_MS = 9999, 20_000
 def aggregated(child: PhysicalOperator, by: TimeWindows | str) -> PhysicalOperator:
     grouping = Grouping(windows=by)
     return WindowTimeExec(
-        plan_aggregation(child, grouping, numPartitions=1, outputMode=OutputMode.Append)
+        plan_aggregation(child, grouping, numPartitions=1, outputMode=OutputMode.Append), abs
     )
 
 
@@ -46,7 +46,7 @@ def times(child: PhysicalOperator) -> PhysicalOperator:
 
 def sessions(child: PhysicalOperator) -> PhysicalOperator:
     return WindowTimeExec(
-        plan_sessions(child, SessionGrouping(SessionWindows(5000)), numPartitions=1)
+        plan_sessions(child, SessionGrouping(SessionWindows(5000)), numPartitions=1), abs
     )
 
 

@@ -83,7 +83,7 @@ def test_windows_in_front_of_a_key(session: StreamSession, tmp_path: Path) -> No
 
 
 def test_keys_of_a_deduplication_with_event_time(session: StreamSession, tmp_path: Path) -> None:
-    """The event time and the key, as the query's functions made them."""
+    """The event time, in microseconds, and the key as the query's functions made it."""
 
     def distinct(events: StreamingDataset) -> StreamingDataset:
         return events.withWatermark(seconds, "5 seconds").dropDuplicates([seconds, itself])
@@ -91,7 +91,19 @@ def test_keys_of_a_deduplication_with_event_time(session: StreamSession, tmp_pat
     run = QueryRun(session, distinct, "append", tmp_path)
     run.add(1, 2)
     rows = session.readState(str(tmp_path)).rows().collect()
-    assert sorted(row.key for row in rows) == [(1000, 1), (2000, 2)]
+    assert sorted(row.key for row in rows) == [(1_000_000, 1), (2_000_000, 2)]
+
+
+def test_keys_with_an_event_time(session: StreamSession, tmp_path: Path) -> None:
+    """A key that has the event time in it is shown as the query's functions made it."""
+
+    def counted(events: StreamingDataset) -> StreamingDataset:
+        return events.withWatermark(seconds, "5 seconds").groupByKey(itself, seconds).count()
+
+    run = QueryRun(session, counted, "update", tmp_path)
+    run.add(1, 2)
+    rows = session.readState(str(tmp_path)).rows().collect()
+    assert sorted(row.key for row in rows) == [(1, 1000), (2, 2000)]
 
 
 def test_what_is_not_there(session: StreamSession, tmp_path: Path) -> None:

@@ -20,6 +20,11 @@ MapSide = Callable[[list[Any]], Iterable[tuple[Any, Any]]]
 StateSide = Callable[["int | None", "int | None"], StoreFunction]
 
 
+def in_us(events: list[tuple[int | None, Any]]) -> list[tuple[int | None, Any]]:
+    """Return events whose times are in milliseconds as operators have them."""
+    return [(None if ms is None else ms * 1000, record) for ms, record in events]
+
+
 class Batch(NamedTuple):
     """What one batch came to."""
 
@@ -106,7 +111,11 @@ class LocalQuery:
         self.batches: list[Batch] = []
 
     def add(self, events: list[tuple[int | None, Any]]) -> list[Any]:
-        """Run a batch, and one without data after it where that is asked for; return all rows."""
+        """Run a batch, and one without data after it where that is asked for; return all rows.
+
+        Args:
+            events: pairs of event time, in milliseconds, and record.
+        """
         rows = self._run(events)
         if self._no_data and self.watermark_ms > self.late_ms:
             rows += self._run([])
@@ -115,7 +124,7 @@ class LocalQuery:
     def _run(self, events: list[tuple[int | None, Any]]) -> list[Any]:
         has_watermark = self._delay_ms is not None
         marks = (self.late_ms, self.watermark_ms) if has_watermark else (None, None)
-        batch = self.state.batch(self._state_side(*marks), self._map_side(events))
+        batch = self.state.batch(self._state_side(*marks), self._map_side(in_us(events)))
         self.batches.append(batch)
         self.late_ms = self.watermark_ms
         if has_watermark:

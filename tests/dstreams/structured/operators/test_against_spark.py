@@ -120,7 +120,7 @@ def test_distinct_within_the_watermark(
         MARKED, lambda record: record[1:], delayMs=10_000
     )
     ours = [
-        Counter((time_ms, user, value) for time_ms, (_, user, value) in rows)
+        Counter((time_us // 1000, user, value) for time_us, (_, user, value) in rows)
         for rows in by_us(sc, tmp_path / "ours", plan)
     ]
     assert ours == by_spark(session, tmp_path / "spark", OutputMode.Append, distinct_by_spark)

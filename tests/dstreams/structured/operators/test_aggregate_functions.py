@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dstreams.errors import InvalidStreamError
 from dstreams.structured.operators.aggregate_functions import (
     AggregateFunction,
     Average,
@@ -97,3 +98,30 @@ def test_merging_changes_nothing(function: AggregateFunction, data: st.DataObjec
             buffer = function.reduce(buffer, record)
         merged = function.merge(merged, buffer)
     assert function.finish(merged) == aggregate(function, records)
+
+
+PRICES = [{"item": "a", "price": 3}, {"item": "b", "price": None}, {"item": "c", "price": 5}]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (Count("price"), 2),
+        (Sum("price"), 8),
+        (Max("price"), 5),
+        (CollectList("item"), ["a", "b", "c"]),
+        (First("price", ignore_none=True), 3),
+        (MaxBy("item", by="price"), "c"),
+    ],
+)
+def test_fields_by_name(function: AggregateFunction, expected: Any) -> None:
+    """A field's name stands for a function, as where records are grouped."""
+    assert aggregate(function, PRICES) == expected
+
+
+def test_what_is_no_part_of_a_record() -> None:
+    """What is neither a field nor a function is refused where it is written, by its name."""
+    with pytest.raises(InvalidStreamError, match="of of Sum takes the name of a field or a func"):
+        Sum(3)  # type: ignore[arg-type]
+    with pytest.raises(InvalidStreamError, match="by of MinBy takes the name of a field"):
+        MinBy("price", by=3)  # type: ignore[arg-type]

@@ -60,7 +60,7 @@ class Aggregation:
         self.query = LocalQuery(lambda events: partial(0, events), self._state_side, **of_query)
 
     def _state_side(self, late_ms: int | None, evict_ms: int | None) -> StateSteps:
-        merge = MergeRows(self.function)
+        merge = MergeRows(self.function, grouping=self.grouping)
         save = SaveRows(self.mode, self.grouping, late_ms, evict_ms, self.manager)
         if self.fused:
             return StateSteps((merge, MergeIntoState(self.function, save)))
@@ -218,9 +218,26 @@ def test_windows_and_a_key(fused: bool) -> None:
 
 def test_grouped_by_event_time(fused: bool) -> None:
     """A raw event time as key is given up when the watermark reaches it."""
-    counts = Aggregation(Grouping(windows=EVENT_TIME), OutputMode.Append, fused=fused)
-    assert counts.add((10, "x"), (10, "y"), (11, "z")) == {}
-    assert counts.add((20, "x")) == {10_000: 2}
+    grouping = Grouping(key=lambda record: ("at 10", record), windows=EVENT_TIME)
+    counts = Aggregation(grouping, OutputMode.Append, fused=fused)
+    assert counts.add((10, "x"), (10, "x"), (11, "z"), (None, "y")) == {}
+    assert counts.add((20, "x")) == {("at 10", "x"): 2}
+    assert counts.add((21, "x"), (None, "y")) == {("at 10", "z"): 1}
+
+
+def test_groups_of_event_times_in_microseconds(fused: bool) -> None:
+    """Groups are as far apart as their times; one without a time is never late, and never ends."""
+    grouping = Grouping(key=lambda record: record, windows=EVENT_TIME)
+    assert list(grouping.assign([(1_000, "a"), (1_001, "a"), (None, "b")], True)) == [
+        ((1_000, "a"), "a"),
+        ((1_001, "a"), "a"),
+        ((None, "b"), "b"),
+    ]
+    assert list(map(grouping.is_passed(1), [(1_000, "a"), (1_001, "a"), (None, "b")])) == [
+        True,
+        False,
+        False,
+    ]
 
 
 def test_without_event_time_no_window(fused: bool) -> None:
@@ -358,3 +375,31 @@ def test_update_and_complete_are_the_batch_result(batches: list[list[int]], fuse
         latest |= update.add(*batch)
         assert latest == expected
         assert complete.add(*batch) == expected
+
+
+class Picky(Count):
+    """Refuses to count, where it is told to."""
+
+    def reduce(self, buffer: Any, record: Any) -> Any:
+        if record == "reduce":
+            raise ValueError("no")
+        return super().reduce(buffer, record)
+
+    def merge(self, first: Any, second: Any) -> Any:
+        raise ValueError("no")
+
+
+def test_messages_show_keys_as_results_do(fused: bool) -> None:
+    """A key is shown as the user knows it, with its window, not as it stands in the store."""
+    grouping = Grouping(key=str, windows=TimeWindows(5_000))
+    counts = Aggregation(grouping, OutputMode.Update, Picky(), fused=fused)
+    shown = r"failed for key \(Window\(start_ms=0, end_ms=5000\), '{}'\): ValueError: no"
+    with pytest.raises(UserFunctionError, match=shown.format("reduce")):
+        counts.add((1, "reduce"))
+    counts.add((1, "a"))
+    with pytest.raises(UserFunctionError, match=shown.format("a")):
+        counts.add((2, "a"))
+    merge = MergeRows(Picky(), grouping=grouping)
+    rows = list(grouping.assign([(1000, "a"), (1000, "a")], are_events=True))
+    with pytest.raises(UserFunctionError, match=shown.format("a")):
+        list(merge(None, iter(rows), StateMetrics()))

@@ -21,7 +21,7 @@ from dstreams.structured.operators.deduplication import (
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.physical_operator import RDDScanExec
 from dstreams.structured.operators.window_keys import split_time
-from tests.dstreams.structured.operators.local_query import LocalQuery
+from tests.dstreams.structured.operators.local_query import LocalQuery, LocalStore, in_us
 from tests.dstreams.structured.operators.query import SparkQuery
 
 Events = list[tuple[int | None, str]]
@@ -46,7 +46,9 @@ def dedupe_within(delay_ms: int = 10_000) -> LocalQuery:
 
 
 def add(query: LocalQuery, *events: tuple[int | None, Any]) -> list[Any]:
-    return sorted(query.add([(None if s is None else s * 1000, v) for s, v in events]))
+    """Add events whose times are in seconds; return what goes out, its times in milliseconds."""
+    rows = query.add([(None if s is None else s * 1000, v) for s, v in events])
+    return sorted((time_us // 1000, value) for time_us, value in rows)
 
 
 def test_case_138_duplicates() -> None:
@@ -104,7 +106,26 @@ def test_before_the_epoch() -> None:
     """A key that is to be forgotten before the epoch is forgotten at once."""
     query = dedupe_within()
     query.late_ms = query.watermark_ms = -100_000
-    assert query.add([(-50_000, "a")]) == [(-50_000, "a")]
+    assert query.add([(-50_000, "a")]) == [(-50_000_000, "a")]
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_late_is_what_is_not_a_microsecond_after_the_watermark(*, within: bool) -> None:
+    """A watermark is in milliseconds, an event in microseconds: the rest of one is not cut off."""
+    task = DropDuplicatesWithinWatermark(1, 1) if within else DropDuplicates(1, 1)
+    rows = [("a", (1000, "a")), ("b", (1001, "b"))]
+    assert LocalStore().batch(task, rows).rows == [(1001, "b")]
+
+
+def test_events_that_are_microseconds_apart_are_two() -> None:
+    """An event time that is a key is the whole of it, in any kind of key."""
+    for value in ("a", 7, None):
+        keys = KeyEvents(None, True, with_event_time=True)
+        store, task = LocalStore(), DropDuplicates(by_event_time=True)
+        events = [(1_000_000, value), (1_000_100, value), (1_000_100, value)]
+        assert sorted(store.batch(task, keys(0, events)).rows) == events[:2]
+        forgets = DropDuplicates(evict_ms=1000, by_event_time=True)
+        assert store.batch(forgets, []).metrics.numRemovedStateRows == 1
 
 
 def test_a_key_function_that_fails() -> None:
@@ -136,11 +157,13 @@ def test_each_key_once(batches: list[Events], kind: str) -> None:
                 expected.append((time_ms, value))
                 expires = {"for ever": float("inf"), "event time": time_ms}
                 remembered[key] = expires.get(kind, time_ms + 10_000)
-        assert sorted(query.add(events)) == sorted(expected)
+        assert sorted(query.add(events)) == sorted(in_us(expected))
         for mark in (watermark_ms, query.watermark_ms):
             remembered = {key: until for key, until in remembered.items() if until > mark}
         kept = query.state.contents()
-        assert set(map(split_time, kept) if with_event_time else kept) == set(remembered)
+        if with_event_time:
+            kept = {((time or 0) // 1000, value): None for time, value in map(split_time, kept)}
+        assert set(kept) == set(remembered)
 
 
 def test_on_rdds(sc: SparkContext, tmp_path: Path) -> None:
@@ -156,6 +179,6 @@ def test_on_rdds(sc: SparkContext, tmp_path: Path) -> None:
         marked, lambda record: record[1], delayMs=10_000
     )
     query = SparkQuery(sc, within, tmp_path / "within")
-    assert query.add([(5, "a")]) == [(5_000, (5, "a"))]
-    assert query.add([(25, "b"), (6, "a")]) == [(25_000, (25, "b"))]
-    assert query.add([(16, "a")]) == [(16_000, (16, "a"))]
+    assert query.add([(5, "a")]) == [(5_000_000, (5, "a"))]
+    assert query.add([(25, "b"), (6, "a")]) == [(25_000_000, (25, "b"))]
+    assert query.add([(16, "a")]) == [(16_000_000, (16, "a"))]

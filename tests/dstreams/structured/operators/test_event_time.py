@@ -40,8 +40,8 @@ def test_case_132_no_event_time_counts_as_the_epoch() -> None:
     """A record without an event time travels without one, and is gathered as 0."""
     seen = {}
     mark = MarkEvents(lambda time: time, False, seen.__setitem__)
-    assert list(mark(3, [5, None, 7])) == [(5, 5), (None, None), (7, 7)]
-    assert seen == {3: EventTimeStats(7, 0, 4.0, 3)}
+    assert list(mark(3, [5000, None, 7999])) == [(5000, 5000), (None, None), (7999, 7999)]
+    assert seen == {3: EventTimeStats(7, 0, pytest.approx(13 / 3, abs=0.01), 3)}
     assert list(mark(4, [])) == []
     assert seen[4] is None
 
@@ -60,12 +60,25 @@ def test_an_event_time_that_fails_names_the_record() -> None:
 
 
 def test_last_moment_of_a_day() -> None:
-    """What is shorter than a millisecond is cut off, so an event stays in its day."""
+    """An event of the last microsecond of a day has that time, and no watermark of the next."""
     midnight = datetime(2026, 11, 22, tzinfo=timezone.utc)
     event_time = EventTime(lambda moment: moment, "withWatermark")
-    mark = MarkEvents(event_time, False, lambda split, stats: None)
-    ((time_ms, _),) = mark(0, [midnight - timedelta(microseconds=1)])
-    assert time_ms == midnight.timestamp() * 1000 - 1
+    seen: dict[int, EventTimeStats | None] = {}
+    mark = MarkEvents(event_time, False, seen.__setitem__)
+    ((time_us, _),) = mark(0, [midnight - timedelta(microseconds=1)])
+    assert time_us == midnight.timestamp() * 1_000_000 - 1
+    stats = seen[0]
+    assert stats is not None
+    assert stats.max_ms == midnight.timestamp() * 1000 - 1
+
+
+def test_milliseconds_and_datetimes_are_one_time() -> None:
+    """Each kind of event time that a user may give comes to the same number."""
+    event_time = EventTime(lambda moment: moment, "withWatermark")
+    moment = datetime(1970, 1, 1, 0, 0, 1, 500, tzinfo=timezone.utc)
+    assert event_time.of_all([1000, 2]) == [1_000_000, 2000]
+    assert event_time.of_all([1000, None, moment]) == [1_000_000, None, 1_000_500]
+    assert event_time(moment) == 1_000_500
 
 
 def test_gathered_with_the_job_that_runs(sc: SparkContext) -> None:
@@ -86,6 +99,8 @@ def test_observations_are_apart(sc: SparkContext) -> None:
     """Two operators of a batch, or of two batches, do not see each other's times."""
     first, second = EventTimeObservation(sc), EventTimeObservation(sc)
     report = first.task
-    sc.parallelize([1, 2], 1).foreachPartition(lambda times: report(0, EventTimeStats.of(times)))
+    sc.parallelize([1000, 2000], 1).foreachPartition(
+        lambda times: report(0, EventTimeStats.of(times))
+    )
     assert first.stats() == EventTimeStats(2, 1, 1.5, 2)
     assert second.stats() is None

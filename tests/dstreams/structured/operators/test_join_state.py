@@ -140,6 +140,15 @@ def test_no_event_time_meets_none_within_a_range() -> None:
     assert join.counts == (0, 0, 0, 0)
 
 
+def test_rows_meet_and_end_by_the_microsecond() -> None:
+    """A range is kept to the microsecond; a row is given up when the watermark has all of it."""
+    within = TimeRange(0, 1)
+    near = [within.holds(500, right_us) for right_us in (499, 500, 1500, 1501)]
+    assert near == [False, True, True, False]
+    condition = JoinCondition(within)
+    assert [condition.last_ms(LEFT, "k", time_us) for time_us in (1000, 1001)] == [2, 3]
+
+
 def test_without_bounds_all_is_kept() -> None:
     """An inner join by key alone meets whatever has come, for ever."""
     join = Join(JoinType.Inner, JoinCondition())

@@ -82,7 +82,7 @@ IN_PLACE: list[tuple[AggregateFunction, Any]] = [
 def test_sliding_windows(function: AggregateFunction, expected: Any) -> None:
     """Each window comes to what its own records come to, whatever functions do with a record."""
     task = AggregateRecords(function, Grouping(windows=TimeWindows(10_000, 5_000)), True)
-    events = [(time_ms, Counter(record)) for time_ms, record in EVENTS]
+    events = [(time_ms * 1000, Counter(record)) for time_ms, record in EVENTS]
     found = {end_ms: function.finish(buffer) for end_ms, buffer in task(0, events)}
     assert found == {end_ms: expected(records) for end_ms, records in WINDOWS.items()}
 
@@ -90,7 +90,8 @@ def test_sliding_windows(function: AggregateFunction, expected: Any) -> None:
 def test_part_of_a_record() -> None:
     """A buffer that is a part of the record is a window's own as well."""
     task = AggregateRecords(TAKES_PART, Grouping(windows=TimeWindows(10_000, 5_000)), True)
-    found = dict(task(0, [(time_ms, {"in": Counter(record)}) for time_ms, record in EVENTS]))
+    events = [(time_ms * 1000, {"in": Counter(record)}) for time_ms, record in EVENTS]
+    found = dict(task(0, events))
     assert found == {end_ms: Counter(total(records)) for end_ms, records in WINDOWS.items()}
 
 

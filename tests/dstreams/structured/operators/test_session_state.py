@@ -160,14 +160,28 @@ def test_without_a_key() -> None:
     """Sessions of all records together have a window for a key."""
     grouping = SessionGrouping(SessionWindows(GAP_MS))
     partial = AggregateSessions(Count(), grouping)
-    rows = list(partial(0, [(1_000, "a"), (3_000, "b")]))
-    assert rows == [((), Session(1_000, 8_000, 2))]
+    rows = list(partial(0, [(1_000_000, "a"), (3_000_000, "b")]))
+    assert rows == [((), Session(1_000_000, 8_000_000, 2))]
     assert list(FinishSessions(Count(), grouping)(0, rows)) == [((1_000, 8_000), 2)]
+
+
+def test_sessions_go_by_microseconds() -> None:
+    """What is not late, and what touches, is not rounded; a window is, so that all is in it."""
+    grouping = SessionGrouping(SessionWindows(1))
+    events = [(999, "a"), (1_000, "b"), (2_001, "c")]
+    rows = list(AggregateSessions(Count(), grouping)(0, events))
+    assert rows == [((), Session(999, 2_000, 2)), ((), Session(2_001, 3_001, 1))]
+    assert list(FinishSessions(Count(), grouping)(0, rows)) == [((0, 2), 2), ((2, 4), 1)]
+    task = RestoreSessions(late_ms=3)
+    metrics = StateMetrics()
+    kept = [row for _, group in task.on_time(iter(rows), metrics) for row in group]
+    assert kept == [Session(2_001, 3_001, 1)]
+    assert metrics.numRowsDroppedByWatermark == 1
 
 
 def test_sessions_out_of_order_are_refused() -> None:
     """Merging relies on the order of starts."""
-    with pytest.raises(ValueError, match="in the order of their starts, got 1 ms after 2 ms"):
+    with pytest.raises(ValueError, match="in the order of their starts, got 1 us after 2 us"):
         list(merge_sessions([Session(2, 9, 1), Session(1, 9, 1)], max))
 
 
