@@ -1,18 +1,21 @@
 """The few things that PySpark's public API cannot say, said to the JVM in one place.
 
 All of it has been stable from PySpark 3.5 to 4.3: an RDD of raw frames (one ``byte[]`` for each
-element, no pickling), a shuffle of frames that were routed beforehand, and a union that keeps the
-partitioner. Nothing else in dstreams touches ``_jrdd`` or ``_jvm``.
+element, no pickling), a shuffle of frames that were routed beforehand, a union that keeps the
+partitioner, and the switch that lets a batch write its output again. Nothing else in dstreams
+touches ``_jrdd`` or ``_jvm``.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from struct import Struct
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from py4j.protocol import Py4JJavaError
+from py4j.clientserver import ClientServer
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import RDD, SparkContext, StorageLevel
 from pyspark.serializers import NoOpSerializer
 
@@ -164,6 +167,30 @@ def set_checkpoint_directory(spark: SparkContext, directory: str) -> None:
         path.getFileSystem(spark._jsc.hadoopConfiguration()).delete(path, False)
 
 
+@contextmanager
+def rewriting_outputs(spark: SparkContext) -> Iterator[None]:
+    """Let what this thread saves be written where a directory exists, as Spark does in a batch.
+
+    A batch that runs again writes its output again: ``saveAsTextFile`` and its kin do not refuse a
+    directory that is there. On other threads they do, and also here where the program has set
+    ``spark.hadoop.validateOutputSpecs`` itself, or has unpinned the threads of Python from those of
+    the JVM, one of which remembers this.
+    """
+    switch = _classes_of(spark).output_check_switch
+    if switch is None:
+        yield
+        return
+    before = switch.value()
+    switch_to = getattr(switch, "value_$eq")
+    switch_to(True)
+    try:
+        yield
+    finally:
+        # Where the JVM has gone meanwhile there is nothing to switch.
+        with suppress(Py4JError, OSError):
+            switch_to(before)
+
+
 class _Classes:
     """The JVM's classes and partitioners that every batch needs: each look-up is a round trip."""
 
@@ -174,6 +201,7 @@ class _Classes:
         self.pairwise_rdd = jvm.PairwiseRDD
         self.value_of_pair = jvm.PythonRDD.valueOfPair
         self._python_partitioner = jvm.PythonPartitioner
+        self.output_check_switch = _output_check_switch(spark)
         self._partitioners: dict[StablePartitioner, Any] = {}
         self._storage_levels: dict[str, Any] = {}
 
@@ -190,6 +218,18 @@ class _Classes:
         if name not in known:
             known[name] = spark._getJavaStorageLevel(level)
         return known[name]
+
+
+def _output_check_switch(spark: SparkContext) -> Any:
+    """Return Spark's own switch, which is of a thread of the JVM; None where it is not to be used.
+
+    It is a part of Spark's core, and what Spark's own batches use.
+    """
+    is_pinned = isinstance(spark._gateway, ClientServer)
+    if not is_pinned or spark.getConf().contains("spark.hadoop.validateOutputSpecs"):
+        return None
+    jvm: Any = spark._jvm
+    return jvm.org.apache.spark.internal.io.SparkHadoopWriterUtils.disableOutputSpecValidation()
 
 
 _classes: WeakKeyDictionary[SparkContext, _Classes] = WeakKeyDictionary()

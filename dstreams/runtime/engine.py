@@ -29,6 +29,7 @@ from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.graph.reach import asked_after
+from dstreams.rdd import jvm
 from dstreams.rdd.stored_version import StoredVersion
 from dstreams.runtime.batch import Batch, BatchResult, DurableCopy, InputFailure
 from dstreams.runtime.batch_run import BatchRun
@@ -208,7 +209,8 @@ class Engine:
             is_cancelled: asked before each output and before the commit; once it says True,
                 nothing more is begun.
         """
-        return BatchRun(self, batch, is_cancelled).run()
+        with jvm.rewriting_outputs(self.history.spark):
+            return BatchRun(self, batch, is_cancelled).run()
 
     # What a run asks of the engine -----------------------------------------------------------
 

@@ -29,6 +29,7 @@ from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.graph.pickling import pickle_graph
 from dstreams.graph.plan import Plan, StreamGraph
+from dstreams.rdd import jvm
 from dstreams.rdd.worker_python import require_workers
 from dstreams.runtime.durability import StreamDurability
 from dstreams.runtime.engine import Engine
@@ -118,7 +119,8 @@ def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
         _leave(tenure, is_first)
         raise
     try:
-        resume(engine, durability, earlier, around.settings.missed_batches)
+        with jvm.rewriting_outputs(around.spark):
+            resume(engine, durability, earlier, around.settings.missed_batches)
         if not is_first:
             write_graph()
     except BaseException:

@@ -192,6 +192,35 @@ def _one(word: str) -> tuple[str, int]:
     return word, 1
 
 
+def test_c_7_a_save_of_the_program_is_written_again(
+    sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver dies between the save and the end of the batch; the batch that repeats saves."""
+
+    def define(words: DStream[Any]) -> None:
+        watch(words)
+        words.foreachRDD(partial(_save_below, str(tmp_path / "out")))
+
+    ssc = begin(sc, tmp_path / "ck", [["a"], ["b"], ["c"]], define)
+    monkeypatch.setitem(faults(), "commit.start", Fault(1, "raise"))
+    ssc.step()
+    with pytest.raises(FaultError):
+        ssc.step()
+    crash(ssc)
+    recover(tmp_path / "ck").step(2)
+    assert times_of() == [1, 2, 2, 3]
+    saved = sorted((tmp_path / "out").iterdir())
+    assert [(path.name, sc.textFile(str(path)).collect()) for path in saved] == [
+        ("1", ["a"]),
+        ("2", ["b"]),
+        ("3", ["c"]),
+    ]
+
+
+def _save_below(directory: str, time: Any, rdd: RDD[Any]) -> None:
+    rdd.saveAsTextFile(f"{directory}/{round(time.timestamp())}")
+
+
 @pytest.mark.parametrize("interval", [2, 20])
 def test_c_5_a_window_with_an_inverse(sc: SparkContext, tmp_path: Path, interval: int) -> None:
     """Its result goes on, from a copy or from all of its input."""
