@@ -46,6 +46,10 @@ class SourceError(StreamError, RuntimeError):
     """A source could not deliver its records."""
 
 
+class MissingInputError(SourceError):
+    """Files that a batch reads are not there; what is made of them waits until they are."""
+
+
 class BatchFailedError(StreamError, RuntimeError):
     """A batch failed; ``__cause__`` is what was raised.
 

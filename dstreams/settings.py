@@ -25,6 +25,11 @@ MissedBatches = Literal["all", "merge", "skip"]
 LongLines = Literal["skip", "fail"]
 WindowInverse = Literal["pyspark", "scala"]
 
+IGNORE_MISSING_FILES = "spark.sql.files.ignoreMissingFiles"
+"""The key by which a user says that input files may vanish."""
+
+_SAME_AS = {"spark.files.ignoreMissingFiles": IGNORE_MISSING_FILES}
+
 UNLIMITED_MS = 1 << 62
 """A duration that is longer than any."""
 
@@ -87,6 +92,9 @@ class Settings:
             (``spark.dstreams.fileStream.maxFileAge``, where ``unlimited`` is :data:`UNLIMITED_MS`).
         max_files_per_batch: files in a batch of a file stream at most, None for no limit
             (``spark.dstreams.fileStream.maxFilesPerBatch``).
+        ignore_missing_files: go on without input files that are not there any more when their batch
+            reads them (``spark.sql.files.ignoreMissingFiles``, or the same of Spark's RDDs,
+            ``spark.files.ignoreMissingFiles``); the log names them.
         receiver_restart_delay_ms: pause before a receiver connects or starts again
             (``spark.streaming.receiverRestartDelay``).
         receiver_max_rate: records a second that each receiver, socket and rate source gives at
@@ -143,6 +151,7 @@ class Settings:
     file_remember_ms: int = 60_000
     file_max_age_ms: int | None = None
     max_files_per_batch: int | None = None
+    ignore_missing_files: bool = False
     receiver_restart_delay_ms: int = 2000
     receiver_max_rate: int | None = None
     receiver_max_buffer_bytes: int = 64 << 20
@@ -213,6 +222,7 @@ class Settings:
         _require_one_job(conf.get("spark.streaming.concurrentJobs", "1"))
         estimator = "spark.streaming.backpressure.rateEstimator"
         _choice("pid")(conf.get(estimator, "pid"), estimator)
+        conf = {**{_SAME_AS[key]: conf[key] for key in _SAME_AS if key in conf}, **conf}
         return cls(
             **{
                 field: parse(conf[key], key)
@@ -324,6 +334,7 @@ _KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "file_remember_ms": ("spark.streaming.fileStream.minRememberDuration", _seconds),
     "file_max_age_ms": ("spark.dstreams.fileStream.maxFileAge", _age),
     "max_files_per_batch": ("spark.dstreams.fileStream.maxFilesPerBatch", _positive),
+    "ignore_missing_files": (IGNORE_MISSING_FILES, _flag),
     "receiver_restart_delay_ms": ("spark.streaming.receiverRestartDelay", _milliseconds),
     "receiver_max_rate": ("spark.streaming.receiver.maxRate", _rate),
     "receiver_max_buffer_bytes": ("spark.dstreams.receiver.maxBufferBytes", _positive),

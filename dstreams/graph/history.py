@@ -41,6 +41,7 @@ class History:
         self._rdds: dict[Node, dict[int, RDD[Any] | None]] = {node: {} for node in plan.nodes}
         self._begin_ms: dict[Node, int] = {}
         self._gaps: list[tuple[int, int]] = []
+        self._withheld: dict[tuple[Node, int], Exception] = {}
         self._persisted_here: set[tuple[Node, RDD[Any]]] = set()
         self._lock = RLock()
 
@@ -62,8 +63,15 @@ class History:
     def feed(self, node: Node, time_ms: int, rdd: RDD[Any] | None) -> None:
         """Say what an input stream has for a batch; unused input streams are ignored."""
         with self._lock:
+            self._withheld.pop((node, time_ms), None)
             if node in self._rdds:
                 self._rdds[node][time_ms] = None if rdd is None else self._persisted(node, rdd)
+
+    def withhold(self, node: Node, time_ms: int, error: Exception) -> None:
+        """Say why nobody can have the input of a batch; :meth:`feed` takes that back."""
+        with self._lock:
+            if node in self._rdds:
+                self._withheld[node, time_ms] = error
 
     def restore(self, node: Node, time_ms: int, rdd: RDD[Any] | None) -> None:
         """Say what the RDD of a stream was in a batch of an earlier run, None for no RDD."""
@@ -104,13 +112,19 @@ class History:
             return self.at(node, before_ms)
 
     def at(self, node: Node, time_ms: int) -> RDD[Any] | None:
-        """The RDD of *node* at *time_ms*, made now if it was not; None when there is none."""
+        """The RDD of *node* at *time_ms*, made now if it was not; None when there is none.
+
+        Raises:
+            Exception: of a function of the user, or why an input is withheld.
+        """
         with self._lock:
             if self._gaps and self._is_left_out(node, time_ms):
                 return None
             known = self._rdds[node]
             if time_ms in known:
                 return known[time_ms]
+            if (node, time_ms) in self._withheld:
+                raise self._withheld[node, time_ms]
             if time_ms <= self._begin_ms.get(node, 0) or not self._plan.fires(node, time_ms):
                 return None
             if node.asks_itself:
@@ -167,6 +181,9 @@ class History:
                     self._states.forget(node, time_ms - plan.remember_ms)
                 for old in [time for time in known if time <= time_ms - plan.remember_ms]:
                     self._release(node, known.pop(old))
+                for one, old in tuple(self._withheld):
+                    if one is node and old <= time_ms - plan.remember_ms:
+                        del self._withheld[one, old]
 
     def clear(self) -> None:
         """Forget everything, without a word to Spark: it may have stopped."""
@@ -174,6 +191,7 @@ class History:
             for known in self._rdds.values():
                 known.clear()
             self._persisted_here.clear()
+            self._withheld.clear()
 
     def _catch_up(self, node: Node, time_ms: int) -> None:
         """Make what is missing before *time_ms*, oldest first.

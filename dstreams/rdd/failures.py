@@ -7,6 +7,8 @@ import re
 from checkpoint import CheckpointError
 
 _TRACEBACK = "Traceback (most recent call last):"
+_CRASHED = "Python worker exited unexpectedly"
+_FILE_NOT_FOUND = re.compile(r"^Caused by: (java\.io\.FileNotFoundException: .*)$", re.MULTILINE)
 _NO_WORDS = re.compile(
     r"\s*$|During handling of the above exception, another exception occurred:$"
     r"|The above exception was the direct cause of the following exception:$"
@@ -19,7 +21,7 @@ def summarize(error: BaseException) -> str:
     text = str(error)
     if not _is_of_a_job(error):
         return f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return _worker_exception(text) or _first_line(text)
+    return _worker_exception(text) or _missing_file(text) or _first_line(text)
 
 
 def is_storage_failure(error: BaseException) -> bool:
@@ -54,6 +56,15 @@ def _worker_exception(text: str) -> str | None:
         elif not in_frames and not _NO_WORDS.match(line):
             message.append(line.strip())
     return " ".join(message) or None
+
+
+def _missing_file(text: str) -> str | None:
+    """Return what the JVM says of a file that it could not find.
+
+    Where Python waits for the records of that file, the error of the job is that a worker crashed.
+    """
+    found = _FILE_NOT_FOUND.findall(text)
+    return found[-1].strip() if found and _CRASHED in text else None
 
 
 def _first_line(text: str) -> str:

@@ -147,6 +147,27 @@ def file_splits(lines: RDD[str]) -> list[str]:
     return [partition.inputSplit().toString() for partition in jrdd.rdd().partitions()]
 
 
+@contextmanager
+def passing_over_missing_files(spark: SparkContext, *, is_wanted: bool) -> Iterator[None]:
+    """Say of RDDs of files that are made in the block whether they pass over files that vanish.
+
+    Spark has a setting of the whole context for that, which an RDD reads when it is made. It passes
+    over the rest of a partition, so it is right for formats that read each file in partitions of
+    its own.
+    """
+    jvm_context: Any = spark._jsc.sc()
+    conf, key = jvm_context.conf(), "spark.files.ignoreMissingFiles"
+    before = conf.get(key) if conf.contains(key) else None
+    conf.set(key, str(is_wanted).lower())
+    try:
+        yield
+    finally:
+        if before is None:
+            conf.remove(key)
+        else:
+            conf.set(key, before)
+
+
 def set_checkpoint_directory(spark: SparkContext, directory: str) -> None:
     """Let Spark's own ``RDD.checkpoint`` write below *directory*, without leaving anything there.
 

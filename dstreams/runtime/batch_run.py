@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD
 
-from dstreams.errors import BatchFailedError, DurabilityError
+from dstreams.errors import BatchFailedError, DurabilityError, MissingInputError
 from dstreams.events import (
     BatchCompleted,
     BatchInfo,
@@ -51,6 +51,8 @@ class BatchRun:
         self._outputs: list[OutputOperationInfo] = []
         self._error: BatchFailedError | None = None
         self._checked_ms = 0
+        self._may_run_outputs = True
+        self._unmade: set[int] = set()
         self._failed_by_itself = False
         self._was_cut_off = False
         self._jobs: dict[int, tuple[OutputOperation, RDD[Any]]] | None = None
@@ -109,13 +111,14 @@ class BatchRun:
         # When one source failed, what was taken from the others must still reach the state.
         failure = self._engine.feed(self._batch)
         if failure is not None:
+            self._may_run_outputs = False
             self._fail(failure.where, failure.error, _kind_of(failure.error))
 
     def _catch_up(self) -> None:
         try:
             self._engine.catch_up(self._batch.time_ms)
         except Exception as error:
-            self._fail("making the state of earlier batches", error, _kind_of(error))
+            self._fail_state("making the state of earlier batches", error)
 
     def _make_stored(self) -> None:
         """Make every version of stored state, before any output: once, also when that fails."""
@@ -123,21 +126,33 @@ class BatchRun:
             try:
                 self._engine.history.at(node, self._batch.time_ms)
             except Exception as error:
-                self._fail(f"making the state of {node.operation}", error, _kind_of(error))
+                self._fail_state(f"making the state of {node.operation}", error)
+
+    def _fail_state(self, where: str, error: Exception) -> None:
+        """Fail for a state; where it lacks files of an earlier batch, other outputs run."""
+        self._may_run_outputs &= isinstance(error, MissingInputError)
+        self._fail(where, error, _kind_of(error))
 
     def _generate(self) -> dict[int, tuple[OutputOperation, RDD[Any]]]:
-        """Make the RDD of each output; when one cannot be made, no output of the batch runs."""
+        """Make the RDD of each output; when one cannot be made, no output of the batch runs.
+
+        Files that an earlier batch lacks are the exception: outputs that need none of them run.
+        """
         jobs: dict[int, tuple[OutputOperation, RDD[Any]]] = {}
-        if self._error is not None:
+        if not self._may_run_outputs:
             return {}
         for output_id, output in enumerate(self._engine.plan.outputs):
             try:
                 rdd = self._engine.history.at(output.parent, self._batch.time_ms)
+            except MissingInputError as error:
+                self._fail(f"making the RDD for {output.operation}", error)
+                self._unmade.add(output_id)
             except Exception as error:
                 self._fail(f"making the RDD for {output.operation}", error)
                 return {}
-            if rdd is not None:
-                jobs[output_id] = (output, rdd)
+            else:
+                if rdd is not None:
+                    jobs[output_id] = (output, rdd)
         self._jobs = jobs
         return jobs
 
@@ -196,7 +211,7 @@ class BatchRun:
             if plan.fires(output.parent, time_ms)
         }
         if self._jobs is not None:
-            due = set(self._jobs)
+            due = self._unmade | set(self._jobs)
         ended = {info.output_id for info in self._outputs if info.failure is None}
         return [plan.output_uids[output_id] for output_id in sorted(due - ended)]
 
@@ -221,6 +236,8 @@ class BatchRun:
         if self._error is None or kind is DurabilityError:
             time_ms = self._batch.time_ms
             message = f"batch at {time_ms} ms failed in {where}: {summarize(error)}"
+            if (remedy := self._engine.inputs.explain(error)) is not None:
+                message = f"{message}; {remedy}"
             self._error = kind(message, time_ms)
             self._error.__cause__ = error
 
@@ -232,7 +249,7 @@ class BatchRun:
             failure = f"batch at {self._batch.time_ms} ms was cut off by a stop"
         elif failure is not None:
             outcome = "failed"
-        inputs = self._engine.counts.complete(self._engine.inputs_of(self._batch))
+        inputs = self._engine.ended_inputs_of(self._batch)
         return BatchInfo(
             batch_id=self._batch.batch_id,
             batch_time_ms=self._batch.time_ms,

@@ -32,11 +32,11 @@ from dstreams.graph.reach import asked_after
 from dstreams.rdd import jvm
 from dstreams.rdd.stored_version import StoredVersion
 from dstreams.runtime.batch import Batch, BatchResult, DurableCopy, InputFailure
+from dstreams.runtime.batch_inputs import BatchInputs
 from dstreams.runtime.batch_run import BatchRun
 from dstreams.runtime.copies import Copies
 from dstreams.runtime.durability import BatchCommit, StreamDurability
 from dstreams.runtime.gaps import AFTER, bridge, gap_of
-from dstreams.runtime.input_counts import InputCounts
 from dstreams.runtime.repartition import delete_abandoned
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sources.source import (
@@ -86,13 +86,12 @@ class Engine:
         self.tell = tell
         self._durability = durability
         self._clock = clock
-        self.counts = InputCounts()
+        self.inputs = BatchInputs(history, readers)
         self.copies = None if durability is None else Copies(plan, history, durability)
         self._last_planned_ms = plan.zero_ms
         self._last_committed: Batch | None = None
         self._begun: Mapping[int, BeginRecord] = {}
         self._notes: dict[str, object] = {}
-        self._unread: set[InputDStream] = set()
         self._gap_after_ms: int | None = None
         self._resume_at_ms: int | None = None
         self._unbridged: list[tuple[int, int]] = []
@@ -241,23 +240,16 @@ class Engine:
             for stream, planned in batch.inputs.items()
         )
 
+    def ended_inputs_of(self, batch: Batch) -> tuple[InputInfo, ...]:
+        """What is told of the inputs of a batch that has run."""
+        return self.inputs.ended(batch.inputs, self.inputs_of(batch))
+
     def feed(self, batch: Batch) -> InputFailure | None:
         """Hand the batch's input RDDs to the history, all that can be made."""
-        failure = batch.failure
         if batch.after_ms is not None:
             self.history.leave_out(batch.after_ms, batch.time_ms)
             self._unbridged.append((batch.after_ms, batch.time_ms))
-        self.counts.clear()
-        self._unread = set(self.readers)
-        for stream, planned in batch.inputs.items():
-            try:
-                rdd = self.readers[stream].rdd(planned)
-                self.history.feed(stream, batch.time_ms, self.counts.watch(stream, planned, rdd))
-                self._unread.discard(stream)
-            except Exception as error:
-                where = f"reading the input of {stream.operation}"
-                failure = failure or InputFailure(where, error)
-        return failure
+        return self.inputs.feed(batch)
 
     def catch_up(self, time_ms: int) -> None:
         """Make the state of earlier batches that could not be made when they ran.
@@ -305,7 +297,7 @@ class Engine:
             watermarks=self.history.stored().watermarks(batch.time_ms) if stored else {},
             without_state=self.copies.without_state(batch.time_ms),
             failed_outputs=failed_outputs,
-            unread=sorted(self.plan.input_uids[stream] for stream in self._unread),
+            unread=sorted(self.plan.input_uids[stream] for stream in self.inputs.unread),
         )
         self._durability.commit(made)
         self._last_committed = batch
@@ -429,7 +421,7 @@ class Engine:
         for stream in batch.inputs:
             remembered = self.plan.nodes.get(stream)
             kept_ms = 0 if remembered is None else remembered.remember_ms
-            self.readers[stream].release(batch.time_ms - kept_ms)
+            self.inputs.forget(stream, batch.time_ms - kept_ms)
         is_turn = (batch.batch_id + 1) % _MAINTENANCE_BATCHES == 0
         if is_turn and self.plan.stored():
             self.history.stored().maintain()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from pyspark import RDD, SparkContext
 
@@ -33,6 +33,11 @@ class FileFormat(Protocol):
 
     def refuses(self, file: FileStamp) -> str | None:
         """Say why a file cannot be read, None when it can as far as its size tells."""
+        ...
+
+    @property
+    def has_partitions_of_files(self) -> bool:
+        """Whether each partition that Spark makes is of one file."""
         ...
 
 
@@ -81,6 +86,8 @@ def partition_count(files: Sequence[FileStamp], parallelism: int) -> int:
 class TextLines:
     """Lines of UTF-8 text."""
 
+    has_partitions_of_files: ClassVar[bool] = True
+
     def rdd(self, spark: SparkContext, files: Sequence[FileStamp]) -> RDD[str]:
         return _combined(spark.textFile(_joined(files)), files)
 
@@ -101,6 +108,8 @@ class FixedRecords:
     Raises:
         InvalidStreamError: it is no whole number of at least 1.
     """
+
+    has_partitions_of_files: ClassVar[bool] = True
 
     record_bytes: int
 
@@ -136,6 +145,8 @@ class WholeFiles:
         method: the method of SparkContext: ``wholeTextFiles`` or ``binaryFiles``.
     """
 
+    has_partitions_of_files: ClassVar[bool] = False
+
     method: Literal["wholeTextFiles", "binaryFiles"]
 
     def rdd(self, spark: SparkContext, files: Sequence[FileStamp]) -> RDD[Any]:
@@ -157,6 +168,8 @@ class ByFunction:
         func: ``f(spark, paths) -> RDD``, called on the driver.
         operation: who asks, for the message.
     """
+
+    has_partitions_of_files: ClassVar[bool] = False
 
     func: Callable[..., Any]
     operation: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +22,10 @@ from checkpoint import (
     compaction_due,
 )
 from dstreams.callables import describe, require_arity
-from dstreams.errors import InvalidStreamError, SourceError
+from dstreams.errors import InvalidStreamError, MissingInputError, SourceError
 from dstreams.rdd.failures import summarize
-from dstreams.settings import Settings
+from dstreams.rdd.jvm import passing_over_missing_files
+from dstreams.settings import IGNORE_MISSING_FILES, Settings
 from dstreams.sources.file_formats import TEXT_LINES, FileFormat
 from dstreams.sources.file_listing import local_path, open_listing
 from dstreams.sources.file_selection import FileRules, FileSelection, Listing, Selection
@@ -32,6 +34,7 @@ from dstreams.sources.source import PlannedInput, SourceEnvironment
 logger = logging.getLogger(__name__)
 
 _NAMES_IN_MESSAGE = 10
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:(//[^/]*)?")
 _ALWAYS_MS = -(1 << 62)
 """Earlier than any modification time."""
 
@@ -150,6 +153,9 @@ class FileReader:
         self._has_stopped = False
         self._has_new = False
         self._is_missing = False
+        self._is_ignoring = environment.settings.ignore_missing_files
+        self._read: dict[int, tuple[FileStamp, ...]] = {}
+        self._skipped: dict[int, tuple[FileStamp, ...]] = {}
 
     def start(self) -> None:
         """Begin the record, or read it; refuse what can never be listed.
@@ -235,23 +241,98 @@ class FileReader:
         """Return the records of the files of a plan.
 
         Raises:
-            SourceError: a file cannot be opened, because it was deleted for example.
+            MissingInputError: a file cannot be opened, because it was deleted for example.
         """
-        spark = self._environment.spark
-        if not planned.content:
+        spark, format = self._environment.spark, self._source.format
+        files, wants_all = self._there(planned), not self._is_ignoring
+        if not files:
             return spark.emptyRDD()
+        passes_over = self._is_ignoring and format.has_partitions_of_files
         try:
-            rdd = self._source.format.rdd(spark, planned.content)
-            rdd.getNumPartitions()  # looks at each file
+            with passing_over_missing_files(spark, is_wanted=passes_over):
+                rdd = format.rdd(spark, files)
+                partitions = rdd.getNumPartitions()  # looks at each file
         except (Py4JJavaError, OSError) as error:
-            raise SourceError(
-                f"{self._source.name}: files of the batch cannot be opened: {summarize(error)}; it "
-                f"has {_described(planned.content)}"
+            remedy = f"; {missing_files_remedy()}" if wants_all else ""
+            raise MissingInputError(
+                f"{self._source.name}: files of the batch at {planned.batch_time_ms} ms cannot be "
+                f"opened: {summarize(error)}; it has {_described(files)}{remedy}"
             ) from error
+        if partitions == 0 and passes_over and any(file.size_bytes for file in files):
+            # Spark then has passed over all of them, the ones that are there too.
+            raise MissingInputError(
+                f"{self._source.name}: files of the batch at {planned.batch_time_ms} ms vanished "
+                f"while they were opened; it has {_described(files)}, and the next batch looks "
+                "again which are there"
+            )
+        self._read[planned.batch_time_ms] = files
         return rdd
 
+    def noticed(self, planned: PlannedInput) -> str:
+        """Say which files of a batch were skipped, or vanished while it ran; so does the log.
+
+        Only where a setting lets files vanish; else the batch has failed.
+        """
+        time_ms = planned.batch_time_ms
+        if not self._is_ignoring or not planned.content:
+            return ""
+        try:
+            vanished = self._missing(self._read.get(time_ms, ()))
+        except SourceError:
+            vanished = ()  # the next batch meets that
+        skipped = self._skipped.pop(time_ms, ())
+        noticed = ""
+        if vanished:
+            logger.warning(
+                "%s: %d files of the batch at %d ms vanished while it ran, and were skipped where "
+                "they had not been read: %s",
+                self._source.name,
+                len(vanished),
+                time_ms,
+                _described(vanished),
+            )
+            noticed = f"; {len(vanished)} vanished while the batch ran: {_described(vanished)}"
+        if skipped:
+            noticed += f"; skipped {len(skipped)} that are missing: {_described(skipped)}"
+        return noticed
+
+    def explain(self, failure: str) -> str | None:
+        """Say of which batch a file is that a job could not find, and what to do."""
+        if "java.io.FileNotFoundException" not in failure:
+            return None
+        for time_ms, files in self._read.items():
+            for file in files:
+                path = _SCHEME.sub("", file.path)  # not all file systems name more of it
+                if re.search(rf"{re.escape(path)}(?=[\s,;:)]|$)", failure):
+                    return (
+                        f"{file.path} is input of the batch at {time_ms} ms; "
+                        f"{missing_files_remedy()}"
+                    )
+        return None
+
+    def _there(self, planned: PlannedInput) -> tuple[FileStamp, ...]:
+        """The files of a plan; where a setting lets files vanish, those that are there."""
+        files: tuple[FileStamp, ...] = planned.content
+        missing = self._missing(files) if self._is_ignoring else ()
+        if missing:
+            self._skipped[planned.batch_time_ms] = missing
+            logger.warning(
+                "%s: skipped %d files of the batch at %d ms that are not there any more: %s",
+                self._source.name,
+                len(missing),
+                planned.batch_time_ms,
+                _described(missing),
+            )
+        return tuple(file for file in files if file not in missing)
+
+    def _missing(self, files: Sequence[FileStamp]) -> tuple[FileStamp, ...]:
+        listing = self._listing.files() or {} if files else {}
+        return tuple(file for file in files if file.path not in listing)
+
     def release(self, batch_time_ms: int) -> None:
-        """Nothing: files stay where they are."""
+        """Forget which files batches have read; they stay where they are."""
+        for time_ms in [time_ms for time_ms in self._read if time_ms <= batch_time_ms]:
+            del self._read[time_ms]
 
     def retire(self, batch_time_ms: int) -> None:
         """Write what old batches took into one record, once that is worth it."""
@@ -305,7 +386,7 @@ class FileReader:
         if since_ms is not None and self._rules.max_age_ms is not None:
             before = tuple(stamp for stamp in listing.values() if stamp.modified_ms <= since_ms)
         if before:
-            names = _some([stamp.path for stamp in before])
+            names = some_names([stamp.path for stamp in before])
             logger.info(
                 "%s: left out %d files that were there before: %s",
                 self._source.name,
@@ -354,7 +435,7 @@ class FileReader:
                 "new data a new name",
                 name,
                 len(selection.changed),
-                _some(selection.changed),
+                some_names(selection.changed),
             )
         if selection.refused:
             raise SourceError(
@@ -363,16 +444,22 @@ class FileReader:
             )
 
 
+def missing_files_remedy() -> str:
+    """Say what to do about an input file that is not there."""
+    return f"put it back, or go on without its records with {IGNORE_MISSING_FILES}=true"
+
+
 def _described(files: Sequence[FileStamp]) -> str:
-    return _some([file.path.rpartition("/")[2] for file in files])
+    return some_names([file.path.rpartition("/")[2] for file in files])
 
 
 def _reasons(reasons: Mapping[str, str]) -> str:
     named = [f"{path} ({reason})" for path, reason in reasons.items()]
-    return f"{len(named)} files: {_some(named)}"
+    return f"{len(named)} files: {some_names(named)}"
 
 
-def _some(names: Sequence[str]) -> str:
+def some_names(names: Sequence[str]) -> str:
+    """Name the first few of many."""
     more = len(names) - _NAMES_IN_MESSAGE
     shown = ", ".join(names[:_NAMES_IN_MESSAGE])
     return f"{shown} and {more} more" if more > 0 else shown

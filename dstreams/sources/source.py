@@ -176,6 +176,19 @@ class ReplayableReader(Protocol):
         ...
 
 
+@runtime_checkable
+class ReaderOfFiles(Protocol):
+    """A reader whose input may vanish before it has been read."""
+
+    def noticed(self, planned: PlannedInput) -> str:
+        """Say, once its batch has run, what of a plan was skipped; empty for nothing."""
+        ...
+
+    def explain(self, failure: str) -> str | None:
+        """Say what to do where a job has failed because an input file is not there."""
+        ...
+
+
 class Source(Protocol):
     """Where an input stream's records come from: parameters only, no connection.
 

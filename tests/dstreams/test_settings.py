@@ -93,6 +93,8 @@ def test_foreign_keys_are_ignored() -> None:
         ("spark.dstreams.socket.maxLineBytes", "1024", "socket_max_line_bytes", 1024),
         ("spark.dstreams.socket.maxBufferBytes", "4096", "socket_max_buffer_bytes", 4096),
         ("spark.dstreams.socket.longLines", "fail", "socket_long_lines", "fail"),
+        ("spark.sql.files.ignoreMissingFiles", "true", "ignore_missing_files", True),
+        ("spark.files.ignoreMissingFiles", "true", "ignore_missing_files", True),
     ],
 )
 def test_key(key: str, text: str, field: str, value: object) -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext
 
 from dstreams.errors import RestartError, SourceError
+from dstreams.rdd.failures import summarize
+from dstreams.rdd.jvm import passing_over_missing_files
 from dstreams.sources.file_listing import spark_path
+from dstreams.sources.file_stream import missing_files_remedy, some_names
 from dstreams.structured.committed_files import FileFormat, VisibleFiles
 from dstreams.structured.sources.base import ReaderEnvironment
 from dstreams.structured.sources.json_lines import BadLines, parsed
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -84,9 +91,41 @@ class FileReader:
         self._pinned, self._is_in_one_batch = self._new_files(), in_one_batch
 
     def rdd(self, start: Any, end: Any) -> RDD[Any]:
-        paths = self._between(start, end)
-        source = self._source
-        return records_of(paths, source.format, self._environment.spark, source.bad_lines)
+        source, paths = self._source, self._between(start, end)
+        spark, is_ignoring = (
+            self._environment.spark,
+            self._environment.settings.ignore_missing_files,
+        )
+        if is_ignoring and paths:
+            paths = self._still_there(paths)
+        try:
+            with passing_over_missing_files(spark, is_wanted=is_ignoring):
+                records = records_of(paths, source.format, spark, source.bad_lines)
+                partitions = records.getNumPartitions()  # looks at each file
+        except (Py4JJavaError, OSError) as error:
+            remedy = "" if is_ignoring else f"; {missing_files_remedy()}"
+            raise SourceError(
+                f"{source.name}: files of the batch cannot be opened: {summarize(error)}{remedy}"
+            ) from error
+        if partitions == 0 and is_ignoring and len(self._still_there(paths)) < len(paths):
+            # Spark then has passed over all of them, the ones that are there too.
+            raise SourceError(
+                f"{source.name}: files of the batch vanished while they were opened; start the "
+                "query again, which looks again which are there"
+            )
+        return records
+
+    def _still_there(self, paths: list[str]) -> list[str]:
+        visible = set(self._visible.paths() or ())
+        missing = [path for path in paths if path not in visible]
+        if missing:
+            logger.warning(
+                "%s: skipped %d files of a batch that are not there any more: %s",
+                self._source.name,
+                len(missing),
+                some_names(missing),
+            )
+        return [path for path in paths if path in visible]
 
     def rows(self, start: Any, end: Any) -> int | None:
         return 0 if not self._between(start, end) else None

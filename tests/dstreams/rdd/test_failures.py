@@ -103,11 +103,26 @@ class Told(Exception):  # noqa: N818 - not an error of ours
             "KeyboardInterrupt",
         ),
         ("An error occurred\n: org.apache.spark.X: gone\n\tat y", ": org.apache.spark.X: gone"),
+        (
+            "An error\n: x.Exception: Lost task: Python worker exited unexpectedly (crashed).\n"
+            "\tat x\nCaused by: java.io.FileNotFoundException: File a is gone\n\tat y",
+            "java.io.FileNotFoundException: File a is gone",
+        ),
         ("only this", "only this"),
         ("", "unknown failure"),
         ("Traceback (most recent call last):\n  cut off", "  cut off"),
     ],
-    ids=["plain", "more lines", "chain", "no words", "jvm", "one line", "nothing", "cut off"],
+    ids=[
+        "plain",
+        "more lines",
+        "chain",
+        "no words",
+        "jvm",
+        "no file",
+        "one line",
+        "nothing",
+        "cut off",
+    ],
 )
 def test_texts(text: str, summary: str) -> None:
     """Whatever the text of a failure looks like, something of it is told."""

@@ -6,7 +6,7 @@ import io
 import json
 import socket
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pytest
 from pyspark import SparkContext
@@ -356,6 +356,39 @@ def test_text_files(session: StreamSession, tmp_path: Path) -> None:
     assert query.lastProgress is not None
     assert query.lastProgress["batchId"] == 2
     assert query.lastProgress.numInputRows == 1
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_a_file_that_is_missing_is_named_or_skipped(
+    sc: SparkContext,
+    clock: ManualClock,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    format: Literal["text", "json"],
+) -> None:
+    """The error says what to do; with the setting the other files are read, and the log says so."""
+    inputs = tmp_path / "inputs"
+    inputs.mkdir()
+    for name in "ab":
+        (inputs / name).write_text("1\n")
+
+    def opened(*, ignore_missing_files: bool) -> Any:
+        checkpoint = QueryCheckpoint(str(tmp_path / "checkpoint"), "query", "run")
+        checkpoint.claim(0, {})
+        settings = Settings(ignore_missing_files=ignore_missing_files)
+        environment = ReaderEnvironment(sc, clock, settings, checkpoint.input_log(0), None)
+        return FileStreamSource(str(inputs), format).open(environment)
+
+    for reader in opened(ignore_missing_files=False), opened(ignore_missing_files=True):
+        assert reader.latest(None, 0) == 1
+    reader.rdd(None, 1).collect()
+    strict = opened(ignore_missing_files=False)
+    strict.latest(None, 0)
+    (inputs / "a").unlink()
+    with pytest.raises(SourceError, match=r"inputs/a.*files\.ignoreMissingFiles=true"):
+        strict.rdd(None, 1)
+    assert len(reader.rdd(None, 1).collect()) == 1
+    assert "skipped 1 files of a batch that are not there any more" in caplog.text
 
 
 def test_files_of_two_runs(sc: SparkContext, clock: ManualClock, tmp_path: Path) -> None:
