@@ -48,7 +48,8 @@ class StreamingDataset(Instead, Generic[T_co]):
     ``StreamingDataset[T]`` has records of type T, as far as a type checker can follow that.
 
     Records are any Python objects. After :meth:`withWatermark` each record has an event time, which
-    stays with what maps and filters make of it.
+    stays with what maps and filters make of it, beside the record: where records are compared it
+    counts only as far as they have it themselves.
 
     Args:
         plan: what was written so far.
@@ -106,6 +107,9 @@ class StreamingDataset(Instead, Generic[T_co]):
         The watermark is the latest event time of all batches before, less *delayThreshold*.
         Operators with state drop records up to it, and give up state that it has passed.
 
+        Event times count to the microsecond, watermarks to the millisecond, as in Spark. A query in
+        which records that have an event time get another one is refused.
+
         Semantics: pyspark.sql.DataFrame.withWatermark; *idleTimeout* is ours.
 
         Args:
@@ -160,7 +164,8 @@ class StreamingDataset(Instead, Generic[T_co]):
                 window comes first; none puts all records into one group, whose key is ``()``.
 
         Raises:
-            InvalidStreamError: a key is none of these, or there are two windows.
+            InvalidStreamError: a key is none of these, or there are two windows. By an operation
+                that follows: a key is the event time itself, and a map has changed the records.
         """
         windows = [key for key in keys if isinstance(key, (TimeWindow, SessionWindow))]
         if len(windows) > 1:
@@ -176,7 +181,8 @@ class StreamingDataset(Instead, Generic[T_co]):
     ) -> StreamingDataset[T_co]:
         """Return the first record of each key.
 
-        Keys are kept for ever, unless one of them is the event time: then a watermark ends them.
+        Keys are kept for ever, unless one of them is the event time: then a watermark ends them. So
+        it does with whole records, where they are those that :meth:`withWatermark` was given.
 
         Args:
             subset: field, function, or several, that make records equal; None for all of a record.
@@ -192,8 +198,8 @@ class StreamingDataset(Instead, Generic[T_co]):
     ) -> StreamingDataset[T_co]:
         """Return the first record of each key, and those that come later than the watermark allows.
 
-        Keys are forgotten when the watermark has passed their first record by its delay. Arguments
-        and errors as of :meth:`dropDuplicates`.
+        Keys are forgotten when the watermark has passed their first record by its delay, in a union
+        by the longest one. Arguments and errors as of :meth:`dropDuplicates`.
         """
         return self._deduplicated(subset, name, within_watermark=True)
 
@@ -245,8 +251,8 @@ class StreamingDataset(Instead, Generic[T_co]):
                 a record without a match; or ``left_semi``, for records that have one, alone.
             otherOn: the same of the other stream, None for *on*.
             within: two intervals; the event time of *other*'s record is at least the first, at most
-                the second after that of this one, such as ``("0 seconds", "1 hour")``. With
-                watermarks on both sides that bounds the state.
+                the second after that of this one, such as ``("0 seconds", "1 hour")``. It needs
+                watermarks on both sides, and bounds the state.
             matches: ``f(record, record of other)``: what else has to be true of two records.
             name: identity of the state, for restarts with a changed query.
 

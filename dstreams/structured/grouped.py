@@ -57,7 +57,8 @@ class GroupedDataset(Generic[K, T]):
 
         Args:
             func: ``f(key, iterator of records, state) -> rows``: called for each key with records,
-                then without records for each key whose timer is due.
+                then without records for each key whose timer is due. A batch fails where it
+                returns a text, a dict, a set or a table in the place of rows.
             outputMode: what its rows mean: ``append`` or ``update``.
             timeoutConf: which clock ends a key.
             initialState: pairs of key and state to begin with: an RDD, a list, a dict or a

@@ -75,6 +75,9 @@ def window(eventTime: Spec, size: str, slide: str | None = None) -> TimeWindow:
 def session_window(eventTime: Spec, gapDuration: str) -> SessionWindow:
     """Return session windows to group by, together with at least one other key.
 
+    A session goes by microseconds; its window in a result begins and ends at whole milliseconds,
+    and all of the session is in it.
+
     Semantics: pyspark.sql.functions.session_window.
 
     Args:
