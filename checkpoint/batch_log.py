@@ -1,8 +1,10 @@
 """Batch log: what each batch is going to read, written before anything of it is read or run.
 
 A batch that was begun and not committed runs again after a restart, with the same id, time, input
-and watermark. Begin records lie beside commit records (:mod:`checkpoint.commit_log`) and count by
-the same rule (:mod:`checkpoint.lineage`).
+and watermark: it is the same beginning. A copy of a checkpoint that goes on begins other batches
+under the same numbers, times and epochs; so each record has a random id of its own. Begin records
+lie beside commit records (:mod:`checkpoint.commit_log`) and count by the same rule
+(:mod:`checkpoint.lineage`).
 
 A begin record names what it stands on: the begin record before it, the graph, and of each input
 that keeps a log the newest record, which names the one before that. So what is missing is missed:
@@ -17,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from checkpoint.fencing import EpochGuard
 from checkpoint.files import Files
 from checkpoint.framing import FileKind
-from checkpoint.json_fields import int_fields, object_field
+from checkpoint.json_fields import int_fields, object_field, text_field
 from checkpoint.lineage import read_lineage
 from checkpoint.record_files import RecordId, id_fields, optional_id_field
 from checkpoint.record_log import BatchRecord, RecordLog, batch_fields
@@ -42,6 +44,8 @@ class BeginRecord(BatchRecord):
         logs: the newest record in the log of each input that has one, by the directory of the log.
         graph: the newest graph snapshot, None for none.
         previous: the begin record of the batch before, None for the first one.
+        beginning: 64 random bits, which no batch of another history of the checkpoint has; empty
+            where there is no output that asks for them.
     """
 
     inputs: Mapping[str, object]
@@ -50,6 +54,7 @@ class BeginRecord(BatchRecord):
     logs: Mapping[str, RecordId] = field(default_factory=dict)
     graph: RecordId | None = None
     previous: RecordId | None = None
+    beginning: str = ""
 
     def __post_init__(self) -> None:
         self._require_sense("begin record", self.inputs, "input")
@@ -66,6 +71,7 @@ class BeginRecord(BatchRecord):
             "logs": {uid: newest.to_json() for uid, newest in self.logs.items()},
             "graph": None if self.graph is None else self.graph.to_json(),
             "previous": None if self.previous is None else self.previous.to_json(),
+            "beginning": self.beginning,
         }
 
     @classmethod
@@ -83,6 +89,7 @@ class BeginRecord(BatchRecord):
             logs=id_fields(data, "logs"),
             graph=optional_id_field(data, "graph"),
             previous=optional_id_field(data, "previous"),
+            beginning=text_field(data, "beginning") if "beginning" in data else "",
         )
 
 

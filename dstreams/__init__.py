@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dstreams.errors import InvalidStateCallError as InvalidStateCallError
     from dstreams.errors import InvalidStreamError as InvalidStreamError
     from dstreams.errors import NoStateError as NoStateError
+    from dstreams.errors import OutputConflictError as OutputConflictError
     from dstreams.errors import RestartError as RestartError
     from dstreams.errors import SourceError as SourceError
     from dstreams.errors import StreamError as StreamError
@@ -59,6 +60,7 @@ _HOMES = {
     "InvalidStateCallError": "dstreams.errors",
     "InvalidStreamError": "dstreams.errors",
     "NoStateError": "dstreams.errors",
+    "OutputConflictError": "dstreams.errors",
     "OutputMode": "dstreams.state.group_state",
     "OutputOperationInfo": "dstreams.events",
     "Receiver": "dstreams.receiving.receiver",

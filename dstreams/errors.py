@@ -5,8 +5,10 @@ InvalidStreamError       change the program: a parameter, a function, a stream g
 StreamLifecycleError     change the order of calls: after start, after stop, two contexts
 EnvironmentNotReadyError change the machine: Java, Spark or what workers need is missing or too old
 BatchFailedError         look at the batch: the cause is the exception of the user's code
-DurabilityError          look at the storage: state could not be made durable; the stream stopped
+DurabilityError          look at the storage, or the output: the batch must not count; the stream
+                         stopped
 RestartError             look at the checkpoint directory: what is there cannot be taken up
+OutputConflictError      look at the output: it has what another history of the checkpoint wrote
 SourceError              look at the source: a directory, a socket, a line that is too long
 IncompleteStopError      look at the input: a graceful stop could not run all that was received
 ======================== ==============================================================
@@ -42,6 +44,10 @@ class RestartError(StreamError, RuntimeError):
     """An earlier run left state in the checkpoint directory that this one cannot go on from."""
 
 
+class OutputConflictError(RestartError):
+    """An output has a batch that this checkpoint has not begun, so the stream stopped."""
+
+
 class SourceError(StreamError, RuntimeError):
     """A source could not deliver its records."""
 
@@ -72,7 +78,11 @@ class BatchFailedError(StreamError, RuntimeError):
 
 
 class DurabilityError(BatchFailedError):
-    """The state of a batch could not be made durable, so the stream stopped."""
+    """A batch must not count, so the stream stopped; it runs again when that is put right.
+
+    Its state could not be made durable, or an output has the batch from another history of the
+    checkpoint: then ``__cause__`` is an :class:`OutputConflictError`.
+    """
 
 
 class IncompleteStopError(StreamError, RuntimeError):

@@ -41,7 +41,9 @@ class OutputOperations(Stream[T_co]):
 
         The batch that was running when a driver died runs again after a restart, with the same
         records, time and batch id: by these a function can tell that it has seen a batch before.
-        A batch that was committed does not run again.
+        A batch that was committed does not run again. Where an older copy of the checkpoint is put
+        back, other records come under the same batch ids; who has to tell these too writes a
+        :class:`dstreams.sinks.BatchSink`, which is told the beginning of its batch.
 
         Args:
             func: ``f(rdd)``, ``f(time, rdd)`` with the batch time as a datetime, or
@@ -93,9 +95,10 @@ class OutputOperations(Stream[T_co]):
         """Write each RDD as a directory of text files named ``prefix-TIME_IN_MS[.suffix]``.
 
         The directory appears when it is complete, or not at all, and a batch that runs again after
-        a crash changes nothing in it. What another stream wrote for a batch of the same time is
-        replaced. In a store without rename, a directory is complete when it has a ``_SUCCESS``,
-        which names the files that count.
+        a crash changes nothing in it. What is complete is never replaced: where the directory of a
+        batch is another stream's, or of another history of the checkpoint, the stream stops with an
+        ``OutputConflictError``, and the batch runs again when that is put right. In a store without
+        rename, a directory is complete when it has a ``_SUCCESS``, which names what counts.
 
         Args:
             prefix: path or URL up to the dash: on a file system of Hadoop's, or one of fsspec's

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 
 from checkpoint import CheckpointError
+from dstreams.errors import OutputConflictError
 
 _TRACEBACK = "Traceback (most recent call last):"
 _CRASHED = "Python worker exited unexpectedly"
 _FILE_NOT_FOUND = re.compile(r"^Caused by: (java\.io\.FileNotFoundException: .*)$", re.MULTILINE)
+_STOPPING = ("checkpoint.", f"{OutputConflictError.__module__}.{OutputConflictError.__name__}")
 _NO_WORDS = re.compile(
     r"\s*$|During handling of the above exception, another exception occurred:$"
     r"|The above exception was the direct cause of the following exception:$"
@@ -24,15 +26,18 @@ def summarize(error: BaseException) -> str:
     return _worker_exception(text) or _missing_file(text) or _first_line(text)
 
 
-def is_storage_failure(error: BaseException) -> bool:
-    """Whether *error*, or the worker exception inside it, comes from the storage of checkpoints.
+def stops_stream(error: BaseException) -> bool:
+    """Whether after *error*, or the worker exception inside it, no further batch may run.
+
+    So it is where the storage of checkpoints fails, and where an output is of another history of
+    the checkpoint: the batch is not committed, and runs again when that is put right.
 
     An OSError does not: the storage says in errors of its own what has failed, and functions of
     users meet refused connections and missing files too.
     """
-    if isinstance(error, CheckpointError):
+    if isinstance(error, (CheckpointError, OutputConflictError)):
         return True
-    return _is_of_a_job(error) and summarize(error).startswith("checkpoint.")
+    return _is_of_a_job(error) and summarize(error).startswith(_STOPPING)
 
 
 def _is_of_a_job(error: BaseException) -> bool:

@@ -40,6 +40,7 @@ class Batch:
         failure: why the input could not be fixed, None when it could.
         after_ms: time of the batch before it, where batches between the two are left out; None
             where it is one batch duration before.
+        beginning: random id of its begin record; empty without a checkpoint directory.
     """
 
     batch_id: int
@@ -48,6 +49,7 @@ class Batch:
     submitted_ms: int
     failure: InputFailure | None = None
     after_ms: int | None = None
+    beginning: str = ""
 
 
 @dataclass(frozen=True)

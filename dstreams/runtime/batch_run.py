@@ -22,7 +22,7 @@ from dstreams.events import (
 from dstreams.faults import fault
 from dstreams.graph.node import Node
 from dstreams.graph.output import OutputOperation
-from dstreams.rdd.failures import is_storage_failure, summarize
+from dstreams.rdd.failures import stops_stream, summarize
 from dstreams.runtime.batch import Batch, BatchResult, DurableCopy
 
 if TYPE_CHECKING:
@@ -183,7 +183,8 @@ class BatchRun:
         self._engine.tell(OutputOperationStarted(self._batch.time_ms, planned, started_ms))
         failure: str | None = None
         try:
-            output.func(self._engine.output_batch(self._batch), rdd)
+            batch = self._batch
+            output.func(self._engine.output_batch(batch.time_ms, batch.beginning), rdd)
         except Exception as error:
             failure = summarize(error)
             self._fail(output.operation, error, _kind_of(error))
@@ -267,4 +268,4 @@ class BatchRun:
 
 def _kind_of(error: Exception) -> type[BatchFailedError]:
     """Return what a batch fails with: the stream goes on, unless its storage does not work."""
-    return DurabilityError if is_storage_failure(error) else BatchFailedError
+    return DurabilityError if stops_stream(error) else BatchFailedError

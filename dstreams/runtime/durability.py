@@ -111,6 +111,7 @@ class StreamDurability:
         inputs: Mapping[str, object],
         facts: Mapping[str, object],
         logs: Mapping[str, RecordId] | None = None,
+        beginning: str = "",
     ) -> None:
         """Write down what a batch is going to read, by the uid of each input.
 
@@ -120,6 +121,7 @@ class StreamDurability:
             inputs: what each input says of the batch.
             facts: as in :class:`checkpoint.BeginRecord`.
             logs: the newest record in the log of each input that has one.
+            beginning: as in :class:`checkpoint.BeginRecord`.
 
         Raises:
             CheckpointError: it could not be written, or a newer driver has taken over.
@@ -134,6 +136,7 @@ class StreamDurability:
             facts,
             logs or {},
             self.graph,
+            beginning=beginning,
         )
         self._begins.begin(record)
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from checkpoint import BeginRecord, CheckpointError, RecordId
+from checkpoint import BeginRecord, CheckpointError, RecordId, new_attempt
 from dstreams.clock import Clock
+from dstreams.errors import OutputConflictError
 from dstreams.events import (
     BatchSubmitted,
     InputInfo,
@@ -91,6 +92,8 @@ class Engine:
         self._last_planned_ms = plan.zero_ms
         self._last_committed: Batch | None = None
         self._begun: Mapping[int, BeginRecord] = {}
+        self._newest_begun_ms = plan.zero_ms
+        self._left_out = range(0)
         self._notes: dict[str, object] = {}
         self._gap_after_ms: int | None = None
         self._resume_at_ms: int | None = None
@@ -126,6 +129,13 @@ class Engine:
         self._begun = begun
         self._notes = dict(notes)
 
+    def know(self, begins: Mapping[int, BeginRecord]) -> None:
+        """Take note of which batches an earlier run has begun, by their times."""
+        self._newest_begun_ms = max([self._newest_begun_ms, *begins])
+        for time_ms, begun in sorted(begins.items()):
+            if (after_ms := gap_of(begun)) is not None:
+                self._left_out = range(self.batch_id(after_ms) + 1, self.batch_id(time_ms))
+
     def leave_out(self, upto_ms: int) -> None:
         """Plan no batch after those that are known from an earlier run, up to and with a time.
 
@@ -154,10 +164,14 @@ class Engine:
                 where = f"reading the input of {stream.operation}"
                 failure = failure or InputFailure(where, error)
         after_ms = last_ms if time_ms > last_ms + self.plan.batch_ms else None
-        batch = Batch(batch_id, time_ms, inputs, self._clock.now_ms(), failure, after_ms)
+        if after_ms is not None:
+            self._left_out = range(self.batch_id(after_ms) + 1, batch_id)
+        now_ms, beginning = self._clock.now_ms(), self._beginning(inputs, begun)
+        batch = Batch(batch_id, time_ms, inputs, now_ms, failure, after_ms, beginning)
         # Again where a batch that runs again reads inputs that are new: they go on after it.
         if begun is None or not begun.inputs.keys() >= set(self.plan.input_uids.values()):
             batch = self._begin(batch)
+        self._newest_begun_ms = max(self._newest_begun_ms, time_ms)
         self.tell(BatchSubmitted(self.pending(batch)))
         return batch
 
@@ -172,6 +186,19 @@ class Engine:
         if isinstance(recorded, Mapping) and isinstance(reader, ReplayableReader):
             return reader.replay(time_ms, recorded)
         return reader.plan(time_ms)
+
+    def _beginning(
+        self, inputs: Mapping[InputDStream, PlannedInput], begun: BeginRecord | None
+    ) -> str:
+        """Return the beginning of a batch: that of before, where it reads nothing else now."""
+        if self._durability is None:
+            return ""
+        if begun is not None and all(
+            planned.records == 0 or self.plan.input_uids[stream] in begun.inputs
+            for stream, planned in inputs.items()
+        ):
+            return begun.beginning
+        return new_attempt()
 
     def _begin(self, batch: Batch) -> Batch:
         """Write down what a batch reads; one for which that fails must not run."""
@@ -191,7 +218,8 @@ class Engine:
             inputs[self.plan.input_uids[stream]] = recorded
         facts = self._notes if batch.after_ms is None else {**self._notes, AFTER: batch.after_ms}
         try:
-            self._durability.begin(batch.batch_id, batch.time_ms, inputs, facts, logs)
+            number, time_ms = batch.batch_id, batch.time_ms
+            self._durability.begin(number, time_ms, inputs, facts, logs, batch.beginning)
         except CheckpointError as error:
             return replace(batch, failure=InputFailure("writing down what it reads", error))
         self._notes = {}
@@ -229,9 +257,11 @@ class Engine:
             started_ms,
         )
 
-    def output_batch(self, batch: Batch) -> OutputBatch:
+    def output_batch(self, time_ms: int, beginning: str) -> OutputBatch:
         """What outputs are told of their batch."""
-        return OutputBatch(self._stream_id, batch.batch_id, batch.time_ms)
+        newest = self.batch_id(self._newest_begun_ms)
+        number = self.batch_id(time_ms)
+        return OutputBatch(self._stream_id, number, time_ms, beginning, self._left_out, newest)
 
     def inputs_of(self, batch: Batch) -> tuple[InputInfo, ...]:
         """What is told of the inputs of a batch, before it ran."""
@@ -304,18 +334,22 @@ class Engine:
         versions = {node: time_ms for node, (time_ms, _) in stored.items()}
         self.copies.committed(batch.time_ms, copies, versions)
 
-    def run_output_again(self, output_id: int, time_ms: int) -> bool:
+    def run_output_again(self, output_id: int, time_ms: int, beginning: str) -> bool:
         """Run an output of a batch that was committed although the output had failed.
 
         Returns:
             Whether it went well this time; the log says why not.
+
+        Raises:
+            OutputConflictError: it has the batch from another history of the checkpoint.
         """
         output = self.plan.outputs[output_id]
         try:
             rdd = self.history.at(output.parent, time_ms)
             if rdd is not None:
-                batch = OutputBatch(self._stream_id, self.batch_id(time_ms), time_ms)
-                output.func(batch, rdd)
+                output.func(self.output_batch(time_ms, beginning), rdd)
+        except OutputConflictError:
+            raise
         except Exception:
             logger.exception("%s of the batch at %d ms failed again", output.operation, time_ms)
             return False

@@ -97,6 +97,7 @@ def resume(
         return
     fault("rec.load")
     past = _Past(engine, durability, earlier)
+    engine.know(recovery.begins)
     past.feed()  # which says how much of the past can be had
     past.restore_state()
     if past.has_moved_state:
@@ -437,10 +438,12 @@ class _Past:
         """Run outputs of committed batches that failed then, oldest first."""
         again: dict[str, list[str]] = {}
         for time_ms in sorted(self._failed):
+            begun = self._recovery.begins.get(time_ms)
+            beginning = "" if begun is None else begun.beginning
             for output_id, uid in enumerate(self._plan.output_uids):
                 if uid in self._failed[time_ms]:
                     logger.warning("running %s of the batch at %d ms again", uid, time_ms)
-                    if self._engine.run_output_again(output_id, time_ms):
+                    if self._engine.run_output_again(output_id, time_ms, beginning):
                         again.setdefault(str(time_ms), []).append(uid)
         if again:
             self.notes[RAN_AGAIN] = again

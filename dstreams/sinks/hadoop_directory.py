@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import uuid
 from contextlib import suppress
 from dataclasses import replace
@@ -12,16 +11,16 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark import RDD, SparkContext
 
-from dstreams.sinks.manifest import SUCCESS, Manifest
+from dstreams.sinks.manifest import SUCCESS, Manifest, Series
 from dstreams.sinks.output_batch import OutputBatch
 
 RENAME_AT_ONCE = {"file", "hdfs", "webhdfs", "viewfs", "ofs", "o3fs", "maprfs", "abfs", "abfss"}
 """Schemes whose directories are renamed in one step. Others copy file by file."""
 
-_HIDDEN = re.compile(r"\.(?P<target>.+)\.[0-9a-f]{32}")
-
-# What a killed run left is looked for once in each process, not in each batch.
+# Looked through once in each process, not in each batch: for what a killed run left, and for
+# batches that were left out.
 _swept: set[tuple[str, str]] = set()
+_compared: set[tuple[str, str, range]] = set()
 
 
 def is_of_hadoop(spark: SparkContext, url: str) -> bool:
@@ -43,14 +42,22 @@ class HadoopDirectory:
 
     ::
 
-        .name.<new>/        the job writes here, then _SUCCESS says which batch it was
-        fsync               of all files, on a local disk
-        .name.<new> -> name in one step
+        .name.<stream>.<new>/       the job writes here, then _SUCCESS says which batch it was
+        fsync                       of all files, on a local disk
+        .name.<stream>.<new> -> name    in one step, which fails where name is there
 
     Where a rename is not one step, files are moved one by one under names that no other attempt
-    has, and ``_SUCCESS`` comes last. Until then ``.name.begun`` says whose turn it is: of two
-    drivers that write the same batch the one that was first finds another's name there, takes
-    back what it has moved, and fails. It deletes nothing that was not there before its turn.
+    has, and ``_SUCCESS``, which names them, comes last. Until then ``.name.begun`` says whose turn
+    it is, so of two drivers that write the same batch one fails::
+
+        take the turn    look for _SUCCESS    delete what is there    move files    create _SUCCESS
+
+    Before each step from the third on, and after the last, the turn must still be the own one. Who
+    has it after ``_SUCCESS`` is there is done: whoever takes it from then on finds that. What is
+    deleted was moved there in an earlier turn, so it can only be that of one that has lost its turn
+    and fails. A ``_SUCCESS`` that names files which are not there is of such a one.
+
+    A complete output is never replaced, moved or deleted.
 
     Args:
         spark: the context.
@@ -73,83 +80,92 @@ class HadoopDirectory:
         """Write a batch, and return False if it was there already.
 
         Raises:
+            OutputConflictError: the target is the output of a batch that is not this one, or
+                batches are there that the stream has left out.
             FileExistsError: the target is there and no complete output of a batch.
-            OSError: the file system would not rename.
+            OSError: the file system would not rename, or another driver writes the same batch.
         """
-        self._sweep(batch.stream_id)
+        self._sweep(batch)
+        self._compare(batch)
         if self._is_there(batch):
             if not self._renames_at_once:
                 self._files.delete(self._begun, False)
             return False
-        hidden = self._beside()
-        manifest = Manifest.of(batch)
+        hidden = self._beside(batch)
         try:
             rdd.saveAsTextFile(hidden.toString())
-            if self._is_there(batch):
-                # Of a driver that has taken over meanwhile: what it published stays.
-                self._files.delete(hidden, True)
-                return False
-            if not self._renames_at_once:
-                return self._publish_by_files(batch, hidden, manifest, rdd.getNumPartitions())
-            self._write_text(self._path(hidden, SUCCESS), manifest)
-            self._parts_of(hidden, rdd.getNumPartitions())
-            self._publish(hidden)
+            if self._renames_at_once:
+                return self._publish(batch, hidden, rdd.getNumPartitions())
+            return self._publish_by_files(batch, hidden, rdd.getNumPartitions())
         except BaseException:
             with suppress(Py4JError):
                 self._files.delete(hidden, True)
             raise
-        return True
 
     def _is_there(self, batch: OutputBatch) -> bool:
+        names = self._names_in(self._target)
+        if SUCCESS in names:
+            found = self._read(self._path(self._target, SUCCESS))
+            if found is not None and set(found.files) <= set(names):
+                found.require_of(batch, self._target.toString())
+                return True
         if not self._files.exists(self._target):
             return False
-        if self._files.exists(self._path(self._target, SUCCESS)):
-            found = self._read(self._path(self._target, SUCCESS))
-            return found is not None and found.is_of(batch)
         begun = self._read(self._begun)
-        if begun is None or not begun.is_of(batch):
+        if self._renames_at_once or begun is None or begun.stream_id != batch.stream_id:
             raise FileExistsError(
                 f"saveAsTextFiles cannot write {self._target.toString()}: it exists and has no "
-                f"{SUCCESS}, so it is not the complete output of a batch; remove the directory "
-                f"{self._target.toString()}, move it away, or write to another prefix"
+                f"{SUCCESS} that says which batch it is, so it is not the complete output of one; "
+                f"remove the directory {self._target.toString()}, move it away, or write to "
+                "another prefix"
             )
-        return False  # a killed run of this batch came so far
+        return False  # a killed run, or one at this moment, came so far
 
-    def _publish(self, hidden: Any) -> None:
+    def _publish(self, batch: OutputBatch, hidden: Any, count: int) -> bool:
+        self._write_text(self._path(hidden, SUCCESS), Manifest.of(batch), replaces=True)
+        self._parts_of(hidden, count)
         if self._is_local:
             _sync(hidden.toUri().getPath())
-        replaced = self._beside() if self._files.exists(self._target) else None
-        if replaced is not None:
-            # Moved and then deleted: nobody is to find half of it.
-            self._rename(self._target, replaced)
-        self._rename(hidden, self._target)
+        try:
+            self._rename(hidden, self._target)
+            inside = self._path(self._target, hidden.getName())
+            if not self._is_local and self._files.exists(inside):
+                # The target has appeared meanwhile, and HDFS has moved into it.
+                self._files.delete(inside, True)
+                raise OSError(_taken(self._target))
+        except OSError:
+            # Of a driver that was quicker: what it has published stays.
+            if self._is_there(batch):
+                self._files.delete(hidden, True)
+                return False
+            raise
         if self._is_local:
             _sync_directory(os.path.dirname(self._target.toUri().getPath()))
-        if replaced is not None:
-            self._files.delete(replaced, True)
+        return True
 
-    def _publish_by_files(
-        self, batch: OutputBatch, hidden: Any, manifest: Manifest, count: int
-    ) -> bool:
-        old = self._names_in(self._target)
-        claim = replace(manifest, files=(hidden.getName(),))
-        self._write_text(self._begun, claim)
-        if SUCCESS in self._names_in(self._target) and self._is_there(batch):
+    def _publish_by_files(self, batch: OutputBatch, hidden: Any, count: int) -> bool:
+        claim = replace(Manifest.of(batch), files=(hidden.getName(),))
+        self._write_text(self._begun, claim, replaces=True)
+        if self._is_there(batch):
             # Of a driver that was quicker.
+            self._files.delete(self._begun, False)
             self._files.delete(hidden, True)
             return False
-        # First, so that nobody takes for complete what is being deleted.
-        for name in sorted(old, key=lambda name: name != SUCCESS):
+        # _SUCCESS first, so that nobody takes for complete what is being deleted.
+        for name in sorted(self._names_in(self._target), key=lambda name: name != SUCCESS):
             self._require_turn(claim)
             self._files.delete(self._path(self._target, name), True)
         moved: list[Any] = []
         try:
             self._move(self._parts_of(hidden, count), claim, moved)
-            self._write_text(self._path(self._target, SUCCESS), manifest)
         except Exception:
             for path in moved:
                 self._files.delete(path, False)
             raise
+        manifest = Manifest.of(batch, tuple(path.getName() for path in moved))
+        self._write_text(self._path(self._target, SUCCESS), manifest, replaces=False)
+        # Another driver that has the turn now may have deleted files before it could see that.
+        self._require_turn(claim)
         self._files.delete(self._begun, False)
         self._files.delete(hidden, True)
         return True
@@ -202,8 +218,8 @@ class HadoopDirectory:
                 "does another program write it?"
             )
 
-    def _write_text(self, path: Any, manifest: Manifest) -> None:
-        out = self._files.create(path, True)
+    def _write_text(self, path: Any, manifest: Manifest, *, replaces: bool) -> None:
+        out = self._files.create(path, replaces)
         try:
             out.write(manifest.to_text().encode())
         finally:
@@ -223,26 +239,37 @@ class HadoopDirectory:
         finally:
             stream.close()
 
-    def _beside(self) -> Any:
-        name = f".{self._target.getName()}.{uuid.uuid4().hex}"
+    def _beside(self, batch: OutputBatch) -> Any:
+        name = f".{self._target.getName()}.{batch.stream_id}.{uuid.uuid4().hex}"
         return self._path(self._target.getParent(), name)
 
-    def _sweep(self, stream_id: str) -> None:
-        """Delete what killed runs left beside the target: directories that nobody finished."""
+    def _sweep(self, batch: OutputBatch) -> None:
+        """Delete what killed runs of the stream left beside the target: what nobody finished."""
         parent = self._target.getParent()
-        series = self._target.getName().rpartition("-")[0]
-        if (place := (stream_id, f"{parent.toString()}/{series}")) in _swept:
+        hidden = Series(self._target.getName(), batch.time_ms).hidden(batch.stream_id)
+        if (place := (parent.toString(), hidden.pattern)) in _swept:
             return
         _swept.add(place)
-        if not self._files.exists(parent):
-            return
-        for status in self._files.listStatus(parent):
-            match = _HIDDEN.fullmatch(status.getPath().getName())
-            if match is not None and match["target"].rpartition("-")[0] == series:
+        for name in self._names_in(parent):
+            if hidden.fullmatch(name):
                 # Moved first: who is still at work there is to find nothing, never a half.
-                moved = self._beside()
-                if self._files.rename(status.getPath(), moved):
+                moved = self._beside(batch)
+                if self._files.rename(self._path(parent, name), moved):
                     self._files.delete(moved, True)
+
+    def _compare(self, batch: OutputBatch) -> None:
+        """Refuse to go on where batches are there that the stream has left out."""
+        parent = self._target.getParent()
+        series = Series(self._target.getName(), batch.time_ms)
+        place = (parent.toString(), series.pattern, batch.left_out)
+        if not batch.left_out or place in _compared:
+            return
+
+        def read(name: str) -> Manifest | None:
+            return self._read(self._path(self._path(parent, name), SUCCESS))
+
+        series.require_left_out(batch, self._names_in(parent), parent.toString(), read)
+        _compared.add(place)
 
 
 def _taken(target: Any) -> str:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark import RDD
 
-from checkpoint import CheckpointError, Files, new_attempt, open_output
+from checkpoint import AlreadyExistsError, CheckpointError, Files, new_attempt, open_output
 from dstreams.rdd.worker import settle_worker
-from dstreams.sinks.manifest import SUCCESS, Manifest
+from dstreams.sinks.manifest import SUCCESS, Manifest, Series
 from dstreams.sinks.output_batch import OutputBatch
 
 logger = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 1 << 16
+
+# Looked through once in each process, not in each batch: for batches that were left out.
+_compared: set[tuple[str, str, range]] = set()
 
 
 class ObjectDirectory:
@@ -25,52 +28,81 @@ class ObjectDirectory:
 
     Each task writes a file under a name of its own attempt; ``_SUCCESS``, which is created only if
     it is absent, names those that count. So an attempt that was given up leaves a file that no
-    manifest names, and a batch without a manifest is not there.
+    manifest names, and a batch without a manifest is not there. A complete output is never
+    replaced or deleted.
 
     Args:
         url: ``protocol://...`` of a store that can create a file only if it is absent.
-        files: the files there. None: those at *url*.
+        open_at: opens the files at a URL.
     """
 
-    def __init__(self, url: str, files: Files | None = None) -> None:
-        self._files = open_output(url) if files is None else files
+    def __init__(self, url: str, open_at: Callable[[str], Files] = open_output) -> None:
+        self._url = url
+        self._open_at = open_at
+        self._files = open_at(url)
 
     def write(self, batch: OutputBatch, rdd: RDD[Any]) -> bool:
         """Write a batch, and return False if it was there already.
 
         Raises:
+            OutputConflictError: there is the output of a batch that is not this one, or batches
+                are there that the stream has left out.
             FileExistsError: there is a ``_SUCCESS`` that another program wrote.
             CheckpointError: the store refused.
         """
-        replaced = self._found()
-        if replaced is not None and replaced.is_of(batch):
+        self._compare(batch)
+        if self._is_there(batch):
             return False
         task = _WriteText(self._files)
         names = tuple(sorted(rdd.mapPartitionsWithIndex(task).collect()))
-        if replaced is not None:
-            self._files.delete(SUCCESS)
         manifest = Manifest.of(batch, names)
-        self._files.create(SUCCESS, [manifest.to_text().encode()])
-        self._delete(() if replaced is None else replaced.files)
+        try:
+            self._files.create(SUCCESS, [manifest.to_text().encode()])
+        except AlreadyExistsError:
+            # Of a driver that was quicker: what it has published stays.
+            self._delete(names)
+            if self._is_there(batch):
+                return False
+            raise
         return True
 
-    def _found(self) -> Manifest | None:
+    def _is_there(self, batch: OutputBatch) -> bool:
         if not self._files.exists(SUCCESS):
-            return None
-        found = Manifest.of_text(self._files.read(SUCCESS).decode("utf-8", "replace"))
+            return False
+        found = _manifest(self._files, SUCCESS)
         if found is None:
             raise FileExistsError(
                 f"saveAsTextFiles cannot write {self._files.url}: there is a {SUCCESS} of another "
-                "program; move it away"
+                f"program; remove {self._files.url}, move it away, or write to another prefix"
             )
-        return found
+        found.require_of(batch, self._files.url)
+        return True
+
+    def _compare(self, batch: OutputBatch) -> None:
+        """Refuse to go on where batches are there that the stream has left out."""
+        parent, _, name = self._url.rstrip("/").rpartition("/")
+        series = Series(name, batch.time_ms)
+        place = (parent, series.pattern, batch.left_out)
+        if not batch.left_out or place in _compared:
+            return
+        files = self._open_at(parent)
+        suffix = f"/{SUCCESS}"
+        found = [file.removesuffix(suffix) for file in files.list("") if file.endswith(suffix)]
+        series.require_left_out(
+            batch, found, parent, lambda name: _manifest(files, f"{name}{suffix}")
+        )
+        _compared.add(place)
 
     def _delete(self, names: Iterable[str]) -> None:
         for name in names:
             try:
                 self._files.delete(name)
             except CheckpointError as error:
-                logger.warning("%s, which was replaced, could not be deleted: %s", name, error)
+                logger.warning("%s, which does not count, is left: %s", name, error)
+
+
+def _manifest(files: Files, name: str) -> Manifest | None:
+    return Manifest.of_text(files.read(name).decode("utf-8", "replace"))
 
 
 @dataclass(frozen=True)

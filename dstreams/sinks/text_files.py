@@ -21,7 +21,8 @@ class TextFilesWriter:
     """Writes ``str`` of each record as a line, with one Spark job a batch.
 
     A batch that is there is not written again: a run after a crash changes nothing that a reader
-    has seen. A batch of the same time that another stream wrote is replaced, as a whole.
+    has seen. What another stream wrote, or another history of the checkpoint, is an error, by the
+    rule of :mod:`dstreams.sinks.output_batch`.
 
     Args:
         prefix: path or URL up to the dash, on any file system of Hadoop's, or of fsspec's that can
@@ -50,6 +51,7 @@ class TextFilesWriter:
         """Write one batch.
 
         Raises:
+            OutputConflictError: the target is the output of a batch that is not this one.
             FileExistsError: the target is there and no complete output of a batch.
             OSError: the file system would not rename.
         """

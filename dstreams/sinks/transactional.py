@@ -15,12 +15,14 @@ from typing import Any
 from pyspark import RDD
 
 from dstreams.callables import require_arity, require_picklable
-from dstreams.errors import InvalidStreamError, StreamError
+from dstreams.errors import InvalidStreamError, OutputConflictError, StreamError
 from dstreams.rdd.worker import settle_worker
 from dstreams.sinks.output_batch import BatchSink, OutputBatch
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
+_HEX = re.compile(r"[0-9a-f]{0,32}")
+_BEGINNING = "beginning VARCHAR(32) DEFAULT '' NOT NULL"
 _LOCK_WAIT_S = 60.0
 _CLEAN_UP_BATCHES = 100
 _WHOLE = -1
@@ -39,7 +41,10 @@ class TransactionalSink(BatchSink):
 
     The ids are in a table of their own, which is made when it is missing, with one row a batch (or
     a partition of it). They belong to the stream: one that begins anew, without the checkpoint of
-    the earlier one, writes its batches again.
+    the earlier one, writes its batches again. With each is the beginning of its batch: where an
+    older copy of the checkpoint was put back, the batches that are in the database since are
+    neither taken for those of now nor doubled, but an error that says what to delete
+    (:mod:`dstreams.sinks.output_batch`).
 
     >>> sink = TransactionalSink("results.db", "INSERT INTO counts VALUES (?, ?)")
     >>> counts.foreachRDD(sink)
@@ -105,8 +110,10 @@ class TransactionalSink(BatchSink):
         """Write one batch, or nothing if it is there.
 
         Raises:
-            StreamError: the connection commits by itself, or a batch that was written in part has
-                other partitions now.
+            OutputConflictError: the database has the batch, or one that this stream has not begun,
+                from another history of the checkpoint.
+            StreamError: the connection commits by itself; a batch that was written in part has
+                other partitions now; or the table of ids is of an earlier version.
         """
         done = self._done(batch)
         if _WHOLE in done:
@@ -129,15 +136,30 @@ class TransactionalSink(BatchSink):
         with closing(self._connect()) as connection, closing(connection.cursor()) as cursor:
             try:
                 done = self._ids.done(cursor, batch)
+            except OutputConflictError:
+                raise
             except Exception:
                 connection.rollback()
                 cursor.execute(self._ids.creation())
+                self._require_beginnings(connection, cursor)
                 done = {}
             kept = self._keep_batches
             if kept is not None and batch.batch_id % _CLEAN_UP_BATCHES == 0:
                 cursor.execute(self._ids.deletion(batch, batch.batch_id - kept))
             connection.commit()
         return done
+
+    def _require_beginnings(self, connection: Any, cursor: Any) -> None:
+        """Refuse a table of ids that was made before there were beginnings."""
+        try:
+            cursor.execute(f"SELECT beginning FROM {self._ids.table} WHERE 1 = 0")  # noqa: S608
+        except Exception as error:
+            connection.rollback()
+            raise StreamError(
+                f"the table {self._ids.table} of a TransactionalSink does not say how its batches "
+                f"began; stop the stream and run ALTER TABLE {self._ids.table} ADD COLUMN "
+                f"{_BEGINNING}, or give the sink another table"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -158,23 +180,45 @@ class _Ids:
         return (
             f"CREATE TABLE IF NOT EXISTS {self.table} (sink VARCHAR(100) NOT NULL, "
             "stream VARCHAR(200) NOT NULL, batch_id BIGINT NOT NULL, part INTEGER NOT NULL, "
-            "parts INTEGER NOT NULL, batch_time_ms BIGINT NOT NULL, "
+            f"parts INTEGER NOT NULL, batch_time_ms BIGINT NOT NULL, {_BEGINNING}, "
             "PRIMARY KEY (sink, stream, batch_id, part))"
         )
 
     def done(self, cursor: Any, batch: OutputBatch) -> dict[int, int]:
+        """Partitions of a batch that are there, and of how many.
+
+        Raises:
+            OutputConflictError: they, or batches that the stream has not begun, are of another
+                history of the checkpoint.
+        """
+        wanted = f"batch_id = {batch.batch_id}"
+        if batch.left_out:
+            wanted += f" OR batch_id BETWEEN {batch.left_out[0]} AND {batch.left_out[-1]}"
+        if batch.newest is not None:
+            wanted += f" OR batch_id > {batch.newest}"
         cursor.execute(
-            f"SELECT part, parts FROM {self.table} "  # noqa: S608 - names that were checked
-            f"WHERE {self._stream(batch)} AND batch_id = {batch.batch_id}"
+            f"SELECT batch_id, beginning, part, parts FROM {self.table} "  # noqa: S608 - names that were checked
+            f"WHERE {self._stream(batch)} AND ({wanted}) ORDER BY batch_id"
         )
-        return {int(part): int(parts) for part, parts in cursor.fetchall()}
+        found = cursor.fetchall()
+        for batch_id, beginning, _, _ in found:
+            after = f"{self._stream(batch)} AND batch_id >= {int(batch_id)}"
+            batch.require_own(
+                f"the table {self.table}, where the sink {self.sink!r} keeps its batches,",
+                int(batch_id),
+                str(beginning),
+                "delete the records that it and later batches wrote, with their ids (DELETE FROM "  # noqa: S608
+                f"{self.table} WHERE {after})",
+            )
+        return {int(part): int(parts) for _, _, part, parts in found}
 
     def insertion(self, key: _Key) -> str:
         batch = key.batch
         return (
-            f"INSERT INTO {self.table} (sink, stream, batch_id, part, parts, batch_time_ms) "  # noqa: S608
+            f"INSERT INTO {self.table} "  # noqa: S608 - names that were checked
+            "(sink, stream, batch_id, part, parts, batch_time_ms, beginning) "
             f"VALUES ('{self.sink}', '{_stream_id(batch)}', {batch.batch_id}, {key.part}, "
-            f"{key.parts}, {batch.time_ms})"
+            f"{key.parts}, {batch.time_ms}, '{_checked(batch.beginning, _HEX, 'beginning')}')"
         )
 
     def deletion(self, batch: OutputBatch, before: int) -> str:
@@ -227,7 +271,10 @@ def write_once(
 
 def _require_transactions(connection: Any) -> None:
     """Refuse a connection that commits by itself, before anything is written."""
-    commits = getattr(connection, "autocommit", False) is True
+    said = getattr(connection, "autocommit", False)
+    if callable(said):  # it sets, in PyMySQL and mysqlclient, where another method tells
+        said = getattr(connection, "get_autocommit", bool)()
+    commits = said == 1  # True, or as the database says it; that of sqlite3 may be -1
     if isinstance(connection, sqlite3.Connection):
         is_legacy = getattr(connection, "autocommit", -1) == -1
         commits = commits or (is_legacy and connection.isolation_level is None)
@@ -262,9 +309,14 @@ def _execute(statement: str, cursor: Any, rows: Iterator[Any]) -> None:
 
 
 def _stream_id(batch: OutputBatch) -> str:
-    if not _NAME.fullmatch(batch.stream_id):
-        raise StreamError(f"the stream id {batch.stream_id!r} cannot stand in a database")
-    return batch.stream_id
+    return _checked(batch.stream_id, _NAME, "stream id")
+
+
+def _checked(value: str, pattern: re.Pattern[str], what: str) -> str:
+    """Return what is to stand in a statement."""
+    if not pattern.fullmatch(value):
+        raise StreamError(f"the {what} {value!r} cannot stand in a database")
+    return value
 
 
 def _mixed(batch: OutputBatch, ids: _Ids, done: dict[int, int], parts: int | None = None) -> str:

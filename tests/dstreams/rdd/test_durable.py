@@ -16,7 +16,7 @@ from checkpoint import CorruptCheckpointError, Files, StatePartition, open_files
 from dstreams.rdd.blocks import Side, decode_block
 from dstreams.rdd.cogroup import ColumnStep, cogroup_with_state
 from dstreams.rdd.durable import WrittenRdd, _Read, read_rdd, write_rdd
-from dstreams.rdd.failures import is_storage_failure, summarize
+from dstreams.rdd.failures import stops_stream, summarize
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.reduction import Reduction, reduce_pairs
 from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks, shuffle_pairs
@@ -188,7 +188,7 @@ def test_missing_file_fails_with_its_name(sc: SparkContext, files: Files, tmp_pa
         read.count()
     summary = summarize(caught.value)
     assert f"{written.files[1].name} is missing; expected a state file of" in summary
-    assert is_storage_failure(caught.value)
+    assert stops_stream(caught.value)
 
 
 def cut(data: bytes) -> bytes:

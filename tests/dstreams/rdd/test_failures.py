@@ -12,7 +12,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from checkpoint import CorruptCheckpointError, NotDurableError, StorageRefusedError
-from dstreams.rdd.failures import is_storage_failure, summarize
+from dstreams.rdd.failures import stops_stream, summarize
 
 
 def failure_of(sc: SparkContext, fail: Any) -> Py4JJavaError:
@@ -34,7 +34,7 @@ def test_failed_job_says_what_the_worker_raised(sc: SparkContext) -> None:
 
     error = failure_of(sc, fail)
     assert summarize(error) == "LookupError: no such row key: 7 Hint: look again Traceback: none"
-    assert not is_storage_failure(error)
+    assert not stops_stream(error)
 
 
 def test_failed_job_of_a_storage(sc: SparkContext) -> None:
@@ -48,7 +48,7 @@ def test_failed_job_of_a_storage(sc: SparkContext) -> None:
         "checkpoint.errors.CorruptCheckpointError: dir/a.state is missing; expected a file; "
         "restore it"
     )
-    assert is_storage_failure(error)
+    assert stops_stream(error)
 
 
 def test_failure_without_a_message(sc: SparkContext) -> None:
@@ -68,7 +68,7 @@ def test_failure_of_the_jvm(sc: SparkContext, tmp_path: Path) -> None:
     assert "InvalidInputException: Input path does not exist" in summary
     assert "\n" not in summary
     assert "\tat " not in summary
-    assert not is_storage_failure(caught.value)
+    assert not stops_stream(caught.value)
 
 
 class Told(Exception):  # noqa: N818 - not an error of ours
@@ -151,7 +151,7 @@ def test_exceptions_of_the_driver() -> None:
 )
 def test_failures_of_storage(error: BaseException, of_storage: bool) -> None:
     """What comes from the storage of checkpoints is told from what users' functions raise."""
-    assert is_storage_failure(error) is of_storage
+    assert stops_stream(error) is of_storage
 
 
 def test_errors_that_a_spark_session_gives(sc: SparkContext, monkeypatch: Any) -> None:
@@ -166,4 +166,4 @@ def test_errors_that_a_spark_session_gives(sc: SparkContext, monkeypatch: Any) -
     with pytest.raises(Exception, match="no such row") as caught:
         sc.parallelize([0], 1).foreach(fail)
     assert summarize(caught.value) == "LookupError: no such row"
-    assert not is_storage_failure(caught.value)
+    assert not stops_stream(caught.value)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
-from dstreams.sinks.manifest import Manifest
+from dstreams.errors import OutputConflictError
+from dstreams.sinks.manifest import Manifest, Series
 from dstreams.sinks.output_batch import OutputBatch
 
-BATCH = OutputBatch("stream-1", 4, 5000)
+BATCH = OutputBatch("stream-1", 4, 5000, "aa")
 
 
 def test_it_reads_what_it_wrote() -> None:
@@ -15,6 +18,7 @@ def test_it_reads_what_it_wrote() -> None:
     manifest = Manifest.of(BATCH, ("part-0", "part-1"))
     assert Manifest.of_text(manifest.to_text()) == manifest
     assert manifest.files == ("part-0", "part-1")
+    assert manifest.beginning == "aa"
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", "3", '{"stream_id": "a"', '{"files": 1}'])
@@ -24,13 +28,44 @@ def test_what_others_wrote_is_no_manifest(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "same"),
+    ("other", "message"),
     [
-        (OutputBatch("stream-1", 4, 5000), True),
-        (OutputBatch("stream-2", 4, 5000), False),
-        (OutputBatch("stream-1", 5, 5000), False),
+        (OutputBatch("stream-1", 4, 5000, "aa"), None),
+        (OutputBatch("stream-2", 4, 5000, "aa"), "is the output of batch 4 of stream-1, not of ba"),
+        (OutputBatch("stream-1", 5, 5000, "aa"), "has batch 4 of stream-1, beginning aa; this is "),
+        (OutputBatch("stream-1", 4, 5000, "bb"), "this is batch 4, beginning bb. So another histo"),
+        (OutputBatch("stream-1", 4, 5000), "this is batch 4, beginning unknown. So another histor"),
     ],
 )
-def test_a_batch_is_the_same_in_the_same_stream(other: OutputBatch, same: bool) -> None:
-    """A stream that begins anew has batches of its own."""
-    assert Manifest.of(BATCH).is_of(other) is same
+def test_a_batch_is_the_same_by_its_beginning(other: OutputBatch, message: str | None) -> None:
+    """Neither the number nor the time tells it: a copy of the checkpoint goes on with the same."""
+    wanted = nullcontext() if message is None else pytest.raises(OutputConflictError, match=message)
+    with wanted:
+        Manifest.of(BATCH).require_of(other, "/out-5000")
+
+
+def test_batches_that_were_left_out() -> None:
+    """One of another history is an error; what was there before the gap, and since, is none."""
+    series, read = Series("out-9000.txt", 9000), dict[str, Manifest | None]()
+    names = ["out-2000.txt", "out-9000.txt", "out-5000.csv", "other-5000.txt"]
+    for name in names:
+        time_ms = int(name.partition("-")[2].partition(".")[0])
+        read[name] = Manifest("stream-1", time_ms // 1000 - 1, time_ms, (), "aa")
+    batch = OutputBatch("stream-1", 8, 9000, "bb", range(2, 8))
+    series.require_left_out(batch, names, "/d", read.__getitem__)
+    read["out-6000.txt"] = None
+    read["out-5000.txt"] = Manifest("stream-other", 4, 5000)
+    series.require_left_out(batch, read, "/d", read.__getitem__)
+    read["out-4000.txt"] = Manifest("stream-1", 3, 4000, (), "aa")
+    with pytest.raises(
+        OutputConflictError, match=r"/d/out-4000\.txt has batch 3 of stream-1, begi"
+    ):
+        series.require_left_out(batch, read, "/d", read.__getitem__)
+
+
+def test_hidden_names_of_one_output_of_one_stream() -> None:
+    """Those of another suffix, and of another stream, are not its own."""
+    hidden, token = Series("out-1000.json", 1000).hidden("stream-1"), "0" * 32
+    assert hidden.fullmatch(f".out-2000.json.stream-1.{token}")
+    for other in ("out-2000.csv.stream-1", "out-2000.json.stream-2", "out.x-2000.json.stream-1"):
+        assert not hidden.fullmatch(f".{other}.{token}")

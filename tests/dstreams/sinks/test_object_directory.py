@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, cast
 
 import pytest
 from pyspark import RDD
 
 from checkpoint import FsspecFiles
+from dstreams.errors import OutputConflictError
 from dstreams.sinks import object_directory
 from dstreams.sinks.manifest import SUCCESS, Manifest
 from dstreams.sinks.object_directory import ObjectDirectory
 from dstreams.sinks.output_batch import OutputBatch
 from tests.support.batches import batch_at
+from tests.support.faults import Interrupted
 
 
 class Partitions:
@@ -40,8 +44,12 @@ def files(request: pytest.FixtureRequest) -> FsspecFiles:
     return FsspecFiles(f"memory://{request.node.name.replace('[', '').replace(']', '')}/out-1000")
 
 
+def directory(files: FsspecFiles) -> ObjectDirectory:
+    return ObjectDirectory(files.url, FsspecFiles)
+
+
 def write(files: FsspecFiles, batch: OutputBatch, *partitions: Iterable[Any]) -> bool:
-    return ObjectDirectory(files.url, files).write(batch, cast(RDD[Any], Partitions(*partitions)))
+    return directory(files).write(batch, cast(RDD[Any], Partitions(*partitions)))
 
 
 def manifest(files: FsspecFiles) -> Manifest:
@@ -85,12 +93,52 @@ def test_a_batch_that_failed_is_not_there(files: FsspecFiles) -> None:
     assert content(files) == [b"b\n"]
 
 
-def test_the_batch_of_another_stream_is_replaced(files: FsspecFiles) -> None:
-    """A stream that begins anew overwrites, as saveAsTextFiles always did; old parts go."""
-    write(files, batch_at(1000), ["a"], ["b"])
-    assert write(files, batch_at(1000, "stream-other"), ["c"])
-    assert content(files) == [b"c\n"]
-    assert files.list("") == sorted([SUCCESS, *manifest(files).files])
+@pytest.mark.parametrize(
+    "other", [batch_at(1000, "stream-other"), batch_at(1000, beginning="bb")], ids=str
+)
+def test_a_complete_output_is_never_replaced(files: FsspecFiles, other: OutputBatch) -> None:
+    """That of another stream, or of another history of the checkpoint, stays as it was."""
+    write(files, batch_at(1000, beginning="aa"), ["a"], ["b"])
+    before = files.list("")
+    with pytest.raises(OutputConflictError, match="out-1000 "):
+        write(files, other, ["c"])
+    assert (files.list(""), content(files)) == (before, [b"a\n", b"b\n"])
+
+
+@pytest.mark.parametrize("beginning", ["aa", "bb"])
+def test_a_driver_that_was_quicker(files: FsspecFiles, beginning: str) -> None:
+    """Wherever the slower one stands, the output of the quicker one stays; nothing is mixed."""
+    for at in itertools.count(1):
+        slow = directory(files)
+        quick = partial(write, files, batch_at(1000, beginning=beginning), ["quick"], ["quick"])
+        slow._files = interrupted = Interrupted(files, at, quick)
+        try:
+            written = slow.write(
+                batch_at(1000, beginning="aa"), cast(RDD[Any], Partitions(["slow"]))
+            )
+        except OutputConflictError:
+            assert beginning == "bb"
+            written = False
+        wanted = [b"slow\n"] if written else [b"quick\n", b"quick\n"]
+        assert content(files) == wanted
+        assert set(files.list("")) >= {SUCCESS, *manifest(files).files}
+        for name in files.list(""):
+            files.delete(name)
+        if not interrupted.fired:
+            break
+    assert at == 3
+
+
+def test_batches_that_were_left_out(files: FsspecFiles) -> None:
+    """What another history has written of them is found once, before the first batch after them."""
+    write(files, batch_at(1000, beginning="aa"), ["a"])
+    later = FsspecFiles(files.url.replace("out-1000", "out-9000"))
+    gap = OutputBatch("stream-0-test", 8, 9000, "bb", range(8))
+    with pytest.raises(OutputConflictError, match=r"out-1000 has batch 0 of stream-0-test, begin"):
+        write(later, gap, ["b"])
+    assert later.list("") == []
+    files.delete(SUCCESS)
+    assert write(later, gap, ["b"])
 
 
 def test_what_others_wrote_is_not_replaced(files: FsspecFiles) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
 from checkpoint import StorageRefusedError
-from dstreams.errors import InvalidStreamError
+from dstreams.errors import InvalidStreamError, OutputConflictError
 from dstreams.sinks import hadoop_directory
 from dstreams.sinks.hadoop_directory import is_of_hadoop
+from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sinks.text_files import TextFilesWriter
 from tests.support.batches import batch_at
 from tests.support.jobs import count_jobs
@@ -140,46 +142,74 @@ def test_a_driver_that_was_replaced_while_it_wrote_changes_nothing(
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_the_batch_of_another_stream_is_replaced(
-    tmp_path: Path, sc: SparkContext, monkeypatch: pytest.MonkeyPatch, at_once: bool
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (
+            batch_at(1000, "stream-other"),
+            r"counts-1000 is the output of batch 0 of stream-0-test, not of batch 0 of stream-othe"
+            r"r: two streams write there, .* its own prefix, or remove file:\S+/counts-1000 and st",
+        ),
+        (
+            batch_at(1000, beginning="bb"),
+            r"counts-1000 has batch 0 of stream-0-test, beginning aa; this is batch 0, beginning b"
+            r"b\. .* older copy .* remove file:\S+/counts-1000 and the directories of later times",
+        ),
+    ],
+    ids=["another stream", "another history"],
+)
+def test_a_complete_output_is_never_replaced(
+    tmp_path: Path,
+    sc: SparkContext,
+    monkeypatch: pytest.MonkeyPatch,
+    at_once: bool,
+    other: OutputBatch,
+    message: str,
 ) -> None:
-    """All of it: no part of what was there stays."""
+    """The error says whose it is, why that may be, and what to remove; no job runs."""
     if not at_once:
         monkeypatch.setattr(hadoop_directory, "RENAME_AT_ONCE", set())
     output = TextFilesWriter(f"{tmp_path}/counts")
-    output(batch_at(1000), sc.parallelize(range(6), 3))
-    output(batch_at(1000, "stream-other"), sc.parallelize([7], 1))
-    assert lines(tmp_path / "counts-1000") == ["7"]
-    assert [path.name for path in tmp_path.iterdir()] == ["counts-1000"]
+    output(batch_at(1000, beginning="aa"), sc.parallelize([1]))
 
+    def write() -> None:
+        with pytest.raises(OutputConflictError, match=message):
+            output(other, sc.parallelize([2]))
 
-@pytest.mark.parametrize("at_once", [True, False])
-def test_a_failed_replacement_keeps_what_was_there(
-    tmp_path: Path, sc: SparkContext, monkeypatch: pytest.MonkeyPatch, at_once: bool
-) -> None:
-    """The complete output goes only when its replacement is complete."""
-    if not at_once:
-        monkeypatch.setattr(hadoop_directory, "RENAME_AT_ONCE", set())
-    output = TextFilesWriter(f"{tmp_path}/counts")
-    output(batch_at(1000), sc.parallelize([1]))
-    with pytest.raises(Py4JJavaError):
-        output(batch_at(1000, "stream-other"), sc.parallelize([2], 1).map(explode))
+    assert count_jobs(sc, write) == 0
     assert lines(tmp_path / "counts-1000") == ["1"]
     assert [path.name for path in tmp_path.iterdir()] == ["counts-1000"]
 
 
+def test_batches_that_were_left_out(tmp_path: Path, sc: SparkContext) -> None:
+    """What another history has written of them is found before the first batch after them."""
+    output = TextFilesWriter(f"{tmp_path}/counts")
+    for time_ms in (1000, 3000):
+        output(batch_at(time_ms, beginning="aa"), sc.parallelize([time_ms]))
+    gap = OutputBatch("stream-0-test", 8, 9000, "bb", range(1, 8))
+    with pytest.raises(
+        OutputConflictError, match=r"counts-3000 has batch 2 .*; this is batch 8, be"
+    ):
+        output(gap, sc.parallelize([1]))
+    shutil.rmtree(tmp_path / "counts-3000")
+    output(gap, sc.parallelize([1]))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["counts-1000", "counts-9000"]
+
+
 def test_what_a_killed_run_left_is_removed(tmp_path: Path, sc: SparkContext) -> None:
-    """By the first batch of the next one; what belongs to others stays."""
+    """By the first batch of the next one; what other streams and other outputs write stays."""
     token = "0123456789abcdef" * 2
-    for name in (f".counts-7000.{token}", f".others-7000.{token}", ".counts-7000.mine"):
+    others = [
+        f".counts-7000.csv.stream-0-test.{token}",
+        f".counts-7000.json.stream-other.{token}",
+        f".others-7000.json.stream-0-test.{token}",
+        ".counts-7000.json.mine",
+    ]
+    for name in (f".counts-7000.json.stream-0-test.{token}", *others):
         (tmp_path / name).mkdir()
         (tmp_path / name / "part-00000").touch()
-    TextFilesWriter(f"{tmp_path}/counts")(batch_at(8000), sc.parallelize([1]))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        ".counts-7000.mine",
-        f".others-7000.{token}",
-        "counts-8000",
-    ]
+    TextFilesWriter(f"{tmp_path}/counts", "json")(batch_at(8000), sc.parallelize([1]))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*others, "counts-8000.json"])
 
 
 def test_a_url_that_hadoop_does_not_know_goes_through_fsspec(

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 from pyspark import RDD, SparkContext
 
-from dstreams import InvalidStreamError, StreamError
+from dstreams import InvalidStreamError, OutputConflictError, StreamError
 from dstreams.sinks import OutputBatch, TransactionalSink
 from dstreams.testing import BatchDriver
 from tests.dstreams.sinks.killed_writer import BATCHES, ROWS
@@ -195,6 +195,118 @@ def test_old_ids_are_removed(database: str) -> None:
     assert [batch for batch, _, _ in ids(database, "ids")] == [1, 98, 99, 100]
 
 
+@pytest.mark.parametrize("per_partition", [False, True])
+def test_a_batch_of_another_history_is_an_error(
+    sc: SparkContext, database: str, per_partition: bool
+) -> None:
+    """An older copy of the checkpoint began other records under its number: they are not left out.
+
+    The message has the statement that makes the rest of the way free.
+    """
+    sink = TransactionalSink(database, INSERT, per_partition=per_partition)
+    for time_ms in (1000, 2000):
+        sink.write_batch(batch_at(time_ms, beginning="aa"), sc.parallelize([(time_ms, 0)]))
+    copy, other = batch_at(1000, beginning="bb"), sc.parallelize([(7, 0)])
+    before = ids(database)
+
+    def write() -> None:
+        with pytest.raises(
+            OutputConflictError, match=r"has batch 0 of .*, beginning aa; this is ba"
+        ):
+            sink.write_batch(copy, other)
+
+    assert count_jobs(sc, write) == 0
+    assert (numbers(database), ids(database)) == ([1000, 2000], before)
+    with pytest.raises(OutputConflictError) as refused:
+        sink.write_batch(copy, other)
+    statement = str(refused.value).partition("(DELETE")[2].partition(")")[0]
+    change(database, f"DELETE{statement}", "DELETE FROM numbers")
+    sink.write_batch(copy, other)
+    sink.write_batch(batch_at(2000, beginning="bb"), sc.parallelize([(8, 0)]))
+    assert numbers(database) == [7, 8]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        OutputBatch("stream-0-test", 9, 10_000, "bb", left_out=range(4, 9)),
+        OutputBatch("stream-0-test", 2, 3000, "bb", newest=3),
+    ],
+    ids=["left out", "later"],
+)
+def test_a_batch_that_was_never_begun_is_an_error(database: str, batch: OutputBatch) -> None:
+    """Those that the stream has left out, and those after its newest, are of another history."""
+    sink = TransactionalSink(database, INSERT)
+    sink.write_batch(batch_at(5000, beginning="aa"), rows((1, 0)))
+    sink.write_batch(batch_at(4000), rows((0, 0)))
+    with pytest.raises(
+        OutputConflictError, match=r"has batch 4 of .*, beginning aa; this is batch "
+    ):
+        sink.write_batch(batch, rows((2, 0)))
+    assert numbers(database) == [0, 1]
+    change(database, "DELETE FROM dstreams_batches WHERE batch_id >= 4")
+    sink.write_batch(batch, rows((2, 0)))
+    assert numbers(database) == [0, 1, 2]
+
+
+def change(database: str, *statements: str) -> None:
+    with closing(sqlite3.connect(database)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
+
+def test_a_table_without_beginnings_is_refused(database: str) -> None:
+    """With the statement that adds them; batches from before then count where they run again."""
+    old = "sink TEXT, stream TEXT, batch_id INT, part INT, parts INT, batch_time_ms INT"
+    change(
+        database,
+        f"CREATE TABLE dstreams_batches ({old}, PRIMARY KEY (sink, stream, batch_id, part))",
+        "INSERT INTO dstreams_batches VALUES ('output', 'stream-0-test', 0, -1, 1, 1000)",
+    )
+    sink = TransactionalSink(database, INSERT)
+    with pytest.raises(
+        StreamError, match=r"does not say how its batches began; .* ALTER"
+    ) as refused:
+        sink.write_batch(batch_at(1000), rows((1, 0)))
+    statement = str(refused.value).partition("ALTER")[2].partition(", or")[0]
+    change(database, f"ALTER{statement}")
+    sink.write_batch(batch_at(1000), rows((1, 0)))
+    with pytest.raises(
+        OutputConflictError, match=r"has batch 0 of .*, beginning unknown; this is "
+    ):
+        sink.write_batch(batch_at(1000, beginning="bb"), rows((1, 0)))
+    sink.write_batch(batch_at(2000, beginning="bb"), rows((2, 0)))
+    assert numbers(database) == [2]
+
+
+class OtherDriver:
+    """A connection of a driver in which ``autocommit`` is a method that sets."""
+
+    def __init__(self, path: str, commits: bool) -> None:
+        self._connection = sqlite3.connect(path)
+        self._commits = commits
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def autocommit(self, value: bool) -> None:
+        self._commits = value
+
+    def get_autocommit(self) -> bool:
+        return self._commits
+
+
+@pytest.mark.parametrize("commits", [False, True])
+def test_a_driver_that_tells_of_autocommit_by_a_method(database: str, commits: bool) -> None:
+    """As PyMySQL and mysqlclient do: refused while it commits by itself, used while it does not."""
+    sink = TransactionalSink(partial(OtherDriver, database, commits), INSERT)
+    expected = pytest.raises(StreamError, match="is in autocommit") if commits else nullcontext()
+    with expected:
+        sink.write_batch(batch_at(1000), rows((1, 0)))
+    assert numbers(database) == ([] if commits else [1])
+
+
 @pytest.mark.parametrize(
     "connect",
     [
@@ -319,6 +431,25 @@ def test_a_stream_into_postgresql(sc: SparkContext, table: str, per_partition: b
     assert [int(n) for (n,) in ask(table, "SELECT number FROM numbers ORDER BY 1")] == [1, 2, 3]
     count = ask(table, "SELECT count(*) FROM dstreams_batches")
     assert int(count[0][0]) == (2 if per_partition else 1)
+
+
+def test_another_history_in_postgresql(table: str) -> None:
+    """A server says the same: what is there of another history is an error, and stays."""
+    statement = "INSERT INTO numbers VALUES (%s, %s)"
+    sink = TransactionalSink(partial(connect_postgres, table), statement)
+    sink.write_batch(batch_at(1000, beginning="aa"), rows((1, 0)))
+    sink.write_batch(batch_at(1000, beginning="aa"), rows((1, 0)))
+    with pytest.raises(
+        OutputConflictError, match="DELETE FROM dstreams_batches WHERE sink = 'outp"
+    ):
+        sink.write_batch(batch_at(1000, beginning="bb"), rows((2, 0)))
+    assert [int(n) for (n,) in ask(table, "SELECT number FROM numbers")] == [1]
+    ask(table, "ALTER TABLE dstreams_batches DROP COLUMN beginning")
+    with pytest.raises(StreamError, match="ADD COLUMN beginning VARCHAR") as refused:
+        sink.write_batch(batch_at(2000, beginning="bb"), rows((2, 0)))
+    ask(table, "ALTER" + str(refused.value).partition("ALTER")[2].partition(", or")[0])
+    sink.write_batch(batch_at(2000, beginning="bb"), rows((2, 0)))
+    assert [int(n) for (n,) in ask(table, "SELECT number FROM numbers ORDER BY 1")] == [1, 2]
 
 
 def test_two_writers_of_one_batch_into_postgresql(table: str) -> None:
