@@ -184,7 +184,7 @@ class BatchRun:
         failure: str | None = None
         try:
             batch = self._batch
-            output.func(self._engine.output_batch(batch.time_ms, batch.beginning), rdd)
+            output.func(self._engine.batches.output_batch(batch.time_ms, batch.beginning), rdd)
         except Exception as error:
             failure = summarize(error)
             self._fail(output.operation, error, _kind_of(error))

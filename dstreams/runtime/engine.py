@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from checkpoint import BeginRecord, CheckpointError, RecordId, new_attempt
+from checkpoint import BeginRecord, CheckpointError, RecordId
 from dstreams.clock import Clock
 from dstreams.errors import OutputConflictError
 from dstreams.events import (
@@ -38,8 +38,8 @@ from dstreams.runtime.batch_run import BatchRun
 from dstreams.runtime.copies import Copies
 from dstreams.runtime.durability import BatchCommit, StreamDurability
 from dstreams.runtime.gaps import AFTER, bridge, gap_of
+from dstreams.runtime.histories import BatchHistory
 from dstreams.runtime.repartition import delete_abandoned
-from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sources.source import (
     DurableReader,
     LoggedReader,
@@ -80,7 +80,7 @@ class Engine:
         stream_id: str = "",
     ) -> None:
         self.plan = plan
-        self._stream_id = stream_id
+        self.batches = BatchHistory(plan, stream_id)
         self.history = history
         self.readers = readers
         self.names = _names(readers)
@@ -92,8 +92,6 @@ class Engine:
         self._last_planned_ms = plan.zero_ms
         self._last_committed: Batch | None = None
         self._begun: Mapping[int, BeginRecord] = {}
-        self._newest_begun_ms = plan.zero_ms
-        self._left_out = range(0)
         self._notes: dict[str, object] = {}
         self._gap_after_ms: int | None = None
         self._resume_at_ms: int | None = None
@@ -129,13 +127,6 @@ class Engine:
         self._begun = begun
         self._notes = dict(notes)
 
-    def know(self, begins: Mapping[int, BeginRecord]) -> None:
-        """Take note of which batches an earlier run has begun, by their times."""
-        self._newest_begun_ms = max([self._newest_begun_ms, *begins])
-        for time_ms, begun in sorted(begins.items()):
-            if (after_ms := gap_of(begun)) is not None:
-                self._left_out = range(self.batch_id(after_ms) + 1, self.batch_id(time_ms))
-
     def leave_out(self, upto_ms: int) -> None:
         """Plan no batch after those that are known from an earlier run, up to and with a time.
 
@@ -152,7 +143,7 @@ class Engine:
         """
         time_ms, last_ms = self.next_time_ms, self._last_planned_ms
         self._last_planned_ms = time_ms
-        batch_id = self.batch_id(time_ms)
+        batch_id = self.batches.number(time_ms)
         fault("plan.start", batch_id)
         inputs: dict[InputDStream, PlannedInput] = {}
         failure: InputFailure | None = None
@@ -164,20 +155,14 @@ class Engine:
                 where = f"reading the input of {stream.operation}"
                 failure = failure or InputFailure(where, error)
         after_ms = last_ms if time_ms > last_ms + self.plan.batch_ms else None
-        if after_ms is not None:
-            self._left_out = range(self.batch_id(after_ms) + 1, batch_id)
-        now_ms, beginning = self._clock.now_ms(), self._beginning(inputs, begun)
-        batch = Batch(batch_id, time_ms, inputs, now_ms, failure, after_ms, beginning)
+        beginning = "" if self._durability is None else self.batches.beginning(inputs, begun)
+        batch = Batch(batch_id, time_ms, inputs, self._clock.now_ms(), failure, after_ms, beginning)
         # Again where a batch that runs again reads inputs that are new: they go on after it.
         if begun is None or not begun.inputs.keys() >= set(self.plan.input_uids.values()):
             batch = self._begin(batch)
-        self._newest_begun_ms = max(self._newest_begun_ms, time_ms)
+        self.batches.begun(time_ms, after_ms)
         self.tell(BatchSubmitted(self.pending(batch)))
         return batch
-
-    def batch_id(self, time_ms: int) -> int:
-        """The number of a batch."""
-        return (time_ms - self.plan.zero_ms) // self.plan.batch_ms - 1
 
     def _plan_input(
         self, stream: InputDStream, reader: SourceReader, time_ms: int, begun: BeginRecord | None
@@ -186,19 +171,6 @@ class Engine:
         if isinstance(recorded, Mapping) and isinstance(reader, ReplayableReader):
             return reader.replay(time_ms, recorded)
         return reader.plan(time_ms)
-
-    def _beginning(
-        self, inputs: Mapping[InputDStream, PlannedInput], begun: BeginRecord | None
-    ) -> str:
-        """Return the beginning of a batch: that of before, where it reads nothing else now."""
-        if self._durability is None:
-            return ""
-        if begun is not None and all(
-            planned.records == 0 or self.plan.input_uids[stream] in begun.inputs
-            for stream, planned in inputs.items()
-        ):
-            return begun.beginning
-        return new_attempt()
 
     def _begin(self, batch: Batch) -> Batch:
         """Write down what a batch reads; one for which that fails must not run."""
@@ -256,12 +228,6 @@ class Engine:
             batch.submitted_ms,
             started_ms,
         )
-
-    def output_batch(self, time_ms: int, beginning: str) -> OutputBatch:
-        """What outputs are told of their batch."""
-        newest = self.batch_id(self._newest_begun_ms)
-        number = self.batch_id(time_ms)
-        return OutputBatch(self._stream_id, number, time_ms, beginning, self._left_out, newest)
 
     def inputs_of(self, batch: Batch) -> tuple[InputInfo, ...]:
         """What is told of the inputs of a batch, before it ran."""
@@ -347,7 +313,7 @@ class Engine:
         try:
             rdd = self.history.at(output.parent, time_ms)
             if rdd is not None:
-                output.func(self.output_batch(time_ms, beginning), rdd)
+                output.func(self.batches.output_batch(time_ms, beginning), rdd)
         except OutputConflictError:
             raise
         except Exception:

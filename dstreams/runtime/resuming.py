@@ -97,7 +97,7 @@ def resume(
         return
     fault("rec.load")
     past = _Past(engine, durability, earlier)
-    engine.know(recovery.begins)
+    engine.batches.know(recovery.begins)
     past.feed()  # which says how much of the past can be had
     past.restore_state()
     if past.has_moved_state:
