@@ -54,14 +54,14 @@ class InputMethods(FileInputMethods, ReceiverInputMethods):
     ) -> DStream[T]:
         """Create a stream from a queue of RDDs or lists, for tests and experiments.
 
-        Items appended to a list that was given here are seen by later batches.
+        The queue and its items are copied here: what is done to them later is not seen.
 
         Args:
             rdds: RDDs, or collections of records; None stands for a batch without an RDD.
             oneAtATime: one item for each batch; False: all that are there.
             default: RDD or records for batches when the queue is empty. None: an empty RDD.
-            replayable: take a copy of the queue now, as lists of records, so that a restart goes on
-                with it. Otherwise a checkpoint of this stream cannot be taken up, as in Spark.
+            replayable: keep the records in the checkpoint, so that a restart goes on with them.
+                Otherwise a checkpoint of this stream cannot be taken up, as in Spark.
             uid: name under which its progress is kept, so that a changed program finds it
                 (:meth:`StreamingContext.restore`). None: one from its place.
 

@@ -20,17 +20,16 @@ _Batch: TypeAlias = "RDD[Any] | Sequence[Any]"
 class QueueSource:
     """Batches taken from a queue, in order, each item once.
 
-    A list is read where the caller left it and never changed: what is appended later, also after
-    start, is seen. Any other iterable is copied once, here. After a restart the items are gone with
-    the driver that had them; only a *replayable* queue has them again.
+    The queue and its items are copied once, here: what the caller does to them later is not seen.
+    After a restart the items are gone with the driver that had them; only a *replayable* queue has
+    them again.
 
     Args:
-        queue: RDDs, or iterables of records, or None for "no RDD". An item that cannot be read
-            fails the batch that takes it and is not offered again.
+        queue: RDDs, or iterables of records, or None for "no RDD".
         one_at_a_time: take the next item for each batch; otherwise all that are there, united.
         default: RDD or iterable for a batch that finds nothing. None: an empty RDD, without
             partitions, so that it costs nothing.
-        replayable: copy the queue now, as lists of records, which are pickled with the graph.
+        replayable: the items are records, and are pickled with the graph.
 
     Raises:
         InvalidStreamError: *queue*, one of its items or *default* is no such thing; a *replayable*
@@ -45,14 +44,15 @@ class QueueSource:
     replayable: bool = False
 
     def __post_init__(self) -> None:
-        if self.replayable:
-            items = _require_iterable(self.queue, "queue")
-            object.__setattr__(self, "queue", list(map(_require_lasting, items)))
-        if not isinstance(self.queue, list):
-            object.__setattr__(self, "queue", list(_require_iterable(self.queue, "queue")))
-        for position, item in enumerate(self.queue):
-            if item is not None:
-                _require_batch(item, f"item {position} of queue")
+        items = [
+            None if item is None else _in_memory(_require_batch(item, f"item {position} of queue"))
+            for position, item in enumerate(_require_iterable(self.queue, "queue"))
+        ]
+        if self.replayable and any(isinstance(item, RDD) for item in items):
+            raise InvalidStreamError(
+                "a replayable queueStream takes lists of records, got an RDD; collect() it first"
+            )
+        object.__setattr__(self, "queue", items)
         if self.default is not None:
             records = _in_memory(_require_batch(self.default, "default"))
             object.__setattr__(self, "default", records)
@@ -85,7 +85,7 @@ class QueueReader:
     """Reads a queue by a cursor; what a batch took stays with its plan."""
 
     def __init__(self, source: QueueSource, environment: SourceEnvironment) -> None:
-        self._queue = cast("list[Any]", source.queue)
+        self._queue = cast("list[_Batch | None]", source.queue)
         self._one_at_a_time = source.one_at_a_time
         self._default = cast("_Batch | None", source.default)
         self._spark = environment.spark
@@ -106,11 +106,7 @@ class QueueReader:
         self._taken[batch_time_ms] = first, end
         if not items:
             return self._plan_default(batch_time_ms)
-        batches = [
-            _in_memory(_require_batch(item, f"item {position} of queue"))
-            for position, item in enumerate(items, first)
-            if item is not None
-        ]
+        batches = [item for item in items if item is not None]
         description = _describe(first, len(items))
         if not batches:
             return PlannedInput(batch_time_ms, None, 0, f"{description}: no RDD")
@@ -182,19 +178,8 @@ def _require_batch(value: object, name: str) -> RDD[Any] | Iterable[Any]:
     return value
 
 
-def _require_lasting(item: object) -> Any:
-    """Refuse an item that cannot be pickled with the graph, and copy any other."""
-    if isinstance(item, RDD):
-        raise InvalidStreamError(
-            "a replayable queueStream takes lists of records, got an RDD; collect() it first"
-        )
-    if item is None:
-        return None
-    return list(cast("Iterable[Any]", _require_batch(item, "an item of queue")))
-
-
 def _in_memory(batch: RDD[Any] | Iterable[Any]) -> _Batch:
-    """Copy the records, so that a batch made twice is the same even when the caller goes on."""
+    """Copy the records: a batch that is made twice is the same, whatever the caller does then."""
     return batch if isinstance(batch, RDD | range) else list(batch)
 
 

@@ -140,19 +140,21 @@ def serve_ours(name: str, keys: int, spans: list[Span], directory: str) -> None:
         batches = (records(span, keys) for span in spans)
     ssc = StreamingContext(spark, 1, clock=ManualClock())
     ssc.checkpoint(directory)
-    queue: list[Any] = []
+    given: list[Any] = []
     total = 0
 
     def read(rdd: Any) -> None:
         nonlocal total
         total = sum(rdd.mapPartitions(sum_of_values).collect())
 
-    operation_of(name)(ssc.queueStream(queue)).foreachRDD(read)
+    # One batch at a time is made: all of them would not fit into memory.
+    batch = ssc.queueStream([]).transform(lambda _: given.pop())
+    operation_of(name)(batch).foreachRDD(read)
 
     def run(count: int) -> list[float]:
         seconds = []
         for _ in range(count):
-            queue.append(spark.parallelize(next(batches), PARTITIONS))
+            given.append(spark.parallelize(next(batches), PARTITIONS))
             started = time.perf_counter()
             ssc.step()
             seconds.append(time.perf_counter() - started)

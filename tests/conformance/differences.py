@@ -163,7 +163,8 @@ def _group_of_five_slides(program: Program) -> bool:
 
 def _queue_of_nothing(program: Program) -> bool:
     return any(
-        isinstance(node, Queue) and (not node.batches or None in node.batches)
+        isinstance(node, Queue)
+        and (not node.batches or any(b is None or isinstance(b, str) for b in node.batches))
         for node in program.streams()
     )
 
@@ -331,6 +332,26 @@ DIFFERENCES = (
         example=Program("empty", Queue().map(use("double")), 2),
         their_batches=[Failed("IndexError")],
         our_batches=[[], []],
+    ),
+    Difference(
+        name="the default of an empty queue",
+        theirs="the first batch is empty",
+        ours="the first batch has it, as every other",
+        why="a queue without items is at its end from the beginning",
+        covers=_queue_of_nothing,
+        example=Program("default", Queue(default=[7]).map(use("double")), 2),
+        their_batches=[[], [14]],
+        our_batches=[[14], [14]],
+    ),
+    Difference(
+        name="a text as a batch in a queue",
+        theirs="its letters are the records",
+        ours="refused, with what to write for a batch of one record",
+        why="who gives a list of texts means one record for each",
+        covers=_queue_of_nothing,
+        example=Program("text", Queue("ab").map(use("text")), 1),
+        their_batches=[["a", "b"]],
+        our_batches=[Failed("InvalidStreamError")],
     ),
     Difference(
         name="None in a queue",

@@ -80,16 +80,16 @@ class Node:
 class Queue(Node):
     """An input: one list of records for each batch, and empty RDDs without partitions after."""
 
-    batches: tuple[Records | None, ...]
+    batches: tuple[Records | str | None, ...]
     keywords: tuple[tuple[str, Any], ...] = ()
 
     def __init__(self, *batches: Sequence[Any] | None, **keywords: Any) -> None:
-        items = tuple(None if batch is None else tuple(batch) for batch in batches)
+        items = tuple(b if b is None or isinstance(b, str) else tuple(b) for b in batches)
         object.__setattr__(self, "batches", items)
         object.__setattr__(self, "keywords", tuple(keywords.items()))
 
     def expression(self, names: list[str]) -> str:
-        batches = [None if batch is None else list(batch) for batch in self.batches]
+        batches = [b if b is None or isinstance(b, str) else list(b) for b in self.batches]
         return f"ssc.queueStream({_listed((batches,), self.keywords)})"
 
 

@@ -306,14 +306,12 @@ def test_a_clock_that_jumps_in_the_middle_of_a_batch_changes_no_batch(
         assert leave.wait(60)
         seen.append(rdd.collect())
 
-    queue = [[1], [2]]
-    ssc.queueStream(queue).foreachRDD(slow)
+    ssc.queueStream([[1], [2], [3]]).foreachRDD(slow)
     ssc.start()
     clock.advance(1000)
     assert entered.wait(60)
     clock.advance(1000)
     wait_for(lambda: ssc._scheduler is not None and ssc._scheduler._queue.qsize() == 1)
-    queue.append([3])
     leave.set()
     clock.advance(1000)
     wait_for(lambda: len(seen) == 3)
