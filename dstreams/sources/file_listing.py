@@ -5,7 +5,9 @@ A listing is not recursive, and leaves out what is no file.
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -14,6 +16,8 @@ from pyspark import SparkContext
 
 from checkpoint import FileStamp
 from dstreams.errors import InvalidStreamError, SourceError
+
+logger = logging.getLogger(__name__)
 
 _WILDCARDS = frozenset("*?[]{}\\")
 
@@ -117,13 +121,16 @@ class LocalDirectory:
 class HadoopDirectories:
     """The directories that match a pattern, on the file system that Spark finds for it.
 
-    Hidden directories match only without wildcards. Each file costs a few calls into the JVM, so
+    A hidden directory, whose name begins with a dot or an underscore, matches where the pattern
+    spells that: to others it is one that somebody is still writing, or no data. The log names those
+    that are left out, once. Each file costs a few calls into the JVM, so
     thousands of files in a directory cost a good part of a second in each batch.
     """
 
     def __init__(self, pattern: str, spark: SparkContext) -> None:
         self._pattern = pattern
         self._spark = spark
+        self._left_out: set[str] = set()
 
     def files(self) -> dict[str, FileStamp] | None:
         try:
@@ -158,11 +165,7 @@ class HadoopDirectories:
         files = path.getFileSystem(self._spark._jsc.hadoopConfiguration())
         found = list(files.globStatus(path) or ())
         if not _WILDCARDS.isdisjoint(self._pattern):
-            found = [
-                status
-                for status in found
-                if status.isDirectory() and not status.getPath().getName().startswith((".", "_"))
-            ]
+            found = self._visible([status for status in found if status.isDirectory()])
         if not found:
             return None
         if not all(status.isDirectory() for status in found):
@@ -174,6 +177,27 @@ class HadoopDirectories:
             if child.isFile()
         )
         return {stamp.path: stamp for stamp in stamps}
+
+    def _visible(self, directories: list[Any]) -> list[Any]:
+        """Leave out hidden directories that the pattern does not spell, and say so."""
+        spelled = re.split(r"[{,\[\\]", self._pattern.rstrip("/").rpartition("/")[2])
+        hidden, visible = set(), []
+        for status in directories:
+            name = status.getPath().getName()
+            is_spelled = any(part.startswith(name[0]) for part in spelled)
+            if name[0] in "._" and not is_spelled:
+                hidden.add(status.getPath().toString())
+            else:
+                visible.append(status)
+        for path in sorted(hidden - self._left_out):
+            logger.info(
+                "left out the directory %s, which is hidden and matches %s; to have it, let the "
+                "last part of the pattern begin as its name does",
+                path,
+                self._pattern,
+            )
+        self._left_out = hidden
+        return visible
 
 
 def _is_local_by_default(spark: SparkContext) -> bool:

@@ -408,6 +408,20 @@ DIFFERENCES = (
         their_batches=[[("a", 11)]],
         our_batches=[Failed("Py4JJavaError")],
     ),
+    Difference(
+        name="a text of two letters as a pair",
+        theirs="its first letter is the key, its second the value",
+        ours="the batch fails, with the record and the operation",
+        why="a text is one value; words of other lengths fail there, too",
+        covers=lambda program: any(
+            isinstance(node, Queue)
+            and any(isinstance(x, str) and len(x) == 2 for b in node.batches for x in b or ())
+            for node in program.streams()
+        ),
+        example=Program("letters", Queue(["ab"]).mapValues(use("text")), 1),
+        their_batches=[[("a", "b")]],
+        our_batches=[Failed("Py4JJavaError")],
+    ),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -126,9 +127,13 @@ def test_hadoop_lists_the_same_as_this_machine(directory: Path, sc: SparkContext
 
 
 def test_a_pattern_lists_all_visible_directories_that_match(
-    tmp_path: Path, sc: SparkContext
+    tmp_path: Path, sc: SparkContext, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Braces as in Hadoop; files that match are no directories, hidden directories do not match."""
+    """Braces as in Hadoop; files that match are no directories.
+
+    Hidden directories match where the pattern spells that; others are named in the log, once.
+    """
+    caplog.set_level(logging.INFO)
     for name in ["in-1", "in-2", "in-3", ".in-4", "_in-5"]:
         (tmp_path / name).mkdir()
         (tmp_path / name / f"{name}.txt").write_text("")
@@ -137,7 +142,12 @@ def test_a_pattern_lists_all_visible_directories_that_match(
     assert names(listing.files()) == ["in-1.txt", "in-3.txt"]
     listing = open_listing(f"{tmp_path}/*", sc)
     assert names(listing.files()) == ["in-1.txt", "in-2.txt", "in-3.txt"]
+    assert names(listing.files()) == ["in-1.txt", "in-2.txt", "in-3.txt"]
+    told = [message.split(",")[0] for message in caplog.messages]
+    assert told == [f"left out the directory file:{tmp_path}/{name}" for name in (".in-4", "_in-5")]
     assert open_listing(f"{tmp_path}/nothing*", sc).files() is None
+    for pattern in ("_*", "_in-5*/", "{no,_in}*", "[_]in-5"):
+        assert names(open_listing(f"{tmp_path}/{pattern}", sc).files()) == ["_in-5.txt"]
 
 
 def test_hadoop_refuses_what_cannot_be_listed(directory: Path, sc: SparkContext) -> None:
