@@ -38,7 +38,7 @@ from checkpoint.fencing import EpochGuard, Owner, claim_epoch, read_claim, requi
 from checkpoint.file_log import FileBase, FileBatch, FileHistory, FileLog, FileStamp, compaction_due
 from checkpoint.files import Files, FilesBelow
 from checkpoint.framing import MAX_BLOCK_BYTES
-from checkpoint.fsspec_files import FsspecFiles
+from checkpoint.fsspec_files import FsspecFiles, without_secrets
 from checkpoint.graph_snapshot import (
     GraphSnapshot,
     drop_graphs,
@@ -154,6 +154,7 @@ __all__ = [
     "stream_url",
     "take_over",
     "unsigned",
+    "without_secrets",
     "write_graph",
     "write_state_file",
 ]

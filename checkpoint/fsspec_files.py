@@ -30,6 +30,20 @@ _NOT_DONE = (FileNotFoundError, PermissionError, NotImplementedError, TypeError,
 _memory_lock = threading.Lock()
 
 
+_LEAST_SECRET = 6  # characters; what is shorter may be any word
+_PASSWORD = re.compile(r"//([^/:@\s]*):[^\s]*@")
+_PARAMETER = re.compile(r"([?&][^=&\s]+=)[^&\s]+")
+
+
+def without_secrets(text: str) -> str:
+    """Return *text* in which no URL has a password or the value of a parameter (``?sig=...``).
+
+    >>> without_secrets("abfs://user:a/b@c@host/x?sv=2024&sig=abc")
+    'abfs://user:***@host/x?sv=***&sig=***'
+    """
+    return _PARAMETER.sub(r"\1***", _PASSWORD.sub(r"//\1:***@", text))
+
+
 class FsspecFiles:
     """Files below *url* of an fsspec file system that can create exclusively.
 
@@ -51,8 +65,8 @@ class FsspecFiles:
 
     @property
     def url(self) -> str:
-        """The location, with a password in it made unreadable."""
-        return re.sub(r"//([^/:@]*):[^/@]*@", r"//\1:***@", self._url)
+        """The location, without the secrets in it."""
+        return without_secrets(self._url)
 
     def __repr__(self) -> str:
         return f"FsspecFiles({self.url!r})"
@@ -158,8 +172,8 @@ class FsspecFiles:
             fs, root = fsspec.core.url_to_fs(self._url, **self._options)
         except Exception as error:
             raise StorageRefusedError(
-                f"cannot open {self.url}: {error}; look at the URL, its storage options, and that "
-                "the fsspec package of that protocol is installed"
+                f"cannot open {self.url}: {self._told(error)}; look at the URL, its storage "
+                "options, and that the fsspec package of that protocol is installed"
             ) from error
         fs.invalidate_cache()  # a listing from before knows nothing of what others created since
         return fs, str(root).rstrip("/")
@@ -176,11 +190,18 @@ class FsspecFiles:
             raise StorageRefusedError(self._message(action, name, error)) from error
 
     def _message(self, action: str, name: str, error: Exception) -> str:
-        reason = str(error) or type(error).__name__
         return (
-            f"cannot {action} {self.url}/{name}: {reason}; "
+            f"cannot {action} {self.url}/{name}: {self._told(error)}; "
             "look at that storage, its credentials and the network"
         )
+
+    def _told(self, error: Exception) -> str:
+        """Return what an error of the file system says, without the secrets that it may repeat."""
+        reason = without_secrets(str(error) or type(error).__name__)
+        for value in self._options.values():
+            if isinstance(value, str) and len(value) >= _LEAST_SECRET:
+                reason = reason.replace(value, "***")
+        return reason
 
 
 def _walk(fs: Any, directory: str) -> Iterator[str]:

@@ -70,7 +70,7 @@ def require_private(root: str) -> None:
         raise StorageRefusedError(
             f"{root} belongs to user {status.st_uid} and has mode {status.st_mode & 0o777:04o}; "
             f"local copies of state need a directory of user {os.geteuid()} that no other can "
-            "write, mode 0700"
+            "write, mode 0700: have it removed, or give another one"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from pyspark import RDD, SparkContext
 
-from checkpoint import open_files
+from checkpoint import open_files, without_secrets
 from dstreams.api.dstream import DStream
 from dstreams.api.inputs import InputMethods
 from dstreams.api.life_cycle import LISTENERS_S, LifeCycleMethods, StreamingContextState
@@ -147,7 +147,7 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
             set_checkpoint_directory(self._sc, directory)
         except Exception as error:
             raise InvalidStreamError(
-                f"the checkpoint directory {directory!r} cannot be used: {error}"
+                f"the checkpoint directory {without_secrets(directory)!r} cannot be used: {error}"
             ) from error
         self._checkpoint_directory = directory
 

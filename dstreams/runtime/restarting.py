@@ -24,6 +24,7 @@ from checkpoint import (
     read_newest_graph,
     read_plan,
     require_trusted,
+    without_secrets,
 )
 from dstreams.durations import batch_datetime
 from dstreams.errors import InvalidStreamError, RestartError
@@ -114,7 +115,7 @@ def find_stream(directory: str) -> FoundStream | None:
         found = newest_stream(directory)
     except (CheckpointError, ValueError) as error:
         raise InvalidStreamError(
-            f"the checkpoint directory {directory!r} cannot be used: {error}"
+            f"the checkpoint directory {without_secrets(directory)!r} cannot be used: {error}"
         ) from error
     if found is None:
         _require_nothing(directory, files)
@@ -125,7 +126,7 @@ def find_stream(directory: str) -> FoundStream | None:
         snapshot = read_newest_graph(files, recovery.graph)
     except CheckpointError as error:
         raise RestartError(
-            f"the checkpoint directory {directory!r} cannot be taken up: {error}"
+            f"the checkpoint directory {without_secrets(directory)!r} cannot be taken up: {error}"
         ) from error
     if snapshot is None:
         raise RestartError(f"{files.url} has a graph, and it does not count; begin anew")
@@ -174,7 +175,7 @@ def _require_nothing(directory: str, files: Files) -> None:
         logs = [(run, CommitLog(open_stream(directory, run)).times()) for run in runs]
     except CheckpointError as error:
         raise RestartError(
-            f"the checkpoint directory {directory!r} cannot be taken up: {error}"
+            f"the checkpoint directory {without_secrets(directory)!r} cannot be taken up: {error}"
         ) from error
     committed = [(times[-1], run) for run, times in logs if times]
     if committed:

@@ -207,6 +207,21 @@ def test_passwords_and_options_are_not_shown() -> None:
     assert files.url == "s3://user:***@host/x"
     assert repr(files) == "FsspecFiles('s3://user:***@host/x')"
     assert FsspecFiles("abfs://box@account.net/x").url == "abfs://box@account.net/x"
+    for password in ("a/b", "a@b", "a:b", "//@"):
+        assert FsspecFiles(f"s3://user:{password}@host/x").url == "s3://user:***@host/x"
+    assert FsspecFiles("az://box/x?sig=hunter2&sv=2").url == "az://box/x?sig=***&sv=***"
+
+
+def test_errors_of_a_file_system_repeat_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither from the URL nor from the options."""
+    files = FsspecFiles(f"memory://{uuid.uuid4()}", account_key="hunter22")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError("403 of https://box.net/x?sig=hunter23 with hunter22")
+
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", refuse)
+    with pytest.raises(StorageRefusedError, match=r"x\?sig=\*\*\* with \*\*\*; look at"):
+        files.read("a")
 
 
 def test_foreign_files_are_not_listed() -> None:
