@@ -11,10 +11,15 @@ Every name that a driver writes holds its epoch, so it damages nothing of anothe
 it writes. Before it begins or commits a batch, after that, and before it deletes, it looks for a
 newer claim (:meth:`EpochGuard.check`); what it writes between a newer claim and its next look is
 void (:mod:`checkpoint.lineage`). Neither clocks nor locks take part.
+
+A claim has a random token, and what is written under it repeats that. So of two copies of a stream
+that went on apart no file is taken for one of the other, although both have the same epochs. A
+claim or an end that is forged, or of another stream, is none.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
@@ -28,6 +33,7 @@ from checkpoint.errors import (
     CheckpointError,
     ConcurrentWriterError,
     CorruptCheckpointError,
+    UntrustedFileError,
 )
 from checkpoint.files import Files, location
 from checkpoint.framing import RESTORE, FileKind
@@ -37,6 +43,8 @@ from checkpoint.state_files import new_attempt
 
 EPOCH_PREFIX = "epochs/"
 CLAIM, BASE, END = "claim", "base", "end"
+
+_log = logging.getLogger("checkpoint")
 
 _NAME = re.compile(re.escape(EPOCH_PREFIX) + rf"(\d{{10,}})\.({CLAIM}|{BASE}|{END})")
 
@@ -157,7 +165,7 @@ class EpochGuard:
         return self.claim.epoch
 
     def check(self) -> None:
-        """Return if there is no newer claim; costs two looks for a file.
+        """Return if there is no newer claim; costs two looks for a file, mostly.
 
         Raises:
             ConcurrentWriterError: another driver has taken over; the message names it.
@@ -167,13 +175,15 @@ class EpochGuard:
         """
         # The older claims are deleted first, so where the next one is missing this one is too.
         is_next = self.files.exists(epoch_file(self.epoch + 1, CLAIM))
-        if is_next or not self.files.exists(self.claim.name):
+        is_there = self.files.exists(self.claim.name)
+        if not is_there or (is_next and self._newest() > self.epoch):
             raise self._fenced()
 
     def release(self) -> None:
         """Say that this driver has stopped and nothing of it is running any more."""
         with suppress(AlreadyExistsError):
-            frames = record_frames(FileKind.CLAIM, self.claim.to_json(), {})
+            header = _header(self.claim.stream_id, self.epoch)
+            frames = record_frames(FileKind.CLAIM, header, self.claim.to_json())
             self.files.create(epoch_file(self.epoch, END), frames)
 
     def give_up(self) -> None:
@@ -181,8 +191,11 @@ class EpochGuard:
         with suppress(CheckpointError):
             self.release()
 
+    def _newest(self) -> int:
+        return _newest_claim(self.files, self.claim.stream_id)
+
     def _fenced(self) -> CheckpointError:
-        newest = max(claimed_epochs(self.files), default=0)
+        newest = self._newest()
         if newest <= self.epoch:
             file = location(self.files, self.claim.name)
             wanted = f"the claim of epoch {self.epoch}, which this driver has made"
@@ -230,14 +243,86 @@ def read_claim(files: Files, epoch: int) -> Claim:
 
     Raises:
         FileNotFoundError: nobody has.
-        CorruptCheckpointError: the claim is damaged.
+        CorruptCheckpointError: the claim is damaged, or another one.
     """
-    name, what = epoch_file(epoch, CLAIM), "a claim"
+    claim = _read_claim(files, epoch, CLAIM)
+    base = _base_of(files, epoch)
+    if base is not None and base != (claim.stream_id, claim.token):
+        found = "is not the claim under which the base of its epoch was written"
+        raise CorruptCheckpointError(location(files, claim.name), found, "that one", RESTORE)
+    return claim
+
+
+def read_end(files: Files, epoch: int) -> Claim:
+    """Read of which claim an epoch says that its driver has stopped.
+
+    Raises:
+        FileNotFoundError: it does not say so.
+        CorruptCheckpointError: what says so is damaged, or not of the claim of that epoch.
+    """
+    end = _read_claim(files, epoch, END)
+    with suppress(FileNotFoundError):  # deleted a moment ago, and this will be next
+        if end != read_claim(files, epoch):
+            file, found = location(files, epoch_file(epoch, END)), "is the end of another driver"
+            raise CorruptCheckpointError(file, found, "that of who has claimed the epoch", RESTORE)
+    return end
+
+
+def _read_claim(files: Files, epoch: int, ending: str) -> Claim:
+    name, what = epoch_file(epoch, ending), "a claim"
     data = read_record(files, name, FileKind.CLAIM, {"epoch": epoch}, what)
     try:
-        return Claim.from_json(data)
+        claim = Claim.from_json(data)
     except ValueError as error:
         raise makes_no_sense(location(files, name), error, what) from error
+    if claim.epoch != epoch:
+        found = f"is the claim of epoch {claim.epoch}"
+        raise CorruptCheckpointError(location(files, name), found, f"of epoch {epoch}", RESTORE)
+    return claim
+
+
+def _newest_claim(files: Files, stream_id: str | None = None) -> int:
+    """Return the newest epoch of a stream that a driver has claimed, 0 for none."""
+    for epoch in reversed(claimed_epochs(files)):
+        if _is_genuine(files, epoch, stream_id):
+            return epoch
+    return 0
+
+
+def _is_genuine(files: Files, epoch: int, stream_id: str | None) -> bool:
+    """Whether an epoch was claimed by a driver of the stream, as far as anybody can know."""
+    try:
+        found = read_claim(files, epoch).stream_id
+    except FileNotFoundError:
+        return False  # deleted a moment ago
+    except UntrustedFileError as error:
+        _log.warning("a claim is not counted: %s", error)
+        return False
+    except CorruptCheckpointError:
+        return True  # without a key it may have been that of a driver
+    if stream_id not in (None, found):
+        file = location(files, epoch_file(epoch, CLAIM))
+        _log.warning("a claim is not counted: %s is of stream %s", file, found)
+        return False
+    return True
+
+
+def _stream_of(files: Files) -> str | None:
+    """Return the stream of which the newest base is, None where there is none that says."""
+    for epoch in reversed(epochs_with(files.list(EPOCH_PREFIX), BASE)):
+        base = _base_of(files, epoch)
+        if base is not None:
+            return base[0]
+    return None
+
+
+def _base_of(files: Files, epoch: int) -> tuple[str, str] | None:
+    """Return stream and claim that the base of an epoch names, None where nothing can be read."""
+    with suppress(CorruptCheckpointError, FileNotFoundError, ValueError):
+        name = epoch_file(epoch, BASE)
+        data = read_record(files, name, FileKind.BASE, {"epoch": epoch}, "the base of an epoch")
+        return text_field(data, "stream_id"), text_field(data, "token")
+    return None
 
 
 def require_newest(files: Files, epoch: int) -> None:
@@ -246,7 +331,9 @@ def require_newest(files: Files, epoch: int) -> None:
     Raises:
         ConcurrentWriterError: there is one; the message names who has it.
     """
-    newest = max(claimed_epochs(files), default=0)
+    if max(claimed_epochs(files), default=0) <= epoch:
+        return
+    newest = _newest_claim(files, _stream_of(files))
     if newest > epoch:
         raise ConcurrentWriterError(
             f"{owner_of(files, newest)} of epoch {newest} has taken over {files.url} from epoch "
@@ -265,8 +352,11 @@ def owner_of(files: Files, epoch: int) -> str:
 
 
 def has_ended(files: Files, epoch: int) -> bool:
-    """Whether the driver of an epoch has said that it stopped."""
-    return files.exists(epoch_file(epoch, END))
+    """Whether the driver of an epoch has said that it stopped; what cannot be read says nothing."""
+    with suppress(CorruptCheckpointError, FileNotFoundError):
+        read_end(files, epoch)
+        return True
+    return False
 
 
 def require_unused(files: Files) -> None:
@@ -276,7 +366,7 @@ def require_unused(files: Files) -> None:
         ConcurrentWriterError: the newest one has not ended by itself, and is running, or is on
             another host, where nobody here can see whether it is.
     """
-    newest = max(claimed_epochs(files), default=0)
+    newest = _newest_claim(files, _stream_of(files))
     if not newest or has_ended(files, newest):
         return
     owner = read_claim(files, newest).owner

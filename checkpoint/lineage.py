@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from checkpoint.errors import ConcurrentWriterError, CorruptCheckpointError
 from checkpoint.fencing import (
@@ -60,6 +60,8 @@ class Base:
             no batch does.
         begins: batches after that one which were begun, in that lineage, and have to run again.
         reason: why the epoch began: ``"start"``, ``"rewind"``, ``"import"``.
+        token: that of the claim of the epoch; set by :func:`write_base`.
+        parent_token: that of the parent; likewise.
     """
 
     stream_id: str
@@ -68,6 +70,8 @@ class Base:
     upto_ms: int | None
     begins: tuple[RecordId, ...] = ()
     reason: str = "start"
+    token: str = field(default="", compare=False)
+    parent_token: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if self.parent is None and (self.upto_ms is not None or self.begins):
@@ -84,6 +88,8 @@ class Base:
             "upto_ms": self.upto_ms,
             "begins": [begun.to_json() for begun in self.begins],
             "reason": self.reason,
+            "token": self.token,
+            "parent_token": self.parent_token,
         }
 
     @classmethod
@@ -100,6 +106,8 @@ class Base:
             upto_ms=optional_int_field(data, "upto_ms"),
             begins=id_list_field(data, "begins"),
             reason=text_field(data, "reason"),
+            token=text_field(data, "token"),
+            parent_token=text_field(data, "parent_token"),
         )
 
 
@@ -220,12 +228,30 @@ def lineage_from(files: Files, head: int, there: Iterable[int]) -> Lineage:
     bases: list[Base] = []
     known, epoch = set(there), head
     while epoch in known:
-        bases.append(read_base(files, epoch))
-        parent = bases[-1].parent
+        base = read_base(files, epoch)
+        if bases and base.token != bases[-1].parent_token:
+            raise _of_a_copy(files, epoch_file(epoch, BASE))
+        bases.append(base)
+        parent = base.parent
         if parent is None:
             break
         epoch = parent
     return Lineage(tuple(bases))
+
+
+def require_written_under(base: Base, token: str, files: Files, name: str) -> None:
+    """Raise if a file of the epoch of a base was written under another claim than that.
+
+    Raises:
+        CorruptCheckpointError: so it was: in a copy of the stream that went on by itself.
+    """
+    if token and base.token and token != base.token:
+        raise _of_a_copy(files, name)
+
+
+def _of_a_copy(files: Files, name: str) -> CorruptCheckpointError:
+    found = "is of another copy of this stream, which went on by itself"
+    return CorruptCheckpointError(location(files, name), found, "one of this copy", RESTORE)
 
 
 def read_base(files: Files, epoch: int) -> Base:
@@ -255,6 +281,11 @@ def write_base(guard: EpochGuard, base: Base) -> None:
             seen this base.
         CheckpointError: as in :meth:`Files.create`.
     """
+    parent_token = ""
+    if base.parent is not None:
+        with suppress(FileNotFoundError):
+            parent_token = read_base(guard.files, base.parent).token
+    base = replace(base, token=guard.claim.token, parent_token=parent_token)
     header = {"stream_id": base.stream_id, "epoch": base.epoch}
     frames = record_frames(FileKind.BASE, header, base.to_json())
 

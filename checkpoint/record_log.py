@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -11,6 +12,7 @@ from checkpoint.fencing import EpochGuard
 from checkpoint.files import Files, location
 from checkpoint.framing import RESTORE, FileKind
 from checkpoint.json_fields import int_field, require_not_negative, text_field
+from checkpoint.lineage import Base, read_base, require_written_under
 from checkpoint.record_files import (
     RecordId,
     create_once,
@@ -75,6 +77,8 @@ def batch_fields(data: Mapping[str, object]) -> dict[str, Any]:
     }
 
 
+_CLAIM = "claim"  # token of the claim under which a record was written
+
 Record = TypeVar("Record", bound=BatchRecord)
 
 
@@ -96,6 +100,7 @@ class RecordLog(Generic[Record]):
     def __init__(self, files: Files, guard: EpochGuard | None = None) -> None:
         self.files = files
         self._guard = guard
+        self._bases: dict[int, Base | None] = {}
 
     def all_ids(self) -> list[RecordId]:
         """Return which records there are, also void ones, sorted."""
@@ -118,7 +123,17 @@ class RecordLog(Generic[Record]):
         if record.record_id != record_id:
             found = f"is the record of {record.record_id}"
             raise CorruptCheckpointError(file, found, f"that of {record_id}", RESTORE)
+        self._require_of_this_copy(data, record_id.epoch, name)
         return record
+
+    def _require_of_this_copy(self, data: Mapping[str, object], epoch: int, name: str) -> None:
+        if epoch not in self._bases:
+            self._bases[epoch] = None
+            with suppress(CorruptCheckpointError, FileNotFoundError):  # what it builds on is void
+                self._bases[epoch] = read_base(self.files, epoch)
+        base, token = self._bases[epoch], data.get(_CLAIM)
+        if base is not None and isinstance(token, str):
+            require_written_under(base, token, self.files, name)
 
     def _parsed(self, data: Mapping[str, object], file: str) -> Record:
         """Make a record of its JSON."""
@@ -145,7 +160,8 @@ class RecordLog(Generic[Record]):
             )
 
         header = {"stream_id": record.stream_id, "batch_time_ms": time_ms, "epoch": epoch}
-        frames = record_frames(self.kind, header, record.to_json())
+        token = {} if self._guard is None else {_CLAIM: self._guard.claim.token}
+        frames = record_frames(self.kind, header, {**record.to_json(), **token})
         what = f"batch at {time_ms} ms may be {self.done} or not"
         create_once(self.files, self._name(record.record_id), frames, taken, what)
         self._check()

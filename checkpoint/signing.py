@@ -9,7 +9,8 @@ known to be genuine before it is handed out, whatever the size of the file::
     ...
 
 What signing does not do: it hides nothing, and it does not notice that all of a checkpoint, or the
-newest files of it, were taken back to what they were before.
+newest epochs of it, were taken back to what they were before, or to those of a copy that went on by
+itself; single files of such a copy are found by the claim that they name (checkpoint.fencing).
 
 The key is never written to the checkpoint: bytes that hold it are refused, as those of a function
 that captured it are. Nor does it travel with the files to workers: only where it is does (a

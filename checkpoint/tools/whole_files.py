@@ -10,7 +10,7 @@ from checkpoint.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, BatchLog
 from checkpoint.block_log import RECEIVED_PREFIX
 from checkpoint.commit_log import COMMIT_PREFIX, COMMIT_SUFFIX, CommitLog
 from checkpoint.errors import CorruptCheckpointError
-from checkpoint.fencing import CLAIM, END, epoch_file, epoch_of_file, read_claim
+from checkpoint.fencing import CLAIM, END, epoch_of_file, read_claim, read_end
 from checkpoint.file_log import FILES_PREFIX
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import RESTORE, FileKind, read_frames
@@ -45,10 +45,11 @@ def reader_of(files: Files, name: str) -> Callable[[], str] | None:
         if record_id is not None:
             return _stream_of(partial(read, record_id))
     epoch = epoch_of_file(name)
-    if epoch is not None and not name.endswith(f".{END}"):
-        read_record = read_claim if name.endswith(f".{CLAIM}") else read_base
-        return _stream_of(partial(read_record, files, epoch))
-    kind = FileKind.CLAIM if epoch is not None else _kind(name)
+    if epoch is not None:
+        ending = name.rpartition(".")[2]
+        read_epoch = {CLAIM: read_claim, END: read_end}.get(ending, read_base)
+        return _stream_of(partial(read_epoch, files, epoch))
+    kind = _kind(name)
     return None if kind is None else partial(_read_frames, files, name, kind)
 
 
@@ -102,8 +103,6 @@ def _name_in(header: Mapping[str, object], kind: FileKind, name: str, file: str)
         return f"{prefix}{state_name_in(header)}"
     if kind in _STORED:
         return stored_name_in(header, _STORED[kind], file)
-    if kind is FileKind.CLAIM:
-        return epoch_file(int_field(header, "epoch"), END)
     prefix, _, rest = name.split("/", 2)
     directory = f"{prefix}/{uid_part(text_field(header, 'input_uid'))}"
     if kind is FileKind.INPUT:  # which number it is the value says

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -23,6 +24,8 @@ from checkpoint import (
     claim_epoch,
     open_files,
     require_unused,
+    take_over,
+    unsigned,
 )
 from checkpoint.fencing import claimed_epochs, has_ended, owner_of, read_claim, require_newest
 from checkpoint.testing import FaultyFiles
@@ -162,3 +165,66 @@ def test_a_damaged_claim_is_named_and_still_fences(
     with pytest.raises(ConcurrentWriterError, match=r"another driver .*0000000002\.claim"):
         older.check()
     assert "0000000002.claim" in owner_of(files, 2)
+
+
+@pytest.fixture
+def signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
+    monkeypatch.setenv("CHECKPOINT_KEY", "a key of more than sixteen bytes")
+    return open_files(tmp_path / "signed")
+
+
+@pytest.mark.parametrize("forged", [b"", b"junk" * 20])
+def test_a_forged_end_ends_nothing(signed: Files, tmp_path: Path, forged: bytes) -> None:
+    """Only its driver can say that it has stopped; what is damaged says nothing, also unsigned."""
+    claim_epoch(signed, "stream-1", OWNER)
+    (tmp_path / "signed/epochs/0000000001.end").write_bytes(forged)
+    for files in (signed, unsigned(signed)):
+        assert not has_ended(files, 1)
+    with pytest.raises(ConcurrentWriterError, match="is running; stop it first"):
+        require_unused(signed)
+
+
+@pytest.mark.parametrize("forged", [b"", b"junk" * 20])
+def test_a_forged_claim_stops_nobody(
+    signed: Files, tmp_path: Path, forged: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its driver goes on, the next one claims the epoch after it, and that fences."""
+    older = claim_epoch(signed, "stream-1", OWNER)
+    (tmp_path / "signed/epochs/0000000002.claim").write_bytes(forged)
+    older.check()
+    require_newest(signed, 1)
+    assert "a claim is not counted" in caplog.text
+    with pytest.raises(ConcurrentWriterError, match=r"epoch 1 .*is running"):
+        require_unused(signed)
+    assert claim_epoch(signed, "stream-1", OWNER).epoch == 3
+    with pytest.raises(ConcurrentWriterError, match="epoch 3"):
+        older.check()
+
+
+@pytest.mark.parametrize("ending", ["claim", "end"])
+def test_what_another_stream_says_of_its_epochs_counts_for_it_alone(
+    signed: Files, tmp_path: Path, ending: str
+) -> None:
+    """Although it is signed with the same key."""
+    other = open_files(tmp_path / "other")
+    for _ in range(2):
+        claim_epoch(other, "stream-2", OWNER).release()
+    guard = take_over(signed, "stream-1", OWNER).guard
+    epoch = 2 if ending == "claim" else 1
+    name = f"epochs/{epoch:010d}.{ending}"
+    shutil.copy(tmp_path / "other" / name, tmp_path / "signed" / name)
+    guard.check()
+    require_newest(signed, 1)
+    with pytest.raises(ConcurrentWriterError, match=r"epoch 1 .*is running"):
+        require_unused(signed)
+
+
+def test_a_claim_in_the_place_of_another_is_found(signed: Files, tmp_path: Path) -> None:
+    """The base that was written under the other one tells."""
+    shutil.copytree(tmp_path / "signed", tmp_path / "copy")
+    take_over(signed, "stream-1", OWNER)
+    take_over(open_files(tmp_path / "copy"), "stream-1", OWNER)
+    name = "epochs/0000000001.claim"
+    shutil.copy(tmp_path / "copy" / name, tmp_path / "signed" / name)
+    with pytest.raises(CorruptCheckpointError, match="not the claim under which the base"):
+        read_claim(signed, 1)

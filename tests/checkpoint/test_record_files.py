@@ -93,8 +93,8 @@ RECORDS = {
         b'"started_ms":9,"stream_id":"s","token":"t"}'
     ),
     "base": (
-        b'{"begins":[[4000,1]],"epoch":2,"parent":1,"reason":"start","stream_id":"s",'
-        b'"upto_ms":3000}'
+        b'{"begins":[[4000,1]],"epoch":2,"parent":1,"parent_token":"p","reason":"start",'
+        b'"stream_id":"s","token":"t","upto_ms":3000}'
     ),
     "begin": (
         b'{"batch_id":3,"batch_time_ms":4000,"epoch":2,"facts":{"f":[1]},"inputs":{"i":{"n":2}},'
@@ -103,7 +103,7 @@ RECORDS = {
 }
 MEANT = {
     "claim": Claim("s", 2, Owner("h", 7, "b:1", 9, {"python": "3.11"}), "t"),
-    "base": Base("s", 2, 1, 3000, (RecordId(4000, 1),)),
+    "base": Base("s", 2, 1, 3000, (RecordId(4000, 1),), "start", "t", "p"),
     "begin": BeginRecord("s", 3, 4000, 2, {"i": {"n": 2}}, {"w": -1}, {"f": [1]}),
 }
 

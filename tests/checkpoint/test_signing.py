@@ -28,6 +28,7 @@ from checkpoint import (
 from checkpoint.errors import UntrustedFileError
 from checkpoint.signing import facts_of
 from checkpoint.testing import check_files
+from checkpoint.tools.verify import verify_stream
 from tests.support.stream_model import Driver, World, require_right
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -236,3 +237,24 @@ def test_a_forged_graph_is_refused(tmp_path: Path, key: SigningKey) -> None:
     shutil.copy(graph, forged)
     with pytest.raises(CorruptCheckpointError, match=r"2000-e1\.graph is damaged, forged, or was"):
         read_newest_graph(files)
+
+
+def test_copies_of_a_stream_that_went_on_apart_share_no_file(
+    tmp_path: Path, key: SigningKey
+) -> None:
+    """No file of one counts in the other, though name, epoch, stream and key are the same."""
+    before, one, two = tmp_path / "before", tmp_path / "one", tmp_path / "two"
+    Driver(open_files(before), World()).run(3000)
+    for copy in (one, two):
+        shutil.copytree(before, copy)
+        Driver(open_files(copy), World()).run(6000)
+    shared = sorted(set(open_files(one).list("")) & set(open_files(two).list("")))
+    other = [name for name in shared if (one / name).read_bytes() != (two / name).read_bytes()]
+    assert {name.partition("/")[0] for name in other} == {"batches", "commits", "epochs"}
+    for name in other:
+        good = (one / name).read_bytes()
+        (one / name).write_bytes((two / name).read_bytes())
+        found = [problem.found for problem in verify_stream(open_files(one)).problems]
+        assert any("of another" in each or "not the claim under which" in each for each in found)
+        (one / name).write_bytes(good)
+    assert verify_stream(open_files(one)).problems == []
