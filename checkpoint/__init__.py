@@ -21,7 +21,7 @@ what it reads, and runs the same on the driver, in a worker, and in a test witho
 [b'some records']
 """
 
-from checkpoint.batch_log import BatchLog, BeginRecord
+from checkpoint.batch_log import BatchLog, BeginRecord, begin_file
 from checkpoint.block_log import BlockLog, BlockRef
 from checkpoint.commit_log import CommitLog, CommitRecord, OperatorCommit
 from checkpoint.errors import (
@@ -128,6 +128,7 @@ __all__ = [
     "Tenure",
     "UntrustedFileError",
     "apply_retention",
+    "begin_file",
     "claim_epoch",
     "compaction_due",
     "drop_graphs",

@@ -28,7 +28,7 @@ from checkpoint.tools.inventory import add_list, add_show
 from checkpoint.tools.rewind import add_rewind
 from checkpoint.tools.savepoint import add_export, add_import
 from checkpoint.tools.state import add_state
-from checkpoint.tools.verify import add_verify
+from checkpoint.tools.verify_command import add_verify
 
 __all__ = ["FAILED", "IN_USE", "MISUSED", "SUCCEEDED", "main"]
 

@@ -58,6 +58,11 @@ class CorruptCheckpointError(CheckpointError):
         self.expected = expected
         self.remedy = remedy
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether the file is not there at all."""
+        return self.found == "is missing"
+
     def __reduce__(self) -> tuple[type[CorruptCheckpointError], tuple[str, str, str, str]]:
         return (type(self), (self.file, self.found, self.expected, self.remedy))
 

@@ -138,8 +138,9 @@ def read_newest_graph(files: Files, begun_with: RecordId | None = None) -> Graph
     """
     lineage = read_lineage(files)
     newest = next(iter(lineage.snapshots(all_graphs(files))), None)
-    if begun_with is not None and (newest is None or _age(newest) < _age(begun_with)):
-        file = location(files, graph_file(begun_with))
+    counted = [] if begun_with is None else lineage.snapshots([begun_with])  # not after a rewind
+    if counted and (newest is None or _age(newest) < _age(counted[0])):
+        file = location(files, graph_file(counted[0]))
         wanted = "the graph that the newest batch was begun with"
         raise CorruptCheckpointError(file, "is missing", wanted, RESTORE)
     if newest is None:

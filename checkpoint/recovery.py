@@ -102,6 +102,18 @@ class RecoveryPlan:
         """Time of the newest committed batch, None when no batch was."""
         return None if self.last is None else self.last.batch_time_ms
 
+    def missing_begins(self, after_ms: int) -> list[RecordId]:
+        """Return the begin records after a time that other records name, and that are not there."""
+        named = [begun.previous for begun in self.begins.values() if begun.previous is not None]
+        if self.last is not None:
+            named += [RecordId(time_ms, self.last.epoch) for time_ms in self.committed_ms]
+        lost = {found.time_ms: found for found in reversed(named)}
+        return [
+            lost[time_ms]
+            for time_ms in sorted(lost)
+            if time_ms > after_ms and time_ms not in self.begins
+        ]
+
     @property
     def graph(self) -> RecordId | None:
         """The graph snapshot that the newest batch which names one was begun with."""
@@ -281,6 +293,7 @@ def plan_recovery(log: StreamLog) -> RecoveryPlan:
     }
     in_flight = tuple(begun for time_ms, begun in begins.items() if time_ms > last_ms)
     if log.lineage.is_claimed:
+        _require_linked(log)
         _require_end(log, last_ms)
         _require_chain(log, last, copies, begins)
         _require_taken_over(log, last_ms, in_flight)
@@ -322,6 +335,19 @@ def _require_bases(log: StreamLog) -> None:
         if epoch > log.lineage.head:
             wanted = f"the base of epoch {epoch}, of which there are records in {prefix}"
             raise _missing(log, epoch_file(epoch, BASE), wanted)
+
+
+def _require_linked(log: StreamLog) -> None:
+    """Raise if a batch was begun after one that is there and does not count: a base is lost."""
+    oldest = log.lineage.bases[-1] if log.lineage.bases else None
+    if oldest is None or oldest.parent is None:
+        return
+    counted, there = {record_id.time_ms for record_id in log.begins}, set(log.begin_ids)
+    for begun in log.begins.values():
+        previous = begun.previous
+        if previous in there and previous is not None and previous.time_ms not in counted:
+            wanted = f"what epoch {oldest.parent} builds on, of which {begin_file(previous)} is"
+            raise _missing(log, epoch_file(oldest.parent, BASE), wanted)
 
 
 def _require_end(log: StreamLog, last_ms: int) -> None:

@@ -77,8 +77,12 @@ class Problem:
         """Return the problem that an error tells of."""
         return cls(error.file, error.found, error.expected, error.remedy)
 
+    def error(self) -> CorruptCheckpointError:
+        """Return the error that tells of this problem."""
+        return CorruptCheckpointError(self.file, self.found, self.expected, self.remedy)
+
     def __str__(self) -> str:
-        return f"{self.file} {self.found}; expected {self.expected}; {self.remedy}"
+        return str(self.error())
 
 
 def add_location(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from checkpoint.batch_log import BatchLog
 from checkpoint.block_log import BlockLog, BlockRef
 from checkpoint.commit_log import CommitLog, CommitRecord
-from checkpoint.errors import CheckpointError
+from checkpoint.errors import CorruptCheckpointError
 from checkpoint.fencing import BASE, EPOCH_PREFIX, Owner, claim_epoch, epochs_with, require_unused
 from checkpoint.files import Files
 from checkpoint.lineage import Base, Lineage, lineage_from, read_lineage, write_base
@@ -105,8 +105,9 @@ def plan_rewind(files: Files, to_ms: int) -> tuple[Target, RecoveryPlan]:
     """Find a batch, and make sure that a restart can begin after it.
 
     Raises:
-        UsageError: there is no such batch, or what a restart there needs is not there any more.
-        CheckpointError: records are damaged.
+        UsageError: there is no such batch, or a record that a restart there needs is not there any
+            more.
+        CheckpointError: what it needs is damaged.
     """
     target = _find(files, to_ms)
     record = CommitLog(files).read_record(target.record_id)
@@ -114,7 +115,9 @@ def plan_rewind(files: Files, to_ms: int) -> tuple[Target, RecoveryPlan]:
     try:
         log = read_log(files, lineage)
         plan = plan_recovery(log)
-    except CheckpointError as error:
+    except CorruptCheckpointError as error:
+        if not error.is_missing:
+            raise
         raise UsageError(f"a restart cannot begin at {to_ms} ms: {error}") from error
     _require_copies(files, record)
     _require_received(files, record, plan, lineage)
@@ -124,7 +127,7 @@ def plan_rewind(files: Files, to_ms: int) -> tuple[Target, RecoveryPlan]:
     verify_stores(files, record, findings)
     verify_inputs(files, files.list(""), plan, lineage, findings)
     if findings.problems:
-        raise UsageError(f"a restart cannot begin at {to_ms} ms: {findings.problems[0]}")
+        raise findings.problems[0].error()
     return target, plan
 
 

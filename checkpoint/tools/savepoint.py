@@ -1,8 +1,9 @@
 """``export`` and ``import``: a stream in one file, to be kept, or to go on somewhere else.
 
 The file holds what a restart needs: the records that count and every file that they name, snapshots
-of stores and of the graph, and the logs of the inputs. Names in it are relative, so it can be
-imported at any location, on any machine. A stream that was imported begins with an epoch of its
+of stores and of the graph, and the logs of the inputs; of a stream of which one of them is damaged
+or missing there is no export. Names in it are relative, so it can be imported at any location, on
+any machine. A stream that was imported begins with an epoch of its
 own; the original is not touched and knows nothing of it, so only one of the two should go on.
 
 What is imported will be run: a restart unpickles the graph. So a file that others than this user
@@ -43,6 +44,7 @@ from checkpoint.state_store import STORE_PREFIX
 from checkpoint.streams import stream_url
 from checkpoint.tools.common import (
     Commands,
+    Problem,
     Result,
     UsageError,
     add_location,
@@ -51,10 +53,12 @@ from checkpoint.tools.common import (
     open_stream_at,
     size,
 )
-from checkpoint.tools.verify import verify_stream
+from checkpoint.tools.verify import FOREIGN, verify_stream
 from checkpoint.trust import require_trusted_file
 
 _LATE_PREFIXES = (COMMIT_PREFIX, EPOCH_PREFIX, GRAPH_PREFIX)
+_OTHER_EXPORT = "import another export; nothing of this one is left"
+_TRIES = 3  # a driver that is at work may delete what it does not need
 
 
 @dataclass(frozen=True)
@@ -160,16 +164,32 @@ def export_stream(files: Files, target: Files, name: str) -> int:
 
     Raises:
         AlreadyExistsError: there is one of that name.
-        CheckpointError: the stream is damaged, or the storage fails.
+        CorruptCheckpointError: the stream is damaged, or incomplete; nothing was written.
+        CheckpointError: the storage fails.
     """
     if target.exists(name):
         raise AlreadyExistsError(f"{location(target, name)} exists already; give another name")
     plan = read_plan(files)
     if plan.stream_id is None:
         raise UsageError(f"{files.url} holds no batch; there is nothing to export")
-    names = needed_files(files)
+    names = whole_files(files)
     header = {"stream_id": plan.stream_id, "last_ms": plan.last_ms, "files": len(names)}
     return target.create(name, write_frames(FileKind.EXPORT, header, _blocks(files, names)))
+
+
+def whole_files(files: Files) -> list[str]:
+    """Return what :func:`needed_files` does, verified.
+
+    Raises:
+        CorruptCheckpointError: one of them, or what they stand on, is damaged or missing.
+    """
+    problems: list[Problem] = []
+    for _ in range(_TRIES):
+        found = verify_stream(files).problems
+        problems = [problem for problem in found if problem.remedy != FOREIGN]
+        if not problems:
+            return needed_files(files)
+    raise problems[0].error()
 
 
 def needed_files(files: Files) -> list[str]:
@@ -190,7 +210,11 @@ def needed_files(files: Files) -> list[str]:
     for prefix in (FILES_PREFIX, RECEIVED_PREFIX, INPUTS_PREFIX, STORE_PREFIX):
         names |= set(files.list(prefix))
     there = set(files.list(""))
-    return sorted(names & there, key=lambda name: (name.startswith(_LATE_PREFIXES), name))
+    return sorted(names & there, key=lambda name: (_is_late(name), name))
+
+
+def _is_late(name: str) -> bool:
+    return name.startswith(_LATE_PREFIXES)
 
 
 def _blocks(files: Files, names: list[str]) -> Iterator[tuple[bytes, int]]:
@@ -230,7 +254,7 @@ def import_stream(source: Files, name: str, files: Files) -> RecoveryPlan:
         files: the directory for the stream: new, or of an import of the same file that was cut off.
 
     Raises:
-        CorruptCheckpointError: the file is damaged.
+        CorruptCheckpointError: the file is damaged, or what is in it; nothing of it is left.
         UsageError: there is a stream in that directory.
         CheckpointError: the storage fails.
     """
@@ -247,9 +271,14 @@ def import_stream(source: Files, name: str, files: Files) -> RecoveryPlan:
                 ) from None
     if len(files.list("")) != open_savepoint(source, name)[0].files:
         raise UsageError(f"{files.url} has more files than {name}; there is a stream already")
-    findings = verify_stream(files)
-    if findings.problems:
-        raise UsageError(f"what was imported cannot be used: {findings.problems[0]}")
+    problems = verify_stream(files).problems
+    if problems:
+        # The records first: what has none is not taken for a stream.
+        for inside in sorted(files.list(""), key=_is_late, reverse=True):
+            files.delete(inside)
+        found = f"holds what cannot be used: {problems[0].file} {problems[0].found}"
+        expected = "a stream that is whole"
+        raise CorruptCheckpointError(location(source, name), found, expected, _OTHER_EXPORT)
     plan = read_plan(files)
     lineage = read_lineage(files)
     stream_id = plan.stream_id or ""

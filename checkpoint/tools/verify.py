@@ -8,15 +8,16 @@ each other without a gap; the log of every input can be read.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from checkpoint.batch_log import begin_file
 from checkpoint.block_log import RECEIVED_PREFIX, BlockLog
 from checkpoint.commit_log import COMMIT_PREFIX, COMMIT_SUFFIX, CommitLog, CommitRecord
 from checkpoint.errors import CheckpointError, CorruptCheckpointError, StorageRefusedError
+from checkpoint.fencing import CLAIM, epoch_file
 from checkpoint.file_log import FILES_PREFIX, FileLog
 from checkpoint.files import Files, location
 from checkpoint.framing import RESTORE
@@ -40,17 +41,11 @@ from checkpoint.state_store.reference import Reference, StoreId
 from checkpoint.state_store.snapshot import list_snapshots
 from checkpoint.stored_state import StoredPartition
 from checkpoint.tools.common import (
-    PROBLEMS,
-    SUCCEEDED,
-    Commands,
     Problem,
-    Result,
-    add_location,
-    open_stream_at,
 )
 from checkpoint.tools.whole_files import INPUT_DIRECTORY, input_ids, reader_of
 
-_FOREIGN = "remove it, if nobody needs it: no stream has written it"
+FOREIGN = "remove it, if nobody needs it: no stream has written it"
 
 
 @dataclass
@@ -90,31 +85,6 @@ class Findings:
             self.problems.append(problem)
 
 
-def add_verify(commands: Commands) -> None:
-    """Add the command to a parser."""
-    parser = commands.add_parser(
-        "verify", help="every checksum, every promise", description=__doc__
-    )
-    add_location(parser)
-    parser.add_argument("--json", action="store_true", help="for programs")
-    parser.set_defaults(run=_verify)
-
-
-def _verify(options: argparse.Namespace) -> Result:
-    files = open_stream_at(options.url, options.stream)
-    findings = verify_stream(files)
-    data = {
-        "url": files.url,
-        "checked_files": findings.checked,
-        "problems": [vars(problem) for problem in findings.problems],
-        "notes": findings.notes,
-    }
-    count = len(findings.problems)
-    summary = f"{findings.checked} files verified, {count or 'no'} problem{'s'[: count != 1]}"
-    lines = [*map(str, findings.problems), *findings.notes, summary]
-    return Result(data, lines, status=PROBLEMS if findings.problems else SUCCEEDED)
-
-
 def verify_stream(files: Files) -> Findings:
     """Verify everything of one stream; nothing is changed.
 
@@ -136,10 +106,19 @@ def verify_stream(files: Files) -> Findings:
     plans: list[RecoveryPlan] = []
     if findings.try_to(lambda: lineage.append(read_lineage(files)), files.url):
         _verify_records(files, names, lineage[0], findings)
+        for base in lineage[0].bases:
+            claim = epoch_file(base.epoch, CLAIM)
+            if claim not in names:
+                wanted = f"the claim of epoch {base.epoch}, which has a base"
+                findings.add(Problem(location(files, claim), "is missing", wanted, RESTORE))
         findings.try_to(lambda: plans.append(read_plan(files)), files.url)
     for plan in plans:
         if plan.stream_id is not None:
             _require_stream(files, streams, plan.stream_id, findings)
+        for lost in plan.missing_begins(min(plan.committed_ms, default=0) - 1):
+            wanted = "the begin record that another record names"
+            where = location(files, begin_file(lost))
+            findings.add(Problem(where, "is missing", wanted, RESTORE))
         findings.try_to(partial(verify_graph, files, plan), files.url)
         verify_inputs(files, names, plan, lineage[0], findings)
     return findings
@@ -153,7 +132,7 @@ def _read_whole(files: Files, name: str, findings: Findings) -> str | None:
     where = location(files, name)
     reader = reader_of(files, name)
     if reader is None:
-        findings.add(Problem(where, "is no file of a checkpoint", "no such file", _FOREIGN))
+        findings.add(Problem(where, "is no file of a checkpoint", "no such file", FOREIGN))
         return None
     found: list[str] = []
     findings.try_to(lambda: found.append(reader()), where)

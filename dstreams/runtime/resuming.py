@@ -14,8 +14,10 @@ from typing import Any
 from checkpoint import (
     BeginRecord,
     OperatorCommit,
+    RecordId,
     RecoveryPlan,
     StatePartition,
+    begin_file,
 )
 from dstreams.errors import RestartError
 from dstreams.faults import fault
@@ -354,16 +356,17 @@ class _Past:
     def _require_begins(self, stream: InputDStream, after_ms: int) -> None:
         missing = next(self._missing(after_ms), None)
         if missing is not None and not self._is_grafted:
+            file = f"{self._durability.files.url}/{begin_file(missing)}"
             raise RestartError(
-                f"what {stream.operation} has read for the batch at {missing} ms is needed to go "
-                "on, and is not in the checkpoint any more; go back to a savepoint, or begin anew"
+                f"{file} is missing: what {stream.operation} has read for the batch at "
+                f"{missing.time_ms} ms is needed to go on; restore it from a copy or an export, or "
+                "go back to a batch before it with python -m checkpoint rewind"
             )
 
-    def _missing(self, after_ms: int) -> Iterator[int]:
-        for time_ms in self._recovery.committed_ms:
-            is_batch = (time_ms - self._plan.zero_ms) % self._plan.batch_ms == 0
-            if is_batch and time_ms > after_ms and time_ms not in self._recovery.begins:
-                yield time_ms
+    def _missing(self, after_ms: int) -> Iterator[RecordId]:
+        for lost in self._recovery.missing_begins(after_ms):
+            if (lost.time_ms - self._plan.zero_ms) % self._plan.batch_ms == 0:
+                yield lost
 
     # Outputs ---------------------------------------------------------------------------------
 

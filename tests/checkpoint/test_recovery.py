@@ -29,7 +29,6 @@ from checkpoint import (
     take_over,
     write_graph,
 )
-from checkpoint.tools.common import UsageError
 from checkpoint.tools.rewind import plan_rewind
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -101,7 +100,7 @@ def test_a_restart_knows_copies_progress_and_what_was_in_flight(files: Files) ->
     assert plan.in_flight[0] == replace(begun(5000), previous=RecordId(4000, 1))
     assert (plan.stores, plan.watermarks) == (last.stores, {"w": 3500})
     assert plan.failed_outputs == {4000: ("print #1",)}
-    assert plan.begins[2000] == begun(2000)
+    assert plan.begins[2000] == replace(begun(2000), previous=RecordId(1000, 1))
 
 
 def test_batches_in_flight_stay_so_over_restarts(files: Files) -> None:
@@ -191,7 +190,7 @@ def test_a_copy_that_is_gone_is_needed_if_the_newest_graph_has_its_operator(
             start(files)
     else:
         assert list(start(files).plan.copies) == ["a"]
-        with pytest.raises(UsageError, match="state/a/2000 is missing"):
+        with pytest.raises(CorruptCheckpointError, match="state/a/2000 is missing"):
             plan_rewind(files, 3000)  # which looks at all that is needed
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from checkpoint import (
@@ -86,6 +86,9 @@ class Driver:
             description = {"operators": {uid: {"kind": "state"} for uid in COPIED_EVERY}}
             graph = GraphSnapshot(STREAM, 0, self.tenure.epoch, description, b"opaque")
             write_graph(self.tenure.guard, graph)
+        snapshot = read_newest_graph(files)
+        assert snapshot is not None
+        self.graph = snapshot.record_id
         self.commits = self.tenure.commit_log()
         self.begins = self.tenure.batch_log()
         plan = self.tenure.plan
@@ -104,7 +107,7 @@ class Driver:
             begun = BeginRecord(
                 STREAM, time_ms // BATCH_MS - 1, time_ms, self.tenure.epoch, {"numbers": numbers}
             )
-            self.begins.begin(begun)
+            self.begins.begin(replace(begun, graph=self.graph))
             self._run(begun)
         self.tenure.guard.release()
 

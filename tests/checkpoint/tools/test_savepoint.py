@@ -12,6 +12,7 @@ from checkpoint import open_files, read_plan
 from checkpoint.errors import UntrustedFileError
 from checkpoint.opening import open_files as open_any
 from checkpoint.testing import FaultyFiles, SimulatedCrash
+from checkpoint.tools import savepoint
 from checkpoint.tools.savepoint import import_stream
 from tests.checkpoint.tools.conftest import Run
 from tests.support.stream_model import STREAM, Driver, World, require_right
@@ -80,6 +81,40 @@ def test_a_damaged_file_is_refused_before_anything_is_written(
     assert status == 1
     assert str(save) in error
     assert not list((tmp_path / "other").rglob("*.*"))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["state/sums/0000000000006000-p00001-*", "batches/*6000-e2.begin", "commits/*6000-e2.commit"],
+)
+@pytest.mark.parametrize("is_lost", [False, True], ids=["damaged", "lost"])
+def test_of_a_damaged_stream_there_is_no_export(
+    run: Run, url: Path, tmp_path: Path, pattern: str, is_lost: bool
+) -> None:
+    """A copy that nobody can import is no copy: the file is named, and nothing is written."""
+    (path,) = (url / STREAM).glob(pattern)
+    if is_lost:
+        path.unlink()
+    else:
+        os.truncate(path, path.stat().st_size - 1)
+    status, _, error = run("export", url, tmp_path / "save")
+    assert status == 1
+    assert str(path) in error
+    assert not (tmp_path / "save").exists()
+
+
+def test_of_an_export_of_a_damaged_stream_nothing_is_left(
+    run: Run, url: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that an earlier release wrote: the damage is named, and no stream is listed."""
+    (path,) = (url / STREAM).glob("state/sums/0000000000006000-p00001-*")
+    os.truncate(path, path.stat().st_size - 1)
+    monkeypatch.setattr(savepoint, "whole_files", savepoint.needed_files)
+    assert run("export", url, tmp_path / "save")[0] == 0
+    status, _, error = run("import", tmp_path / "save", tmp_path / "other")
+    assert status == 1
+    assert f"{path.name} ends after" in error
+    assert run("list", tmp_path / "other")[1]["streams"] == []
 
 
 @pytest.mark.parametrize("at", range(1, 120, 7))
