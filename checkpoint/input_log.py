@@ -200,7 +200,10 @@ class InputLog:
 
     def _require_chain(self, found: _Found) -> None:
         """Raise if a value is missing that a batch was begun with."""
-        record_id, wanted = self._newest, "the newest value that a batch was begun with"
+        record_id, wanted = (
+            self._newest,
+            "the newest value of a begun batch, or its pack",
+        )
         while record_id is not None:
             value = found.read.get(record_id)
             if value is None and record_id in found.singles:
@@ -208,7 +211,8 @@ class InputLog:
             if value is None:
                 file = location(self.files, self._name(record_id))
                 raise CorruptCheckpointError(file, "is missing", wanted, RESTORE)
-            wanted = f"the value before number {record_id.time_ms} of epoch {record_id.epoch}"
+            number = f"number {record_id.time_ms} of epoch {record_id.epoch}"
+            wanted = f"the value before {number}, or a pack with it"
             record_id = value.previous
 
     def compact(self) -> None:

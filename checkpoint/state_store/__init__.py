@@ -21,6 +21,7 @@ from checkpoint.state_store.retention import (
     plan_store_retention,
     retire_batches,
 )
+from checkpoint.state_store.standing import require_rdds, require_state
 from checkpoint.state_store.store import StateStore
 from checkpoint.state_store.values import DataValues, PickleValues, ValueCodec
 
@@ -46,6 +47,8 @@ __all__ = [
     "delete_local",
     "maintain_store",
     "plan_store_retention",
+    "require_rdds",
+    "require_state",
     "retire_batches",
     "snapshot_if_due",
     "stored_partition",

@@ -81,6 +81,7 @@ class StreamDurability:
 
     Attributes:
         graph: the snapshot of the graph that batches begin with, None for none.
+        uids: of the streams with state.
     """
 
     def __init__(self, tenure: Tenure, stream_id: str, plan: Plan, spark: SparkContext) -> None:
@@ -91,8 +92,8 @@ class StreamDurability:
         self._spark = spark
         # Of others, which were removed, neither a record nor a file is kept.
         with_state = (*plan.checkpointed(), *plan.stored())
-        self._uids = frozenset(plan.nodes[node].uid for node in with_state)
-        self._commits: CommitLog = tenure.commit_log(self._uids)
+        self.uids = frozenset(plan.nodes[node].uid for node in with_state)
+        self._commits: CommitLog = tenure.commit_log(self.uids)
         self._begins: BatchLog = tenure.batch_log()
         self.graph: RecordId | None = None
 
@@ -101,7 +102,7 @@ class StreamDurability:
         guard = replace(self.tenure.guard, files=files)
         self.tenure = replace(self.tenure, guard=guard)
         self.files = files
-        self._commits = CommitLog(files, guard, self._commits.last, self._uids)
+        self._commits = CommitLog(files, guard, self._commits.last, self.uids)
         self._begins = BatchLog(files, guard, self._begins.begun.values())
 
     def begin(
@@ -213,6 +214,6 @@ class StreamDurability:
             CheckpointError: something could not be read or deleted, or a newer driver has taken
                 over; nothing was deleted then.
         """
-        epoch, uids = self.tenure.epoch, self._uids
+        epoch, uids = self.tenure.epoch, self.uids
         for name in retire_batches(self._commits, epoch, oldest_needed_ms, oldest_input_ms, uids):
             logger.warning("%s could not be deleted; it is tried again later", name)

@@ -13,6 +13,7 @@ import pyspark
 from pyspark import RDD, SparkConf, SparkContext
 
 from checkpoint import (
+    CheckpointError,
     Files,
     FilesBelow,
     GraphSnapshot,
@@ -21,6 +22,7 @@ from checkpoint import (
     Tenure,
     write_graph,
 )
+from checkpoint.state_store import require_rdds
 from dstreams.errors import RestartError
 from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
@@ -133,6 +135,10 @@ def read_snapshot(
     Raises:
         RestartError: it cannot be made; the message says why.
     """
+    try:
+        require_rdds(files, snapshot)
+    except CheckpointError as error:
+        raise RestartError(f"{files.url} cannot be taken up: {error}") from error
     try:
         payload: _Payload = pickle.loads(snapshot.payload)
 

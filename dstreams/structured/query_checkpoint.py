@@ -41,7 +41,7 @@ from checkpoint import (
     take_over,
     write_graph,
 )
-from checkpoint.state_store import retire_batches
+from checkpoint.state_store import require_state, retire_batches
 from dstreams.errors import RestartError
 from dstreams.spark_checkpoint import require_no_query_of_spark
 from dstreams.structured.logs import OffsetRecord, QueryCommit, source_uid
@@ -128,6 +128,7 @@ class QueryCheckpoint:
             ConcurrentWriterError: another run takes it over at this moment.
             CheckpointError: it cannot be written, or what a restart needs is damaged.
         """
+        require_state(self.files, self._plan)
         versions = {"python": platform.python_version(), "pyspark": pyspark.__version__}
         owner = Owner.of_this_process(now_ms, {"run": self._run_id, **versions})
         tenure = take_over(self.files, self.query_id, owner)

@@ -467,10 +467,8 @@ def test_c_14_what_has_the_name_of_a_checkpoint(sc: SparkContext, tmp_path: Path
     assert times_of() == [1, 2, 3]
 
 
-def test_c_15_a_damaged_graph_falls_back_to_an_older_one(
-    sc: SparkContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A warning names it, and nothing is lost: state and progress are elsewhere."""
+def test_c_15_a_damaged_graph_is_refused(sc: SparkContext, tmp_path: Path) -> None:
+    """Spark falls back to an older one, which may be another program; here it is named."""
     ssc = begin(sc, tmp_path, [["a"]] * 6, lambda words: watch(words.map(_one)))
     ssc.step(2)
     crash(ssc)
@@ -479,11 +477,15 @@ def test_c_15_a_damaged_graph_falls_back_to_an_older_one(
     crash(ssc)
     graphs = sorted(tmp_path.glob("stream-*/graph/*.graph"))
     assert len(graphs) == 2
+    content = graphs[-1].read_bytes()
     _damage(graphs[-1])
-    with caplog.at_level(logging.WARNING):
-        ssc = recover(tmp_path)
-    assert graphs[-1].name in caplog.text
-    ssc.step(1)
+    with pytest.raises(RestartError, match=f"{graphs[-1].name} is damaged"):
+        recover(tmp_path)
+    graphs[-1].unlink()
+    with pytest.raises(RestartError, match=f"{graphs[-1].name} is missing"):
+        recover(tmp_path)
+    graphs[-1].write_bytes(content)
+    recover(tmp_path).step(1)
     assert times_of() == [1, 2, 3, 4]
 
 

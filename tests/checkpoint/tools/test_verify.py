@@ -215,8 +215,10 @@ def test_a_file_of_another_stream_is_named(run: Run, stored: Path, tmp_path: Pat
     tenure = take_over(others, "stream-9-00000009", Owner.of_this_process(0))
     tenure.guard.release()
     for name in ("epochs/0000000001.claim", "epochs/0000000001.end"):
+        content = (stored / name).read_bytes()
         shutil.copy(tmp_path / "other" / name, stored / name)
         assert str(stored / name) in problem_files(run, stored)
+        (stored / name).write_bytes(content)
 
 
 def test_a_lost_newest_commit_is_a_batch_that_runs_again(run: Run, url: Path) -> None:

@@ -1,0 +1,131 @@
+"""What a restart stands on, looked at before anything runs: cheaply, and as far as that goes.
+
+Each file of state that the first batch reads is there, and is what its name says. Small ones are
+read to their ends; of large ones the beginning, as the tasks that read them check the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from checkpoint.errors import CorruptCheckpointError
+from checkpoint.files import Files, FilesBelow, location
+from checkpoint.framing import RESTORE
+from checkpoint.graph_snapshot import RDDS_PREFIX, GraphSnapshot, rdd_files
+from checkpoint.recovery import RecoveryPlan
+from checkpoint.state_files import StateFileRef, StatePartition, read_state_file
+from checkpoint.state_store.commits import reference_of, store_id
+from checkpoint.state_store.reference import (
+    STORE_PREFIX,
+    StoredKind,
+    directory_of,
+    parse_file_name,
+)
+from checkpoint.state_store.stored_file import HEADER_CHUNK_BYTES, open_stored
+from checkpoint.stored_state import StoredPartition
+
+READ_WHOLE_BYTES = 32 << 20
+"""How much of state is read at a start, in all."""
+
+
+class Reading:
+    """Reads files, whole until it has read enough.
+
+    Args:
+        whole_bytes: how much that is.
+    """
+
+    def __init__(self, whole_bytes: int = READ_WHOLE_BYTES) -> None:
+        self._left_bytes = whole_bytes
+
+    def read(self, parts: Iterator[object], size_bytes: int) -> None:
+        """Read a file that is open, to its end if there is room for that."""
+        if size_bytes <= self._left_bytes:
+            self._left_bytes -= size_bytes
+            for _ in parts:
+                pass
+
+
+def require_state(
+    files: Files, plan: RecoveryPlan, operators: Collection[str] | None = None
+) -> None:
+    """Require the state that a restart begins with.
+
+    Args:
+        files: the directory of the stream.
+        plan: what the restart begins with.
+        operators: uids of the operators that go on; None for all.
+
+    Raises:
+        CorruptCheckpointError: a file is missing, damaged, or another one.
+        StorageRefusedError: the storage cannot be read.
+    """
+    reading = Reading()
+    for uid, copy in plan.copies.items():
+        if copy.commit is not None and (operators is None or uid in operators):
+            count, partitioner = len(copy.commit.files), copy.commit.partitioner
+            for ref in copy.commit.files:
+                stream_id = plan.stream_id or ""
+                partition = StatePartition(
+                    stream_id, uid, copy.time_ms, ref.partition, count, partitioner
+                )
+                _require(files, [(ref, partition)], reading)
+    _require_stores(files, plan, operators, reading)
+
+
+def require_rdds(files: Files, snapshot: GraphSnapshot) -> None:
+    """Require the RDDs that a graph names.
+
+    Raises:
+        CorruptCheckpointError: a file is missing, damaged, or another one.
+        StorageRefusedError: the storage cannot be read.
+    """
+    below = FilesBelow(files, RDDS_PREFIX.rstrip("/"))
+    _require(below, rdd_files(files, snapshot), Reading())
+
+
+def _require(
+    files: Files, wanted: Iterable[tuple[StateFileRef, StatePartition]], reading: Reading
+) -> None:
+    for ref, partition in wanted:
+        reading.read(read_state_file(files, ref, partition), ref.size_bytes)
+
+
+def _require_stores(
+    files: Files, plan: RecoveryPlan, operators: Collection[str] | None, reading: Reading
+) -> None:
+    versions: dict[str, dict[StoredKind, set[int]]] = {}
+    for name in files.list(STORE_PREFIX) if plan.stores else ():
+        found = parse_file_name(name)
+        if found is not None:
+            kinds = versions.setdefault(found[0], {kind: set() for kind in StoredKind})
+            kinds[found[2]].add(found[1].version)
+    for commit in plan.stores:
+        is_kept = operators is None or commit.operator_uid in operators
+        for stored in commit.partitions if is_kept else ():
+            if stored.version:
+                store = store_id(plan.stream_id or "", commit, stored.partition)
+                reference = reference_of(stored)
+                changelog = open_stored(
+                    files, store, reference, StoredKind.CHANGES, HEADER_CHUNK_BYTES
+                )
+                reading.read(changelog.parts, stored.size_bytes)
+                _require_chain(files, directory_of(store), stored, versions)
+
+
+def _require_chain(
+    files: Files,
+    directory: str,
+    stored: StoredPartition,
+    versions: dict[str, dict[StoredKind, set[int]]],
+) -> None:
+    """Raise if a version is not there at all between a content and the snapshot before it."""
+    there = versions.get(directory, {kind: set() for kind in StoredKind})
+    snapshots = [version for version in there[StoredKind.SNAPSHOT] if version <= stored.version]
+    first = max(snapshots, default=0) + 1
+    lost = set(range(first, stored.version + 1)) - there[StoredKind.CHANGES]
+    # A copy on the worker may serve instead; it would be the last one of what it holds.
+    if lost:
+        name = f"{directory}{max(lost):016d}-*.changes"
+        wanted = f"the changes that led to version {stored.version}, from version {first} on"
+        raise CorruptCheckpointError(location(files, name), "is missing", wanted, RESTORE)

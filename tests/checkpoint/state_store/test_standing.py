@@ -1,0 +1,145 @@
+"""What a restart stands on is there, before anything runs; small files are read to their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from checkpoint import (
+    BeginRecord,
+    CommitRecord,
+    CorruptCheckpointError,
+    Files,
+    GraphSnapshot,
+    OperatorCommit,
+    Owner,
+    StateFileId,
+    open_files,
+    read_plan,
+    take_over,
+    write_state_file,
+)
+from checkpoint.files import FilesBelow
+from checkpoint.state_store import (
+    EMPTY,
+    DataValues,
+    LmdbBases,
+    SnapshotRule,
+    StateStore,
+    StoreId,
+    require_rdds,
+    require_state,
+    snapshot_if_due,
+    standing,
+    stored_partition,
+)
+from checkpoint.stored_state import StoreCommit
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
+STREAM = "stream-1"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    """A stream with a copy of one state, and five versions of another with a snapshot of two."""
+    files = open_files(tmp_path / "stream")
+    (tmp_path / "local").mkdir(mode=0o700)
+    bases = LmdbBases(files, str(tmp_path / "local"), 1)
+    store, store_id = StateStore(bases, DataValues()), StoreId(STREAM, "counts", "default", 0, 1)
+    tenure = take_over(files, STREAM, Owner.of_this_process(0))
+    commits, reference = tenure.commit_log(), EMPTY
+    for number in range(5):
+        with store.writer(store_id, reference) as writer:
+            writer.put("a", number)
+            committed = writer.commit()
+        reference = committed.reference
+        if number == 1:
+            snapshot_if_due(bases, store_id, reference, SnapshotRule(1, 1))
+        stores = (StoreCommit("counts", "default", "stable", (stored_partition(committed),)),)
+        copies = {"sums": copied(files, 1000 * (number + 1))} if number == 3 else {}
+        record = CommitRecord(STREAM, number, 1000 * (number + 1), 1, copies, {}, stores)
+        tenure.batch_log().begin(BeginRecord(STREAM, number, record.batch_time_ms, 1, {}))
+        commits.commit(record)
+    return files
+
+
+def copied(files: Files, time_ms: int) -> OperatorCommit:
+    file_id = StateFileId(STREAM, "sums", time_ms, 0, 1, "stable", 1, "one")
+    return OperatorCommit("stable", (write_state_file(files, file_id, [(b"payload", 1)]),))
+
+
+def lose(path: Path) -> None:
+    path.unlink()
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) * 2 // 3] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "damage", "said"),
+    [
+        ("state/sums/*.state", lose, "is missing"),
+        ("state/sums/*.state", flip, "is damaged"),
+        ("stores/**/*5-*.changes", lose, "is missing; expected the changes of version 5"),
+        ("stores/**/*5-*.changes", flip, "is damaged"),
+        ("stores/**/*4-*.changes", lose, "is missing; .* led to version 5, from version 3 on"),
+    ],
+)
+def test_state_that_is_not_what_it_was_is_refused(
+    files: Files, tmp_path: Path, pattern: str, damage: Callable[[Path], None], said: str
+) -> None:
+    """With the name of the file; the state of an operator that was removed is not asked for."""
+    plan = read_plan(files)
+    require_state(files, plan)
+    (path,) = (tmp_path / "stream").glob(pattern)
+    damage(path)
+    with pytest.raises(CorruptCheckpointError, match=said):
+        require_state(files, plan)
+    require_state(files, plan, ())
+
+
+def test_what_is_before_a_snapshot_is_not_needed(files: Files, tmp_path: Path) -> None:
+    """Nor a snapshot, where all changes are there."""
+    plan = read_plan(files)
+    (first,) = (tmp_path / "stream").glob("stores/**/*1-*.changes")
+    content = first.read_bytes()
+    first.unlink()
+    require_state(files, plan)
+    first.write_bytes(content)
+    (snapshot,) = (tmp_path / "stream").glob("stores/**/*.snapshot")
+    snapshot.unlink()
+    require_state(files, plan)
+
+
+def test_of_large_files_the_tasks_read_the_rest(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start takes no longer for a state that is large: it looks at the beginning alone."""
+    monkeypatch.setattr(standing.Reading.__init__, "__defaults__", (10,))
+    plan = read_plan(files)
+    (path,) = (tmp_path / "stream").glob("state/sums/*.state")
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    require_state(files, plan)
+    path.write_bytes(content[:20])
+    with pytest.raises(CorruptCheckpointError, match="ends after 20 bytes"):
+        require_state(files, plan)
+
+
+def test_the_rdds_of_a_graph_are_there(files: Files, tmp_path: Path) -> None:
+    """As the description of the graph names them."""
+    file_id = StateFileId(STREAM, "rdd-0", 0, 0, 1, "none", 1, "one")
+    ref = write_state_file(FilesBelow(files, "rdds"), file_id, [(b"payload", 0)])
+    graph = GraphSnapshot(STREAM, 0, 1, {"rdds": {"rdd-0": [ref.to_json()]}}, b"")
+    require_rdds(files, graph)
+    require_rdds(files, replace(graph, description={}))
+    flip(tmp_path / "stream" / "rdds" / ref.name)
+    with pytest.raises(CorruptCheckpointError, match=r"-p00000-e1-one\.state"):
+        require_rdds(files, graph)
