@@ -7,9 +7,12 @@ its files are deleted: at the start of a run, and now and then.
 ::
 
     <directory>/_committed/query            who writes here, since its first start
-    <directory>/_committed/run-0000000002   which run of it (dstreams.structured.output_claims)
     <directory>/_committed/0000000003       what the batch 3 has written
     <directory>/part-0000000003-00001-<attempt>.txt
+
+A record names the beginning of its batch, by the rule of :mod:`dstreams.sinks.output_batch`: of a
+checkpoint and its copies, of which each has other batches under the same numbers, the first to
+write a batch goes on, and every other one stops there.
 
 Now and then the record of a batch also says what all batches before it have written, so that few
 records are to be read. Of a batch that several records tell of, the newest of them counts: a
@@ -39,16 +42,14 @@ from checkpoint import (
     unsigned,
 )
 from dstreams.errors import RestartError
+from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sources.file_listing import open_listing
-from dstreams.structured.output_claims import OutputClaim
-from dstreams.structured.sinks.base import Writer
 
 FileFormat = Literal["text", "json"]
 """What a line of a file is: a text, or a value as JSON."""
 
 COMMITTED = "_committed"
 _QUERY = f"{COMMITTED}/query"
-_RUN = f"{COMMITTED}/run-"
 _PART = re.compile(r"part-(\d{10})-\d{5}-[0-9a-f]{16}\.(?:txt|json)")
 
 _FEW, _MANY = 10, 100
@@ -67,8 +68,7 @@ class CommittedBatch:
         files: names of its files, in the order of the partitions.
         rows: how many rows they have.
         before: what the batches before it have written, where this record says it.
-        run: of the query that wrote it; empty where that is not known.
-        epoch: of that run.
+        beginning: which beginning of the batch it is, as in :class:`OutputBatch`.
     """
 
     queryId: str
@@ -76,8 +76,7 @@ class CommittedBatch:
     files: list[str]
     rows: int
     before: tuple[CommittedBatch, ...] = ()
-    run: str = ""
-    epoch: int = 0
+    beginning: str = ""
 
     @classmethod
     def read(cls, content: bytes) -> CommittedBatch:
@@ -92,7 +91,8 @@ class CommittedBatch:
 
     @classmethod
     def _of(cls, data: dict[str, Any]) -> CommittedBatch:
-        return cls(**{**data, "before": tuple(map(cls._of, data.get("before", ())))})
+        known = {name: data[name] for name in vars(cls)["__dataclass_fields__"] if name in data}
+        return cls(**{**known, "before": tuple(map(cls._of, data.get("before", ())))})
 
 
 class CommittedFiles:
@@ -101,46 +101,47 @@ class CommittedFiles:
     Args:
         directory: path or URL.
         query_id: of the query.
-        writer: this run of it, None where nothing is known but the id.
 
     Raises:
         StorageRefusedError: the directory cannot hold files.
-        RestartError: another query writes there, or this one from a copy of its checkpoint.
+        RestartError: another query writes there.
     """
 
-    def __init__(self, directory: str, query_id: str, writer: Writer | None = None) -> None:
+    def __init__(self, directory: str, query_id: str) -> None:
         self.files = open_output(directory)
         self._directory = directory
         self._query_id = query_id
-        self._run = None if writer is None else OutputClaim(self.files, _RUN, query_id, writer)
         self._create(_QUERY, {"queryId": query_id})
-        batches = _batches(self.files)
-        if self._run is not None:
-            self._run.take(max(batches, default=-1))
-        self._known = frozenset(batches)
+        self._known = batches = _batches(self.files)
         self._newest_whole = _newest_whole(batches)
         self._collect(batches)
 
-    def has(self, batch_id: int) -> bool:
+    def has(self, batch: OutputBatch) -> bool:
         """Say whether a batch is written.
 
         Raises:
-            RestartError: another query wrote it, or has taken the directory over.
+            OutputConflictError: it, or one that this checkpoint has not begun, is of another
+                history of the checkpoint.
+            RestartError: another query wrote it.
         """
-        if self._run is not None:
-            self._run.check()
-        name = _name_of(batch_id)
-        if not self.files.exists(name):
-            return batch_id in self._known
-        self._require_own(name)
-        return True
+        name = _name_of(batch.batch_id)
+        if self.files.exists(name):
+            record = self._require_own(name)
+            self._require_beginning(batch, CommittedBatch.read(record))
+            return True
+        found = self._known.get(batch.batch_id) or self._later(batch).get(batch.batch_id)
+        if found is not None:
+            self._require_beginning(batch, found)
+        return found is not None
 
-    def add(self, batch_id: int, names: list[str], rows: int) -> None:
-        """Say which files are a batch, unless that was said before."""
-        batch = CommittedBatch(self._query_id, batch_id, names, rows)
-        if self._run is not None:
-            writer = self._run.writer
-            batch = replace(batch, run=writer.run_id, epoch=writer.epoch)
+    def add(self, own: OutputBatch, names: list[str], rows: int) -> None:
+        """Say which files are a batch, unless that was said before.
+
+        Raises:
+            OutputConflictError: as in :meth:`has`, of one that was written meanwhile.
+        """
+        batch_id = own.batch_id
+        batch = CommittedBatch(self._query_id, batch_id, names, rows, beginning=own.beginning)
         superfluous: list[str] = []
         if self._is_due(batch_id):
             try:
@@ -149,8 +150,12 @@ class CommittedFiles:
                 self._collect(batches)
             except (CheckpointError, FileNotFoundError) as error:
                 _log.warning("%s: records stay as they are: %s", self._directory, error)
-        if self._create(_name_of(batch_id), batch.to_json()) and batch.before:
+        if not self._create(_name_of(batch_id), batch.to_json()):
+            self.has(own)
+        elif batch.before:
             self._newest_whole = batch_id
+        # Late, where newer records tell of the batch already: then it is they that count.
+        self._require_beginning(own, self._later(own).get(batch_id, batch))
         for name in superfluous:
             try:
                 self.files.delete(name)
@@ -195,17 +200,29 @@ class CommittedFiles:
             return False
         return True
 
-    def _require_own(self, name: str) -> None:
-        record = json.loads(self.files.read(name))
-        writer = record["queryId"]
+    def _require_own(self, name: str) -> bytes:
+        record = self.files.read(name)
+        writer = json.loads(record)["queryId"]
         if writer != self._query_id:
             raise RestartError(
                 f"{self._directory} is written by query {writer}, not by {self._query_id}; write "
                 "to another directory, or restart with the checkpoint of that query"
             )
-        if self._run is not None and "batchId" in record:
-            run, epoch = record.get("run", ""), record.get("epoch", 0)
-            self._run.require_own(record["batchId"], epoch, run)
+        return record
+
+    def _later(self, batch: OutputBatch) -> dict[int, CommittedBatch]:
+        """Return what all batches have written, where there are records of later ones than this."""
+        if max(_numbers(self.files.list(f"{COMMITTED}/")), default=-1) <= batch.batch_id:
+            return {}
+        batches = _batches(self.files)
+        newest = max(batches)
+        if batch.newest is not None and newest > batch.newest:
+            self._require_beginning(batch, batches[newest])
+        return batches
+
+    def _require_beginning(self, batch: OutputBatch, found: CommittedBatch) -> None:
+        remedy = "write to a new directory"
+        batch.require_own(self._directory, found.batchId, found.beginning, remedy)
 
 
 class VisibleFiles:

@@ -139,7 +139,7 @@ class StreamingQueryManager:
                 definition, checkpoint, run_id, self._spark, self._clock, self._settings
             )
             undo.callback(execution.close)
-            definition.sink.begin(checkpoint.query_id, checkpoint.writer())
+            definition.sink.begin(checkpoint.query_id, checkpoint.output_batch)
             undo.pop_all()
 
         def ended(query: StreamingQuery) -> None:

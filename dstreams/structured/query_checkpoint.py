@@ -20,7 +20,7 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyspark
 
@@ -33,9 +33,9 @@ from checkpoint import (
     Owner,
     RecoveryPlan,
     Tenure,
+    new_attempt,
     open_existing,
     open_files,
-    read_claim,
     read_lineage,
     read_plan,
     take_over,
@@ -43,9 +43,9 @@ from checkpoint import (
 )
 from checkpoint.state_store import require_state, retire_batches
 from dstreams.errors import RestartError
+from dstreams.sinks.output_batch import OutputBatch
 from dstreams.spark_checkpoint import require_no_query_of_spark
 from dstreams.structured.logs import OffsetRecord, QueryCommit, source_uid
-from dstreams.structured.sinks.base import Writer
 
 _CLEAN_EVERY = 10
 _log = logging.getLogger(__name__)
@@ -93,6 +93,7 @@ class QueryCheckpoint:
         self._run_id = run_id
         self._tenure: Tenure | None = None
         self._times: dict[int, int] = {}
+        self._beginnings: dict[int, str] = {}
         self._committed_ms: list[int] = []
         self._input_logs: list[InputLog] = []
 
@@ -135,6 +136,7 @@ class QueryCheckpoint:
         self._tenure, self._plan = tenure, tenure.plan
         self._begins, self._commits = tenure.batch_log(), tenure.commit_log()
         self._times = {begun.batch_id: begun.batch_time_ms for begun in self._plan.in_flight}
+        self._beginnings = {begun.batch_id: begun.beginning for begun in self._plan.in_flight}
         self._committed_ms = list(self._plan.committed_ms)
         self._last_ms = max([-1, *self._plan.begins, *self._plan.committed_ms])
         at_ms = now_ms if self._plan.last_ms is None else self._plan.last_ms
@@ -151,19 +153,11 @@ class QueryCheckpoint:
         self._input_logs.append(log)
         return log
 
-    def writer(self) -> Writer:
-        """Return this run as sinks see it."""
-        begun = [*self._plan.in_flight, *([] if self._plan.last is None else [self._plan.last])]
-        newest = max((record.batch_id for record in begun), default=-1)
-        return Writer(self._run_id, self.epoch, self.location, newest, self._follows)
-
-    def _follows(self, epoch: int, run_id: str) -> bool:
-        if epoch >= self.epoch:
-            return run_id == self._run_id
-        try:
-            return read_claim(self.files, epoch).owner.facts.get("run") == run_id
-        except FileNotFoundError:
-            return True  # so old that it was deleted; a copy's epoch would be a newer one
+    def output_batch(self, batch_id: int) -> OutputBatch:
+        """Return a batch that was begun and is not committed, as sinks are told of it."""
+        time_ms, beginning = self._times[batch_id], self._beginnings[batch_id]
+        newest = max(self._times)
+        return OutputBatch(self.query_id, batch_id, time_ms, beginning, newest=newest)
 
     def begin(self, record: OffsetRecord) -> None:
         """Write what a batch is, before anything of it runs.
@@ -179,8 +173,10 @@ class QueryCheckpoint:
             for directory, newest in log.newest_records.items()
         }
         begun = record.to_begin(self.query_id, time_ms, self.epoch, logs, self._graph)
+        begun = replace(begun, beginning=new_attempt())
         self._begins.begin(begun)
         self._last_ms = self._times[record.batch_id] = time_ms
+        self._beginnings[record.batch_id] = begun.beginning
 
     def begun_ms(self, batch_id: int) -> int:
         """Return the time that names the records of a batch that was begun."""
@@ -195,7 +191,7 @@ class QueryCheckpoint:
         """
         time_ms = self._times[record.batch_id]
         self._commits.commit(record.to_commit(self.query_id, time_ms, self.epoch))
-        del self._times[record.batch_id]
+        del self._times[record.batch_id], self._beginnings[record.batch_id]
         self._committed_ms.append(time_ms)
 
     def clean(self, batch_id: int, retained: int) -> None:

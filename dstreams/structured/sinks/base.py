@@ -8,34 +8,18 @@ output is there exactly once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pyspark import RDD
 
+from dstreams.sinks.output_batch import OutputBatch
 from dstreams.state.group_state import OutputMode
 
 ALL_MODES = (OutputMode.Append, OutputMode.Update, OutputMode.Complete)
 
 
-@dataclass(frozen=True)
-class Writer:
-    """A run of a query, as a sink can tell it from others.
-
-    Args:
-        run_id: identity of the run.
-        epoch: its number in the checkpoint.
-        location: of the checkpoint.
-        newest_batch: the newest batch that was begun before this run, -1 for none.
-        follows: ``(epoch, run_id) -> whether this run follows from that one``, which it does not
-            where that one has gone on from a copy of the checkpoint.
-    """
-
-    run_id: str
-    epoch: int
-    location: str
-    newest_batch: int
-    follows: Callable[[int, str], bool]
+BatchOf = Callable[[int], OutputBatch]
+"""``f(number of a batch that was begun) -> the batch, as outputs are told of it``."""
 
 
 class Sink(Protocol):
@@ -56,12 +40,12 @@ class Sink(Protocol):
         """Whether a query may do without a checkpoint of its own."""
         ...
 
-    def begin(self, query_id: str, writer: Writer | None = None) -> None:
+    def begin(self, query_id: str, batch_of: BatchOf | None = None) -> None:
         """Get ready, before the first batch of a run; what cannot be is raised by ``start``.
 
         Args:
             query_id: id of the query.
-            writer: this run of it; None where nothing is known but the id.
+            batch_of: tells of the batches of this run; None where nothing is known but the id.
         """
         ...
 

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from pyspark import RDD
 
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.sinks.base import ALL_MODES, Writer
+from dstreams.structured.sinks.base import ALL_MODES, BatchOf
 
 _LINE = "-" * 43
 _CELL = 20
@@ -36,7 +36,7 @@ class ConsoleSink:
     modes = ALL_MODES
     is_for_trials = True
 
-    def begin(self, query_id: str, writer: Writer | None = None) -> None:
+    def begin(self, query_id: str, batch_of: BatchOf | None = None) -> None:
         """Nothing has to be made ready."""
 
     def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:

@@ -17,9 +17,10 @@ from pyspark.rdd import PipelinedRDD
 from checkpoint import Files, new_attempt
 from dstreams.errors import StreamLifecycleError
 from dstreams.rdd.worker import settle_worker
+from dstreams.sinks.output_batch import OutputBatch
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.committed_files import CommittedFiles, FileFormat
-from dstreams.structured.sinks.base import Writer
+from dstreams.structured.sinks.base import BatchOf
 
 _CHUNK_BYTES = 256 << 10
 _SUFFIX = {"text": "txt", "json": "json"}
@@ -46,30 +47,33 @@ class FileSink:
     def name(self) -> str:
         return f"FileSink[{self._directory}]"
 
-    def begin(self, query_id: str, writer: Writer | None = None) -> None:
+    def begin(self, query_id: str, batch_of: BatchOf | None = None) -> None:
         """Open the directory.
 
         Raises:
             StorageRefusedError: it cannot hold files.
-            RestartError: another query writes there, or this one from a copy of its checkpoint.
+            RestartError: another query writes there.
         """
-        self._committed = CommittedFiles(self._directory, query_id, writer)
+        self._committed = CommittedFiles(self._directory, query_id)
+        self._batch_of = batch_of or (lambda number: OutputBatch(query_id, number, 0))
 
     def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:
         """Write a batch and return how many rows it has, None if it was written before.
 
         Raises:
+            OutputConflictError: the directory has it from another history of the checkpoint.
             StreamLifecycleError: :meth:`begin` was not called.
         """
         committed = self._committed
         if committed is None:
             raise StreamLifecycleError(f"{self.name} takes a batch after begin; call that first")
-        if committed.has(batch_id):
+        batch = self._batch_of(batch_id)
+        if committed.has(batch):
             return None
         task = _WriteTask(committed.files, batch_id, self._format)
         written: list[tuple[str, int]] = PipelinedRDD(rows, task).collect()
         count = sum(count for _, count in written)
-        committed.add(batch_id, [name for name, _ in written], count)
+        committed.add(batch, [name for name, _ in written], count)
         return count
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from dstreams.callables import describe, require_arity, require_picklable
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.worker import settle_worker
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.sinks.base import ALL_MODES, Writer
+from dstreams.structured.sinks.base import ALL_MODES, BatchOf
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class NoopSink:
     modes = ALL_MODES
     is_for_trials = True
 
-    def begin(self, query_id: str, writer: Writer | None = None) -> None:
+    def begin(self, query_id: str, batch_of: BatchOf | None = None) -> None:
         """Nothing has to be made ready."""
 
     def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:
@@ -87,7 +87,7 @@ class ForeachSink:
     def name(self) -> str:
         return f"ForeachSink[{describe(self.writer)}]"
 
-    def begin(self, query_id: str, writer: Writer | None = None) -> None:
+    def begin(self, query_id: str, batch_of: BatchOf | None = None) -> None:
         """Nothing has to be made ready."""
 
     def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:
@@ -150,7 +150,7 @@ class ForeachBatchSink:
     def name(self) -> str:
         return f"ForeachBatchSink[{describe(self.func)}]"
 
-    def begin(self, query_id: str, writer: Writer | None = None) -> None:
+    def begin(self, query_id: str, batch_of: BatchOf | None = None) -> None:
         """Nothing has to be made ready."""
 
     def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:

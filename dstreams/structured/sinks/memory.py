@@ -8,7 +8,7 @@ from typing import Any
 from pyspark import RDD
 
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.sinks.base import ALL_MODES, Writer
+from dstreams.structured.sinks.base import ALL_MODES, BatchOf
 
 
 class MemorySink:
@@ -35,7 +35,7 @@ class MemorySink:
     def name(self) -> str:
         return f"MemorySink[{self._table}]"
 
-    def begin(self, query_id: str, writer: Writer | None = None) -> None:
+    def begin(self, query_id: str, batch_of: BatchOf | None = None) -> None:
         """Go on with what a run of the same query has kept."""
         earlier, self._earlier = self._earlier, None
         self._query_id = query_id

@@ -15,6 +15,7 @@ import pytest
 from checkpoint import CheckpointError
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 from dstreams.errors import RestartError
+from dstreams.sinks.output_batch import OutputBatch
 from dstreams.structured import committed_files as module
 from dstreams.structured.committed_files import CommittedFiles, VisibleFiles, committed_files
 from tests.support.faults import FAULTS, Interrupted, fault_ids
@@ -32,6 +33,10 @@ def name(batch_id: int, by: str = "") -> str:
     return f"part-{batch_id}{by}.txt"
 
 
+def own(batch_id: int) -> OutputBatch:
+    return OutputBatch("query", batch_id, 0, "aa")
+
+
 def wanted(last: int) -> dict[int, list[str]]:
     return {batch_id: [name(batch_id)] for batch_id in range(last + 1)}
 
@@ -39,8 +44,8 @@ def wanted(last: int) -> dict[int, list[str]]:
 def run(committed: CommittedFiles, first: int, last: int, by: str = "") -> None:
     """Write batches, as a sink does."""
     for batch_id in range(first, last + 1):
-        if not committed.has(batch_id):
-            committed.add(batch_id, [name(batch_id, by)], 1)
+        if not committed.has(own(batch_id)):
+            committed.add(own(batch_id), [name(batch_id, by)], 1)
 
 
 def sink(directory: Path) -> CommittedFiles:
@@ -64,8 +69,8 @@ def test_records_stay_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(module, "open_output", lambda directory: opened)
     again = sink(tmp_path)
     assert sum(call.startswith("read") for call in opened.calls) <= 102
-    assert all(again.has(batch_id) for batch_id in range(1200))
-    assert not again.has(1200)
+    assert all(again.has(own(batch_id)) for batch_id in range(1200))
+    assert not again.has(own(1200))
 
 
 def test_few_batches_have_a_record_each(tmp_path: Path) -> None:
@@ -93,9 +98,9 @@ def test_a_late_record_changes_nothing(tmp_path: Path) -> None:
     """What a replaced run says of a batch whose record was deleted is void, and goes."""
     late = sink(tmp_path)
     run(late, 0, 4)
-    assert not late.has(5)
+    assert not late.has(own(5))
     run(sink(tmp_path), 5, 29)
-    late.add(5, [name(5, "late")], 1)
+    late.add(own(5), [name(5, "late")], 1)
     assert 5 in records(tmp_path)
     reader = VisibleFiles(f"file://{tmp_path}", NO_SPARK)
     for batch_id in range(30):

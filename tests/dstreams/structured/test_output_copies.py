@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dstreams.errors import RestartError
+from dstreams.errors import OutputConflictError
+from dstreams.sinks.output_batch import OutputBatch
 from dstreams.structured.committed_files import CommittedFiles, VisibleFiles, committed_files
-from dstreams.structured.sinks.base import Writer
 
 
 @pytest.fixture(autouse=True)
@@ -18,36 +18,28 @@ def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Copy:
-    """A checkpoint: the runs that it knows, by epoch, and how far it has come."""
+    """A checkpoint: the beginnings of the batches that it has begun."""
 
-    def __init__(self, name: str, runs: dict[int, str] | None = None, begun: int = -1) -> None:
+    def __init__(self, name: str, begun: dict[int, str] | None = None) -> None:
         self.name = name
-        self.runs = dict(runs or {})
-        self.begun = begun
+        self.begun = dict(begun or {})
 
     def copied(self, name: str) -> Copy:
-        return Copy(name, self.runs, self.begun)
+        return Copy(name, self.begun)
 
     def start(self, directory: Path) -> CommittedFiles:
-        epoch = max(self.runs, default=0) + 1
-        self.runs[epoch] = f"{self.name}-{epoch}"
-        known = dict(self.runs)
+        return CommittedFiles(str(directory), "query")
 
-        def follows(number: int, run: str) -> bool:
-            return known.get(number) == run
-
-        writer = Writer(self.runs[epoch], epoch, f"/{self.name}", self.begun, follows)
-        return CommittedFiles(str(directory), "query", writer)
+    def batch(self, batch_id: int) -> OutputBatch:
+        """Begin a batch, unless it was begun."""
+        beginning = self.begun.setdefault(batch_id, f"{self.name}-{batch_id}")
+        return OutputBatch("query", batch_id, 0, beginning, newest=max(self.begun))
 
     def write(self, committed: CommittedFiles, batch_id: int) -> None:
         """Write a batch as a sink does, if it is not there."""
-        self.begun = batch_id
-        if not committed.has(batch_id):
-            committed.add(batch_id, [f"part-{self.name}-{batch_id}"], 1)
-
-
-def runs(directory: Path) -> list[str]:
-    return sorted(path.name for path in (directory / "_committed").glob("run-*"))
+        batch = self.batch(batch_id)
+        if not committed.has(batch):
+            committed.add(batch, [f"part-{self.name}-{batch_id}"], 1)
 
 
 def test_restarts(tmp_path: Path) -> None:
@@ -58,7 +50,6 @@ def test_restarts(tmp_path: Path) -> None:
         one.write(committed, max(batch_id - 1, 0))  # again
         one.write(committed, batch_id)
     assert list(committed_files(str(tmp_path))) == [0, 1, 2, 3]
-    assert runs(tmp_path) == ["run-0000000004"]
 
 
 def test_moved(tmp_path: Path) -> None:
@@ -70,20 +61,19 @@ def test_moved(tmp_path: Path) -> None:
     assert list(committed_files(str(tmp_path))) == [0, 1]
 
 
-def test_copy_that_starts_beside_its_original(tmp_path: Path) -> None:
-    """The original ends at its next batch, and cannot start again; the message names the copy."""
+def test_copy_that_runs_beside_its_original(tmp_path: Path) -> None:
+    """Who writes a batch first goes on; the other ends there, and at each start."""
     one = Copy("one")
     original = one.start(tmp_path)
     one.write(original, 0)
     two = one.copied("two")
     copy = two.start(tmp_path)
-    taken = "was taken over by run two-2 of query query, epoch 2 of the checkpoint /two; this is"
-    with pytest.raises(RestartError, match=f"{taken} run one-1, epoch 1 of /one: only one of"):
-        one.write(original, 1)
     two.write(copy, 1)
-    for _ in range(3):
-        with pytest.raises(RestartError, match="is written by run two-2 of query query, epoch 2 o"):
-            one.start(tmp_path)
+    for run in (original, one.start(tmp_path)):
+        with pytest.raises(
+            OutputConflictError, match="has batch 1 of query, beginning two-1; this"
+        ):
+            one.write(run, 1)
     two.write(two.start(tmp_path), 2)
     assert committed_files(str(tmp_path)) == {
         0: ["part-one-0"],
@@ -92,37 +82,46 @@ def test_copy_that_starts_beside_its_original(tmp_path: Path) -> None:
     }
 
 
-def test_older_copy(tmp_path: Path) -> None:
-    """A copy that knows less than what was written is refused, and stops nobody."""
+@pytest.mark.parametrize("last", [1, 40], ids=["next", "long after"])
+def test_older_copy(tmp_path: Path, last: int) -> None:
+    """What was written since is not taken for what the copy has to write, and stops nobody else.
+
+    So it is where a record has been deleted because newer ones tell of its batch.
+    """
     one = Copy("one")
     original = one.start(tmp_path)
     one.write(original, 0)
     two = one.copied("two")
-    one.write(original, 1)
-    message = "up to 1, its checkpoint /two none after 0: that is an older copy, or was rewound"
-    with pytest.raises(RestartError, match=message):
-        two.start(tmp_path)
-    one.write(original, 2)
-    assert list(committed_files(str(tmp_path))) == [0, 1, 2]
+    early = two.start(tmp_path)
+    for batch_id in range(1, last):
+        one.write(original, batch_id)
+    one.write(original, last)
+    before = committed_files(str(tmp_path))
+    for run in (early, two.start(tmp_path)):
+        with pytest.raises(OutputConflictError, match=r"older copy .* or write to a new directory"):
+            two.write(run, 1)
+    one.write(original, last + 1)
+    assert committed_files(str(tmp_path)) == {**before, last + 1: [f"part-one-{last + 1}"]}
 
 
 def test_batch_that_comes_in_between(tmp_path: Path) -> None:
-    """What the original writes while a copy takes over is never taken for a batch of the copy."""
-    one = Copy("one")
-    original = one.start(tmp_path)
-    one.write(original, 0)
-    two = one.copied("two")
-    assert not original.has(1)
-    copy = two.start(tmp_path)
-    original.add(1, ["part-one-1"], 1)
-    for _ in range(2):
+    """What the original writes while the copy writes too is never taken for a batch of the copy."""
+    for later in (1, 40):
+        directory = tmp_path / str(later)
+        one = Copy("one")
+        original = one.start(directory)
+        one.write(original, 0)
+        two = one.copied("two")
+        copy = two.start(directory)
+        batch = two.batch(1)
+        assert not copy.has(batch)
+        for batch_id in range(1, later + 1):
+            one.write(original, batch_id)
         with pytest.raises(
-            RestartError, match=r"batch 1 of .* was written by run one-1 of epoch 1"
+            OutputConflictError, match=r"beginning one-\d+; this is batch 1, beginni"
         ):
-            two.write(copy, 1)
-    with pytest.raises(RestartError, match=r"batch 1 of .* was written by run one-1 of ep"):
-        copy.add(1, ["part-two-1"], 1)
-    assert committed_files(str(tmp_path)) == {0: ["part-one-0"], 1: ["part-one-1"]}
+            copy.add(batch, ["part-two-1"], 1)
+        assert committed_files(str(directory))[1] == ["part-one-1"]
 
 
 def part(batch_id: int, attempt: int) -> str:
@@ -142,11 +141,10 @@ def test_files_of_lost_attempts(tmp_path: Path) -> None:
     for name in [*others, *lost, *named, part(2, 3), part(2, 4)]:
         (tmp_path / name).write_text("line\n")
     for batch_id, name in enumerate(named):
-        committed.add(batch_id, [name], 1)
-    one.begun = 2
+        committed.add(one.batch(batch_id), [name], 1)
     one.start(tmp_path)
     assert files(tmp_path) == sorted([*others, *named, part(2, 3), part(2, 4)])
-    one.start(tmp_path).add(2, [part(2, 4)], 1)
+    one.start(tmp_path).add(one.batch(2), [part(2, 4)], 1)
     one.start(tmp_path)
     assert files(tmp_path) == sorted([*others, *named, part(2, 4)])
 
@@ -158,7 +156,7 @@ def test_files_of_lost_attempts_of_a_long_run(tmp_path: Path) -> None:
     for batch_id in range(25):
         for attempt in (1, 2):
             (tmp_path / part(batch_id, attempt)).write_text("line\n")
-        committed.add(batch_id, [part(batch_id, 2)], 1)
+        committed.add(one.batch(batch_id), [part(batch_id, 2)], 1)
     assert len([name for name in files(tmp_path) if name.endswith("1.txt")]) < 20
     assert {part(number, 2) for number in range(25)} <= set(files(tmp_path))
 
