@@ -13,7 +13,7 @@ it runs for the first time                   nothing             is written
 a crash cut it off before, or after          nothing, or itself  is written, or believed
 a newer driver took over, both write it      itself              is believed
 its output failed, a restart runs that again nothing, or a part  is written, or the rest is
-``rewind``: later batches run again, the same itself              is believed, removed: written
+``rewind``: later batches run again, the same itself, or nothing  is believed, or written
 a copy goes on while it was running          itself              is believed
 an older copy was put back, or two run       another history     error, the stream stops
 ... and the batches between were left out    another history     error, the stream stops
