@@ -23,7 +23,12 @@ what it reads, and runs the same on the driver, in a worker, and in a test witho
 
 from checkpoint.batch_log import BatchLog, BeginRecord, begin_file
 from checkpoint.block_log import BlockLog, BlockRef
-from checkpoint.commit_log import CommitLog, CommitRecord, OperatorCommit
+from checkpoint.commit_log import (
+    INPUTS_NEEDED_AFTER,
+    CommitLog,
+    CommitRecord,
+    OperatorCommit,
+)
 from checkpoint.errors import (
     AlreadyExistsError,
     CheckpointError,
@@ -83,6 +88,7 @@ from checkpoint.streams import StreamDirectory, list_streams, newest_stream, ope
 from checkpoint.trust import require_trusted
 
 __all__ = [
+    "INPUTS_NEEDED_AFTER",
     "LISTED_PREFIXES",
     "MAX_BLOCK_BYTES",
     "AlreadyExistsError",

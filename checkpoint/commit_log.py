@@ -39,6 +39,9 @@ from checkpoint.record_log import BatchRecord, RecordLog, batch_fields
 from checkpoint.state_files import StateFileRef
 from checkpoint.stored_state import StoreCommit
 
+INPUTS_NEEDED_AFTER = "inputs_needed_after_ms"
+"""The fact that says of each input, by uid, after which batch time a restart may read it again."""
+
 COMMIT_PREFIX = "commits/"
 COMMIT_SUFFIX = ".commit"
 

@@ -93,8 +93,8 @@ class Settings:
         max_files_per_batch: files in a batch of a file stream at most, None for no limit
             (``spark.dstreams.fileStream.maxFilesPerBatch``).
         ignore_missing_files: go on without input files that are not there any more when their batch
-            reads them (``spark.sql.files.ignoreMissingFiles``, or the same of Spark's RDDs,
-            ``spark.files.ignoreMissingFiles``); the log names them.
+            reads them (``spark.sql.files.ignoreMissingFiles``, and the same without ``sql.``, which
+            is that of Spark's RDDs); the log names them.
         receiver_restart_delay_ms: pause before a receiver connects or starts again
             (``spark.streaming.receiverRestartDelay``).
         receiver_max_rate: records a second that each receiver, socket and rate source gives at

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from checkpoint.commit_log import CommitLog, CommitRecord
+from checkpoint.commit_log import INPUTS_NEEDED_AFTER, CommitLog, CommitRecord
 from checkpoint.errors import CheckpointError
 from checkpoint.fencing import claimed_epochs, has_ended, read_claim
+from checkpoint.file_log import FileLog
 from checkpoint.files import Files
 from checkpoint.graph_snapshot import read_newest_graph
 from checkpoint.lineage import Lineage, read_base, read_lineage
@@ -110,6 +111,7 @@ def _show(options: argparse.Namespace) -> Result:
         "epochs": list(_epochs(files, read_lineage(files))),
         "last_batch": _last(plan.last),
         "inputs": _inputs(plan),
+        "files_needed_no_more": dict(_files_needed_no_more(files, plan)),
         "committed_ms": list(plan.committed_ms),
         "in_flight_ms": [begun.batch_time_ms for begun in plan.in_flight],
         "operators": list(_operators(plan)),
@@ -159,6 +161,26 @@ def _inputs(plan: RecoveryPlan) -> dict[str, object]:
     """Return what the newest batch that was begun says of each input."""
     newest = max(plan.begins, default=None)
     return {} if newest is None else dict(plan.begins[newest].inputs)
+
+
+def _needed_after(plan: RecoveryPlan) -> Mapping[str, int]:
+    """Return after which batch time a restart may read each input of files again."""
+    said = None if plan.last is None else plan.last.facts.get(INPUTS_NEEDED_AFTER)
+    return said if isinstance(said, dict) else {}
+
+
+def _files_needed_no_more(files: Files, plan: RecoveryPlan) -> Iterator[tuple[str, list[str]]]:
+    """Name, by the input's uid, the files that were read and that no restart reads again.
+
+    A file is named as long as the stream remembers it, which is as long as it is listed.
+    """
+    for uid, after_ms in _needed_after(plan).items():
+        history = FileLog(files, plan.stream_id or "", uid, 0).load(read_lineage(files))
+        if history is not None:
+            stamps = list(history.base.taken) if history.base.upto_ms <= after_ms else []
+            for time_ms, batch in sorted(history.batches.items()):
+                stamps += batch.files if time_ms <= after_ms else ()
+            yield uid, [stamp.path for stamp in stamps]
 
 
 def _operators(plan: RecoveryPlan) -> Iterator[dict[str, Any]]:
@@ -218,6 +240,11 @@ def _lines(data: Mapping[str, object], plan: RecoveryPlan) -> Iterator[str]:
     yield f"begun and not committed: {flying or 'none'}"
     for uid, said in _inputs(plan).items():
         yield f"input {uid} of the newest batch: {_short(said)}"
+    for uid, after_ms in _needed_after(plan).items():
+        yield (
+            f"input {uid}: files of batches up to {moment(after_ms)} are needed no more, unless by "
+            "a rewind; --json names them"
+        )
     if last is not None and last.facts:
         yield f"the last batch says: {_short(dict(last.facts))}"
     for operator in _operators(plan):

@@ -11,6 +11,7 @@ from pyspark import RDD
 from dstreams.graph.history import History
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
+from dstreams.graph.reach import asked_after
 from dstreams.runtime.batch import DurableCopy
 from dstreams.runtime.durability import StreamDurability
 
@@ -113,6 +114,25 @@ class Copies:
             self.known(node, time_ms)
             read = self._durability.read(copy.files, copy.rdd)
             self._history.replace(node, time_ms, read)
+
+    def asked_once_committed(
+        self, time_ms: int, copies: Iterable[Node], stored: Mapping[Node, int]
+    ) -> dict[Node, int]:
+        """After which time a restart may ask each stream for its RDDs, if a batch is committed.
+
+        Args:
+            time_ms: the batch.
+            copies: streams of which it has a copy.
+            stored: as in :meth:`committed`.
+        """
+        made = {**dict.fromkeys((*copies, *self.without_state(time_ms)), time_ms), **stored}
+
+        def newest(node: Node, upto_ms: int) -> int:
+            known_ms = self.newest(node, upto_ms)
+            made_ms = made.get(node, known_ms)
+            return max(known_ms, made_ms) if made_ms <= upto_ms else known_ms
+
+        return asked_after(self._plan, time_ms, newest)
 
     def known(self, node: Node, time_ms: int) -> None:
         """A restart can stand on the state of *node* at a time."""

@@ -6,12 +6,13 @@ import json
 import logging
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark import RDD, SparkContext
 
 from checkpoint import (
+    INPUTS_NEEDED_AFTER,
     BatchLog,
     BeginRecord,
     CheckpointError,
@@ -53,6 +54,8 @@ class BatchCommit:
         without_state: streams that have no state at all after it.
         failed_outputs: uids of the outputs that failed or did not run.
         unread: uids of the inputs that could not be read.
+        inputs_needed_after: for each input, by uid, the time after which a restart may read it
+            again.
     """
 
     batch_id: int
@@ -63,6 +66,7 @@ class BatchCommit:
     without_state: Sequence[Node]
     failed_outputs: Sequence[str]
     unread: Sequence[str] = ()
+    inputs_needed_after: Mapping[str, int] = field(default_factory=dict)
 
 
 class StreamDurability:
@@ -191,7 +195,7 @@ class StreamDurability:
             watermarks=made.watermarks,
             failed_outputs=tuple(made.failed_outputs),
             without_state=tuple(uids[node] for node in made.without_state),
-            facts={UNREAD: list(made.unread)} if made.unread else {},
+            facts=_facts(made),
         )
         self._commits.commit(record)
 
@@ -217,3 +221,12 @@ class StreamDurability:
         epoch, uids = self.tenure.epoch, self.uids
         for name in retire_batches(self._commits, epoch, oldest_needed_ms, oldest_input_ms, uids):
             logger.warning("%s could not be deleted; it is tried again later", name)
+
+
+def _facts(made: BatchCommit) -> dict[str, object]:
+    facts: dict[str, object] = {}
+    if made.unread:
+        facts[UNREAD] = list(made.unread)
+    if made.inputs_needed_after:
+        facts[INPUTS_NEEDED_AFTER] = dict(made.inputs_needed_after)
+    return facts

@@ -44,6 +44,7 @@ from dstreams.sources.source import (
     DurableReader,
     LoggedReader,
     PlannedInput,
+    ReaderOfFiles,
     ReplayableReader,
     SourceReader,
     close_all,
@@ -93,6 +94,7 @@ class Engine:
         self._last_committed: Batch | None = None
         self._begun: Mapping[int, BeginRecord] = {}
         self._notes: dict[str, object] = {}
+        self._needed_after: Mapping[str, int] = {}
         self._gap_after_ms: int | None = None
         self._resume_at_ms: int | None = None
         self._unbridged: list[tuple[int, int]] = []
@@ -285,6 +287,8 @@ class Engine:
         if self._durability is None or self.copies is None:
             return
         stored = self._stored(batch.time_ms)
+        versions = {node: time_ms for node, (time_ms, _) in stored.items()}
+        asked = self.copies.asked_once_committed(batch.time_ms, copies, versions)
         made = BatchCommit(
             batch_id=batch.batch_id,
             time_ms=batch.time_ms,
@@ -294,11 +298,20 @@ class Engine:
             without_state=self.copies.without_state(batch.time_ms),
             failed_outputs=failed_outputs,
             unread=sorted(self.plan.input_uids[stream] for stream in self.inputs.unread),
+            inputs_needed_after=self._inputs_needed_after(batch.time_ms, asked),
         )
         self._durability.commit(made)
+        self._needed_after = made.inputs_needed_after
         self._last_committed = batch
-        versions = {node: time_ms for node, (time_ms, _) in stored.items()}
         self.copies.committed(batch.time_ms, copies, versions)
+
+    def _inputs_needed_after(self, time_ms: int, asked: Mapping[Node, int]) -> dict[str, int]:
+        """After which time a restart reads each input of files again."""
+        return {
+            self.plan.input_uids[stream]: asked.get(stream, time_ms)
+            for stream, reader in self.readers.items()
+            if isinstance(reader, ReaderOfFiles)
+        }
 
     def run_output_again(self, output_id: int, time_ms: int, beginning: str) -> bool:
         """Run an output of a batch that was committed although the output had failed.
@@ -372,6 +385,7 @@ class Engine:
                 watermarks=self.history.stored().watermarks(time_ms) if stored else {},
                 without_state=(),
                 failed_outputs=(),
+                inputs_needed_after=self._needed_after,
             )
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -20,9 +21,20 @@ BATCHES = [[(f"k{number % 3}", number), ("all", 1)] for number in range(1, 9)]
 seen: dict[int, list[Any]] = {}
 """What the output was given, by batch time in seconds."""
 
+windows: list[list[Any]] = []
+"""What the output of a window was given."""
+
 
 def note(time: Any, rdd: RDD[Any]) -> None:
     seen[round(time.timestamp())] = sorted(rdd.collect())
+
+
+def note_window(rdd: RDD[Any]) -> None:
+    windows.append(sorted(rdd.collect()))
+
+
+def size_of(line: str) -> tuple[str, int]:
+    return "lines", 1
 
 
 def total(values: list[int], state: int | None) -> int:
@@ -144,3 +156,41 @@ def test_a_damaged_state_file_is_named_by_the_tools_and_by_the_restart(
     newest.write_bytes(newest.read_bytes()[:-9])
     problems = run(capsys, "verify", checkpoint, status=3)["problems"]
     assert str(newest) in problems[0]["file"]
+
+
+def test_files_that_are_needed_no_more_may_be_deleted(
+    sc: SparkContext, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A cleaner deletes what ``show`` names, after every batch, and no restart lacks it.
+
+    A file stays as long as a copy of the state lacks it, or a window reaches back to it.
+    """
+    windows.clear()
+    directory, url = tmp_path / "in", str(tmp_path / "checkpoint")
+    directory.mkdir()
+    ssc = StreamingContext(sc, 1, clock=ManualClock())
+    ssc.checkpoint(url)
+    files = ssc.fileStream(str(directory), newFilesOnly=False, maxFileAge=float("inf"), uid="in")
+    pairs = files.map(size_of)
+    totals = pairs.updateStateByKey(total, numPartitions=2, uid="totals")
+    totals.checkpoint(4)
+    totals.foreachRDD(note)
+    pairs.reduceByKeyAndWindow(operator.add, None, 2, 1, numPartitions=1).foreachRDD(note_window)
+    deleted: list[int] = []
+    for batch in range(1, 9):
+        for name in f"{batch}-a", f"{batch}-b":
+            (directory / name).write_text("line\n")
+        ssc.step()
+        done = run(capsys, "show", url)["files_needed_no_more"]["in"]
+        for path in done:
+            Path(path.removeprefix("file://")).unlink(missing_ok=True)
+        deleted.append(2 * batch - len(list(directory.iterdir())))
+        if batch in (4, 5, 7):
+            ssc.stop(stopSparkContext=False)
+            ssc = StreamingContext.getOrCreate(url, never)
+    ssc.stop(stopSparkContext=False)
+    assert deleted == [0, 0, 0, 4, 6, 8, 8, 12]
+    assert [dict(state)["lines"] for state in seen.values()] == [2 * n for n in range(1, 9)]
+    assert windows == [[("lines", min(2 * n, 4))] for n in range(1, 9)]
+    main(["checkpoint", "show", url])
+    assert "input in: files of batches up to " in capsys.readouterr().out
