@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, TypeVar, overload
 
 from pyspark import SparkContext
@@ -35,6 +36,9 @@ class RestartMethods:
 
     def checkpoint(self, directory: str) -> None:
         """Set the directory where state is made durable."""
+        raise NotImplementedError
+
+    def _finish(self) -> None:
         raise NotImplementedError
 
     @classmethod
@@ -144,10 +148,17 @@ class RestartMethods:
         operators by uid: that given by ``uid=``, else one derived from the place among the
         operators of its kind. Where nothing was left, the streams begin anew.
 
+        After a graceful stop the new code gets the state as the old code left it. After any other
+        end the state stands on its newest copy (at every checkpoint interval; stored state has one
+        of every batch): the batches since then are computed again, by the new functions, though
+        their outputs ran with the old ones. To keep them apart, stop gracefully before an upgrade.
+        What has changed otherwise, such as a parameter of an input, is in the log, as a warning.
+
         Args:
             checkpointPath: path or URL of the checkpoint directory.
             setupFunc: ``f() -> StreamingContext``, defines the streams and does not start them.
-            dryRun: only return what would happen, and why it cannot.
+            dryRun: only return what would happen, and why it cannot. Nothing is left behind: what
+                *setupFunc* has made is stopped again, but for a SparkContext that was there before.
             allowRemoved: uids of operators and inputs whose state or progress may be left behind.
 
         Returns:
@@ -156,26 +167,22 @@ class RestartMethods:
         Raises:
             InvalidStreamError: as in :meth:`getOrCreate`, or the streams cannot run.
             RestartError: what was left is damaged, or does not fit the streams; all that does not
-                is named, and nothing was touched.
+                is named, nothing was touched, and a SparkContext that *setupFunc* made is stopped.
         """
         require_arity(setupFunc, (0,), "restore", "f() -> StreamingContext")
         found = find_stream(checkpointPath)
-        ssc = _set_up(setupFunc)
-        if found is None:
-            report = RestoreReport(None)
-            return report if dryRun else _with_directory(ssc, checkpointPath)
-        found = found.trusted()
-        report, earlier = found.graft(ssc._graph, ssc._sc, tuple(allowRemoved))
-        if dryRun:
-            return report
-        if report.refusals:
-            raise RestartError(
-                f"{found.files.url} cannot be restored into these streams, and nothing was touched:"
-                + "".join(f"\n- {refusal}" for refusal in report.refusals)
-            )
-        logger.info("%s", report)
-        ssc._earlier = earlier
-        return _with_directory(ssc, checkpointPath)
+        with _spark_of_setup(is_kept=not dryRun):
+            ssc, report = _set_up(setupFunc), RestoreReport(None)
+            if found is not None:
+                found = found.trusted()
+                report, earlier = found.graft(ssc._graph, ssc._sc, tuple(allowRemoved))
+                if not dryRun:
+                    _require_fit(report, found)
+                    ssc._earlier = earlier
+            if dryRun:
+                ssc._finish()
+                return report
+            return _with_directory(ssc, checkpointPath)
 
     @classmethod
     def _recovered(cls: type[Self], directory: str, found: FoundStream) -> Self:
@@ -187,8 +194,40 @@ class RestartMethods:
             ssc = make(spark, seconds, settings=settings_of(found.snapshot))
             ssc._graph = read_snapshot(found.files, found.snapshot, spark, ssc)
             require_restartable(ssc._graph)
+            found.require_same_places(ssc._graph)
             ssc._earlier = found.earlier()
             return _with_directory(ssc, directory)
+
+
+@contextmanager
+def _spark_of_setup(*, is_kept: bool) -> Iterator[None]:
+    """Stop the SparkContext that is made in the block, unless that goes well and it is kept."""
+    before = SparkContext._active_spark_context
+    try:
+        yield
+    except BaseException:
+        is_kept = False
+        raise
+    finally:
+        made = SparkContext._active_spark_context
+        if not is_kept and made is not None and made is not before:
+            made.stop()
+
+
+def _require_fit(report: RestoreReport, found: FoundStream) -> None:
+    """Refuse what a report refuses, and log the rest of it.
+
+    Raises:
+        RestartError: the earlier run does not fit.
+    """
+    if report.refusals:
+        raise RestartError(
+            f"{found.files.url} cannot be restored into these streams, and nothing was touched:"
+            + "".join(f"\n- {refusal}" for refusal in report.refusals)
+        )
+    logger.info("%s", report)
+    for note in report.notes:
+        logger.warning("%s", note)
 
 
 def _with_directory(ssc: Self, directory: str) -> Self:

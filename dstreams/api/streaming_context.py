@@ -13,6 +13,7 @@ from pyspark import RDD, SparkContext
 from checkpoint import open_files, without_secrets
 from dstreams.api.dstream import DStream
 from dstreams.api.inputs import InputMethods
+from dstreams.api.java_calls import JavaCalls
 from dstreams.api.life_cycle import LISTENERS_S, LifeCycleMethods, StreamingContextState
 from dstreams.api.listeners import ListenerMethods, open_bus
 from dstreams.api.map_with_state import MapWithStateDStream
@@ -127,6 +128,10 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
     def sparkContext(self) -> SparkContext:
         """The SparkContext that runs the jobs."""
         return self._sc
+
+    @property
+    def _jssc(self) -> JavaCalls:
+        return JavaCalls(self)
 
     def checkpoint(self, directory: str) -> None:
         """Set the directory where state is made durable; needed by every stateful stream.

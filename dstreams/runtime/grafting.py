@@ -16,6 +16,7 @@ from checkpoint import RecoveryPlan
 from dstreams.durations import batch_datetime
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
+from dstreams.sources.file_listing import before_wildcards, has_wildcards
 from dstreams.sources.source import restart_refusal
 
 _Described = Mapping[str, Any]
@@ -228,6 +229,13 @@ def _refusals_of_part(
             f"{uid!r} had an RDD every {before['slide_ms']} ms, and has one every "
             f"{now['slide_ms']} ms now; keep the slide, or give another uid"
         )
+    elif _is_elsewhere(before, now):
+        yield (
+            f"input {uid!r} has read {before['place']}, and is to read {now['place']} now: files "
+            "are known by their paths, so those that are there as well would count again; keep the "
+            "path (a mount or a link there will do), or begin with a new input: give it another "
+            f"uid=, and let the progress of this one go (allowRemoved=[{uid!r}])"
+        )
     elif _differs(before, now, "window_ms"):
         yield (
             f"{uid!r} was over a window of {before['window_ms']} ms, and is over one of "
@@ -239,6 +247,18 @@ def _refusals_of_part(
 def _differs(before: _Described, now: _Described, fact: str) -> bool:
     """Whether both say *fact*, and not the same."""
     return None not in (before.get(fact), now.get(fact)) and before[fact] != now[fact]
+
+
+def _is_elsewhere(before: _Described, now: _Described) -> bool:
+    """Whether files that were read may come again, under other paths.
+
+    They do not where a pattern stands for more than a pattern, or a URL, did before.
+    """
+    if not _differs(before, now, "place"):
+        return False
+    was, place = before["place"], now["place"]
+    is_listed_alike = has_wildcards(place) and (has_wildcards(was) or not was.startswith("/"))
+    return not (is_listed_alike and was.startswith(before_wildcards(place)))
 
 
 def _ambiguous(

@@ -39,7 +39,12 @@ from dstreams.runtime.rate_control import RateControl, limit_rates
 from dstreams.runtime.resuming import EarlierRun, last_batch_ms, resume
 from dstreams.runtime.state_stores import open_states
 from dstreams.settings import Settings
-from dstreams.sources.source import SourceEnvironment, SourceReader, close_all
+from dstreams.sources.source import (
+    SourceEnvironment,
+    SourceReader,
+    close_all,
+    restart_refusal,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +105,8 @@ def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
     if url is None or (around.directory is None and not has_state):
         return _opened(plan, earlier, around, None, None)
     pickled = None if around.directory is None else pickle_graph(graph, around.context)
+    if pickled is not None:
+        _warn_of_refusals(graph)
     is_first = around.earlier is None
     files = open_files(url) if is_first else require_trusted(open_files(url))
     tenure = _take_over(files, earlier.stream_id, around)
@@ -133,6 +140,18 @@ def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
 
 def _nothing() -> None:
     pass
+
+
+def _warn_of_refusals(graph: StreamGraph) -> None:
+    """Say at the start what a restart from the checkpoint directory would be refused for."""
+    for stream in graph.inputs:
+        refusal = restart_refusal(stream.source)
+        if refusal is not None:
+            logger.warning(
+                "this stream cannot go on from its checkpoint after a restart: %s: %s",
+                stream.operation,
+                refusal,
+            )
 
 
 def _leave(tenure: Tenure, is_first: bool) -> None:

@@ -84,6 +84,23 @@ class FoundStream:
         except (CheckpointError, FileNotFoundError) as error:
             raise RestartError(f"{self.files.url} cannot be taken up: {error}") from error
 
+    def require_same_places(self, graph: StreamGraph) -> None:
+        """Refuse its own graph where that would read files elsewhere now.
+
+        Raises:
+            RestartError: a path that is no absolute one means another directory in this process.
+        """
+        plan = graph.freeze(self.zero_ms, has_checkpoint_directory=True)
+        inputs = {part["uid"]: part.get("place") for part in self.description["inputs"]}
+        for stream, uid in plan.input_uids.items():
+            was, place = inputs.get(uid), getattr(stream.source, "place", None)
+            if None not in (was, place) and was != place:
+                raise RestartError(
+                    f"{stream.operation} read {was}, and would read {place} now, where the same "
+                    "files would count again; start in the directory in which it was started "
+                    "first, and give absolute paths to new streams"
+                )
+
     def graft(
         self, graph: StreamGraph, spark: SparkContext, allow_removed: tuple[str, ...]
     ) -> tuple[RestoreReport, EarlierRun]:

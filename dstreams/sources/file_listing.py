@@ -60,6 +60,16 @@ def open_listing(directory: str, spark: SparkContext) -> FileListing:
     return HadoopDirectories(directory, spark)
 
 
+def has_wildcards(directory: str) -> bool:
+    """Whether it may be a pattern, for several directories."""
+    return not _WILDCARDS.isdisjoint(directory)
+
+
+def before_wildcards(directory: str) -> str:
+    """Return what all paths that a pattern stands for begin with."""
+    return directory[: next((at for at, sign in enumerate(directory) if sign in _WILDCARDS), None)]
+
+
 def local_path(directory: str) -> str | None:
     """Return the path in a ``file:`` URL, None for anything else.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,7 @@ from dstreams.rdd.failures import summarize
 from dstreams.rdd.jvm import passing_over_missing_files
 from dstreams.settings import IGNORE_MISSING_FILES, Settings
 from dstreams.sources.file_formats import TEXT_LINES, FileFormat
-from dstreams.sources.file_listing import local_path, open_listing
+from dstreams.sources.file_listing import has_wildcards, local_path, open_listing
 from dstreams.sources.file_selection import FileRules, FileSelection, Listing, Selection
 from dstreams.sources.source import PlannedInput, SourceEnvironment
 
@@ -95,6 +96,13 @@ class FileSource:
     @property
     def name(self) -> str:
         return f"{self.operation}({self.directory})"
+
+    @property
+    def place(self) -> str:
+        """Where the files are: their paths say which ones were read."""
+        path = local_path(self.directory) or self.directory
+        is_plain = path.startswith("/") or ":" not in path.partition("/")[0]
+        return os.path.abspath(path) if is_plain and not has_wildcards(path) else self.directory
 
     def open(self, environment: SourceEnvironment) -> FileReader:
         return FileReader(self, environment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from operator import add, sub
@@ -20,8 +21,11 @@ from dstreams import (
     SourceError,
     StateSpec,
     StreamingContext,
+    StreamingContextState,
     faults,
 )
+from dstreams.runtime.grafting import _is_elsewhere
+from dstreams.sources.file_stream import FileSource
 from dstreams.testing import ManualClock
 
 seen: list[tuple[str, list[Any]]] = []
@@ -496,3 +500,152 @@ def test_nothing_to_restore(sc: SparkContext, tmp_path: Path) -> None:
     ssc.step()
     ssc.stop(stopSparkContext=False)
     assert len(list((tmp_path / "new").glob("stream-*"))) == 1
+
+
+@pytest.mark.parametrize("ends", ["dry run", "refused", "restored"])
+def test_a_spark_context_of_the_setup_stays_only_where_it_is_needed(
+    sc: SparkContext, left_behind: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """A dry run, and a restore that is refused, leave nothing running, so another may follow."""
+    stopped: list[str] = []
+
+    def stop(context: SparkContext) -> None:
+        monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+        stopped.append("stopped")
+
+    def make() -> StreamingContext:
+        monkeypatch.setattr(SparkContext, "_active_spark_context", sc)  # as if it were made here
+        made.append(setup(sc, left_behind, removed if ends == "refused" else same)())
+        return made[-1]
+
+    made: list[StreamingContext] = []
+    monkeypatch.setattr(SparkContext, "stop", stop)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    before_it = sorted(left_behind.rglob("*"))
+    if ends == "refused":
+        with pytest.raises(RestartError, match="nothing has the uid 'sums'"):
+            StreamingContext.restore(str(left_behind), make)
+    else:
+        StreamingContext.restore(str(left_behind), make, dryRun=ends == "dry run")  # type: ignore[call-overload]
+    assert stopped == ([] if ends == "restored" else ["stopped"])
+    assert sorted(left_behind.rglob("*")) == before_it
+    if ends == "dry run":
+        assert made[0].getState() is StreamingContextState.STOPPED
+
+
+def test_a_spark_context_of_before_outlives_a_dry_run(sc: SparkContext, left_behind: Path) -> None:
+    """It is that of the program, and the restore after the dry run uses it."""
+    make = setup(sc, left_behind, same)
+    assert not StreamingContext.restore(str(left_behind), make, dryRun=True).refusals
+    ssc = StreamingContext.restore(str(left_behind), make)
+    ssc.step()
+    ssc.stop(stopSparkContext=False)
+    assert seen[-1] == ("counts", [("a", 10), ("b", 4)])
+
+
+def lines_of(sc: SparkContext, checkpoint: Path, inputs: str, uid: str) -> StreamingContext:
+    ssc = StreamingContext(sc, 1, clock=ManualClock())
+    ssc.checkpoint(str(checkpoint))
+    lines: DStream[str] = ssc.fileStream(inputs, newFilesOnly=False, uid=uid)
+    watch(lines.map(_with_one).updateStateByKey(total, 2, uid="sums"), "sums")
+    return ssc
+
+
+def _with_one(line: str) -> tuple[str, int]:
+    return line, 1
+
+
+def test_input_that_was_moved_is_not_counted_again(sc: SparkContext, tmp_path: Path) -> None:
+    """The same files under another path are refused, until the user says that they are new."""
+    for directory in ("here", "there"):
+        (tmp_path / directory).mkdir()
+        (tmp_path / directory / "file").write_text("a\n")
+        os.utime(tmp_path / directory / "file", (1, 1))
+    checkpoint = tmp_path / "ck"
+    ssc = lines_of(sc, checkpoint, str(tmp_path / "here"), "lines")
+    ssc.step()
+    ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    moved_to = partial(lines_of, sc, checkpoint, str(tmp_path / "there"))
+    refusal = (
+        f"input 'lines' has read {tmp_path}/here, and is to read {tmp_path}/there now: files are "
+        "known by their paths, so those that are there as well would count again; keep the path (a "
+        "mount or a link there will do), or begin with a new input: give it another uid=, and let "
+        "the progress of this one go (allowRemoved=['lines'])"
+    )
+    report = StreamingContext.restore(str(checkpoint), partial(moved_to, "lines"), dryRun=True)
+    assert report.refusals == (refusal,)
+    with pytest.raises(RestartError, match="would count again"):
+        StreamingContext.restore(str(checkpoint), partial(moved_to, "lines"))
+    ssc = StreamingContext.restore(
+        str(checkpoint), partial(moved_to, "new"), allowRemoved=["lines"]
+    )
+    seen.clear()
+    ssc.step()
+    ssc.stop(stopSparkContext=False)
+    assert seen == [("sums", [("a", 2)])]
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "may"),
+    [
+        ("in", "in/", True),
+        ("in", "other/../in", True),
+        ("in", "file://CWD/in", True),
+        ("in", "elsewhere", False),
+        ("in", "in*", False),
+        ("in/{a,b}", "in/{a,b,c}", True),
+        ("in/a*", "in/*", True),
+        ("in/*", "in/a*", False),
+        ("in/*", "in/a", False),
+        ("s3://bucket/a", "s3://bucket/{a,b}", True),
+        ("s3://bucket/a", "s3://bucket/b", False),
+    ],
+)
+def test_which_directories_are_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, was: str, now: str, may: bool
+) -> None:
+    """Those that are written otherwise, and patterns for more; nothing else."""
+    monkeypatch.chdir(tmp_path)
+    before_it, after = (
+        {"place": FileSource(d.replace("CWD", str(tmp_path))).place} for d in (was, now)
+    )
+    assert _is_elsewhere(before_it, after) is not may
+
+
+def test_the_same_code_in_another_directory(
+    sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative path is another one there: getOrCreate refuses to read other files."""
+    for directory in ("first", "second"):
+        (tmp_path / directory / "in").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "first")
+    ssc = lines_of(sc, tmp_path / "ck", "in", "lines")
+    ssc.step()
+    ssc.stop(stopSparkContext=False)
+    monkeypatch.chdir(tmp_path / "second")
+    with pytest.raises(RestartError, match=rf"read {tmp_path}/first/in, and would read .*second"):
+        StreamingContext.getOrCreate(str(tmp_path / "ck"), never)
+    monkeypatch.chdir(tmp_path / "first")
+    assert StreamingContext.getOrCreate(str(tmp_path / "ck"), never).getState().value
+
+
+def test_what_has_changed_is_in_the_log_of_a_restore(
+    sc: SparkContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in the report of a dry run."""
+
+    def rows(rate: int) -> StreamingContext:
+        ssc = StreamingContext(sc, 1, clock=ManualClock())
+        ssc.checkpoint(str(tmp_path))
+        ssc.rateStream(rate, uid="rows").foreachRDD(_ignore)
+        return ssc
+
+    ssc = rows(1)
+    ssc.step()
+    ssc.stop(stopSparkContext=False)
+    StreamingContext.restore(str(tmp_path), partial(rows, 2))
+    assert "input rows was rateStream(1 rows/s), and is rateStream(2 rows/s) now" in caplog.messages
+
+
+def _ignore(rdd: RDD[Any]) -> None:
+    pass

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import SparkContext
+from pyspark import RDD, SparkContext
 
 from dstreams import (
     BatchFailedError,
@@ -480,6 +480,40 @@ def test_an_error_of_a_clock_stops_the_context(sc: SparkContext) -> None:
 
 
 # Use below the surface -----------------------------------------------------------------------
+
+
+def test_what_old_harnesses_call_on_the_context_of_the_jvm(
+    sc: SparkContext, ssc: StreamingContext
+) -> None:
+    """As Spark's own Python suites do: it is the same context, without the JVM's streaming."""
+    ssc.queueStream([]).pprint()
+    ssc._jssc.start()
+    assert ssc._jssc.getState() is StreamingContextState.ACTIVE
+    assert not ssc._jssc.awaitTerminationOrTimeout(1)
+    assert ssc._jssc.sparkContext() is sc._jsc
+    ssc._jssc.stop(False)
+    assert StreamingContext.getActive() is None
+    ssc._jssc.awaitTermination()
+    with pytest.raises(AttributeError, match="_jssc has no 'queueStream': no streaming class of"):
+        ssc._jssc.queueStream([])
+
+
+@pytest.mark.parametrize("replayable", [False, True])
+def test_an_input_that_no_restart_has_again_is_told_at_the_start(
+    ssc: StreamingContext, tmp_path: Path, caplog: pytest.LogCaptureFixture, replayable: bool
+) -> None:
+    """Where there is a checkpoint to go on from: not only when it is too late."""
+    ssc.checkpoint(str(tmp_path))
+    ssc.queueStream([[1]], replayable=replayable).foreachRDD(_count)
+    with caplog.at_level(logging.WARNING, "dstreams"):
+        ssc.step()
+    told = [text for text in caplog.messages if "cannot go on from its checkpoint after" in text]
+    assert len(told) == (not replayable)
+    assert all("queueStream at test_streaming_context.py" in text for text in told)
+
+
+def _count(rdd: RDD[Any]) -> None:
+    rdd.count()
 
 
 def test_a_context_knows_its_spark_context(sc: SparkContext, ssc: StreamingContext) -> None:
