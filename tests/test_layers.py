@@ -43,6 +43,7 @@ checkpoint.__main__
 dstreams.events
 dstreams.errors dstreams.lazy_names
 dstreams.durations dstreams.clock dstreams.callables dstreams.listener dstreams.faults
+dstreams.state_classes
 dstreams.settings dstreams.redaction dstreams.spark_checkpoint
 dstreams.rdd
 dstreams.receiving

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from checkpoint.state_store.base import Bases, CommittedChanges
+from checkpoint.state_store.classes import Classes, StoredClassError, is_class_of_data
 from checkpoint.state_store.commits import stored_partition
 from checkpoint.state_store.lmdb_bases import LmdbBases
 from checkpoint.state_store.local_copy import LocalSettings
@@ -13,6 +14,7 @@ from checkpoint.state_store.maintenance import (
     snapshot_if_due,
     sweep_local_once,
 )
+from checkpoint.state_store.plain_pickles import NotPlainError
 from checkpoint.state_store.progress import Progress
 from checkpoint.state_store.protocol import StateReader, StateStoreUseError, StateWriter
 from checkpoint.state_store.reference import EMPTY, STORE_PREFIX, Reference, StoreId
@@ -29,10 +31,12 @@ __all__ = [
     "EMPTY",
     "STORE_PREFIX",
     "Bases",
+    "Classes",
     "CommittedChanges",
     "DataValues",
     "LmdbBases",
     "LocalSettings",
+    "NotPlainError",
     "PickleValues",
     "Progress",
     "Reference",
@@ -42,9 +46,11 @@ __all__ = [
     "StateStoreUseError",
     "StateWriter",
     "StoreId",
+    "StoredClassError",
     "ValueCodec",
     "apply_store_retention",
     "delete_local",
+    "is_class_of_data",
     "maintain_store",
     "plan_store_retention",
     "require_rdds",

@@ -14,6 +14,7 @@ from checkpoint.state_store.changed_view import ENTRY, ChangedView
 from checkpoint.state_store.checksum import first_checksum, moved_checksum
 from checkpoint.state_store.keys import MAX_INLINE_BYTES, comes_back, encode_whole
 from checkpoint.state_store.overlay import parts_of
+from checkpoint.state_store.plain_pickles import NotPlainError
 from checkpoint.state_store.records import (
     PLAIN_END,
     Extras,
@@ -147,7 +148,9 @@ class ChangingView(ChangedView):
                 "bytes when encoded; split it over several keys"
             )
         kind = type(key)
-        if len(raw) > MAX_INLINE_BYTES or not (kind is str or kind is int or comes_back(key)):
+        if len(raw) > MAX_INLINE_BYTES or not (
+            kind is str or kind is int or comes_back(key, self._classes)
+        ):
             value = self._with_extras(key, raw, before, value, timeout_ms)
         elif timeout_ms is not None or (before is not None and before[-1] != PLAIN_END):
             indexed_ms = self._index_at(raw, before, timeout_ms)
@@ -168,7 +171,7 @@ class ChangingView(ChangedView):
         """Return the record of a value that needs more than itself, and bring the index to it."""
         indexed_ms = self._index_at(raw, before, timeout_ms)
         whole = encode_whole(key) if len(raw) > MAX_INLINE_BYTES else None
-        original = None if comes_back(key) else self._original(key)
+        original = None if comes_back(key, self._classes) else self._original(key)
         return with_extras(value, Extras(timeout_ms, indexed_ms, whole, original))
 
     def _index_at(self, raw: bytes, before: bytes | None, timeout_ms: int | None) -> int | None:
@@ -186,7 +189,11 @@ class ChangingView(ChangedView):
     def _original(self, key: Any) -> bytes | None:
         try:
             return self._encode(key)
-        except TypeError:  # no plain data, as a named tuple; the tuple that it equals will do
+        except NotPlainError as error:
+            if error.is_class_of_data:
+                raise
+            return None  # the plain key that it equals will do
+        except TypeError:
             return None
 
     def _remove(self, raw: bytes, before: bytes) -> None:

@@ -1,25 +1,23 @@
 """Keys out of bytes: the plainest key that equals the one that was encoded.
 
 Numbers come back as int where they equal one, then as float, then as ``Fraction``; subclasses of
-builtin types as the builtin. Members of enums and dataclasses come back as themselves, if the
-module of their class is imported: nothing is imported, and no function named by the bytes is
-called, so bytes from an untrusted place can at most become an error.
+builtin types as the builtin. Members of enums and dataclasses come back as themselves, where the
+program names their class (:class:`~checkpoint.state_store.classes.Classes`); no function named by
+the bytes is called, so bytes from an untrusted place can at most become an error.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import struct
-import sys
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, time, timedelta, timezone
-from enum import Enum
 from fractions import Fraction
 from typing import Any
 from uuid import UUID
 
 from checkpoint.errors import CheckpointError
-from checkpoint.state_store.keys import INT_BIAS, compared_fields
+from checkpoint.state_store.classes import LOADED, Classes, StoredClassError
+from checkpoint.state_store.keys import INT_BIAS
 
 _FLOAT = struct.Struct(">d")
 _WORD = struct.Struct(">Q")
@@ -37,11 +35,15 @@ class UndecodableKeyError(CheckpointError, ValueError):
     """Bytes that are no key, or a key whose class is not there."""
 
 
-def decode_key(whole: bytes) -> Any:
+def decode_key(whole: bytes, classes: Classes = LOADED) -> Any:
     """Return the plainest key that has this encoding.
 
+    Args:
+        whole: the encoding.
+        classes: those that may be made; by default any that is loaded.
+
     Raises:
-        UndecodableKeyError: no key has it; or its class is not imported, or changed.
+        UndecodableKeyError: no key has it; or its class is not there, or changed.
     """
     tag = whole[:1]
     if tag == b"s":
@@ -49,30 +51,32 @@ def decode_key(whole: bytes) -> Any:
     if tag == b"i" and len(whole) == 9:
         return int.from_bytes(whole[1:], "big") - INT_BIAS
     try:
-        return _decode_top(tag, whole)
+        return _decode_top(tag, whole, classes)
     except UndecodableKeyError:
         raise
+    except StoredClassError as error:
+        raise UndecodableKeyError(str(error)) from error
     except (ValueError, LookupError, OverflowError, RecursionError, struct.error) as error:
         raise UndecodableKeyError(f"no key has the encoding {whole[:80]!r}: {error}") from error
 
 
-def decode_keys(wholes: list[bytes]) -> list[Any]:
+def decode_keys(wholes: list[bytes], classes: Classes = LOADED) -> list[Any]:
     """Return :func:`decode_key` of each, for many at once and the commonest kind faster."""
     if {whole[:1] for whole in wholes} == {b"s"}:
         try:
             return [whole[1:].decode() for whole in wholes]
         except UnicodeDecodeError:
             pass
-    return list(map(decode_key, wholes))
+    return [decode_key(whole, classes) for whole in wholes]
 
 
-def _decode_top(tag: bytes, whole: bytes) -> Any:
+def _decode_top(tag: bytes, whole: bytes, classes: Classes) -> Any:
     if tag == b"b":
         return whole[1:]
     if tag == b"t":
         flat = _flat_tuple(whole)
-        return tuple(_Reader(whole).until_end(1)) if flat is None else flat
-    reader = _Reader(whole)
+        return tuple(_Reader(whole, classes).until_end(1)) if flat is None else flat
+    reader = _Reader(whole, classes)
     if tag == b"x":
         return frozenset(reader.until_end(1))
     key = reader.element()
@@ -117,9 +121,10 @@ def _text(raw: bytes) -> str:
 class _Reader:
     """Takes elements one after another."""
 
-    def __init__(self, raw: bytes) -> None:
+    def __init__(self, raw: bytes, classes: Classes) -> None:
         self.at = 0
         self._raw = raw
+        self._classes = classes
 
     def element(self) -> Any:
         tag = self.take(1)
@@ -201,46 +206,19 @@ class _Reader:
         wall, offset = _within(self.span(), _ZERO, _DAY - timedelta.resolution)
         return (_EARLIEST + wall).time().replace(tzinfo=timezone(offset))
 
-    def loaded_class(self) -> type:
+    def class_name(self) -> tuple[str, str]:
         module, name = self.element(), self.element()
         if not isinstance(module, str) or not isinstance(name, str):
             raise ValueError(f"{module!r} and {name!r} in place of a class")
-        found: Any = sys.modules.get(module)
-        for part in name.split("."):
-            found = getattr(found, part, None)
-        if isinstance(found, type):
-            return found
-        raise UndecodableKeyError(
-            f"a key is of class {module}.{name}, which is not there; import {module} before keys "
-            "are read, or name keys by plain values"
-        )
+        return module, name
 
-    def member(self) -> Enum:
-        kind, member = self.loaded_class(), self.element()
-        if issubclass(kind, Enum):
-            if isinstance(member, str) and member in kind.__members__:
-                return kind.__members__[member]
-            if isinstance(member, int):
-                return kind(member)
-        raise UndecodableKeyError(f"a key is {member!r} of {kind!r}, which has no such member")
+    def member(self) -> Any:
+        module, name = self.class_name()
+        return self._classes.key_member(module, name, self.element())
 
     def instance(self) -> Any:
-        kind = self.loaded_class()
-        values = list(self.until_zero())
-        names = compared_fields(kind)
-        if names is None or len(names) != len(values):
-            raise UndecodableKeyError(
-                f"a key has {len(values)} fields of dataclass {kind!r}, which compares {names}"
-            )
-        made: Any = object.__new__(kind)
-        for field in dataclasses.fields(made):
-            if field.default is not dataclasses.MISSING:
-                object.__setattr__(made, field.name, field.default)
-            elif field.default_factory is not dataclasses.MISSING:
-                object.__setattr__(made, field.name, field.default_factory())
-        for name, value in zip(names, values, strict=True):
-            object.__setattr__(made, name, value)
-        return made
+        module, name = self.class_name()
+        return self._classes.key_instance(module, name, list(self.until_zero()))
 
 
 def _within(moment: timedelta, first: timedelta, last: timedelta) -> tuple[timedelta, timedelta]:

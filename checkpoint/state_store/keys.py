@@ -44,7 +44,7 @@ from fractions import Fraction
 from functools import lru_cache
 from numbers import Complex, Integral, Number, Rational, Real
 from types import WrapperDescriptorType
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 KEYS_NAME = "keys-1"
@@ -85,10 +85,14 @@ def encode_key(key: Any) -> bytes:
     return raw if len(raw) <= MAX_INLINE_BYTES else shorten(raw)
 
 
-def encode_keys(keys: list[Any]) -> tuple[list[bytes], bool]:
+def encode_keys(keys: list[Any], classes: KeyClasses | None = None) -> tuple[list[bytes], bool]:
     """Return :func:`encode_key` of each key, and whether all are short and come back as they are.
 
     For many at once, and the commonest kind faster.
+
+    Args:
+        keys: the keys.
+        classes: those that come back as themselves, None for all.
     """
     if set(map(type, keys)) == {str}:
         try:
@@ -99,12 +103,12 @@ def encode_keys(keys: list[Any]) -> tuple[list[bytes], bool]:
         if len(raws) == len(keys) and max(map(len, raws)) <= MAX_INLINE_BYTES:
             return raws, True
     raws = list(map(encode_key, keys))
-    return raws, are_plain(keys, raws)
+    return raws, are_plain(keys, raws, classes)
 
 
-def are_plain(keys: list[Any], raws: list[bytes]) -> bool:
+def are_plain(keys: list[Any], raws: list[bytes], classes: KeyClasses | None = None) -> bool:
     """Whether all keys are short, and decoding their encodings *raws* gives them as they are."""
-    are_exact = set(map(type, keys)) <= {str, int} or all(map(comes_back, keys))
+    are_exact = set(map(type, keys)) <= {str, int} or all(comes_back(key, classes) for key in keys)
     return are_exact and max(map(len, raws), default=0) <= MAX_INLINE_BYTES
 
 
@@ -343,22 +347,39 @@ def _generated_in(kind: type, method: str) -> Any:
     return owner if made and "__dataclass_params__" in vars(owner) else None
 
 
-def comes_back(key: Any) -> bool:
-    """Whether decoding gives *key* itself, not only a key that equals it."""
+class KeyClasses(Protocol):
+    """The classes that a program names."""
+
+    def find(self, module: str, name: str) -> type | None:
+        """Return the class of that name, None if the program names none."""
+        ...
+
+
+def comes_back(  # noqa: PLR0911 - one for each kind of key
+    key: Any, classes: KeyClasses | None = None
+) -> bool:
+    """Whether decoding gives *key* itself, not only a key that equals it.
+
+    Args:
+        key: the key.
+        classes: those that come back as themselves, None for all.
+    """
     kind: Any = type(key)
     if kind in _EXACT:
         return True
     if kind in (tuple, frozenset):
-        return all(map(comes_back, key))
+        return all(comes_back(item, classes) for item in key)
     if kind is float:
         return not key.is_integer()
     if kind in (datetime, time):
         return key.fold == 0 and (key.tzinfo is None or (kind is datetime and key.tzinfo is _UTC))
+    if classes is not None and classes.find(kind.__module__, kind.__qualname__) is None:
+        return False
     if isinstance(key, Enum):
         return not isinstance(key, (Number, str, bytes, tuple, frozenset, date, time, timedelta))
     names = compared_fields(kind)
     return (
         names is not None
         and len(names) == len(dataclasses.fields(key))
-        and all(comes_back(getattr(key, name)) for name in names)
+        and all(comes_back(getattr(key, name), classes) for name in names)
     )

@@ -1,23 +1,29 @@
-"""Pickles of plain data: they need no class but those of a short list, and no other is read.
+"""Pickles of plain data and of classes of data: they need no class but those of a short list.
 
 C writes and reads; what is not plain is found by the few bytes by which a pickle can name a class.
-Only where one of them is there, by chance or not, is every name looked up in the list.
+Only where one of them is there, by chance or not, is every name looked up in the list. What is
+found there can be called and nothing else: it has no attribute that a pickle could set.
+
+Instances of classes of data (:mod:`checkpoint.state_store.classes`) are persistent ids. They are
+made when the pickle has been read to its end, so that no operation of a pickle meets one.
 """
 
 from __future__ import annotations
 
 import copyreg
 import pickle
-from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
 from types import FunctionType
-from typing import Any
+from typing import Any, NoReturn
 from uuid import UUID
 from zoneinfo import ZoneInfo
+
+from checkpoint.state_store.classes import Classes, Maker, Written, schema_of_text, written
+from checkpoint.state_store.shapes import Shape, shape_of
 
 PROTOCOL = 5  # part of the format, whatever Python's default is
 
@@ -26,6 +32,11 @@ PROTOCOL = 5  # part of the format, whatever Python's default is
 STACK_GLOBAL = 0x93
 LINE_END = 0x0A
 EXTENSIONS: Mapping[int, Any] = vars(copyreg)["_inverted_registry"]
+
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+_IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+_MAX_KNOWN = 256
+_UNKNOWN: Any = object()
 
 
 def _fraction(numerator: int, denominator: int) -> Fraction:
@@ -43,6 +54,21 @@ def _uuid(raw: bytes) -> UUID:
     return UUID(bytes=raw)
 
 
+_FACTORIES: Mapping[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        *(bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset),
+        *(Counter, OrderedDict, deque),
+    )
+}
+
+
+def _defaultdict(factory: str | None) -> defaultdict[Any, Any]:
+    if factory is not None and factory not in _FACTORIES:
+        raise pickle.UnpicklingError(f"a defaultdict is not made of {factory!r:.80}")
+    return defaultdict(None if factory is None else _FACTORIES[factory])
+
+
 PLAIN: tuple[type, ...] = (
     date,
     datetime,
@@ -56,13 +82,17 @@ PLAIN: tuple[type, ...] = (
     deque,
 )
 
-_REBUILT: Mapping[type, Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]] = {
+_REBUILT: Mapping[type, Callable[[Any], tuple[Any, ...]]] = {
     Fraction: lambda value: (_fraction, (value.numerator, value.denominator)),
     UUID: lambda value: (_uuid, (value.bytes,)),
     ZoneInfo: lambda value: (_zone, (_zone_key(value),)),
+    defaultdict: lambda value: (
+        *(_defaultdict, (_factory_name(value),)),
+        *(None, None, iter(value.items())),
+    ),
 }
 
-_MAKERS: tuple[Callable[..., Any], ...] = (_fraction, _uuid, _zone)
+_MAKERS: tuple[Callable[..., Any], ...] = (_fraction, _uuid, _zone, _defaultdict)
 
 
 def _zone_key(value: ZoneInfo) -> str:
@@ -71,92 +101,386 @@ def _zone_key(value: ZoneInfo) -> str:
     return value.key
 
 
+def _factory_name(value: defaultdict[Any, Any]) -> str | None:
+    factory: Any = value.default_factory
+    name = getattr(factory, "__name__", repr(factory))
+    if factory is None or _FACTORIES.get(name) is factory:
+        return None if factory is None else name
+    raise NotPlainError(
+        f"a defaultdict with the factory {name}",
+        f"is not plain data: its factory must be one of {', '.join(_FACTORIES)}",
+    )
+
+
+class NotPlainError(TypeError):
+    """A value that is not plain data, nor of a class of data that the program names.
+
+    Args:
+        what: what is in the way.
+        why: why it cannot be stored.
+        is_class_of_data: whether it only has to be named.
+        path: where it is in the value, such as ``[0].tags['x']``.
+    """
+
+    def __init__(
+        self, what: str, why: str, *, is_class_of_data: bool = False, path: str = ""
+    ) -> None:
+        super().__init__(what, why)
+        self.what = what
+        self.why = why
+        self.is_class_of_data = is_class_of_data
+        self.path = path
+
+    def __str__(self) -> str:
+        place = f" (at {self.path})" if self.path else ""
+        return f"a value that holds {self.what}{place} {self.why}; {self._remedy()}"
+
+    def _remedy(self) -> str:
+        if self.is_class_of_data:
+            return "name it: DataValues(Classes(named={(module, name): class}))"
+        return (
+            "store its fields, in a tuple, a dict or a dataclass, or take PickleValues(), which "
+            "trusts whoever can write the checkpoint"
+        )
+
+
 def name_of(kind: Any) -> tuple[str, str]:
     """Return module and name by which a pickle names a class or function."""
     return (kind.__module__, kind.__qualname__)
 
 
-class _DataPickler(pickle.Pickler):
-    """Asked by C about every object that is not None, bool, number, text, bytes or a container."""
+class _Callable:
+    """What a pickle may call, without anything that it could change.
 
-    def __init__(self, file: Any, allowed: frozenset[type], asked: set[type]) -> None:
+    Args:
+        call: what is called.
+    """
+
+    __slots__ = ("_call",)
+
+    _call: Callable[..., Any]
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        object.__setattr__(self, "_call", call)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._call(*arguments)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise pickle.UnpicklingError(f"{name!r} of what a pickle may call cannot be set")
+
+
+def plain_names() -> dict[tuple[str, str], Any]:
+    """Return what a pickle may name, by module and name: nothing that a pickle could change."""
+    return {name_of(known): _unchangeable(known) for known in (*PLAIN, *_MAKERS)}
+
+
+def _unchangeable(known: Any) -> Any:
+    if isinstance(known, type) and (
+        not known.__flags__ & _HEAP_TYPE or known.__flags__ & _IMMUTABLE
+    ):
+        return known
+    return _Callable(known)
+
+
+_NAMES = plain_names()
+
+
+class Held:
+    """An instance of a class of data in a pickle that is being read.
+
+    Args:
+        text: the schema of its class.
+        values: its fields, which may be held as well.
+    """
+
+    __slots__ = ("text", "values")
+
+    def __init__(self, text: str, values: tuple[Any, ...]) -> None:
+        self.text = text
+        self.values = values
+
+    def __setstate__(self, state: Any) -> NoReturn:
+        raise pickle.UnpicklingError("an instance of a class of data has no other state")
+
+
+class _DataUnpickler(pickle.Unpickler):
+    """Finds what is plain, and holds instances of classes of data."""
+
+    held = False
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = _NAMES.get((module, name))
+        if found is None:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which is not plain data")
+        return found
+
+    def persistent_load(self, pid: Any) -> Held:
+        if type(pid) is not tuple or not pid or type(pid[0]) is not str:
+            raise pickle.UnpicklingError(f"{pid!r:.80} is no instance of a class")
+        self.held = True
+        return Held(pid[0], pid[1:])
+
+
+MakerOf = Callable[[str], Maker]
+
+
+def maker_of(classes: Classes) -> MakerOf:
+    """Return the function that returns how instances of a schema, as text, are made."""
+    known: dict[str, Maker] = {}
+
+    def find(text: str) -> Maker:
+        make = known.get(text)
+        if make is None:
+            if len(known) >= _MAX_KNOWN:
+                known.clear()
+            make = known[text] = classes.maker(schema_of_text(text))
+        return make
+
+    return find
+
+
+def careful_loads(file: Any, find: MakerOf) -> Any:
+    """Read a pickle of plain data and of instances of classes of data.
+
+    Args:
+        file: where it is.
+        find: says how instances are made.
+    """
+    unpickler = _DataUnpickler(file)
+    value = unpickler.load()
+    return _Making(find).of(value) if unpickler.held else value
+
+
+class _Making:
+    """Puts instances in the place of those that are held, in containers as they are.
+
+    Args:
+        find: says how instances are made.
+    """
+
+    def __init__(self, find: MakerOf) -> None:
+        self._find = find
+        self._done: dict[int, tuple[Any, Any]] = {}  # what was there is kept, or ids come again
+
+    def of(self, value: Any) -> Any:
+        """Return a value with its instances."""
+        kind = type(value)
+        if kind is Held:
+            return self._find(value.text).one(*map(self.of, value.values))
+        if kind not in _CONTAINERS:
+            return value
+        done = self._done.get(id(value))
+        if done is not None:
+            return done[1]
+        if kind in (tuple, frozenset):
+            made = kind(map(self.of, value))
+            self._done[id(value)] = (value, made)
+            return made
+        self._done[id(value)] = (value, value)
+        if isinstance(value, dict):
+            items = [(self.of(key), self.of(item)) for key, item in value.items()]
+            value.clear()
+            for key, item in items:
+                value[key] = item
+            return value
+        inside = list(map(self.of, value))
+        value.clear()
+        getattr(value, "update" if kind is set else "extend")(inside)
+        return value
+
+
+_CONTAINERS = frozenset(
+    (list, tuple, dict, set, frozenset, deque, OrderedDict, Counter, defaultdict)
+)
+
+
+class _DataPickler(pickle.Pickler):
+    """Asked by C about each object, whether it is of a class of data; then about what is not plain.
+
+    Args:
+        file: what it writes to.
+        known: how instances of classes of data are written.
+        asked: classes that a pickle must name; more are added.
+    """
+
+    def __init__(self, file: Any, known: KnownClasses, asked: set[type]) -> None:
         super().__init__(file, PROTOCOL)
-        self._allowed = allowed
+        self._written = known.by_class
+        self._known = known
         self._asked = asked
+
+    def persistent_id(self, value: Any) -> Any:
+        kind = type(value)
+        how = self._written.get(kind, _UNKNOWN)
+        if how is _UNKNOWN:
+            how = self._known.of(kind)
+        return None if how is None else how.apart(value)
 
     def reducer_override(self, value: Any) -> Any:
         kind = type(value)
         self._asked.add(kind)
-        if kind in self._allowed:
+        if kind in _PLAIN:
             return NotImplemented
         rebuild = _REBUILT.get(kind)
         if rebuild is not None:
             return rebuild(value)
-        if (kind is type and value in self._allowed) or (kind is FunctionType and value in _MAKERS):
+        if (kind is type and value in _PLAIN) or (kind is FunctionType and value in _MAKERS):
             return NotImplemented  # the class itself, on the way to the file
-        raise TypeError(
-            f"a value that holds a {kind.__module__}.{kind.__qualname__} is not plain data; store "
-            "a tuple or dict of its fields, or allow the class by DataValues(allow=[...]), or "
-            "take PickleValues(), which trusts whoever can write the checkpoint"
+        raise NotPlainError(
+            f"a {kind.__module__}.{kind.__qualname__}",
+            "is not plain data, nor an instance of a class of data (dataclass, attrs, NamedTuple, "
+            "Enum, Row)",
         )
 
 
-def plain_names(allow: tuple[type, ...] = ()) -> dict[tuple[str, str], Any]:
-    """Return what a pickle may name that is plain or allowed, by module and name."""
-    return {name_of(kind): kind for kind in (*PLAIN, *_MAKERS, *allow)}
+_PLAIN = frozenset(PLAIN)
 
 
-@lru_cache(maxsize=64)
-def unpickler(allow: tuple[type, ...]) -> type[pickle.Unpickler]:
-    """Return a class of unpicklers that find what is plain or allowed; it has no constructor."""
-    allowed = plain_names(allow)
+class KnownClasses:
+    """How the values of one writer are written, as far as their classes are known by now.
 
-    class DataUnpickler(pickle.Unpickler):
-        def find_class(self, module: str, name: str) -> Any:
-            found = allowed.get((module, name))
-            if found is None:
-                raise pickle.UnpicklingError(f"it names {module}.{name}, which is not plain data")
-            return found
+    Args:
+        classes: those that the program names.
+        asked: classes that a pickle must name; more are added.
+    """
 
-    return DataUnpickler
+    def __init__(self, classes: Classes, asked: set[type]) -> None:
+        self.by_class: dict[type, Written | None] = {}
+        self._classes = classes
+        self._asked = asked
+
+    def of(self, kind: type) -> Written | None:
+        """Return how instances of a class are written, None if it is no class of data.
+
+        Raises:
+            NotPlainError: it is one that the program does not name.
+        """
+        how = self.by_class.get(kind, _UNKNOWN)
+        if how is not _UNKNOWN:
+            return how  # type: ignore[no-any-return]
+        how = written(kind)
+        if how is not None:
+            self._require_named(kind, how)
+            self._asked.add(kind)
+        self.by_class[kind] = how
+        return how
+
+    def shape(self, by: Any) -> Shape | None:
+        """Return how values are written as a shape, None if they are none.
+
+        Args:
+            by: their class, or those of the items of a tuple.
+        """
+        kinds = by if isinstance(by, tuple) else (by,)
+        if len(kinds) > _MAX_SHAPE:
+            return None
+        try:
+            parts = list(map(self.of, kinds))
+        except NotPlainError:  # who writes it as a pickle says where it is
+            return None
+        return shape_of(parts, is_tuple=by is kinds)
+
+    def _require_named(self, kind: type, how: Written) -> None:
+        module, name = name_of(kind)
+        found = self._classes.find(module, name)
+        again = None if found is None else written(found)
+        if again is None:
+            raise NotPlainError(
+                f"a {module}.{name}",
+                "is of a class of data that the program does not name",
+                is_class_of_data=True,
+            )
+        if again.schema != how.schema:
+            raise NotPlainError(
+                f"a {module}.{name}",
+                "is of a class whose name the program has for another class with other fields",
+                is_class_of_data=True,
+            )
+
+
+_MAX_SHAPE = 32  # items of a tuple; in longer ones instances are rare
 
 
 class PlainPickler:
     """One pickler for the values of one writer: making one for each takes four times as long.
 
     Args:
-        allow: classes that are taken beside plain data.
+        classes: classes of data that are taken beside plain data.
     """
 
-    def __init__(self, allow: tuple[type, ...]) -> None:
+    def __init__(self, classes: Classes) -> None:
         self.asked: set[type] = set()
         """Classes that the values had and that a pickle must name."""
-        self._allowed = frozenset((*PLAIN, *allow))
+        self.known = KnownClasses(classes, self.asked)
         self._written: list[bytes] = []
         self.begin()
 
     def begin(self) -> None:
         """Forget what was written before; only needed after an error."""
         self._written.clear()
-        self._pickler = _DataPickler(_Sink(self._written.append), self._allowed, self.asked)
+        self._pickler = _DataPickler(_Sink(self._written.append), self.known, self.asked)
 
     def encode(self, value: Any) -> bytes:
         """Return the pickle of one value.
 
         Raises:
-            TypeError: it is not plain.
+            NotPlainError: it is not plain.
+            TypeError: an instance in it has fields that are not set.
         """
         written, pickler = self._written, self._pickler
         try:
             pickler.dump(value)
-        except BaseException:
+        except RecursionError:
             self.begin()
+            raise TypeError(
+                f"a {type(value).__name__} is nested too deeply, or an instance of a class of data "
+                "in it refers to itself; store a key or a number in the place of what it refers to"
+            ) from None
+        except BaseException as error:
+            self.begin()
+            if isinstance(error, NotPlainError) and not error.path:
+                error.path = self._path_in(value, error.what)
             raise
         pickler.clear_memo()
         # Large strings are written on their own.
         whole = written.pop() if len(written) == 1 else b"".join(written)
         written.clear()
         return whole
+
+    def _path_in(self, value: Any, what: str) -> str:
+        """Return where in *value* the part is that cannot be written."""
+        if what == f"a {'.'.join(name_of(type(value)))}":
+            return ""
+        for name, part in _parts_of(value):
+            if not self._is_taken(part):
+                return name + self._path_in(part, what)
+        return ""
+
+    def _is_taken(self, value: Any) -> bool:
+        try:
+            self._pickler.dump(value)
+        except Exception:
+            return False
+        finally:
+            self.begin()
+        return True
+
+
+def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what is in a value, with the text that leads there."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield f"[{key!r:.40}]", item
+            yield ".keys()", key
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        yield from ((f".{name}", part) for name, part in zip(value._fields, value, strict=False))
+    elif isinstance(value, (list, tuple, deque)):
+        yield from ((f"[{at}]", part) for at, part in enumerate(value))
+    elif isinstance(value, (set, frozenset)):
+        yield from (("{...}", part) for part in value)
+    elif written(type(value)) is not None:
+        yield from ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
 
 
 class _Sink:

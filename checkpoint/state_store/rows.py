@@ -30,7 +30,7 @@ _TAGS = (bytes((TUPLE,)), bytes((NUMBER,)))
 _DOT = b"."
 
 
-class _Layout(NamedTuple):
+class Layout(NamedTuple):
     """How rows of one kind are laid out.
 
     Args:
@@ -47,7 +47,7 @@ class _Layout(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _layout_of(kinds: tuple[type, ...], tag: int) -> _Layout | None:
+def layout_of(kinds: tuple[type, ...], tag: int) -> Layout | None:
     """Return the layout of rows whose fields have these types."""
     letters = [_LETTERS.get(kind) for kind in kinds]
     if None in letters or not 1 <= len(kinds) <= MAX_FIELDS:
@@ -56,7 +56,7 @@ def _layout_of(kinds: tuple[type, ...], tag: int) -> _Layout | None:
 
 
 @lru_cache(maxsize=256)
-def _layout(head: bytes) -> _Layout:
+def _layout(head: bytes) -> Layout:
     """Return the layout of rows with this head.
 
     Raises:
@@ -68,7 +68,7 @@ def _layout(head: bytes) -> _Layout:
         raise ValueError(f"no row begins with {head!r}")
     packed = struct.Struct(f"<{len(head)}s{letters}c")
     unpacked = struct.Struct(f"<{len(head)}x{letters}")
-    return _Layout(head, packed.size, packed.pack, unpacked.unpack_from)
+    return Layout(head, packed.size, packed.pack, unpacked.unpack_from)
 
 
 @lru_cache(maxsize=256)
@@ -82,9 +82,9 @@ def encode_row(value: Any) -> bytes | None:
     """Return a value as a row, None if it is none."""
     kind = type(value)
     if kind is tuple:
-        layout = _layout_of(tuple(map(type, value)), TUPLE)
+        layout = layout_of(tuple(map(type, value)), TUPLE)
     elif kind in _LETTERS:
-        layout, value = _layout_of((kind,), NUMBER), (value,)
+        layout, value = layout_of((kind,), NUMBER), (value,)
     else:
         return None
     if layout is None:
@@ -110,7 +110,7 @@ def encode_rows(values: Sequence[Any]) -> list[bytes] | None:
     found = [set(map(type, column)) for column in columns]
     if any(len(kinds) > 1 for kinds in found):
         return None
-    layout = _layout_of(tuple(kinds.pop() for kinds in found), tag)
+    layout = layout_of(tuple(kinds.pop() for kinds in found), tag)
     if layout is None:
         return None
     try:
@@ -151,7 +151,7 @@ def decode_rows(records: Sequence[bytes]) -> list[Any] | None:
     return list(rows) if head[0] == TUPLE else list(chain.from_iterable(rows))
 
 
-def _layout_or_none(head: bytes) -> _Layout | None:
+def _layout_or_none(head: bytes) -> Layout | None:
     try:
         return _layout(head)
     except ValueError:

@@ -35,6 +35,7 @@ class View:
         self._base = base
         self._decode = values.decoder()
         self._decode_many = values.many_decoder()
+        self._classes = values.classes
         self._life = Life(what, store, base.reference)
 
     @property
@@ -117,7 +118,7 @@ class View:
     def _scan(self, wanted: KeyRange) -> Iterator[tuple[Any, Any]]:
         self._life.require()
         stream = self._stream(wanted.first, wanted.last)
-        return decoded(stream, wanted, self._decode, self._decode_many, self._life)
+        return decoded(stream, wanted, self._decode, self._decode_many, self._classes, self._life)
 
     def _due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
         self._life.require()
@@ -131,7 +132,8 @@ class View:
             if extras.indexed_ms != indexed_ms or timeout_ms is None:
                 continue  # put anew since this iteration began
             if timeout_ms < until_ms:
-                yield key_of(raw, record, self._decode), self._decode(record), timeout_ms
+                key = key_of(raw, record, self._decode, self._classes)
+                yield key, self._decode(record), timeout_ms
                 self._life.require()
             else:
                 self._put_off(raw, record)

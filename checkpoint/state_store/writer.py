@@ -121,7 +121,7 @@ class Writer(ChangingView):
         taken = [near.pop(key) if key in near else self._look_up(key) for key in keys]
         raws, before = [raw for raw, _ in taken], [record for _, record in taken]
         after: list[bytes] = self._encode_many(list(values.values()))
-        if are_plain(keys, raws) and (
+        if are_plain(keys, raws, self._classes) and (
             self._put_plain(raws, before, after)
             if timeouts_ms is None
             else self._put_timed(raws, before, after, timeouts_ms)
@@ -147,7 +147,7 @@ class Writer(ChangingView):
 
     def _take_due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
         for due in self._removed_due(until_ms):
-            keys = keys_of(due.raws, due.records, self._decode)
+            keys = keys_of(due.raws, due.records, self._decode, self._classes)
             yield from zip(keys, self._decode_many(due.records), due.timeouts_ms, strict=True)
             self._life.require()
 
@@ -180,7 +180,7 @@ class Writer(ChangingView):
         rest = iter(pairs)
         while chunk := list(islice(rest, UPDATE_KEYS)):
             keys, given = map(list, zip(*chunk, strict=True))
-            raws, are_plain = encode_keys(keys)
+            raws, are_plain = encode_keys(keys, self._classes)
             if are_in_order(raws):
                 self._update(keys, raws, given, step, are_plain, in_order=True)
                 continue

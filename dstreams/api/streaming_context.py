@@ -42,6 +42,7 @@ from dstreams.runtime.scheduler import Scheduler
 from dstreams.runtime.signals import SignalStop
 from dstreams.runtime.unseen_failure import UnseenFailure
 from dstreams.settings import Settings
+from dstreams.state_classes import AllowedClasses, Upgrade, classes_of_program
 
 logger = logging.getLogger(__name__)
 
@@ -116,6 +117,7 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
         self._stop_after_step = False
         self._stop_gracefully = False
         self._earlier: EarlierRun | None = None
+        self._allowed_classes = AllowedClasses()
         self._bus = open_bus(self._settings)
         warn_if_untuned(sparkContext)
         use_driver_python(sparkContext)
@@ -155,6 +157,26 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
                 f"the checkpoint directory {without_secrets(directory)!r} cannot be used: {error}"
             ) from error
         self._checkpoint_directory = directory
+
+    def stateClasses(self, *classes: type, upgrade: Upgrade | None = None) -> None:
+        """Name classes of data that stored state may hold, beside those that the program uses.
+
+        Dataclasses, classes of attrs, named tuples and enums are stored by their fields, where a
+        function of the stream, its module or what that imports names them. Others are named here.
+
+        Args:
+            classes: the classes.
+            upgrade: ``f(name, fields) -> value``, called for a stored instance whose class is gone,
+                or has lost or renamed a field: with module and name of the class, and its fields
+                by their name, as they were stored. It returns what stands in its place. None: such
+                an instance is refused.
+
+        Raises:
+            InvalidStreamError: one of them is no class of data.
+            StreamLifecycleError: the context has started.
+        """
+        self._require_initialized("classes of state cannot be named")
+        self._allowed_classes = self._allowed_classes.and_more(classes, upgrade)
 
     def remember(self, duration: float) -> None:
         """Keep the RDDs of output streams for at least *duration* seconds, for queries and slices.
@@ -382,6 +404,7 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
             self,
             self._given_settings,
             self._earlier,
+            classes_of_program(self._graph, allowed=self._allowed_classes, depth=2),
         )
 
     def _remembered(self, node: Node, begin_ms: int, end_ms: int) -> list[RDD[Any]]:

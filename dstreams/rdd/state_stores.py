@@ -14,6 +14,7 @@ from pyspark.rdd import PipelinedRDD
 from checkpoint import CheckpointError, Files
 from checkpoint.state_store import (
     EMPTY,
+    Classes,
     DataValues,
     LmdbBases,
     LocalSettings,
@@ -37,6 +38,7 @@ def open_store(
     directory: str | None,
     checksums: bool = False,
     local_retention_ms: int = LocalSettings.unused_ms,
+    classes: Classes | None = None,
 ) -> StateStore:
     """Return the stores of a checkpoint; now and then, delete copies here that nobody uses.
 
@@ -48,10 +50,11 @@ def open_store(
             for temporary files.
         checksums: carry a checksum of all records of a partition from version to version.
         local_retention_ms: how long a host keeps the copies of a stream that nobody uses.
+        classes: the classes of data that the program names, None for none.
     """
     if directory is None:
         directory = os.path.join(tempfile.gettempdir(), f"dstreams-state-{os.getuid()}")
-    codec = PickleValues() if values == "pickle" else DataValues()
+    codec = PickleValues() if values == "pickle" else DataValues(classes or Classes())
     local = LocalSettings(unused_ms=local_retention_ms)
     bases = LmdbBases(files, directory, epoch, local)
     with suppress(CheckpointError):  # then the tasks say what is wrong there

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from secrets import token_hex
 
 import pyspark
@@ -22,7 +22,7 @@ from checkpoint import (
     stream_url,
     take_over,
 )
-from checkpoint.state_store import require_state
+from checkpoint.state_store import Classes, require_state
 from dstreams.clock import Clock
 from dstreams.events import Event, Tell
 from dstreams.faults import fault
@@ -63,6 +63,7 @@ class Surroundings:
         context: the streaming context, for functions that refer to it.
         given: settings that the user gave instead of those of the SparkConf.
         earlier: the run to go on from, None for a new stream.
+        classes: the classes of data that the program names.
     """
 
     spark: SparkContext
@@ -74,6 +75,7 @@ class Surroundings:
     context: object
     given: Settings | None = None
     earlier: EarlierRun | None = None
+    classes: Classes = field(default_factory=Classes)
 
 
 def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
@@ -181,7 +183,7 @@ def _opened(
         around.tell(event)
 
     epoch = 1 if durability is None else durability.tenure.epoch
-    states = open_states(plan, earlier.stream_id, files, around.settings, epoch)
+    states = open_states(plan, earlier.stream_id, files, around.settings, epoch, around.classes)
     history = History(plan, around.spark, unpersist=around.settings.unpersist, states=states)
     return Engine(plan, history, readers, durability, around.clock, tell, earlier.stream_id)
 

@@ -8,6 +8,7 @@ from types import GeneratorType
 from typing import Any, NoReturn
 
 from checkpoint import CheckpointError
+from checkpoint.state_store import NotPlainError
 from dstreams.errors import StreamError
 from dstreams.rdd.blocks import shorten
 
@@ -96,11 +97,31 @@ def raise_refused(where: str, what: str, key: Any, error: Exception) -> NoReturn
     Raises:
         NotStorableError: the store refused it.
     """
-    if isinstance(error, (CheckpointError, StreamError)) or not isinstance(error, _REFUSALS):
+    text = refusal(error)
+    if text is None:
         raise error
-    advice = ""
-    if "plain data" in str(error):
-        advice = "; or set spark.dstreams.state.values to pickle, which takes any class"
     raise NotStorableError(
-        f"{where}: the {what} {shorten(key)} cannot be stored: {error}{advice}"
+        f"{where}: the {what} {shorten(key)} cannot be stored: {text}"
     ) from error
+
+
+def refusal(error: Exception) -> str | None:
+    """Return why a codec refused a value, None if *error* is of something else."""
+    if isinstance(error, (CheckpointError, StreamError)) or not isinstance(error, _REFUSALS):
+        return None
+    return _not_plain(error) if isinstance(error, NotPlainError) else str(error)
+
+
+def _not_plain(error: NotPlainError) -> str:
+    """Return what keeps a state from being stored, and what helps where it is an operator's."""
+    place = error.path.removeprefix("[0]")  # a row begins with the state
+    text = f"it holds {error.what}{f' (in state{place})' if place else ''}, which {error.why}"
+    if error.is_class_of_data:
+        return (
+            f"{text}; name it where a function of the stream or its module does, or by "
+            "stateClasses(...) of the StreamingContext, the StreamSession or the StateSpec"
+        )
+    return (
+        f"{text}; make it a dataclass, store a tuple or dict of its fields, or set "
+        "spark.dstreams.state.values to pickle, which takes any class"
+    )

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from dstreams.durations import event_time_ms, parse_interval_ms
 from dstreams.errors import InvalidStateCallError, InvalidStreamError
-from dstreams.state.state_value import StateValue, require_state
+from dstreams.state.state_value import StateValue, require_state, require_storable
 
 G = TypeVar("G", bound="GroupState[Any]")
 S = TypeVar("S")
@@ -119,6 +119,8 @@ class GroupState(StateValue[S]):
 
     __slots__ = ("_facts", "_is_removed", "_is_updated", "_timeout_ms")
 
+    _require = staticmethod(require_state)  # the store says what else it does not take
+
     def __init__(self, state: S | None, facts: BatchFacts) -> None:
         self._value = state  # faster than to ask the base, and made for each key
         self._facts = facts
@@ -173,7 +175,7 @@ class GroupState(StateValue[S]):
         Raises:
             InvalidStreamError: it is None.
         """
-        require_state(newValue)
+        self._require(newValue)
         self._value = newValue
         self._is_updated, self._is_removed = True, False
 
@@ -266,10 +268,15 @@ class GroupState(StateValue[S]):
 class TestGroupState(GroupState[S]):
     """A handle to test functions with, without Spark; it also tells what was asked for.
 
+    It takes the states that a store takes, plain data and classes of data, and refuses others as
+    the store does: those of classes that neither the function's module nor that of the test names.
+
     Semantics: org.apache.spark.sql.streaming.TestGroupState (4.3).
     """
 
     __test__ = False  # no test class of pytest's
+
+    _require = staticmethod(require_storable)
 
     @classmethod
     def create(
@@ -292,7 +299,10 @@ class TestGroupState(GroupState[S]):
         Raises:
             InvalidStreamError: a time is negative.
             InvalidStateCallError: it timed out although there is no timeout.
+            NotStorableError: the state is none that a store takes.
         """
+        if optionalState is not None:
+            require_storable(optionalState)
         return cls.for_streaming(
             optionalState,
             timeoutConf,

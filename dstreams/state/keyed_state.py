@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn, TypeVar
 
 from dstreams.errors import InvalidStateCallError
-from dstreams.state.state_value import StateValue, require_state
+from dstreams.state.state_value import StateValue, require_state, require_storable
 
 S = TypeVar("S")
 
@@ -20,6 +20,8 @@ class State(StateValue[S]):
     >>> state.exists, state.getOption
     (False, None)
 
+    One that a test makes takes the states that a store takes, and refuses others as the store does.
+
     Semantics: org.apache.spark.streaming.State (4.3), with properties in the place of methods
     without arguments, as in :class:`~dstreams.GroupState`. None is no state.
 
@@ -33,6 +35,8 @@ class State(StateValue[S]):
     """
 
     __slots__ = ("_is_timing_out", "is_removed", "is_updated")
+
+    _require = staticmethod(require_storable)
 
     def __init__(self, state: S | None = None, *, is_timing_out: bool = False) -> None:
         self._value = state  # faster than to ask the base, and made for each record
@@ -54,12 +58,13 @@ class State(StateValue[S]):
         Raises:
             InvalidStateCallError: it was removed in this call, or is timing out.
             InvalidStreamError: it is None.
+            NotStorableError: it is none that a store takes.
         """
         if self.is_removed:
             raise InvalidStateCallError("the state cannot be updated after it has been removed")
         if self._is_timing_out:
             raise InvalidStateCallError("a state that is timing out cannot be updated")
-        require_state(newState)
+        self._require(newState)
         self._value = newState
         self.is_updated = True
 
@@ -82,3 +87,11 @@ class State(StateValue[S]):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a State is valid during one call only; keep state.get instead")
+
+
+class StoredState(State[S]):
+    """The state of one key in a stream, where the store says what it does not take."""
+
+    __slots__ = ()
+
+    _require = staticmethod(require_state)

@@ -16,7 +16,7 @@ from dstreams.rdd.blocks import shorten
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.function_errors import raise_failed, raise_refused
 from dstreams.state.group_state_rows import KeyedStore, Rows
-from dstreams.state.keyed_state import State
+from dstreams.state.keyed_state import State, StoredState
 from dstreams.state.near_rows import NearRows
 
 
@@ -95,7 +95,7 @@ class RecordProcessor:
         # Written out, without a call for each step: what is done here is done for each record.
         try:
             for key, value, stored in near.of(records):
-                state = State(None if stored is None else stored[0])
+                state: State[Any] = StoredState(None if stored is None else stored[0])
                 try:
                     emitted = (
                         func(time, key, value, state) if takes_time else func(key, value, state)
@@ -128,7 +128,7 @@ class RecordProcessor:
             return
         time = batch_datetime(self.batch_time_ms)
         for key, (value, _), _ in self.store.due(self.batch_time_ms):
-            state = State(value, is_timing_out=True)
+            state = StoredState(value, is_timing_out=True)
             emitted = self.func(time, key, None, state)
             self.store.remove(key)
             self.metrics.numRemovedStateRows += 1

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+from checkpoint.state_store import DataValues
 from dstreams.errors import InvalidStreamError, NoStateError
+from dstreams.state.function_errors import NotStorableError, refusal
+from dstreams.state_classes import classes_of_callers
 
 S = TypeVar("S")
 
@@ -54,3 +57,22 @@ def require_state(value: object) -> None:
             "None is no state; call state.remove() to have no state, or keep a value of yours that "
             "stands for nothing"
         )
+
+
+def require_storable(value: object) -> None:
+    """Refuse what the store of a stream refuses: the check of handles that tests make.
+
+    The program is what the caller's modules are, those of the test and those of the function.
+
+    Raises:
+        InvalidStreamError: *value* is None.
+        NotStorableError: it cannot be stored.
+    """
+    require_state(value)
+    try:
+        DataValues(classes_of_callers()).encoder()(value)
+    except Exception as error:
+        text = refusal(error)
+        if text is None:
+            raise
+        raise NotStorableError(f"a state cannot be stored: {text}") from error

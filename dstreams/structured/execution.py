@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark import RDD, SparkContext
 
 from checkpoint import ConcurrentWriterError
+from checkpoint.state_store import Classes
 from dstreams.clock import Clock
 from dstreams.errors import RestartError
 from dstreams.rdd.counting import RecordCount, counted
@@ -62,6 +63,7 @@ class QueryDefinition:
         sink: where rows go.
         name: what the user calls it, or None.
         conf: its settings.
+        classes: the classes of data that the program names.
     """
 
     plan: logical.LogicalPlan
@@ -69,6 +71,7 @@ class QueryDefinition:
     sink: Sink
     name: str | None
     conf: QueryConf
+    classes: Classes = field(default_factory=Classes)
 
 
 class MicroBatchExecution:
@@ -119,7 +122,7 @@ class MicroBatchExecution:
         _require_same_records(newest, recovered.newest)
         self.states = QueryStates(
             spark,
-            open_query_store(state_files, conf, checkpoint.epoch),
+            open_query_store(state_files, conf, checkpoint.epoch, definition.classes),
             checkpoint.query_id,
             self.planned.names,
             conf,

@@ -29,6 +29,7 @@ from dstreams.errors import InvalidStreamError
 from dstreams.rdd.worker_python import use_driver_python
 from dstreams.settings import Settings
 from dstreams.state.group_state import OutputMode
+from dstreams.state_classes import AllowedClasses, Upgrade, classes_of_program
 from dstreams.structured.conf import SHUFFLE_PARTITIONS, QueryConf
 from dstreams.structured.dataset import StreamingDataset
 from dstreams.structured.logical import LogicalPlan, StreamingRelation
@@ -76,6 +77,7 @@ class StreamSession:
         self._spark = spark
         self.conf = RuntimeConf({**partitions, **given})
         self._tables: dict[str, MemorySink] = {}
+        self._allowed = AllowedClasses()
         settings = Settings.from_conf(given)
         self._manager = StreamingQueryManager(spark, clock or SystemClock(), settings)
 
@@ -122,13 +124,35 @@ class StreamSession:
         """Return the same rows by the number of their batch. Raises as :meth:`table`."""
         return self._table(name).batches()
 
+    def stateClasses(self, *classes: type, upgrade: Upgrade | None = None) -> None:
+        """Name classes of data that state may hold, beside those that a program uses.
+
+        Dataclasses, classes of attrs, named tuples and enums are stored by their fields, where a
+        function of a query, its module or what that imports names them. Others are named here; for
+        queries that start after this.
+
+        Args:
+            classes: the classes.
+            upgrade: ``f(name, fields) -> value``, called for a stored instance whose class is gone,
+                or has lost or renamed a field: with module and name of the class, and its fields
+                by their name, as they were stored. It returns what stands in its place. None: such
+                an instance is refused.
+
+        Raises:
+            InvalidStreamError: one of them is no class of data.
+        """
+        self._allowed = self._allowed.and_more(classes, upgrade)
+
     def readState(self, checkpointLocation: str) -> QueryStateReader:
         """Look into the state of a query, running or not.
+
+        Instances of classes are made as in a query that would start here.
 
         Raises:
             RestartError: there is no query's checkpoint.
         """
-        return QueryStateReader(self._spark, checkpointLocation, self.conf.frozen())
+        classes = classes_of_program(self._allowed, allowed=self._allowed, depth=2)
+        return QueryStateReader(self._spark, checkpointLocation, self.conf.frozen(), classes)
 
     def checkRestart(
         self, dataset: StreamingDataset[Any], outputMode: str | OutputMode, checkpointLocation: str
@@ -166,7 +190,9 @@ class StreamSession:
         return self._tables[name]
 
     def _dataset(self, plan: LogicalPlan) -> StreamingDataset[Any]:
-        environment = WriterEnvironment(self._manager, self.conf.frozen, self._tables)
+        environment = WriterEnvironment(
+            self._manager, self.conf.frozen, self._tables, lambda: self._allowed
+        )
         return StreamingDataset(plan, environment)
 
 

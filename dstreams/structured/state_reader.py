@@ -16,7 +16,7 @@ from pyspark import RDD, SparkContext
 from pyspark.rdd import PipelinedRDD
 
 from checkpoint import CommitLog, StoreCommit
-from checkpoint.state_store import EMPTY, StateReader, StateStore
+from checkpoint.state_store import EMPTY, Classes, StateReader, StateStore
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.rdd.stored_version import StoredVersion
 from dstreams.rdd.worker import settle_worker
@@ -93,12 +93,19 @@ class QueryStateReader:
         spark: where tasks run.
         location: path or URL of the checkpoint.
         conf: where hosts keep local copies.
+        classes: the classes of data that the program names, None for none.
 
     Raises:
         RestartError: there is no query's checkpoint.
     """
 
-    def __init__(self, spark: SparkContext, location: str, conf: QueryConf) -> None:
+    def __init__(
+        self,
+        spark: SparkContext,
+        location: str,
+        conf: QueryConf,
+        classes: Classes | None = None,
+    ) -> None:
         self._spark = spark
         self._location = location
         found = read_checkpoint(location)
@@ -116,7 +123,7 @@ class QueryStateReader:
         self._commits = CommitLog(self._files)
         restored = conf.restored(newest.conf)
         files = require_trusted_values(self._files, restored)
-        self._store = open_query_store(files, restored, 0)
+        self._store = open_query_store(files, restored, 0, classes)
 
     def operators(self) -> list[OperatorMetadata]:
         """Return what is known of the stateful operators, in the order of the plan."""

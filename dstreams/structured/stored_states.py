@@ -10,6 +10,7 @@ from pyspark import SparkContext
 from checkpoint import CheckpointError, Files, StatePartition, StoreCommit, require_trusted
 from checkpoint.state_store import (
     STORE_PREFIX,
+    Classes,
     LmdbBases,
     StateStore,
     StoreId,
@@ -33,13 +34,16 @@ from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 _log = logging.getLogger(__name__)
 
 
-def open_query_store(files: Files, conf: QueryConf, epoch: int) -> StateStore:
+def open_query_store(
+    files: Files, conf: QueryConf, epoch: int, classes: Classes | None = None
+) -> StateStore:
     """Return the stores of a query's checkpoint.
 
     Args:
         files: the checkpoint.
         conf: how values are written, where hosts keep their copies, and whether with checksums.
         epoch: of the run that writes.
+        classes: the classes of data that the program names, None for none.
     """
     return open_store(
         files,
@@ -48,6 +52,7 @@ def open_query_store(files: Files, conf: QueryConf, epoch: int) -> StateStore:
         conf.text(STATE_LOCAL_DIRECTORY),
         conf.flag(STATE_CHECKSUMS),
         conf.duration_ms(STATE_LOCAL_RETENTION),
+        classes,
     )
 
 

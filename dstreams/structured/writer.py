@@ -10,6 +10,7 @@ from typing import Any
 from dstreams.callables import require_arity
 from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import OutputMode
+from dstreams.state_classes import AllowedClasses, classes_of_program
 from dstreams.structured.conf import CHECKPOINT_LOCATION, QueryConf
 from dstreams.structured.execution import QueryDefinition
 from dstreams.structured.logical import LogicalPlan
@@ -41,11 +42,13 @@ class WriterEnvironment:
         manager: starts the query.
         conf: returns the settings, as they are at the start.
         tables: of memory sinks, by name.
+        allowed: returns the classes that the session lists for state.
     """
 
     manager: StreamingQueryManager
     conf: Callable[[], QueryConf]
     tables: dict[str, MemorySink]
+    allowed: Callable[[], AllowedClasses] = AllowedClasses
 
 
 @dataclass(frozen=True, repr=False)
@@ -237,7 +240,8 @@ class DataStreamWriter(Instead):
                 f"{sink.name} needs a checkpoint; give option('checkpointLocation', directory), or "
                 f"set {CHECKPOINT_LOCATION} and a queryName"
             )
-        definition = QueryDefinition(self.plan, settings.mode, sink, settings.name, conf)
+        classes = classes_of_program(self.plan, allowed=self.environment.allowed(), depth=2)
+        definition = QueryDefinition(self.plan, settings.mode, sink, settings.name, conf, classes)
         where = None if location is None else as_path(location, "checkpointLocation")
         query = self.environment.manager.start(definition, settings.trigger, where)
         if isinstance(sink, MemorySink) and settings.name is not None:

@@ -34,6 +34,7 @@ from checkpoint import open_files
 from checkpoint.state_store import EMPTY, DataValues, LmdbBases, Reference, StateStore, StoreId
 from checkpoint.state_store.base import Bases
 from checkpoint.state_store.blocks import Compression
+from checkpoint.state_store.classes import Classes
 from checkpoint.state_store.environments import close_unused
 from checkpoint.state_store.local_copy import LmdbBase
 from checkpoint.state_store.maintenance import take_snapshot
@@ -63,6 +64,60 @@ def large(number: int) -> Value:
         "active": True,
         "ratio": 0.25,
     }
+
+
+@dataclass
+class Total:
+    """The same fields as of :func:`small`, in a dataclass."""
+
+    count: int
+    total: float
+    kind: int
+
+
+def of_class(number: int) -> Value:
+    """A dataclass of the fields of :func:`small`."""
+    return Total(number, number * 0.5, 7)
+
+
+def step_of_class(given: float, value: Value) -> Value:
+    """The user's function on dataclasses."""
+    value.count += 1
+    value.total += given
+    return value
+
+
+def text(number: int) -> Value:
+    """A tuple that is no row: with a text, and with a time beside it as operators have it."""
+    return ((f"user-{number}", number, number * 0.5), 1_770_000_000_000)
+
+
+def step_text(given: float, value: Value) -> Value:
+    """The user's function on those."""
+    (name, count, total), time_ms = value
+    return ((name, count + 1, total + given), time_ms)
+
+
+@dataclass
+class Text:
+    """The same fields as of :func:`text`, in a dataclass."""
+
+    name: str
+    count: int
+    total: float
+
+
+def text_of_class(number: int) -> Value:
+    """A dataclass of the fields of :func:`text`, with the time beside it."""
+    return (Text(f"user-{number}", number, number * 0.5), 1_770_000_000_000)
+
+
+def step_text_of_class(given: float, value: Value) -> Value:
+    """The user's function on those."""
+    state, time_ms = value
+    state.count += 1
+    state.total += given
+    return (state, time_ms)
 
 
 def step_small(given: float, value: Value) -> Value:
@@ -102,6 +157,9 @@ BATCHES = {
     "100k-dicts": Case(100_000, 10_000, large, step_large),
     "1M-dicts": Case(1_000_000, 10_000, large, step_large),
     "1M-50k": Case(1_000_000, 50_000),
+    "100k-class": Case(100_000, 10_000, of_class, step_of_class),
+    "100k-text": Case(100_000, 10_000, text, step_text),
+    "100k-text-class": Case(100_000, 10_000, text_of_class, step_text_of_class),
     "one": Case(1_000_000, 1),
 }
 FLOORS = ("100k", "1M", "100k-dicts")
@@ -357,7 +415,8 @@ def main() -> None:
 
 def run(name: str, options: argparse.Namespace, directory: str) -> None:
     """Run one case below a directory of its own."""
-    store = StateStore(make_bases(None if options.memory else directory))
+    classes = Classes(frozenset({__name__}))
+    store = StateStore(make_bases(None if options.memory else directory), DataValues(classes))
     if name == "scan":
         run_scan(store)
     elif name == "floor":

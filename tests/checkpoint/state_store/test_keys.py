@@ -336,7 +336,7 @@ def test_class_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """A key of a class whose module is not imported says which; nothing is imported for it."""
     encoded = encode_key(Colour.RED)
     monkeypatch.delitem(sys.modules, Colour.__module__)
-    with pytest.raises(UndecodableKeyError, match=r"import tests\.dstreams\.rdd\.sample_keys"):
+    with pytest.raises(UndecodableKeyError, match=r"is of class tests\..*\.sample_keys\.Colour, "):
         decode_key(encoded)
     assert Colour.__module__ not in sys.modules
 

@@ -84,7 +84,7 @@ CASES: dict[str, tuple[Operation, Any, str]] = {
     "a lock for a state": (
         keep(threading.Lock),
         "a",
-        rf"{MAP}: the state of key 'a' cannot be stored: .*_thread\.lock is not plain data; .*"
+        rf"{MAP}: the state of key 'a' cannot be stored: .*_thread\.lock, which is not plain data.*"
         "set spark.dstreams.state.values to pickle",
     ),
     "an object for a state": (keep(Seen), "a", rf"{MAP}: the state of key 'a' .*Seen"),

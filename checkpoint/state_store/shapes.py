@@ -1,0 +1,172 @@
+"""Shapes: values that are instances of classes of data, or tuples with such directly in them.
+
+A shape is written as one plain tuple of all the fields, with what they are of in front of it; see
+:mod:`checkpoint.state_store.classes`.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from checkpoint.state_store.classes import Classes, Maker, Schema, Take, Written
+
+SHAPE = 3
+"""How a record of a shape begins."""
+
+_HEAD = struct.Struct("<BH")
+_MAX_HEAD_BYTES = 0xFFFF
+_PLAIN = 0
+_INSTANCE, _TUPLE = 0, 1
+
+Flat = tuple[Any, ...]
+
+
+class Shape(NamedTuple):
+    """How values of one shape are written.
+
+    Args:
+        head: what their records begin with.
+        flat: ``value -> its fields``; raises ``LookupError`` or ``AttributeError`` for a value
+            whose instances have other attributes than most.
+    """
+
+    head: bytes
+    flat: Take
+
+
+def shape_of(parts: list[Written | None], *, is_tuple: bool) -> Shape | None:
+    """Return how to write values whose instances are written so; None if that is no shape.
+
+    Args:
+        parts: of each item of a tuple, or of the value itself; None for what is plain.
+        is_tuple: whether they are items.
+    """
+    known = [part for part in parts if part is not None]
+    if not known or any(part.schema is None for part in known):
+        return None
+    described = [part.schema.to_json() if part and part.schema else _PLAIN for part in parts]
+    text = json.dumps([int(is_tuple), *described], separators=(",", ":")).encode()
+    if len(text) > _MAX_HEAD_BYTES:
+        return None
+    head = _HEAD.pack(SHAPE, len(text)) + text
+    return Shape(head, _flat_tuple(parts) if is_tuple else known[0].take)
+
+
+def _flat_tuple(parts: list[Written | None]) -> Take:
+    places = [(at, part.take) for at, part in enumerate(parts) if part is not None]
+    if len(places) == 1:
+        ((at, take),) = places
+        return lambda value: (*value[:at], *take(value[at]), *value[at + 1 :])
+    takes = [None if part is None else part.take for part in parts]
+
+    def flat(value: Flat) -> Flat:
+        fields: list[Any] = []
+        for take, item in zip(takes, value, strict=True):
+            if take is None:
+                fields.append(item)
+            else:
+                fields += take(item)
+        return tuple(fields)
+
+    return flat
+
+
+def head_of(record: bytes) -> bytes:
+    """Return the head of the record of a shape; the record of the fields follows it.
+
+    Raises:
+        ValueError: it has none.
+        IndexError: it ends before that.
+    """
+    end = _HEAD.size + record[1] + (record[2] << 8)
+    if end >= len(record):
+        raise ValueError(f"the head of a shape ends {end + 1 - len(record)} bytes too late")
+    return record[:end]
+
+
+class ShapeReader(NamedTuple):
+    """How values of one shape are made.
+
+    Args:
+        one: of the fields of a value.
+        many: the same for many, in less time.
+    """
+
+    one: Callable[[Flat], Any]
+    many: Callable[[list[Flat]], list[Any]]
+
+
+def reader_of(head: bytes, classes: Classes) -> ShapeReader:
+    """Return what makes values of their fields.
+
+    Raises:
+        ValueError: it is no head.
+        StoredClassError: a class is gone, has changed, or is not named.
+    """
+    found = json.loads(head[_HEAD.size :])
+    if not isinstance(found, list) or len(found) < 2 or found[0] not in (_INSTANCE, _TUPLE):
+        raise ValueError(f"{head[:80]!r} is no head of a shape")
+    schemas = [None if part == _PLAIN else Schema.from_json(part) for part in found[1:]]
+    if found[0] == _INSTANCE and (len(schemas) != 1 or schemas[0] is None):
+        raise ValueError(f"{head[:80]!r} is no head of a shape")
+    parts = [
+        _Part(1, None) if schema is None else _Part(_width(schema), classes.maker(schema))
+        for schema in schemas
+    ]
+    return _reader(parts, is_tuple=found[0] == _TUPLE)
+
+
+def _width(schema: Schema) -> int:
+    return len(schema.fields) + len(schema.others)
+
+
+class _Part(NamedTuple):
+    width: int
+    maker: Maker | None
+
+
+def _reader(parts: list[_Part], *, is_tuple: bool) -> ShapeReader:
+    width = sum(part.width for part in parts)
+
+    def several(flat: Flat) -> Any:
+        items: list[Any] = []
+        start = 0
+        for count, maker in parts:
+            end = start + count
+            items.append(flat[start] if maker is None else maker.one(*flat[start:end]))
+            start = end
+        return tuple(items) if is_tuple else items[0]
+
+    one = several if is_tuple else _only(parts[0])
+
+    def checked(flat: Flat) -> Any:
+        if type(flat) is not tuple or len(flat) != width:
+            raise ValueError(f"{type(flat).__name__} in place of {width} fields")
+        return one(flat)
+
+    def many(flats: list[Flat]) -> list[Any]:
+        if {type(flat) for flat in flats} != {tuple} or {len(flat) for flat in flats} != {width}:
+            return list(map(checked, flats))
+        columns = list(zip(*flats, strict=True))
+        items: list[Any] = []
+        start = 0
+        for count, maker in parts:
+            end = start + count
+            if maker is None:
+                items.append(columns[start])
+            elif count:
+                items.append(maker.many(columns[start:end]))
+            else:
+                items.append([maker.one() for _ in flats])
+            start = end
+        return list(zip(*items, strict=True)) if is_tuple else list(items[0])
+
+    return ShapeReader(checked, many)
+
+
+def _only(part: _Part) -> Callable[[Flat], Any]:
+    make = part.maker.one if part.maker is not None else tuple
+    return lambda flat: make(*flat)

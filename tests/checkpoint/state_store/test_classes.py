@@ -1,0 +1,448 @@
+"""Instances of classes of data come back as they were, of classes that the program names only."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import pickle
+import sys
+import types
+from abc import ABC
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Iterator
+from dataclasses import InitVar, dataclass, field, make_dataclass
+from datetime import datetime
+from enum import Enum, Flag, IntEnum, IntFlag
+from functools import cached_property
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import pytest
+from pyspark.sql import Row
+
+from checkpoint.state_store.classes import Classes, StoredClassError
+from checkpoint.state_store.plain_pickles import NotPlainError
+from checkpoint.state_store.values import DataValues, UndecodableValueError
+
+T = TypeVar("T")
+CLASSES = Classes(frozenset({__name__, "pyspark.sql.types"}))
+CODEC = DataValues(CLASSES)
+
+
+class Status(Enum):
+    OPEN = "o"
+    CLOSED = "c"
+    DONE = "c"  # noqa: PIE796 - an alias
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+class Name(str, Enum):
+    A = "a"
+
+
+class Access(Flag):
+    READ = 1
+    WRITE = 2
+
+
+class Bits(IntFlag):
+    ONE = 1
+
+
+class Place(NamedTuple):
+    x: int
+    y: float = 0.5
+
+
+Old = namedtuple("Old", "a b")
+
+
+class Roomy(Place):
+    """A named tuple with room for attributes."""
+
+
+@dataclass
+class Plain:
+    count: int
+    total: float
+
+
+@dataclass(frozen=True)
+class Frozen:
+    name: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    name: str
+    at: datetime
+
+
+@dataclass
+class Base:
+    name: str = "base"
+
+
+@dataclass
+class Child(Base):
+    tags: list[str] = field(default_factory=list)
+    status: Status = Status.OPEN
+    hidden: int = field(default=3, init=False, repr=False, compare=False)
+
+
+@dataclass
+class Empty:
+    pass
+
+
+@dataclass
+class Boxed(Generic[T]):
+    inside: T
+
+
+@dataclass
+class Guarded:
+    """Each of its methods that pickle or a constructor would call fails."""
+
+    value: int
+
+    def __post_init__(self) -> None:
+        if self.value != 1:
+            raise AssertionError("called")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if vars(self):
+            raise AssertionError("called")
+        super().__setattr__(name, value)
+
+    def __reduce__(self) -> Any:
+        raise AssertionError("called")
+
+    def __setstate__(self, state: Any) -> None:
+        raise AssertionError("called")
+
+    def append(self, item: Any) -> None:
+        raise AssertionError("called")
+
+
+@dataclass
+class Extra:
+    """Has attributes beside its fields."""
+
+    base: int
+    factor: InitVar[int] = 2
+
+    def __post_init__(self, factor: int) -> None:
+        self.made = self.base * factor
+
+    @cached_property
+    def cached(self) -> int:
+        return self.base + 1
+
+
+@dataclass
+class PartSlots(ABC):
+    __slots__ = ("a",)
+    a: int
+
+
+@dataclass
+class MixedSlots(PartSlots):
+    b: int
+
+
+def rows() -> list[Row]:
+    people = Row("name", "age")
+    named = people("a", 1)
+    return [Row(k=1, v=2), named, Row(1, 2), Row(inner=Row(a=1), at=None), Row(), people]
+
+
+def values() -> list[Any]:
+    extra = Extra(3)
+    _ = extra.cached
+    roomy = Roomy(1, 2.0)
+    roomy.note = "x"  # type: ignore[attr-defined]
+    return [
+        Plain(1, 2.0), Plain(2**70, 0.5), Plain("x", None), Place(1), Old("a", "b"), roomy,  # type: ignore[arg-type]
+        Frozen("n", Place(1)), Slotted("s", datetime(2024, 1, 1)), Child("c", ["x"], Status.CLOSED),  # noqa: DTZ001
+        Empty(), Boxed(1), Boxed[int](3), Guarded(1), extra, MixedSlots(1, 2),
+        Status.OPEN, Status.DONE, Level.LOW, Name.A,
+        Access.READ, Access.READ | Access.WRITE, Access(0), Bits.ONE, Bits(5), *rows(),
+        (Plain(1, 2.0), 5), (None, Plain(1, 2.0), True), (Place(1), Plain(1, 2.0), 3, Level.LOW),
+        [Plain(1, 2.0), Plain(2, 3.0)], {"k": Child()}, {Place(1): {Status.OPEN}},
+        {Frozen("n", Place(1)), Frozen("m", Place(2))}, frozenset({Status.OPEN}),
+        defaultdict(list, {Status.OPEN: [Plain(1, 2.0)]}), Counter({Place(1): 3}),
+        OrderedDict(b=Plain(1, 2.0), a=Place(1)), deque([Plain(1, 2.0)], maxlen=2),
+        ([Plain(1, 2.0)], (Plain(1, 2.0),)), Boxed([Boxed({"x": Boxed(Level.LOW)})]),
+    ]  # fmt: skip
+
+
+def same(found: Any, wanted: Any) -> bool:
+    """Whether all is equal that can be seen: types, attributes, fields of rows."""
+    if isinstance(wanted, Enum) and not isinstance(wanted, Flag):
+        return found is wanted
+    if type(found) is not type(wanted) or repr(found) != repr(wanted):
+        return False
+    if isinstance(wanted, (set, frozenset)):
+        return type(found) is type(wanted) and found == wanted
+    if isinstance(wanted, Row):  # its fields may be named by a list or by another Row
+        return list(getattr(found, "__fields__", ())) == list(getattr(wanted, "__fields__", ()))
+    held = {} if isinstance(wanted, Flag) else dict(getattr(wanted, "__dict__", {}))
+    held.pop("__orig_class__", None)
+    return all(same(vars(found)[name], value) for name, value in held.items())
+
+
+@pytest.mark.parametrize("at", range(len(values())))
+def test_instances_come_back(at: int) -> None:
+    """An instance of each kind comes back as it was, by every way in and out of the codec."""
+    value = values()[at]
+    encode, decode = CODEC.encoder(), CODEC.decoder()
+    for raw in (encode(value), encode(value), *CODEC.many_encoder()([value, value])):
+        assert raw.endswith(b".")
+        assert same(decode(raw), value)
+        assert same(decode(raw + b"behind"), value)
+        assert all(same(found, value) for found in CODEC.many_decoder()([raw, raw + b"x"]))
+    for before in ([None, None], [encode(value)] * 2, [encode(1), encode("a")], [encode(1)] * 2):
+        after = CODEC.stepper()([value, value], list(before), lambda new, old: new)
+        assert all(same(decode(raw), value) for raw in after if raw is not None)
+    seen: list[Any] = []
+    CODEC.stepper()([0, 1], [encode(value)] * 2, lambda new, old: seen.append(old))
+    assert all(same(found, value) for found in seen)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ((Plain(1, 2.0), 3), r"Plain \(at \[0\]\) is of a class of data that the program does"),
+        ([1, {"x": Place(1)}], r"a .*Place \(at \[1\]\['x'\]\) is of a class of data that"),
+        (defaultdict(lambda: 0), r"with the factory <lambda> is not plain data: .* int"),
+        (Plain([1, object()], 1), r"a builtins.object \(at .count\[1\]\) is not plain"),  # type: ignore[arg-type]
+        (Frozen("a", Place(print, 1)), r"function_or_method \(at .place.x\) is n"),  # type: ignore[arg-type]
+    ],
+    ids=["unnamed", "path", "factory", "field", "nested"],
+)  # fmt: skip
+def test_refused(value: Any, text: str) -> None:
+    """What cannot be stored is named with its place in the value and why; the encoder goes on."""
+    codec = DataValues() if "is of a class of data" in text else CODEC
+    encode = codec.encoder()
+    for _ in range(2):
+        with pytest.raises(NotPlainError, match=text):
+            encode(value)
+        with pytest.raises(NotPlainError, match=text):
+            codec.many_encoder()([value])
+        with pytest.raises(NotPlainError, match=text):
+            codec.stepper()([value], [None], lambda new, old: new)
+        assert codec.decoder()(encode(("a", 1))) == ("a", 1)
+
+
+def test_an_instance_in_itself_is_refused() -> None:
+    """A circle of instances has no end as data, and says so."""
+    circle = Boxed[Any](None)
+    circle.inside = circle
+    with pytest.raises(TypeError, match="an instance of a class of data in it refers to itself"):
+        CODEC.encoder()(circle)
+
+
+def test_unset_field_is_refused() -> None:
+    """A field that is not set is named."""
+    unset = Slotted.__new__(Slotted)
+    with pytest.raises(TypeError, match=r"field 'name' of a .*Slotted is not set"):
+        CODEC.encoder()(unset)
+
+
+def test_classes_that_hold_more_than_fields_are_no_data() -> None:
+    """A dataclass that is a dict or an exception as well would lose what it holds as such."""
+
+    @dataclass
+    class Mapping(dict[str, int]):
+        name: str = "x"
+
+    named = Classes(named={(Mapping.__module__, Mapping.__qualname__): Mapping})
+    with pytest.raises(
+        NotPlainError, match="is not plain data, nor an instance of a class of data"
+    ):
+        DataValues(named and named).encoder()(Mapping())
+
+
+def test_local_classes_are_found_by_their_name() -> None:
+    """A class that no module has is named itself; one of its name and fields stands for it."""
+
+    def define() -> Any:
+        @dataclass
+        class Local:
+            x: int
+
+        return Local
+
+    first, second = define(), define()
+    codec = DataValues(Classes(named={(first.__module__, first.__qualname__): first}))
+    found = codec.decoder()(codec.encoder()(second(1)))
+    assert type(found) is first
+    other = make_dataclass("Local", ["y"])
+    other.__module__, other.__qualname__ = first.__module__, first.__qualname__
+    with pytest.raises(NotPlainError, match="for another class with other fields"):
+        codec.encoder()(other(1))
+
+
+@pytest.fixture
+def app() -> Iterator[Any]:
+    """A module that stands for a program; tests change its classes as another release would."""
+    module: Any = types.ModuleType("stored_app")
+    sys.modules["stored_app"] = module
+    yield module
+    del sys.modules["stored_app"]
+
+
+def define(app: Any, name: str, fields: list[Any], **options: Any) -> Any:
+    kind = make_dataclass(name, fields, **options)
+    kind.__module__ = "stored_app"
+    setattr(app, name, kind)
+    return kind
+
+
+APP = Classes(frozenset({"stored_app"}))
+
+
+def test_changed_fields(app: Any) -> None:
+    """Fields find their place by name; a new one takes its default, else it is told by name."""
+    was = define(app, "Session", ["a", ("b", int)])
+    raws = [DataValues(APP).encoder()(value) for value in (was(1, "x"), [was(1, "x")])]
+
+    def read(classes: Classes = APP) -> list[Any]:
+        found = [DataValues(classes).decoder()(raw) for raw in raws]
+        return [found[0], found[1][0]]
+
+    now = define(app, "Session", ["b", "a"])
+    assert read() == [now("x", 1)] * 2
+    now = define(app, "Session", ["a", "b", ("c", list, field(default_factory=list))])
+    assert read() == [now(1, "x", [])] * 2
+    for fields, text in (
+        (["a"], "a"),
+        (["a", "renamed"], "a, renamed"),
+        (["a", "b", "c"], "a, b, c"),
+    ):
+        now = define(app, "Session", fields)
+        with pytest.raises(
+            StoredClassError,
+            match=rf"stored dataclass stored_app.Session has the fields a, b, but it has {text} "
+            r"now; bring it back as it was, or give a function upgrade\(name, fields\)",
+        ):
+            read()
+    define(app, "Session", ["a", "renamed"])
+    calls: list[Any] = []
+
+    def upgrade(name: str, fields: dict[str, Any]) -> Any:
+        calls.append((name, fields))
+        return app.Session(fields["a"], fields["b"])
+
+    assert read(Classes(frozenset({"stored_app"}), upgrade=upgrade)) == [app.Session(1, "x")] * 2
+    assert calls == [("stored_app.Session", {"a": 1, "b": "x"})] * 2
+
+
+def test_classes_that_are_gone(app: Any) -> None:
+    """A class that is gone is refused by name, or given to the function; so is a member."""
+    was = define(app, "Session", ["a"])
+    app.Colour = Enum("Colour", "RED BLUE", module="stored_app")
+    encode = DataValues(APP).encoder()
+    raws = [encode(was(1)), encode(app.Colour.RED)]
+    del app.Session
+    with pytest.raises(
+        StoredClassError, match=r"Session has the fields a, but the program names no"
+    ):
+        DataValues(APP).decoder()(raws[0])
+    app.Session = int
+    with pytest.raises(StoredClassError, match=r"stored_app.Session is no class of data now"):
+        DataValues(APP).decoder()(raws[0])
+    app.Colour = Enum("Colour", "BLUE", module="stored_app")
+    with pytest.raises(
+        StoredClassError, match=r"has the member 'RED', which it has not now \(BLUE\)"
+    ):
+        DataValues(APP).decoder()(raws[1])
+    upgrading = Classes(frozenset({"stored_app"}), upgrade=lambda name, fields: (name, fields))
+    found = list(map(DataValues(upgrading).decoder(), raws))
+    assert found == [("stored_app.Session", {"a": 1}), ("stored_app.Colour", {"name": "RED"})]
+
+
+def test_reading_makes_no_class_that_is_not_named() -> None:
+    """Bytes cannot choose a class: of a module that is there and not named none is made."""
+    raw = CODEC.encoder()(Plain(1, 2.0))
+    with pytest.raises(StoredClassError, match="the program names no such class"):
+        DataValues().decoder()(raw)
+    with pytest.raises(StoredClassError, match="the program names no such class"):
+        DataValues(Classes(frozenset({"json"}))).decoder()(raw)
+
+
+def _persistent(*pid: Any) -> bytes:
+    """Return the operations that put an instance of ours on the stack."""
+    return pickle.dumps(pid, 5)[2:-1].partition(b"\x95")[2][8:] + b"Q"
+
+
+GUARDED = f'\x93["dataclass","{__name__}","Guarded",["value"]]'
+
+
+@pytest.mark.parametrize(
+    "then",
+    [b"}b", b"}\x8c\x01aK\x01s\x86b", b"N}\x8c\x05valueK\x02s\x86b", b"K\x01a", b"(K\x01e",
+     b"K\x01K\x01s", b")R", b")\x81", b"(K\x01\x90"],
+    ids=["build", "state", "slots", "append", "appends", "setitem", "call", "new", "add"],
+)  # fmt: skip
+def test_pickles_do_nothing_to_instances(then: bytes) -> None:
+    """No operation of a pickle meets an instance: neither a method of it nor one of its class."""
+    whole = b"\x80\x05" + _persistent(GUARDED, 1)
+    assert CODEC.decoder()(whole + b".") == Guarded(1)
+    with pytest.raises(UndecodableValueError):
+        CODEC.decoder()(whole + then + b".")
+
+
+def _named(module: str, name: str) -> bytes:
+    return (
+        b"".join(b"\x8c" + bytes([len(text)]) + text.encode() for text in (module, name)) + b"\x93"
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("collections", "Counter"), ("collections", "OrderedDict"), ("datetime", "datetime"),
+     ("decimal", "Decimal"), ("checkpoint.state_store.plain_pickles", "_fraction"),
+     ("checkpoint.state_store.plain_pickles", "_defaultdict")],
+)  # fmt: skip
+def test_pickles_change_no_class(module: str, name: str) -> None:
+    """A pickle cannot set attributes of what it may name, which all of the process has."""
+    known: Any = getattr(sys.modules[module], name)
+    before = dict(vars(known)), getattr(known, "__defaults__", None)
+    for attribute in ("__init__", "__defaults__", "__call__", "_call", "most_common"):
+        for state in (b"N}%s)s\x86b", b"}%s)sb"):
+            text = b"\x8c" + bytes([len(attribute)]) + attribute.encode()
+            raw = b"\x80\x05" + _named(module, name) + state % text + b"."
+            with pytest.raises(UndecodableValueError):
+                CODEC.decoder()(raw)
+    assert (dict(vars(known)), getattr(known, "__defaults__", None)) == before
+    assert collections.Counter("aab") == {"a": 2, "b": 1}
+
+
+def test_only_builtin_factories() -> None:
+    """The bytes of a defaultdict name a factory of a short list, never a function."""
+    raw = CODEC.encoder()(defaultdict(int))
+    for name in (b"set", b"xyz"):
+        changed = raw.replace(b"\x8c\x03int", b"\x8c\x03" + name)
+        if name == b"set":
+            assert CODEC.decoder()(changed).default_factory is set
+        else:
+            with pytest.raises(UndecodableValueError, match="is not made of 'xyz'"):
+                CODEC.decoder()(changed)
+
+
+def test_damaged_instances() -> None:
+    """A damaged record of an instance is another value or an error, whichever bit has flipped."""
+    decode = CODEC.decoder()
+    for value in (Plain(1, 2.0), (Child("c", ["x"]), 5), [Status.OPEN, Row(a=1)]):
+        raw = CODEC.encoder()(value)
+        for at in range(len(raw)):
+            for bit in range(8):
+                damaged = bytearray(raw)
+                damaged[at] ^= 1 << bit
+                with contextlib.suppress(UndecodableValueError, StoredClassError):
+                    decode(bytes(damaged))

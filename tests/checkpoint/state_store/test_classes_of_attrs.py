@@ -1,0 +1,75 @@
+"""Instances of classes of attrs come back as they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from checkpoint.state_store.classes import Classes, StoredClassError
+from checkpoint.state_store.values import DataValues
+
+attr: Any = pytest.importorskip("attr")
+
+CODEC = DataValues(Classes(frozenset({__name__})))
+
+
+class Old:
+    _private = attr.ib(converter=int)
+    items = attr.ib(factory=list)
+    size = attr.ib(default=attr.Factory(lambda self: self._private, takes_self=True))
+
+
+class Defined:
+    name: str
+    count: int = 0
+
+
+class Slotted:
+    name: str
+
+
+class InDict:
+    name: str
+
+
+Old = attr.s(Old)  # type: ignore[misc]
+Defined = attr.define(Defined)  # type: ignore[misc]
+Slotted = attr.frozen(Slotted, cache_hash=True)  # type: ignore[misc]
+InDict = attr.frozen(InDict, cache_hash=True, slots=False)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Old("7"), Old("7", ["x"], 3), Defined("d"), Slotted("h"), InDict("h")],  # type: ignore[call-arg]
+    ids=repr,
+)
+def test_instances_of_attrs_come_back(value: Any) -> None:
+    """A class of attrs is stored by its attributes, private ones and those in slots as well."""
+    encode, decode = CODEC.encoder(), CODEC.decoder()
+    for found in (decode(encode(value)), decode(encode([value]))[0], decode(encode((1, value)))[1]):
+        assert type(found) is type(value)
+        assert found == value
+
+
+@pytest.mark.parametrize("kind", [Slotted, InDict])
+def test_hash_of_attrs_is_that_of_this_process(kind: Any) -> None:
+    """A hash that attrs keeps in an instance is not stored: that of a text differs elsewhere."""
+    wanted = kind("h")
+    hash(wanted)
+    found = CODEC.decoder()(CODEC.encoder()(wanted))
+    assert found._attrs_cached_hash is None
+    assert hash(found) == hash(wanted)
+
+
+def test_new_attributes_take_their_defaults() -> None:
+    """An attribute that was not there takes its default, also one that is made of others."""
+    raw = CODEC.encoder()(Old("7", ["x"], 3))  # type: ignore[call-arg]
+    stored = raw.replace(b'","items"', b'","renam"')
+    with pytest.raises(StoredClassError, match="it has _private, items, size now"):
+        CODEC.decoder()(stored)
+    head = b'[0,["attrs","%s","Old",["_private"]]]' % __name__.encode()
+    found = CODEC.decoder()(
+        b"\x03" + len(head).to_bytes(2, "little") + head + b"\x80\x05K\x07\x85."
+    )
+    assert found == Old(7)  # type: ignore[call-arg]
