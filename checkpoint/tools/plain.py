@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from checkpoint.tools.instances import Instance
 from checkpoint.tools.unpickling import Opaque, Parts, TooManyPartsError
 
 # Payload of a block of pairs: side, form, rows and length of the key column, then the columns; a
@@ -204,6 +205,11 @@ class _Show:
     def _type(self, value: Any) -> dict[str, Any]:
         return {"name": getattr(value, "name", value.__qualname__)}
 
+    def _instance(self, value: Instance) -> dict[str, Any]:
+        fields = value.fields
+        shown = self._dict(fields) if isinstance(fields, dict) else self._list(fields)
+        return {"class": self._str(value.name), "fields": shown}
+
     def _opaque(self, value: Opaque) -> dict[str, Any]:
         parts = vars(value)
         found = {
@@ -218,6 +224,7 @@ _SHOWN: Mapping[Any, Callable[[_Show, Any], Any]] = {
     int: _Show._int,
     str: _Show._str,
     float: _Show._float,
+    Instance: _Show._instance,
     Opaque: _Show._opaque,
     type: _Show._type,
     (bytes, bytearray): _Show._bytes,

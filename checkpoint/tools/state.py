@@ -27,6 +27,7 @@ from checkpoint.tools.common import (
     opened_base,
     record_at,
 )
+from checkpoint.tools.instances import ShownClasses
 from checkpoint.tools.plain import printed
 from checkpoint.trust import require_trusted
 
@@ -174,7 +175,7 @@ def _before(
 
 def _readable(raw: bytes) -> str:
     try:
-        return printed(decode_key(raw))
+        return printed(decode_key(raw, ShownClasses()))
     except UndecodableKeyError:
         return f"key {raw!r}"
 

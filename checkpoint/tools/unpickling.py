@@ -19,12 +19,14 @@ from typing import Any, ClassVar
 
 from checkpoint.state_store import DataValues
 from checkpoint.state_store.plain_pickles import plain_names
+from checkpoint.state_store.shapes import SHAPE, head_of, reader_of
 from checkpoint.state_store.values import UndecodableValueError
+from checkpoint.tools.instances import Instance, ShownClasses
 
 _MOST_HASHED, _HASHED_PER_BYTE = 10_000, 10
 _MOST_BITS = 1 << 20  # of the ints of a fraction
 
-_CONTAINERS = (tuple, list, set, frozenset, deque)
+_CONTAINERS = (tuple, list, set, frozenset, deque, Instance)
 
 
 def _fraction(numerator: Any, denominator: Any) -> Any:
@@ -122,6 +124,7 @@ class Parts:
                 todo.pop()
 
 
+_SHAPE = bytes((SHAPE,))
 _SIZE = struct.Struct("<Q")
 _PLACE = struct.Struct("<I")
 _NAME_OF_FRACTION = ("checkpoint.state_store.plain_pickles", "_fraction")
@@ -153,7 +156,9 @@ class _PlainUnpickler(pickle._Unpickler):
         return type("Opaque", (Opaque,), {"name": f"{module}.{name}"})
 
     def persistent_load(self, pid: Any) -> Any:
-        raise pickle.UnpicklingError(f"it refers to {pid!r}, which is not in it")
+        if type(pid) is not tuple or not pid or type(pid[0]) is not str:
+            raise pickle.UnpicklingError("it refers to something that is not in it")
+        return Instance.of_text(pid[0], pid[1:])
 
     def get_extension(self, code: int) -> None:
         raise pickle.UnpicklingError(f"it names a class by the number {code}, which says nothing")
@@ -248,19 +253,31 @@ def plain_loads(data: bytes) -> Any:
 
 
 class CheckedData(DataValues):
-    """Plain data of which a pickle is first read as one that may do harm."""
+    """Data of which a pickle is first read as one that may do harm, and no class is made."""
+
+    def __init__(self) -> None:
+        super().__init__(ShownClasses())
 
     def decoder(self) -> Any:
         """Return the function that makes a value of bytes."""
         decode = super().decoder()
 
         def decode_checked(record: bytes) -> Any:
+            if record[:1] == _SHAPE:
+                return decode_shape(record)
             if record[:1] == pickle.PROTO:
                 try:
                     plain_loads(record)
                 except ValueError as error:
                     raise UndecodableValueError(str(error)) from error
             return decode(record)
+
+        def decode_shape(record: bytes) -> Any:
+            try:
+                head = head_of(record)
+                return reader_of(head, self.classes).one(decode_checked(record[len(head) :]))
+            except (ValueError, LookupError, RecursionError) as error:
+                raise UndecodableValueError(str(error)) from error
 
         return decode_checked
 
