@@ -29,11 +29,13 @@ class MappingFunction:
             ``f(key, value, state)``, which always emits what it returns.
         takes_time: whether it is the first of the two.
         where: operation and function, for error messages.
+        classes: classes of data that states may be of, beside those that the program names.
     """
 
     func: Callable[..., Any]
     takes_time: bool
     where: str
+    classes: tuple[type, ...] = ()
 
     def __call__(self, time: datetime, key: Any, value: Any, state: State[Any]) -> list[Any]:
         """Call the function; returns what it emits, one thing or none."""

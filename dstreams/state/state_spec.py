@@ -13,6 +13,7 @@ from dstreams.durations import require_duration_ms
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.state.map_with_state import MappingFunction
+from dstreams.state_classes import require_classes
 
 _SHAPE = "f(key, value, state) or f(time, key, value, state)"
 
@@ -78,6 +79,18 @@ class StateSpec:
                 f"{type(rdd).__name__}"
             )
         return replace(self, initial=rdd)
+
+    def stateClasses(self, *classes: type) -> StateSpec:
+        """Return the specification with classes of data that states may be of.
+
+        They are beside those that the function, its module and what that imports name; see
+        :meth:`dstreams.StreamingContext.stateClasses`.
+
+        Raises:
+            InvalidStreamError: one of them is no class of data.
+        """
+        more = require_classes(classes, "stateClasses")
+        return replace(self, mapping=replace(self.mapping, classes=(*self.mapping.classes, *more)))
 
     def numPartitions(self, numPartitions: int) -> StateSpec:
         """Return the specification with a number of partitions and the stable hash."""
