@@ -107,7 +107,7 @@ BANS = (
         ("pickle.load", "pickle.loads", "pickle.Unpickler", "pickle._Unpickler"),
         "let dstreams decide what bytes mean: checkpoint stores them",
         (
-            "checkpoint.state_store.plain_pickles",
+            "checkpoint.state_store.plain_reading",
             "checkpoint.state_store.values",
             "checkpoint.tools.unpickling",
             "dstreams",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from checkpoint.state_store.base import Bases, CommittedChanges
-from checkpoint.state_store.classes import Classes, StoredClassError, is_class_of_data
+from checkpoint.state_store.classes import Classes
 from checkpoint.state_store.commits import stored_partition
 from checkpoint.state_store.lmdb_bases import LmdbBases
 from checkpoint.state_store.local_copy import LocalSettings
@@ -23,9 +23,11 @@ from checkpoint.state_store.retention import (
     plan_store_retention,
     retire_batches,
 )
+from checkpoint.state_store.schemas import StoredClassError, is_class_of_data
 from checkpoint.state_store.standing import require_rdds, require_state
 from checkpoint.state_store.store import StateStore
-from checkpoint.state_store.values import DataValues, PickleValues, ValueCodec
+from checkpoint.state_store.value_codec import ValueCodec
+from checkpoint.state_store.values import DataValues, PickleValues
 
 __all__ = [
     "EMPTY",

@@ -16,7 +16,7 @@ from checkpoint.state_store.overlay import (
 )
 from checkpoint.state_store.reference import StoreId
 from checkpoint.state_store.spill import Runs
-from checkpoint.state_store.values import ValueCodec
+from checkpoint.state_store.value_codec import ValueCodec
 from checkpoint.state_store.view import View
 
 ENTRY = b"+"

@@ -31,7 +31,7 @@ from checkpoint.state_store.timeouts import (
     index_entry,
     require_timeout,
 )
-from checkpoint.state_store.values import MAX_VALUE_BYTES, ValueCodec
+from checkpoint.state_store.value_codec import MAX_VALUE_BYTES, ValueCodec
 
 _PAIR_BYTES = 200  # of memory, for a key and a record beside their own bytes
 _LAST = itemgetter(-1)

@@ -8,7 +8,7 @@ from typing import Any
 from checkpoint.state_store.base import Base
 from checkpoint.state_store.keys import encode_key
 from checkpoint.state_store.reference import StoreId
-from checkpoint.state_store.values import ValueCodec
+from checkpoint.state_store.value_codec import ValueCodec
 from checkpoint.state_store.view import View
 
 

@@ -11,7 +11,10 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from checkpoint.state_store.classes import Classes, Maker, Schema, Take, Written
+from checkpoint.state_store.classes import Classes
+from checkpoint.state_store.making import Maker
+from checkpoint.state_store.schemas import Schema
+from checkpoint.state_store.taking_apart import Take, Written
 
 SHAPE = 3
 """How a record of a shape begins."""

@@ -10,7 +10,8 @@ from checkpoint.state_store.keys import KEYS_NAME
 from checkpoint.state_store.protocol import CodecMismatchError
 from checkpoint.state_store.reader import Reader
 from checkpoint.state_store.reference import Reference, StoreId
-from checkpoint.state_store.values import DataValues, ValueCodec
+from checkpoint.state_store.value_codec import ValueCodec
+from checkpoint.state_store.values import DataValues
 from checkpoint.state_store.writer import Writer
 
 SPILL_BYTES = 64 << 20

@@ -13,7 +13,7 @@ from checkpoint.state_store.records import extras_of
 from checkpoint.state_store.reference import Reference, StoreId
 from checkpoint.state_store.scanning import decoded, key_of
 from checkpoint.state_store.timeouts import index_stop, split_entry
-from checkpoint.state_store.values import ValueCodec
+from checkpoint.state_store.value_codec import ValueCodec
 
 _V = TypeVar("_V", bound="View")
 

@@ -23,7 +23,7 @@ from checkpoint.state_store.timeouts import (
     index_stop,
     require_timeouts,
 )
-from checkpoint.state_store.values import ValueCodec
+from checkpoint.state_store.value_codec import ValueCodec
 
 UPDATE_KEYS = 500  # as many as caches near the processor hold
 _NEAR_BYTES = 1 << 20

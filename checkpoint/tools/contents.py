@@ -18,7 +18,7 @@ from checkpoint.state_store import PickleValues
 from checkpoint.state_store.base import Base
 from checkpoint.state_store.commits import reference_of, store_id
 from checkpoint.state_store.reader import Reader
-from checkpoint.state_store.values import ValueCodec
+from checkpoint.state_store.value_codec import ValueCodec
 from checkpoint.stored_state import StoreCommit
 from checkpoint.tools.common import (
     Commands,

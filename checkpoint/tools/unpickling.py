@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from checkpoint.state_store import DataValues
 from checkpoint.state_store.plain_pickles import plain_names
 from checkpoint.state_store.shapes import SHAPE, head_of, reader_of
-from checkpoint.state_store.values import UndecodableValueError
+from checkpoint.state_store.value_codec import UndecodableValueError
 from checkpoint.tools.instances import Instance, ShownClasses
 
 _MOST_HASHED, _HASHED_PER_BYTE = 10_000, 10

@@ -19,9 +19,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import pytest
 from pyspark.sql import Row
 
-from checkpoint.state_store.classes import Classes, StoredClassError
+from checkpoint.state_store.classes import Classes
 from checkpoint.state_store.plain_pickles import NotPlainError
-from checkpoint.state_store.values import DataValues, UndecodableValueError
+from checkpoint.state_store.schemas import StoredClassError
+from checkpoint.state_store.value_codec import UndecodableValueError
+from checkpoint.state_store.values import DataValues
 
 T = TypeVar("T")
 CLASSES = Classes(frozenset({__name__, "pyspark.sql.types"}))

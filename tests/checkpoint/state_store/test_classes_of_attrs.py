@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from checkpoint.state_store.classes import Classes, StoredClassError
+from checkpoint.state_store.classes import Classes
+from checkpoint.state_store.schemas import StoredClassError
 from checkpoint.state_store.values import DataValues
 
 attr: Any = pytest.importorskip("attr")

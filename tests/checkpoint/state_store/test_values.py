@@ -24,12 +24,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from checkpoint.state_store.classes import Classes
-from checkpoint.state_store.values import (
-    DataValues,
-    PickleValues,
-    UndecodableValueError,
-    ValueCodec,
-)
+from checkpoint.state_store.value_codec import UndecodableValueError, ValueCodec
+from checkpoint.state_store.values import DataValues, PickleValues
 
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.state_store.values import UndecodableValueError
+from checkpoint.state_store.value_codec import UndecodableValueError
 from checkpoint.tools import plain
 from checkpoint.tools.plain import Shower, printed, shown
 from checkpoint.tools.unpickling import CheckedData, plain_loads

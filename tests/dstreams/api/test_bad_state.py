@@ -91,7 +91,7 @@ CASES: dict[str, tuple[Operation, Any, str]] = {
     "a state without an end": (
         keep(lambda: nested(100_000)),
         "a",
-        rf"{MAP}: the state of key 'a' cannot be stored: maximum recursion depth",
+        rf"{MAP}: the state of key 'a' cannot be stored: a tuple is nested too deeply",
     ),
     "a state of None": (keep(lambda: None), "a", rf"{MAP} failed for key 'a': .*None is no state"),
     "a generator in a group's state": (
