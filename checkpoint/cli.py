@@ -62,6 +62,8 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m checkpoint") 
         for line in _shown(result, getattr(options, "json", False)):
             sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
+        if result.note is not None:
+            sys.stderr.write(f"checkpoint: {_printable(result.note)}\n")
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED

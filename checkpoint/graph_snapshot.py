@@ -44,6 +44,10 @@ RDDS_PREFIX = "rdds/"
 """Of state files of RDDs that a graph names, written in its epoch."""
 
 _PAYLOAD_BLOCK_BYTES = 1 << 20
+_RESTORE_GRAPH = (
+    "restore the file from a copy or an export; state and progress are kept elsewhere, and python "
+    "-m checkpoint read shows the state"
+)
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,7 @@ def read_newest_graph(files: Files, begun_with: RecordId | None = None) -> Graph
     if counted and (newest is None or _age(newest) < _age(counted[0])):
         file = location(files, graph_file(counted[0]))
         wanted = "the graph that the newest batch was begun with"
-        raise CorruptCheckpointError(file, "is missing", wanted, RESTORE)
+        raise CorruptCheckpointError(file, "is missing", wanted, _RESTORE_GRAPH)
     if newest is None:
         return None
     snapshot = read_graph(files, newest)

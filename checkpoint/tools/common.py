@@ -48,12 +48,14 @@ class Result:
         lines: for people; None for what can only be data.
         rows: for programs, where each row is a JSON value on a line of its own.
         status: exit status.
+        note: for people, beside the rows.
     """
 
     data: object = None
     lines: Iterable[str] | None = None
     rows: Iterable[object] | None = None
     status: int = SUCCEEDED
+    note: str | None = None
 
 
 @dataclass(frozen=True)

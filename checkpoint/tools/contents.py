@@ -27,6 +27,7 @@ from checkpoint.tools.common import (
     add_location,
     codec_of,
     literal,
+    moment,
     open_stream_at,
     opened_base,
     record_at,
@@ -169,7 +170,17 @@ def _read(options: argparse.Namespace) -> Result:
         pairs = ((key, value) for key, value in pairs if _is_same(key, wanted, options.key))
     shown = Shower().shown
     rows = ({"key": shown(key), "value": shown(value)} for key, value in pairs)
-    return Result(rows=_counted(islice(rows, options.limit)))
+    return Result(rows=_counted(islice(rows, options.limit)), note=_age_of(state))
+
+
+def _age_of(state: State) -> str | None:
+    """Say of which batch a copy is that is older than the batch that was asked for."""
+    if isinstance(state.where, StoreCommit) or state.where.time_ms >= state.time_ms:
+        return None
+    return (
+        f"this is the state of {state.uid} after the batch at {moment(state.where.time_ms)}, its "
+        f"newest copy up to that at {moment(state.time_ms)}; a restart computes what came since"
+    )
 
 
 def _counted(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:

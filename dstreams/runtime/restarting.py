@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,7 +17,8 @@ from checkpoint import (
     Files,
     GraphSnapshot,
     RecoveryPlan,
-    newest_stream,
+    StreamDirectory,
+    list_streams,
     open_files,
     open_stream,
     read_graph,
@@ -129,7 +130,7 @@ def find_stream(directory: str) -> FoundStream | None:
         raise InvalidStreamError(f"checkpointPath must be a path or URL, got {directory!r}")
     try:
         files = open_files(directory)
-        found = newest_stream(directory)
+        found = _newest_stream(directory, files)
     except (CheckpointError, ValueError) as error:
         raise InvalidStreamError(
             f"the checkpoint directory {without_secrets(directory)!r} cannot be used: {error}"
@@ -148,6 +149,20 @@ def find_stream(directory: str) -> FoundStream | None:
     if snapshot is None:
         raise RestartError(f"{files.url} has a graph, and it does not count; begin anew")
     return FoundStream(files, found.zero_ms, snapshot, recovery)
+
+
+def _newest_stream(directory: str, files: Files) -> StreamDirectory | None:
+    """Return the newest stream that has a graph, or has lost the one it had; None for none.
+
+    An older one is not what the user means, even where it is the only one that has a graph.
+    """
+    for stream in reversed(list_streams(files)):
+        if stream.graphs:
+            return stream
+        with suppress(CheckpointError):  # of one that is damaged as well the error is told below
+            if read_plan(open_stream(directory, stream.stream_id)).graph is not None:
+                return stream
+    return None
 
 
 def require_restartable(graph: StreamGraph) -> None:

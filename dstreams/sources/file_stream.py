@@ -241,7 +241,8 @@ class FileReader:
             if len(files) != recorded["files"]:
                 raise SourceError(
                     f"{self._source.name}: the batch at {batch_time_ms} ms has read "
-                    f"{recorded['files']} files, and their record names {len(files)}"
+                    f"{recorded['files']} files, and their record names {len(files)}; restore the "
+                    "directory 'files' of the checkpoint from a copy or an export"
                 )
             return self._planned(batch_time_ms, files, 0)
 

@@ -152,7 +152,8 @@ class ReceiverReader:
         if self._log is not None:
             raise SourceError(
                 f"{self._source.name}: the batch at {batch_time_ms} ms has read "
-                f"{recorded['blocks']} blocks, and {len(blocks)} of them are recorded"
+                f"{recorded['blocks']} blocks, and {len(blocks)} of them are recorded; restore the "
+                "directory 'received' of the checkpoint from a copy or an export"
             )
         logger.warning(
             "%s: %d records of the batch at %d ms were received without a write-ahead log, and are "

@@ -484,6 +484,11 @@ def test_c_15_a_damaged_graph_is_refused(sc: SparkContext, tmp_path: Path) -> No
     graphs[-1].unlink()
     with pytest.raises(RestartError, match=f"{graphs[-1].name} is missing"):
         recover(tmp_path)
+    other = graphs[0].read_bytes()
+    graphs[0].unlink()
+    with pytest.raises(RestartError, match=r"graph is missing; .* copy or an export; state and"):
+        recover(tmp_path)
+    graphs[0].write_bytes(other)
     graphs[-1].write_bytes(content)
     recover(tmp_path).step(1)
     assert times_of() == [1, 2, 3, 4]
