@@ -44,7 +44,9 @@ class StoredStateOperations(UpdateStateOperations[T_co]):
 
     All of them need a checkpoint directory. A batch writes what it changed, synced, before any
     output runs. States and keys are plain data (numbers, text, bytes, dates, and tuples, lists,
-    sets and dicts of such), unless ``spark.dstreams.state.values`` is ``pickle``.
+    sets and dicts of such) and instances of classes of data that the program names (dataclasses,
+    classes of attrs, named tuples, enums, Rows; see :meth:`~dstreams.StreamingContext.stateClasses`
+    for others), unless ``spark.dstreams.state.values`` is ``pickle``.
     """
 
     def mapWithState(

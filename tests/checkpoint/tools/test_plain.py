@@ -12,14 +12,19 @@ import math
 import os
 import pickle
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checkpoint.state_store import Classes, DataValues
+from checkpoint.state_store.decoding import decode_key
+from checkpoint.state_store.keys import encode_key
 from checkpoint.state_store.value_codec import UndecodableValueError
 from checkpoint.tools import plain
+from checkpoint.tools.instances import ShownClasses
 from checkpoint.tools.plain import Shower, printed, shown
 from checkpoint.tools.unpickling import CheckedData, plain_loads
 
@@ -136,3 +141,27 @@ def test_a_call_is_shown_and_not_made() -> None:
     """A pickle that wants to run a command."""
     data = b"cposix\nsystem\n(S'exit 3'\ntR."
     assert shown(plain_loads(data)) == {"class": "posix.system", "arguments": ["exit 3"]}
+
+
+@dataclass
+class Visit:
+    count: int
+    colour: Any
+
+
+def test_instances_are_shown_by_their_fields() -> None:
+    """An instance is shown by the name of its class and its fields; the class is not looked for."""
+    codec = DataValues(Classes(frozenset({__name__})))
+    shape, inside = map(codec.encoder(), (Visit(1, "red"), [{"a": Visit(2, None)}]))
+    reading = CheckedData().decoder()
+    first = {"class": f"{__name__}.Visit", "fields": {"count": 1, "colour": "red"}}
+    assert shown(reading(shape)) == first
+    assert shown(reading(inside)[0]["a"])["fields"] == {"count": 2, "colour": None}
+    assert printed(reading(shape)) == f"{__name__}.Visit(count=1, colour='red')"
+    key = decode_key(encode_key(Frozen(7)), ShownClasses())
+    assert shown(key) == {"class": f"{__name__}.Frozen", "fields": [7]}
+
+
+@dataclass(frozen=True)
+class Frozen:
+    number: int

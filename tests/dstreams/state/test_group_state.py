@@ -5,14 +5,18 @@ from __future__ import annotations
 import doctest
 import itertools
 import pickle
+from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from enum import Enum
 from typing import Any
 
 import pytest
 
 from dstreams.errors import InvalidStateCallError, InvalidStreamError, NoStateError, StreamError
 from dstreams.state import group_state
+from dstreams.state.function_errors import NotStorableError
 from dstreams.state.group_state import (
     NO_TIMESTAMP,
     Effect,
@@ -20,6 +24,7 @@ from dstreams.state.group_state import (
     GroupStateTimeout,
     TestGroupState,
 )
+from dstreams.state.keyed_state import State
 
 NONE = GroupStateTimeout.NoTimeout
 PROCESSING = GroupStateTimeout.ProcessingTimeTimeout
@@ -251,3 +256,32 @@ def test_a_handle_does_not_outlive_its_call() -> None:
     """A handle that was put into a result or a state says what to keep instead."""
     with pytest.raises(TypeError, match=r"during one call only; keep state\.get instead"):
         pickle.dumps(handle(1))
+
+
+@dataclass
+class Named:
+    count: int
+
+
+class Kind(Enum):
+    USED = 1
+
+
+class Unnamed:
+    """A class that is none of data."""
+
+
+def test_handles_of_tests_refuse_what_stores_refuse() -> None:
+    """A state that a test makes takes what a store takes, and refuses the rest as a store does."""
+    for make in (lambda: TestGroupState.create(None, GroupStateTimeout.NoTimeout, 0), State):
+        for value in (1, Named(1), [Named(2)], {Kind.USED: 1}):
+            handle: Any = make()
+            handle.update(value)
+            assert handle.get == value
+        handle = make()
+        for value in (Unnamed(), Named(Unnamed()), lambda: 1, defaultdict(lambda: 1)):  # type: ignore[arg-type]
+            with pytest.raises(NotStorableError, match="a state cannot be stored: it holds"):
+                handle.update(value)
+        assert not handle.exists
+    with pytest.raises(NotStorableError, match="make it a dataclass"):
+        TestGroupState.create(Unnamed(), GroupStateTimeout.NoTimeout, 0)
