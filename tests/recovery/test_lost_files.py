@@ -92,7 +92,7 @@ class Checkpoint:
         problems = verify_stream(open_files(copy / self.inside)).problems
         self.figures["cases"] += 1
         self.figures["found by verify"] += bool(problems)
-        if any(not is_near(problem, path) for problem in problems[:1]):
+        if problems and not any(is_near(problem, path) for problem in problems):
             self.wrong.append(f"{way} {name}: verify names {problems[0]}")
         if with_restart or not problems:
             self._go_on(name, way, copy, found=bool(problems))
