@@ -97,14 +97,27 @@ RECORDS = {
         b'"stream_id":"s","token":"t","upto_ms":3000}'
     ),
     "begin": (
-        b'{"batch_id":3,"batch_time_ms":4000,"epoch":2,"facts":{"f":[1]},"inputs":{"i":{"n":2}},'
+        b'{"batch_id":3,"batch_time_ms":4000,"beginning":"b","epoch":2,"facts":{"f":[1]},'
+        b'"graph":[0,1],"inputs":{"i":{"n":2}},"logs":{"files/i":[3000,1]},"previous":[3000,1],'
         b'"stream_id":"s","watermarks":{"w":-1}}'
     ),
 }
 MEANT = {
     "claim": Claim("s", 2, Owner("h", 7, "b:1", 9, {"python": "3.11"}), "t"),
     "base": Base("s", 2, 1, 3000, (RecordId(4000, 1),), "start", "t", "p"),
-    "begin": BeginRecord("s", 3, 4000, 2, {"i": {"n": 2}}, {"w": -1}, {"f": [1]}),
+    "begin": BeginRecord(
+        "s",
+        3,
+        4000,
+        2,
+        {"i": {"n": 2}},
+        {"w": -1},
+        {"f": [1]},
+        logs={"files/i": RecordId(3000, 1)},
+        graph=RecordId(0, 1),
+        previous=RecordId(3000, 1),
+        beginning="b",
+    ),
 }
 
 

@@ -178,7 +178,7 @@ def test_x_12_files_without_committed_state(setup: SetUp, tmp_path: Path) -> Non
 def test_x_12_a_checkpoint_of_spark(setup: SetUp, tmp_path: Path, name: str) -> None:
     """What pyspark.streaming left before the program moved here is not passed over either."""
     (tmp_path / name).touch()
-    with pytest.raises(RestartError, match=f"holds {name}, a checkpoint of Spark's own streaming"):
+    with pytest.raises(RestartError, match=f"of a stream of pyspark.streaming, with {name}:"):
         StreamingContext.getOrCreate(str(tmp_path), setup)
     assert setup.calls == 0
 
