@@ -172,7 +172,7 @@ def _run(
     broken: list[Batch] = []
     for number in range(max(program.batches for program in programs)):
         try:
-            if not number and hasattr(ssc, "_jssc"):
+            if not number and not hasattr(ssc, "step"):
                 ssc.start()
             let_batch_pass(ssc, lambda wanted=number: collector.passed > wanted)
         except Exception as error:
