@@ -107,7 +107,7 @@ def maker_of_class(kind: type, schema: Schema) -> Maker:
     def make_many(columns: Columns) -> list[Any]:
         if len(columns) != count:
             raise _wrong_count(len(columns), schema)
-        made = [new(kind) for _ in columns[0]]
+        made = list(map(new, repeat(kind, len(columns[0]))))
         for name, column in zip(names, columns):  # noqa: B905 (as many)
             deque(map(put, made, repeat(name), column), maxlen=0)  # which calls each of them
         return made

@@ -16,7 +16,7 @@ rows.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, repeat
 from typing import Any, NamedTuple
@@ -111,8 +111,11 @@ def encode_rows(values: Sequence[Any]) -> list[bytes] | None:
     if any(len(kinds) > 1 for kinds in found):
         return None
     layout = layout_of(tuple(kinds.pop() for kinds in found), tag)
-    if layout is None:
-        return None
+    return None if layout is None else pack_rows(layout, columns)
+
+
+def pack_rows(layout: Layout, columns: Iterable[Sequence[Any]]) -> list[bytes] | None:
+    """Return rows of one layout, given a column for each field; None if an int is too large."""
     try:
         return list(map(layout.pack, repeat(layout.head), *columns, repeat(_DOT)))
     except struct.error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from checkpoint.state_store.classes import Classes
@@ -19,6 +20,7 @@ from checkpoint.state_store.taking_apart import Take, Written
 SHAPE = 3
 """How a record of a shape begins."""
 
+_SHAPE_BYTE = bytes((SHAPE,))
 _HEAD = struct.Struct("<BH")
 _MAX_HEAD_BYTES = 0xFFFF
 _PLAIN = 0
@@ -90,6 +92,14 @@ def head_of(record: bytes) -> bytes:
     return record[:end]
 
 
+def common_head(records: list[bytes]) -> bytes | None:
+    """Return the head that all records have, None if they have none or not one."""
+    if not records or records[0][:1] != _SHAPE_BYTE:
+        return None
+    head = head_of(records[0])
+    return head if all(map(bytes.startswith, records, repeat(head))) else None
+
+
 class ShapeReader(NamedTuple):
     """How values of one shape are made.
 
@@ -151,7 +161,7 @@ def _reader(parts: list[_Part], *, is_tuple: bool) -> ShapeReader:
         return one(flat)
 
     def many(flats: list[Flat]) -> list[Any]:
-        if {type(flat) for flat in flats} != {tuple} or {len(flat) for flat in flats} != {width}:
+        if set(map(type, flats)) != {tuple} or set(map(len, flats)) != {width}:
             return list(map(checked, flats))
         columns = list(zip(*flats, strict=True))
         items: list[Any] = []
@@ -165,7 +175,7 @@ def _reader(parts: list[_Part], *, is_tuple: bool) -> ShapeReader:
             else:
                 items.append([maker.one() for _ in flats])
             start = end
-        return list(zip(*items, strict=True)) if is_tuple else list(items[0])
+        return list(zip(*items, strict=True)) if is_tuple else items[0]
 
     return ShapeReader(checked, many)
 

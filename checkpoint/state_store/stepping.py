@@ -1,123 +1,124 @@
-"""Values decoded, stepped and encoded, many of them, with as little as can be done for each."""
+"""Values stepped and encoded, many of them, with as little as can be done for each."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 from checkpoint.state_store.encoding import PICKLE, ROWS, SCALARS, Ways, dumped
 from checkpoint.state_store.plain_pickles import EXTENSIONS, LINE_END, PROTOCOL, STACK_GLOBAL
-from checkpoint.state_store.rows import (
-    NUMBER,
-    ROW_KINDS,
-    TUPLE,
-    encode_rows,
-    layout_of,
-)
+from checkpoint.state_store.rows import NUMBER, ROW_KINDS, TUPLE, Layout, encode_row, layout_of, pack_rows
 from checkpoint.state_store.shapes import Shape
 from checkpoint.state_store.value_codec import Decoder, Encoder, Step, undecodable
 
 _NUMBERS = ROW_KINDS - {tuple}
+Pairs = Iterator[tuple[Any, Any]]
 
 
-def _types(items: Any) -> tuple[type, ...]:
-    return tuple(map(type, items))
+def step_alike(pairs: Pairs, step: Step, encode: Encoder, ways: Ways) -> list[bytes | None]:
+    """Step values, and encode what comes out by what the first value is that comes out.
 
-
-class _Lane(NamedTuple):
-    """What values have in common that are encoded together, once the last of them is there.
-
-    They cannot change any more by then: they are numbers, tuples of numbers, or of one shape, with
-    fields that are numbers, texts and the like.
-
-    Args:
-        kind: their class.
-        items: those of the items, where they are tuples.
-        shape: their shape, None for numbers.
-        fields: the classes of their fields.
+    Rows are encoded together, when the last of them is there: their exact types say that no later
+    step can change them. All else is encoded before the next step.
     """
-
-    kind: type
-    items: tuple[type, ...] | None
-    shape: Shape | None
-    fields: tuple[type, ...]
-
-    @classmethod
-    def of(cls, value: Any, ways: Ways) -> _Lane | None:
-        """Return what *value* has in common with others, None if it may change."""
-        kind, items = type(value), None
-        if type(value) is tuple:
-            items = tuple(map(type, value))
-        kinds: tuple[type, ...] = (kind,) if items is None else items
-        if layout_of(kinds, NUMBER if items is None else TUPLE) is not None:
-            return cls(kind, items, None, kinds)
-        shape = ways.shape(kind if items is None else items)
-        if shape is None:
-            return None
-        try:
-            fields = tuple(map(type, shape.flat(value)))
-        except (LookupError, AttributeError):
-            return None
-        return cls(kind, items, shape, fields) if SCALARS.issuperset(fields) else None
-
-    def holds(self) -> Callable[[Any], Any]:
-        """Return the function that returns the fields of a value, None if it is of another kind."""
-        kind, fields, shape = self.kind, self.fields, self.shape
-        items: Any = self.items
-        if shape is None and items is None:
-            return lambda value: value if type(value) is kind else None
-        if shape is None:
-
-            def same(value: Any) -> Any:
-                is_same = type(value) is kind and _types(value) == items
-                return value if is_same else None
-
-            return same
-        flat = shape.flat
-
-        def fields_of(value: Any) -> Any:
-            if type(value) is not kind or (items is not None and _types(value) != items):
-                return None
-            try:
-                found = flat(value)
-            except (LookupError, AttributeError):
-                return None
-            return found if tuple(map(type, found)) == fields else None
-
-        return fields_of
-
-    def records(self, kept: list[Any]) -> list[bytes]:
-        """Return the records of values of which these are the fields."""
-        raws = encode_rows(kept) or list(map(dumped, kept))
-        return raws if self.shape is None else [self.shape.head + raw for raw in raws]
-
-
-def step_rows(
-    pairs: Iterator[tuple[Any, Any]], step: Step, encode: Encoder, ways: Ways
-) -> list[bytes | None]:
-    """Step values of rows or shapes, and encode together what comes out, as far as that is like."""
-    stepped = (step(new, value) for new, value in pairs)
-    first = next(stepped, None)
-    lane = None if first is None else _Lane.of(first, ways)
     records: list[bytes | None] = []
-    if lane is None:
-        records.append(_or_none(encode, first))
+    for new, value in pairs:
+        after = step(new, value)
+        if after is not None:
+            break
+        records.append(None)
     else:
-        holds = lane.holds()
-        kept = [holds(first)]
-        keep = kept.append
-        for after in stepped:
-            fields = holds(after)
-            if fields is None:
-                records += lane.records(kept)
-                records.append(_or_none(encode, after))
-                break
-            keep(fields)
-        else:
-            return lane.records(kept)  # type: ignore[return-value]
-    records += [_or_none(encode, after) for after in stepped]
+        return records
+    records.append(encode(after))
+    kinds = tuple(map(type, after)) if type(after) is tuple else (type(after),)
+    layout = layout_of(kinds, TUPLE if type(after) is tuple else NUMBER)
+    if layout is not None:
+        _step_rows(pairs, step, encode, records, after, layout)
+        return records
+    shape = None if EXTENSIONS else ways.shape(kinds if type(after) is tuple else type(after))
+    if shape is not None:
+        _step_shapes(pairs, step, encode, records, after, shape)
+        return records
+    for new, value in pairs:
+        after = step(new, value)
+        records.append(None if after is None else encode(after))
     return records
+
+
+def _step_rows(
+    pairs: Pairs,
+    step: Step,
+    encode: Encoder,
+    records: list[bytes | None],
+    first: Any,
+    layout: Layout,
+) -> None:
+    """Step values that are rows of one layout, mostly."""
+    kind = type(first)
+    kinds = [*map(type, first)] if kind is tuple else None
+    kept: list[Any] = []
+    keep = kept.append
+    for new, value in pairs:
+        after = step(new, value)
+        if type(after) is kind and (kinds is None or [*map(type, after)] == kinds):
+            keep(after)
+        else:
+            records += _packed(layout, kept)
+            kept.clear()
+            records.append(None if after is None else encode(after))
+    records += _packed(layout, kept)
+
+
+def _packed(layout: Layout, values: list[Any]) -> list[bytes]:
+    """Return values whose types are those of a layout as records."""
+    if not values:
+        return []
+    columns = [values] if layout.head[0] == NUMBER else zip(*values, strict=True)
+    rows = pack_rows(layout, columns)
+    return [encode_row(value) or dumped(value) for value in values] if rows is None else rows
+
+
+def _step_shapes(
+    pairs: Pairs,
+    step: Step,
+    encode: Encoder,
+    records: list[bytes | None],
+    first: Any,
+    shape: Shape,
+) -> None:
+    """Step values of one shape, mostly."""
+    (head, flat), kind, dumps = shape, type(first), pickle.dumps
+    items = [*map(type, first)] if kind is tuple else None
+    try:
+        kinds = [*map(type, flat(first))]
+    except (LookupError, AttributeError):
+        kinds = []
+    layout = layout_of(tuple(kinds), TUPLE)
+    kept: list[Any] = []
+    for new, value in pairs:
+        after = step(new, value)
+        if type(after) is kind and (items is None or [*map(type, after)] == items):
+            try:
+                fields = flat(after)
+                if layout is None:
+                    raw = dumps(fields, PROTOCOL)
+                    if STACK_GLOBAL in raw and not SCALARS.issuperset(map(type, fields)):
+                        raw = encode(after)
+                    else:
+                        raw = head + raw
+                    records.append(raw)
+                    continue
+                if [*map(type, fields)] == kinds:
+                    kept.append(fields)
+                    continue
+            except Exception:  # encode says what is wrong, or finds another way
+                pass
+        if kept:
+            records += [head + raw for raw in _packed(layout, kept)]
+            kept.clear()
+        records.append(None if after is None else encode(after))
+    records += [head + raw for raw in _packed(layout, kept)]
 
 
 def step_each(
@@ -166,6 +167,3 @@ def step_each(
             records.append(encode(value) if STACK_GLOBAL in raw else raw)
     return records
 
-
-def _or_none(encode: Encoder, value: Any) -> bytes | None:
-    return None if value is None else encode(value)

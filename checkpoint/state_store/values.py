@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,8 +35,8 @@ from checkpoint.state_store.rows import (
     decode_rows,
 )
 from checkpoint.state_store.schemas import StoredClassError
-from checkpoint.state_store.shapes import SHAPE, ShapeReader, head_of, reader_of
-from checkpoint.state_store.stepping import step_each, step_rows
+from checkpoint.state_store.shapes import SHAPE, ShapeReader, common_head, head_of, reader_of
+from checkpoint.state_store.stepping import step_alike, step_each
 from checkpoint.state_store.value_codec import (
     Decoder,
     Encoder,
@@ -49,7 +48,7 @@ from checkpoint.state_store.value_codec import (
     undecodable,
 )
 
-SHAPE_BYTE = bytes((SHAPE,))
+_ALIKE = (*ROWS, SHAPE)
 _MAX_HEADS = 256
 
 
@@ -122,9 +121,10 @@ class DataValues:
             if EXTENSIONS:
                 return list(map(decode, records))
             try:  # as in the decoder, without calling it
-                head = _common_head(records)
+                head = common_head(records)
                 if head is not None:
-                    flats = decode_many([record[len(head) :] for record in records])
+                    behind = slice(len(head), None)
+                    flats = decode_many([record[behind] for record in records])
                     return readers.of(head).many(flats)
                 return [
                     loads(record)
@@ -149,20 +149,20 @@ class DataValues:
         def step_all(
             given: list[Any], before: list[bytes | None], step: Step
         ) -> list[bytes | None]:
-            there = list(filter(None, before))
-            rows = decode_rows(there)
             if not before:
                 return []
-            if rows is None and there:
-                if _common_head(there) is None:
+            there = list(filter(None, before))
+            if there and there[0][0] not in _ALIKE:
+                return step_each(given, before, step, decode, encode, ways)
+            values = decode_rows(there)
+            if values is None and there:
+                if common_head(there) is None:
                     return step_each(given, before, step, decode, encode, ways)
-                rows = decode_many(there)
-            if len(there) == len(before):
-                values: Iterator[Any] = iter(rows or ())
-            else:
-                found = iter(rows or ())
-                values = (None if record is None else next(found) for record in before)
-            return step_rows(zip(given, values, strict=True), step, encode, ways)
+                values = decode_many(there)
+            if len(there) < len(before):
+                found = iter(values or ())
+                values = [None if record is None else next(found) for record in before]
+            return step_alike(zip(given, values or (), strict=True), step, encode, ways)
 
         return step_all
 
@@ -186,14 +186,6 @@ class _Readers:
                 self._known.clear()
             found = self._known[head] = reader_of(head, self._classes)
         return found
-
-
-def _common_head(records: list[bytes]) -> bytes | None:
-    """Return the head that all records have, None if they have none or not one."""
-    if not records or records[0][:1] != SHAPE_BYTE:
-        return None
-    head = head_of(records[0])
-    return head if all(record.startswith(head) for record in records) else None
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,8 @@ def test_what_was_made_of_a_rotten_copy_is_refused(tmp_path: Path) -> None:
         wrong = writer.commit().reference
     with pytest.raises(CorruptCheckpointError, match="leads to a wrong content") as error:
         Host(tmp_path, "other").bases.open(ID, wrong)
-    assert "worked on a damaged local copy; go back to the last version" in error.value.remedy
+    assert "worked on a damaged local copy; go back to a batch before it" in error.value.remedy
+    assert "checkpoint rewind" in error.value.remedy
     assert Host(tmp_path, "third").checksum(reference) is not None
 
 

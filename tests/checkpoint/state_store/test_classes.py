@@ -186,10 +186,12 @@ def same(found: Any, wanted: Any) -> bool:
     """Whether all is equal that can be seen: types, attributes, fields of rows."""
     if isinstance(wanted, Enum) and not isinstance(wanted, Flag):
         return found is wanted
-    if type(found) is not type(wanted) or repr(found) != repr(wanted):
+    if type(found) is not type(wanted):
         return False
-    if isinstance(wanted, (set, frozenset)):
-        return type(found) is type(wanted) and found == wanted
+    if isinstance(wanted, (set, frozenset)):  # equal ones may iterate in another order
+        return found == wanted
+    if repr(found) != repr(wanted):
+        return False
     if isinstance(wanted, Row):  # its fields may be named by a list or by another Row
         return list(getattr(found, "__fields__", ())) == list(getattr(wanted, "__fields__", ()))
     held = {} if isinstance(wanted, Flag) else dict(getattr(wanted, "__dict__", {}))
