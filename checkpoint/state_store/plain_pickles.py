@@ -264,7 +264,7 @@ class KnownClasses:
             parts = list(map(self.of, kinds))
         except NotPlainError:  # who writes it as a pickle says where it is
             return None
-        return shape_of(parts, is_tuple=by is kinds)
+        return shape_of(parts, kinds, is_tuple=by is kinds)
 
     def _require_named(self, kind: type, how: Written) -> None:
         module, name = name_of(kind)

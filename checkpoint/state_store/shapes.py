@@ -35,18 +35,21 @@ class Shape(NamedTuple):
     Args:
         head: what their records begin with.
         flat: ``value -> its fields``; raises ``LookupError`` or ``AttributeError`` for a value
-            whose instances have other attributes than most.
+            whose instances have other attributes than most, or are of other classes.
     """
 
     head: bytes
     flat: Take
 
 
-def shape_of(parts: list[Written | None], *, is_tuple: bool) -> Shape | None:
+def shape_of(
+    parts: list[Written | None], kinds: tuple[type, ...], *, is_tuple: bool
+) -> Shape | None:
     """Return how to write values whose instances are written so; None if that is no shape.
 
     Args:
         parts: of each item of a tuple, or of the value itself; None for what is plain.
+        kinds: their classes.
         is_tuple: whether they are items.
     """
     known = [part for part in parts if part is not None]
@@ -57,24 +60,30 @@ def shape_of(parts: list[Written | None], *, is_tuple: bool) -> Shape | None:
     if len(text) > _MAX_HEAD_BYTES:
         return None
     head = _HEAD.pack(SHAPE, len(text)) + text
-    return Shape(head, _flat_tuple(parts) if is_tuple else known[0].take)
+    return Shape(head, _flat_tuple(parts, kinds) if is_tuple else known[0].take)
 
 
-def _flat_tuple(parts: list[Written | None]) -> Take:
-    places = [(at, part.take) for at, part in enumerate(parts) if part is not None]
-    if len(places) == 1:
-        ((at, take),) = places
-        return lambda value: (*value[:at], *take(value[at]), *value[at + 1 :])
-    takes = [None if part is None else part.take for part in parts]
+def _flat_tuple(parts: list[Written | None], kinds: tuple[type, ...]) -> Take:
+    """Return what takes the fields of a tuple with instances of these classes where they are."""
+    width = len(parts)
+    places = [
+        (at, part.take, kind)
+        for at, (part, kind) in enumerate(zip(parts, kinds, strict=True))
+        if part is not None
+    ]
+    (first, take_first, first_kind), *further = reversed(places)
 
     def flat(value: Flat) -> Flat:
-        fields: list[Any] = []
-        for take, item in zip(takes, value, strict=True):
-            if take is None:
-                fields.append(item)
-            else:
-                fields += take(item)
-        return tuple(fields)
+        item = value[first]
+        if len(value) != width or type(item) is not first_kind:
+            raise LookupError
+        fields = value[:first] + take_first(item) + value[first + 1 :]
+        for at, take, kind in further:  # from the last to the first, so that places stay
+            item = value[at]
+            if type(item) is not kind:
+                raise LookupError
+            fields = fields[:at] + take(item) + fields[at + 1 :]
+        return fields
 
     return flat
 

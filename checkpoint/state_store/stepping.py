@@ -8,7 +8,15 @@ from typing import Any
 
 from checkpoint.state_store.encoding import PICKLE, ROWS, SCALARS, Ways, dumped
 from checkpoint.state_store.plain_pickles import EXTENSIONS, LINE_END, PROTOCOL, STACK_GLOBAL
-from checkpoint.state_store.rows import NUMBER, ROW_KINDS, TUPLE, Layout, encode_row, layout_of, pack_rows
+from checkpoint.state_store.rows import (
+    NUMBER,
+    ROW_KINDS,
+    TUPLE,
+    Layout,
+    encode_row,
+    layout_of,
+    pack_rows,
+)
 from checkpoint.state_store.shapes import Shape
 from checkpoint.state_store.value_codec import Decoder, Encoder, Step, undecodable
 
@@ -89,7 +97,6 @@ def _step_shapes(
 ) -> None:
     """Step values of one shape, mostly."""
     (head, flat), kind, dumps = shape, type(first), pickle.dumps
-    items = [*map(type, first)] if kind is tuple else None
     try:
         kinds = [*map(type, flat(first))]
     except (LookupError, AttributeError):
@@ -98,7 +105,7 @@ def _step_shapes(
     kept: list[Any] = []
     for new, value in pairs:
         after = step(new, value)
-        if type(after) is kind and (items is None or [*map(type, after)] == items):
+        if type(after) is kind:
             try:
                 fields = flat(after)
                 if layout is None:
@@ -166,4 +173,3 @@ def step_each(
                 raw = encode(value)  # which says what is wrong
             records.append(encode(value) if STACK_GLOBAL in raw else raw)
     return records
-
