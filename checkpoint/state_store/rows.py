@@ -72,6 +72,14 @@ def _layout(head: bytes) -> Layout:
 
 
 @lru_cache(maxsize=256)
+def behind(head: bytes, layout: Layout) -> Layout:
+    """Return what packs rows of a layout with further bytes in front of each."""
+    whole = head + layout.head
+    letters = layout.head[2:].decode()
+    return layout._replace(head=whole, pack=struct.Struct(f"<{len(whole)}s{letters}c").pack)
+
+
+@lru_cache(maxsize=256)
 def _unpacker(head: bytes, size: int) -> Callable[[bytes], Iterator[tuple[Any, ...]]]:
     """Return what reads rows of *size* bytes, with what follows them, one after the other."""
     rest = size - len(head) - 8 * head[1]

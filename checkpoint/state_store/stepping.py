@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from checkpoint.state_store.encoding import PICKLE, ROWS, SCALARS, Ways, dumped
 from checkpoint.state_store.plain_pickles import EXTENSIONS, LINE_END, PROTOCOL, STACK_GLOBAL
@@ -13,6 +13,7 @@ from checkpoint.state_store.rows import (
     ROW_KINDS,
     TUPLE,
     Layout,
+    behind,
     encode_row,
     layout_of,
     pack_rows,
@@ -39,52 +40,98 @@ def step_alike(pairs: Pairs, step: Step, encode: Encoder, ways: Ways) -> list[by
     else:
         return records
     records.append(encode(after))
-    kinds = tuple(map(type, after)) if type(after) is tuple else (type(after),)
-    layout = layout_of(kinds, TUPLE if type(after) is tuple else NUMBER)
+    kind = type(after)
+    items = tuple(map(type, after)) if kind is tuple else (kind,)
+    layout = layout_of(items, TUPLE if kind is tuple else NUMBER)
     if layout is not None:
-        _step_rows(pairs, step, encode, records, after, layout)
+        _step_rows(pairs, step, encode, records, _Like(kind, list(items), layout))
         return records
-    shape = None if EXTENSIONS else ways.shape(kinds if type(after) is tuple else type(after))
-    if shape is not None:
-        _step_shapes(pairs, step, encode, records, after, shape)
+    shape = None if EXTENSIONS else ways.shape(items if kind is tuple else kind)
+    if shape is None:
+        for new, value in pairs:
+            after = step(new, value)
+            records.append(None if after is None else encode(after))
         return records
-    for new, value in pairs:
-        after = step(new, value)
-        records.append(None if after is None else encode(after))
+    try:
+        fields = list(map(type, shape.flat(after)))
+    except (LookupError, AttributeError):
+        fields = []
+    layout = layout_of(tuple(fields), TUPLE)
+    if layout is None:
+        _step_shapes(pairs, step, encode, records, kind, shape)
+    else:
+        _step_shaped_rows(pairs, step, encode, records, _Like(kind, fields, layout), shape)
     return records
 
 
+class _Like(NamedTuple):
+    """What rows have in common that are encoded together.
+
+    Args:
+        kind: the class of the values.
+        fields: those of what is packed.
+        layout: how it is packed.
+    """
+
+    kind: type
+    fields: list[type]
+    layout: Layout
+
+    def packed(self, rows: list[Any], head: bytes = b"") -> list[bytes]:
+        """Return records of rows, each behind a head."""
+        if not rows:
+            return []
+        columns = [rows] if self.layout.head[0] == NUMBER else zip(*rows, strict=True)
+        records = pack_rows(behind(head, self.layout) if head else self.layout, columns)
+        if records is not None:
+            return records
+        return [head + (encode_row(row) or dumped(row)) for row in rows]
+
+
 def _step_rows(
-    pairs: Pairs,
-    step: Step,
-    encode: Encoder,
-    records: list[bytes | None],
-    first: Any,
-    layout: Layout,
+    pairs: Pairs, step: Step, encode: Encoder, records: list[bytes | None], like: _Like
 ) -> None:
     """Step values that are rows of one layout, mostly."""
-    kind = type(first)
-    kinds = [*map(type, first)] if kind is tuple else None
+    kind: Any = like.kind
+    fields, is_tuple = like.fields, kind is tuple
     kept: list[Any] = []
     keep = kept.append
     for new, value in pairs:
         after = step(new, value)
-        if type(after) is kind and (kinds is None or [*map(type, after)] == kinds):
+        if type(after) is kind and (not is_tuple or [*map(type, after)] == fields):
             keep(after)
         else:
-            records += _packed(layout, kept)
+            records += like.packed(kept)
             kept.clear()
             records.append(None if after is None else encode(after))
-    records += _packed(layout, kept)
+    records += like.packed(kept)
 
 
-def _packed(layout: Layout, values: list[Any]) -> list[bytes]:
-    """Return values whose types are those of a layout as records."""
-    if not values:
-        return []
-    columns = [values] if layout.head[0] == NUMBER else zip(*values, strict=True)
-    rows = pack_rows(layout, columns)
-    return [encode_row(value) or dumped(value) for value in values] if rows is None else rows
+def _step_shaped_rows(
+    pairs: Pairs,
+    step: Step,
+    encode: Encoder,
+    records: list[bytes | None],
+    like: _Like,
+    shape: Shape,
+) -> None:
+    """Step values of one shape whose fields are rows of one layout, mostly."""
+    (kind, fields, _), (head, flat) = like, shape
+    kept: list[Any] = []
+    keep = kept.append
+    for new, value in pairs:
+        after = step(new, value)
+        try:
+            found = flat(after) if type(after) is kind else None
+        except (LookupError, AttributeError):  # it has attributes beside its fields
+            found = None
+        if found is not None and [*map(type, found)] == fields:
+            keep(found)
+        else:
+            records += like.packed(kept, head)
+            kept.clear()
+            records.append(None if after is None else encode(after))
+    records += like.packed(kept, head)
 
 
 def _step_shapes(
@@ -92,40 +139,24 @@ def _step_shapes(
     step: Step,
     encode: Encoder,
     records: list[bytes | None],
-    first: Any,
+    kind: type,
     shape: Shape,
 ) -> None:
-    """Step values of one shape, mostly."""
-    (head, flat), kind, dumps = shape, type(first), pickle.dumps
-    try:
-        kinds = [*map(type, flat(first))]
-    except (LookupError, AttributeError):
-        kinds = []
-    layout = layout_of(tuple(kinds), TUPLE)
-    kept: list[Any] = []
+    """Step values of one shape, mostly, whose fields are pickled."""
+    (head, flat), dumps = shape, pickle.dumps
     for new, value in pairs:
         after = step(new, value)
-        if type(after) is kind:
-            try:
-                fields = flat(after)
-                if layout is None:
-                    raw = dumps(fields, PROTOCOL)
-                    if STACK_GLOBAL in raw and not SCALARS.issuperset(map(type, fields)):
-                        raw = encode(after)
-                    else:
-                        raw = head + raw
-                    records.append(raw)
-                    continue
-                if [*map(type, fields)] == kinds:
-                    kept.append(fields)
-                    continue
-            except Exception:  # encode says what is wrong, or finds another way
-                pass
-        if kept:
-            records += [head + raw for raw in _packed(layout, kept)]
-            kept.clear()
-        records.append(None if after is None else encode(after))
-    records += [head + raw for raw in _packed(layout, kept)]
+        if type(after) is not kind:
+            records.append(None if after is None else encode(after))
+            continue
+        try:
+            fields = flat(after)
+            raw = dumps(fields, PROTOCOL)
+        except Exception:
+            records.append(encode(after))  # which finds another way, or says what is wrong
+            continue
+        is_plain = STACK_GLOBAL not in raw or SCALARS.issuperset(map(type, fields))
+        records.append(head + raw if is_plain else encode(after))
 
 
 def step_each(

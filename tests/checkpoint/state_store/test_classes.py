@@ -10,6 +10,7 @@ import types
 from abc import ABC
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import InitVar, dataclass, field, make_dataclass
 from datetime import datetime
 from enum import Enum, Flag, IntEnum, IntFlag
@@ -189,7 +190,7 @@ def same(found: Any, wanted: Any) -> bool:
     if type(found) is not type(wanted):
         return False
     if isinstance(wanted, (set, frozenset)):  # equal ones may iterate in another order
-        return found == wanted
+        return bool(found == wanted)
     if repr(found) != repr(wanted):
         return False
     if isinstance(wanted, Row):  # its fields may be named by a list or by another Row
@@ -215,6 +216,68 @@ def test_instances_come_back(at: int) -> None:
     seen: list[Any] = []
     CODEC.stepper()([0, 1], [encode(value)] * 2, lambda new, old: seen.append(old))
     assert all(same(found, value) for found in seen)
+
+
+@dataclass(eq=False)
+class Shared:
+    """Has a hash and can be changed, and passes for a number."""
+
+    count: int
+
+    def __float__(self) -> float:
+        return float(self.count)
+
+
+@pytest.mark.parametrize(
+    "usual",
+    [
+        1,
+        (1, 2.0),
+        Plain(1, 2.0),
+        (Plain(1, 2.0), 5),
+        Frozen("a", Place(1)),
+        (Boxed("a"), 5),
+        Boxed(["a"]),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize(
+    "other",
+    [
+        *(None, True, 2**70, "x", (1, True), (1, 2**70), (1.0, 2.0), (1, 2.0, 3), [1, 2.0]),
+        *(Plain(1, True), Plain(2**70, 1.0), Plain([1], 0.5), (Plain(1, 2.0), 5, 6)),  # type: ignore[arg-type]
+        *((Place(1), 5), (Plain(1, 2.0), Level.LOW), Boxed(Status.OPEN), (5, Plain(1, 2.0))),
+        *((1, Shared(3)), Plain(1, Shared(3)), (Extra(3), 5), Extra(3), Boxed(0x93)),  # type: ignore[arg-type]
+    ],
+    ids=repr,
+)
+def test_what_is_stepped_together_stays_as_it_was(usual: Any, other: Any) -> None:
+    """Whatever comes out among values of another kind is stored as it was when it came out."""
+    decode = CODEC.decoder()
+    outcomes = [usual, usual, other, usual, other, other, usual]
+    wanted = [None if value is None else decode(CODEC.encoder()(value)) for value in outcomes]
+    for before in (usual, None):
+        record = None if before is None else CODEC.encoder()(before)
+        shown = [deepcopy(value) for value in outcomes]
+
+        def step(at: int, old: Any, shown: list[Any] = shown) -> Any:
+            spoil(shown[at - 1] if at else None)  # a later step changes what has been stored
+            return shown[at]
+
+        after = CODEC.stepper()(list(range(len(shown))), [record] * len(shown), step)
+        for raw, value in zip(after, wanted, strict=True):
+            assert raw is None if value is None else raw is not None and same(decode(raw), value)
+
+
+def spoil(value: Any) -> None:
+    """Change what can be changed in a value."""
+    for part in (value, *value) if isinstance(value, tuple) else (value,):
+        if isinstance(part, list):
+            part.append("spoilt")
+        elif isinstance(part, (Plain, Shared, Boxed, Extra)):
+            for name in vars(part):
+                spoil(getattr(part, name))
+                object.__setattr__(part, name, "spoilt")
 
 
 @pytest.mark.parametrize(
