@@ -150,8 +150,19 @@ def many_encoder_of(ways: Ways) -> ManyEncoder:
             return None
         try:
             flats = list(map(shape.flat, values))
-            return [shape.head + raw for raw in encode_rows(flats) or map(encode, flats)]
-        except (LookupError, AttributeError, NotPlainError, RecursionError):
-            return None
+            rows = encode_rows(flats)
+            if rows is not None:
+                return [shape.head + raw for raw in rows]
+            if EXTENSIONS:
+                return None
+            raws = [dumps(flat, PROTOCOL) for flat in flats]
+        except Exception:
+            return None  # encode finds another way, or says what is wrong
+        return [
+            shape.head + raw
+            if STACK_GLOBAL not in raw or SCALARS.issuperset(map(type, flat))
+            else encode(value)
+            for value, flat, raw in zip(values, flats, raws, strict=True)
+        ]
 
     return encode_many
