@@ -218,7 +218,7 @@ class BlockLog:
     def _ids_by_time(self, lineage: Lineage | None = None) -> dict[int, RecordId]:
         prefix = f"{self._directory}/batches/"
         ids = record_ids(self.files.list(prefix), prefix, ".batch")
-        return (lineage or read_lineage(self.files)).begins(ids)
+        return (lineage or read_lineage(self.files)).logged(ids)
 
     def allocated(self, lineage: Lineage | None = None) -> dict[int, tuple[BlockRef, ...]]:
         """The blocks of each recorded batch, by time; each block once, where it was named last.

@@ -242,7 +242,7 @@ class FileLog:
         """
         lineage = read_lineage(self.files) if lineage is None else lineage
         there = self._ids_of("batches", ".batch")
-        batch_ids = lineage.begins(there)
+        batch_ids = lineage.logged(there)
         newest = self._newest_base(lineage)
         if newest is None:
             if self._newest is None and not batch_ids and not self._ids_of("bases", ".base"):

@@ -332,6 +332,51 @@ def test_an_input_that_is_added_while_a_batch_is_in_flight(
     assert values == {"old": [[("a", 1)], [("a", 3)], [("a", 6)]], "new": [[("a", 1)], [("a", 3)]]}
 
 
+@pytest.mark.parametrize("start", ["restore", "getOrCreate"])
+def test_a_directory_that_is_added_while_a_batch_is_in_flight(
+    sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    """The batch is begun anew, and has the files of before also after a crash before its commit."""
+    uids, location = ["old", "new"], str(tmp_path / "checkpoint")
+
+    def make(uids: list[str]) -> StreamingContext:
+        ssc = StreamingContext(sc, 1, clock=ManualClock())
+        ssc.checkpoint(location)
+        lines = [ssc.textFileStream(str(tmp_path / uid), uid=f"of-{uid}") for uid in uids]
+        sums_of(uids, [stream.map(lambda line: (line, 1)) for stream in lines])
+        return ssc
+
+    def add_files(name: str, lines: int, time_s: float) -> None:
+        for uid in uids:
+            (tmp_path / uid).mkdir(exist_ok=True)
+            (tmp_path / uid / name).write_text("a\n" * lines)
+            os.utime(tmp_path / uid / name, (time_s, time_s))
+
+    def crash_in_a_batch(ssc: StreamingContext) -> None:
+        monkeypatch.setitem(faults._faults, "out.start", faults.Fault(1, "raise"))
+        with pytest.raises(faults.FaultError):
+            ssc.step()
+        crash(ssc)
+
+    def crash(ssc: StreamingContext) -> None:
+        ssc._engine = None  # as after a kill: without the copy that a stop writes
+        ssc.stop(stopSparkContext=False)
+
+    seen.clear()
+    add_files("1", 1, 0.5)
+    ssc = make(["old"])
+    ssc.step()
+    add_files("2", 2, 1.5)
+    crash_in_a_batch(ssc)
+    crash_in_a_batch(StreamingContext.restore(location, partial(make, uids)))
+    add_files("3", 4, 2.5)
+    ssc = getattr(StreamingContext, start)(location, partial(make, uids))
+    ssc.step(2)
+    crash(ssc)
+    assert [rows for name, rows in seen if name == "old"] == [[("a", 1)], [("a", 3)], [("a", 7)]]
+    assert [rows for name, rows in seen if name == "new"][-1] == [("a", 7)]
+
+
 def bill(is_down: bool, rdd: RDD[Any]) -> None:
     if is_down:
         raise OSError("the bills cannot be written")
