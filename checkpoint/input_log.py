@@ -55,7 +55,7 @@ _WHAT = "a value of an input"
 _PACK = "a pack of values of an input"
 _FEW, _MANY = 10, 100
 _OLD_EPOCHS = 10
-_PACKED_FIELDS = (3, 4)
+_PACKED_FIELDS = 4
 _READ_AGAIN = 5
 
 
@@ -336,9 +336,8 @@ def _shown(value: _Value) -> tuple[object, dict[str, object]]:
 
 
 def _packed(entry: object) -> tuple[RecordId, _Value]:
-    """Read what was written of a value; earlier releases wrote none before it."""
-    if isinstance(entry, list) and len(entry) in _PACKED_FIELDS and isinstance(entry[-1], dict):
-        previous = optional_id_field({"previous": (*entry[2:-1], None)[0]}, "previous")
+    if isinstance(entry, list) and len(entry) == _PACKED_FIELDS and isinstance(entry[-1], dict):
+        previous = None if entry[2] is None else RecordId.from_json(entry[2])
         return RecordId.from_json(entry[:2]), _Value(entry[-1], previous)
     raise ValueError(f"a value must be [number, epoch, previous, value], got {entry!r}")
 
