@@ -36,7 +36,7 @@ from dstreams.rdd.context import require_spark, warn_if_untuned
 from dstreams.rdd.jvm import set_checkpoint_directory
 from dstreams.rdd.worker_python import use_driver_python
 from dstreams.runtime.engine import Engine
-from dstreams.runtime.opening import Surroundings, open_engine
+from dstreams.runtime.opening import Surroundings, open_engine, warn_of_refusals
 from dstreams.runtime.resuming import EarlierRun
 from dstreams.runtime.scheduler import Scheduler
 from dstreams.runtime.signals import SignalStop
@@ -256,6 +256,8 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
                 finished=self._finish,
             )
             self._scheduler.start()
+        if self._checkpoint_directory is not None:
+            warn_of_refusals(self._graph)
         atexit.register(self._stop_at_exit)
         self._signals.install()
 

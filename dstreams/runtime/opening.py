@@ -107,8 +107,6 @@ def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
     if url is None or (around.directory is None and not has_state):
         return _opened(plan, earlier, around, None, None)
     pickled = None if around.directory is None else pickle_graph(graph, around.context)
-    if pickled is not None:
-        _warn_of_refusals(graph)
     is_first = around.earlier is None
     files = open_files(url) if is_first else require_trusted(open_files(url))
     tenure = _take_over(files, earlier.stream_id, around)
@@ -144,8 +142,8 @@ def _nothing() -> None:
     pass
 
 
-def _warn_of_refusals(graph: StreamGraph) -> None:
-    """Say at the start what a restart from the checkpoint directory would be refused for."""
+def warn_of_refusals(graph: StreamGraph) -> None:
+    """Say what a restart from the checkpoint directory will be refused for."""
     for stream in graph.inputs:
         refusal = restart_refusal(stream.source)
         if refusal is not None:

@@ -506,7 +506,8 @@ def test_an_input_that_no_restart_has_again_is_told_at_the_start(
     ssc.checkpoint(str(tmp_path))
     ssc.queueStream([[1]], replayable=replayable).foreachRDD(_count)
     with caplog.at_level(logging.WARNING, "dstreams"):
-        ssc.step()
+        ssc.start()
+    ssc.stop(stopSparkContext=False)
     told = [text for text in caplog.messages if "cannot go on from its checkpoint after" in text]
     assert len(told) == (not replayable)
     assert all("queueStream at test_streaming_context.py" in text for text in told)

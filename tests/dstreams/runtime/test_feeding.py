@@ -64,6 +64,7 @@ def test_what_is_read_again(forgets: bool, after_ms: int, replayed: list[int]) -
             time_ms: BeginRecord("stream-1", 0, time_ms, 1, {"input": {"blocks": 1}})
             for time_ms in (1000, 2000, 3000)
         },
+        missing_begins=lambda after_ms: [],
     )
     past._engine = SimpleNamespace(
         readers={STREAM: reader}, history=SimpleNamespace(feed=lambda *given: None)
