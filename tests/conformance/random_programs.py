@@ -222,7 +222,7 @@ def _of_two(draw: Callable[..., Any], kind: Kind, depth: int) -> Node:
     other = one if draw(st.booleans()) else draw(streams(kind, max(depth - 3, 0)))
     assume(slide_of(one) == slide_of(other))
     if kind is PAIRS and draw(st.booleans()):
-        joins = ["join", "leftOuterJoin", "rightOuterJoin", "fullOuterJoin", "cogroup"]
+        joins = ["cogroup", "join", "leftOuterJoin", "rightOuterJoin", "fullOuterJoin"]
         joined = Apply(draw(st.sampled_from(joins)), one, (other, draw(_PARTITIONS)))
         return joined.mapValues(use("total_difference"))
     ways = [
