@@ -6,7 +6,7 @@ import json
 import logging
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark import RDD, SparkContext
@@ -100,14 +100,6 @@ class StreamDurability:
         self._commits: CommitLog = tenure.commit_log(self.uids)
         self._begins: BatchLog = tenure.batch_log()
         self.graph: RecordId | None = None
-
-    def use(self, files: Files) -> None:
-        """Write to other files from now on: those of before, for example, with faults."""
-        guard = replace(self.tenure.guard, files=files)
-        self.tenure = replace(self.tenure, guard=guard)
-        self.files = files
-        self._commits = CommitLog(files, guard, self._commits.last, self.uids)
-        self._begins = BatchLog(files, guard, self._begins.begun.values())
 
     def begin(
         self,

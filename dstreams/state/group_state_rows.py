@@ -1,6 +1,6 @@
 """How the state and the timer of a group are put into one row of a state store.
 
-Semantics: FlatMapGroupsWithStateExecHelper (Spark 4.3), format versions 1 and 2.
+Semantics: FlatMapGroupsWithStateExecHelper (Spark 4.3), format version 2.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import NO_TIMESTAMP
 
 
@@ -64,7 +63,7 @@ class StateData(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupStateManager:
-    """Reads and writes the rows of format version 2: ``(state or None, timer)``.
+    """Reads and writes rows ``(state or None, timer)``.
 
     A timer without a state can be told from a state, and a state of which every field is None from
     no state. Without timeouts the row is ``(state,)``.
@@ -74,8 +73,6 @@ class GroupStateManager:
     """
 
     has_timeouts: bool
-
-    version = 2
 
     def get_state(self, store: Rows, key: Any) -> StateData:
         """Return what the store has for *key*."""
@@ -105,44 +102,3 @@ class GroupStateManager:
             data = self.data_of(key, row)
             if data.timeout_ms != NO_TIMESTAMP and data.timeout_ms < threshold_ms:
                 yield data
-
-
-@dataclass(frozen=True)
-class GroupStateManagerV1(GroupStateManager):
-    """Format version 1, for checkpoints that were begun with it: no timer without a state.
-
-    A state of which every field is None comes back as no state.
-    """
-
-    version = 1
-
-    def data_of(self, key: Any, row: Any) -> StateData:
-        data = super().data_of(key, row)
-        return data._replace(state=None) if _is_all_none(data.state) else data
-
-    def put_state(self, store: Rows, key: Any, state: Any, timeout_ms: int) -> None:
-        if state is None:
-            raise InvalidStreamError(
-                f"the state of key {key!r} cannot be None: format version 1 has no timer without a "
-                "state; begin a new checkpoint, which has version 2"
-            )
-        super().put_state(store, key, state, timeout_ms)
-
-
-def _is_all_none(state: Any) -> bool:
-    if isinstance(state, dict):
-        state = tuple(state.values())
-    return isinstance(state, (tuple, list)) and len(state) > 0 and all(x is None for x in state)
-
-
-def group_state_manager(version: int, *, has_timeouts: bool) -> GroupStateManager:
-    """Return the state manager of a format version.
-
-    Raises:
-        InvalidStreamError: there is no such version.
-    """
-    if version == 1:
-        return GroupStateManagerV1(has_timeouts)
-    if version == 2:
-        return GroupStateManager(has_timeouts)
-    raise InvalidStreamError(f"state format version {version!r} is invalid; use 1 or 2")

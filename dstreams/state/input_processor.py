@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, NoReturn
 
 from dstreams.errors import InvalidStreamError
@@ -67,22 +65,10 @@ class InputProcessor:
     keep_timer: bool = False
     metrics: StateMetrics = field(default_factory=StateMetrics)
 
-    def process_new_data(self, rows: Keyed) -> Iterator[Any]:
-        """Call the function for each group of *rows*.
-
-        Args:
-            rows: pairs of key and value; those of one key stand together.
-        """
-        readers = (
-            (self._stored(key), _Values(map(itemgetter(1), group)))
-            for key, group in groupby(rows, key=itemgetter(0))
-        )
-        return self._call((data, reader, reader) for data, reader in readers)
-
     def process_groups(
         self, groups: Iterable[tuple[Any, list[Any]]], *, are_in_memory: bool = True
     ) -> Iterator[Any]:
-        """Call the function for each group: :meth:`process_new_data` where values are in lists.
+        """Call the function for each group.
 
         Args:
             groups: pairs of key and values, each key once.

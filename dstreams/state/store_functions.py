@@ -19,7 +19,7 @@ from dstreams.rdd.ordered_groups import GroupsInOrder
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.function_errors import UserFunctionError
 from dstreams.state.group_state import NO_TIMESTAMP, GroupStateTimeout
-from dstreams.state.group_state_rows import group_state_manager
+from dstreams.state.group_state_rows import GroupStateManager
 from dstreams.state.input_processor import GroupFunction, InputProcessor
 from dstreams.state.map_with_state import MappingFunction, RecordProcessor
 
@@ -115,7 +115,6 @@ class FlatMapGroupsWithStateExec:
         late_ms: records up to this event time are late, None for none.
         event_time: ``value -> microseconds or None``, None without a watermark.
         where: operation and function, for error messages.
-        state_format: format version of the stored rows.
         keep_timer: as of :class:`InputProcessor`.
         skip_initial_keys: do not call the function for keys that have an initial state only.
         memory_mb: memory for grouping; more is spilled.
@@ -128,7 +127,6 @@ class FlatMapGroupsWithStateExec:
     late_ms: int | None
     event_time: Callable[[Any], int | None] | None
     where: str
-    state_format: int = 2
     keep_timer: bool = False
     skip_initial_keys: bool = False
     memory_mb: float = 512
@@ -139,7 +137,7 @@ class FlatMapGroupsWithStateExec:
         has_timeouts = self.timeout is not GroupStateTimeout.NoTimeout
         processor = InputProcessor(
             store,
-            group_state_manager(self.state_format, has_timeouts=has_timeouts),
+            GroupStateManager(has_timeouts),
             self.func,
             self.timeout,
             self.batch_time_ms,

@@ -17,8 +17,6 @@ _PREFIX = "spark.sql.streaming."
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 POLICY = f"{_PREFIX}multipleWatermarkPolicy"
-GROUP_STATE_FORMAT = f"{_PREFIX}flatMapGroupsWithState.stateFormatVersion"
-AGGREGATION_FORMAT = f"{_PREFIX}aggregation.stateFormatVersion"
 ALLOW_MULTIPLE = f"{_PREFIX}statefulOperator.allowMultiple"
 CHECK_CORRECTNESS = f"{_PREFIX}statefulOperator.checkCorrectness.enabled"
 UNSUPPORTED_CHECK = f"{_PREFIX}unsupportedOperationCheck"
@@ -36,25 +34,17 @@ STATE_LOCAL_RETENTION = "spark.dstreams.state.localRetention"
 STATE_ROWS = "spark.dstreams.state.rows"
 STATE_CHECKSUMS = "spark.dstreams.state.checksums"
 
-PINNED = (
-    SHUFFLE_PARTITIONS,
-    POLICY,
-    GROUP_STATE_FORMAT,
-    AGGREGATION_FORMAT,
-    STATE_VALUES,
-)
+PINNED = (SHUFFLE_PARTITIONS, POLICY, STATE_VALUES)
 """Settings that a checkpoint keeps."""
 
-_WITHOUT_EFFECT = {
-    f"{_PREFIX}join.stateFormatVersion": "rows of joins have one format",
-    f"{_PREFIX}sessionWindow.stateFormatVersion": "session windows have one format",
-}
-"""Settings of Spark that would promise something, and why they cannot."""
+_STATE_FORMATS = tuple(
+    f"{_PREFIX}{operator}.stateFormatVersion"
+    for operator in ("aggregation", "flatMapGroupsWithState", "join", "sessionWindow")
+)
+"""Settings of Spark that would promise a format, where there is one."""
 
 _DEFAULTS = {
     POLICY: "min",
-    GROUP_STATE_FORMAT: "2",
-    AGGREGATION_FORMAT: "2",
     ALLOW_MULTIPLE: "true",
     CHECK_CORRECTNESS: "true",
     UNSUPPORTED_CHECK: "true",
@@ -117,17 +107,6 @@ class QueryConf:
         """Return a setting that is a duration, in milliseconds."""
         return parse_duration_ms(str(self.text(key)), key)
 
-    def state_format(self, key: str) -> int:
-        """Return a format version of state.
-
-        Raises:
-            InvalidStreamError: it is not 1 or 2.
-        """
-        version = self.count(key)
-        if version not in (1, 2):
-            raise InvalidStreamError(f"{key} is {version}; use 1 or 2")
-        return version
-
     def policy(self) -> str:
         """Return how several watermarks become one.
 
@@ -146,13 +125,12 @@ class QueryConf:
             InvalidStreamError: a setting cannot be read.
         """
         self.policy()
-        for key, reason in _WITHOUT_EFFECT.items():
+        for key in _STATE_FORMATS:
             if key in self.values:
                 raise InvalidStreamError(
-                    f"{key} is {self.values[key]!r} and has no effect: {reason}; do not set it"
+                    f"{key} is {self.values[key]!r} and has no effect: the rows of an operator "
+                    "have one format; do not set it"
                 )
-        for key in (GROUP_STATE_FORMAT, AGGREGATION_FORMAT):
-            self.state_format(key)
         for key in (SHUFFLE_PARTITIONS, RETAINED_BATCHES, RECENT_UPDATES):
             self.count(key)
         for key in _FLAGS:

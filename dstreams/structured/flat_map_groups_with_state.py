@@ -45,7 +45,6 @@ class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
         isMap: the function returns one row instead of rows.
         batchTimestampMs: the time of the batch, None before the first one.
         initialState: pairs of key and state, of the first batch only.
-        stateFormatVersion: 1 or 2.
         keepTimer: let a timer stay that a call did not set again.
         skipEmittingInitialStateKeys: do not call the function for keys with an initial state only.
     """
@@ -59,7 +58,6 @@ class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
     isMap: bool = False
     batchTimestampMs: int | None = None
     initialState: RDD[Any] | tuple[Any, ...] | None = None
-    stateFormatVersion: int = 2
     keepTimer: bool = False
     skipEmittingInitialStateKeys: bool = False
 
@@ -131,7 +129,6 @@ class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
                 late_ms,
                 _event_time if self.rowsAreEvents and is_event_time else None,
                 self.where,
-                self.stateFormatVersion,
                 self.keepTimer,
                 self.skipEmittingInitialStateKeys,
                 memory_mb,

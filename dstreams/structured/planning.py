@@ -16,8 +16,6 @@ from dstreams.state.group_state import OutputMode
 from dstreams.state.store_functions import EventTime
 from dstreams.structured import logical
 from dstreams.structured.conf import (
-    AGGREGATION_FORMAT,
-    GROUP_STATE_FORMAT,
     SHUFFLE_PARTITIONS,
     SKIP_INITIAL_KEYS,
     QueryConf,
@@ -198,7 +196,6 @@ def flat_map_groups_with_state_strategy(
         f"{operation}({describe(step.func)})",
         step.is_map,
         initialState=step.initial,
-        stateFormatVersion=planner.conf.state_format(GROUP_STATE_FORMAT),
         keepTimer=step.keep_timer,
         skipEmittingInitialStateKeys=planner.conf.flag(SKIP_INITIAL_KEYS),
     )
@@ -229,7 +226,6 @@ def _groups(planner: Planner, step: logical.Aggregate, child: PhysicalOperator) 
         aggregate_of(step.aggregates),
         numPartitions=planner.partitions,
         outputMode=planner.mode,
-        stateFormatVersion=planner.conf.state_format(AGGREGATION_FORMAT),
         where=step.label,
     )
 

@@ -34,7 +34,6 @@ Facts = Mapping[str, Any]
 _COMPARED = (
     "outputMode",
     "timeoutConf",
-    "stateFormatVersion",
     "rowsAreEvents",
     "joinType",
     "isMap",
@@ -46,7 +45,6 @@ _SHOWN = {
     "operatorName": "is the operator",
     "outputMode": "has output mode",
     "timeoutConf": "has timeout",
-    "stateFormatVersion": "has state format version",
     "rowsAreEvents": "keeps rows with event times",
     "joinType": "is a join of type",
     "isMap": "returns one row for each key",
@@ -59,7 +57,7 @@ _SHOWN = {
 }
 
 # May change: what stands in the store is the same.
-_HARMLESS = {"isMap", "rowsAreEvents", "stateFormatVersion", "outputMode"}
+_HARMLESS = {"isMap", "rowsAreEvents", "outputMode"}
 
 # Known by name only, so the user may know better.
 _BY_NAME = ("aggregates", "keys", "leftKeys", "rightKeys")

@@ -20,7 +20,7 @@ from dstreams import (
     NoStateError,
     TestGroupState,
 )
-from dstreams.state.group_state_rows import group_state_manager
+from dstreams.state.group_state_rows import GroupStateManager
 from dstreams.state.input_processor import InputProcessor
 from tests.dstreams.state.stores import DictStore
 
@@ -80,7 +80,7 @@ TIMED_OUT: dict[str, tuple[tuple[GroupStateTimeout, ...], Row, list[Call] | None
 
 def stored(row: Row, timeout: GroupStateTimeout) -> DictStore:
     store = DictStore()
-    manager = group_state_manager(2, has_timeouts=timeout is not NONE)
+    manager = GroupStateManager(timeout is not NONE)
     if row is not None:
         manager.put_state(store, 0, *row)
     return store
@@ -89,7 +89,7 @@ def stored(row: Row, timeout: GroupStateTimeout) -> DictStore:
 def row_of(store: DictStore, timeout: GroupStateTimeout) -> Row:
     if 0 not in store.rows:
         return None
-    data = group_state_manager(2, has_timeouts=timeout is not NONE).get_state(store, 0)
+    data = GroupStateManager(timeout is not NONE).get_state(store, 0)
     return data.state, data.timeout_ms
 
 
@@ -106,9 +106,9 @@ def run(
             call(state)
         return []
 
-    manager = group_state_manager(2, has_timeouts=timeout is not NONE)
+    manager = GroupStateManager(timeout is not NONE)
     work = InputProcessor(store, manager, func, timeout, 1000, 1000, "f")
-    assert list(work.process_timed_out_state() if due else work.process_new_data([(0, 7)])) == []
+    assert list(work.process_timed_out_state() if due else work.process_groups([(0, [7])])) == []
     assert set(called) <= {due}
     return len(called)
 
@@ -308,11 +308,10 @@ def test_zero_is_a_state() -> None:
 # Rows of the store -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("has_timeouts", [False, True])
-def test_rows(version: int, has_timeouts: bool) -> None:
+def test_rows(has_timeouts: bool) -> None:
     """82, 83: absent, put, get, removed."""
-    store, manager = DictStore(), group_state_manager(version, has_timeouts=has_timeouts)
+    store, manager = DictStore(), GroupStateManager(has_timeouts)
     assert manager.get_state(store, "a") == ("a", None, NO)
     timer_ms = 1000 if has_timeouts else NO
     manager.put_state(store, "a", (1, "x"), timer_ms)
@@ -322,18 +321,15 @@ def test_rows(version: int, has_timeouts: bool) -> None:
 
 
 def test_a_timer_without_a_state() -> None:
-    """84: version 2 has it, version 1 cannot."""
+    """84: it comes back as such."""
     store = DictStore()
-    manager = group_state_manager(2, has_timeouts=True)
+    manager = GroupStateManager(has_timeouts=True)
     manager.put_state(store, "a", None, 1000)
     assert manager.get_state(store, "a") == ("a", None, 1000)
-    with pytest.raises(InvalidStreamError, match="cannot be None: format version 1"):
-        group_state_manager(1, has_timeouts=True).put_state(store, "a", None, 1000)
 
 
 def test_a_state_of_nothing_but_none() -> None:
-    """85: version 1 takes it for no state, version 2 keeps it."""
-    for version, expected in ((1, None), (2, (None, None))):
-        store, manager = DictStore(), group_state_manager(version, has_timeouts=True)
-        manager.put_state(store, "a", (None, None), NO)
-        assert manager.get_state(store, "a").state == expected
+    """85: it is told from no state."""
+    store, manager = DictStore(), GroupStateManager(has_timeouts=True)
+    manager.put_state(store, "a", (None, None), NO)
+    assert manager.get_state(store, "a").state == (None, None)

@@ -36,7 +36,6 @@ from dstreams.structured.operators.aggregation_state import (
     MergeRows,
     RestoreRows,
     SaveRows,
-    aggregation_state_manager,
 )
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.failures import failed
@@ -188,20 +187,16 @@ class StateStoreRestoreExec(RestoringOperator):
     """Puts the row of the state in front of each row.
 
     Semantics: StateStoreRestoreExec (Spark 4.3).
-
-    Args:
-        stateFormatVersion: how rows stand in the store, 1 or 2.
     """
 
     grouping: Grouping
-    stateFormatVersion: int = 2
 
     @property
     def arguments(self) -> list[str]:
-        return [f"by {self.grouping.name}", f"version {self.stateFormatVersion}"]
+        return [f"by {self.grouping.name}"]
 
     def stateStep(self) -> RestoreRows:
-        return RestoreRows(self.grouping, aggregation_state_manager(self.stateFormatVersion))
+        return RestoreRows(self.grouping)
 
 
 @dataclass(frozen=True)
@@ -209,21 +204,13 @@ class StateStoreSaveExec(SavingOperator):
     """Writes one row for each key, and puts out what the output mode asks for.
 
     Semantics: StateStoreSaveExec (Spark 4.3).
-
-    Args:
-        stateFormatVersion: how rows stand in the store, 1 or 2.
     """
 
     grouping: Grouping
-    stateFormatVersion: int = 2
 
     @property
     def shortName(self) -> str:
         return "stateStoreSave"
-
-    @property
-    def arguments(self) -> list[str]:
-        return [*super().arguments, str(self.stateFormatVersion)]
 
     def step(self) -> SaveRows:
         if self.outputMode is None:
@@ -238,7 +225,6 @@ class StateStoreSaveExec(SavingOperator):
             self.grouping,
             self.eventTimeWatermarkForLateEvents,
             self.eventTimeWatermarkForEviction,
-            aggregation_state_manager(self.stateFormatVersion),
         )
 
     def steps(self, below: list[StateStep], memory_mb: float) -> list[StateStep]:
@@ -248,7 +234,7 @@ class StateStoreSaveExec(SavingOperator):
             for step in below
         ]
         match steps:
-            case [*lower, RestoreRows(manager=save.manager), MergeRows() as merge]:
+            case [*lower, RestoreRows(), MergeRows() as merge]:
                 return [*lower, MergeIntoState(merge.aggregate, save, merge.where)]
         return [*steps, save]
 
@@ -260,7 +246,6 @@ def plan_aggregation(
     *,
     numPartitions: int,
     outputMode: OutputMode | None = None,
-    stateFormatVersion: int = 2,
     where: str = "agg",
 ) -> HashAggregateExec:
     """Return the operators of a streaming aggregation.
@@ -273,7 +258,6 @@ def plan_aggregation(
         aggregate: what is computed, None for how many there are.
         numPartitions: partitions of the state.
         outputMode: complete, append or update; None to fill it in later.
-        stateFormatVersion: how rows stand in the store, 1 or 2.
         where: operation and function, for error messages.
     """
     function = Count() if aggregate is None else aggregate
@@ -282,10 +266,6 @@ def plan_aggregation(
         return HashAggregateExec(below, function, grouping, mode, where)
 
     moved = ShuffleExchangeExec(part(child, AggregateMode.Partial), numPartitions)
-    restored = StateStoreRestoreExec(
-        part(moved, AggregateMode.PartialMerge), grouping, stateFormatVersion
-    )
-    saved = StateStoreSaveExec(
-        part(restored, AggregateMode.PartialMerge), grouping, outputMode, stateFormatVersion
-    )
+    restored = StateStoreRestoreExec(part(moved, AggregateMode.PartialMerge), grouping)
+    saved = StateStoreSaveExec(part(restored, AggregateMode.PartialMerge), grouping, outputMode)
     return part(saved, AggregateMode.Final)

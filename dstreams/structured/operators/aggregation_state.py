@@ -1,6 +1,7 @@
 """How the buffers of an aggregation stand in a state store, and what a batch does with them.
 
-All of it runs in one partition, and without Spark:
+The value of a key is its buffer, in a tuple so that it can be None. All of it runs in one
+partition, and without Spark:
 
 >>> from checkpoint.state_store import EMPTY, StateStore, StoreId
 >>> from checkpoint.state_store.memory import MemoryBases
@@ -26,7 +27,6 @@ from time import perf_counter
 from typing import Any
 
 from checkpoint.state_store import StateWriter
-from dstreams.errors import InvalidStreamError
 from dstreams.rdd.ordered_reduction import reduce_in_order
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.group_state import OutputMode
@@ -36,68 +36,6 @@ from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.state_steps import Row, Rows
 
 _CHUNK_KEYS = 2000
-
-
-@dataclass(frozen=True)
-class StreamingAggregationStateManager:
-    """Rows of a store in format version 2: the buffer alone, in a tuple so that it can be None.
-
-    Semantics: StreamingAggregationStateManager (Spark 4.3).
-    """
-
-    version = 2
-
-    def pack(self, key: Any, buffer: Any) -> Any:
-        """Return the value that stands for a row."""
-        return (buffer,)
-
-    def unpack(self, value: Any) -> Any:
-        """Return the buffer of a value."""
-        return value[-1]
-
-    def get(self, store: StateWriter, key: Any) -> Row | None:
-        """Return the row of a key, None if there is none."""
-        value = store.get(key)
-        return None if value is None else (key, value[-1])
-
-    def put(self, store: StateWriter, row: Row) -> None:
-        """Write a row."""
-        store.put(row[0], self.pack(*row))
-
-    def remove(self, store: StateWriter, key: Any) -> None:
-        """Remove the row of a key; that there is none is fine."""
-        store.remove(key)
-
-    def rows(self, store: StateWriter) -> Rows:
-        """Iterate over all rows."""
-        return ((key, value[-1]) for key, value in store.items())
-
-
-@dataclass(frozen=True)
-class StreamingAggregationStateManagerV1(StreamingAggregationStateManager):
-    """Format version 1, for checkpoints that were begun with it: the whole row, key included."""
-
-    version = 1
-
-    def pack(self, key: Any, buffer: Any) -> Any:
-        """Return the value that stands for a row."""
-        return (key, buffer)
-
-
-def aggregation_state_manager(version: int) -> StreamingAggregationStateManager:
-    """Return the state manager of a format version.
-
-    Raises:
-        InvalidStreamError: there is no such version.
-    """
-    if version == 1:
-        return StreamingAggregationStateManagerV1()
-    if version == 2:
-        return StreamingAggregationStateManager()
-    raise InvalidStreamError(f"state format version {version!r} is invalid; use 1 or 2")
-
-
-V2 = StreamingAggregationStateManager()
 
 
 @dataclass(frozen=True)
@@ -129,23 +67,21 @@ class RestoreRows:
 
     Args:
         grouping: what the rows are grouped by.
-        manager: how rows stand in the store.
     """
 
     grouping: Grouping
-    manager: StreamingAggregationStateManager = V2
 
     def __call__(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
         row = next(rows, None)
         if row is None:
             if self.grouping.isGlobal:
-                yield from self.manager.rows(store)
+                yield from _rows(store)
             return
         for key, buffer in chain((row,), rows):
-            old = self.manager.get(store, key)
+            old = store.get(key)
             if old is not None:
                 metrics.numOutputRows += 1
-                yield old
+                yield key, old[0]
             metrics.numOutputRows += 1
             yield key, buffer
 
@@ -169,21 +105,20 @@ class SaveRows:
         grouping: what the rows are grouped by.
         late_ms: rows up to this event time are late, None for none.
         evict_ms: state up to this event time is given up, None for none.
-        manager: how rows stand in the store.
     """
 
     mode: OutputMode
     grouping: Grouping
     late_ms: int | None = None
     evict_ms: int | None = None
-    manager: StreamingAggregationStateManager = V2
 
     def __call__(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
         return self.emit(store, self._written(store, rows, metrics), metrics)
 
     def _written(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
         for row in self.on_time(rows, metrics):
-            self.manager.put(store, row)
+            key, buffer = row
+            store.put(key, (buffer,))
             metrics.numUpdatedStateRows += 1
             yield row
 
@@ -199,7 +134,7 @@ class SaveRows:
         for _ in written:
             pass
         is_complete = self.mode is OutputMode.Complete
-        for row in self.manager.rows(store) if is_complete else self._evicted(store, metrics):
+        for row in _rows(store) if is_complete else self._evicted(store, metrics):
             metrics.numOutputRows += 1
             yield row
 
@@ -221,9 +156,9 @@ class SaveRows:
             return
         started = perf_counter()
         for key, value in self.grouping.passed(store, self.evict_ms):
-            self.manager.remove(store, key)
+            store.remove(key)
             metrics.numRemovedStateRows += 1
-            yield key, self.manager.unpack(value)
+            yield key, value[0]
         metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
 
 
@@ -245,19 +180,19 @@ class MergeIntoState:
         return self.save.emit(store, self._written(store, rows, metrics), metrics)
 
     def _written(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
-        merge, pack, unpack = self.aggregate.merge, self.save.manager.pack, self.save.manager.unpack
+        merge = self.aggregate.merge
         merged: list[Row] = []
 
         def step(row: Row, old: Any) -> Any:
             key, buffer = row
             if old is not None:
                 try:
-                    buffer = merge(unpack(old), buffer)
+                    buffer = merge(old[0], buffer)
                 except Exception as error:
                     shown = self.save.grouping.result_key(key)
                     raise failed(self.where, shown, error) from error
             merged.append((key, buffer))
-            return pack(key, buffer)
+            return (buffer,)
 
         kept = self.save.on_time(rows, metrics)
         while chunk := list(islice(kept, _CHUNK_KEYS)):
@@ -265,3 +200,7 @@ class MergeIntoState:
             metrics.numUpdatedStateRows += len(chunk)
             yield from merged
             merged.clear()
+
+
+def _rows(store: StateWriter) -> Rows:
+    return ((key, value[0]) for key, value in store.items())

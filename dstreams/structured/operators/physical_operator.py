@@ -219,34 +219,6 @@ class NarrowExec(UnaryExec):
         return rows
 
 
-@dataclass(frozen=True)
-class MapPartitionsExec(NarrowExec):
-    """Any function of the rows of a partition.
-
-    Args:
-        func: ``iterator of rows -> iterable of rows``; rows as :attr:`hasEventTime` says.
-        name: what it is, for ``explain``.
-    """
-
-    func: Callable[[Iterator[Any]], Iterable[Any]]
-    name: str = "function"
-
-    @property
-    def arguments(self) -> list[str]:
-        return [self.name]
-
-    def task(self, context: ExecutionContext) -> Task:
-        return _OfRows(self.func)
-
-
-@dataclass(frozen=True)
-class _OfRows:
-    func: Callable[[Iterator[Any]], Iterable[Any]]
-
-    def __call__(self, _: int, rows: Iterable[Any]) -> Iterable[Any]:
-        return self.func(iter(rows))
-
-
 @dataclass(frozen=True, kw_only=True)
 class StatefulOperator(PhysicalOperator):
     """What operators with state have in common: the facts of a batch.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -451,9 +452,13 @@ def with_files(driver: BatchDriver, wrap: Callable[[Files], Files]) -> Any:
     """Let the running engine write to other files from now on; return them."""
     engine = driver.context._engine
     assert engine is not None
-    assert engine.durability is not None
-    files = wrap(engine.durability.files)
-    engine.durability.use(files)
+    durability = engine.durability
+    assert durability is not None
+    durability.files = files = wrap(durability.files)
+    guard = replace(durability.tenure.guard, files=files)
+    durability.tenure = replace(durability.tenure, guard=guard)
+    for log in (durability._commits, durability._begins):
+        log.files, log._guard = files, guard
     return files
 
 

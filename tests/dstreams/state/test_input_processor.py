@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from dstreams.errors import InvalidStreamError
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.function_errors import UserFunctionError
 from dstreams.state.group_state import NO_TIMESTAMP, GroupState, GroupStateTimeout
-from dstreams.state.group_state_rows import StateData, group_state_manager
+from dstreams.state.group_state_rows import GroupStateManager, StateData
 from dstreams.state.input_processor import InputProcessor
 from tests.dstreams.state.stores import DictStore
 from tests.support.group_functions import running_count
@@ -32,13 +33,19 @@ def processor(
     func: Callable[..., Any],
     timeout: GroupStateTimeout = NONE,
     *,
-    version: int = 2,
     keep_timer: bool = False,
 ) -> InputProcessor:
-    manager = group_state_manager(version, has_timeouts=timeout is not NONE)
+    manager = GroupStateManager(timeout is not NONE)
     return InputProcessor(
         store, manager, func, timeout, 1000, 1000, "f at app.py:3", keep_timer=keep_timer
     )
+
+
+def by_key(work: InputProcessor, rows: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
+    """The rows of the calls for each key of *rows*, whose values are read as the function asks."""
+    for key, group in itertools.groupby(rows, itemgetter(0)):
+        data = work.manager.get_state(work.store, key)
+        yield from work.call_function_and_update_state(data, map(itemgetter(1), group))
 
 
 def doing(*calls: Call) -> Callable[..., list[Any]]:
@@ -114,9 +121,8 @@ def expected(before: Row, value: str, timer_ms: int) -> tuple[Row, int, int]:
     return ({"-": state, "U": 5, "R": None}[value], timer_ms), 1, 0
 
 
-@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("timeout", GroupStateTimeout)
-def test_what_a_call_leaves(timeout: GroupStateTimeout, version: int) -> None:
+def test_what_a_call_leaves(timeout: GroupStateTimeout) -> None:
     """Every row before, every effect on state and timer, as data or as timed out: row after."""
     kinds = [False] if timeout is NONE else [False, True]
     tried = 0
@@ -125,20 +131,14 @@ def test_what_a_call_leaves(timeout: GroupStateTimeout, version: int) -> None:
     ):
         if timeout is NONE and before is not None and before != (7, NO_TIMESTAMP):
             continue
-        if version == 1 and before is not None and before[0] is None:
-            continue
         store = stored(before, timeout)
         store.writes = 0
         (value_calls, asked), (timer_calls, timer_ms) = VALUE[value], TIMER[timeout][timer]
         for calls in ((*value_calls, *timer_calls), (*timer_calls, *value_calls)):
-            work = processor(stored(before, timeout), doing(*calls), timeout, version=version)
+            work = processor(stored(before, timeout), doing(*calls), timeout)
             data = work.manager.get_state(work.store, 0)
             after, updated, removed = expected(before, asked, timer_ms)
             story = f"{before} {value} {timer} timed out: {has_timed_out}"
-            if version == 1 and after is not None and after[0] is None:
-                with pytest.raises(InvalidStreamError, match="cannot be None: format version 1"):
-                    list(work.call_function_and_update_state(data, iter(())))
-                continue
             rows = work.call_function_and_update_state(data, iter(()), has_timed_out=has_timed_out)
             assert list(rows) == []
             assert isinstance(work.store, DictStore)
@@ -186,7 +186,7 @@ def test_groups_in_order_with_states() -> None:
     outputs, metrics = [], []
     for batch in batches:
         work = processor(store, running_count)
-        outputs.append(list(work.process_new_data((key, key) for key in batch)))
+        outputs.append(list(by_key(work, [(key, key) for key in batch])))
         metrics.append((work.metrics.numUpdatedStateRows, work.metrics.numRemovedStateRows))
     assert outputs == [[("a", 1)], [("a", 2), ("b", 1)], [("c", 1)]]
     assert metrics == [(1, 0), (2, 0), (1, 1)]
@@ -236,7 +236,7 @@ def test_a_lazy_function_works_while_it_is_read() -> None:
             yield key, state.get
 
     store = DictStore()
-    rows = processor(store, lazily).process_new_data([("a", 1), ("a", 2), ("b", 3)])
+    rows = by_key(processor(store, lazily), [("a", 1), ("a", 2), ("b", 3)])
     assert next(rows) == ("a", 1)
     assert store.rows == {}
     assert list(rows) == [("a", 2), ("b", 1)]
@@ -246,7 +246,7 @@ def test_a_lazy_function_works_while_it_is_read() -> None:
 def test_values_that_are_not_read_are_skipped() -> None:
     """A function need not read its values; the next group has its own."""
     work = processor(DictStore(), lambda key, values, state: [(key, next(values))])
-    assert list(work.process_new_data([("a", 1), ("a", 2), ("b", 3)])) == [("a", 1), ("b", 3)]
+    assert list(by_key(work, [("a", 1), ("a", 2), ("b", 3)])) == [("a", 1), ("b", 3)]
     assert work.metrics.numOutputRows == 2
 
 
@@ -254,7 +254,7 @@ def test_a_timer_can_be_kept() -> None:
     """With keep_timer, a call that sets none leaves the old one; one that was due goes."""
     store = stored((5, 6000), PROCESSING)
     work = processor(store, doing(lambda s: s.update(6)), PROCESSING, keep_timer=True)
-    list(work.process_new_data([(0, "x")]))
+    list(by_key(work, [(0, "x")]))
     assert row_of(store, PROCESSING) == (6, 6000)
     store = stored((5, 999), PROCESSING)
     list(processor(store, doing(), PROCESSING, keep_timer=True).process_timed_out_state())
@@ -358,7 +358,7 @@ def test_a_function_that_fails(func: Any, message: str) -> None:
     """The message names function and key, and the state is not written."""
     store = DictStore()
     with pytest.raises(UserFunctionError) as raised:
-        list(processor(store, func).process_new_data([("a", 1)]))
+        list(by_key(processor(store, func), [("a", 1)]))
     assert message in str(raised.value)
     assert store.rows == {}
 
@@ -375,7 +375,7 @@ def test_a_function_that_fails(func: Any, message: str) -> None:
 )
 def test_what_is_a_series_of_rows(func: Any) -> None:
     """Lists, tuples, generators and other iterators go out row by row."""
-    assert next(processor(DictStore(), func).process_new_data([("a", 1)])) == "a"
+    assert next(by_key(processor(DictStore(), func), [("a", 1)])) == "a"
 
 
 def test_an_error_of_the_values_is_not_the_functions() -> None:
@@ -386,13 +386,13 @@ def test_an_error_of_the_values_is_not_the_functions() -> None:
         raise OSError("disk")
 
     with pytest.raises(OSError, match="disk"):
-        list(processor(DictStore(), running_count).process_new_data(values()))
+        list(by_key(processor(DictStore(), running_count), values()))
 
 
 def test_state_of_a_group_that_is_read_in_part_is_not_written() -> None:
     """Who stops in the middle of a group leaves its state as it was."""
     store = DictStore()
-    rows = processor(store, fails_late).process_new_data([("a", 1)])
+    rows = by_key(processor(store, fails_late), [("a", 1)])
     assert next(rows) == "a"
     rows.close()  # type: ignore[attr-defined]
     assert store.rows == {}

@@ -246,23 +246,6 @@ def test_watermark_policy(
     assert step(run, 150, None) == expected[2] if policy == "max" else step(run, None, 150) == 110
 
 
-def test_format_of_the_checkpoint(make_session: MakeSession, tmp_path: Path) -> None:
-    """State that was begun in format 1 stays in it, whatever the session says (case 102)."""
-    session = make_session(**{"spark.sql.streaming.aggregation.stateFormatVersion": "1"})
-    run = QueryRun(session, counts, "update", tmp_path / "checkpoint")
-    assert run.add(3, 3, 1) == [(1, 1), (3, 2)]
-    session.conf.set("spark.sql.streaming.aggregation.stateFormatVersion", "2")
-    run.restart()
-    assert run.add(3, 2) == [(2, 1), (3, 3)]
-    plan = run.query.explanation()
-    (restore,) = [line for line in plan.splitlines() if "StateStoreRestore" in line]
-    assert restore.endswith("version 1")
-    run.query.stop()
-    new = QueryRun(session, counts, "update", tmp_path / "other")
-    new.add(3)
-    assert "version 2" in new.query.explanation()
-
-
 def test_wrong_policy(make_session: MakeSession) -> None:
     """A policy that there is not is refused at the start (case 129)."""
     session = make_session(**{"spark.sql.streaming.multipleWatermarkPolicy": "random"})

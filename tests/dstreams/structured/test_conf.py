@@ -6,9 +6,7 @@ import pytest
 
 from dstreams.errors import InvalidStreamError
 from dstreams.structured.conf import (
-    AGGREGATION_FORMAT,
     CHECK_CORRECTNESS,
-    GROUP_STATE_FORMAT,
     IDLE_EVENT_INTERVAL,
     PINNED,
     POLICY,
@@ -24,7 +22,6 @@ def test_defaults() -> None:
     conf = QueryConf(PARTITIONS)
     conf.validate()
     assert conf.policy() == "min"
-    assert conf.state_format(GROUP_STATE_FORMAT) == 2
     assert conf.flag(CHECK_CORRECTNESS) is True
     assert conf.duration_ms(IDLE_EVENT_INTERVAL) == 10_000
     assert conf.count(SHUFFLE_PARTITIONS) == 4
@@ -34,12 +31,20 @@ def test_defaults() -> None:
     ("key", "value", "message"),
     [
         (POLICY, "", "valid values are 'min' and 'max'"),
-        (AGGREGATION_FORMAT, "3", "use 1 or 2"),
         (SHUFFLE_PARTITIONS, "0", "whole number of at least 1"),
         (CHECK_CORRECTNESS, "yes", "must be true or false"),
         (IDLE_EVENT_INTERVAL, "soon", "is no duration"),
         ("spark.dstreams.state.values", "xml", "use one of data, pickle"),
-        ("spark.sql.streaming.join.stateFormatVersion", "2", "has no effect: rows of joins"),
+        (
+            "spark.sql.streaming.join.stateFormatVersion",
+            "2",
+            "has no effect",
+        ),
+        (
+            "spark.sql.streaming.aggregation.stateFormatVersion",
+            "1",
+            "have one format",
+        ),
     ],
 )
 def test_refused(key: str, value: str, message: str) -> None:

@@ -178,4 +178,4 @@ def test_pinned_settings(session: StreamSession, tmp_path: Path) -> None:
     assert run.query.lastProgress["stateOperators"][0]["numShufflePartitions"] == 2
     (first, *_) = BatchLog(open_files(tmp_path)).ids().values()
     conf = OffsetRecord.from_begin(BatchLog(open_files(tmp_path)).read_record(first)).conf
-    assert conf["spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion"] == "2"
+    assert conf["spark.sql.shuffle.partitions"] == "2"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,24 @@ from checkpoint.state_store import LmdbBases, StateStore
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.physical_operator import (
+    NarrowExec,
     PhysicalOperator,
     RDDScanExec,
     StatefulOperator,
+    Task,
 )
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
+
+
+@dataclass(frozen=True)
+class MapPartitionsExec(NarrowExec):
+    """Any function of the rows of a partition."""
+
+    func: Callable[[Iterator[Any]], Iterable[Any]]
+
+    def task(self, context: ExecutionContext) -> Task:
+        func = self.func
+        return lambda _, rows: func(iter(rows))
 
 
 class SparkQuery:

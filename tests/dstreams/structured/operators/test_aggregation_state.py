@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from checkpoint.state_store import EMPTY, StateStore, StoreId
 from checkpoint.state_store.memory import MemoryBases
-from dstreams.errors import InvalidStreamError
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.group_state import OutputMode
 from dstreams.state.input_processor import UserFunctionError
@@ -28,7 +27,6 @@ from dstreams.structured.operators.aggregation_state import (
     MergeRows,
     RestoreRows,
     SaveRows,
-    aggregation_state_manager,
 )
 from dstreams.structured.operators.grouping import EVENT_TIME, Grouping
 from dstreams.structured.operators.state_steps import StateSteps
@@ -50,21 +48,19 @@ class Aggregation:
         function: AggregateFunction | None = None,
         *,
         fused: bool = True,
-        version: int = 2,
         **of_query: Any,
     ) -> None:
         self.function = function or Count()
         self.grouping, self.mode, self.fused = grouping, mode, fused
-        self.manager = aggregation_state_manager(version)
         partial = AggregateRecords(self.function, grouping, are_events=True)
         self.query = LocalQuery(lambda events: partial(0, events), self._state_side, **of_query)
 
     def _state_side(self, late_ms: int | None, evict_ms: int | None) -> StateSteps:
         merge = MergeRows(self.function, grouping=self.grouping)
-        save = SaveRows(self.mode, self.grouping, late_ms, evict_ms, self.manager)
+        save = SaveRows(self.mode, self.grouping, late_ms, evict_ms)
         if self.fused:
             return StateSteps((merge, MergeIntoState(self.function, save)))
-        return StateSteps((merge, RestoreRows(self.grouping, self.manager), merge, save))
+        return StateSteps((merge, RestoreRows(self.grouping), merge, save))
 
     def add(self, *events: Any) -> dict[Any, Any]:
         """Add events: (seconds, value), or values alone; return results by key."""
@@ -132,10 +128,9 @@ def test_case_99_without_partitions(fused: bool) -> None:
     assert count.add() == {(): 1}
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_case_114_append_metrics(fused: bool, version: int) -> None:
+def test_case_114_append_metrics(fused: bool) -> None:
     """Append (111 to 113): windows go out when the watermark passes them, and are forgotten."""
-    counts = Aggregation(BY_WINDOW, OutputMode.Append, fused=fused, version=version)
+    counts = Aggregation(BY_WINDOW, OutputMode.Append, fused=fused)
     assert counts.add_seconds(15) == {}
     assert [batch.counts for batch in counts.query.batches] == [(1, 1, 0, 0), (1, 0, 0, 0)]
     assert counts.add_seconds(10, 12, 14) == {}
@@ -252,26 +247,6 @@ def test_a_window_of_another_time_is_kept(fused: bool) -> None:
     counts = Aggregation(other, OutputMode.Update, fused=fused)
     assert counts.add((100, 1_000)) == {Window(0, 5_000): 1}
     assert counts.add((200, 1_000)) == {Window(0, 5_000): 2}
-
-
-@pytest.mark.parametrize(("version", "stored"), [(1, ("a", 2)), (2, (2,))])
-def test_cases_86_and_87_formats(version: int, stored: object) -> None:
-    """Version 1 stores the whole row, version 2 leaves out the key; both give the row back."""
-    manager = aggregation_state_manager(version)
-    with StateStore(MemoryBases()).writer(StoreId("s", "o", "default", 0, 1), EMPTY) as store:
-        assert manager.get(store, "a") is None
-        manager.put(store, ("a", 2))
-        assert store.get("a") == stored
-        assert manager.get(store, "a") == ("a", 2)
-        assert list(manager.rows(store)) == [("a", 2)]
-        manager.remove(store, "a")
-        assert list(manager.rows(store)) == []
-
-
-def test_no_other_format() -> None:
-    """A version that is none is refused by its number."""
-    with pytest.raises(InvalidStreamError, match="state format version 3 is invalid; use 1 or 2"):
-        aggregation_state_manager(3)
 
 
 def test_restore_counts_what_it_puts_out() -> None:

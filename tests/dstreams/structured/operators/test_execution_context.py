@@ -17,12 +17,11 @@ from dstreams.structured.operators.event_time_watermark import EventTimeWatermar
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.physical_operator import (
-    MapPartitionsExec,
     PhysicalOperator,
     RDDScanExec,
 )
 from dstreams.structured.operators.windows import TimeWindows
-from tests.dstreams.structured.operators.query import SparkQuery
+from tests.dstreams.structured.operators.query import MapPartitionsExec, SparkQuery
 from tests.support.jobs import count_jobs
 
 
@@ -35,7 +34,7 @@ def distinct_by_window(fails_at: Any = None) -> PhysicalOperator:
 
     marked = EventTimeWatermarkExec(RDDScanExec(None), lambda record: record[0] * 1000, 10_000)
     distinct = StreamingDeduplicateExec(marked, lambda record: record[1])
-    checked = MapPartitionsExec(distinct, check, "check")
+    checked = MapPartitionsExec(distinct, check)
     windows = Grouping(windows=TimeWindows(5_000))
     return plan_aggregation(checked, windows, numPartitions=2, outputMode=OutputMode.Append)
 
