@@ -169,7 +169,7 @@ class ReceiverInfo:
         name: the source's name.
         active: whether it receives.
         location: host it runs on.
-        executor_id: executor it runs in, ``driver`` for a thread of the driver.
+        executor_id: ``driver``, where all receivers run.
         last_error_message: what it last reported, empty when it never did.
         last_error: the same with its origin, for example a stack trace.
         last_error_ms: clock at that time, None when it never did.

@@ -105,8 +105,6 @@ class Settings:
             received (``spark.streaming.receiver.writeAheadLog.enable``).
         block_interval_ms: how long a receiver collects records for a block
             (``spark.streaming.blockInterval``).
-        max_queued_blocks: blocks that wait in a receiver to be stored
-            (``spark.streaming.blockQueueSize``).
         backpressure: let each source give no more than its stream can process, as far as it is one
             that can wait (``spark.streaming.backpressure.enabled``).
         backpressure_initial_rate: records a second of each source before the first batch has run,
@@ -157,7 +155,6 @@ class Settings:
     receiver_max_buffer_bytes: int = 64 << 20
     receiver_write_ahead_log: bool = False
     block_interval_ms: int = 200
-    max_queued_blocks: int = 10
     backpressure: bool = False
     backpressure_initial_rate: int | None = None
     pid_proportional: float = 1.0
@@ -340,7 +337,6 @@ _KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "receiver_max_buffer_bytes": ("spark.dstreams.receiver.maxBufferBytes", _positive),
     "receiver_write_ahead_log": ("spark.streaming.receiver.writeAheadLog.enable", _flag),
     "block_interval_ms": ("spark.streaming.blockInterval", _milliseconds),
-    "max_queued_blocks": ("spark.streaming.blockQueueSize", _positive),
     "backpressure": ("spark.streaming.backpressure.enabled", _flag),
     "backpressure_initial_rate": ("spark.streaming.backpressure.initialRate", _rate),
     "pid_proportional": ("spark.streaming.backpressure.pid.proportional", _amount),

@@ -3,7 +3,7 @@
     nc -lk 9999
     python examples/custom_receiver.py localhost 9999
 
-The receiver runs on an executor, where it takes one core. A line counts as received when
+The receiver runs in the driver, on a thread of its own. A line counts as received when
 ``storeAll`` has returned; a receiver of a queue would acknowledge it then. Ctrl-C ends it.
 """
 
@@ -50,7 +50,7 @@ class Lines(Receiver):
 
 def count_words(host: str, port: int) -> None:
     """Run until Ctrl-C or SIGTERM."""
-    sc = tuned_context("custom_receiver", "local[2,4]")  # one core is the receiver's
+    sc = tuned_context("custom_receiver", "local[2,4]")
     ssc = StreamingContext(sc, batchDuration=1)
 
     lines = ssc.receiverStream(Lines(host, port))

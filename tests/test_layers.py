@@ -46,8 +46,8 @@ dstreams.durations dstreams.clock dstreams.callables dstreams.listener dstreams.
 dstreams.state_classes
 dstreams.settings dstreams.redaction dstreams.spark_checkpoint
 dstreams.rdd
-dstreams.receiving
 dstreams.state dstreams.sources dstreams.sinks
+dstreams.receiving
 dstreams.graph
 dstreams.runtime
 dstreams.api

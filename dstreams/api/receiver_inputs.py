@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from pyspark import StorageLevel
 
 from dstreams.api.dstream import DStream
-from dstreams.callables import require_arity, require_picklable
+from dstreams.callables import require_arity
 from dstreams.errors import InvalidStreamError
 from dstreams.graph.plan import StreamGraph
 from dstreams.receiving.receiver import Receiver
+from dstreams.receiving.receiver_source import ReceiverSource
 from dstreams.receiving.socket_receiver import SocketReceiver
-from dstreams.sources.receiver import ReceiverSource
 from dstreams.sources.socket import SocketTextSource
 from dstreams.sources.source import Source
 
@@ -31,52 +31,38 @@ class ReceiverInputMethods:
     def _input(self, source: Source, operation: str, uid: str | None = None) -> DStream[Any]:
         raise NotImplementedError
 
-    def receiverStream(
-        self,
-        receiver: Receiver,
-        *,
-        runOn: Literal["executor", "driver"] = "executor",
-        uid: str | None = None,
-    ) -> DStream[Any]:
+    def receiverStream(self, receiver: Receiver, *, uid: str | None = None) -> DStream[Any]:
         """Create a stream of the records that *receiver* stores.
 
-        On an executor the receiver takes one core for as long as the stream runs; when its task or
-        its executor ends, it is started again on another. On the driver it takes none, and its
-        threads run beside the batches.
+        The receiver runs in the driver, its threads beside the batches; it takes no core of Spark.
 
-        Blocks wait in the driver for their batch, at most
+        What it stores waits in blocks for a batch, at most
         ``spark.dstreams.receiver.maxBufferBytes``; then the receiver waits. With
-        ``spark.streaming.receiver.writeAheadLog.enable`` and a checkpoint directory they are
+        ``spark.streaming.receiver.writeAheadLog.enable`` and a checkpoint directory the blocks are
         written there first.
 
         Args:
             receiver: see :class:`dstreams.Receiver`; one for each stream.
-            runOn: ``executor`` or ``driver``.
             uid: name under which its progress is kept, so that a changed program finds it
                 (:meth:`StreamingContext.restore`). None: one from its place.
 
         Raises:
-            InvalidStreamError: *receiver* is no receiver, is in another stream already, or cannot
-                be sent to an executor; or *runOn* is neither. At start: a local master has no
-                thread left for batches.
+            InvalidStreamError: *receiver* is no receiver, or is in another stream already. At
+                start: with a checkpoint directory, it cannot be pickled.
         """
         if not isinstance(receiver, Receiver):
             raise InvalidStreamError(
                 "receiverStream needs an instance of dstreams.Receiver, got "
                 f"{type(receiver).__name__}"
             )
-        if runOn not in ("executor", "driver"):
-            raise InvalidStreamError(f"runOn is {runOn!r}; use 'executor' or 'driver'")
         for stream in self._graph.inputs:
             if isinstance(stream.source, ReceiverSource) and stream.source.receiver is receiver:
                 raise InvalidStreamError(
                     f"this {type(receiver).__name__} is the receiver of {stream.operation} "
                     "already; create one for each stream"
                 )
-        if runOn == "executor":
-            _require_picklable(receiver)
         name = f"receiverStream({type(receiver).__name__})"
-        return self._receive(receiver, runOn, name, "receiverStream", uid)
+        return self._receive(receiver, name, "receiverStream", uid)
 
     def socketStream(
         self,
@@ -113,26 +99,12 @@ class ReceiverInputMethods:
         require_arity(converter, (1,), "socketStream", "converter(file) -> records")
         receiver = SocketReceiver(hostname, port, converter, storageLevel)
         name = f"socketStream({hostname}:{port})"
-        return self._receive(receiver, "driver", name, "socketStream", uid)
+        return self._receive(receiver, name, "socketStream", uid)
 
     def _receive(
-        self,
-        receiver: Receiver,
-        run_on: Literal["executor", "driver"],
-        name: str,
-        operation: str,
-        uid: str | None,
+        self, receiver: Receiver, name: str, operation: str, uid: str | None
     ) -> DStream[Any]:
         stream_id = len(self._graph.inputs)
-        stream = self._input(ReceiverSource(receiver, stream_id, run_on, name), operation, uid)
+        stream = self._input(ReceiverSource(receiver, stream_id, name), operation, uid)
         receiver._stream_id = stream_id
         return stream
-
-
-def _require_picklable(receiver: Receiver) -> None:
-    try:
-        require_picklable(receiver, "receiverStream")  # type: ignore[arg-type]
-    except InvalidStreamError as error:
-        reason = str(error).partition("create it inside of the function")
-        remedy = "create it in onStart, or use runOn='driver'" if reason[1] else ""
-        raise InvalidStreamError(reason[0] + remedy) from error.__cause__

@@ -196,5 +196,6 @@ def _refusal(
     what = f"it uses {path!r}, of type {type(found).__name__}" if path else "it cannot be pickled"
     return InvalidStreamError(
         f"{operation} cannot be written to the checkpoint, from which a restart makes it again, "
-        f"because {what}: {failure(found)}; create it inside of the function, or use plain values"
+        f"because {what}: {failure(found)}; create it inside of the function, of a receiver in "
+        "onStart, or use plain values"
     )

@@ -1,1 +1,1 @@
-"""Receivers at work: their life, their blocks, and the way from an executor to the driver."""
+"""Receivers, which run in the driver: their life, their blocks, and the source of a batch."""

@@ -1,4 +1,4 @@
-"""Received records on their way to a batch: pickled once, where they were received.
+"""Received records on their way to a batch: pickled when they are received.
 
 The driver keeps and counts blocks and never looks inside; a worker unpickles them when the batch
 runs. So what a batch reads is fixed, whatever the receiver does with its objects afterwards.
@@ -10,12 +10,12 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark import cloudpickle
 
 from checkpoint import MAX_BLOCK_BYTES, BlockRef
-from dstreams.errors import InvalidStreamError, StreamLifecycleError
+from dstreams.errors import InvalidStreamError
 
 TARGET_BYTES = 4 << 20
 """Bytes that a block of more than one record has at most."""
@@ -39,40 +39,22 @@ class ReceivedBlock:
     ref: BlockRef | None = None
 
 
-class BlocksRefusedError(StreamLifecycleError):
-    """Blocks are no longer taken, and will not be: the stream has stopped or lost its driver."""
+def _refuse(error: InvalidStreamError) -> None:
+    raise error
 
 
-class BlockStore(Protocol):
-    """Who keeps blocks until a batch takes them."""
-
-    def put(self, block: ReceivedBlock) -> None:
-        """Return when *block* counts as received; waits while there is no room.
-
-        Raises:
-            BlocksRefusedError: no block will be taken any more.
-            Exception: this one was not stored; another try may succeed.
-        """
-        ...
-
-
-def encode_records(records: Sequence[Any]) -> list[ReceivedBlock]:
-    """Pickle records into as few blocks as their size allows, in their order.
-
-    Raises:
-        InvalidStreamError: a record cannot be pickled, or is too large; no block is returned.
-    """
-    return list(_encode(records, _refuse))
-
-
-def encode_what_can_be(
-    records: Sequence[Any], refused: Callable[[InvalidStreamError], None]
+def encode_records(
+    records: Sequence[Any], refused: Callable[[InvalidStreamError], None] = _refuse
 ) -> list[ReceivedBlock]:
-    """Pickle records into blocks; each record that cannot be is left out and handed to *refused*.
+    """Pickle records into as few blocks as their size allows, in their order.
 
     Args:
         records: the records.
-        refused: called with the error for each record that is left out.
+        refused: called with the error for each record that cannot be pickled, or is too large; the
+            other records are in the blocks. Not given, it raises the error.
+
+    Raises:
+        InvalidStreamError: a record is refused, and *refused* is not given.
     """
     return list(_encode(records, refused))
 
@@ -116,7 +98,3 @@ def _encode(
         middle = len(records) // 2
         yield from _encode(records[:middle], refused)
         yield from _encode(records[middle:], refused)
-
-
-def _refuse(error: InvalidStreamError) -> None:
-    raise error

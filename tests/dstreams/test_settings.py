@@ -79,7 +79,6 @@ def test_foreign_keys_are_ignored() -> None:
             True,
         ),
         ("spark.streaming.blockInterval", "50ms", "block_interval_ms", 50),
-        ("spark.streaming.blockQueueSize", "3", "max_queued_blocks", 3),
         ("spark.streaming.backpressure.enabled", "true", "backpressure", True),
         ("spark.streaming.backpressure.initialRate", "50", "backpressure_initial_rate", 50),
         ("spark.streaming.backpressure.pid.proportional", "0.5", "pid_proportional", 0.5),

@@ -67,7 +67,7 @@ def define(directory: str, spark: SparkContext) -> StreamingContext:
     """Numbers from a receiver with a write-ahead log, and their sums by parity."""
     ssc = StreamingContext(spark, 1, settings=Settings(receiver_write_ahead_log=True))
     ssc.checkpoint(f"{directory}/checkpoint")
-    numbers = ssc.receiverStream(HandFed(), runOn="driver", uid="fed")
+    numbers = ssc.receiverStream(HandFed(), uid="fed")
     numbers.foreachRDD(with_id(partial(enter_and_feed, directory, "numbers")))
     sums = numbers.map(parity).updateStateByKey(partial(total, 1), uid="sums").checkpoint(3)
     sums.foreachRDD(with_id(partial(enter, directory, "sums")))

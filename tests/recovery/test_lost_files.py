@@ -163,7 +163,7 @@ def define(sc: SparkContext, directory: Path) -> StreamingContext:
     ssc = StreamingContext(sc, 1, settings=settings, clock=ManualClock())
     ssc.checkpoint(str(directory / "base"))
     files = ssc.fileStream(str(directory / "in"), newFilesOnly=False, maxFileAge=math.inf)
-    words = files.union(ssc.receiverStream(HandFed(), runOn="driver", uid="fed")).map(pair)
+    words = files.union(ssc.receiverStream(HandFed(), uid="fed")).map(pair)
     initial = sc.parallelize([("z", 1)], 1)
     watch(words.updateStateByKey(total, 2, initialRDD=initial).checkpoint(2), "sums")
     watch(words.mapWithState(StateSpec.function(count)).stateSnapshots(), "counts")

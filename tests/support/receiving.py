@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from dstreams.events import Event, ReceiverError, ReceiverInfo, ReceiverStarted, ReceiverStopped
 from dstreams.receiving.blocks import ReceivedBlock, decode_records
-from dstreams.receiving.endpoint import BlockEndpoint
-from dstreams.receiving.receiver import Receiver
-from dstreams.receiving.supervisor import Notice, ReceiverSupervisor, ReceivingSettings
+from dstreams.receiving.receiver import Receiver, ReceiverSupervisor
 from dstreams.testing import ManualClock
-
-SETTINGS = ReceivingSettings(
-    block_interval_ms=200, max_queued_blocks=10, restart_delay_ms=1, max_rate=None
-)
+from tests.support.surroundings import Surroundings
 
 
 class Store:
@@ -55,68 +51,37 @@ class Calls(Receiver):
         self.calls.append("stop")
 
 
-class Acknowledging(Receiver):
-    """Stores blocks, and writes down what it may acknowledge, as a reliable receiver does."""
-
-    def __init__(self, acknowledged: str) -> None:
-        super().__init__()
-        self.acknowledged = acknowledged
-
-    def onStart(self) -> None:
-        self.thread = threading.Thread(target=self.send, daemon=True)
-        self.thread.start()
-
-    def onStop(self) -> None:
-        self.thread.join(30)
-
-    def send(self) -> None:
-        number = 0
-        while not self.isStopped():
-            self.storeAll([(os.getpid(), number)])
-            with open(self.acknowledged, "a", encoding="ascii") as file:
-                file.write(f"{os.getpid()} {number}\n")
-            number += 1
-
-
-class ListeningEndpoint:
-    """An endpoint on a free port, with the blocks that it stored and all that it was told."""
-
-    def __init__(self, token: bytes) -> None:
-        self.store = Store()
-        self.connected: list[dict[str, object]] = []
-        self.notices: list[Notice] = []
-        self.endpoint = BlockEndpoint(
-            "numbers",
-            "127.0.0.1",
-            token,
-            self.store,
-            connected=self.connected.append,
-            notice=self.notices.append,
-        )
-        self.port = self.endpoint.start()
-
-
 class Supervised:
     """A supervisor, with all that it needs and says."""
 
     def __init__(self, receiver: Receiver, **settings: Any) -> None:
         self.store = Store()
         self.clock = ManualClock()
-        self.notices: list[Notice] = []
-        values = {**vars(SETTINGS), **settings}
+        self.events: list[Event] = []
+        self.surroundings = Surroundings()
         self.supervisor = ReceiverSupervisor(
             receiver,
-            "numbers",
-            self.store,
-            self.notices.append,
-            self.clock,
-            ReceivingSettings(**values),
+            ReceiverInfo(0, "numbers", False, "here", "driver"),
+            self.store.put,
+            replace(
+                self.surroundings.environment(**{"receiver_restart_delay_ms": 1, **settings}),
+                clock=self.clock,
+                tell=self.events.append,
+            ),
         )
 
     @property
-    def kinds(self) -> list[str]:
-        return [notice.kind for notice in self.notices]
+    def infos(self) -> list[ReceiverInfo]:
+        """What listeners were told of the receiver, event by event."""
+        return [event.receiver for event in self.events if isinstance(event, _EVENTS)]
+
+    @property
+    def kinds(self) -> list[type[Event]]:
+        return [type(event) for event in self.events]
 
     def end(self) -> None:
         self.supervisor.stop("test over")
         assert self.supervisor.wait(60)
+
+
+_EVENTS = (ReceiverStarted, ReceiverError, ReceiverStopped)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,11 +18,17 @@ from tests.support.waiting import wait_for
 
 
 class Holding(Receiver):
-    """Holds what cannot be sent."""
+    """Holds what cannot be pickled."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lock = threading.Lock()
+
+    def onStart(self) -> None:
+        pass
+
+    def onStop(self) -> None:
+        pass
 
 
 @pytest.mark.parametrize("receiver", [None, Calls, object(), lambda: None])
@@ -31,21 +38,21 @@ def test_what_is_no_receiver_is_refused(ssc: StreamingContext, receiver: Any) ->
         ssc.receiverStream(receiver)
 
 
-def test_there_are_two_places(ssc: StreamingContext) -> None:
-    """The message names both."""
-    with pytest.raises(InvalidStreamError, match="runOn is 'worker'; use 'executor' or 'driver'"):
-        ssc.receiverStream(Calls(), runOn="worker")  # type: ignore[arg-type]
-
-
-def test_a_receiver_that_cannot_be_sent_is_refused(ssc: StreamingContext) -> None:
-    """Where it is defined, with what it holds and what to do; on the driver it may be used."""
-    with pytest.raises(InvalidStreamError) as told:
-        ssc.receiverStream(Holding())
-    message = str(told.value)
-    assert "receiverStream cannot send" in message
-    assert "'lock', of type _thread.lock, which cannot be pickled" in message
-    assert "create it in onStart, or use runOn='driver'" in message
-    ssc.receiverStream(Holding(), runOn="driver")
+def test_a_receiver_that_cannot_be_pickled(
+    make_ssc: MakeContext, no_checkpoint_directory: None, tmp_path: Path
+) -> None:
+    """It may be used without a checkpoint directory; with one, start names what it holds."""
+    ssc = make_ssc()
+    ssc.receiverStream(Holding()).foreachRDD(lambda rdd: None)
+    ssc.start()
+    ssc.stop(stopSparkContext=False)
+    again = make_ssc()
+    again.checkpoint(str(tmp_path))
+    again.receiverStream(Holding()).foreachRDD(lambda rdd: None)
+    with pytest.raises(
+        InvalidStreamError, match=r"uses .receiver.lock., .* of a receiver in onStart"
+    ):
+        again.start()
 
 
 def test_a_receiver_is_of_one_stream(ssc: StreamingContext) -> None:
@@ -62,7 +69,7 @@ def test_a_receiver_can_be_stepped(ssc: StreamingContext, clock: ManualClock) ->
     """In a notebook the receiver runs, and each step takes what is there."""
     receiver = Calls(lambda started: started.storeAll([1, 2, 3]))
     seen: list[Any] = []
-    stream = ssc.receiverStream(receiver, runOn="driver")
+    stream = ssc.receiverStream(receiver)
     stream.foreachRDD(lambda rdd: seen.extend(rdd.collect()))
     (info,) = ssc.step()
     wait_for(lambda: bool(ssc.step()) and seen == [1, 2, 3])
@@ -72,7 +79,7 @@ def test_a_receiver_can_be_stepped(ssc: StreamingContext, clock: ManualClock) ->
 def test_a_receiver_that_gave_up_is_raised(ssc: StreamingContext) -> None:
     """awaitTermination does not wait for what will never come."""
     receiver = Calls(lambda started: started.stop("no licence", ValueError("expired")))
-    ssc.receiverStream(receiver, runOn="driver").foreachRDD(lambda rdd: None)
+    ssc.receiverStream(receiver).foreachRDD(lambda rdd: None)
     ssc.start()
     with pytest.raises(SourceError, match=r"receiverStream\(Calls\) stopped for good: no licence"):
         ssc.awaitTermination(30)
@@ -83,7 +90,7 @@ def test_a_log_needs_a_checkpoint_directory(
 ) -> None:
     """start says so, and the context is stopped."""
     ssc = make_ssc(receiver_write_ahead_log=True)
-    ssc.receiverStream(Calls(), runOn="driver").foreachRDD(lambda rdd: None)
+    ssc.receiverStream(Calls()).foreachRDD(lambda rdd: None)
     with pytest.raises(InvalidStreamError, match=r"writeAheadLog\.enable is true, and there is no"):
         ssc.start()
 

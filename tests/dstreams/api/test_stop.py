@@ -336,7 +336,7 @@ def test_what_a_stop_leaves_out_is_told_in_one_message(
         monkeypatch.setattr(f"dstreams.runtime.scheduler.{limit}", 0.1)
     ssc = make_ssc(wait_for_batches_ms=200)
     receiver = StandsStill()
-    stored = ssc.receiverStream(receiver, runOn="driver")
+    stored = ssc.receiverStream(receiver)
     stored.union(ssc.queueStream([["a"], ["b", "c"]])).foreachRDD(gate)
     ssc.start()
     wait_for(receiver.isStarted)

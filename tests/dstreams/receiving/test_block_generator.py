@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from dstreams.errors import StreamLifecycleError
+from dstreams.errors import InvalidStreamError, StreamLifecycleError
 from dstreams.receiving import block_generator
 from dstreams.receiving.block_generator import BlockGenerator
-from dstreams.receiving.blocks import BlocksRefusedError
+from dstreams.receiving.rate_limiter import RateLimiter
+from dstreams.settings import Settings
 from dstreams.testing import ManualClock
 from tests.support.receiving import Store
 from tests.support.waiting import wait_for
@@ -38,15 +39,14 @@ def make(parts: Parts) -> Iterator[Make]:
     """Make a generator that is started, and discarded when the test ends."""
     made: list[BlockGenerator] = []
 
-    def start(interval_ms: int = 200, max_blocks: int = 10, retry_ms: int = 1) -> BlockGenerator:
+    def start(interval_ms: int = 200) -> BlockGenerator:
         generator = BlockGenerator(
             "numbers",
-            parts.store,
+            parts.store.put,
+            RateLimiter(None, parts.clock),
             parts.clock,
-            interval_ms=interval_ms,
-            max_blocks=max_blocks,
-            retry_ms=retry_ms,
-            report=lambda message, error: parts.reports.append((message, error)),
+            Settings(block_interval_ms=interval_ms, receiver_restart_delay_ms=1),
+            lambda message, error: parts.reports.append((message, error)),
         )
         made.append(generator)
         generator.start()
@@ -129,10 +129,10 @@ def test_large_records_are_a_block_before_the_interval_is_over(
 def test_when_nothing_is_stored_the_sender_waits(
     parts: Parts, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One block in the hand, two in the queue, one in the buffer: then add waits."""
+    """One block in the hand, one in the buffer: then add waits."""
     monkeypatch.setattr(block_generator, "MAX_RECORDS", 5)
     parts.store.open.clear()
-    generator = make(max_blocks=2)
+    generator = make()
     added: list[int] = []
 
     def add_all() -> None:
@@ -141,10 +141,10 @@ def test_when_nothing_is_stored_the_sender_waits(
             added.append(number)
 
     adding = in_background(add_all)
-    wait_for(lambda: len(added) >= 15)
+    wait_for(lambda: len(added) >= 10)
     adding.join(0.2)
     assert adding.is_alive()
-    assert len(added) <= 20
+    assert len(added) == 10
     parts.store.open.set()
     adding.join(60)
     generator.stop()
@@ -167,7 +167,8 @@ def test_stop_waits_for_a_slow_store(parts: Parts, make: Make) -> None:
     parts.store.open.clear()
     generator = make()
     generator.add(1)
-    generator.tick()
+    parts.clock.advance(200)
+    wait_for(lambda: not generator._buffer)
     generator.add(2)
     stopping = in_background(generator.stop)
     stopping.join(0.1)
@@ -179,7 +180,7 @@ def test_stop_waits_for_a_slow_store(parts: Parts, make: Make) -> None:
 
 def test_many_threads_lose_nothing(parts: Parts, make: Make) -> None:
     """Each record is in one block, those of a thread in its order."""
-    generator = make(interval_ms=10, max_blocks=2)
+    generator = make(interval_ms=10)
 
     def add_all(thread: int) -> None:
         for number in range(1000):
@@ -198,9 +199,10 @@ def test_many_threads_lose_nothing(parts: Parts, make: Make) -> None:
 def test_a_store_that_fails_is_tried_again(parts: Parts, make: Make) -> None:
     """The block keeps its place, and the failure is reported once."""
     parts.store.failures = [OSError("disk full")] * 3
-    generator = make(interval_ms=200)
+    generator = make()
     generator.add(1)
-    generator.tick()
+    parts.clock.advance(200)
+    wait_for(lambda: not generator._buffer)
     generator.add(2)
     generator.stop()
     assert parts.store.records == [1, 2]
@@ -209,16 +211,33 @@ def test_a_store_that_fails_is_tried_again(parts: Parts, make: Make) -> None:
     assert str(error) == "disk full"
 
 
-def test_a_store_that_is_closed_ends_it(parts: Parts, make: Make) -> None:
-    """Nobody waits for a stream that has stopped."""
-    parts.store.failures = [BlocksRefusedError("the stream has stopped")]
+def test_a_store_that_closes_after_a_discard_is_no_error(parts: Parts, make: Make) -> None:
+    """Nobody is told of records that a stream which has stopped drops."""
+    parts.store.open.clear()
+    parts.store.failures = [StreamLifecycleError("the stream has stopped")]
     generator = make()
     generator.add(1)
-    generator.tick()
-    wait_for(generator._discarding.is_set)
+    parts.clock.advance(200)
+    wait_for(lambda: not generator._buffer)
+    generator.discard()
     generator.add(2)
+    parts.store.open.set()
     generator.stop()
     assert parts.store.records == []
+    assert parts.reports == []
+
+
+def test_a_list_is_stored_at_once(parts: Parts, make: Make) -> None:
+    """In the order of its records, whatever the interval; a failure is the caller's."""
+    generator = make()
+    generator.add_all(iter([1, 2, 3]))
+    assert parts.store.records == [1, 2, 3]
+    with pytest.raises(InvalidStreamError, match="type lock cannot be pickled"):
+        generator.add_all([4, threading.Lock()])
+    parts.store.failures = [OSError("disk full")]
+    with pytest.raises(OSError, match="disk full"):
+        generator.add_all([4])
+    assert parts.store.records == [1, 2, 3]
 
 
 def test_a_record_that_cannot_be_pickled_is_reported(parts: Parts, make: Make) -> None:
@@ -239,7 +258,7 @@ def test_discarding_lets_who_waits_go(
     """A stop that is not graceful waits for nobody."""
     monkeypatch.setattr(block_generator, "MAX_RECORDS", 1)
     parts.store.open.clear()
-    generator = make(max_blocks=1)
+    generator = make()
     adding = in_background(lambda: [generator.add(number) for number in range(10)])
     adding.join(0.1)
     assert adding.is_alive()

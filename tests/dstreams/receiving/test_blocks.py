@@ -9,7 +9,7 @@ import pytest
 
 from dstreams.errors import InvalidStreamError
 from dstreams.receiving import blocks
-from dstreams.receiving.blocks import decode_records, encode_records, encode_what_can_be
+from dstreams.receiving.blocks import decode_records, encode_records
 
 
 def decoded(encoded: list[blocks.ReceivedBlock]) -> list[Any]:
@@ -74,7 +74,7 @@ def test_a_record_that_is_too_large_is_named(monkeypatch: pytest.MonkeyPatch) ->
 def test_what_can_be_pickled_is_kept() -> None:
     """Single records that cannot be are left out, and each is told of."""
     refused: list[InvalidStreamError] = []
-    encoded = encode_what_can_be([1, threading.Lock(), 2, threading.Lock(), 3], refused.append)
+    encoded = encode_records([1, threading.Lock(), 2, threading.Lock(), 3], refused.append)
     assert decoded(encoded) == [1, 2, 3]
     assert sum(block.records for block in encoded) == 3
     assert len(refused) == 2

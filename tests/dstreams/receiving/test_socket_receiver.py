@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import pytest
 from pyspark import StorageLevel
 
+from dstreams.events import ReceiverStopped
 from dstreams.receiving.socket_receiver import SocketReceiver
 from tests.support.receiving import Supervised
 from tests.support.waiting import wait_for
@@ -87,7 +88,9 @@ def test_it_connects_again_when_the_server_closes(server: Server, receive: Recei
         with server.accept() as connection:
             connection.sendall(f"{number}\n".encode())
     assert stored(supervised, 3) == [0, 1, 2]
-    assert "the server closed the connection" in {note.message for note in supervised.notices}
+    assert "the server closed the connection" in {
+        info.last_error_message for info in supervised.infos
+    }
 
 
 def test_a_converter_that_fails_restarts_it(server: Server, receive: Receive) -> None:
@@ -98,15 +101,15 @@ def test_a_converter_that_fails_restarts_it(server: Server, receive: Receive) ->
         with server.accept() as other:
             other.sendall(b"2\n")
             assert stored(supervised, 2) == [1, 2]
-    assert any("JSONDecodeError" in note.error for note in supervised.notices)
+    assert any("JSONDecodeError" in info.last_error for info in supervised.infos)
 
 
 def test_a_server_that_is_not_there_is_tried_again(server: Server, receive: Receive) -> None:
     """For ever, with the pause of a restart."""
     server.socket.close()
     supervised = receive(lines)
-    wait_for(lambda: supervised.kinds.count("restarting") >= 3)
-    assert any("ConnectionRefusedError" in note.error for note in supervised.notices)
+    wait_for(lambda: supervised.kinds.count(ReceiverStopped) >= 3)
+    assert any("ConnectionRefusedError" in info.last_error for info in supervised.infos)
 
 
 def test_stop_ends_a_connection_that_says_nothing(server: Server, receive: Receive) -> None:

@@ -1,4 +1,4 @@
-"""Blocks that wait in the driver for their batch, in bounded memory."""
+"""Blocks that wait for their batch, in bounded memory."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from dataclasses import replace
 from itertools import islice
 
 from checkpoint import BlockRef
-from dstreams.receiving.blocks import BlocksRefusedError, ReceivedBlock
+from dstreams.errors import StreamLifecycleError
+from dstreams.receiving.blocks import ReceivedBlock
 
 WriteBlock = Callable[[int, bytes, int], BlockRef]
 
 
-class BlockInbox:
-    """Takes blocks of a receiver until a batch has them.
+class BlockQueue:
+    """Keeps the blocks of a receiver until a batch has them.
 
-    A block waits while *max_bytes* are there, in blocks without a batch and in batches without an
-    RDD. What is written ahead is written before it can be in a batch.
+    :meth:`put` waits while *max_bytes* are there, in blocks without a batch and in batches without
+    an RDD. With a write-ahead log a block is written before it can be in a batch.
 
     Args:
         name: of the receiver, for messages.
@@ -42,7 +43,7 @@ class BlockInbox:
         """Return when *block* is stored; waits while there is no room.
 
         Raises:
-            BlocksRefusedError: the inbox is closed.
+            StreamLifecycleError: the queue is closed.
             CheckpointError: the block could not be written.
         """
         size = len(block.payload)
@@ -134,4 +135,4 @@ class BlockInbox:
 
     def _require_open(self) -> None:
         if self._closed:
-            raise BlocksRefusedError(f"{self._name} has stopped and takes no more blocks")
+            raise StreamLifecycleError(f"{self._name} has stopped and takes no more records")

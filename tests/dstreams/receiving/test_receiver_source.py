@@ -17,7 +17,7 @@ from checkpoint.testing import FaultyFiles
 from dstreams.errors import InvalidStreamError, SourceError, StreamLifecycleError
 from dstreams.events import Event, ReceiverError, ReceiverStarted, ReceiverStopped
 from dstreams.receiving.blocks import ReceivedBlock, decode_records
-from dstreams.sources.receiver import ReceiverReader, ReceiverSource
+from dstreams.receiving.receiver_source import ReceiverReader, ReceiverSource
 from dstreams.sources.source import DurableReader, PlannedInput, RateLimited
 from dstreams.testing import ManualClock
 from tests.support.receiving import Calls
@@ -29,7 +29,7 @@ AFTER_OPENING = 7
 
 
 class Reading:
-    """A reader of a receiver on the driver, and what it told."""
+    """A reader of a receiver, and what it told."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Reading:
             open_files=None if files is None else lambda: files,
             planned_upto_ms=planned_upto_ms,
         )
-        source = ReceiverSource(self.receiver, 3, "driver", "receiverStream(Calls)")
+        source = ReceiverSource(self.receiver, 3, "receiverStream(Calls)")
         self.reader: ReceiverReader = source.open(environment)
 
     def start(self) -> None:
@@ -102,7 +102,7 @@ def test_a_batch_has_the_blocks_that_are_there(read: Read) -> None:
 
 
 def test_single_records_are_there_after_the_block_interval(read: Read) -> None:
-    """On the driver it is the driver's clock that ends it."""
+    """The driver's clock ends it."""
     reading = read(block_interval_ms=200)
     reading.receiver.store("a")
     assert reading.plan(6000) == []
@@ -365,6 +365,7 @@ def test_a_receiver_that_ends_with_an_error_is_no_secret(read: Read) -> None:
     (error,) = reading.surroundings.errors
     assert isinstance(error, SourceError)
     assert "receiverStream(Calls) stopped for good: no licence" in str(error)
+    assert isinstance(error.__cause__, ValueError)
     other = read()
     other.receiver.stop("done")
     wait_for(lambda: other.events[-1:] and isinstance(other.events[-1], ReceiverStopped))

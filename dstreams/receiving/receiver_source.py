@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import logging
-import threading
+import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 from pyspark import RDD
 
 from checkpoint import BlockLog, BlockRef
 from dstreams.errors import InvalidStreamError, SourceError
-from dstreams.events import ReceiverError, ReceiverInfo, ReceiverStarted, ReceiverStopped
+from dstreams.events import ReceiverInfo
+from dstreams.receiving.block_queue import BlockQueue
 from dstreams.receiving.blocks import ReceivedBlock, decode_records
-from dstreams.receiving.hosts import DriverHost, ExecutorHost, ReceiverHost
-from dstreams.receiving.inbox import BlockInbox
-from dstreams.receiving.receiver import Receiver
-from dstreams.receiving.supervisor import Notice, ReceivingSettings
+from dstreams.receiving.receiver import Receiver, ReceiverSupervisor
 from dstreams.sources.source import PlannedInput, SourceEnvironment
 
 logger = logging.getLogger(__name__)
-
-RunOn = Literal["executor", "driver"]
 
 _CLOSE_S = 2.0
 
@@ -46,13 +42,11 @@ class ReceiverSource:
     Args:
         receiver: the receiver.
         stream_id: number of the input stream.
-        run_on: ``driver`` or ``executor``.
         name: operation and receiver.
     """
 
     receiver: Receiver
     stream_id: int
-    run_on: RunOn
     name: str
 
     def open(self, environment: SourceEnvironment) -> ReceiverReader:
@@ -72,13 +66,12 @@ class ReceiverReader:
         self._environment = environment
         self._log = _block_log(source, environment)
         write = None if self._log is None else self._log.write
-        self._inbox = BlockInbox(source.name, settings.receiver_max_buffer_bytes, write)
-        self._host = self._make_host()
-        self._info = ReceiverInfo(source.stream_id, source.name, False, "", "")
-        self._telling = threading.Lock()
+        self._queue = BlockQueue(source.name, settings.receiver_max_buffer_bytes, write)
+        info = ReceiverInfo(source.stream_id, source.name, False, socket.gethostname(), "driver")
+        self._supervisor = ReceiverSupervisor(source.receiver, info, self._queue.put, environment)
         self._stopping = False
         self._has_more = False
-        self._closing = threading.Event()
+        self._closing = False
         rate = settings.receiver_max_rate
         self._batch_records = None if rate is None else rate * environment.batch_ms / 1000
         self._credit = 0.0
@@ -90,45 +83,31 @@ class ReceiverReader:
             # A run may have ended between the record of a batch's blocks and that of the batch.
             self._planned_upto_ms = max([self._planned_upto_ms, *self._log.times()])
 
-    def _make_host(self) -> ReceiverHost:
-        source, environment = self._source, self._environment
-        settings = environment.settings
-        receiving = ReceivingSettings(
-            settings.block_interval_ms,
-            settings.max_queued_blocks,
-            settings.receiver_restart_delay_ms,
-            settings.receiver_max_rate,
-        )
-        common = (source.receiver, source.name, self._inbox, self._tell)
-        if source.run_on == "driver":
-            return DriverHost(*common, environment.clock, receiving)
-        return ExecutorHost(*common, environment.spark, receiving)
-
     def start(self) -> None:
         if self._log is not None:
             self._log.require_allocated(self._environment.begun(self._environment.uid))
             refs = self._log.unallocated()
-            self._inbox.restore(_read_block(self._log, ref) for ref in refs)
-        self._host.start()
+            self._queue.restore(_read_block(self._log, ref) for ref in refs)
+        self._supervisor.start()
 
     def update_rate(self, records_per_second: float) -> None:
         """Let the receiver take that many records a second; ``maxRate`` is never exceeded.
 
         What waits already is in the next batch nevertheless: it would only grow older.
         """
-        self._host.update_rate(records_per_second)
+        self._supervisor.update_rate(records_per_second)
 
     def plan(self, batch_time_ms: int) -> PlannedInput:
         before_ms = self._planned_upto_ms
         if self._log is not None and before_ms is not None and batch_time_ms <= before_ms:
             return _planned(batch_time_ms, self._planned_before(batch_time_ms))
-        blocks = self._inbox.peek(self._next_credit())
+        blocks = self._queue.peek(self._next_credit())
         if self._log is not None and blocks:
             refs = [block.ref for block in blocks if block.ref is not None]
             # When this fails, the blocks stay where they are, and the next batch has them.
             self._log.allocate(batch_time_ms, refs)
             self._recorded.add(batch_time_ms)
-        self._inbox.take(blocks, batch_time_ms)
+        self._queue.take(blocks, batch_time_ms)
         planned = _planned(batch_time_ms, blocks)
         self._credit -= planned.records or 0
         return planned
@@ -182,7 +161,7 @@ class ReceiverReader:
         return self._credit
 
     def rdd(self, planned: PlannedInput) -> RDD[Any]:
-        self._inbox.make_room(planned.batch_time_ms)
+        self._queue.make_room(planned.batch_time_ms)
         blocks: tuple[ReceivedBlock, ...] = planned.content
         spark = self._environment.spark
         if not blocks:
@@ -198,7 +177,7 @@ class ReceiverReader:
         return self._log is None
 
     def release(self, batch_time_ms: int) -> None:
-        self._inbox.make_room(batch_time_ms)
+        self._queue.make_room(batch_time_ms)
 
     def retire(self, batch_time_ms: int) -> None:
         """Delete the files of batches up to this time: no later run reads them again."""
@@ -211,13 +190,13 @@ class ReceiverReader:
     def stop_receiving(self) -> None:
         self._stopping = True
         # The last batch takes all there is, so nothing that ends may have to wait for room.
-        self._inbox.drain()
-        self._host.request_stop()
+        self._queue.drain()
+        self._supervisor.stop("stopped by the driver")
         settings = self._environment.settings
         timeout_ms = settings.graceful_stop_timeout_ms or settings.wait_for_batches_ms
-        if self._closing.is_set():
-            self._host.wait(_CLOSE_S)
-        elif not self._host.wait(timeout_ms / 1000) and not self._closing.is_set():
+        if self._closing:
+            self._supervisor.wait(_CLOSE_S)
+        elif not self._supervisor.wait(timeout_ms / 1000) and not self._closing:
             self._has_more = True
             logger.warning(
                 "%s did not end within %d ms; what it has not stored is lost",
@@ -226,50 +205,18 @@ class ReceiverReader:
             )
 
     def has_pending(self) -> bool:
-        return not self._inbox.is_empty()
+        return not self._queue.is_empty()
 
     def waiting_records(self) -> int | None:
         """Records that were stored and are in no batch; None if the receiver still had more."""
-        return None if self._has_more else self._inbox.records()
+        return None if self._has_more else self._queue.records()
 
     def close(self) -> None:
-        self._closing.set()
+        self._closing = True
         self.stop_receiving()
-        self._inbox.close()
-        self._host.abandon()
-
-    def _tell(self, notice: Notice) -> None:
-        with self._telling:
-            self._info = self._changed_info(notice)
-            info = self._info
-            if notice.kind == "started":
-                self._environment.tell(ReceiverStarted(info))
-            elif notice.kind == "error":
-                self._environment.tell(ReceiverError(info))
-            else:
-                self._environment.tell(ReceiverStopped(info))
-        if notice.kind == "stopped" and notice.error:
-            self._environment.report_error(
-                SourceError(
-                    f"{self._source.name} stopped for good: {notice.message}; start the context "
-                    f"anew\n{notice.error}".rstrip()
-                )
-            )
-
-    def _changed_info(self, notice: Notice) -> ReceiverInfo:
-        place = self._host.place
-        active = self._info.active if notice.kind == "error" else notice.kind == "started"
-        info = replace(
-            self._info, active=active, location=place.host, executor_id=place.executor_id
-        )
-        if not notice.message:
-            return info
-        return replace(
-            info,
-            last_error_message=notice.message,
-            last_error=notice.error,
-            last_error_ms=self._environment.clock.now_ms(),
-        )
+        # Abandoned first: then nobody reports a block that the closed queue refuses.
+        self._supervisor.abandon()
+        self._queue.close()
 
 
 def _planned(batch_time_ms: int, blocks: Sequence[ReceivedBlock]) -> PlannedInput:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from checkpoint import BlockRef, StorageRefusedError
-from dstreams.receiving.blocks import BlocksRefusedError, ReceivedBlock
-from dstreams.receiving.inbox import BlockInbox
+from dstreams.errors import StreamLifecycleError
+from dstreams.receiving.block_queue import BlockQueue
+from dstreams.receiving.blocks import ReceivedBlock
 from tests.support.waiting import wait_for
 
 
@@ -17,10 +18,10 @@ def block(records: int = 1, size: int = 10) -> ReceivedBlock:
     return ReceivedBlock(b"x" * size, records)
 
 
-def putting(inbox: BlockInbox, *blocks: ReceivedBlock) -> threading.Thread:
+def putting(queue: BlockQueue, *blocks: ReceivedBlock) -> threading.Thread:
     def put() -> None:
         for each in blocks:
-            inbox.put(each)
+            queue.put(each)
 
     thread = threading.Thread(target=put, daemon=True)
     thread.start()
@@ -29,13 +30,13 @@ def putting(inbox: BlockInbox, *blocks: ReceivedBlock) -> threading.Thread:
 
 def test_a_batch_takes_what_is_there() -> None:
     """Peeking changes nothing; taking removes."""
-    inbox = BlockInbox("numbers", 1000)
+    queue = BlockQueue("numbers", 1000)
     blocks = [block(1), block(2), block(3)]
     for each in blocks:
-        inbox.put(each)
-    assert inbox.peek() == blocks
-    inbox.take(inbox.peek(), 1000)
-    assert inbox.is_empty()
+        queue.put(each)
+    assert queue.peek() == blocks
+    queue.take(queue.peek(), 1000)
+    assert queue.is_empty()
 
 
 @pytest.mark.parametrize(
@@ -43,66 +44,66 @@ def test_a_batch_takes_what_is_there() -> None:
 )
 def test_a_batch_with_a_limit_takes_whole_blocks(limit: float, expected: list[int]) -> None:
     """Until the limit is reached."""
-    inbox = BlockInbox("numbers", 1000)
+    queue = BlockQueue("numbers", 1000)
     for _ in range(3):
-        inbox.put(block(4))
-    assert [each.records for each in inbox.peek(limit)] == expected
+        queue.put(block(4))
+    assert [each.records for each in queue.peek(limit)] == expected
 
 
 def test_who_stores_waits_for_room() -> None:
     """Bytes count until the batch that has them is in Spark."""
-    inbox = BlockInbox("numbers", 25)
-    thread = putting(inbox, *[block() for _ in range(4)])
-    wait_for(lambda: len(inbox.peek()) == 3)
-    inbox.take(inbox.peek(), 1000)
+    queue = BlockQueue("numbers", 25)
+    thread = putting(queue, *[block() for _ in range(4)])
+    wait_for(lambda: len(queue.peek()) == 3)
+    queue.take(queue.peek(), 1000)
     thread.join(0.1)
     assert thread.is_alive()
-    inbox.make_room(1000)
+    queue.make_room(1000)
     thread.join(60)
-    assert len(inbox.peek()) == 1
+    assert len(queue.peek()) == 1
 
 
 def test_a_block_larger_than_the_room_goes_in_alone() -> None:
     """Otherwise it would wait for ever."""
-    inbox = BlockInbox("numbers", 25)
-    inbox.put(block(size=1000))
-    thread = putting(inbox, block(size=1000))
+    queue = BlockQueue("numbers", 25)
+    queue.put(block(size=1000))
+    thread = putting(queue, block(size=1000))
     thread.join(0.1)
     assert thread.is_alive()
-    inbox.take(inbox.peek(), 1000)
-    inbox.make_room(1000)
+    queue.take(queue.peek(), 1000)
+    queue.make_room(1000)
     thread.join(60)
     assert not thread.is_alive()
 
 
 def test_the_end_of_a_receiver_needs_no_room() -> None:
     """A last batch takes it all."""
-    inbox = BlockInbox("numbers", 25)
-    thread = putting(inbox, *[block() for _ in range(10)])
-    inbox.drain()
+    queue = BlockQueue("numbers", 25)
+    thread = putting(queue, *[block() for _ in range(10)])
+    queue.drain()
     thread.join(60)
-    assert len(inbox.peek()) == 10
+    assert len(queue.peek()) == 10
 
 
-def test_a_closed_inbox_refuses() -> None:
+def test_a_closed_queue_refuses() -> None:
     """Also those who wait."""
-    inbox = BlockInbox("numbers", 5)
-    inbox.put(block())
+    queue = BlockQueue("numbers", 5)
+    queue.put(block())
     errors: list[Exception] = []
 
     def put() -> None:
         try:
-            inbox.put(block())
-        except BlocksRefusedError as error:
+            queue.put(block())
+        except StreamLifecycleError as error:
             errors.append(error)
 
     thread = threading.Thread(target=put, daemon=True)
     thread.start()
     thread.join(0.1)
-    inbox.close()
+    queue.close()
     thread.join(60)
     assert "numbers has stopped" in str(errors[0])
-    assert inbox.is_empty()
+    assert queue.is_empty()
 
 
 class Writer:
@@ -122,9 +123,9 @@ class Writer:
 def test_a_block_is_written_before_it_can_be_in_a_batch() -> None:
     """And the batch knows its file."""
     writer = Writer()
-    inbox = BlockInbox("numbers", 1000, writer)
-    inbox.put(block(3))
-    (found,) = inbox.peek()
+    queue = BlockQueue("numbers", 1000, writer)
+    queue.put(block(3))
+    (found,) = queue.peek()
     assert found.ref is not None
     assert (found.ref.name, found.ref.records) == ("block-0", 3)
     assert writer.written == [0]
@@ -134,20 +135,20 @@ def test_a_block_that_cannot_be_written_is_not_there() -> None:
     """Its sender gets the error, and takes up no room."""
     writer = Writer()
     writer.failures = [StorageRefusedError("disk full")]
-    inbox = BlockInbox("numbers", 5, writer)
+    queue = BlockQueue("numbers", 5, writer)
     with pytest.raises(StorageRefusedError, match="disk full"):
-        inbox.put(block())
-    assert inbox.is_empty()
-    inbox.put(block())
-    assert len(inbox.peek()) == 1
+        queue.put(block())
+    assert queue.is_empty()
+    queue.put(block())
+    assert len(queue.peek()) == 1
 
 
 def test_many_senders_have_numbers_of_their_own() -> None:
     """No two blocks have one name."""
     writer = Writer()
-    inbox = BlockInbox("numbers", 10_000, writer)
-    threads: list[Any] = [putting(inbox, *[block() for _ in range(50)]) for _ in range(8)]
+    queue = BlockQueue("numbers", 10_000, writer)
+    threads: list[Any] = [putting(queue, *[block() for _ in range(50)]) for _ in range(8)]
     for thread in threads:
         thread.join(60)
     assert sorted(writer.written) == list(range(400))
-    assert len(inbox.peek()) == 400
+    assert len(queue.peek()) == 400
