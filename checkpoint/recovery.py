@@ -84,7 +84,6 @@ class RecoveryPlan:
             here never had one: it is made from the first batch on.
         stores: state in stores after the last committed batch.
         watermarks: event time after the last committed batch, by uid.
-        failed_outputs: ids of the outputs that failed, by the time of their batch.
     """
 
     stream_id: str | None
@@ -95,7 +94,6 @@ class RecoveryPlan:
     copies: Mapping[str, StateCopy]
     stores: tuple[StoreCommit, ...]
     watermarks: Mapping[str, int]
-    failed_outputs: Mapping[int, tuple[str, ...]]
 
     @property
     def last_ms(self) -> int | None:
@@ -312,11 +310,6 @@ def plan_recovery(log: StreamLog) -> RecoveryPlan:
         copies=copies,
         stores=() if last is None else last.stores,
         watermarks={} if last is None else last.watermarks,
-        failed_outputs={
-            record.batch_time_ms: record.failed_outputs
-            for record in sorted(log.commits.values(), key=lambda record: record.batch_time_ms)
-            if record.failed_outputs
-        },
     )
 
 

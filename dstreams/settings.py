@@ -40,8 +40,10 @@ class Settings:
 
     Args:
         on_failure: what follows a batch that failed (``spark.dstreams.onFailure``). ``continue``
-            reports the error and goes on with the next batch, as Spark Streaming does; ``stop``
-            stops the context. A failure to persist state stops it in any case.
+            reports the error, commits the batch without the outputs that failed, and goes on with
+            the next one, as Spark Streaming does; the log says how these outputs are run again.
+            ``stop`` ends the batch there, does not commit it and stops the context; a restart runs
+            it again, whole. A failure to persist state stops the context in any case.
         state_values: how the values of stored state are written
             (``spark.dstreams.state.values``). ``data``: plain data, which runs no code when it is
             read; ``pickle``: any object.

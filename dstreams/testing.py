@@ -156,7 +156,8 @@ class BatchDriver:
         """Run the next *n* batches; may be called again, after a batch that failed as well.
 
         Raises:
-            BatchFailedError: a batch failed; outputs that did not see it have None for it.
+            BatchFailedError: a batch failed; outputs that did not see it have None for it. With
+                ``on_failure="stop"`` the context is stopped, and runs no further batch.
         """
         infos: list[BatchInfo] = []
         for _ in range(n):
@@ -203,7 +204,8 @@ def run_batches(
         The output's records for each batch, None where it had no RDD.
 
     Raises:
-        BatchFailedError: a batch failed.
+        BatchFailedError: a batch failed, whatever ``spark.dstreams.onFailure`` is; none after it
+            runs.
     """
     inputs: Iterable[Batches] = (batches, *others)
     with BatchDriver(spark, batch_duration) as driver:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -103,6 +103,7 @@ def _driver(files: Files, epochs: list[int]) -> str:
 def _show(options: argparse.Namespace) -> Result:
     files = open_stream_at(options.url, options.stream)
     plan = read_plan(files)
+    failed = _failed_outputs(files)
     data = {
         "url": files.url,
         "stream": plan.stream_id,
@@ -117,11 +118,11 @@ def _show(options: argparse.Namespace) -> Result:
         "operators": list(_operators(plan)),
         "stores": list(_stores(plan)),
         "watermarks": dict(plan.watermarks),
-        "failed_outputs": {str(ms): list(ids) for ms, ids in plan.failed_outputs.items()},
+        "failed_outputs": {str(ms): list(ids) for ms, ids in failed.items()},
         "graph": _graph(files),
         "files": _counts(files),
     }
-    return Result(data, _lines(data, plan))
+    return Result(data, _lines(data, plan, failed))
 
 
 def _epochs(files: Files, lineage: Lineage) -> Iterator[dict[str, object]]:
@@ -229,7 +230,19 @@ def _counts(files: Files) -> dict[str, int]:
     return counts
 
 
-def _lines(data: Mapping[str, object], plan: RecoveryPlan) -> Iterator[str]:
+def _failed_outputs(files: Files) -> dict[int, Sequence[str]]:
+    """Return the outputs that batches were committed without, by the times of these."""
+    log = CommitLog(files)
+    failed: dict[int, Sequence[str]] = {}
+    for record_id in log.ids():
+        with suppress(CheckpointError, FileNotFoundError):  # which verify names
+            failed[record_id.time_ms] = log.read_record(record_id).failed_outputs
+    return {time_ms: ids for time_ms, ids in failed.items() if ids}
+
+
+def _lines(
+    data: Mapping[str, object], plan: RecoveryPlan, failed: Mapping[int, Sequence[str]]
+) -> Iterator[str]:
     last = plan.last
     yield f"stream {plan.stream_id} in {data['url']}, {data['driver']}, signed: {data['signed']}"
     if last is None:
@@ -263,8 +276,10 @@ def _lines(data: Mapping[str, object], plan: RecoveryPlan) -> Iterator[str]:
         )
     for uid, watermark in plan.watermarks.items():
         yield f"watermark of {uid}: {moment(watermark)}"
-    for time_ms, ids in plan.failed_outputs.items():
-        yield f"outputs that failed in the batch at {time_ms} ms: {', '.join(ids)}"
+    for time_ms, ids in failed.items():
+        before = max((one for one in plan.committed_ms if one < time_ms), default=None)
+        again = "" if before is None else f"; to run it again: rewind --to {before}"
+        yield f"outputs that failed in the batch at {time_ms} ms: {', '.join(ids)}{again}"
     yield from _graph_lines(data)
     yield f"files: {data['files']}"
 

@@ -277,7 +277,10 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
 
         Raises:
             BatchFailedError: a batch failed; its ``batch_infos`` tell of the batches of this call.
-                A further step runs the batch after it.
+                With ``spark.dstreams.onFailure=continue`` the batch is committed, without the
+                outputs that failed, and a further step runs the batch after it. With ``stop`` the
+                batch ends there and is not committed, the context is stopped, and a restart from
+                the checkpoint directory runs the batch again, whole.
             DurabilityError: state could not be made durable; the context is stopped.
             InvalidStreamError: as in :meth:`start`.
             StreamLifecycleError: the context was started or stopped, another one is active, or
@@ -321,7 +324,7 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
             infos.append(result.info)
             if isinstance(result.error, DurabilityError):
                 self._finish()
-            elif self._stop_after_step:
+            elif self._stop_after_step or result.ends_stream:
                 self._end_steps()
             if result.error is not None:
                 result.error.batch_infos = tuple(infos)

@@ -27,7 +27,6 @@ def asked_after(
     plan: Plan,
     last_ms: int,
     newest_copy: NewestCopy,
-    earlier: Mapping[Node, int] | None = None,
     began: Mapping[Node, int] | None = None,
 ) -> dict[Node, int]:
     """Say of each stream after which time a batch after *last_ms* may ask for its RDDs.
@@ -36,7 +35,6 @@ def asked_after(
         plan: the graph.
         last_ms: time of the last batch that has run.
         newest_copy: of a stream that asks for its own past.
-        earlier: streams that are asked for their RDDs after a time before *last_ms*, and it.
         began: streams that began after a time, and it: they ask for nothing before.
 
     Returns:
@@ -44,7 +42,7 @@ def asked_after(
         the copy at that time of a stream that asks for its own past is.
     """
     floors = began or {}
-    asked = {node: max(plan.zero_ms, (earlier or {}).get(node, last_ms)) for node in plan.nodes}
+    asked = dict.fromkeys(plan.nodes, max(plan.zero_ms, last_ms))
     for node in reversed(tuple(plan.nodes)):  # children first
         made_ms = newest_copy(node, asked[node]) if node.asks_itself else asked[node]
         asked[node] = made_ms
@@ -54,31 +52,18 @@ def asked_after(
     return asked
 
 
-def asked_by_others(
-    plan: Plan, last_ms: int, asked: Mapping[Node, int], earlier: Mapping[Node, int]
-) -> dict[Node, int]:
+def asked_by_others(plan: Plan, last_ms: int, asked: Mapping[Node, int]) -> dict[Node, int]:
     """Say of each stream after which time others than itself may ask for its RDDs.
 
     Args:
         plan: the graph.
         last_ms: time of the last batch that has run.
         asked: what :func:`asked_after` says.
-        earlier: as given to it.
     """
     found = dict.fromkeys(plan.nodes, last_ms)
-    found.update(earlier)
     for node in plan.nodes:
         for parent in node.parents:
             found[parent] = min(found[parent], asked[node] - node.parents_remember_ms(0))
-    return found
-
-
-def made_of(node: Node) -> set[Node]:
-    """Return a stream and all streams that it is made of."""
-    found, left = {node}, [node]
-    for one in left:  # which grows
-        left += (parent for parent in one.parents if parent not in found)
-        found.update(one.parents)
     return found
 
 

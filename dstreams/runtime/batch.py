@@ -54,10 +54,17 @@ class Batch:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """A batch that ran: what is told about it, and the error that it ended with, if any."""
+    """A batch that ran.
+
+    Args:
+        info: what is told about it.
+        error: what it ended with, None where all went well.
+        ends_stream: whether the error lets no batch run after it.
+    """
 
     info: BatchInfo
     error: BatchFailedError | None
+    ends_stream: bool = False
 
 
 @dataclass(frozen=True)

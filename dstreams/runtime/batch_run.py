@@ -70,14 +70,14 @@ class BatchRun:
         if self._error is not None:
             self._error.batch_infos = (info,)
         self._engine.tell(BatchCompleted(info))
-        return BatchResult(info, self._error)
+        return BatchResult(info, self._error, self._ends_stream())
 
     def _run(self) -> dict[int, tuple[OutputOperation, RDD[Any]]]:
         self._catch_up()
         self._make_stored()
         jobs = self._generate()
         self._step("state.start")
-        copies = self._persist_state()
+        copies = {} if self._ends_stream() else self._persist_state()
         self._step("state.done")
         if jobs and not self._must_end():
             self._require_newest()
@@ -94,8 +94,8 @@ class BatchRun:
             self._was_cut_off = self._engine.durability is not None or ran < len(jobs)
             return jobs
         if not self._must_end():
-            # A failed output does not undo the state: the next batch builds on it, and the record
-            # says which outputs failed.
+            # Where the stream goes on, a failed output does not undo the state: the next batch
+            # builds on it, and the record says which outputs failed.
             self._commit(copies)
         if not self._must_end():
             self._clean_up()
@@ -104,8 +104,14 @@ class BatchRun:
     def _step(self, name: str) -> None:
         fault(name, self._batch.batch_id)
 
+    def _ends_stream(self) -> bool:
+        """Whether the batch has failed, and no batch may run after it: it stays uncommitted."""
+        is_failed = self._error is not None
+        must_stop = self._engine.stops_on_failure or isinstance(self._error, DurabilityError)
+        return is_failed and must_stop
+
     def _must_end(self) -> bool:
-        return isinstance(self._error, DurabilityError) or self._is_cancelled()
+        return self._ends_stream() or self._is_cancelled()
 
     def _feed(self) -> None:
         # When one source failed, what was taken from the others must still reach the state.

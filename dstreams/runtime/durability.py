@@ -189,7 +189,28 @@ class StreamDurability:
             without_state=tuple(uids[node] for node in made.without_state),
             facts=_facts(made),
         )
-        self._commits.commit(record)
+        committed = self._commits.commit(record)
+        if made.failed_outputs:
+            self._tell_failed(committed)
+
+    def _tell_failed(self, record: CommitRecord) -> None:
+        """Log which outputs a batch was committed without, and how to run them again."""
+        remedy = (
+            "no batch is before it to go back to, so only a new checkpoint directory has it again"
+        )
+        if record.previous is not None:
+            remedy = (
+                "to run it again, with the same input, all of its outputs and all batches after "
+                f"it: stop the stream, python -m checkpoint rewind {self.files.url} --to "
+                f"{record.previous.time_ms}, and start it again"
+            )
+        logger.error(
+            "outputs %s of the batch at %d ms failed, and the batch is committed without them: no "
+            "restart runs them again by itself; %s",
+            ", ".join(record.failed_outputs),
+            record.batch_time_ms,
+            remedy,
+        )
 
     def read(self, written: WrittenRdd, like: RDD[Any]) -> RDD[Any]:
         """Return the committed files as an RDD with the partitioner of *like*."""

@@ -1,17 +1,14 @@
-"""What the records of an earlier run say: the copies of its states, and what went wrong in it."""
+"""What the records of an earlier run say: the copies of its states, and what it could not read."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from checkpoint import CommitRecord, OperatorCommit, RecoveryPlan, StoreCommit
+from checkpoint import CommitRecord, OperatorCommit, StoreCommit
 from dstreams.graph.plan import Plan
 from dstreams.runtime.durability import STORED_UPTO, UNREAD
-
-RAN_AGAIN = "ran_again"
-"""Fact of a begin record: outputs of earlier batches that had failed and were run again."""
 
 
 @dataclass
@@ -78,15 +75,3 @@ def unread_inputs(records: Iterable[CommitRecord]) -> set[tuple[object, int]]:
         if isinstance(uids, list):
             found.update((uid, record.batch_time_ms) for uid in uids)
     return found
-
-
-def failed_outputs(
-    records: Iterable[CommitRecord], recovery: RecoveryPlan
-) -> dict[int, Collection[str]]:
-    """Outputs that failed and have not run again since."""
-    failed = {record.batch_time_ms: set(record.failed_outputs) for record in records}
-    for begun in recovery.begins.values():
-        again = begun.facts.get(RAN_AGAIN, {})
-        for time, uids in again.items() if isinstance(again, Mapping) else ():
-            failed.get(int(time), set()).difference_update(uids)
-    return {time_ms: sorted(uids) for time_ms, uids in failed.items() if uids}

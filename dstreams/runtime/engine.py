@@ -14,7 +14,6 @@ from itertools import chain
 
 from checkpoint import BeginRecord, CheckpointError, RecordId
 from dstreams.clock import Clock
-from dstreams.errors import OutputConflictError
 from dstreams.events import (
     BatchSubmitted,
     InputInfo,
@@ -68,6 +67,7 @@ class Engine:
         clock: the driver's clock.
         tell: told of each step of each batch.
         stream_id: identity of the stream, the same after a restart.
+        stops_on_failure: whether a batch that fails ends the stream, and is left uncommitted.
     """
 
     def __init__(
@@ -79,6 +79,8 @@ class Engine:
         clock: Clock,
         tell: Tell = tell_nobody,
         stream_id: str = "",
+        *,
+        stops_on_failure: bool = False,
     ) -> None:
         self.plan = plan
         self.batches = BatchHistory(plan, stream_id)
@@ -86,6 +88,7 @@ class Engine:
         self.readers = readers
         self.names = _names(readers)
         self.tell = tell
+        self.stops_on_failure = stops_on_failure
         self._durability = durability
         self._clock = clock
         self.inputs = BatchInputs(history, readers)
@@ -93,7 +96,6 @@ class Engine:
         self._last_planned_ms = plan.zero_ms
         self._last_committed: Batch | None = None
         self._begun: Mapping[int, BeginRecord] = {}
-        self._notes: dict[str, object] = {}
         self._needed_after: Mapping[str, int] = {}
         self._gap_after_ms: int | None = None
         self._resume_at_ms: int | None = None
@@ -115,19 +117,15 @@ class Engine:
         """Where batches are made durable, None without a checkpoint directory."""
         return self._durability
 
-    def resume(
-        self, last_ms: int, begun: Mapping[int, BeginRecord], notes: Mapping[str, object]
-    ) -> None:
+    def resume(self, last_ms: int, begun: Mapping[int, BeginRecord]) -> None:
         """Go on after a batch of an earlier run.
 
         Args:
             last_ms: time of the last batch that is not planned again.
             begun: what batches after it read when they were begun, by their times.
-            notes: what the record of the next new batch is to say beside.
         """
         self._last_planned_ms = last_ms
         self._begun = begun
-        self._notes = dict(notes)
 
     def leave_out(self, upto_ms: int) -> None:
         """Plan no batch after those that are known from an earlier run, up to and with a time.
@@ -190,13 +188,12 @@ class Engine:
             if isinstance(reader, ReplayableReader):
                 recorded = reader.recorded(planned)
             inputs[self.plan.input_uids[stream]] = recorded
-        facts = self._notes if batch.after_ms is None else {**self._notes, AFTER: batch.after_ms}
+        facts = {} if batch.after_ms is None else {AFTER: batch.after_ms}
         try:
             number, time_ms = batch.batch_id, batch.time_ms
             self._durability.begin(number, time_ms, inputs, facts, logs, batch.beginning)
         except CheckpointError as error:
             return replace(batch, failure=InputFailure("writing down what it reads", error))
-        self._notes = {}
         fault("begin.done", batch.batch_id)
         return batch
 
@@ -312,27 +309,6 @@ class Engine:
             for stream, reader in self.readers.items()
             if isinstance(reader, ReaderOfFiles)
         }
-
-    def run_output_again(self, output_id: int, time_ms: int, beginning: str) -> bool:
-        """Run an output of a batch that was committed although the output had failed.
-
-        Returns:
-            Whether it went well this time; the log says why not.
-
-        Raises:
-            OutputConflictError: it has the batch from another history of the checkpoint.
-        """
-        output = self.plan.outputs[output_id]
-        try:
-            rdd = self.history.at(output.parent, time_ms)
-            if rdd is not None:
-                output.func(self.batches.output_batch(time_ms, beginning), rdd)
-        except OutputConflictError:
-            raise
-        except Exception:
-            logger.exception("%s of the batch at %d ms failed again", output.operation, time_ms)
-            return False
-        return True
 
     def checkpoint_now(self) -> None:
         """Make the state of the last batch durable, due or not; called at the end.

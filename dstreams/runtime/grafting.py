@@ -151,29 +151,6 @@ def _origins(described: _Described) -> dict[str, str]:
     return origins
 
 
-def same_outputs(before: _Described, now: _Described) -> frozenset[str]:
-    """Return the uids of outputs that mean now what they meant then.
-
-    They are named by their place among those of their kind: as many of a kind, of the same streams.
-    """
-    were, are = _outputs(before), _outputs(now)
-    return frozenset(
-        uid
-        for kind, parents in are.items()
-        if len(parents) == len(were.get(kind, {}))
-        for uid, parent in parents.items()
-        if were[kind].get(uid) == parent
-    )
-
-
-def _outputs(described: _Described) -> dict[str, dict[str, str]]:
-    """Return the stream of each output, by kind and uid."""
-    found: dict[str, dict[str, str]] = {}
-    for output in described["outputs"]:
-        found.setdefault(_kind(output), {})[output["uid"]] = output["parent"]
-    return found
-
-
 def _parts(described: _Described) -> dict[str, dict[str, Any]]:
     """Return what has a name that matters: inputs, and operators with state."""
     inputs = {part["uid"]: {"partitions": None, **part} for part in described["inputs"]}

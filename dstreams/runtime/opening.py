@@ -183,7 +183,16 @@ def _opened(
     epoch = 1 if durability is None else durability.tenure.epoch
     states = open_states(plan, earlier.stream_id, files, around.settings, epoch, around.classes)
     history = History(plan, around.spark, unpersist=around.settings.unpersist, states=states)
-    return Engine(plan, history, readers, durability, around.clock, tell, earlier.stream_id)
+    return Engine(
+        plan,
+        history,
+        readers,
+        durability,
+        around.clock,
+        tell,
+        earlier.stream_id,
+        stops_on_failure=around.settings.on_failure == "stop",
+    )
 
 
 def _take_over(files: Files, stream_id: str, around: Surroundings) -> Tenure:

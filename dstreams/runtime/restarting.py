@@ -31,7 +31,7 @@ from dstreams.durations import batch_datetime
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.graph.plan import StreamGraph
 from dstreams.rdd.context import context_like
-from dstreams.runtime.grafting import RestoreReport, begins_anew, graft, same_outputs
+from dstreams.runtime.grafting import RestoreReport, begins_anew, graft
 from dstreams.runtime.graph_snapshots import conf_of, describe_plan
 from dstreams.runtime.resuming import EarlierRun
 from dstreams.sources.source import restart_refusal
@@ -62,16 +62,14 @@ class FoundStream:
         """What the snapshot says of the graph."""
         return dict(self.snapshot.description)
 
-    def earlier(
-        self, added: frozenset[str] | None = None, outputs: frozenset[str] | None = None
-    ) -> EarlierRun:
+    def earlier(self, added: frozenset[str] | None = None) -> EarlierRun:
         """Return what a start goes on from."""
         began = {
             operator["uid"]: operator["began_after_ms"]
             for operator in self.description["operators"]
             if operator.get("began_after_ms") is not None
         }
-        return EarlierRun(self.snapshot.stream_id, self.zero_ms, added, outputs, began)
+        return EarlierRun(self.snapshot.stream_id, self.zero_ms, added, began)
 
     def trusted(self) -> FoundStream:
         """Return it from files that look again at what they open, before its code is run.
@@ -115,8 +113,7 @@ class FoundStream:
         report = graft(
             self.description, now, plan, self.recovery, self.snapshot.stream_id, allow_removed
         )
-        outputs = same_outputs(self.description, now)
-        return report, self.earlier(begins_anew(self.description, now, plan), outputs)
+        return report, self.earlier(begins_anew(self.description, now, plan))
 
 
 def find_stream(directory: str) -> FoundStream | None:

@@ -1,13 +1,13 @@
 """Going on after an earlier run: its state and its input become the history of the new engine.
 
 State stands on the newest copy that the next batch can use; what came after it is computed again
-from the same input. No output of a committed batch runs again, except one that failed.
+from the same input. No output of a committed batch runs again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,21 +24,15 @@ from dstreams.faults import fault
 from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
-from dstreams.graph.reach import asked_after, asked_by_others, is_made_of_state, made_of
+from dstreams.graph.reach import asked_after, asked_by_others, is_made_of_state
 from dstreams.graph.reduced_window import ReducedWindowedDStream
 from dstreams.graph.state import StateDStream
 from dstreams.graph.stored import StoredStateDStream
 from dstreams.rdd.durable import WrittenRdd, read_state
-from dstreams.rdd.failures import summarize
 from dstreams.rdd.stored_version import NO_EVENT_TIME, StoredVersion
 from dstreams.runtime.copies import LONGEST_LINEAGE
 from dstreams.runtime.durability import StreamDurability
-from dstreams.runtime.earlier_records import (
-    RAN_AGAIN,
-    Restorable,
-    failed_outputs,
-    unread_inputs,
-)
+from dstreams.runtime.earlier_records import Restorable, unread_inputs
 from dstreams.runtime.engine import Engine
 from dstreams.runtime.gaps import bridge, gaps_in
 from dstreams.runtime.repartition import repartitioned
@@ -59,14 +53,12 @@ class EarlierRun:
         stream_id: id of the stream.
         zero_ms: its zero time.
         added: uids of streams that it did not have, None where the graph is that of then.
-        outputs: uids of outputs that it had, None where the graph is that of then.
         began: of streams that were added by starts before, after which batch, in ms, by uid.
     """
 
     stream_id: str
     zero_ms: int
     added: frozenset[str] | None = None
-    outputs: frozenset[str] | None = None
     began: Mapping[str, int] = field(default_factory=dict)
 
     def began_after(self, last_ms: int) -> dict[str, int]:
@@ -106,9 +98,8 @@ def resume(
         past.commit_moved_state()
     fault("rec.replay")
     past.make_up()
-    past.run_failed_outputs()
     begun = batches_in_flight(recovery, engine.plan)
-    engine.resume(past.last_ms, begun, past.notes)
+    engine.resume(past.last_ms, begun)
     if policy != "all":
         engine.leave_out(engine.due_ms() - engine.plan.batch_ms)
     logger.info(
@@ -149,14 +140,9 @@ class _Past:
         self._durability = durability
         self._recovery: RecoveryPlan = durability.tenure.plan
         self.last_ms = last_batch_ms(self._recovery, plan)
-        self.notes: dict[str, object] = {}
         self.has_moved_state = False
         self._stream_id = earlier.stream_id
         self._is_grafted = earlier.added is not None
-        self._outputs = earlier.outputs
-        self._parents = {
-            uid: output.parent for uid, output in zip(plan.output_uids, plan.outputs, strict=True)
-        }
         began = earlier.began_after(self.last_ms)
         self._began = {
             node: began[planned.uid] for node, planned in plan.nodes.items() if planned.uid in began
@@ -165,14 +151,8 @@ class _Past:
         is_new = self._recovery.last_ms is None
         records = [] if is_new else durability.tenure.commit_log().records()
         self._found = Restorable.of(records, plan, began)
-        self._failed = failed_outputs(records, self._recovery)
         self._unread = unread_inputs(records)
-        self._asked_for_state = self._asked = self._reach({})
-        self._asked_for_outputs: dict[Node, int] = {}
-        self._failed = self._affordable(self._failed)
-
-    def _reach(self, earlier: Mapping[Node, int]) -> dict[Node, int]:
-        return asked_after(self._plan, self.last_ms, self._newest_copy, earlier, self._began)
+        self._asked = asked_after(plan, self.last_ms, self._newest_copy, self._began)
 
     def _newest_copy(self, node: Node, upto_ms: int) -> int:
         if node in self._added:
@@ -279,12 +259,10 @@ class _Past:
     def feed(self) -> None:
         """Read the input of committed batches again, as far as anything may ask for it.
 
-        What a batch could not read then is not given to the state that came after it. What only
-        outputs that failed ask for may be gone: they do not run again.
+        What a batch could not read then is not given to the state that came after it.
         """
         for stream, reader in self._engine.readers.items():
             after_ms = self._asked.get(stream, self.last_ms)
-            for_state_ms = self._asked_for_state.get(stream, self.last_ms)
             times = [time_ms for time_ms in self._recovery.begins if time_ms <= self.last_ms]
             self._require_begins(stream, after_ms)
             knows_how_far = not is_lost_with_driver(stream.source, reader)
@@ -296,15 +274,8 @@ class _Past:
                     continue
                 planned = reader.replay(time_ms, recorded)
                 was_unread = (self._plan.input_uids[stream], time_ms) in self._unread
-                if was_unread and time_ms > for_state_ms:
-                    self._give_up_outputs(stream, time_ms, "the batches after it did without it")
-                elif time_ms > after_ms:
-                    try:
-                        self._engine.history.feed(stream, time_ms, reader.rdd(planned))
-                    except Exception as error:
-                        if time_ms > for_state_ms:
-                            raise
-                        self._give_up_outputs(stream, time_ms, summarize(error))
+                if time_ms > after_ms and not was_unread:
+                    self._engine.history.feed(stream, time_ms, reader.rdd(planned))
 
     def make_up(self) -> None:
         """Say what the state of the last batch is, where it stands on that of an earlier one.
@@ -321,7 +292,7 @@ class _Past:
 
     def _advance_states(self, upto_ms: int) -> None:
         """Make up for many batches in few tasks, as far as nobody asks for the states between."""
-        asked = asked_by_others(self._plan, self.last_ms, self._asked, self._asked_for_outputs)
+        asked = asked_by_others(self._plan, self.last_ms, self._asked)
         for node in self._plan.nodes:
             if node in self._added or not isinstance(node, StateDStream):
                 continue
@@ -367,89 +338,6 @@ class _Past:
         for lost in self._recovery.missing_begins(after_ms):
             if (lost.time_ms - self._plan.zero_ms) % self._plan.batch_ms == 0:
                 yield lost
-
-    # Outputs ---------------------------------------------------------------------------------
-
-    def _affordable(self, failed: Mapping[int, Collection[str]]) -> dict[int, Collection[str]]:
-        """Keep the failed outputs whose batches can be made again, and log the others."""
-        kept: dict[int, Collection[str]] = {}
-        earlier: dict[Node, int] = {}
-        for time_ms in sorted(failed, reverse=True):
-            uids = [uid for uid in failed[time_ms] if self._is_output(uid)]
-            left_out = [uid for uid in failed[time_ms] if uid not in uids]
-            tried = dict(earlier)
-            for uid in uids:
-                node = self._parents[uid]
-                tried[node] = min(tried.get(node, self.last_ms), time_ms - node.slide_ms)
-            asked = self._reach(tried)
-            inputs = [asked.get(stream, self.last_ms) for stream in self._engine.readers]
-            oldest_ms = min(inputs, default=self.last_ms)
-            is_whole = next(self._missing(oldest_ms), None) is None
-            if uids and is_whole:
-                kept[time_ms], earlier, self._asked = uids, tried, asked
-                self._asked_for_outputs = tried
-            else:
-                left_out = sorted(failed[time_ms])
-            if left_out:
-                logger.error(
-                    "outputs %s of the batch at %d ms failed, and cannot be run again: its input "
-                    "is no longer there, or the output is not",
-                    ", ".join(left_out),
-                    time_ms,
-                )
-        return kept
-
-    def _give_up_outputs(self, stream: InputDStream, time_ms: int, why: str) -> None:
-        """Leave out the failed outputs that ask for an input which cannot be had, and say so."""
-        kept: dict[int, Collection[str]] = {}
-        for failed_ms, uids in self._failed.items():
-            lost = [
-                uid
-                for uid in uids
-                if self._asks_for(self._parents[uid], failed_ms, stream, time_ms)
-            ]
-            kept[failed_ms] = [uid for uid in uids if uid not in lost]
-            if lost:
-                logger.error(
-                    "outputs %s of the batch at %d ms failed, and cannot be run again: what %s had "
-                    "for the batch at %d ms is not there (%s)",
-                    ", ".join(lost),
-                    failed_ms,
-                    stream.operation,
-                    time_ms,
-                    why,
-                )
-        self._asked, self._asked_for_outputs = self._asked_for_state, {}
-        self._failed = self._affordable({ms: uids for ms, uids in kept.items() if uids})
-
-    def _asks_for(self, node: Node, node_ms: int, stream: InputDStream, time_ms: int) -> bool:
-        """Whether the RDD of *node* at a time is made of what an input had for a batch."""
-        if time_ms > node_ms:
-            return False
-        others = dict.fromkeys(self._plan.nodes.keys() - made_of(node), node_ms)
-        before = {node: node_ms - node.slide_ms}
-        began = {**self._began, **others}
-        asked = asked_after(self._plan, node_ms, self._newest_copy, before, began)
-        return asked.get(stream, node_ms) < time_ms
-
-    def _is_output(self, uid: str) -> bool:
-        """Whether an output of that name is there, and is the one that the earlier run had."""
-        known = self._plan.output_uids if self._outputs is None else self._outputs
-        return uid in known
-
-    def run_failed_outputs(self) -> None:
-        """Run outputs of committed batches that failed then, oldest first."""
-        again: dict[str, list[str]] = {}
-        for time_ms in sorted(self._failed):
-            begun = self._recovery.begins.get(time_ms)
-            beginning = "" if begun is None else begun.beginning
-            for output_id, uid in enumerate(self._plan.output_uids):
-                if uid in self._failed[time_ms]:
-                    logger.warning("running %s of the batch at %d ms again", uid, time_ms)
-                    if self._engine.run_output_again(output_id, time_ms, beginning):
-                        again.setdefault(str(time_ms), []).append(uid)
-        if again:
-            self.notes[RAN_AGAIN] = again
 
 
 def is_placed(version: StoredVersion, node: StoredStateDStream) -> bool:

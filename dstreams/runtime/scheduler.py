@@ -243,7 +243,7 @@ class Scheduler:
         """Report a failure, and decide whether the stream may go on after it.
 
         Returns:
-            Whether the batch has come to its end, well or not: it was not cut off.
+            Whether the batch has come to its end: a restart does not run it again.
         """
         info, error = result.info, result.error
         logger.info(
@@ -279,9 +279,9 @@ class Scheduler:
         self._report(error)
         if isinstance(error, DurabilityError):
             self._broken.set()
-        if isinstance(error, DurabilityError) or self._settings.on_failure == "stop":
+        if result.ends_stream:
             self.request_stop(abandon=True, why="a batch failed")
-        return True
+        return not result.ends_stream or self._engine.durability is None
 
     def _spark_is_gone(self) -> bool:
         try:

@@ -12,7 +12,7 @@ what happened                                what is found       what the batch 
 it runs for the first time                   nothing             is written
 a crash cut it off before, or after          nothing, or itself  is written, or believed
 a newer driver took over, both write it      itself              is believed
-its output failed, a restart runs that again nothing, or a part  is written, or the rest is
+an output of it failed, and it runs again    itself, or a part   is believed, or completed
 ``rewind``: later batches run again, the same itself, or nothing  is believed, or written
 a copy goes on while it was running          itself              is believed
 an older copy was put back, or two run       another history     error, the stream stops

@@ -84,7 +84,6 @@ def test_a_restart_knows_copies_progress_and_what_was_in_flight(files: Files) ->
         record(4000),
         stores=(StoreCommit("s", "default", "stable", ()),),
         watermarks={"w": 3500},
-        failed_outputs=("print #1",),
     )
     third = replace(record(3000, "b"), without_state=("idle",))
     run(start(files), record(1000, "a", "b"), record(2000, "a"), third, last, then=2)
@@ -99,7 +98,6 @@ def test_a_restart_knows_copies_progress_and_what_was_in_flight(files: Files) ->
     assert [each.batch_time_ms for each in plan.in_flight] == [5000, 6000]
     assert plan.in_flight[0] == replace(begun(5000), previous=RecordId(4000, 1))
     assert (plan.stores, plan.watermarks) == (last.stores, {"w": 3500})
-    assert plan.failed_outputs == {4000: ("print #1",)}
     assert plan.begins[2000] == replace(begun(2000), previous=RecordId(1000, 1))
 
 

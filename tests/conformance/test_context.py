@@ -71,6 +71,28 @@ def test_x_16_with_stop_on_failure(sc: SparkContext, clock: ManualClock) -> None
         ssc.awaitTermination()
 
 
+@pytest.mark.parametrize("on_failure", ["continue", "stop"])
+def test_steps_over_a_batch_that_fails(sc: SparkContext, on_failure: Any) -> None:
+    """A further step runs the next batch, or there is none because the context is stopped."""
+    ssc = StreamingContext(sc, 1, clock=ManualClock(), settings=Settings(on_failure=on_failure))
+    numbers = ssc.queueStream([[0], [1], [2]]).map(one_is_bad)
+    later: list[int] = []
+    numbers.foreachRDD(lambda rdd: rdd.collect())
+    numbers.foreachRDD(lambda rdd: later.append(rdd.getNumPartitions()))
+    with pytest.raises(BatchFailedError, match="one is bad") as failure:
+        ssc.step(3)
+    assert [info.outcome for info in failure.value.batch_infos] == ["succeeded", "failed"]
+    if on_failure == "stop":
+        assert len(later) == 1
+        assert ssc.getState() is StreamingContextState.STOPPED
+        with pytest.raises(StreamLifecycleError, match="already been stopped"):
+            ssc.step()
+    else:
+        assert len(later) == 2
+        assert ssc.step()[0].outcome == "succeeded"
+        ssc.stop(stopSparkContext=False)
+
+
 def test_x_17_an_error_before_any_job(ssc: StreamingContext, clock: ManualClock) -> None:
     """A function of transformWith that fails on the driver is reported like any other."""
 

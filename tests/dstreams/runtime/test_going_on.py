@@ -32,7 +32,7 @@ def test_batches_that_were_missed_are_left_out_once(
     recovery: Any = SimpleNamespace(in_flight=begun)
     nothing: Any = None
     engine = Engine(PLAN, nothing, {}, None, ManualClock())
-    engine.resume(3000, batches_in_flight(recovery, PLAN), {})
+    engine.resume(3000, batches_in_flight(recovery, PLAN))
     engine.leave_out(7000)
     assert [_next(engine) for _ in expected] == expected
 

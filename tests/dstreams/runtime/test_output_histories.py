@@ -237,22 +237,28 @@ def test_a_stream_that_was_rewound(sc: SparkContext, tmp_path: Path) -> None:
     stream.require(1, 2, 3, 4)
 
 
-def test_a_failed_output_that_runs_again_alone(
-    sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("on_failure", ["continue", "stop"])
+def test_a_batch_of_which_an_output_failed(
+    sc: SparkContext, tmp_path: Path, on_failure: Any
 ) -> None:
-    """It has the beginning of its batch: it is written once, however often a restart runs it."""
+    """It runs again by itself where the stream stopped, else after a rewind.
+
+    It has the beginning of before: what went well is believed, and what failed is written once.
+    """
     stream = Lines(sc, tmp_path)
+    stream.settings = Settings(on_failure=on_failure)
     stream.put(1, 2, 3)
     (tmp_path / "out-2000").touch()
-    with pytest.raises(Exception, match="remove the directory"):
-        stream.run(2)
-    stream.run(1)
-    assert stream.found() == (["1", "2", "3"], ["1", "3"])
-    (tmp_path / "out-2000").unlink()
-    monkeypatch.setitem(faults._faults, "rec.replay", Fault(None, "raise"))
-    with pytest.raises(FaultError):
+    for _ in range(2 if on_failure == "stop" else 1):
+        with pytest.raises(Exception, match="remove the directory"):
+            stream.run(2)
+    if on_failure == "continue":
         stream.run(1)
-    stream.run(1)
+        assert stream.found() == (["1", "2", "3"], ["1", "3"])
+        assert main(["rewind", str(stream.checkpoint), "--to", "1000"]) == SUCCEEDED
+    assert stream.found()[0][:2] == ["1", "2"]
+    (tmp_path / "out-2000").unlink()
+    stream.run(2)
     stream.require(1, 2, 3)
 
 
