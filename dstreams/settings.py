@@ -19,7 +19,6 @@ from dstreams.errors import InvalidStreamError
 
 OnFailure = Literal["continue", "stop"]
 StateValues = Literal["data", "pickle"]
-StateRows = Literal["memory", "durable"]
 MapWithStateTimeouts = Literal["exact", "checkpoint"]
 MissedBatches = Literal["all", "merge", "skip"]
 LongLines = Literal["skip", "fail"]
@@ -52,11 +51,6 @@ class Settings:
             (``spark.dstreams.state.localDirectory``).
         state_local_retention_ms: how long a host keeps copies of stored state that no stream uses;
             one that comes back later builds new ones (``spark.dstreams.state.localRetention``).
-        state_rows: what becomes of rows that stored state emits (``spark.dstreams.state.rows``).
-            ``memory``: they are kept in memory and on the local disk; what is lost with an executor
-            is computed again, and if it comes out otherwise, reading it fails. ``durable``: they
-            are written to the checkpoint directory as well, and what is lost is read there, for
-            functions that are not deterministic.
         state_checksums: carry a checksum of each partition of stored state from batch to batch,
             which finds a damaged local copy before it is published
             (``spark.dstreams.state.checksums``).
@@ -136,7 +130,6 @@ class Settings:
     state_values: StateValues = "data"
     state_local_directory: str | None = None
     state_local_retention_ms: int = 7 * 86_400_000
-    state_rows: StateRows = "memory"
     state_checksums: bool = False
     map_with_state_timeouts: MapWithStateTimeouts = "exact"
     skip_initial_keys: bool = False
@@ -177,10 +170,6 @@ class Settings:
         if self.state_values not in ("data", "pickle"):
             raise InvalidStreamError(
                 f"state_values is {self.state_values!r}; use one of data, pickle"
-            )
-        if self.state_rows not in ("memory", "durable"):
-            raise InvalidStreamError(
-                f"state_rows is {self.state_rows!r}; use one of memory, durable"
             )
         if self.map_with_state_timeouts not in ("exact", "checkpoint"):
             raise InvalidStreamError(
@@ -308,7 +297,6 @@ _KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "state_values": ("spark.dstreams.state.values", _choice("data", "pickle")),
     "state_local_directory": ("spark.dstreams.state.localDirectory", _text),
     "state_local_retention_ms": ("spark.dstreams.state.localRetention", _milliseconds),
-    "state_rows": ("spark.dstreams.state.rows", _choice("memory", "durable")),
     "state_checksums": ("spark.dstreams.state.checksums", _flag),
     "map_with_state_timeouts": (
         "spark.dstreams.mapWithState.timeouts",

@@ -15,8 +15,6 @@ from pyspark.rdd import PipelinedRDD
 from checkpoint import (
     CheckpointError,
     CommitLog,
-    StatePartition,
-    state_files_of,
 )
 from checkpoint.state_store import (
     LmdbBases,
@@ -28,7 +26,6 @@ from checkpoint.state_store import (
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.events import StateOperatorInfo
 from dstreams.graph.node import Node
-from dstreams.rdd.kept_rows import RowFiles, uid_of_rows
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.slots import places, slots
 from dstreams.rdd.state_store_rdd import StateStoreRDD, StoreFunction
@@ -60,15 +57,12 @@ class StoredStates:
         stream_id: identity of the run.
         uids: name of each stream in durable files.
         zero_ms: batch time of the empty state.
-        writes_rows: whether rows are written to the directory of the stores as well, so that rows
-            that are lost need not be computed again (:mod:`dstreams.rdd.kept_rows`).
     """
 
     store: StateStore
     stream_id: str
     uids: Mapping[Node, str]
     zero_ms: int
-    writes_rows: bool = False
     _made: dict[Node, dict[int, _Made]] = field(default_factory=dict)
     _upkeep: defaultdict[Node, StoreUpkeep] = field(
         default_factory=lambda: defaultdict(StoreUpkeep)
@@ -130,8 +124,7 @@ class StoredStates:
             Py4JJavaError: a task failed; the version before stays the newest.
         """
         warm = places(spark, partitioner)
-        files = self._row_files(node, time_ms, before)
-        rdd = StateStoreRDD([*inputs, warm], self.store, before, function, files)
+        rdd = StateStoreRDD([*inputs, warm], self.store, before, function)
         try:
             version = rdd.force()
         except BaseException:
@@ -320,8 +313,6 @@ class StoredStates:
         for rdd in forgotten:
             if rdd is not None:
                 rdd.unpersist()
-        for time_ms in old:
-            self._delete_rows(node, time_ms)
         for _, _, version in passed:
             self._delete_stores(version)
 
@@ -353,29 +344,6 @@ class StoredStates:
                     bases.files.delete(name)
         except CheckpointError as error:
             logger.warning("state of an earlier batch could not be deleted: %s", error)
-
-    def _row_files(self, node: Node, time_ms: int, before: StoredVersion) -> RowFiles | None:
-        bases = self.store.bases
-        if not self.writes_rows or not isinstance(bases, LmdbBases):
-            return None
-        count = len(before.references)
-        uid = self._uid_of_rows(node)
-        first = StatePartition(self.stream_id, uid, time_ms, 0, count, before.partitioner)
-        return RowFiles(bases.files, first, bases.epoch)
-
-    def _delete_rows(self, node: Node, time_ms: int) -> None:
-        """Delete the rows of a batch, those of attempts that do not count as well."""
-        bases = self.store.bases
-        if not self.writes_rows or not isinstance(bases, LmdbBases):
-            return
-        try:
-            for name in state_files_of(bases.files, self._uid_of_rows(node), time_ms):
-                bases.files.delete(name)
-        except CheckpointError as error:
-            logger.warning("rows of an earlier batch could not be deleted: %s", error)
-
-    def _uid_of_rows(self, node: Node) -> str:
-        return uid_of_rows(self.uids[node])
 
     def _at(self, node: Node, time_ms: int) -> _Made | None:
         with self._lock:

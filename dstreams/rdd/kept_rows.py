@@ -3,8 +3,7 @@
 Rows and state come of one attempt of a task. The rows are kept in memory and on the local disk;
 with an executor they are lost, and Spark lets another attempt compute them again. A function that
 is not deterministic may emit others then, which do not fit the state. So whoever reads rows looks
-whose they are: of the attempt that counts, or at least the same as its rows, or else those that it
-wrote to a file, if it was told to; where there is no such file, reading fails.
+whose they are: of the attempt that counts, or at least the same as its rows. Else reading fails.
 """
 
 from __future__ import annotations
@@ -13,21 +12,11 @@ import pickle
 import struct
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from tempfile import SpooledTemporaryFile
 from typing import Any, NamedTuple
 
-from checkpoint import (
-    Files,
-    StateFileId,
-    StateFileRef,
-    StatePartition,
-    new_attempt,
-    read_state_file,
-    state_files_of,
-    write_state_file,
-)
 from checkpoint.state_store import CommittedChanges, Reference
 from dstreams.rdd.blocks import decode_block
 from dstreams.rdd.state_metrics import StateMetrics
@@ -51,12 +40,10 @@ class CountedRows(NamedTuple):
     Args:
         reference: the state that it made.
         digest: digest of its rows.
-        file: where it has written them, None if nowhere.
     """
 
     reference: Reference
     digest: bytes
-    file: StateFileRef | None
 
 
 @dataclass(frozen=True)
@@ -86,50 +73,6 @@ class Handle:
         return handle
 
 
-def uid_of_rows(uid: str) -> str:
-    """Return under which uid the rows of a stream are written: one that no stream can have.
-
-    What is under it is deleted as batches pass, so it must not be that of another stream's state,
-    such as of one that its user has called ``orders-rows``.
-    """
-    return f"{uid}\0rows"
-
-
-@dataclass(frozen=True)
-class RowFiles:
-    """Where tasks write their rows, durably.
-
-    Args:
-        files: reachable from all executors.
-        first: what the file of partition 0 says of itself.
-        epoch: epoch of this driver.
-    """
-
-    files: Files
-    first: StatePartition
-    epoch: int
-
-    def write(self, split: int, frames: Iterable[bytes]) -> StateFileRef:
-        """Write the rows of an attempt, under a name of its own."""
-        partition = asdict(replace(self.first, partition=split))
-        identity = StateFileId(**partition, epoch=self.epoch, attempt=new_attempt())
-        return write_state_file(self.files, identity, ((frame, 0) for frame in frames))
-
-    def read(self, ref: StateFileRef) -> Iterator[bytes]:
-        """Return the frames of a file."""
-        return read_state_file(self.files, ref, replace(self.first, partition=ref.partition))
-
-    def delete(self) -> None:
-        """Delete what tasks of this driver wrote, those attempts that do not count as well.
-
-        Raises:
-            CheckpointError: a file cannot be deleted.
-        """
-        uid, time_ms = self.first.operator_uid, self.first.batch_time_ms
-        for name in state_files_of(self.files, uid, time_ms, self.epoch):
-            self.files.delete(name)
-
-
 class HeldFrames:
     """Frames that wait for the commit: in memory, and on the local disk when they are many."""
 
@@ -151,17 +94,13 @@ class HeldFrames:
         """Return the digest of all frames."""
         return self._digest.digest()
 
-    def look(self) -> Iterator[bytes]:
-        """Iterate over the frames, and go on holding them."""
-        self._file.seek(0)
-        for _ in range(self._count):
-            (length,) = _LENGTH.unpack(self._file.read(_LENGTH.size))
-            yield self._file.read(length)
-
     def frames(self) -> Iterator[bytes]:
         """Iterate over the frames, and hold them no longer."""
         with self._file:
-            yield from self.look()
+            self._file.seek(0)
+            for _ in range(self._count):
+                (length,) = _LENGTH.unpack(self._file.read(_LENGTH.size))
+                yield self._file.read(length)
 
 
 @dataclass(frozen=True)
@@ -171,12 +110,10 @@ class ReadRows:
     Args:
         operator_uid: the operator, for error messages.
         counted: what counts, by partition; empty as long as nobody knows.
-        files: where rows were written, None if nowhere.
     """
 
     operator_uid: str
     counted: list[CountedRows]
-    files: RowFiles | None
 
     def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[Any]:
         settle_worker()
@@ -195,11 +132,9 @@ class ReadRows:
         counts = self.counted[handle.split]
         if handle.rows.reference == counts.reference or handle.rows.digest == counts.digest:
             return frames
-        if self.files is not None and counts.file is not None:
-            return self.files.read(counts.file)
         raise RowsChangedError(
             f"rows of {self.operator_uid} in partition {handle.split} were lost and computed "
             "again, and came out otherwise than those that its state was made with: its function "
-            "does not return the same for the same input; make it do so, or set "
-            "spark.dstreams.state.rows to durable"
+            "does not return the same for the same input; make it do so: what is drawn or looked "
+            "up belongs into the records, before the state"
         )

@@ -44,7 +44,7 @@ from checkpoint.state_store import (
 )
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import Block, BlockBuilder, Side
-from dstreams.rdd.kept_rows import CountedRows, Handle, HeldFrames, ReadRows, RowFiles
+from dstreams.rdd.kept_rows import CountedRows, Handle, HeldFrames, ReadRows
 from dstreams.rdd.ordered_frames import in_order
 from dstreams.rdd.slots import places
 from dstreams.rdd.state_metrics import StateMetrics
@@ -83,8 +83,6 @@ class StateStoreRDD:
         store: the stores.
         before: the version to begin with.
         function: what a task does.
-        row_files: where tasks write their rows as well, None for nowhere
-            (:mod:`dstreams.rdd.kept_rows`).
     """
 
     def __init__(
@@ -93,7 +91,6 @@ class StateStoreRDD:
         store: StateStore,
         before: StoredVersion,
         function: StoreFunction,
-        row_files: RowFiles | None = None,
     ) -> None:
         partitioner = jvm.partitioner_of(inputs[0])
         if partitioner is None:
@@ -106,10 +103,10 @@ class StateStoreRDD:
                 f"the input has {partitioner.numPartitions} partitions, the state "
                 f"{len(before.references)}"
             )
-        task = _StoreTask(store, before.store_id, before.references, function, row_files)
+        task = _StoreTask(store, before.store_id, before.references, function)
         self._before = before
         self._counted: list[CountedRows] = []
-        self._read_rows = ReadRows(before.store_id.operator_uid, self._counted, row_files)
+        self._read_rows = ReadRows(before.store_id.operator_uid, self._counted)
         self._frames = jvm.LabelledFrames(PipelinedRDD(united, task))
         self._frames.persist(StorageLevel.MEMORY_AND_DISK)
 
@@ -138,7 +135,7 @@ class StateStoreRDD:
         """Return the rows; reading them computes nothing again while they are kept.
 
         After :meth:`force`, reading fails where rows were lost and came out otherwise when they
-        were computed again, unless they are in files.
+        were computed again.
         """
         rows: RDD[Any] = PipelinedRDD(self._frames.frames(), self._read_rows)
         return rows
@@ -156,7 +153,6 @@ class _StoreTask:
     store_id: StoreId
     references: tuple[Reference, ...]
     function: StoreFunction
-    row_files: RowFiles | None
 
     def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[bytes]:
         settle_worker()
@@ -177,12 +173,10 @@ class _StoreTask:
             metrics.allUpdatesTimeMs = _ms_since(started)
             metrics.stateMemory = writer.size_bytes()
             started = perf_counter()
-            files = self.row_files
-            rows_file = None if files is None else files.write(split, held.look())
             committed = writer.commit()
             metrics.commitTimeMs = _ms_since(started)
         metrics.numTotalStateRows = committed.count
-        rows = CountedRows(committed.reference, held.digest(), rows_file)
+        rows = CountedRows(committed.reference, held.digest())
         handle = Handle(split, committed, metrics, rows)
         yield from jvm.addressed(_HANDLE, handle.to_frame())
         for frame in held.frames():

@@ -41,5 +41,4 @@ def open_states(
         classes,
     )
     uids = {node: plan.nodes[node].uid for node in plan.stored()}
-    writes_rows = settings.state_rows == "durable"
-    return StoredStates(store, stream_id, uids, plan.zero_ms, writes_rows)
+    return StoredStates(store, stream_id, uids, plan.zero_ms)

@@ -31,7 +31,6 @@ STATE_SCHEMA_CHECK = f"{_PREFIX}stateStore.stateSchemaCheck"
 STATE_VALUES = "spark.dstreams.state.values"
 STATE_LOCAL_DIRECTORY = "spark.dstreams.state.localDirectory"
 STATE_LOCAL_RETENTION = "spark.dstreams.state.localRetention"
-STATE_ROWS = "spark.dstreams.state.rows"
 STATE_CHECKSUMS = "spark.dstreams.state.checksums"
 
 PINNED = (SHUFFLE_PARTITIONS, POLICY, STATE_VALUES)
@@ -57,11 +56,10 @@ _DEFAULTS = {
     STATE_SCHEMA_CHECK: "true",
     STATE_VALUES: "data",
     STATE_LOCAL_RETENTION: "7d",
-    STATE_ROWS: "memory",
     STATE_CHECKSUMS: "false",
 }
 
-_CHOICES = {STATE_VALUES: ("data", "pickle"), STATE_ROWS: ("memory", "durable")}
+_CHOICES = {STATE_VALUES: ("data", "pickle")}
 
 _FLAGS = (
     ALLOW_MULTIPLE,

@@ -270,7 +270,7 @@ class MicroBatchExecution:
             rdds = self._read(started, record.ends)
         with timer.part("queryPlanning"):
             execution = self._incremental(record, rdds)
-            context = self.states.context(self.checkpoint.begun_ms(record.batch_id))
+            context = self.states.context()
         self._last = execution
         with timer.part("addBatch"):
             versions, output_rows = self._compute(record, context, execution.plan)

@@ -178,10 +178,6 @@ class QueryCheckpoint:
         self._last_ms = self._times[record.batch_id] = time_ms
         self._beginnings[record.batch_id] = begun.beginning
 
-    def begun_ms(self, batch_id: int) -> int:
-        """Return the time that names the records of a batch that was begun."""
-        return self._times[batch_id]
-
     def commit(self, record: QueryCommit) -> None:
         """Write what a batch left behind.
 

@@ -7,15 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark import SparkContext
 
-from checkpoint import CheckpointError, Files, StatePartition, StoreCommit, require_trusted
+from checkpoint import Files, StoreCommit, require_trusted
 from checkpoint.state_store import (
     STORE_PREFIX,
     Classes,
-    LmdbBases,
     StateStore,
     StoreId,
 )
-from dstreams.rdd.kept_rows import RowFiles, uid_of_rows
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_stores import StoreUpkeep, give_up_local, maintain_stores, open_store
 from dstreams.rdd.stored_version import StoredVersion
@@ -24,7 +22,6 @@ from dstreams.structured.conf import (
     STATE_CHECKSUMS,
     STATE_LOCAL_DIRECTORY,
     STATE_LOCAL_RETENTION,
-    STATE_ROWS,
     STATE_VALUES,
     QueryConf,
 )
@@ -76,7 +73,7 @@ class QueryStates:
         store: the stores.
         query_id: identity of the query.
         names: of the stateful operators, in the order of the plan.
-        conf: how many partitions a new state has, and whether rows are written to files.
+        conf: how many partitions a new state has.
     """
 
     def __init__(
@@ -99,8 +96,6 @@ class QueryStates:
         self._names = list(names)
         self._upkeep = [StoreUpkeep() for _ in names]
         self._context: ExecutionContext | None = None
-        self._writes_rows = conf.text(STATE_ROWS) == "durable"
-        self._row_files: list[RowFiles] = []
 
     def restore(self, stores: Iterable[StoreCommit]) -> None:
         """Go on from what a commit record names."""
@@ -116,43 +111,10 @@ class QueryStates:
             for number, version in enumerate(self._versions)
         ]
 
-    def context(self, time_ms: int) -> ExecutionContext:
-        """Return the context of the next batch.
-
-        Args:
-            time_ms: the time that names its files, milliseconds since the epoch.
-        """
+    def context(self) -> ExecutionContext:
+        """Return the context of the next batch."""
         warm = {} if self._context is None else self._context.handles
-        return ExecutionContext(
-            self._spark, self._store, warm, lambda before: self._files_of(before, time_ms)
-        )
-
-    def _files_of(self, before: StoredVersion, time_ms: int) -> RowFiles | None:
-        """Return where the rows of a batch are written, None for nowhere."""
-        bases = self._store.bases
-        if not self._writes_rows or not isinstance(bases, LmdbBases):
-            return None
-        store_id = before.store_id
-        first = StatePartition(
-            self._query_id,
-            uid_of_rows(store_id.operator_uid),
-            time_ms,
-            0,
-            store_id.partition_count,
-            before.partitioner,
-        )
-        self._row_files.append(RowFiles(bases.files, first, bases.epoch))
-        return self._row_files[-1]
-
-    def _delete_rows(self, newest: int = 0) -> None:
-        """Delete the rows of batches, those of the *newest* operators that made some excepted."""
-        count = len(self._row_files) - newest
-        passed, self._row_files = self._row_files[:count], self._row_files[count:]
-        for files in passed:
-            try:
-                files.delete()
-            except CheckpointError as error:
-                _log.warning("rows of a batch could not be deleted: %s", error)
+        return ExecutionContext(self._spark, self._store, warm)
 
     def advance(
         self, context: ExecutionContext, versions: Mapping[int, StoredVersion]
@@ -161,7 +123,6 @@ class QueryStates:
         if self._context is not None:
             self._context.release()
         self._context = context
-        self._delete_rows(len(versions))
         for number, version in versions.items():
             self._versions[number] = version
             self._upkeep[number].made(version)
@@ -188,6 +149,5 @@ class QueryStates:
         if self._context is not None:
             self._context.release()
             self._context = None
-        self._delete_rows()
         if is_scratch and self._names:
             give_up_local(self._store, self._query_id)

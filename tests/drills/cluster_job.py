@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-import secrets
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -57,13 +56,6 @@ def sessions(key: str, values: Iterator[int], state: GroupState[list[int]]) -> l
     return [[key, *state.get]]
 
 
-def draw(key: str, value: int | None, state: State[str]) -> list[Any]:
-    """Draws a tag: what it emits and what it stores must come of one call."""
-    work()
-    state.update(secrets.token_hex(8))
-    return [key, state.get]
-
-
 def slowly(row: Any) -> Any:
     """Takes time, so that outputs have a middle to be killed in as well."""
     work()
@@ -74,14 +66,12 @@ def tell(**facts: Any) -> None:
     print(json.dumps(facts), flush=True)
 
 
-def run(spark: SparkContext, checkpoint: str, rows: str) -> None:
+def run(spark: SparkContext, checkpoint: str) -> None:
     with BatchDriver(spark, checkpoint=checkpoint) as driver:
         pairs = driver.input([records_of(batch) for batch in range(1, BATCHES + 1)])
         sums = pairs.mapWithState(StateSpec.function(add).timeout(IDLE_S).numPartitions(2))
         groups = pairs.flatMapGroupsWithState(sessions, timeout="processingTime", numPartitions=2)
         stored = [sums, groups]
-        if rows == "durable":
-            stored.append(pairs.mapWithState(StateSpec.function(draw).numPartitions(2)))
         outputs = [driver.output(stream.map(slowly)) for stream in stored]
         tell(ready=True)
         batch = 0
@@ -97,7 +87,7 @@ def run(spark: SparkContext, checkpoint: str, rows: str) -> None:
         )
 
 
-def main(master: str, checkpoint: str, local: str, rows: str) -> None:
+def main(master: str, checkpoint: str, local: str) -> None:
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -109,14 +99,13 @@ def main(master: str, checkpoint: str, local: str, rows: str) -> None:
         "spark.default.parallelism": "2",
         "spark.task.maxFailures": "8",
         "spark.local.dir": local,
-        "spark.dstreams.state.rows": rows,
         "spark.dstreams.state.localDirectory": f"{local}/state",
         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     spark = tuned_context("cluster kills", master, settings)
     try:
-        run(spark, checkpoint, rows)
+        run(spark, checkpoint)
     finally:
         spark.stop()
 

@@ -32,7 +32,6 @@ def test_foreign_keys_are_ignored() -> None:
     ("key", "text", "field", "value"),
     [
         ("spark.dstreams.onFailure", "stop", "on_failure", "stop"),
-        ("spark.dstreams.state.rows", "durable", "state_rows", "durable"),
         ("spark.dstreams.state.localRetention", "2d", "state_local_retention_ms", 172_800_000),
         ("spark.dstreams.state.checksums", "true", "state_checksums", True),
         (

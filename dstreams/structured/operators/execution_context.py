@@ -28,14 +28,13 @@ Two batches of a streaming count, by hand, with ``store`` a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import RDD, SparkContext
 
 from checkpoint.state_store import StateStore
-from dstreams.rdd.kept_rows import RowFiles
 from dstreams.rdd.state_store_rdd import StateStoreRDD, StoreFunction
 from dstreams.rdd.stored_version import StoredVersion
 from dstreams.structured.operators.event_time_stats import EventTimeObservation, EventTimeStats
@@ -57,8 +56,6 @@ class ExecutionContext:
         store: the stores; may be None when no operator has state.
         warm: handles of the batch before by operator id, which make Spark prefer the hosts that
             have the stores warm; :attr:`handles` of its context.
-        row_files: where tasks write the rows of an operator as well, by the version that it begins
-            with; None for nowhere.
     """
 
     def __init__(
@@ -66,12 +63,10 @@ class ExecutionContext:
         spark: SparkContext,
         store: StateStore | None = None,
         warm: Handles | None = None,
-        row_files: Callable[[StoredVersion], RowFiles | None] | None = None,
     ) -> None:
         self.spark = spark
         self._store = store
         self._warm = dict(warm or {})
-        self._row_files = row_files
         self._advanced: dict[int, StateStoreRDD] = {}
         self._versions: dict[int, StoredVersion] = {}
         self._observed: dict[str, EventTimeObservation] = {}
@@ -98,8 +93,7 @@ class ExecutionContext:
             function: what a task does with the store of its partition.
         """
         warm = [self._warm[info.operatorId]] if info.operatorId in self._warm else []
-        files = None if self._row_files is None else self._row_files(info.before)
-        made = StateStoreRDD([*inputs, *warm], self.store, info.before, function, files)
+        made = StateStoreRDD([*inputs, *warm], self.store, info.before, function)
         self._advanced[info.operatorId] = made
         return made.rows()
 

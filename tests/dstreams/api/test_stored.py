@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime, timezone
@@ -15,7 +14,6 @@ import pytest
 from pyspark import RDD, SparkContext
 
 from checkpoint import CommitLog, open_files
-from checkpoint.cli import main
 from dstreams import (
     BatchFailedError,
     DStream,
@@ -342,48 +340,6 @@ def test_a_look_while_batches_run(sc: SparkContext) -> None:
     assert len(looks) > 1
     assert all(len(states) == 1 for states in looks), looks
     assert looks == sorted(looks)
-
-
-def drawn(key: str, value: int, state: State[str]) -> tuple[str, str]:
-    state.update(secrets.token_hex(8))
-    return key, state.get
-
-
-def test_rows_that_are_kept_in_files(sc: SparkContext, tmp_path: Path) -> None:
-    """With the setting, each batch's rows are in files until they are forgotten."""
-    settings = Settings(state_rows="durable")
-    with BatchDriver(sc, checkpoint=str(tmp_path), settings=settings) as driver:
-        stream = driver.input([letters("abcd")] * 3).mapWithState(StateSpec.function(drawn))
-        rows = driver.output(stream)
-        for second in (1, 2, 3):
-            driver.run(1)
-            history = driver.context._engine.history  # type: ignore[union-attr]
-            made = history.stored()._made[stream._node][second * 1000]
-            made.rdd.unpersist()  # type: ignore[union-attr]
-            again = history.at(stream._node, second * 1000)
-            assert again is not None
-            assert sorted(again.collect()) == sorted(rows[-1] or [])
-        states = {key: state for key, state, _ in stream.stateStore().collect()}
-        assert states == dict(rows[-1] or [])
-        assert 1 <= len(list(tmp_path.rglob("*-rows.*/*.state"))) <= 4
-
-
-def test_rows_in_files_are_none_of_the_state_of_another_stream(
-    sc: SparkContext, tmp_path: Path
-) -> None:
-    """Whatever the streams are called, the copies of states stay when rows are forgotten."""
-    settings = Settings(state_rows="durable")
-    with BatchDriver(sc, checkpoint=str(tmp_path), settings=settings) as driver:
-        pairs = driver.input([letters("abcd")] * 4)
-        driver.output(pairs.mapWithState(StateSpec.function(drawn), uid="orders"))
-        driver.output(pairs.updateStateByKey(_summed, uid="orders-rows").checkpoint(1))
-        driver.run(4)
-    assert main(["verify", str(tmp_path)]) == 0
-    assert len(list(tmp_path.glob("stream-*/state/orders-rows/*4000-*.state"))) > 0
-
-
-def _summed(values: list[int], state: int | None) -> int:
-    return sum(values) + (state or 0)
 
 
 def test_old_files_are_deleted(sc: SparkContext, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Rows that are lost: computed again where that gives the same, read from files, or an error."""
+"""Rows that are lost: computed again where that gives the same, else an error."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext
 
-from checkpoint import StatePartition, open_files
+from checkpoint import open_files
 from checkpoint.state_store import LmdbBases, StateStore, StateWriter
 from dstreams.rdd.failures import summarize
-from dstreams.rdd.kept_rows import HeldFrames, RowFiles
+from dstreams.rdd.kept_rows import HeldFrames
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_store_rdd import StateStoreRDD
 from dstreams.rdd.stored_version import StoredVersion
 from tests.dstreams.rdd.stored import STORE, TWO, contents
-
-ROWS = StatePartition("stream-1", "counts-0-rows", 1000, 0, 2, TWO.name)
 
 Pairs = Iterator[tuple[Any, Any]]
 
@@ -47,10 +45,10 @@ def store(tmp_path: Path) -> StateStore:
     return StateStore(LmdbBases(open_files(str(tmp_path / "files")), str(tmp_path / "local")))
 
 
-def tagged(sc: SparkContext, store: StateStore, *, draws: bool, files: Any = None) -> StateStoreRDD:
+def tagged(sc: SparkContext, store: StateStore, *, draws: bool) -> StateStoreRDD:
     pairs: RDD[Any] = sc.parallelize([(letter, letter * 3) for letter in "abcdef"], 2)
     before = StoredVersion.empty(STORE, TWO)
-    return StateStoreRDD([shuffle_pairs(pairs, TWO)], store, before, Tag(draws), files)
+    return StateStoreRDD([shuffle_pairs(pairs, TWO)], store, before, Tag(draws))
 
 
 def test_the_same_again(sc: SparkContext, store: StateStore) -> None:
@@ -62,7 +60,7 @@ def test_the_same_again(sc: SparkContext, store: StateStore) -> None:
 
 
 def test_other_rows_are_an_error(sc: SparkContext, store: StateStore) -> None:
-    """Rows that do not fit the state are handed to nobody; the message says what to set."""
+    """Rows that do not fit the state are handed to nobody; the message says what to change."""
     made = tagged(sc, store, draws=True)
     version = made.force()
     assert dict(made.rows().collect()) == contents(store, version)
@@ -71,18 +69,7 @@ def test_other_rows_are_an_error(sc: SparkContext, store: StateStore) -> None:
         made.rows().collect()
     message = summarize(raised.value)
     assert "RowsChangedError: rows of counts-0 in partition " in message
-    assert "set spark.dstreams.state.rows to durable" in message
-
-
-def test_rows_in_files(sc: SparkContext, store: StateStore, tmp_path: Path) -> None:
-    """What was written by the attempt that counts is read, however often rows are lost."""
-    files = RowFiles(open_files(str(tmp_path / "files")), ROWS, 1)
-    made = tagged(sc, store, draws=True, files=files)
-    version = made.force()
-    for _ in range(2):
-        made.unpersist()
-        assert dict(made.rows().collect()) == contents(store, version)
-    assert len(made.rows().take(1)) == 1
+    assert "belongs into the records, before the state" in message
 
 
 def test_a_following_version_is_not_disturbed(sc: SparkContext, store: StateStore) -> None:
@@ -99,13 +86,12 @@ def test_a_following_version_is_not_disturbed(sc: SparkContext, store: StateStor
 
 
 def test_held_frames() -> None:
-    """They can be looked at before they are taken; the digest knows where one frame ends."""
+    """They come back as they were; the digest knows where one frame ends."""
     held, other = HeldFrames(), HeldFrames()
     for frame in (b"ab", b"c", b""):
         held.add(frame)
     for frame in (b"a", b"bc", b""):
         other.add(frame)
-    assert list(held.look()) == list(held.look()) == [b"ab", b"c", b""]
     assert list(held.frames()) == [b"ab", b"c", b""]
     assert list(other.frames()) == [b"a", b"bc", b""]
     assert held.digest() != other.digest()

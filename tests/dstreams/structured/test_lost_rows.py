@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from checkpoint import open_files
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.state_store_rdd import StateStoreRDD
 from dstreams.rdd.stored_version import StoredVersion
@@ -18,7 +16,6 @@ from dstreams.structured import StreamingDataset
 from tests.dstreams.structured.conftest import MakeSession
 from tests.dstreams.structured.runs import QueryRun
 
-ROWS = "spark.dstreams.state.rows"
 Build = Callable[[StreamingDataset, StreamingDataset], StreamingDataset]
 
 
@@ -64,21 +61,8 @@ PLANS: dict[str, Build] = {
 def test_other_rows_are_an_error(make_session: MakeSession, losing: None, name: str) -> None:
     """Rows that do not fit the state go to no sink and into no other state."""
     run = QueryRun(make_session(), PLANS[name], "append", inputs=2)
-    with pytest.raises(RuntimeError, match=r"set spark\.dstreams\.state\.rows to durable"):
+    with pytest.raises(RuntimeError, match="belongs into the records, before the state"):
         run.add("a", "b")
-
-
-@pytest.mark.parametrize("name", PLANS)
-def test_rows_in_files(make_session: MakeSession, losing: None, tmp_path: Path, name: str) -> None:
-    """Rows that are written to files are those of the state, and do not stay."""
-    run = QueryRun(make_session(**{ROWS: "durable"}), PLANS[name], "append", tmp_path / "c", 2)
-    first = run.add("a", "b")
-    assert [key for key, _ in first] == ["a", "b"]
-    assert run.add("a", "b") == ([] if name == "another state" else first)
-    files = open_files(str(tmp_path / "c"))
-    assert files.list("state/") != []
-    run.query.stop()
-    assert files.list("state/") == []
 
 
 @pytest.mark.parametrize("checksums", ["true", "false"])
@@ -91,10 +75,9 @@ def test_checksums(make_session: MakeSession, checksums: str) -> None:
     assert store.checksums is (checksums == "true")
 
 
-@pytest.mark.parametrize("setting", [ROWS, "spark.dstreams.state.checksums"])
-def test_wrong_settings(make_session: MakeSession, setting: str) -> None:
+def test_wrong_settings(make_session: MakeSession) -> None:
     """A setting that says neither is refused when the query starts, by its name."""
     session = make_session()
-    session.conf.set(setting, "maybe")
-    with pytest.raises(InvalidStreamError, match=setting):
+    session.conf.set("spark.dstreams.state.checksums", "maybe")
+    with pytest.raises(InvalidStreamError, match=r"state\.checksums"):
         QueryRun(session, lambda words: words.dropDuplicates(), "append")
