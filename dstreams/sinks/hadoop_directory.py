@@ -17,10 +17,8 @@ from dstreams.sinks.output_batch import OutputBatch
 RENAME_AT_ONCE = {"file", "hdfs", "webhdfs", "viewfs", "ofs", "o3fs", "maprfs", "abfs", "abfss"}
 """Schemes whose directories are renamed in one step. Others copy file by file."""
 
-# Looked through once in each process, not in each batch: for what a killed run left, and for
-# batches that were left out.
+# Looked through once in each process, not in each batch: for what a killed run left.
 _swept: set[tuple[str, str]] = set()
-_compared: set[tuple[str, str, range]] = set()
 
 
 def is_of_hadoop(spark: SparkContext, url: str) -> bool:
@@ -246,7 +244,7 @@ class HadoopDirectory:
     def _sweep(self, batch: OutputBatch) -> None:
         """Delete what killed runs of the stream left beside the target: what nobody finished."""
         parent = self._target.getParent()
-        hidden = Series(self._target.getName(), batch.time_ms).hidden(batch.stream_id)
+        hidden = self._series(batch).hidden(batch.stream_id)
         if (place := (parent.toString(), hidden.pattern)) in _swept:
             return
         _swept.add(place)
@@ -260,16 +258,15 @@ class HadoopDirectory:
     def _compare(self, batch: OutputBatch) -> None:
         """Refuse to go on where batches are there that the stream has left out."""
         parent = self._target.getParent()
-        series = Series(self._target.getName(), batch.time_ms)
-        place = (parent.toString(), series.pattern, batch.left_out)
-        if not batch.left_out or place in _compared:
-            return
 
         def read(name: str) -> Manifest | None:
             return self._read(self._path(self._path(parent, name), SUCCESS))
 
-        series.require_left_out(batch, self._names_in(parent), parent.toString(), read)
-        _compared.add(place)
+        self._series(batch).require_left_out(batch, lambda: self._names_in(parent), read)
+
+    def _series(self, batch: OutputBatch) -> Series:
+        parent = self._target.getParent().toString()
+        return Series(parent, self._target.getName(), batch.time_ms)
 
 
 def _taken(target: Any) -> str:

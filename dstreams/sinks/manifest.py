@@ -1,31 +1,38 @@
-"""``_SUCCESS``: says that the output of a batch is complete, and which batch of which stream it is.
+"""The manifest of a batch: says that the output of the batch is complete, and which batch it is.
 
-The name is the one by which Hadoop's tools, and what reads their output, know a complete directory.
+That of a stream is ``_SUCCESS`` in the directory of the batch, the name by which Hadoop's tools,
+and what reads their output, know a complete directory.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from dstreams.errors import OutputConflictError
 from dstreams.sinks.output_batch import OutputBatch
 
 SUCCESS = "_SUCCESS"
 
+# Looked through once in each process, not in each batch: for batches that were left out.
+_compared: set[tuple[str, str, range]] = set()
+
 
 @dataclass(frozen=True)
 class Manifest:
-    """What ``_SUCCESS`` holds.
+    """What a manifest says.
 
     Args:
-        stream_id: of the stream that wrote the batch.
-        batch_id: number of the batch in it.
+        stream_id: of the stream, or query, that wrote the batch.
+        batch_id: number of the batch.
         batch_time_ms: its time.
-        files: names of the files that count; empty where all that are there do.
+        files: names of the files that count, in the order of the partitions; empty where all count
+            that are in a directory of the batch's own.
         beginning: which beginning of the batch it is, as in :class:`OutputBatch`.
+        before: the manifests of the batches before it, where this one is to tell of them.
     """
 
     stream_id: str
@@ -33,56 +40,82 @@ class Manifest:
     batch_time_ms: int
     files: tuple[str, ...] = ()
     beginning: str = ""
+    before: tuple[Manifest, ...] = ()
 
     @classmethod
-    def of(cls, batch: OutputBatch, files: tuple[str, ...] = ()) -> Manifest:
+    def of(cls, batch: OutputBatch, files: Iterable[str] = ()) -> Manifest:
         """Return the manifest of a batch."""
-        return cls(batch.stream_id, batch.batch_id, batch.time_ms, files, batch.beginning)
+        return cls(batch.stream_id, batch.batch_id, batch.time_ms, tuple(files), batch.beginning)
 
-    def require_of(self, batch: OutputBatch, place: str) -> None:
+    def require_of(self, batch: OutputBatch, place: str, remedy: str | None = None) -> None:
         """Return if it is this very batch that was written.
 
         Args:
             batch: the batch.
             place: the directory.
+            remedy: how to make room for the batch; None where the directory has no other.
 
         Raises:
             OutputConflictError: it is another one, which is not replaced.
         """
         if self.stream_id == batch.stream_id:
-            remedy = f"remove {place} and the directories of later times beside it"
-            batch.require_own(place, self.batch_id, self.beginning, remedy)
+            removal = f"remove {place} and the directories of later times beside it"
+            batch.require_own(place, self.batch_id, self.beginning, remedy or removal)
             return
+        parting = f"give each its own prefix, or remove {place} and start again"
         raise OutputConflictError(
             f"{place} is the output of batch {self.batch_id} of {self.stream_id}, not of batch "
             f"{batch.batch_id} of {batch.stream_id}: two streams write there, or one began anew in "
-            f"the place of the other; give each its own prefix, or remove {place} and start again"
+            f"the place of the other; {remedy or parting}"
         )
 
     def to_text(self) -> str:
         """Return the text of the file."""
-        return json.dumps(asdict(self)) + "\n"
+        said = asdict(self)
+        if not self.before:
+            del said["before"]
+        return json.dumps(said) + "\n"
 
     @classmethod
-    def of_text(cls, text: str) -> Manifest | None:
+    def of_text(cls, text: str | bytes) -> Manifest | None:
         """Return what a file says; None for one that another program wrote, such as an empty one.
 
-        >>> Manifest.of_text(Manifest("stream-1", 0, 1000).to_text())
-        Manifest(stream_id='stream-1', batch_id=0, batch_time_ms=1000, files=(), beginning='')
+        >>> Manifest.of_text(Manifest("stream-1", 0, 1000, ("part-00000",)).to_text())
+        Manifest(stream_id='stream-1', batch_id=0, batch_time_ms=1000, files=('part-00000',), \
+beginning='', before=())
         >>> Manifest.of_text("") is None
         True
         """
         try:
-            said = json.loads(text)
-            return cls(
-                str(said["stream_id"]),
-                int(said["batch_id"]),
-                int(said["batch_time_ms"]),
-                tuple(map(str, said["files"])),
-                str(said.get("beginning", "")),
-            )
+            return cls._of(json.loads(text))
         except (ValueError, TypeError, KeyError):
             return None
+
+    @classmethod
+    def _of(cls, said: Mapping[str, Any]) -> Manifest:
+        return cls(
+            str(said["stream_id"]),
+            int(said["batch_id"]),
+            int(said["batch_time_ms"]),
+            tuple(map(str, said["files"])),
+            str(said["beginning"]),
+            tuple(map(cls._of, said.get("before", ()))),
+        )
+
+    @classmethod
+    def required(cls, text: bytes, place: str) -> Manifest:
+        """Return what a file says.
+
+        Raises:
+            FileExistsError: another program wrote it.
+        """
+        found = cls.of_text(text)
+        if found is None:
+            raise FileExistsError(
+                f"{place} is not that of a batch: another program writes there; remove it, move it "
+                "away, or write elsewhere"
+            )
+        return found
 
 
 @dataclass(frozen=True)
@@ -90,10 +123,12 @@ class Series:
     """The names of the directories of one output: that of a batch, with its time left open.
 
     Args:
+        parent: the directory that they are in.
         name: name of the directory of a batch.
         time_ms: its time.
     """
 
+    parent: str
     name: str
     time_ms: int
 
@@ -110,28 +145,30 @@ class Series:
     def require_left_out(
         self,
         batch: OutputBatch,
-        names: Iterable[str],
-        place: str,
+        list_names: Callable[[], Iterable[str]],
         read: Callable[[str], Manifest | None],
     ) -> None:
         """Return if none of the batches is there that the stream of *batch* has left out.
 
         Args:
             batch: the batch.
-            names: what is there beside it.
-            place: the directory that they are in.
+            list_names: ``f() ->`` what is in the parent.
             read: ``f(name) -> what its _SUCCESS says``.
 
         Raises:
             OutputConflictError: one is there.
         """
-        matches = map(re.compile(self.pattern).fullmatch, names)
+        place = (self.parent, self.pattern, batch.left_out)
+        if not batch.left_out or place in _compared:
+            return
+        matches = map(re.compile(self.pattern).fullmatch, list_names())
         times = {int(match[1]): match[0] for match in matches if match}
         for time_ms in sorted(times, reverse=True):
             manifest = read(times[time_ms]) if time_ms < batch.time_ms else None
             if manifest is None or manifest.stream_id != batch.stream_id:
                 continue
-            if manifest.batch_id in batch.left_out:
-                manifest.require_of(batch, f"{place}/{times[time_ms]}")
+            if batch.is_foreign(manifest.batch_id):
+                manifest.require_of(batch, f"{self.parent}/{times[time_ms]}")
             if manifest.batch_id < batch.left_out.start:
-                return
+                break
+        _compared.add(place)

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 from pyspark import RDD
 
-from checkpoint import AlreadyExistsError, CheckpointError, Files, new_attempt, open_output
-from dstreams.rdd.worker import settle_worker
+from checkpoint import Files, open_output
+from dstreams.sinks.committed_directory import CommittedDirectory, WritePart
 from dstreams.sinks.manifest import SUCCESS, Manifest, Series
 from dstreams.sinks.output_batch import OutputBatch
-
-logger = logging.getLogger(__name__)
-
-_CHUNK_BYTES = 1 << 16
-
-# Looked through once in each process, not in each batch: for batches that were left out.
-_compared: set[tuple[str, str, range]] = set()
 
 
 class ObjectDirectory:
     """The directory that one batch is written to, at a URL of fsspec's.
-
-    Each task writes a file under a name of its own attempt; ``_SUCCESS``, which is created only if
-    it is absent, names those that count. So an attempt that was given up leaves a file that no
-    manifest names, and a batch without a manifest is not there. A complete output is never
-    replaced or deleted.
 
     Args:
         url: ``protocol://...`` of a store that can create a file only if it is absent.
@@ -39,7 +24,7 @@ class ObjectDirectory:
     def __init__(self, url: str, open_at: Callable[[str], Files] = open_output) -> None:
         self._url = url
         self._open_at = open_at
-        self._files = open_at(url)
+        self._directory = CommittedDirectory(open_at(url))
 
     def write(self, batch: OutputBatch, rdd: RDD[Any]) -> bool:
         """Write a batch, and return False if it was there already.
@@ -51,85 +36,35 @@ class ObjectDirectory:
             CheckpointError: the store refused.
         """
         self._compare(batch)
-        if self._is_there(batch):
+        directory = self._directory
+        found = directory.find(SUCCESS, batch)
+        if found is not None:
+            directory.delete_unnamed(lambda name: found)
             return False
-        task = _WriteText(self._files)
-        names = tuple(sorted(rdd.mapPartitionsWithIndex(task).collect()))
-        manifest = Manifest.of(batch, names)
-        try:
-            self._files.create(SUCCESS, [manifest.to_text().encode()])
-        except AlreadyExistsError:
-            # Of a driver that was quicker: what it has published stays.
-            self._delete(names)
-            if self._is_there(batch):
-                return False
-            raise
-        return True
-
-    def _is_there(self, batch: OutputBatch) -> bool:
-        if not self._files.exists(SUCCESS):
-            return False
-        found = _manifest(self._files, SUCCESS)
-        if found is None:
-            raise FileExistsError(
-                f"saveAsTextFiles cannot write {self._files.url}: there is a {SUCCESS} of another "
-                f"program; remove {self._files.url}, move it away, or write to another prefix"
-            )
-        found.require_of(batch, self._files.url)
-        return True
+        task = WritePart(directory.files, "part-", _line_of)
+        written = rdd.mapPartitionsWithIndex(task).collect()
+        manifest = Manifest.of(batch, sorted(name for name, _ in written))
+        is_new = directory.commit(SUCCESS, batch, manifest)
+        if is_new:
+            directory.delete_unnamed(lambda name: manifest)
+        return is_new
 
     def _compare(self, batch: OutputBatch) -> None:
         """Refuse to go on where batches are there that the stream has left out."""
         parent, _, name = self._url.rstrip("/").rpartition("/")
-        series = Series(name, batch.time_ms)
-        place = (parent, series.pattern, batch.left_out)
-        if not batch.left_out or place in _compared:
-            return
-        files = self._open_at(parent)
         suffix = f"/{SUCCESS}"
-        found = [file.removesuffix(suffix) for file in files.list("") if file.endswith(suffix)]
-        series.require_left_out(
-            batch, found, parent, lambda name: _manifest(files, f"{name}{suffix}")
-        )
-        _compared.add(place)
 
-    def _delete(self, names: Iterable[str]) -> None:
-        for name in names:
-            try:
-                self._files.delete(name)
-            except CheckpointError as error:
-                logger.warning("%s, which does not count, is left: %s", name, error)
+        def list_names() -> list[str]:
+            names = self._open_at(parent).list("")
+            return [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
+
+        def read(name: str) -> Manifest | None:
+            return Manifest.of_text(self._open_at(parent).read(f"{name}{suffix}"))
+
+        Series(parent, name, batch.time_ms).require_left_out(batch, list_names, read)
 
 
-def _manifest(files: Files, name: str) -> Manifest | None:
-    return Manifest.of_text(files.read(name).decode("utf-8", "replace"))
-
-
-@dataclass(frozen=True)
-class _WriteText:
-    files: Files
-
-    def __call__(self, split: int, records: Iterable[Any]) -> Iterator[str]:
-        settle_worker()
-        name = f"part-{split:05}-{new_attempt()}"
-        try:
-            self.files.create(name, _chunks(records))
-        except BaseException:
-            with suppress(CheckpointError):
-                self.files.delete(name)
-            raise
-        yield name
-
-
-def _chunks(records: Iterable[Any]) -> Iterator[bytes]:
-    """Yield lines as ``saveAsTextFile`` writes them, many at once."""
-    chunk = bytearray()
-    for record in records:
-        line = record if isinstance(record, (str, bytes)) else str(record)
-        chunk += line.encode() if isinstance(line, str) else line
-        chunk += b"\n"
-        if len(chunk) >= _CHUNK_BYTES:
-            yield bytes(chunk)
-            chunk.clear()
-    if chunk:
-        yield bytes(chunk)
+def _line_of(record: Any) -> bytes:
+    """Return the line of a record, as ``saveAsTextFile`` writes it."""
+    line = record if isinstance(record, (str, bytes)) else str(record)
+    return line.encode() if isinstance(line, str) else line

@@ -61,6 +61,13 @@ class OutputBatch:
     left_out: range = range(0)
     newest: int | None = None
 
+    def is_foreign(self, batch_id: int) -> bool:
+        """Whether what an output has of a batch can only be of another history.
+
+        This one has left the batch out, or not begun it.
+        """
+        return batch_id in self.left_out or (self.newest is not None and batch_id > self.newest)
+
     def require_own(self, place: str, batch_id: int, beginning: str, remedy: str) -> None:
         """Return if what an output has is this batch, so that it is not to be written again.
 

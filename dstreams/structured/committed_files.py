@@ -1,24 +1,17 @@
 """Which files of a directory count: a file sink says so, batch by batch, and readers follow it.
 
-A file that no record names was left by an attempt that lost, or by a driver that died, or is being
-written right now. Where there is a record of its batch, no other attempt can count any more, and
-its files are deleted: at the start of a run, and now and then.
-
-::
+The mechanism is :mod:`dstreams.sinks.committed_directory`, here with one directory for all batches
+of a query::
 
     <directory>/_committed/query            who writes here, since its first start
-    <directory>/_committed/0000000003       what the batch 3 has written
+    <directory>/_committed/0000000003       the manifest of the batch 3
     <directory>/part-0000000003-00001-<attempt>.txt
 
-A record names the beginning of its batch, by the rule of :mod:`dstreams.sinks.output_batch`: of a
-checkpoint and its copies, of which each has other batches under the same numbers, the first to
-write a batch goes on, and every other one stops there.
-
-Now and then the record of a batch also says what all batches before it have written, so that few
-records are to be read. Of a batch that several records tell of, the newest of them counts: a
-record that a replaced run adds late, in place of one that was deleted, changes nothing. Deleted is
-only what a record of that kind tells of, and not before there is a second one: who lists the
-directory at that moment finds the first.
+Now and then the manifest of a batch also tells of all batches before it, so that few are to be
+read. Of a batch that several manifests tell of, the newest of them counts: one that a replaced run
+adds late, in place of one that was deleted, changes nothing. Deleted is only a manifest that one of
+that kind tells of, and not before there is a second one: who lists the directory at that moment
+finds the first.
 """
 
 from __future__ import annotations
@@ -26,9 +19,9 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Literal, TypeVar
 
 from pyspark import SparkContext
 
@@ -42,6 +35,8 @@ from checkpoint import (
     unsigned,
 )
 from dstreams.errors import RestartError
+from dstreams.sinks.committed_directory import CommittedDirectory
+from dstreams.sinks.manifest import Manifest
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sources.file_listing import open_listing
 
@@ -58,49 +53,15 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class CommittedBatch:
-    """What a batch has written.
-
-    Args:
-        queryId: of the query that wrote it.
-        batchId: number of the batch.
-        files: names of its files, in the order of the partitions.
-        rows: how many rows they have.
-        before: what the batches before it have written, where this record says it.
-        beginning: which beginning of the batch it is, as in :class:`OutputBatch`.
-    """
-
-    queryId: str
-    batchId: int
-    files: list[str]
-    rows: int
-    before: tuple[CommittedBatch, ...] = ()
-    beginning: str = ""
-
-    @classmethod
-    def read(cls, content: bytes) -> CommittedBatch:
-        """Read a record."""
-        return cls._of(json.loads(content))
-
-    def to_json(self) -> dict[str, object]:
-        """Return these facts as a JSON object."""
-        data: dict[str, object] = dict(vars(self))
-        del data["before"]
-        return {**data, "before": [one.to_json() for one in self.before]} if self.before else data
-
-    @classmethod
-    def _of(cls, data: dict[str, Any]) -> CommittedBatch:
-        known = {name: data[name] for name in vars(cls)["__dataclass_fields__"] if name in data}
-        return cls(**{**known, "before": tuple(map(cls._of, data.get("before", ())))})
-
-
 class CommittedFiles:
-    """The records of a directory, as the query that writes there keeps them.
+    """The manifests of a directory, as the query that writes there keeps them.
 
     Args:
         directory: path or URL.
         query_id: of the query.
+
+    Attributes:
+        directory: the files and manifests.
 
     Raises:
         StorageRefusedError: the directory cannot hold files.
@@ -108,13 +69,24 @@ class CommittedFiles:
     """
 
     def __init__(self, directory: str, query_id: str) -> None:
-        self.files = open_output(directory)
-        self._directory = directory
-        self._query_id = query_id
-        self._create(_QUERY, {"queryId": query_id})
-        self._known = batches = _batches(self.files)
-        self._newest_whole = _newest_whole(batches)
-        self._collect(batches)
+        self.directory = CommittedDirectory(open_output(directory), "write to a new directory")
+        self._claim(directory, query_id)
+        self._known = _manifests(self.directory.files)
+        self._newest_whole = _newest_whole(self._known)
+        self._delete_unnamed(self._known)
+
+    def _claim(self, directory: str, query_id: str) -> None:
+        """Let the query be the one that writes here, or find that it is."""
+        files = self.directory.files
+        try:
+            files.create(_QUERY, [json.dumps({"queryId": query_id}).encode()])
+        except AlreadyExistsError:
+            writer = json.loads(files.read(_QUERY))["queryId"]
+            if writer != query_id:
+                raise RestartError(
+                    f"{directory} is written by query {writer}, not by {query_id}; write to "
+                    "another directory, or restart with the checkpoint of that query"
+                ) from None
 
     def has(self, batch: OutputBatch) -> bool:
         """Say whether a batch is written.
@@ -122,107 +94,74 @@ class CommittedFiles:
         Raises:
             OutputConflictError: it, or one that this checkpoint has not begun, is of another
                 history of the checkpoint.
-            RestartError: another query wrote it.
         """
-        name = _name_of(batch.batch_id)
-        if self.files.exists(name):
-            record = self._require_own(name)
-            self._require_beginning(batch, CommittedBatch.read(record))
+        if self.directory.find(_name_of(batch.batch_id), batch) is not None:
             return True
         found = self._known.get(batch.batch_id) or self._later(batch).get(batch.batch_id)
         if found is not None:
-            self._require_beginning(batch, found)
+            self.directory.require_of(batch, found)
         return found is not None
 
-    def add(self, own: OutputBatch, names: list[str], rows: int) -> None:
+    def add(self, batch: OutputBatch, names: list[str]) -> None:
         """Say which files are a batch, unless that was said before.
 
         Raises:
             OutputConflictError: as in :meth:`has`, of one that was written meanwhile.
         """
-        batch_id = own.batch_id
-        batch = CommittedBatch(self._query_id, batch_id, names, rows, beginning=own.beginning)
+        manifest = Manifest.of(batch, names)
         superfluous: list[str] = []
-        if self._is_due(batch_id):
+        if self._is_due(batch.batch_id):
             try:
-                batches = _batches(self.files)
-                batch, superfluous = self._with_others(batch, batches)
-                self._collect(batches)
+                manifests = _manifests(self.directory.files)
+                manifest, superfluous = self._with_others(manifest, manifests)
+                self._delete_unnamed(manifests)
             except (CheckpointError, FileNotFoundError) as error:
-                _log.warning("%s: records stay as they are: %s", self._directory, error)
-        if not self._create(_name_of(batch_id), batch.to_json()):
-            self.has(own)
-        elif batch.before:
-            self._newest_whole = batch_id
-        # Late, where newer records tell of the batch already: then it is they that count.
-        self._require_beginning(own, self._later(own).get(batch_id, batch))
-        for name in superfluous:
-            try:
-                self.files.delete(name)
-            except CheckpointError as error:
-                _log.warning("%s: a record is left for later: %s", self._directory, error)
+                _log.warning("%s: manifests stay as they are: %s", self.directory.files.url, error)
+        is_new = self.directory.commit(_name_of(batch.batch_id), batch, manifest)
+        if is_new and manifest.before:
+            self._newest_whole = batch.batch_id
+        # Late, where newer manifests tell of the batch already: then it is they that count.
+        self.directory.require_of(batch, self._later(batch).get(batch.batch_id, manifest))
+        self.directory.delete(superfluous)
 
     def _is_due(self, batch_id: int) -> bool:
         count = batch_id - self._newest_whole
         return count >= _FEW and (count >= _MANY or count * _FEW >= batch_id)
 
-    def _collect(self, batches: Mapping[int, CommittedBatch]) -> None:
-        """Delete files of attempts that lost: of batches that have a record, which names others."""
-        try:
-            for name in self.files.list("part-"):
-                part = _PART.fullmatch(name)
-                batch = None if part is None else batches.get(int(part[1]))
-                if batch is not None and name not in batch.files:
-                    self.files.delete(name)
-        except CheckpointError as error:
-            _log.warning("%s: files of lost attempts are left: %s", self._directory, error)
+    def _delete_unnamed(self, manifests: dict[int, Manifest]) -> None:
+        def manifest_of(name: str) -> Manifest | None:
+            part = _PART.fullmatch(name)
+            return None if part is None else manifests.get(int(part[1]))
+
+        self.directory.delete_unnamed(manifest_of)
 
     def _with_others(
-        self, batch: CommittedBatch, batches: dict[int, CommittedBatch]
-    ) -> tuple[CommittedBatch, list[str]]:
-        """Return what a record of all batches is, and the records that are needed no more then."""
-        self._newest_whole = newest = _newest_whole(batches)
-        if not self._is_due(batch.batchId):  # another run of the query has written such a record
-            return batch, []
-        others = (
-            replace(one, before=()) for one in batches.values() if one.batchId < batch.batchId
-        )
-        told = {one.batchId for one in batches[newest].before} if newest >= 0 else set()
-        superfluous = sorted(told.intersection(_numbers(self.files.list(f"{COMMITTED}/"))))
-        return replace(batch, before=tuple(others)), list(map(_name_of, superfluous))
+        self, manifest: Manifest, manifests: dict[int, Manifest]
+    ) -> tuple[Manifest, list[str]]:
+        """Return what a manifest of all batches is, and those that are needed no more then."""
+        self._newest_whole = newest = _newest_whole(manifests)
+        batch_id = manifest.batch_id
+        if not self._is_due(batch_id):  # another run of the query has written such a manifest
+            return manifest, []
+        others = (replace(one, before=()) for one in manifests.values() if one.batch_id < batch_id)
+        told = {one.batch_id for one in manifests[newest].before} if newest >= 0 else set()
+        superfluous = sorted(told.intersection(_numbers(self.directory.files)))
+        return replace(manifest, before=tuple(others)), list(map(_name_of, superfluous))
 
-    def _create(self, name: str, record: dict[str, object]) -> bool:
-        """Write a record unless it is there; return whether it was not."""
-        try:
-            self.files.create(name, [json.dumps(record).encode()])
-        except AlreadyExistsError:
-            self._require_own(name)
-            return False
-        return True
+    def _later(self, batch: OutputBatch) -> dict[int, Manifest]:
+        """Return what all batches have written, where there are manifests later than this one's.
 
-    def _require_own(self, name: str) -> bytes:
-        record = self.files.read(name)
-        writer = json.loads(record)["queryId"]
-        if writer != self._query_id:
-            raise RestartError(
-                f"{self._directory} is written by query {writer}, not by {self._query_id}; write "
-                "to another directory, or restart with the checkpoint of that query"
-            )
-        return record
-
-    def _later(self, batch: OutputBatch) -> dict[int, CommittedBatch]:
-        """Return what all batches have written, where there are records of later ones than this."""
-        if max(_numbers(self.files.list(f"{COMMITTED}/")), default=-1) <= batch.batch_id:
+        Raises:
+            OutputConflictError: there is one of a batch that this checkpoint has not begun.
+        """
+        files = self.directory.files
+        if max(_numbers(files), default=-1) <= batch.batch_id:
             return {}
-        batches = _batches(self.files)
-        newest = max(batches)
-        if batch.newest is not None and newest > batch.newest:
-            self._require_beginning(batch, batches[newest])
-        return batches
-
-    def _require_beginning(self, batch: OutputBatch, found: CommittedBatch) -> None:
-        remedy = "write to a new directory"
-        batch.require_own(self._directory, found.batchId, found.beginning, remedy)
+        manifests = _manifests(files)
+        newest = max(manifests)
+        if batch.is_foreign(newest):
+            self.directory.require_of(batch, manifests[newest])
+        return manifests
 
 
 class VisibleFiles:
@@ -241,11 +180,11 @@ class VisibleFiles:
     def __init__(self, directory: str, spark: SparkContext) -> None:
         self._listing = open_listing(directory, spark)
         self._records = self._listing.inside(COMMITTED)
-        self._read: dict[str, CommittedBatch] = {}
+        self._read: dict[str, Manifest] = {}
 
     def paths(self) -> list[str] | None:
         """List the files, in the order of their batches or times; None without the directory."""
-        committed = _settled(self._committed)  # before the files, which are there before a record
+        committed = _settled(self._committed)  # before the files, which are there before it
         found = self._listing.files()
         if found is None:
             return None
@@ -262,17 +201,17 @@ class VisibleFiles:
         records = None if listing is None else listing.files()
         if listing is None or not records:
             return None
-        paths = {int(_last_part(path)): path for path in records if _is_record(path)}
-        read: dict[str, CommittedBatch] = {}
+        paths = {int(_last_part(path)): path for path in records if _is_manifest(path)}
+        read: dict[str, Manifest] = {}
 
-        def read_one(number: int) -> CommittedBatch:
+        def read_one(number: int) -> Manifest:
             path = paths[number]
-            read[path] = self._read.get(path) or CommittedBatch.read(listing.read(path))
+            read[path] = self._read.get(path) or Manifest.required(listing.read(path), path)
             return read[path]
 
-        batches = _newest_first(paths, read_one)
+        manifests = _newest_first(paths, read_one)
         self._read = read
-        return [name for batch in batches.values() for name in batch.files]
+        return [name for manifest in manifests.values() for name in manifest.files]
 
 
 def committed_files(directory: str) -> dict[int, list[str]]:
@@ -284,8 +223,8 @@ def committed_files(directory: str) -> dict[int, list[str]]:
     Raises:
         FileNotFoundError: there is no such directory.
     """
-    batches = _batches(unsigned(open_existing(directory)))
-    return {number: batch.files for number, batch in batches.items()}
+    manifests = _manifests(unsigned(open_existing(directory)))
+    return {number: list(manifest.files) for number, manifest in manifests.items()}
 
 
 def committed_lines(directory: str) -> dict[int, list[str]]:
@@ -299,40 +238,41 @@ def committed_lines(directory: str) -> dict[int, list[str]]:
     """
     files = unsigned(open_existing(directory))
     return {
-        number: [line for name in batch.files for line in _lines(files.read(name))]
-        for number, batch in _batches(files).items()
+        number: [line for name in manifest.files for line in _lines(files.read(name))]
+        for number, manifest in _manifests(files).items()
     }
 
 
-def _batches(files: Files) -> dict[int, CommittedBatch]:
-    """Return what each batch has written, in order."""
+def _manifests(files: Files) -> dict[int, Manifest]:
+    """Return the manifest of each batch, in order."""
 
-    def read_one(number: int) -> CommittedBatch:
-        return CommittedBatch.read(files.read(_name_of(number)))
+    def read_one(number: int) -> Manifest:
+        name = _name_of(number)
+        return Manifest.required(files.read(name), f"{files.url}/{name}")
 
-    return _settled(lambda: _newest_first(_numbers(files.list(f"{COMMITTED}/")), read_one))
+    return _settled(lambda: _newest_first(_numbers(files), read_one))
 
 
 def _newest_first(
-    numbers: Iterable[int], read_one: Callable[[int], CommittedBatch]
-) -> dict[int, CommittedBatch]:
-    """Read records, as far as no newer one says what is in them."""
-    found: dict[int, CommittedBatch] = {}
+    numbers: Iterable[int], read_one: Callable[[int], Manifest]
+) -> dict[int, Manifest]:
+    """Read manifests, as far as no newer one says what is in them."""
+    found: dict[int, Manifest] = {}
     for number in sorted(numbers, reverse=True):
         if number not in found:
-            found[number] = batch = read_one(number)
-            for earlier in batch.before:
-                found.setdefault(earlier.batchId, earlier)
+            found[number] = manifest = read_one(number)
+            for earlier in manifest.before:
+                found.setdefault(earlier.batch_id, earlier)
     return dict(sorted(found.items()))
 
 
-def _newest_whole(batches: dict[int, CommittedBatch]) -> int:
-    """Return the newest batch whose record tells of those before it; -1 where none does."""
-    return max((number for number, batch in batches.items() if batch.before), default=-1)
+def _newest_whole(manifests: dict[int, Manifest]) -> int:
+    """Return the newest batch whose manifest tells of those before it; -1 where none does."""
+    return max((number for number, manifest in manifests.items() if manifest.before), default=-1)
 
 
 def _settled(read: Callable[[], _T]) -> _T:
-    """Read, and again where a record that was listed is gone: a newer one tells of it."""
+    """Read, and again where a manifest that was listed is gone: a newer one tells of it."""
     for _ in range(_READ_AGAIN - 1):
         try:
             return read()
@@ -341,11 +281,11 @@ def _settled(read: Callable[[], _T]) -> _T:
     return read()
 
 
-def _numbers(names: Iterable[str]) -> list[int]:
-    return [int(_last_part(name)) for name in names if _is_record(name)]
+def _numbers(files: Files) -> list[int]:
+    return [int(_last_part(name)) for name in files.list(f"{COMMITTED}/") if _is_manifest(name)]
 
 
-def _is_record(path: str) -> bool:
+def _is_manifest(path: str) -> bool:
     return _last_part(path).isdecimal()
 
 

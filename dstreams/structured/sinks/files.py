@@ -1,30 +1,21 @@
-"""Each batch as files of a directory, exactly once.
-
-Tasks write files under names of their own; then one record says which of them are the batch:
-:mod:`dstreams.structured.committed_files`.
-"""
+"""Each batch as files of a directory, exactly once."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
-from checkpoint import Files, new_attempt
 from dstreams.errors import StreamLifecycleError
-from dstreams.rdd.worker import settle_worker
+from dstreams.sinks.committed_directory import WritePart
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.committed_files import CommittedFiles, FileFormat
 from dstreams.structured.sinks.base import BatchOf
 
-_CHUNK_BYTES = 256 << 10
 _SUFFIX = {"text": "txt", "json": "json"}
-_NOTHING: Any = object()
 
 
 class FileSink:
@@ -70,61 +61,27 @@ class FileSink:
         batch = self._batch_of(batch_id)
         if committed.has(batch):
             return None
-        task = _WriteTask(committed.files, batch_id, self._format)
+        task = WritePart(
+            committed.directory.files,
+            f"part-{batch_id:010d}-",
+            _json_line if self._format == "json" else _text_line,
+            f".{_SUFFIX[self._format]}",
+            writes_empty=False,
+        )
         written: list[tuple[str, int]] = PipelinedRDD(rows, task).collect()
-        count = sum(count for _, count in written)
-        committed.add(batch, [name for name, _ in written], count)
-        return count
+        committed.add(batch, [name for name, _ in written])
+        return sum(count for _, count in written)
 
     def close(self) -> None:
         """Nothing is open."""
 
 
-@dataclass(frozen=True)
-class _WriteTask:
-    """Task: rows -> (name of the file, how many rows), nothing without rows."""
-
-    files: Files
-    batch_id: int
-    format: FileFormat
-
-    def __call__(self, split: int, rows: Iterable[Any]) -> Iterator[tuple[str, int]]:
-        settle_worker()
-        remaining = iter(rows)
-        first = next(remaining, _NOTHING)
-        if first is _NOTHING:
-            return
-        name = f"part-{self.batch_id:010d}-{split:05d}-{new_attempt()}.{_SUFFIX[self.format]}"
-        lines = _Lines(first, remaining, self.format)
-        self.files.create(name, lines.chunks())
-        yield name, lines.count
+def _text_line(row: Any) -> bytes:
+    return str(row).encode()
 
 
-class _Lines:
-    """Rows as chunks of encoded lines; counts them."""
-
-    def __init__(self, first: Any, rest: Iterator[Any], file_format: FileFormat) -> None:
-        self.count = 0
-        self._first = first
-        self._rest = rest
-        self._as_line = _json_of if file_format == "json" else str
-
-    def chunks(self) -> Iterator[bytes]:
-        chunk = bytearray()
-        row = self._first
-        while row is not _NOTHING:
-            chunk += self._as_line(row).encode() + b"\n"
-            self.count += 1
-            if len(chunk) >= _CHUNK_BYTES:
-                yield bytes(chunk)
-                chunk.clear()
-            row = next(self._rest, _NOTHING)
-        if chunk:
-            yield bytes(chunk)
-
-
-def _json_of(row: Any) -> str:
-    return json.dumps(_plain(row), default=str)
+def _json_line(row: Any) -> bytes:
+    return json.dumps(_plain(row), default=str).encode()
 
 
 def _plain(value: Any) -> Any:

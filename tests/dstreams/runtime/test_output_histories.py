@@ -20,7 +20,7 @@ from pyspark import SparkContext
 from checkpoint.cli import SUCCEEDED, main
 from dstreams import DurabilityError, OutputConflictError, Settings, StreamingContext, faults
 from dstreams.faults import Fault, FaultError
-from dstreams.sinks import TransactionalSink, hadoop_directory
+from dstreams.sinks import TransactionalSink, hadoop_directory, manifest
 from dstreams.testing import ManualClock
 
 
@@ -88,7 +88,7 @@ class Lines:
             more: as code that has another input as well.
         """
         hadoop_directory._swept.clear()  # a new process
-        hadoop_directory._compared.clear()
+        manifest._compared.clear()
         make = StreamingContext.restore if more else StreamingContext.getOrCreate
         ssc = make(str(self.checkpoint), lambda: self.define(more=more))
         ssc._clock = ManualClock(1000 * clock)

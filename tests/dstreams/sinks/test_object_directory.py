@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ from pyspark import RDD
 
 from checkpoint import FsspecFiles
 from dstreams.errors import OutputConflictError
-from dstreams.sinks import object_directory
+from dstreams.sinks import committed_directory
 from dstreams.sinks.manifest import SUCCESS, Manifest
 from dstreams.sinks.object_directory import ObjectDirectory
 from dstreams.sinks.output_batch import OutputBatch
@@ -71,9 +72,10 @@ def test_the_manifest_names_the_parts(files: FsspecFiles) -> None:
 
 
 def test_a_batch_that_is_there_is_not_written_again(files: FsspecFiles) -> None:
-    """Not even its tasks run."""
+    """Not even its tasks run; what an attempt that lost has left is deleted."""
     write(files, batch_at(1000), ["a"])
     before = files.list("")
+    files.create(f"part-00000-{0:016x}", [b"lost"])
     assert not write(files, batch_at(1000), explode())
     assert (files.list(""), content(files)) == (before, [b"a\n"])
 
@@ -84,13 +86,14 @@ def explode() -> Iterator[str]:
 
 
 def test_a_batch_that_failed_is_not_there(files: FsspecFiles) -> None:
-    """What was written of it no manifest names, and the next run does not mind it."""
+    """What was written of it no manifest names; once the next run has one it is deleted."""
     with pytest.raises(ValueError, match="no more"):
         write(files, batch_at(1000), ["a"], explode())
     assert not files.exists(SUCCESS)
     assert len(files.list("part-")) == 1
     assert write(files, batch_at(1000), ["b"])
     assert content(files) == [b"b\n"]
+    assert files.list("") == sorted([SUCCESS, *manifest(files).files])
 
 
 @pytest.mark.parametrize(
@@ -105,13 +108,18 @@ def test_a_complete_output_is_never_replaced(files: FsspecFiles, other: OutputBa
     assert (files.list(""), content(files)) == (before, [b"a\n", b"b\n"])
 
 
+def write_quick(files: FsspecFiles, batch: OutputBatch) -> None:
+    with suppress(OutputConflictError):  # it was no quicker
+        write(files, batch, ["quick"], ["quick"])
+
+
 @pytest.mark.parametrize("beginning", ["aa", "bb"])
 def test_a_driver_that_was_quicker(files: FsspecFiles, beginning: str) -> None:
     """Wherever the slower one stands, the output of the quicker one stays; nothing is mixed."""
+    quick = partial(write_quick, files, batch_at(1000, beginning=beginning))
     for at in itertools.count(1):
         slow = directory(files)
-        quick = partial(write, files, batch_at(1000, beginning=beginning), ["quick"], ["quick"])
-        slow._files = interrupted = Interrupted(files, at, quick)
+        slow._directory.files = interrupted = Interrupted(files, at, quick)
         try:
             written = slow.write(
                 batch_at(1000, beginning="aa"), cast(RDD[Any], Partitions(["slow"]))
@@ -121,12 +129,28 @@ def test_a_driver_that_was_quicker(files: FsspecFiles, beginning: str) -> None:
             written = False
         wanted = [b"slow\n"] if written else [b"quick\n", b"quick\n"]
         assert content(files) == wanted
-        assert set(files.list("")) >= {SUCCESS, *manifest(files).files}
+        assert set(files.list("")) == {SUCCESS, *manifest(files).files}
         for name in files.list(""):
             files.delete(name)
         if not interrupted.fired:
             break
-    assert at == 3
+    assert at == 4
+
+
+def test_a_manifest_of_which_the_news_was_lost(files: FsspecFiles) -> None:
+    """A store that is asked again has it already: the files that it names stay."""
+    late = directory(files)
+    once = FsspecFiles.create
+
+    def twice(self: FsspecFiles, name: str, chunks: Iterable[Any]) -> int:
+        content = list(chunks)
+        once(self, name, content)
+        return once(self, name, content) if name == SUCCESS else len(content)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FsspecFiles, "create", twice)
+        assert late.write(batch_at(1000), cast(RDD[Any], Partitions(["a"])))
+    assert content(files) == [b"a\n"]
 
 
 def test_batches_that_were_left_out(files: FsspecFiles) -> None:
@@ -144,7 +168,7 @@ def test_batches_that_were_left_out(files: FsspecFiles) -> None:
 def test_what_others_wrote_is_not_replaced(files: FsspecFiles) -> None:
     """The message names it."""
     files.create(SUCCESS, [b"somebody else's"])
-    with pytest.raises(FileExistsError, match=r"out-1000: there is a _SUCCESS of another program"):
+    with pytest.raises(FileExistsError, match=r"out-1000/_SUCCESS is not that of a batch: another"):
         write(files, batch_at(1000), ["a"])
     assert files.list("") == [SUCCESS]
 
@@ -153,6 +177,6 @@ def test_long_partitions_come_in_chunks(
     files: FsspecFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is lost or doubled where a chunk ends."""
-    monkeypatch.setattr(object_directory, "_CHUNK_BYTES", 7)
+    monkeypatch.setattr(committed_directory, "_CHUNK_BYTES", 7)
     write(files, batch_at(1000), range(100))
     assert content(files) == ["".join(f"{n}\n" for n in range(100)).encode()]

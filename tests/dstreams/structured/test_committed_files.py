@@ -15,6 +15,7 @@ import pytest
 from checkpoint import CheckpointError
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 from dstreams.errors import RestartError
+from dstreams.sinks.manifest import Manifest
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.structured import committed_files as module
 from dstreams.structured.committed_files import CommittedFiles, VisibleFiles, committed_files
@@ -45,7 +46,7 @@ def run(committed: CommittedFiles, first: int, last: int, by: str = "") -> None:
     """Write batches, as a sink does."""
     for batch_id in range(first, last + 1):
         if not committed.has(own(batch_id)):
-            committed.add(own(batch_id), [name(batch_id, by)], 1)
+            committed.add(own(batch_id), [name(batch_id, by)])
 
 
 def sink(directory: Path) -> CommittedFiles:
@@ -65,7 +66,7 @@ def test_records_stay_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         most = max(most, len(records(tmp_path)))
     assert most <= 202
     assert committed_files(str(tmp_path)) == wanted(1199)
-    opened = FaultyFiles(committed.files, at=-1)
+    opened = FaultyFiles(committed.directory.files, at=-1)
     monkeypatch.setattr(module, "open_output", lambda directory: opened)
     again = sink(tmp_path)
     assert sum(call.startswith("read") for call in opened.calls) <= 102
@@ -79,7 +80,7 @@ def test_few_batches_have_a_record_each(tmp_path: Path) -> None:
     run(committed, 0, 18)
     assert records(tmp_path) == list(range(19))
     told = json.loads((tmp_path / "_committed" / "0000000009").read_bytes())["before"]
-    assert [one["batchId"] for one in told] == list(range(9))
+    assert [one["batch_id"] for one in told] == list(range(9))
     run(committed, 19, 19)
     assert records(tmp_path) == list(range(9, 20))
     assert committed_files(str(tmp_path)) == wanted(19)
@@ -100,7 +101,7 @@ def test_a_late_record_changes_nothing(tmp_path: Path) -> None:
     run(late, 0, 4)
     assert not late.has(own(5))
     run(sink(tmp_path), 5, 29)
-    late.add(own(5), [name(5, "late")], 1)
+    late.add(own(5), [name(5, "late")])
     assert 5 in records(tmp_path)
     reader = VisibleFiles(f"file://{tmp_path}", NO_SPARK)
     for batch_id in range(30):
@@ -123,8 +124,8 @@ def test_a_fault_at_any_operation_loses_nothing(
         directory = tmp_path / str(at)
         committed = sink(directory)
         run(committed, 0, 18)
-        faulty = FaultyFiles(committed.files, at, effect, error)
-        committed.files = faulty
+        faulty = FaultyFiles(committed.directory.files, at, effect, error)
+        committed.directory.files = faulty
         with suppress(SimulatedCrash, CheckpointError):
             run(committed, 19, 21)
         found = committed_files(str(directory))
@@ -133,7 +134,7 @@ def test_a_fault_at_any_operation_loses_nothing(
         run(sink(directory), max(found), 50)
         assert committed_files(str(directory)) == wanted(50)
         assert len(records(directory)) < 22
-        if not faulty.fired:
+        if len(faulty.calls) < at:
             break
     assert at > 25
 
@@ -148,7 +149,8 @@ def test_an_older_run_that_goes_on_damages_nothing(tmp_path: Path) -> None:
         def newer(directory: Path = directory) -> None:
             run(sink(directory), 19, 52, "newer")
 
-        older.files = interrupted = Interrupted(older.files, at, newer)
+        interrupted = Interrupted(older.directory.files, at, newer)
+        older.directory.files = interrupted
         run(older, 19, 19)
         before = committed_files(str(directory))
         assert before[19] in ([name(19)], [name(19, "newer")])
@@ -209,10 +211,10 @@ def test_a_listing_that_goes_on_meanwhile_misses_nothing(tmp_path: Path) -> None
     run(committed, 19, 19)
     # A listing that began before, and saw of the last batch what was deleted, but not its record.
     left = there.intersection(records(tmp_path))
-    numbers = module._newest_first(
-        left, lambda number: module.CommittedBatch.read(_content(tmp_path, number))
+    found = module._newest_first(
+        left, lambda number: Manifest.required(_content(tmp_path, number), "here")
     )
-    assert {number: batch.files for number, batch in numbers.items()} == wanted(18)
+    assert {number: list(manifest.files) for number, manifest in found.items()} == wanted(18)
 
 
 def _content(directory: Path, number: int) -> bytes:

@@ -39,7 +39,7 @@ class Copy:
         """Write a batch as a sink does, if it is not there."""
         batch = self.batch(batch_id)
         if not committed.has(batch):
-            committed.add(batch, [f"part-{self.name}-{batch_id}"], 1)
+            committed.add(batch, [f"part-{self.name}-{batch_id}"])
 
 
 def test_restarts(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_batch_that_comes_in_between(tmp_path: Path) -> None:
         with pytest.raises(
             OutputConflictError, match=r"beginning one-\d+; this is batch 1, beginni"
         ):
-            copy.add(batch, ["part-two-1"], 1)
+            copy.add(batch, ["part-two-1"])
         assert committed_files(str(directory))[1] == ["part-one-1"]
 
 
@@ -141,10 +141,10 @@ def test_files_of_lost_attempts(tmp_path: Path) -> None:
     for name in [*others, *lost, *named, part(2, 3), part(2, 4)]:
         (tmp_path / name).write_text("line\n")
     for batch_id, name in enumerate(named):
-        committed.add(one.batch(batch_id), [name], 1)
+        committed.add(one.batch(batch_id), [name])
     one.start(tmp_path)
     assert files(tmp_path) == sorted([*others, *named, part(2, 3), part(2, 4)])
-    one.start(tmp_path).add(one.batch(2), [part(2, 4)], 1)
+    one.start(tmp_path).add(one.batch(2), [part(2, 4)])
     one.start(tmp_path)
     assert files(tmp_path) == sorted([*others, *named, part(2, 4)])
 
@@ -156,7 +156,7 @@ def test_files_of_lost_attempts_of_a_long_run(tmp_path: Path) -> None:
     for batch_id in range(25):
         for attempt in (1, 2):
             (tmp_path / part(batch_id, attempt)).write_text("line\n")
-        committed.add(one.batch(batch_id), [part(batch_id, 2)], 1)
+        committed.add(one.batch(batch_id), [part(batch_id, 2)])
     assert len([name for name in files(tmp_path) if name.endswith("1.txt")]) < 20
     assert {part(number, 2) for number in range(25)} <= set(files(tmp_path))
 
