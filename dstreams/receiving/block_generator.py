@@ -73,7 +73,8 @@ class BlockGenerator:
         """
         self._limiter.acquire()
         with self._changed:
-            self._changed.wait_for(lambda: not (self._accepting and self._is_full()))
+            while self._is_full() and self._accepting:
+                self._changed.wait()
             if self._discarding.is_set():
                 return
             self._require_accepting()
