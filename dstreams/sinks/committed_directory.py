@@ -86,7 +86,7 @@ class CommittedDirectory:
                 raise
             self.delete(file for file in manifest.files if file not in found.files)
             self.require_of(batch, found)
-            return found.files == manifest.files
+            return found == manifest
         return True
 
     def delete_unnamed(self, manifest_of: Callable[[str], Manifest | None]) -> None:
