@@ -202,7 +202,8 @@ class StreamDurability:
             remedy = (
                 "to run it again, with the same input, all of its outputs and all batches after "
                 f"it: stop the stream, python -m checkpoint rewind {self.files.url} --to "
-                f"{record.previous.time_ms}, and start it again"
+                f"{record.previous.time_ms}, as long as clean-up has left that batch, and start "
+                "it again"
             )
         logger.error(
             "outputs %s of the batch at %d ms failed, and the batch is committed without them: no "
