@@ -22,7 +22,7 @@ what it reads, and runs the same on the driver, in a worker, and in a test witho
 """
 
 from checkpoint.batch_log import BatchLog, BeginRecord, begin_file
-from checkpoint.block_log import BlockLog, BlockRef
+from checkpoint.block_log import BlockLog
 from checkpoint.commit_log import (
     INPUTS_NEEDED_AFTER,
     CommitLog,
@@ -42,7 +42,7 @@ from checkpoint.errors import (
 from checkpoint.fencing import EpochGuard, Owner, claim_epoch, read_claim, require_unused
 from checkpoint.file_log import FileBase, FileBatch, FileHistory, FileLog, FileStamp, compaction_due
 from checkpoint.files import Files, FilesBelow
-from checkpoint.framing import MAX_BLOCK_BYTES
+from checkpoint.framing import MAX_BLOCK_BYTES, FileRef
 from checkpoint.fsspec_files import FsspecFiles, without_secrets
 from checkpoint.graph_snapshot import (
     GraphSnapshot,
@@ -76,7 +76,6 @@ from checkpoint.retention import (
 from checkpoint.signing import SignedFiles, SigningKey, unsigned
 from checkpoint.state_files import (
     StateFileId,
-    StateFileRef,
     StatePartition,
     new_attempt,
     read_state_file,
@@ -95,7 +94,6 @@ __all__ = [
     "BatchLog",
     "BeginRecord",
     "BlockLog",
-    "BlockRef",
     "CheckpointError",
     "CommitLog",
     "CommitRecord",
@@ -106,6 +104,7 @@ __all__ = [
     "FileBatch",
     "FileHistory",
     "FileLog",
+    "FileRef",
     "FileStamp",
     "Files",
     "FilesBelow",
@@ -123,7 +122,6 @@ __all__ = [
     "SigningKey",
     "StateCopy",
     "StateFileId",
-    "StateFileRef",
     "StatePartition",
     "StorageRefusedError",
     "StorageUncertainError",

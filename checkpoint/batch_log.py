@@ -14,22 +14,23 @@ nobody takes a record that was lost for one that was never written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import field
+from msgspec.structs import replace
 
 from checkpoint.fencing import EpochGuard
 from checkpoint.files import Files
 from checkpoint.framing import FileKind
-from checkpoint.json_fields import int_fields, object_field, text_field
+from checkpoint.json_records import Text
 from checkpoint.lineage import read_lineage
-from checkpoint.record_files import RecordId, id_fields, optional_id_field
-from checkpoint.record_log import BatchRecord, RecordLog, batch_fields
+from checkpoint.record_files import RecordId
+from checkpoint.record_log import BatchRecord, RecordLog
 
 BEGIN_PREFIX = "batches/"
 BEGIN_SUFFIX = ".begin"
 
 
-@dataclass(frozen=True)
-class BeginRecord(BatchRecord):
+class BeginRecord(BatchRecord, frozen=True):
     """What a batch is going to read.
 
     Args:
@@ -48,49 +49,13 @@ class BeginRecord(BatchRecord):
             where there is no output that asks for them.
     """
 
-    inputs: Mapping[str, object]
+    inputs: Mapping[Text, object]
     watermarks: Mapping[str, int] = field(default_factory=dict)
     facts: Mapping[str, object] = field(default_factory=dict)
     logs: Mapping[str, RecordId] = field(default_factory=dict)
     graph: RecordId | None = None
     previous: RecordId | None = None
     beginning: str = ""
-
-    def __post_init__(self) -> None:
-        self._require_sense("begin record", self.inputs, "input")
-        for name in ("inputs", "watermarks", "facts", "logs"):
-            object.__setattr__(self, name, dict(getattr(self, name)))
-
-    def to_json(self) -> dict[str, object]:
-        """Return these facts as a JSON object."""
-        return {
-            **super().to_json(),
-            "inputs": dict(self.inputs),
-            "watermarks": dict(self.watermarks),
-            "facts": dict(self.facts),
-            "logs": {uid: newest.to_json() for uid, newest in self.logs.items()},
-            "graph": None if self.graph is None else self.graph.to_json(),
-            "previous": None if self.previous is None else self.previous.to_json(),
-            "beginning": self.beginning,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, object]) -> BeginRecord:
-        """Read what :meth:`to_json` returned.
-
-        Raises:
-            ValueError: a field is missing, of another type, or impossible.
-        """
-        return cls(
-            **batch_fields(data),
-            inputs=object_field(data, "inputs"),
-            watermarks=int_fields(data, "watermarks"),
-            facts=object_field(data, "facts"),
-            logs=id_fields(data, "logs"),
-            graph=optional_id_field(data, "graph"),
-            previous=optional_id_field(data, "previous"),
-            beginning=text_field(data, "beginning") if "beginning" in data else "",
-        )
 
 
 class BatchLog(RecordLog[BeginRecord]):
@@ -103,7 +68,7 @@ class BatchLog(RecordLog[BeginRecord]):
         begun: the records that the first one to be begun may follow.
     """
 
-    kind = FileKind.BEGIN
+    form, kind = BeginRecord, FileKind.BEGIN
     prefix, suffix = BEGIN_PREFIX, BEGIN_SUFFIX
     what, done = "a begin record", "begun"
 
@@ -153,9 +118,6 @@ class BatchLog(RecordLog[BeginRecord]):
         if record_id is None:
             raise FileNotFoundError(f"{self.files.url} has no begun batch at {batch_time_ms} ms")
         return self.read_record(record_id)
-
-    def _parsed(self, data: Mapping[str, object], file: str) -> BeginRecord:
-        return BeginRecord.from_json(data)
 
 
 def begin_file(record_id: RecordId) -> str:

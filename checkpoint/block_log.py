@@ -20,13 +20,12 @@ count are in no batch.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from checkpoint.errors import (
+    RESTORE,
     CheckpointError,
     ConcurrentWriterError,
     CorruptCheckpointError,
@@ -34,21 +33,15 @@ from checkpoint.errors import (
 )
 from checkpoint.fencing import require_newest
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
-from checkpoint.framing import RESTORE, FileKind, FrameTotals, read_frames, write_frames
-from checkpoint.json_fields import (
-    dump_json,
-    list_field,
-    plain_fields,
-    require_not_negative,
-    require_object,
-)
+from checkpoint.framing import FileKind, FileRef, FrameTotals, read_frames, write_frames
+from checkpoint.json_records import JsonRecord
 from checkpoint.lineage import Lineage, read_lineage
-from checkpoint.names import require_name, uid_part
+from checkpoint.names import uid_part
 from checkpoint.record_files import (
     RecordId,
     create_once,
-    makes_no_sense,
     read_record,
+    record_frames,
     record_ids,
     require_header,
 )
@@ -59,36 +52,10 @@ RECEIVED_PREFIX = "received/"
 _BLOCK = re.compile(r"(\d{16,})-e(\d+)-[A-Za-z0-9_-]{1,64}\.block")
 
 
-@dataclass(frozen=True)
-class BlockRef:
-    """A received block on disk: what its writer returns, and what the record of a batch names.
+class _Allocation(JsonRecord, frozen=True):
+    """Which blocks a batch has."""
 
-    Args:
-        name: name of the file.
-        sequence: its place among the blocks of its input stream.
-        size_bytes: size of the file.
-        digest: digest of the file (:class:`checkpoint.framing.FrameTotals`).
-        records: records in it.
-    """
-
-    name: str
-    sequence: int
-    size_bytes: int
-    digest: str
-    records: int
-
-    def __post_init__(self) -> None:
-        require_name(self.name)
-        require_not_negative(f"{self.name}: {self}", self.sequence, self.size_bytes, self.records)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, object]) -> BlockRef:
-        """Read the JSON of a reference.
-
-        Raises:
-            ValueError: a field is missing, of another type, or impossible.
-        """
-        return cls(**plain_fields(cls, data))
+    blocks: tuple[FileRef, ...]
 
 
 class BlockLog:
@@ -114,7 +81,7 @@ class BlockLog:
         self._ids = {"stream_id": stream_id, "input_uid": input_uid}
         self._directory = f"{RECEIVED_PREFIX}{uid_part(input_uid)}"
 
-    def write(self, sequence: int, payload: bytes | memoryview, records: int) -> BlockRef:
+    def write(self, sequence: int, payload: bytes | memoryview, records: int) -> FileRef:
         """Write one block durably.
 
         Args:
@@ -133,23 +100,21 @@ class BlockLog:
         totals = FrameTotals()
         frames = write_frames(FileKind.RECEIVED, header, [(payload, records)], totals)
         try:
-            size_bytes = self.files.create(name, frames)
+            self.files.create(name, frames)
         except StorageUncertainError:
             with suppress(CheckpointError):
                 self.files.delete(name)
             raise
-        return BlockRef(name, sequence, size_bytes, totals.digest, records)
+        return FileRef.of(name, totals)
 
-    def read(self, ref: BlockRef) -> bytes:
+    def read(self, ref: FileRef) -> bytes:
         """Read one block.
 
         Raises:
             CorruptCheckpointError: the file is missing, damaged, or another one.
         """
-        found, payload = self._read_block(ref.name)
-        if found != ref:
-            file = location(self.files, ref.name)
-            raise CorruptCheckpointError(file, f"is {found}", f"{ref}, as recorded", RESTORE)
+        totals, payload = self._read_block(ref.name)
+        ref.require(totals, location(self.files, ref.name))
         return payload
 
     def last_epoch(self) -> int:
@@ -163,17 +128,17 @@ class BlockLog:
         names = self.files.list(f"{self._directory}/blocks/")
         return sorted((name for name in names if _identity(name)), key=_identity)
 
-    def unallocated(self) -> list[BlockRef]:
+    def unallocated(self) -> list[FileRef]:
         """Blocks that no batch has, read and verified, in the order in which they were received."""
         known = {_identity(ref.name) for refs in self._each_batch() for ref in refs}
         found = []
         for name in self.blocks():
             if _identity(name) not in known:
                 known.add(_identity(name))
-                found.append(self._read_block(name)[0])
+                found.append(FileRef.of(name, self._read_block(name)[0]))
         return found
 
-    def allocate(self, batch_time_ms: int, blocks: Sequence[BlockRef]) -> None:
+    def allocate(self, batch_time_ms: int, blocks: Sequence[FileRef]) -> None:
         """Record durably, if there is no record of that batch, that a batch has *blocks*.
 
         Recording the same again is fine. After an error the batch must not run.
@@ -185,8 +150,7 @@ class BlockLog:
             NotDurableError: the record can be seen, and may not survive a power loss.
         """
         header = {**self._ids, "batch_time_ms": batch_time_ms, "epoch": self.epoch}
-        payload = dump_json({"blocks": [dataclasses.asdict(ref) for ref in blocks]})
-        frames = write_frames(FileKind.ALLOCATION, header, [(payload, len(blocks))])
+        frames = record_frames(FileKind.ALLOCATION, header, _Allocation(tuple(blocks)))
         what = f"the blocks of the batch at {batch_time_ms} ms"
 
         def taken() -> Exception:
@@ -204,29 +168,24 @@ class BlockLog:
         """Times of all batches that have a record that counts, in milliseconds, sorted."""
         return list(self._ids_by_time())
 
-    def _read_batch(self, record_id: RecordId) -> tuple[BlockRef, ...]:
+    def _read_batch(self, record_id: RecordId) -> tuple[FileRef, ...]:
         name = self._batch_name(record_id)
         wanted = {**self._ids, "batch_time_ms": record_id.time_ms, "epoch": record_id.epoch}
-        what = "the blocks of a batch"
-        data = read_record(self.files, name, FileKind.ALLOCATION, wanted, what)
-        try:
-            refs = list_field(data, "blocks")
-            return tuple(BlockRef.from_json(require_object(ref, "block")) for ref in refs)
-        except ValueError as error:
-            raise makes_no_sense(location(self.files, name), error, what) from error
+        kind, what = FileKind.ALLOCATION, "the blocks of a batch"
+        return read_record(self.files, name, kind, wanted, _Allocation, what).blocks
 
     def _ids_by_time(self, lineage: Lineage | None = None) -> dict[int, RecordId]:
         prefix = f"{self._directory}/batches/"
         ids = record_ids(self.files.list(prefix), prefix, ".batch")
         return (lineage or read_lineage(self.files)).logged(ids)
 
-    def allocated(self, lineage: Lineage | None = None) -> dict[int, tuple[BlockRef, ...]]:
+    def allocated(self, lineage: Lineage | None = None) -> dict[int, tuple[FileRef, ...]]:
         """The blocks of each recorded batch, by time; each block once, where it was named last.
 
         Args:
             lineage: which epochs follow from each other, if not the ones that do.
         """
-        batches: dict[int, tuple[BlockRef, ...]] = {}
+        batches: dict[int, tuple[FileRef, ...]] = {}
         later: set[str] = set()
         for time_ms, record_id in reversed(self._ids_by_time(lineage).items()):
             refs = self._read_batch(record_id)
@@ -269,7 +228,7 @@ class BlockLog:
                 expected = f"the record of the {wanted} blocks of that batch"
                 raise CorruptCheckpointError(file, "is missing", expected, RESTORE)
 
-    def _each_batch(self) -> Iterator[tuple[BlockRef, ...]]:
+    def _each_batch(self) -> Iterator[tuple[FileRef, ...]]:
         return map(self._read_batch, self._ids_by_time().values())
 
     def release(self, upto_ms: int) -> None:
@@ -291,7 +250,7 @@ class BlockLog:
     def _batch_name(self, record_id: RecordId) -> str:
         return f"{self._directory}/batches/{record_id.stem}.batch"
 
-    def _read_block(self, name: str) -> tuple[BlockRef, bytes]:
+    def _read_block(self, name: str) -> tuple[FrameTotals, bytes]:
         file = location(self.files, name)
         try:
             chunks = self.files.read_chunks(name, READ_CHUNK_BYTES)
@@ -304,8 +263,7 @@ class BlockLog:
             raise CorruptCheckpointError(file, "is no block by its name", "one", RESTORE)
         epoch, sequence = identity
         require_header(frames.header, {**self._ids, "epoch": epoch, "sequence": sequence}, file)
-        totals = frames.totals
-        return BlockRef(name, sequence, totals.size_bytes, totals.digest, totals.records), payload
+        return frames.totals, payload
 
 
 def _identity(name: str) -> tuple[int, ...]:

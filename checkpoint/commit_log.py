@@ -15,29 +15,22 @@ and the changelog that led to it).
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
+from typing import Annotated
 
-from checkpoint.errors import CorruptCheckpointError
+from msgspec import Meta, field
+from msgspec.structs import replace
+
 from checkpoint.fencing import EpochGuard
 from checkpoint.files import Files
-from checkpoint.framing import FileKind
-from checkpoint.json_fields import (
-    int_field,
-    int_fields,
-    list_field,
-    object_field,
-    require_object,
-    text_field,
-    text_fields,
-    text_list_field,
-)
+from checkpoint.framing import FileKind, FileRef
+from checkpoint.json_records import JsonRecord, Text
 from checkpoint.lineage import read_lineage
-from checkpoint.record_files import RecordId, optional_id_field
-from checkpoint.record_log import BatchRecord, RecordLog, batch_fields
-from checkpoint.state_files import StateFileRef
-from checkpoint.stored_state import StoreCommit
+from checkpoint.record_files import RecordId
+from checkpoint.record_log import BatchRecord, RecordLog
+from checkpoint.state_files import StatePartition
+from checkpoint.stored_state import StoreCommit, require_distinct
 
 INPUTS_NEEDED_AFTER = "inputs_needed_after_ms"
 """The fact that says of each input, by uid, after which batch time a restart may read it again."""
@@ -45,44 +38,38 @@ INPUTS_NEEDED_AFTER = "inputs_needed_after_ms"
 COMMIT_PREFIX = "commits/"
 COMMIT_SUFFIX = ".commit"
 
-_RECORD_FORMAT = 3  # of the JSON of a record
-_UPGRADE = "read this checkpoint with the release that wrote it, or a newer one"
 
-
-@dataclass(frozen=True)
-class OperatorCommit:
+class OperatorCommit(JsonRecord, frozen=True):
     """The state of one operator: a file for each partition.
 
     Args:
         partitioner: name of the function that chose the partition of each key.
-        files: one reference for each of the partitions 0 to n-1, kept in that order.
+        files: those of the partitions 0 to n-1, in that order.
 
     Raises:
-        ValueError: a partition is missing or there twice, or two of them name one file.
+        ValueError: two partitions name one file.
     """
 
     partitioner: str
-    files: tuple[StateFileRef, ...]
+    files: Annotated[tuple[FileRef, ...], Meta(min_length=1)]
 
     def __post_init__(self) -> None:
-        counts = Counter(ref.partition for ref in self.files)
-        missing = sorted(set(range(max(counts, default=0) + 1)) - set(counts))
-        twice = sorted(partition for partition, count in counts.items() if count > 1)
-        if missing or twice:
-            raise ValueError(
-                "state files must be one for each partition from 0 on; "
-                f"missing {missing}, more than once {twice}"
+        require_distinct(iter(self.files))
+
+    def partitions(
+        self, stream_id: str, uid: str, batch_time_ms: int
+    ) -> Iterator[tuple[FileRef, StatePartition]]:
+        """Yield each file and what it must hold, if the state is that of *uid* after a batch."""
+        for number, ref in enumerate(self.files):
+            yield (
+                ref,
+                StatePartition(
+                    stream_id, uid, batch_time_ms, number, len(self.files), self.partitioner
+                ),
             )
-        names = Counter(ref.name for ref in self.files)
-        if len(names) < len(self.files):
-            name = names.most_common(1)[0][0]
-            raise ValueError(f"state file {name} is named for more than one partition")
-        by_partition = sorted(self.files, key=lambda ref: ref.partition)
-        object.__setattr__(self, "files", tuple(by_partition))
 
 
-@dataclass(frozen=True)
-class CommitRecord(BatchRecord):
+class CommitRecord(BatchRecord, frozen=True):
     """What a committed batch left behind.
 
     Args:
@@ -104,7 +91,7 @@ class CommitRecord(BatchRecord):
         facts: JSON that the driver wants back; such as when a timer is due.
     """
 
-    operators: Mapping[str, OperatorCommit]
+    operators: Mapping[Text, OperatorCommit]
     writer: Mapping[str, str]
     stores: tuple[StoreCommit, ...] = ()
     watermarks: Mapping[str, int] = field(default_factory=dict)
@@ -115,24 +102,20 @@ class CommitRecord(BatchRecord):
     facts: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._require_sense("commit record", self.operators, "operator")
         if self.previous is not None and self.previous.time_ms >= self.batch_time_ms:
             raise ValueError(
                 f"commit record of batch {self.batch_id} at {self.batch_time_ms} ms must be later "
                 f"than that of {self.previous}"
             )
-        for name in ("operators", "writer", "watermarks", "copies", "facts"):
-            object.__setattr__(self, name, dict(getattr(self, name)))
-        stores = sorted(self.stores, key=lambda commit: (commit.operator_uid, commit.store))
-        named = {(commit.operator_uid, commit.store) for commit in stores}
-        if len(named) < len(stores):
+        named = {(commit.operator_uid, commit.store) for commit in self.stores}
+        if len(named) < len(self.stores):
             raise ValueError(f"a store is in the record of {self.batch_time_ms} ms more than once")
-        object.__setattr__(self, "stores", tuple(stores))
 
     def file_names(self) -> frozenset[str]:
         """Names of all state files and changelogs of this record."""
-        state_files = (ref.name for commit in self.operators.values() for ref in commit.files)
-        return frozenset(state_files).union(*(commit.file_names() for commit in self.stores))
+        of_operators = (commit.files for commit in self.operators.values())
+        of_stores = (commit.files() for commit in self.stores)
+        return frozenset(ref.name for ref in chain(*of_operators, *of_stores))
 
     def after(
         self, last: CommitRecord | None, operators: Collection[str] | None = None
@@ -149,50 +132,6 @@ class CommitRecord(BatchRecord):
         copies.update(dict.fromkeys((*self.operators, *self.without_state), self.record_id))
         return replace(self, previous=None if last is None else last.record_id, copies=copies)
 
-    def to_json(self) -> dict[str, object]:
-        """Return these facts as a JSON object."""
-        return {
-            "format": _RECORD_FORMAT,
-            **super().to_json(),
-            "operators": {
-                uid: {
-                    "partitioner": commit.partitioner,
-                    "files": [ref.to_json() for ref in commit.files],
-                }
-                for uid, commit in self.operators.items()
-            },
-            "writer": dict(self.writer),
-            "stores": [commit.to_json() for commit in self.stores],
-            "watermarks": dict(self.watermarks),
-            "failed_outputs": list(self.failed_outputs),
-            "without_state": list(self.without_state),
-            "previous": None if self.previous is None else self.previous.to_json(),
-            "copies": {uid: record_id.to_json() for uid, record_id in self.copies.items()},
-            "facts": dict(self.facts),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, object]) -> CommitRecord:
-        """Read what :meth:`to_json` returned.
-
-        Raises:
-            ValueError: a field is missing, of another type, or impossible.
-        """
-        operators, copies = object_field(data, "operators"), object_field(data, "copies")
-        stores = (require_object(item, "store") for item in list_field(data, "stores"))
-        return cls(
-            **batch_fields(data),
-            operators={uid: _operator(require_object(operators[uid], uid)) for uid in operators},
-            writer=text_fields(data, "writer"),
-            stores=tuple(map(StoreCommit.from_json, stores)),
-            watermarks=int_fields(data, "watermarks"),
-            failed_outputs=text_list_field(data, "failed_outputs"),
-            without_state=text_list_field(data, "without_state"),
-            previous=optional_id_field(data, "previous"),
-            copies={uid: RecordId.from_json(copies[uid]) for uid in copies},
-            facts=object_field(data, "facts") if "facts" in data else {},
-        )
-
 
 class CommitLog(RecordLog[CommitRecord]):
     """The commit records among *files*.
@@ -204,7 +143,7 @@ class CommitLog(RecordLog[CommitRecord]):
         operators: uids of the operators of the stream, as in :meth:`CommitRecord.after`.
     """
 
-    kind = FileKind.COMMIT
+    form, kind = CommitRecord, FileKind.COMMIT
     prefix, suffix = COMMIT_PREFIX, COMMIT_SUFFIX
     what, done = "a commit record", "committed"
 
@@ -274,13 +213,6 @@ class CommitLog(RecordLog[CommitRecord]):
         """Delete a record, after its state files; that there is none is fine."""
         self.files.delete(commit_file(record_id))
 
-    def _parsed(self, data: Mapping[str, object], file: str) -> CommitRecord:
-        record_format = int_field(data, "format")
-        if record_format != _RECORD_FORMAT:
-            found = f"is a record in format {record_format}"
-            raise CorruptCheckpointError(file, found, f"format {_RECORD_FORMAT}", _UPGRADE)
-        return CommitRecord.from_json(data)
-
     def _linked(self, record: CommitRecord) -> CommitRecord:
         """Return *record* after the last one, or the last one if that is what it is."""
         last = self.last
@@ -294,11 +226,3 @@ class CommitLog(RecordLog[CommitRecord]):
 def commit_file(record_id: RecordId) -> str:
     """Return the name of the file of a record."""
     return f"{COMMIT_PREFIX}{record_id.stem}{COMMIT_SUFFIX}"
-
-
-def _operator(data: Mapping[str, object]) -> OperatorCommit:
-    refs = (require_object(ref, "reference") for ref in list_field(data, "files"))
-    return OperatorCommit(
-        partitioner=text_field(data, "partitioner"),
-        files=tuple(StateFileRef.from_json(ref) for ref in refs),
-    )

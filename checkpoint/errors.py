@@ -16,6 +16,15 @@ pickles with its attributes.
 
 from __future__ import annotations
 
+RESTORE = (
+    "restore the file from a copy or an export, or go back to a batch before it with python -m "
+    "checkpoint rewind; verify says to which"
+)
+"""What to do about a file that is damaged or missing."""
+
+UPGRADE = "read this checkpoint with the release that wrote it, or a newer one"
+"""What to do about a file in another format."""
+
 
 class CheckpointError(Exception):
     """Base of every error that checkpoint raises on purpose."""

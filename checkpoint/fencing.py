@@ -28,7 +28,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from checkpoint.errors import (
+    RESTORE,
     AlreadyExistsError,
     CheckpointError,
     ConcurrentWriterError,
@@ -36,9 +39,9 @@ from checkpoint.errors import (
     UntrustedFileError,
 )
 from checkpoint.files import Files, location
-from checkpoint.framing import RESTORE, FileKind
-from checkpoint.json_fields import int_field, text_field, text_fields
-from checkpoint.record_files import create_once, makes_no_sense, read_record, record_frames
+from checkpoint.framing import FileKind
+from checkpoint.json_records import JsonRecord
+from checkpoint.record_files import create_once, read_record, record_frames
 from checkpoint.state_files import new_attempt
 
 EPOCH_PREFIX = "epochs/"
@@ -49,8 +52,7 @@ _log = logging.getLogger("checkpoint")
 _NAME = re.compile(re.escape(EPOCH_PREFIX) + rf"(\d{{10,}})\.({CLAIM}|{BASE}|{END})")
 
 
-@dataclass(frozen=True)
-class Owner:
+class Owner(JsonRecord, frozen=True):
     """A driver, as a person looks for it.
 
     Args:
@@ -66,9 +68,6 @@ class Owner:
     process: str
     started_ms: int
     facts: Mapping[str, str]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "facts", dict(self.facts))
 
     def __str__(self) -> str:
         return f"process {self.pid} on host {self.host}"
@@ -94,8 +93,7 @@ class Owner:
         return found == self.process or not (found and self.process)
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(JsonRecord, frozen=True):
     """An epoch and who has it.
 
     Args:
@@ -115,36 +113,12 @@ class Claim:
         """Name of its file."""
         return epoch_file(self.epoch, CLAIM)
 
-    def to_json(self) -> dict[str, object]:
-        """Return these facts as a JSON object."""
-        owner = self.owner
-        return {
-            "stream_id": self.stream_id,
-            "epoch": self.epoch,
-            "token": self.token,
-            "host": owner.host,
-            "pid": owner.pid,
-            "process": owner.process,
-            "started_ms": owner.started_ms,
-            "facts": dict(owner.facts),
-        }
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, object]) -> Claim:
-        """Read what :meth:`to_json` returned.
+class _BaseIds(msgspec.Struct, frozen=True):
+    """Of which stream, and under which claim, a base was written; it says more."""
 
-        Raises:
-            ValueError: a field is missing, or of another type.
-        """
-        owner = Owner(
-            host=text_field(data, "host"),
-            pid=int_field(data, "pid"),
-            process=text_field(data, "process"),
-            started_ms=int_field(data, "started_ms"),
-            facts=text_fields(data, "facts"),
-        )
-        stream_id, epoch = text_field(data, "stream_id"), int_field(data, "epoch")
-        return cls(stream_id, epoch, owner, text_field(data, "token"))
+    stream_id: str
+    token: str
 
 
 @dataclass(frozen=True)
@@ -183,7 +157,7 @@ class EpochGuard:
         """Say that this driver has stopped and nothing of it is running any more."""
         with suppress(AlreadyExistsError):
             header = _header(self.claim.stream_id, self.epoch)
-            frames = record_frames(FileKind.CLAIM, header, self.claim.to_json())
+            frames = record_frames(FileKind.CLAIM, header, self.claim)
             self.files.create(epoch_file(self.epoch, END), frames)
 
     def give_up(self) -> None:
@@ -226,7 +200,7 @@ def claim_epoch(files: Files, stream_id: str, owner: Owner) -> EpochGuard:
         found = map(epoch_of_file, files.list(EPOCH_PREFIX))
         epoch = max((epoch for epoch in found if epoch is not None), default=0) + 1
         claim = Claim(stream_id, epoch, owner, new_attempt())
-        frames = record_frames(FileKind.CLAIM, _header(stream_id, epoch), claim.to_json())
+        frames = record_frames(FileKind.CLAIM, _header(stream_id, epoch), claim)
         with suppress(AlreadyExistsError):  # by a rival: the one after it, then
             what = f"epoch {epoch} may be claimed or not"
             create_once(files, claim.name, frames, AlreadyExistsError, what)
@@ -270,11 +244,7 @@ def read_end(files: Files, epoch: int) -> Claim:
 
 def _read_claim(files: Files, epoch: int, ending: str) -> Claim:
     name, what = epoch_file(epoch, ending), "a claim"
-    data = read_record(files, name, FileKind.CLAIM, {"epoch": epoch}, what)
-    try:
-        claim = Claim.from_json(data)
-    except ValueError as error:
-        raise makes_no_sense(location(files, name), error, what) from error
+    claim = read_record(files, name, FileKind.CLAIM, {"epoch": epoch}, Claim, what)
     if claim.epoch != epoch:
         found = f"is the claim of epoch {claim.epoch}"
         raise CorruptCheckpointError(location(files, name), found, f"of epoch {epoch}", RESTORE)
@@ -318,10 +288,10 @@ def _stream_of(files: Files) -> str | None:
 
 def _base_of(files: Files, epoch: int) -> tuple[str, str] | None:
     """Return stream and claim that the base of an epoch names, None where nothing can be read."""
-    with suppress(CorruptCheckpointError, FileNotFoundError, ValueError):
-        name = epoch_file(epoch, BASE)
-        data = read_record(files, name, FileKind.BASE, {"epoch": epoch}, "the base of an epoch")
-        return text_field(data, "stream_id"), text_field(data, "token")
+    with suppress(CorruptCheckpointError, FileNotFoundError):
+        name, what = epoch_file(epoch, BASE), "the base of an epoch"
+        base = read_record(files, name, FileKind.BASE, {"epoch": epoch}, _BaseIds, what)
+        return base.stream_id, base.token
     return None
 
 

@@ -29,20 +29,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from checkpoint.errors import ConcurrentWriterError, CorruptCheckpointError
+from checkpoint.errors import RESTORE, ConcurrentWriterError, CorruptCheckpointError
 from checkpoint.fencing import require_newest
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
-from checkpoint.framing import RESTORE, FileKind, read_frames, write_frames
-from checkpoint.json_fields import dump_json, int_field, list_field, load_json
+from checkpoint.framing import FileKind, read_frames, write_frames
+from checkpoint.json_records import Count, JsonRecord, Text, convert, decode, encode
 from checkpoint.lineage import Lineage, read_lineage
 from checkpoint.names import uid_part
 from checkpoint.record_files import (
     RecordId,
     create_once,
-    makes_no_sense,
-    optional_id_field,
     record_ids,
     require_header,
 )
@@ -50,7 +48,7 @@ from checkpoint.record_files import (
 FILES_PREFIX = "files/"
 
 _FILES_IN_BLOCK = 1000
-_STAMP_FIELDS = 3
+_WHAT = "a file log"
 
 
 class FileStamp(NamedTuple):
@@ -123,6 +121,32 @@ class FileHistory:
         return self.batches[newest].settled_ms if is_newer else self.base.settled_ms
 
 
+class _LogHeader(JsonRecord, frozen=True):
+    """What every file of a log says of itself."""
+
+    stream_id: Text
+    input_uid: Text
+    epoch: Count
+    settled_ms: int
+
+
+class _BatchHeader(_LogHeader, frozen=True):
+    """What the file of a batch says of itself."""
+
+    batch_time_ms: Count
+    previous: RecordId | None
+
+
+class _BaseHeader(_LogHeader, frozen=True):
+    """What the file of a base says of itself."""
+
+    upto_ms: int
+    new_since_ms: int
+
+
+_Header = TypeVar("_Header", bound=_LogHeader)
+
+
 class _Linked(NamedTuple):
     """A batch, and the record before its own."""
 
@@ -184,7 +208,7 @@ class FileLog:
             "epoch": self.epoch,
             "batch_time_ms": batch.batch_time_ms,
             "settled_ms": batch.settled_ms,
-            "previous": None if previous is None else previous.to_json(),
+            "previous": previous,
         }
         frames = write_frames(FileKind.FILES, header, _blocks("files", batch.files))
         what = f"the files of the batch at {batch.batch_time_ms} ms"
@@ -282,22 +306,18 @@ class FileLog:
     def _read_batch(self, record_id: RecordId) -> _Linked:
         name = self._batch_name(record_id)
         wanted = {"batch_time_ms": record_id.time_ms, "epoch": record_id.epoch}
-        header, files = self._read(name, wanted)
-        settled_ms = self._number(name, header, "settled_ms")
-        batch = FileBatch(record_id.time_ms, settled_ms, tuple(files.get("files", ())))
-        try:
-            return _Linked(batch, optional_id_field(header, "previous"))
-        except ValueError as error:
-            raise makes_no_sense(location(self.files, name), error, "a file log") from error
+        header, files = self._read(name, wanted, _BatchHeader)
+        taken = tuple(files.get("files", ()))
+        return _Linked(FileBatch(record_id.time_ms, header.settled_ms, taken), header.previous)
 
     def _read_base(self, record_id: RecordId) -> FileBase:
         name = self._base_name(record_id)
         wanted = {"upto_ms": record_id.time_ms, "epoch": record_id.epoch}
-        header, files = self._read(name, wanted)
+        header, files = self._read(name, wanted, _BaseHeader)
         return FileBase(
             upto_ms=record_id.time_ms,
-            new_since_ms=self._number(name, header, "new_since_ms"),
-            settled_ms=self._number(name, header, "settled_ms"),
+            new_since_ms=header.new_since_ms,
+            settled_ms=header.settled_ms,
             there_before=tuple(files.get("there_before", ())),
             taken=tuple(files.get("taken", ())),
         )
@@ -314,28 +334,18 @@ class FileLog:
         create_once(self.files, name, frames, taken, f"{what} may be recorded or not")
 
     def _read(
-        self, name: str, wanted: Mapping[str, object]
-    ) -> tuple[Mapping[str, object], dict[str, list[FileStamp]]]:
+        self, name: str, wanted: Mapping[str, object], form: type[_Header]
+    ) -> tuple[_Header, dict[str, list[FileStamp]]]:
         """Read a record: its header, and its files by the name of their list."""
         file = location(self.files, name)
         frames = read_frames(self.files.read_chunks(name, READ_CHUNK_BYTES), FileKind.FILES, file)
         require_header(frames.header, {**self._ids, **wanted}, file)
         lists: dict[str, list[FileStamp]] = {}
         for payload, _ in frames.blocks:
-            try:
-                data = load_json(payload)
-                for key in data:
-                    lists.setdefault(key, []).extend(map(_stamp, list_field(data, key)))
-            except ValueError as error:
-                raise makes_no_sense(file, error, "a file log") from error
-        return frames.header, lists
-
-    def _number(self, name: str, header: Mapping[str, object], key: str) -> int:
-        try:
-            return int_field(header, key)
-        except ValueError as error:
-            file = location(self.files, name)
-            raise CorruptCheckpointError(file, f"says: {error}", "a number", RESTORE) from error
+            part = decode(payload, dict[str, list[FileStamp]], file, _WHAT)
+            for key, stamps in part.items():
+                lists.setdefault(key, []).extend(stamps)
+        return convert(frames.header, form, file, _WHAT), lists
 
     def _ids_of(self, kind: str, suffix: str) -> list[RecordId]:
         prefix = f"{self._directory}/{kind}/"
@@ -368,12 +378,4 @@ _FEW_BATCHES, _MANY_BATCHES = 20, 1000
 def _blocks(key: str, stamps: tuple[FileStamp, ...]) -> Iterator[tuple[bytes, int]]:
     for first in range(0, len(stamps), _FILES_IN_BLOCK):
         part = stamps[first : first + _FILES_IN_BLOCK]
-        yield dump_json({key: part}), len(part)
-
-
-def _stamp(value: object) -> FileStamp:
-    if isinstance(value, list) and len(value) == _STAMP_FIELDS:
-        path, modified_ms, size_bytes = value
-        if isinstance(path, str) and type(modified_ms) is int and type(size_bytes) is int:
-            return FileStamp(path, modified_ms, size_bytes)
-    raise ValueError(f"a file must be [path, modified_ms, size_bytes], got {value!r}")
+        yield encode({key: part}), len(part)

@@ -24,21 +24,19 @@ import hashlib
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 from zlib import crc32
 
-from checkpoint.errors import CorruptCheckpointError, UntrustedFileError
-from checkpoint.json_fields import dump_json, load_json
+import msgspec
+
+from checkpoint.errors import RESTORE, UPGRADE, CorruptCheckpointError, UntrustedFileError
+from checkpoint.json_records import Count, JsonRecord, decode, encode
+from checkpoint.names import Name
 
 FORMAT = 1
 MAX_HEADER_BYTES = 1 << 20
 MAX_BLOCK_BYTES = 64 << 20
 MAX_BLOCK_RECORDS = (1 << 32) - 1
-
-RESTORE = (
-    "restore the file from a copy or an export, or go back to a batch before it with python -m "
-    "checkpoint rewind; verify says to which"
-)
-_UPGRADE = "read this checkpoint with the release that wrote it, or a newer one"
 
 # As in PNG: a byte above 127 and both line ends show what text-mode copies do to a file.
 _MAGIC = b"\x89DSC\r\n\x1a\n"
@@ -105,6 +103,42 @@ class FrameTotals:
         self.size_bytes += payload_bytes
 
 
+class FileRef(JsonRecord, frozen=True):
+    """A complete file: what its writer returns, and what a record names.
+
+    Args:
+        name: its name.
+        size_bytes: its size.
+        digest: its digest (:class:`FrameTotals`).
+        records: records in it.
+    """
+
+    name: Name
+    size_bytes: Count
+    digest: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
+    records: Count
+
+    @classmethod
+    def of(cls, name: str, totals: FrameTotals) -> FileRef:
+        """Return the reference of a file that was written, or read, to its end."""
+        return cls(name, totals.size_bytes, totals.digest, totals.records)
+
+    def require(self, totals: FrameTotals, file: str) -> None:
+        """Raise unless the file that was read is the one that the record names.
+
+        Raises:
+            CorruptCheckpointError: it is another one.
+        """
+        found = self.of(self.name, totals)
+        for what, has, wanted in (
+            ("bytes", found.size_bytes, self.size_bytes),
+            ("records", found.records, self.records),
+            ("as its digest", found.digest, self.digest),
+        ):
+            if has != wanted:
+                raise _corrupt(file, f"has {has} {what}", f"{wanted}, as the record says")
+
+
 @dataclass(frozen=True)
 class Frames:
     """A file that is being read.
@@ -123,7 +157,7 @@ class Frames:
 
 def write_frames(
     kind: FileKind,
-    header: Mapping[str, object],
+    header: JsonRecord | Mapping[str, object],
     blocks: Iterable[tuple[bytes | memoryview, int]],
     totals: FrameTotals | None = None,
 ) -> Iterator[bytes | memoryview]:
@@ -139,7 +173,7 @@ def write_frames(
         ValueError: the header or a block is larger than a file can hold.
     """
     totals = FrameTotals() if totals is None else totals
-    encoded = dump_json(header)
+    encoded = encode(header)
     _require_at_most(len(encoded), MAX_HEADER_BYTES, "header", "bytes")
     preamble = _PREAMBLE.pack(_MAGIC, FORMAT, kind.value, len(encoded))
     chain = crc32(preamble)
@@ -183,7 +217,7 @@ def read_frames(chunks: Iterable[bytes], kind: FileKind, file: str) -> Frames:
     chain = source.require_crc(preamble, crc32(preamble[: _PREAMBLE.size]), "the preamble")
     if file_format != FORMAT:
         found = f"is written in format {file_format}"
-        raise CorruptCheckpointError(file, found, f"format {FORMAT}", _UPGRADE)
+        raise CorruptCheckpointError(file, found, f"format {FORMAT}", UPGRADE)
     if kind_found != kind.value:
         raise _corrupt(file, f"is of kind {kind_found!r}", f"kind {kind.value!r}")
     if header_bytes > MAX_HEADER_BYTES:
@@ -191,10 +225,7 @@ def read_frames(chunks: Iterable[bytes], kind: FileKind, file: str) -> Frames:
     encoded = source.take(header_bytes + _CRC.size, "the header")
     json_bytes = encoded[:header_bytes]
     chain = source.require_crc(encoded, crc32(json_bytes, chain), "the header")
-    try:
-        header = load_json(json_bytes)
-    except ValueError as error:
-        raise _corrupt(file, f"has no JSON in its header: {error}", "a JSON object") from error
+    header = decode(json_bytes, dict[str, object], file, "a header")
     totals.add_head(preamble + encoded)
     return Frames(header, _read_blocks(source, chain, totals), totals)
 

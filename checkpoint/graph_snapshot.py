@@ -10,28 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from checkpoint.errors import AlreadyExistsError, CorruptCheckpointError
+from checkpoint.errors import RESTORE, AlreadyExistsError, CorruptCheckpointError
 from checkpoint.fencing import EpochGuard
 from checkpoint.files import READ_CHUNK_BYTES, Files, FilesBelow, location
-from checkpoint.framing import RESTORE, FileKind, read_frames, write_frames
-from checkpoint.json_fields import (
-    dump_json,
-    list_field,
-    load_json,
-    object_field,
-    require_object,
-)
+from checkpoint.framing import FileKind, FileRef, read_frames, write_frames
+from checkpoint.json_records import Count, JsonRecord, Text, convert, decode, encode
 from checkpoint.lineage import Lineage, read_lineage
 from checkpoint.record_files import (
     RecordId,
     create_once,
-    makes_no_sense,
     record_ids,
     require_header,
 )
 from checkpoint.signing import require_no_key
 from checkpoint.state_files import (
-    StateFileRef,
     StatePartition,
     read_state_file,
     state_file_record,
@@ -44,6 +36,7 @@ RDDS_PREFIX = "rdds/"
 """Of state files of RDDs that a graph names, written in its epoch."""
 
 _PAYLOAD_BLOCK_BYTES = 1 << 20
+_DESCRIPTION = "the description of a graph"
 _RESTORE_GRAPH = (
     "restore the file from a copy or an export; state and progress are kept elsewhere, and python "
     "-m checkpoint read shows the state"
@@ -74,6 +67,14 @@ class GraphSnapshot:
         return RecordId(self.time_ms, self.epoch)
 
 
+class _Header(JsonRecord, frozen=True):
+    """What the file of a snapshot says of itself."""
+
+    stream_id: Text
+    time_ms: Count
+    epoch: Count
+
+
 def write_graph(guard: EpochGuard, snapshot: GraphSnapshot) -> None:
     """Write a snapshot durably; the same again is fine.
 
@@ -83,11 +84,7 @@ def write_graph(guard: EpochGuard, snapshot: GraphSnapshot) -> None:
         ConcurrentWriterError: a newer driver has taken over.
         CheckpointError: as in :meth:`Files.create`.
     """
-    header = {
-        "stream_id": snapshot.stream_id,
-        "time_ms": snapshot.time_ms,
-        "epoch": snapshot.epoch,
-    }
+    header = _Header(snapshot.stream_id, snapshot.time_ms, snapshot.epoch)
     frames = write_frames(FileKind.GRAPH, header, _blocks(snapshot))
     name = graph_file(snapshot.record_id)
     require_no_key(guard.files, name, snapshot.payload)
@@ -119,13 +116,10 @@ def read_graph(files: Files, record_id: RecordId) -> GraphSnapshot:
     frames = read_frames(files.read_chunks(name, READ_CHUNK_BYTES), FileKind.GRAPH, file)
     blocks = [payload for payload, _ in frames.blocks]
     require_header(frames.header, {"time_ms": record_id.time_ms, "epoch": record_id.epoch}, file)
-    stream_id = frames.header.get("stream_id")
-    if not blocks or not isinstance(stream_id, str):
+    if not blocks:
         raise CorruptCheckpointError(file, "has no description", "that of a graph", RESTORE)
-    try:
-        description = load_json(blocks[0])
-    except ValueError as error:
-        raise makes_no_sense(file, error, "the description of a graph") from error
+    stream_id = convert(frames.header, _Header, file, "the header of a graph").stream_id
+    description = decode(blocks[0], dict[str, object], file, _DESCRIPTION)
     payload = b"".join(blocks[1:])
     return GraphSnapshot(stream_id, record_id.time_ms, record_id.epoch, description, payload)
 
@@ -169,29 +163,19 @@ def read_rdds(files: Files, snapshot: GraphSnapshot) -> Iterator[bytes]:
         yield from read_state_file(where, ref, partition)
 
 
-def rdd_files(
-    files: Files, snapshot: GraphSnapshot
-) -> Iterator[tuple[StateFileRef, StatePartition]]:
+def rdd_files(files: Files, snapshot: GraphSnapshot) -> Iterator[tuple[FileRef, StatePartition]]:
     """Yield the files of the RDDs that a snapshot names in its description.
 
     Raises:
         CorruptCheckpointError: it makes no sense.
     """
-    try:
-        for uid, refs in object_field({"rdds": {}, **snapshot.description}, "rdds").items():
-            found = [StateFileRef.from_json(require_object(ref, uid)) for ref in _listed(refs)]
-            for ref in found:
-                partition = StatePartition(
-                    snapshot.stream_id, uid, 0, ref.partition, len(found), "none"
-                )
-                yield ref, partition
-    except ValueError as error:
-        file = location(files, graph_file(snapshot.record_id))
-        raise makes_no_sense(file, error, "the description of a graph") from error
-
-
-def _listed(refs: object) -> list[object]:
-    return list_field({"refs": refs}, "refs")
+    file = location(files, graph_file(snapshot.record_id))
+    rdds = convert(
+        snapshot.description.get("rdds", {}), dict[Text, list[FileRef]], file, _DESCRIPTION
+    )
+    for uid, refs in rdds.items():
+        for partition, ref in enumerate(refs):
+            yield ref, StatePartition(snapshot.stream_id, uid, 0, partition, len(refs), "none")
 
 
 def _require_stream(files: Files, lineage: Lineage, snapshot: GraphSnapshot) -> None:
@@ -241,6 +225,6 @@ def graph_file(record_id: RecordId) -> str:
 
 
 def _blocks(snapshot: GraphSnapshot) -> Iterator[tuple[bytes, int]]:
-    yield dump_json(snapshot.description), 1
+    yield encode(snapshot.description), 1
     for start in range(0, len(snapshot.payload), _PAYLOAD_BLOCK_BYTES):
         yield snapshot.payload[start : start + _PAYLOAD_BLOCK_BYTES], 0

@@ -27,21 +27,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from checkpoint.errors import (
+    RESTORE,
     ConcurrentWriterError,
     CorruptCheckpointError,
     StorageUncertainError,
 )
 from checkpoint.fencing import require_newest
 from checkpoint.files import Files, location
-from checkpoint.framing import RESTORE, FileKind
-from checkpoint.json_fields import int_field, list_field, object_field
+from checkpoint.framing import FileKind
+from checkpoint.json_records import Count, JsonRecord
 from checkpoint.lineage import Lineage, read_lineage
 from checkpoint.names import uid_part
 from checkpoint.record_files import (
     RecordId,
     create_once,
-    makes_no_sense,
-    optional_id_field,
     read_record,
     record_frames,
     record_ids,
@@ -55,16 +54,30 @@ _WHAT = "a value of an input"
 _PACK = "a pack of values of an input"
 _FEW, _MANY = 10, 100
 _OLD_EPOCHS = 10
-_PACKED_FIELDS = 4
 _READ_AGAIN = 5
 
 
-@dataclass(frozen=True)
-class _Value:
-    """A value, and the one that was the newest before it."""
+class _Value(JsonRecord, frozen=True):
+    """A value, of which number and epoch it is, and the one that was the newest before it."""
 
-    value: dict[str, object]
+    number: Count
+    epoch: Count
     previous: RecordId | None
+    value: Mapping[str, object]
+
+    @property
+    def record_id(self) -> RecordId:
+        """Which value this is."""
+        return RecordId(self.number, self.epoch)
+
+
+class _PackRecord(JsonRecord, frozen=True):
+    """A pack, as it is in its file."""
+
+    number: Count
+    epoch: Count
+    epochs: tuple[tuple[Count, ...], ...]
+    values: tuple[_Value, ...]
 
 
 @dataclass(frozen=True)
@@ -150,12 +163,7 @@ class InputLog:
         """
         record_id = RecordId(number, self.epoch)
         previous = self._before if record_id == self._newest else self._newest
-        data = {
-            "number": number,
-            "epoch": self.epoch,
-            "previous": None if previous is None else previous.to_json(),
-            "value": dict(value),
-        }
+        data = _Value(number, self.epoch, previous, value)
         name = self._name(record_id)
 
         def taken() -> Exception:
@@ -196,7 +204,7 @@ class InputLog:
         self._require_chain(found)
         ids = list(counted(found))
         self._newest = self._newest or max(ids, default=None)
-        return {record_id.time_ms: found.read[record_id].value for record_id in ids}
+        return {record_id.time_ms: dict(found.read[record_id].value) for record_id in ids}
 
     def _require_chain(self, found: _Found) -> None:
         """Raise if a value is missing that a batch was begun with."""
@@ -252,13 +260,9 @@ class InputLog:
         return count >= _FEW and (count >= _MANY or count * _FEW >= packed)
 
     def _write_pack(self, pack_id: RecordId, pack: _Pack) -> None:
-        values = [[*one.to_json(), *_shown(pack.values[one])] for one in sorted(pack.values)]
-        data = {
-            "number": pack_id.time_ms,
-            "epoch": pack_id.epoch,
-            "epochs": list(map(sorted, pack.chains)),
-            "values": values,
-        }
+        values = tuple(pack.values[one] for one in sorted(pack.values))
+        chains = tuple(tuple(sorted(chain)) for chain in pack.chains)
+        data = _PackRecord(pack_id.time_ms, pack_id.epoch, chains, values)
         name = self._name(pack_id, PACK_SUFFIX)
 
         def taken() -> Exception:
@@ -292,30 +296,21 @@ class InputLog:
 
     def _read(self, record_id: RecordId) -> _Value:
         name = self._name(record_id)
-        data = read_record(self.files, name, FileKind.INPUT, self._ids, _WHAT)
-        file = location(self.files, name)
-        try:
-            found = RecordId(int_field(data, "number"), int_field(data, "epoch"))
-            value = _Value(object_field(data, "value"), optional_id_field(data, "previous"))
-        except ValueError as error:
-            raise makes_no_sense(file, error, _WHAT) from error
-        if found != record_id:
-            raise CorruptCheckpointError(file, f"is {found}", f"{record_id}", RESTORE)
+        value = read_record(self.files, name, FileKind.INPUT, self._ids, _Value, _WHAT)
+        if value.record_id != record_id:
+            file, found = location(self.files, name), f"is {value.record_id}"
+            raise CorruptCheckpointError(file, found, f"{record_id}", RESTORE)
         return value
 
     def _read_pack(self, name: RecordId) -> _Pack:
         file = self._name(name, PACK_SUFFIX)
-        data = read_record(self.files, file, FileKind.INPUT, self._ids, _PACK)
-        try:
-            found = RecordId(int_field(data, "number"), int_field(data, "epoch"))
-            values = dict(map(_packed, list_field(data, "values")))
-            chains = tuple(map(_chain, list_field(data, "epochs")))
-        except ValueError as error:
-            raise makes_no_sense(location(self.files, file), error, _PACK) from error
+        pack = read_record(self.files, file, FileKind.INPUT, self._ids, _PackRecord, _PACK)
+        found = RecordId(pack.number, pack.epoch)
         if found != name:
             where = location(self.files, file)
             raise CorruptCheckpointError(where, f"is {found}", f"{name}", RESTORE)
-        return _Pack(values, chains)
+        values = {value.record_id: value for value in pack.values}
+        return _Pack(values, tuple(map(frozenset, pack.epochs)))
 
     def _ids_of(self, names: Iterable[str], suffix: str) -> list[RecordId]:
         return record_ids(names, self._directory, suffix)
@@ -329,20 +324,3 @@ class InputLog:
 
     def _name(self, record_id: RecordId, suffix: str = INPUT_SUFFIX) -> str:
         return f"{self._directory}{record_id.stem}{suffix}"
-
-
-def _shown(value: _Value) -> tuple[object, dict[str, object]]:
-    return None if value.previous is None else value.previous.to_json(), value.value
-
-
-def _packed(entry: object) -> tuple[RecordId, _Value]:
-    if isinstance(entry, list) and len(entry) == _PACKED_FIELDS and isinstance(entry[-1], dict):
-        previous = None if entry[2] is None else RecordId.from_json(entry[2])
-        return RecordId.from_json(entry[:2]), _Value(entry[-1], previous)
-    raise ValueError(f"a value must be [number, epoch, previous, value], got {entry!r}")
-
-
-def _chain(epochs: object) -> frozenset[int]:
-    if isinstance(epochs, list) and all(type(epoch) is int for epoch in epochs):
-        return frozenset(epochs)
-    raise ValueError(f"epochs must be a list of numbers, got {epochs!r}")

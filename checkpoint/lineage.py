@@ -20,11 +20,13 @@ epoch: files that were written without fencing, as tests and tools do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
-from checkpoint.errors import ConcurrentWriterError, CorruptCheckpointError
+from msgspec.structs import replace
+
+from checkpoint.errors import RESTORE, ConcurrentWriterError, CorruptCheckpointError
 from checkpoint.fencing import (
     BASE,
     EPOCH_PREFIX,
@@ -34,22 +36,14 @@ from checkpoint.fencing import (
     epochs_with,
 )
 from checkpoint.files import Files, location
-from checkpoint.framing import RESTORE, FileKind
-from checkpoint.json_fields import int_field, optional_int_field, text_field
-from checkpoint.record_files import (
-    RecordId,
-    create_once,
-    id_list_field,
-    makes_no_sense,
-    read_record,
-    record_frames,
-)
+from checkpoint.framing import FileKind
+from checkpoint.json_records import JsonRecord
+from checkpoint.record_files import RecordId, create_once, read_record, record_frames
 
 _READ_AGAIN = 5
 
 
-@dataclass(frozen=True)
-class Base:
+class Base(JsonRecord, frozen=True):
     """What an epoch builds on.
 
     Args:
@@ -70,45 +64,14 @@ class Base:
     upto_ms: int | None
     begins: tuple[RecordId, ...] = ()
     reason: str = "start"
-    token: str = field(default="", compare=False)
-    parent_token: str = field(default="", compare=False)
+    token: str = ""
+    parent_token: str = ""
 
     def __post_init__(self) -> None:
         if self.parent is None and (self.upto_ms is not None or self.begins):
             raise ValueError(f"the first epoch of a stream builds on nothing, got {self}")
         if self.parent is not None and not 0 <= self.parent < self.epoch:
             raise ValueError(f"epoch {self.epoch} must build on an older one, got {self.parent}")
-
-    def to_json(self) -> dict[str, object]:
-        """Return these facts as a JSON object."""
-        return {
-            "stream_id": self.stream_id,
-            "epoch": self.epoch,
-            "parent": self.parent,
-            "upto_ms": self.upto_ms,
-            "begins": [begun.to_json() for begun in self.begins],
-            "reason": self.reason,
-            "token": self.token,
-            "parent_token": self.parent_token,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, object]) -> Base:
-        """Read what :meth:`to_json` returned.
-
-        Raises:
-            ValueError: a field is missing, of another type, or impossible.
-        """
-        return cls(
-            stream_id=text_field(data, "stream_id"),
-            epoch=int_field(data, "epoch"),
-            parent=optional_int_field(data, "parent"),
-            upto_ms=optional_int_field(data, "upto_ms"),
-            begins=id_list_field(data, "begins"),
-            reason=text_field(data, "reason"),
-            token=text_field(data, "token"),
-            parent_token=text_field(data, "parent_token"),
-        )
 
 
 @dataclass(frozen=True)
@@ -286,11 +249,7 @@ def read_base(files: Files, epoch: int) -> Base:
         CorruptCheckpointError: the base is damaged, or another one.
     """
     name, what = epoch_file(epoch, BASE), "the base of an epoch"
-    data = read_record(files, name, FileKind.BASE, {"epoch": epoch}, what)
-    try:
-        base = Base.from_json(data)
-    except ValueError as error:
-        raise makes_no_sense(location(files, name), error, what) from error
+    base = read_record(files, name, FileKind.BASE, {"epoch": epoch}, Base, what)
     if base.epoch != epoch:
         found = f"is the base of epoch {base.epoch}"
         raise CorruptCheckpointError(location(files, name), found, f"of epoch {epoch}", RESTORE)
@@ -311,7 +270,7 @@ def write_base(guard: EpochGuard, base: Base) -> None:
             parent_token = read_base(guard.files, base.parent).token
     base = replace(base, token=guard.claim.token, parent_token=parent_token)
     header = {"stream_id": base.stream_id, "epoch": base.epoch}
-    frames = record_frames(FileKind.BASE, header, base.to_json())
+    frames = record_frames(FileKind.BASE, header, base)
 
     def taken() -> Exception:
         newest = max(claimed_epochs(guard.files), default=0)

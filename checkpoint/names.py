@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import re
+from typing import Annotated
+
+import msgspec
 
 Names = list[str]
 """A sorted list of names. (A class with a method ``list`` cannot write ``list[str]``.)"""
 
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,199}")
+_NAME = rf"^{_PART.pattern}(?:/{_PART.pattern})*\Z"
 _PLAIN_UID = re.compile(r"[a-z0-9_][a-z0-9_-]{0,63}")
 _RULE = (
     "must be parts joined by '/', each 1 to 200 of A-Z a-z 0-9 . _ = - "
     "and beginning with a letter, a digit or '_'"
 )
+
+Name = Annotated[str, msgspec.Meta(pattern=_NAME)]
+"""The name of a file, in a record."""
 
 
 def is_name(name: str) -> bool:

@@ -10,8 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from checkpoint.errors import (
+    RESTORE,
+    UPGRADE,
     AlreadyExistsError,
     CorruptCheckpointError,
     NotDurableError,
@@ -19,30 +22,24 @@ from checkpoint.errors import (
     StorageUncertainError,
 )
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
-from checkpoint.framing import MAX_BLOCK_BYTES, RESTORE, FileKind, read_frames, write_frames
-from checkpoint.json_fields import dump_json, int_field, list_field, load_json, object_field
+from checkpoint.framing import MAX_BLOCK_BYTES, FileKind, read_frames, write_frames
+from checkpoint.json_records import Count, JsonRecord, decode, encode
 
 _STEM = re.compile(r"(\d{16,})-e(\d+)")
-_ID_FIELDS = 2
-_FORMAT = 1  # of the JSON of records that do not say it themselves
-_UPGRADE = "read this checkpoint with the release that wrote it, or a newer one"
+_FORMAT = 1  # of the JSON of records
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, order=True)
-class RecordId:
-    """Which record: of which batch time, written in which epoch.
+class RecordId(JsonRecord, frozen=True, order=True, array_like=True):
+    """Which record: of which batch time, written in which epoch; in JSON ``[time, epoch]``.
 
     Args:
         time_ms: time of the batch.
         epoch: epoch of the driver that wrote it.
     """
 
-    time_ms: int
-    epoch: int
-
-    def __post_init__(self) -> None:
-        if min(self.time_ms, self.epoch) < 0:
-            raise ValueError(f"a record must have a time and an epoch from 0 on, got {self}")
+    time_ms: Count
+    epoch: Count
 
     def __str__(self) -> str:
         return f"{self.time_ms} ms of epoch {self.epoch}"
@@ -51,22 +48,6 @@ class RecordId:
     def stem(self) -> str:
         """The middle of a name, ``<time>-e<epoch>``."""
         return f"{self.time_ms:016d}-e{self.epoch}"
-
-    def to_json(self) -> list[int]:
-        """Return ``[time, epoch]``."""
-        return [self.time_ms, self.epoch]
-
-    @classmethod
-    def from_json(cls, value: object) -> RecordId:
-        """Read what :meth:`to_json` returned.
-
-        Raises:
-            ValueError: it is something else.
-        """
-        if not isinstance(value, list) or len(value) != _ID_FIELDS:
-            raise ValueError(f"a record must be named by [time, epoch], got {value!r}")
-        fields = dict(zip(("time", "epoch"), value, strict=True))
-        return cls(int_field(fields, "time"), int_field(fields, "epoch"))
 
     @classmethod
     def parse(cls, name: str, prefix: str, suffix: str) -> RecordId | None:
@@ -83,22 +64,6 @@ def record_ids(names: Iterable[str], prefix: str, suffix: str) -> list[RecordId]
     """Return the records among the files *names*, sorted."""
     found = (RecordId.parse(name, prefix, suffix) for name in names)
     return sorted(record_id for record_id in found if record_id is not None)
-
-
-def id_list_field(data: Mapping[str, object], key: str) -> tuple[RecordId, ...]:
-    """Return the list of records under *key*, empty where there is none."""
-    return tuple(map(RecordId.from_json, list_field(data, key) if key in data else []))
-
-
-def id_fields(data: Mapping[str, object], key: str) -> dict[str, RecordId]:
-    """Return the object of records under *key*, empty where there is none."""
-    found = object_field(data, key) if key in data else {}
-    return {name: RecordId.from_json(found[name]) for name in found}
-
-
-def optional_id_field(data: Mapping[str, object], key: str) -> RecordId | None:
-    """Return the record under *key*, None for null and where there is none."""
-    return None if data.get(key) is None else RecordId.from_json(data[key])
 
 
 def create_once(
@@ -140,26 +105,40 @@ def create_once(
 
 
 def record_frames(
-    kind: FileKind, header: Mapping[str, object], data: Mapping[str, object]
+    kind: FileKind, header: Mapping[str, object], record: JsonRecord | Mapping[str, object]
 ) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a record."""
-    payload = dump_json(data)
+    """Yield the bytes of the file of a record."""
+    payload = encode(record)
     parts = range(0, len(payload), MAX_BLOCK_BYTES)
     blocks = ((payload[start : start + MAX_BLOCK_BYTES], int(start == 0)) for start in parts)
     return write_frames(kind, {"format": _FORMAT, **header}, blocks)
 
 
-def read_record(
-    files: Files, name: str, kind: FileKind, wanted: Mapping[str, object], what: str
-) -> dict[str, object]:
-    """Read the JSON object of a record.
+@dataclass(frozen=True)
+class RecordFile(Generic[T]):
+    """The file of a record, read to its end.
+
+    Args:
+        header: the header of the file.
+        record: what it holds.
+    """
+
+    header: Mapping[str, object]
+    record: T
+
+
+def open_record(
+    files: Files, name: str, kind: FileKind, wanted: Mapping[str, object], form: type[T], what: str
+) -> RecordFile[T]:
+    """Read a record and the header before it.
 
     Args:
         files: where.
         name: name of the file.
         kind: what it must be.
         wanted: what its header must say, from its name and place.
-        what: what the JSON is that of, for messages: ``"a commit record"``.
+        form: type of the record.
+        what: what it is, for messages: ``"a commit record"``.
 
     Raises:
         FileNotFoundError: there is none.
@@ -167,16 +146,20 @@ def read_record(
     """
     file = location(files, name)
     frames = read_frames(files.read_chunks(name, READ_CHUNK_BYTES), kind, file)
-    record_format = frames.header.get("format", _FORMAT)
+    record_format = frames.header.get("format")
     if record_format != _FORMAT:
         found, expected = f"is {what} in format {record_format!r}", f"format {_FORMAT}"
-        raise CorruptCheckpointError(file, found, expected, _UPGRADE)
+        raise CorruptCheckpointError(file, found, expected, UPGRADE)
     payload = b"".join(payload for payload, _ in frames.blocks)
     require_header(frames.header, wanted, file)
-    try:
-        return load_json(payload)
-    except ValueError as error:
-        raise makes_no_sense(file, error, what) from error
+    return RecordFile(frames.header, decode(payload, form, file, what))
+
+
+def read_record(
+    files: Files, name: str, kind: FileKind, wanted: Mapping[str, object], form: type[T], what: str
+) -> T:
+    """Read a record, as :func:`open_record` does."""
+    return open_record(files, name, kind, wanted, form, what).record
 
 
 def require_header(header: Mapping[str, object], wanted: Mapping[str, object], file: str) -> None:
@@ -189,8 +172,3 @@ def require_header(header: Mapping[str, object], wanted: Mapping[str, object], f
         if header.get(key) != value:
             found = f"is of {key} {header.get(key)!r}"
             raise CorruptCheckpointError(file, found, f"{key} {value!r}", RESTORE)
-
-
-def makes_no_sense(file: str, error: ValueError, what: str) -> CorruptCheckpointError:
-    """Return the error for JSON that no release could have written."""
-    return CorruptCheckpointError(file, f"says: {error}", f"the JSON of {what}", RESTORE)

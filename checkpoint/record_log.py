@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar, cast
 
-from checkpoint.errors import ConcurrentWriterError, CorruptCheckpointError
+from checkpoint.errors import RESTORE, ConcurrentWriterError, CorruptCheckpointError
 from checkpoint.fencing import EpochGuard
 from checkpoint.files import Files, location
-from checkpoint.framing import RESTORE, FileKind
-from checkpoint.json_fields import int_field, require_not_negative, text_field
+from checkpoint.framing import FileKind
+from checkpoint.json_records import Count, JsonRecord, Text
 from checkpoint.lineage import Base, read_base, require_written_under
 from checkpoint.record_files import (
     RecordId,
     create_once,
-    makes_no_sense,
-    read_record,
+    open_record,
     record_frames,
     record_ids,
 )
 
 
-@dataclass(frozen=True)
-class BatchRecord:
+class BatchRecord(JsonRecord, frozen=True):
     """What every record of a batch says.
 
     Args:
@@ -34,50 +31,18 @@ class BatchRecord:
         epoch: epoch of the driver that wrote it.
     """
 
-    stream_id: str
-    batch_id: int
-    batch_time_ms: int
-    epoch: int
+    stream_id: Text
+    batch_id: Count
+    batch_time_ms: Count
+    epoch: Count
 
     @property
     def record_id(self) -> RecordId:
         """Which record this is."""
         return RecordId(self.batch_time_ms, self.epoch)
 
-    def to_json(self) -> dict[str, object]:
-        """Return these facts as a JSON object."""
-        return {
-            "stream_id": self.stream_id,
-            "batch_id": self.batch_id,
-            "batch_time_ms": self.batch_time_ms,
-            "epoch": self.epoch,
-        }
 
-    def _require_sense(self, what: str, uids: Mapping[str, object], of: str) -> None:
-        """Raise ValueError if ids are empty or numbers negative."""
-        if not self.stream_id or "" in uids:
-            raise ValueError(f"stream id and {of} uids of {what} must not be empty")
-        subject = (
-            f"{what} of batch {self.batch_id} at {self.batch_time_ms} ms in epoch {self.epoch}"
-        )
-        require_not_negative(subject, self.batch_id, self.batch_time_ms, self.epoch)
-
-
-def batch_fields(data: Mapping[str, object]) -> dict[str, Any]:
-    """Return the fields of :class:`BatchRecord` in *data*.
-
-    Raises:
-        ValueError: one of them is missing, or of another type.
-    """
-    return {
-        "stream_id": text_field(data, "stream_id"),
-        "batch_id": int_field(data, "batch_id"),
-        "batch_time_ms": int_field(data, "batch_time_ms"),
-        "epoch": int_field(data, "epoch"),
-    }
-
-
-_CLAIM = "claim"  # token of the claim under which a record was written
+_CLAIM = "claim"  # in the header: token of the claim under which a record was written
 
 Record = TypeVar("Record", bound=BatchRecord)
 
@@ -90,6 +55,7 @@ class RecordLog(Generic[Record]):
         guard: the epoch of the driver that writes; None only reads, or writes without fencing.
     """
 
+    form: ClassVar[type[BatchRecord]]
     kind: ClassVar[FileKind]
     prefix: ClassVar[str]
     suffix: ClassVar[str]
@@ -115,29 +81,23 @@ class RecordLog(Generic[Record]):
         """
         name = self._name(record_id)
         file = location(self.files, name)
-        data = read_record(self.files, name, self.kind, {}, self.what)
-        try:
-            record = self._parsed(data, file)
-        except ValueError as error:
-            raise makes_no_sense(file, error, self.what) from error
+        form = cast("type[Record]", self.form)
+        found = open_record(self.files, name, self.kind, {}, form, self.what)
+        record = found.record
         if record.record_id != record_id:
-            found = f"is the record of {record.record_id}"
-            raise CorruptCheckpointError(file, found, f"that of {record_id}", RESTORE)
-        self._require_of_this_copy(data, record_id.epoch, name)
+            is_of = f"is the record of {record.record_id}"
+            raise CorruptCheckpointError(file, is_of, f"that of {record_id}", RESTORE)
+        self._require_of_this_copy(found.header, record_id.epoch, name)
         return record
 
-    def _require_of_this_copy(self, data: Mapping[str, object], epoch: int, name: str) -> None:
+    def _require_of_this_copy(self, header: Mapping[str, object], epoch: int, name: str) -> None:
         if epoch not in self._bases:
             self._bases[epoch] = None
             with suppress(CorruptCheckpointError, FileNotFoundError):  # what it builds on is void
                 self._bases[epoch] = read_base(self.files, epoch)
-        base, token = self._bases[epoch], data.get(_CLAIM)
+        base, token = self._bases[epoch], header.get(_CLAIM)
         if base is not None and isinstance(token, str):
             require_written_under(base, token, self.files, name)
-
-    def _parsed(self, data: Mapping[str, object], file: str) -> Record:
-        """Make a record of its JSON."""
-        raise NotImplementedError
 
     def _create(self, record: Record) -> None:
         """Create a record durably, unless a newer driver has taken over; the same again is fine.
@@ -161,7 +121,7 @@ class RecordLog(Generic[Record]):
 
         header = {"stream_id": record.stream_id, "batch_time_ms": time_ms, "epoch": epoch}
         token = {} if self._guard is None else {_CLAIM: self._guard.claim.token}
-        frames = record_frames(self.kind, header, {**record.to_json(), **token})
+        frames = record_frames(self.kind, {**header, **token}, record)
         what = f"batch at {time_ms} ms may be {self.done} or not"
         create_once(self.files, self._name(record.record_id), frames, taken, what)
         self._check()

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import msgspec
+
 from checkpoint.batch_log import BEGIN_PREFIX, BatchLog, BeginRecord, begin_file
 from checkpoint.commit_log import (
     COMMIT_PREFIX,
@@ -19,12 +21,11 @@ from checkpoint.commit_log import (
     OperatorCommit,
     commit_file,
 )
-from checkpoint.errors import CorruptCheckpointError
+from checkpoint.errors import RESTORE, CorruptCheckpointError
 from checkpoint.fencing import BASE, EpochGuard, Owner, claim_epoch, epoch_file
-from checkpoint.files import Files
-from checkpoint.framing import RESTORE
-from checkpoint.graph_snapshot import all_graphs, read_graph
-from checkpoint.json_fields import list_field, require_object
+from checkpoint.files import Files, location
+from checkpoint.graph_snapshot import all_graphs, graph_file, read_graph
+from checkpoint.json_records import convert
 from checkpoint.lineage import Base, Lineage, read_lineage, write_base
 from checkpoint.record_files import RecordId
 from checkpoint.stored_state import StoreCommit
@@ -258,19 +259,31 @@ def _read_log(files: Files, lineage: Lineage) -> StreamLog:
     return StreamLog(files.url, lineage, commit_ids, begin_ids, commits, begins, removed)
 
 
+class _Operator(msgspec.Struct, frozen=True):
+    """An operator, as the description of a graph has it among other things."""
+
+    uid: str
+    state: object = None
+
+
+class _GraphOf(msgspec.Struct, frozen=True):
+    """The description of a graph, as far as it is read here."""
+
+    operators: tuple[_Operator, ...]
+
+
 def _removed(files: Files, lineage: Lineage, gone: Collection[str]) -> Collection[str]:
     """Return those of the operators *gone* that have no state in the newest graph.
 
     None of them, where that cannot be read: then nobody knows that their copies are not needed.
     """
     graphs = lineage.snapshots(all_graphs(files)) if gone else []
-    with suppress(CorruptCheckpointError, ValueError):
+    with suppress(CorruptCheckpointError):
         for graph in graphs[:1]:
-            described = list_field(read_graph(files, graph).description, "operators")
-            operators = [require_object(item, "operator") for item in described]
-            return set(gone) - {
-                operator.get("uid") for operator in operators if operator.get("state") != "none"
-            }
+            described = read_graph(files, graph).description
+            graph_of = convert(described, _GraphOf, location(files, graph_file(graph)), "a graph")
+            with_state = {one.uid for one in graph_of.operators if one.state != "none"}
+            return set(gone) - with_state
     return ()
 
 

@@ -12,11 +12,11 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from checkpoint.errors import CorruptCheckpointError
+from checkpoint.errors import RESTORE, CorruptCheckpointError
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
-from checkpoint.framing import RESTORE, FileKind, Frames, FrameTotals, read_frames, write_frames
-from checkpoint.json_fields import plain_fields, require_digest, require_not_negative
-from checkpoint.names import require_name, uid_part
+from checkpoint.framing import FileKind, FileRef, Frames, FrameTotals, read_frames, write_frames
+from checkpoint.json_records import convert
+from checkpoint.names import uid_part
 from checkpoint.record_files import RecordId
 
 STATE_PREFIX = "state/"
@@ -99,47 +99,6 @@ class StateFileId(StatePartition):
         )
 
 
-@dataclass(frozen=True)
-class StateFileRef:
-    """A complete state file: what a task returns, and what a commit record names.
-
-    Args:
-        name: name of the file.
-        partition: the partition it holds.
-        size_bytes: its size.
-        digest: its digest (:class:`checkpoint.framing.FrameTotals`).
-        records: records in it.
-        blocks: blocks in it.
-    """
-
-    name: str
-    partition: int
-    size_bytes: int
-    digest: str
-    records: int
-    blocks: int
-
-    def __post_init__(self) -> None:
-        require_name(self.name)
-        require_not_negative(
-            f"{self.name}: {self}", self.partition, self.size_bytes, self.records, self.blocks
-        )
-        require_digest(self.digest, self.name)
-
-    def to_json(self) -> dict[str, object]:
-        """Return these facts as a JSON object."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, object]) -> StateFileRef:
-        """Read what :meth:`to_json` returned.
-
-        Raises:
-            ValueError: a field is missing, of another type, or impossible.
-        """
-        return cls(**plain_fields(cls, data))
-
-
 def state_files_of(
     files: Files, operator_uid: str, batch_time_ms: int, epoch: int | None = None
 ) -> list[str]:
@@ -167,7 +126,7 @@ def state_file_record(name: str) -> RecordId | None:
 
 def write_state_file(
     files: Files, file_id: StateFileId, blocks: Iterable[tuple[bytes | memoryview, int]]
-) -> StateFileRef:
+) -> FileRef:
     """Write one partition of a state, durably, and say what was written.
 
     Args:
@@ -181,18 +140,11 @@ def write_state_file(
     """
     totals = FrameTotals()
     frames = write_frames(FileKind.STATE, dataclasses.asdict(file_id), blocks, totals)
-    size_bytes = files.create(file_id.name, frames)
-    return StateFileRef(
-        name=file_id.name,
-        partition=file_id.partition,
-        size_bytes=size_bytes,
-        digest=totals.digest,
-        records=totals.records,
-        blocks=totals.blocks,
-    )
+    files.create(file_id.name, frames)
+    return FileRef.of(file_id.name, totals)
 
 
-def read_state_file(files: Files, ref: StateFileRef, expected: StatePartition) -> Iterator[bytes]:
+def read_state_file(files: Files, ref: FileRef, expected: StatePartition) -> Iterator[bytes]:
     """Open a state file and return an iterator of its payloads.
 
     The header is checked at once. Each payload is checked, and known to be this one of this file,
@@ -220,23 +172,14 @@ def read_state_file(files: Files, ref: StateFileRef, expected: StatePartition) -
     return _payloads(frames, ref, file)
 
 
-def _payloads(frames: Frames, ref: StateFileRef, file: str) -> Iterator[bytes]:
+def _payloads(frames: Frames, ref: FileRef, file: str) -> Iterator[bytes]:
     for payload, _ in frames.blocks:
         yield payload
-    totals = frames.totals
-    for what, found, wanted in (
-        ("bytes", totals.size_bytes, ref.size_bytes),
-        ("blocks", totals.blocks, ref.blocks),
-        ("records", totals.records, ref.records),
-        ("as its digest", totals.digest, ref.digest),
-    ):
-        if found != wanted:
-            expected = f"{wanted}, as the commit record says"
-            raise CorruptCheckpointError(file, f"has {found} {what}", expected, RESTORE)
+    ref.require(frames.totals, file)
 
 
 def _require_identity(
-    header: Mapping[str, object], ref: StateFileRef, expected: StatePartition, file: str
+    header: Mapping[str, object], ref: FileRef, expected: StatePartition, file: str
 ) -> None:
     """Raise unless the file says of itself that it is the one that was asked for."""
     for field in dataclasses.fields(StatePartition):
@@ -245,14 +188,15 @@ def _require_identity(
             raise CorruptCheckpointError(
                 file, f"is of {field.name} {found!r}", f"{field.name} {wanted!r}", RESTORE
             )
-    name = name_in(header)
+    name = read_file_id(header, file).name
     if name != ref.name:
         raise CorruptCheckpointError(file, f"was written as {name}", ref.name, RESTORE)
 
 
-def name_in(header: Mapping[str, object]) -> str:
-    """Return the name under which a state file was written, as its header says."""
-    try:
-        return StateFileId(**plain_fields(StateFileId, header)).name
-    except ValueError as error:
-        return f"no state file ({error})"
+def read_file_id(header: Mapping[str, object], file: str) -> StateFileId:
+    """Return what a state file says of itself, and of the attempt that wrote it.
+
+    Raises:
+        CorruptCheckpointError: it has no such header.
+    """
+    return convert(header, StateFileId, file, "the header of a state file")

@@ -2,122 +2,137 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from checkpoint.json_fields import (
-    list_field,
-    plain_fields,
-    require_digest,
-    require_not_negative,
-    require_object,
-    text_field,
-)
-from checkpoint.names import require_name
+from checkpoint.framing import FileRef
+from checkpoint.json_records import Count, JsonRecord, Text
 
 _UID = re.compile(r"[0-9a-f]{8,64}")
 
 
 @dataclass(frozen=True)
-class StoredPartition:
-    """One partition of a store after a batch: what a task reported.
+class StoreId:
+    """Which store: one partition of one named state of one operator of one stream.
+
+    Args:
+        stream_id: id of the stream, the same over all its restarts.
+        operator_uid: uid of the stateful operator.
+        store: name of the store among those of the operator.
+        partition: number of the partition, from 0.
+        partition_count: partitions of that state.
+    """
+
+    stream_id: str
+    operator_uid: str
+    store: str
+    partition: int
+    partition_count: int
+
+    def __post_init__(self) -> None:
+        for field in ("stream_id", "operator_uid", "store"):
+            if not getattr(self, field):
+                raise ValueError(f"{field} of a state store is empty; give it a name")
+        if not 0 <= self.partition < self.partition_count:
+            raise ValueError(
+                f"partition {self.partition} of store {self.store!r} must be 0 to "
+                f"{self.partition_count - 1}, as it has {self.partition_count}"
+            )
+
+
+class Reference(JsonRecord, frozen=True):
+    """One exact content of a store, for ever.
+
+    Args:
+        version: commits that led to it; 0 is the empty store.
+        uid: the attempt that committed it, in hexadecimal; empty for version 0.
+    """
+
+    version: int
+    uid: str
+
+    def __post_init__(self) -> None:
+        if self.version < 0:
+            raise ValueError(f"version {self.version} of a state store must not be negative")
+        if self.uid != "" if self.version == 0 else not _UID.fullmatch(self.uid):
+            raise ValueError(
+                f"uid {self.uid!r} of version {self.version} must be 8 to 64 hexadecimal digits, "
+                "and empty for version 0"
+            )
+
+
+EMPTY = Reference(0, "")
+"""The content of every store before its first commit."""
+
+
+class StoredPartition(JsonRecord, frozen=True):
+    """One partition of a store after a commit: what a task returns, and what a record names.
 
     Args:
         partition: number of the partition.
-        version: commits that led to the content; 0 if there was none yet.
-        uid: uid of the attempt whose commit counts, empty for version 0.
-        file: name of its changelog, empty for version 0.
-        size_bytes: size of that file.
-        digest: its digest (:class:`checkpoint.framing.FrameTotals`), empty for version 0.
+        reference: its content.
+        file: its changelog; None for the empty store, which has none.
         count: keys of the content.
     """
 
-    partition: int
-    version: int
-    uid: str
-    file: str
-    size_bytes: int
-    digest: str
-    count: int
+    partition: Count
+    reference: Reference
+    file: FileRef | None
+    count: Count
 
     def __post_init__(self) -> None:
-        require_not_negative(f"{self}", self.partition, self.version, self.size_bytes, self.count)
-        if self.version == 0:
-            if self.uid or self.file or self.digest or self.size_bytes or self.count:
-                raise ValueError(f"version 0 of stored state is empty and has no file: {self}")
-            return
-        require_name(self.file)
-        if not _UID.fullmatch(self.uid):
-            raise ValueError(
-                f"uid {self.uid!r} of {self.file} must be a uid of 8 to 64 hexadecimal digits"
-            )
-        require_digest(self.digest, self.file)
+        is_empty = self.reference.version == 0
+        if is_empty is not (self.file is None) or (is_empty and self.count):
+            raise ValueError(f"version 0 of stored state alone is empty and has no file: {self}")
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the changelog, 0 without one."""
+        return 0 if self.file is None else self.file.size_bytes
 
 
-@dataclass(frozen=True)
-class StoreCommit:
+class StoreCommit(JsonRecord, frozen=True):
     """The state of one store of an operator after a batch.
 
     Args:
         operator_uid: uid of the operator.
         store: name of the store among those of the operator.
         partitioner: name of the function that chose the partition of each key.
-        partitions: one for each of the partitions 0 to n-1, kept in that order.
+        partitions: those from 0 to n-1, in that order.
 
     Raises:
         ValueError: a partition is missing or there twice, or two of them name one file.
     """
 
-    operator_uid: str
-    store: str
+    operator_uid: Text
+    store: Text
     partitioner: str
     partitions: tuple[StoredPartition, ...]
 
     def __post_init__(self) -> None:
-        if not self.operator_uid or not self.store:
-            raise ValueError("operator uid and name of a store must not be empty")
-        ordered = tuple(sorted(self.partitions, key=lambda stored: stored.partition))
-        numbers = [stored.partition for stored in ordered]
+        numbers = [stored.partition for stored in self.partitions]
         if numbers != list(range(len(numbers))):
             raise ValueError(
                 f"store {self.store!r} of {self.operator_uid!r} must have each partition from 0 "
                 f"on once, got {numbers}"
             )
-        names = Counter(stored.file for stored in ordered if stored.version)
-        twice = [name for name, count in names.items() if count > 1]
-        if twice:
-            raise ValueError(f"changelog {twice[0]} is named for more than one partition")
-        object.__setattr__(self, "partitions", ordered)
+        require_distinct(self.files())
 
-    def file_names(self) -> frozenset[str]:
-        """Names of the changelogs."""
-        return frozenset(stored.file for stored in self.partitions if stored.version)
+    def files(self) -> Iterator[FileRef]:
+        """Yield the changelogs."""
+        return (stored.file for stored in self.partitions if stored.file is not None)
 
-    def to_json(self) -> dict[str, object]:
-        """Return these facts as a JSON object."""
-        return {
-            "operator_uid": self.operator_uid,
-            "store": self.store,
-            "partitioner": self.partitioner,
-            "partitions": [dataclasses.asdict(stored) for stored in self.partitions],
-        }
+    def store_id(self, stream_id: str, partition: int) -> StoreId:
+        """Return which store a partition is."""
+        count = len(self.partitions)
+        return StoreId(stream_id, self.operator_uid, self.store, partition, count)
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, object]) -> StoreCommit:
-        """Read what :meth:`to_json` returned.
 
-        Raises:
-            ValueError: a field is missing, of another type, or impossible.
-        """
-        stored = (require_object(item, "partition") for item in list_field(data, "partitions"))
-        return cls(
-            operator_uid=text_field(data, "operator_uid"),
-            store=text_field(data, "store"),
-            partitioner=text_field(data, "partitioner"),
-            partitions=tuple(
-                StoredPartition(**plain_fields(StoredPartition, item)) for item in stored
-            ),
-        )
+def require_distinct(files: Iterator[FileRef]) -> None:
+    """Raise ValueError if two partitions name one file."""
+    names = Counter(ref.name for ref in files)
+    twice = [name for name, count in names.items() if count > 1]
+    if twice:
+        raise ValueError(f"file {twice[0]} is named for more than one partition")

@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[1]
 
 LAYERS = """
 checkpoint.errors
-checkpoint.names checkpoint.json_fields checkpoint.ownership
+checkpoint.json_records checkpoint.ownership
+checkpoint.names
 checkpoint.framing
 checkpoint.files checkpoint.local_files checkpoint.fsspec_files
 checkpoint.signing

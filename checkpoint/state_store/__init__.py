@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from checkpoint.state_store.base import Bases, CommittedChanges
+from checkpoint.state_store.base import Bases
 from checkpoint.state_store.classes import Classes
-from checkpoint.state_store.commits import stored_partition
 from checkpoint.state_store.lmdb_bases import LmdbBases
 from checkpoint.state_store.local_copy import LocalSettings
 from checkpoint.state_store.maintenance import (
@@ -17,7 +16,7 @@ from checkpoint.state_store.maintenance import (
 from checkpoint.state_store.plain_pickles import NotPlainError
 from checkpoint.state_store.progress import Progress
 from checkpoint.state_store.protocol import StateReader, StateStoreUseError, StateWriter
-from checkpoint.state_store.reference import EMPTY, STORE_PREFIX, Reference, StoreId
+from checkpoint.state_store.reference import STORE_PREFIX
 from checkpoint.state_store.retention import (
     apply_store_retention,
     plan_store_retention,
@@ -28,13 +27,13 @@ from checkpoint.state_store.standing import require_rdds, require_state
 from checkpoint.state_store.store import StateStore
 from checkpoint.state_store.value_codec import ValueCodec
 from checkpoint.state_store.values import DataValues, PickleValues
+from checkpoint.stored_state import EMPTY, Reference, StoreId
 
 __all__ = [
     "EMPTY",
     "STORE_PREFIX",
     "Bases",
     "Classes",
-    "CommittedChanges",
     "DataValues",
     "LmdbBases",
     "LocalSettings",
@@ -59,6 +58,5 @@ __all__ = [
     "require_state",
     "retire_batches",
     "snapshot_if_due",
-    "stored_partition",
     "sweep_local_once",
 ]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, overload
 
-from checkpoint.state_store.reference import Reference, StoreId
+from checkpoint.stored_state import Reference, StoredPartition, StoreId
 
 
 class Pairs(Sequence[tuple[bytes, bytes]]):
@@ -81,29 +81,6 @@ class Changes:
         return sum(map(len, parts))
 
 
-@dataclass(frozen=True)
-class CommittedChanges:
-    """What one attempt has written: a task returns it, and the commit record may name it.
-
-    Args:
-        store: the store that was changed.
-        base: the content that was changed.
-        reference: the content after the changes.
-        file: name of the changelog file; empty where there are no files.
-        size_bytes: its size.
-        digest: its digest, in hexadecimal.
-        count: keys of the store after the changes.
-    """
-
-    store: StoreId
-    base: Reference
-    reference: Reference
-    file: str
-    size_bytes: int
-    digest: str
-    count: int
-
-
 class Base(Protocol):
     """One content of a store, immutable while it is open: bytes in, bytes out.
 
@@ -171,7 +148,7 @@ class Bases(Protocol):
         base: Reference,
         changes: Iterable[Changes],
         codec: Mapping[str, str],
-    ) -> CommittedChanges:
+    ) -> StoredPartition:
         """Write the changes of one attempt, durably, under a name that is new for ever.
 
         Any number of attempts may commit on one base; none of them disturbs another, and which of

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 
-from checkpoint.state_store.reference import EMPTY, Reference
+from checkpoint.stored_state import EMPTY, Reference
 
 BaseOf = Callable[[Reference], Reference]
 

@@ -14,10 +14,10 @@ from checkpoint.state_store.overlay import (
     entries_between,
     overlaid,
 )
-from checkpoint.state_store.reference import StoreId
 from checkpoint.state_store.spill import Runs
 from checkpoint.state_store.value_codec import ValueCodec
 from checkpoint.state_store.view import View
+from checkpoint.stored_state import StoreId
 
 ENTRY = b"+"
 """An entry of the timeout index that is there."""

@@ -11,10 +11,10 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 
 from checkpoint.files import Files
-from checkpoint.framing import FrameTotals
-from checkpoint.state_store.base import Changes, CommittedChanges
+from checkpoint.framing import FileRef, FrameTotals
+from checkpoint.state_store.base import Changes
 from checkpoint.state_store.blocks import Compression
-from checkpoint.state_store.reference import Reference, StoredKind, StoreId, new_suffix
+from checkpoint.state_store.reference import StoredKind, new_suffix
 from checkpoint.state_store.stored_file import (
     HEADER_CHUNK_BYTES,
     StoredFile,
@@ -23,6 +23,7 @@ from checkpoint.state_store.stored_file import (
     stored_frames,
     this_writer,
 )
+from checkpoint.stored_state import Reference, StoredPartition, StoreId
 
 
 def write_changelog(
@@ -34,7 +35,7 @@ def write_changelog(
     codec: Mapping[str, str],
     compression: Compression = Compression.NONE,
     copy_path: str | None = None,
-) -> CommittedChanges:
+) -> StoredPartition:
     """Write the changes of one attempt, durably, and say what was written.
 
     Args:
@@ -61,13 +62,12 @@ def write_changelog(
     pieces = stored_frames(header, _remembering(changes, last), totals)
     copy = _Copy(copy_path)
     try:
-        size_bytes = files.create(header.name, copy.tee(pieces))
+        files.create(header.name, copy.tee(pieces))
         copy.keep()
     finally:
         copy.drop()
-    return CommittedChanges(
-        store, base, reference, header.name, size_bytes, totals.digest, last[0].count
-    )
+    ref = FileRef.of(header.name, totals)
+    return StoredPartition(store.partition, reference, ref, last[0].count)
 
 
 def read_changelog(files: Files, store: StoreId, reference: Reference) -> StoredFile:

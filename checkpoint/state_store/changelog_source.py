@@ -9,15 +9,9 @@ from checkpoint.errors import CorruptCheckpointError, StorageRefusedError
 from checkpoint.files import Files
 from checkpoint.local_files import LocalFiles
 from checkpoint.state_store.changelog import read_base, read_changelog
-from checkpoint.state_store.reference import (
-    Reference,
-    StoredKind,
-    StoreId,
-    directory_of,
-    file_name,
-    parse_file_name,
-)
+from checkpoint.state_store.reference import StoredKind, directory_of, file_name, parse_file_name
 from checkpoint.state_store.stored_file import StoredFile
+from checkpoint.stored_state import Reference, StoreId
 
 
 class Changelogs:

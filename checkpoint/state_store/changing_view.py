@@ -24,7 +24,6 @@ from checkpoint.state_store.records import (
     timed_records,
     with_extras,
 )
-from checkpoint.state_store.reference import StoreId
 from checkpoint.state_store.timeouts import (
     DueRecords,
     index_entries,
@@ -32,6 +31,7 @@ from checkpoint.state_store.timeouts import (
     require_timeout,
 )
 from checkpoint.state_store.value_codec import MAX_VALUE_BYTES, ValueCodec
+from checkpoint.stored_state import StoreId
 
 _PAIR_BYTES = 200  # of memory, for a key and a record beside their own bytes
 _LAST = itemgetter(-1)

@@ -9,7 +9,7 @@ from checkpoint.files import Files
 from checkpoint.state_store.base import Changes
 from checkpoint.state_store.chain import plan_catch_up
 from checkpoint.state_store.changelog import read_base, read_changelog
-from checkpoint.state_store.reference import Reference, StoreId
+from checkpoint.stored_state import Reference, StoreId
 
 
 def changes_between(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from checkpoint.state_store.protocol import StateStoreUseError
-from checkpoint.state_store.reference import Reference, StoreId
+from checkpoint.stored_state import Reference, StoreId
 
 _REMEDY = {
     "committed": "open a writer of what the commit returned",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from checkpoint.files import Files
 from checkpoint.local_files import LocalFiles
-from checkpoint.state_store.base import Base, Changes, CommittedChanges
+from checkpoint.state_store.base import Base, Changes
 from checkpoint.state_store.blocks import Compression
 from checkpoint.state_store.changelog import write_changelog
 from checkpoint.state_store.changelog_source import Changelogs, copy_path
@@ -28,7 +28,8 @@ from checkpoint.state_store.local_directory import (
     make_directories,
     require_private,
 )
-from checkpoint.state_store.reference import EMPTY, Reference, StoreId, new_suffix, new_uid
+from checkpoint.state_store.reference import new_suffix, new_uid
+from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
 
 # Directories beside those of the operators; no uid_part ends like this.
 APART = "apart.d"
@@ -117,7 +118,7 @@ class LmdbBases:
         base: Reference,
         changes: Iterable[Changes],
         codec: Mapping[str, str],
-    ) -> CommittedChanges:
+    ) -> StoredPartition:
         """Write the changes of one attempt. Raises as :func:`write_changelog` does."""
         uid = new_uid(self.epoch)
         path = None

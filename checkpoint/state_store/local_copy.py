@@ -18,7 +18,6 @@ one after it, on its chain                   leaves the copy alone: the content 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import os
 import shutil
@@ -26,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import lmdb
+from msgspec.structs import replace
 
 from checkpoint.errors import CorruptCheckpointError, StorageRefusedError
 from checkpoint.state_store.chain import plan_catch_up, plan_rebuilds
@@ -47,10 +47,8 @@ from checkpoint.state_store.local_directory import (
 )
 from checkpoint.state_store.progress import Progress, read_progress, require_store, write_progress
 from checkpoint.state_store.rebuild import apply_changelog, build_generation
-from checkpoint.state_store.reference import (
-    Reference,
-)
 from checkpoint.state_store.snapshot import list_snapshots
+from checkpoint.stored_state import Reference
 
 _log = logging.getLogger("checkpoint.state_store")
 
@@ -419,7 +417,7 @@ def _note_snapshot(environment: Environment, held: Progress, snapshot_bytes: int
     with environment.env.begin(write=True) as txn:
         now = read_progress(environment, txn)
         if now.snapshot == held.snapshot and now.changelogs >= held.changelogs:
-            since = dataclasses.replace(
+            since = replace(
                 now,
                 snapshot=held.reference,
                 snapshot_bytes=snapshot_bytes,

@@ -35,8 +35,9 @@ from checkpoint.state_store.local_directory import (
     stream_directory,
 )
 from checkpoint.state_store.progress import Progress
-from checkpoint.state_store.reference import EMPTY, Reference, StoreId, new_suffix
+from checkpoint.state_store.reference import new_suffix
 from checkpoint.state_store.snapshot import list_snapshots, write_snapshot
+from checkpoint.stored_state import EMPTY, Reference, StoreId
 
 ASIDE = "deleted."
 """What the name of a stream's directory begins with that is being deleted."""

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from checkpoint.errors import CorruptCheckpointError
-from checkpoint.state_store.base import Changes, CommittedChanges
+from checkpoint.framing import FileRef
+from checkpoint.state_store.base import Changes
 from checkpoint.state_store.checksum import pairs_checksum, require_checksum
-from checkpoint.state_store.reference import EMPTY, Reference, StoreId
+from checkpoint.state_store.reference import StoredKind, file_name
+from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
 
 
 @dataclass(frozen=True)
@@ -97,12 +99,12 @@ class MemoryBases:
         base: Reference,
         changes: Iterable[Changes],
         codec: Mapping[str, str],
-    ) -> CommittedChanges:
+    ) -> StoredPartition:
         """Keep a changed copy of a content under a reference that is new."""
         before = self._content(store, base)
         records, index = dict(before.records), set(before.index)
         digest = hashlib.blake2b(digest_size=16)
-        size_bytes = count = 0
+        size_bytes = operations = count = 0
         checksum = None
         for part in changes:
             records.update(part.puts)
@@ -113,6 +115,7 @@ class MemoryBases:
             written = repr((part.puts, part.removes, part.index_puts, part.index_removes))
             digest.update(written.encode())
             size_bytes += len(written)
+            operations += part.operation_count
             count, checksum = part.count, part.checksum
         if count != len(records):
             raise ValueError(f"changes of {count} keys make a store of {len(records)} keys")
@@ -122,7 +125,9 @@ class MemoryBases:
         self._contents[store, reference] = _Content(
             records, frozenset(index), dict(codec), checksum
         )
-        return CommittedChanges(store, base, reference, "", size_bytes, digest.hexdigest(), count)
+        name = file_name(store, reference, StoredKind.CHANGES)  # if there were files
+        ref = FileRef(name, size_bytes, digest.hexdigest(), operations)
+        return StoredPartition(store.partition, reference, ref, count)
 
     def references(self, store: StoreId) -> list[Reference]:
         """Return the contents of a store that are kept, by version, but the empty one."""

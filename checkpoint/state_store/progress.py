@@ -5,20 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import lmdb
+from msgspec import field
+from msgspec.structs import replace
 
-from checkpoint.json_fields import (
-    dump_json,
-    int_field,
-    list_field,
-    load_json,
-    object_field,
-    text_field,
-)
+from checkpoint.errors import CorruptCheckpointError
+from checkpoint.json_records import JsonRecord, decode, encode
 from checkpoint.state_store.environments import DamagedCopyError, Environment
-from checkpoint.state_store.reference import EMPTY, Reference, StoreId
+from checkpoint.stored_state import EMPTY, Reference, StoreId
 
 LOCAL_LAYOUT = 1
 
@@ -26,8 +21,7 @@ _SELF = b"self"
 _STORE = b"store"
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(JsonRecord, frozen=True):
     """Where a local copy stands.
 
     Args:
@@ -41,7 +35,7 @@ class Progress:
     """
 
     reference: Reference
-    codec: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    codec: Mapping[str, str] = field(default_factory=dict)
     snapshot: Reference = EMPTY
     snapshot_bytes: int = 0
     changelogs: int = 0
@@ -56,7 +50,7 @@ class Progress:
         checksum: int | None,
     ) -> Progress:
         """Return where the copy stands when one more changelog was applied."""
-        return dataclasses.replace(
+        return replace(
             self,
             reference=reference,
             codec=codec,
@@ -70,17 +64,7 @@ def write_progress(
     environment: Environment, txn: lmdb.Transaction[bytes], progress: Progress
 ) -> None:
     """Say in *txn* where the copy stands."""
-    data: dict[str, object] = {
-        "reference": [progress.reference.version, progress.reference.uid],
-        "codec": dict(progress.codec),
-        "snapshot": [progress.snapshot.version, progress.snapshot.uid],
-        "snapshot_bytes": progress.snapshot_bytes,
-        "changelogs": progress.changelogs,
-        "changelog_bytes": progress.changelog_bytes,
-    }
-    if progress.checksum is not None:
-        data["checksum"] = progress.checksum
-    txn.put(_SELF, dump_json(data), db=environment.meta)
+    txn.put(_SELF, encode(progress), db=environment.meta)
 
 
 def read_progress(environment: Environment, txn: lmdb.Transaction[bytes]) -> Progress:
@@ -90,8 +74,8 @@ def read_progress(environment: Environment, txn: lmdb.Transaction[bytes]) -> Pro
         DamagedCopyError: it does not say.
     """
     try:
-        return _parse(txn.get(_SELF, db=environment.meta) or b"nothing")
-    except ValueError as error:
+        return _parse(txn.get(_SELF, db=environment.meta) or b"nothing", environment.path)
+    except CorruptCheckpointError as error:
         raise DamagedCopyError(f"{environment.path} does not say what it holds: {error}") from error
 
 
@@ -107,25 +91,10 @@ def require_store(environment: Environment, txn: lmdb.Transaction[bytes], store:
 
 
 @functools.lru_cache(maxsize=256)  # an open reads the same bytes several times
-def _parse(value: bytes) -> Progress:
-    data = load_json(value)
-    codec = object_field(data, "codec")
-    return Progress(
-        _reference(list_field(data, "reference")),
-        {name: text_field(codec, name) for name in codec},
-        _reference(list_field(data, "snapshot")),
-        int_field(data, "snapshot_bytes"),
-        int_field(data, "changelogs"),
-        int_field(data, "changelog_bytes"),
-        int_field(data, "checksum") if "checksum" in data else None,
-    )
+def _parse(value: bytes, path: str) -> Progress:
+    return decode(value, Progress, path, "what a local copy holds")
 
 
 @functools.lru_cache(maxsize=256)
 def _store_json(store: StoreId) -> bytes:
-    return dump_json({"layout": LOCAL_LAYOUT, **dataclasses.asdict(store)})
-
-
-def _reference(fields: list[object]) -> Reference:
-    by_name = dict(zip(("version", "uid"), fields, strict=True))
-    return Reference(int_field(by_name, "version"), text_field(by_name, "uid"))
+    return encode({"layout": LOCAL_LAYOUT, **dataclasses.asdict(store)})

@@ -30,8 +30,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from checkpoint.errors import CheckpointError
-from checkpoint.state_store.base import CommittedChanges
-from checkpoint.state_store.reference import Reference, StoreId
+from checkpoint.stored_state import Reference, StoredPartition, StoreId
 
 
 class StateStoreUseError(CheckpointError, RuntimeError):
@@ -246,7 +245,7 @@ class StateWriter(Protocol):
         """
         ...
 
-    def commit(self) -> CommittedChanges:
+    def commit(self) -> StoredPartition:
         """Write the changes, durably, and end this writer.
 
         Whether they count is decided by who writes the commit record. A commit without changes is

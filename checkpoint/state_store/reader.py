@@ -7,9 +7,9 @@ from typing import Any
 
 from checkpoint.state_store.base import Base
 from checkpoint.state_store.keys import encode_key
-from checkpoint.state_store.reference import StoreId
 from checkpoint.state_store.value_codec import ValueCodec
 from checkpoint.state_store.view import View
+from checkpoint.stored_state import StoreId
 
 
 class Reader(View):

@@ -9,9 +9,8 @@ from typing import Protocol
 
 import lmdb
 
-from checkpoint.errors import CorruptCheckpointError, StorageRefusedError
+from checkpoint.errors import RESTORE, CorruptCheckpointError, StorageRefusedError
 from checkpoint.files import Files, location
-from checkpoint.framing import RESTORE
 from checkpoint.state_store.base import Changes
 from checkpoint.state_store.chain import Plan
 from checkpoint.state_store.checksum import (
@@ -27,9 +26,10 @@ from checkpoint.state_store.environments import (
 )
 from checkpoint.state_store.local_directory import PartitionDirectory, delete_tree
 from checkpoint.state_store.progress import Progress, read_progress, write_progress, write_store
-from checkpoint.state_store.reference import EMPTY, Reference, StoredKind, StoreId, file_name
+from checkpoint.state_store.reference import StoredKind, file_name
 from checkpoint.state_store.snapshot import read_snapshot
 from checkpoint.state_store.stored_file import StoredFile
+from checkpoint.stored_state import EMPTY, Reference, StoreId
 
 _log = logging.getLogger("checkpoint.state_store")
 

@@ -35,15 +35,14 @@ from checkpoint.retention import (
     plan_leftovers,
     plan_retention,
 )
-from checkpoint.state_store.commits import reference_of, store_id
 from checkpoint.state_store.reference import (
     STORE_PREFIX,
-    Reference,
     StoredKind,
     directory_of,
     epoch_of,
     parse_file_name,
 )
+from checkpoint.stored_state import Reference
 
 KEPT_SNAPSHOTS = 2
 ORPHAN_VERSIONS = 2
@@ -230,8 +229,8 @@ def _named(record: CommitRecord) -> Iterator[tuple[str, Reference]]:
     """Yield (directory, reference) of all partitions of all stores."""
     for commit in record.stores:
         for stored in commit.partitions:
-            store = store_id(record.stream_id, commit, stored.partition)
-            yield directory_of(store), reference_of(stored)
+            store = commit.store_id(record.stream_id, stored.partition)
+            yield directory_of(store), stored.reference
 
 
 def _anchor_ms(

@@ -17,13 +17,7 @@ from checkpoint.framing import FrameTotals
 from checkpoint.state_store.base import Base, Changes, Pairs
 from checkpoint.state_store.blocks import Compression
 from checkpoint.state_store.checksum import records_checksum, require_checksum
-from checkpoint.state_store.reference import (
-    Reference,
-    StoredKind,
-    StoreId,
-    directory_of,
-    parse_file_name,
-)
+from checkpoint.state_store.reference import StoredKind, directory_of, parse_file_name
 from checkpoint.state_store.stored_file import (
     StoredFile,
     StoredHeader,
@@ -31,6 +25,7 @@ from checkpoint.state_store.stored_file import (
     stored_frames,
     this_writer,
 )
+from checkpoint.stored_state import Reference, StoreId
 
 PART_ITEMS = 1 << 14
 

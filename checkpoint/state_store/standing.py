@@ -8,21 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from checkpoint.errors import CorruptCheckpointError
+from checkpoint.errors import RESTORE, CorruptCheckpointError
 from checkpoint.files import Files, FilesBelow, location
-from checkpoint.framing import RESTORE
+from checkpoint.framing import FileRef
 from checkpoint.graph_snapshot import RDDS_PREFIX, GraphSnapshot, rdd_files
 from checkpoint.recovery import RecoveryPlan
-from checkpoint.state_files import StateFileRef, StatePartition, read_state_file
-from checkpoint.state_store.commits import reference_of, store_id
-from checkpoint.state_store.reference import (
-    STORE_PREFIX,
-    StoredKind,
-    directory_of,
-    parse_file_name,
-)
+from checkpoint.state_files import StatePartition, read_state_file
+from checkpoint.state_store.reference import STORE_PREFIX, StoredKind, directory_of, parse_file_name
 from checkpoint.state_store.stored_file import HEADER_CHUNK_BYTES, open_stored
-from checkpoint.stored_state import StoredPartition
 
 READ_WHOLE_BYTES = 32 << 20
 """How much of state is read at a start, in all."""
@@ -63,13 +56,8 @@ def require_state(
     reading = Reading()
     for uid, copy in plan.copies.items():
         if copy.commit is not None and (operators is None or uid in operators):
-            count, partitioner = len(copy.commit.files), copy.commit.partitioner
-            for ref in copy.commit.files:
-                stream_id = plan.stream_id or ""
-                partition = StatePartition(
-                    stream_id, uid, copy.time_ms, ref.partition, count, partitioner
-                )
-                _require(files, [(ref, partition)], reading)
+            wanted = copy.commit.partitions(plan.stream_id or "", uid, copy.time_ms)
+            _require(files, wanted, reading)
     _require_stores(files, plan, operators, reading)
 
 
@@ -85,7 +73,7 @@ def require_rdds(files: Files, snapshot: GraphSnapshot) -> None:
 
 
 def _require(
-    files: Files, wanted: Iterable[tuple[StateFileRef, StatePartition]], reading: Reading
+    files: Files, wanted: Iterable[tuple[FileRef, StatePartition]], reading: Reading
 ) -> None:
     for ref, partition in wanted:
         reading.read(read_state_file(files, ref, partition), ref.size_bytes)
@@ -103,29 +91,28 @@ def _require_stores(
     for commit in plan.stores:
         is_kept = operators is None or commit.operator_uid in operators
         for stored in commit.partitions if is_kept else ():
-            if stored.version:
-                store = store_id(plan.stream_id or "", commit, stored.partition)
-                reference = reference_of(stored)
+            if stored.file is not None:
+                store = commit.store_id(plan.stream_id or "", stored.partition)
                 changelog = open_stored(
-                    files, store, reference, StoredKind.CHANGES, HEADER_CHUNK_BYTES
+                    files, store, stored.reference, StoredKind.CHANGES, HEADER_CHUNK_BYTES
                 )
-                reading.read(changelog.parts, stored.size_bytes)
-                _require_chain(files, directory_of(store), stored, versions)
+                reading.read(changelog.parts, stored.file.size_bytes)
+                _require_chain(files, directory_of(store), stored.reference.version, versions)
 
 
 def _require_chain(
     files: Files,
     directory: str,
-    stored: StoredPartition,
+    version: int,
     versions: dict[str, dict[StoredKind, set[int]]],
 ) -> None:
     """Raise if a version is not there at all between a content and the snapshot before it."""
     there = versions.get(directory, {kind: set() for kind in StoredKind})
-    snapshots = [version for version in there[StoredKind.SNAPSHOT] if version <= stored.version]
+    snapshots = [found for found in there[StoredKind.SNAPSHOT] if found <= version]
     first = max(snapshots, default=0) + 1
-    lost = set(range(first, stored.version + 1)) - there[StoredKind.CHANGES]
+    lost = set(range(first, version + 1)) - there[StoredKind.CHANGES]
     # A copy on the worker may serve instead; it would be the last one of what it holds.
     if lost:
         name = f"{directory}{max(lost):016d}-*.changes"
-        wanted = f"the changes that led to version {stored.version}, from version {first} on"
+        wanted = f"the changes that led to version {version}, from version {first} on"
         raise CorruptCheckpointError(location(files, name), "is missing", wanted, RESTORE)

@@ -9,10 +9,10 @@ from checkpoint.state_store.base import Base, Bases
 from checkpoint.state_store.keys import KEYS_NAME
 from checkpoint.state_store.protocol import CodecMismatchError
 from checkpoint.state_store.reader import Reader
-from checkpoint.state_store.reference import Reference, StoreId
 from checkpoint.state_store.value_codec import ValueCodec
 from checkpoint.state_store.values import DataValues
 from checkpoint.state_store.writer import Writer
+from checkpoint.stored_state import Reference, StoreId
 
 SPILL_BYTES = 64 << 20
 
@@ -22,7 +22,7 @@ class StateStore:
     """State of a stream, by key: opened at one content, changed by one attempt at a time.
 
     >>> from checkpoint.state_store.memory import MemoryBases
-    >>> from checkpoint.state_store.reference import EMPTY
+    >>> from checkpoint.stored_state import EMPTY
     >>> store = StateStore(MemoryBases())
     >>> counts = StoreId("stream-1", "counts", "default", partition=0, partition_count=1)
     >>> with store.writer(counts, EMPTY) as writer:

@@ -11,25 +11,24 @@ import platform
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from checkpoint.errors import CorruptCheckpointError
+from checkpoint.errors import RESTORE, UPGRADE, CorruptCheckpointError
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
-from checkpoint.framing import RESTORE, FileKind, Frames, FrameTotals, read_frames, write_frames
-from checkpoint.json_fields import int_field, list_field, object_field, text_field
+from checkpoint.framing import FileKind, Frames, FrameTotals, read_frames, write_frames
+from checkpoint.json_records import JsonRecord, convert
 from checkpoint.state_store.base import Changes
 from checkpoint.state_store.blocks import Compression, decode_block, encode_blocks
-from checkpoint.state_store.reference import Reference, StoredKind, StoreId, epoch_of, file_name
+from checkpoint.state_store.reference import StoredKind, file_name
+from checkpoint.stored_state import Reference, StoreId
 
 LAYOUT = 1
 """Version of the blocks and of the header; :data:`checkpoint.framing.FORMAT` is that of frames."""
 
 HEADER_CHUNK_BYTES = 4096
 
-_UPGRADE = "read this checkpoint with the release that wrote it, or a newer one"
 _KINDS = {StoredKind.CHANGES: FileKind.CHANGES, StoredKind.SNAPSHOT: FileKind.SNAPSHOT}
 
 
-@dataclass(frozen=True)
-class StoredHeader:
+class StoredHeader(JsonRecord, frozen=True):
     """What a file of a store says of itself.
 
     Args:
@@ -40,6 +39,7 @@ class StoredHeader:
         codec: how keys and records are encoded, as who wrote them said.
         compression: of its blocks.
         writer: facts about the process that wrote it.
+        layout: version of the blocks and of this header.
     """
 
     store: StoreId
@@ -49,29 +49,12 @@ class StoredHeader:
     codec: Mapping[str, str]
     compression: Compression
     writer: Mapping[str, str]
+    layout: int = LAYOUT
 
     @property
     def name(self) -> str:
         """Name of the file."""
         return file_name(self.store, self.reference, self.kind)
-
-    def to_json(self) -> dict[str, object]:
-        """Return these facts as a JSON object."""
-        return {
-            "layout": LAYOUT,
-            "stream_id": self.store.stream_id,
-            "operator_uid": self.store.operator_uid,
-            "store": self.store.store,
-            "partition": self.store.partition,
-            "partition_count": self.store.partition_count,
-            "version": self.reference.version,
-            "attempt": self.reference.uid,
-            "epoch": epoch_of(self.reference.uid),
-            "base": [self.base.version, self.base.uid],
-            "codec": dict(self.codec),
-            "compression": self.compression.value,
-            "writer": dict(self.writer),
-        }
 
 
 @dataclass(frozen=True)
@@ -104,7 +87,7 @@ def stored_frames(
         ValueError: a key, an index entry or a record is larger than a store can hold.
     """
     blocks = (block for part in parts for block in encode_blocks(part, header.compression))
-    return write_frames(_KINDS[header.kind], header.to_json(), blocks, totals)
+    return write_frames(_KINDS[header.kind], header, blocks, totals)
 
 
 def open_stored(
@@ -128,18 +111,26 @@ def open_stored(
     except FileNotFoundError as error:
         wanted = f"the {kind.value} of version {reference.version} of {_subject(store)}"
         raise CorruptCheckpointError(file, "is missing", wanted, RESTORE) from error
-    header = _read_header(frames.header, kind, file)
+    header = read_header(frames.header, kind, file)
     _require_identity(header, store, reference, file)
     return StoredFile(header, _read_parts(frames, header.compression, file), frames.totals)
 
 
-def name_in(header: Mapping[str, object], kind: StoredKind, file: str) -> str:
-    """Return the name under which a file of a store was written, as its header says.
+def read_header(data: Mapping[str, object], kind: StoredKind, file: str) -> StoredHeader:
+    """Read what a file of a store says of itself.
 
     Raises:
         CorruptCheckpointError: it has no such header.
     """
-    return _read_header(header, kind, file).name
+    layout = data.get("layout")
+    if layout != LAYOUT:
+        found, expected = f"is written in layout {layout!r}", f"layout {LAYOUT}"
+        raise CorruptCheckpointError(file, found, expected, UPGRADE)
+    header = convert(data, StoredHeader, file, "the header of a file of a state store")
+    if header.kind is not kind:
+        found, expected = f"is {header.kind.value} by its header", kind.value
+        raise CorruptCheckpointError(file, found, expected, RESTORE)
+    return header
 
 
 def _read_parts(frames: Frames, compression: Compression, file: str) -> Iterator[Changes]:
@@ -155,46 +146,6 @@ def _read_parts(frames: Frames, compression: Compression, file: str) -> Iterator
         yield part
     if not frames.totals.blocks:
         raise CorruptCheckpointError(file, "has no blocks", "one at least", RESTORE)
-
-
-def _read_header(data: Mapping[str, object], kind: StoredKind, file: str) -> StoredHeader:
-    try:
-        layout = int_field(data, "layout")
-        if layout != LAYOUT:
-            found, expected = f"is written in layout {layout}", f"layout {LAYOUT}"
-            raise CorruptCheckpointError(file, found, expected, _UPGRADE)
-        return StoredHeader(
-            store=_read_store(data),
-            kind=kind,
-            reference=Reference(int_field(data, "version"), text_field(data, "attempt")),
-            base=_read_reference(list_field(data, "base")),
-            codec=_read_texts(data, "codec"),
-            compression=Compression(text_field(data, "compression")),
-            writer=_read_texts(data, "writer"),
-        )
-    except ValueError as error:
-        expected = "the header of a file of a state store"
-        raise CorruptCheckpointError(file, f"says: {error}", expected, RESTORE) from error
-
-
-def _read_store(data: Mapping[str, object]) -> StoreId:
-    return StoreId(
-        stream_id=text_field(data, "stream_id"),
-        operator_uid=text_field(data, "operator_uid"),
-        store=text_field(data, "store"),
-        partition=int_field(data, "partition"),
-        partition_count=int_field(data, "partition_count"),
-    )
-
-
-def _read_reference(fields: list[object]) -> Reference:
-    by_name = dict(zip(("version", "uid"), fields, strict=True))
-    return Reference(int_field(by_name, "version"), text_field(by_name, "uid"))
-
-
-def _read_texts(data: Mapping[str, object], key: str) -> dict[str, str]:
-    texts = object_field(data, key)
-    return {name: text_field(texts, name) for name in texts}
 
 
 def _require_identity(

@@ -10,10 +10,10 @@ from checkpoint.state_store.base import Base
 from checkpoint.state_store.life import Life
 from checkpoint.state_store.ranges import EVERYTHING, KeyRange, key_range, prefix_range
 from checkpoint.state_store.records import extras_of
-from checkpoint.state_store.reference import Reference, StoreId
 from checkpoint.state_store.scanning import decoded, key_of
 from checkpoint.state_store.timeouts import index_stop, split_entry
 from checkpoint.state_store.value_codec import ValueCodec
+from checkpoint.stored_state import Reference, StoreId
 
 _V = TypeVar("_V", bound="View")
 

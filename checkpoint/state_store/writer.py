@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from checkpoint.state_store.base import Base, Changes, CommittedChanges
+from checkpoint.state_store.base import Base, Changes
 from checkpoint.state_store.changing_view import ChangingView
 from checkpoint.state_store.keys import are_plain, encode_key, encode_keys
 from checkpoint.state_store.overlay import are_in_order, without_repeats
 from checkpoint.state_store.protocol import WriterState
-from checkpoint.state_store.reference import StoreId
 from checkpoint.state_store.scanning import keys_of
 from checkpoint.state_store.timeouts import (
     DueRecords,
@@ -24,6 +23,7 @@ from checkpoint.state_store.timeouts import (
     require_timeouts,
 )
 from checkpoint.state_store.value_codec import ValueCodec
+from checkpoint.stored_state import StoredPartition, StoreId
 
 UPDATE_KEYS = 500  # as many as caches near the processor hold
 _NEAR_BYTES = 1 << 20
@@ -38,7 +38,7 @@ class Writer(ChangingView):
         store: StoreId,
         base: Base,
         values: ValueCodec,
-        commit: Callable[[Iterable[Changes]], CommittedChanges],
+        commit: Callable[[Iterable[Changes]], StoredPartition],
         spill_bytes: int,
         spill_directory: str | None,
         checksums: bool,
@@ -208,7 +208,7 @@ class Writer(ChangingView):
             elif old is not None:
                 self._remove(raw, old)
 
-    def commit(self) -> CommittedChanges:
+    def commit(self) -> StoredPartition:
         """Write the changes, durably, and end this writer.
 
         Raises:

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable, Sequence
 
 from checkpoint.errors import CheckpointError
-from checkpoint.state_store.base import Base, Bases, Changes, CommittedChanges
+from checkpoint.state_store.base import Base, Bases, Changes
 from checkpoint.state_store.checksum import pairs_checksum
-from checkpoint.state_store.reference import EMPTY, Reference, StoreId
+from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
 from checkpoint.testing.claims import require, require_equal, require_raises
 from checkpoint.testing.one_fault import SimulatedCrash
 
@@ -44,7 +44,7 @@ def _commit(
     removes: Sequence[bytes] = (),
     index: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
     store: StoreId | None = None,
-) -> CommittedChanges:
+) -> StoredPartition:
     changes = Changes(list(puts), list(removes), list(index[0]), list(index[1]), count)
     return bases.commit(store or _store(), base, [changes], CODEC)
 
@@ -94,10 +94,10 @@ def _check_empty(bases: Bases) -> None:
 def _check_commit(bases: Bases) -> None:
     first = _commit(bases, EMPTY, 2, [(b"sa", b"1."), (b"sc", b"3.")], index=([b"t1", b"t2"], ()))
     require_equal(first.count, 2, "count of a commit")
-    require_equal(first.store, _store(), "store of a commit")
-    require_equal(first.base, EMPTY, "base of a commit")
+    require_equal(first.partition, 0, "partition of a commit")
     require(first.size_bytes > 0, "size_bytes of a commit must be its size")
-    require(first.digest != "", "digest of a commit must tell it from others")
+    digest = "" if first.file is None else first.file.digest
+    require(digest != "", "digest of a commit must tell it from others")
     second = _commit(
         bases,
         first.reference,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from checkpoint.state_store.base import Base, Bases, Changes, CommittedChanges
-from checkpoint.state_store.reference import Reference, StoreId
+from checkpoint.state_store.base import Base, Bases, Changes
+from checkpoint.stored_state import Reference, StoredPartition, StoreId
 from checkpoint.testing.one_fault import Effect, OneFault, SimulatedCrash
 
 _T = TypeVar("_T")
@@ -52,7 +52,7 @@ class FaultyBases(OneFault):
         base: Reference,
         changes: Iterable[Changes],
         codec: Mapping[str, str],
-    ) -> CommittedChanges:
+    ) -> StoredPartition:
         """Commit, unless it is this operation that fails."""
         return self.call(
             "commit",

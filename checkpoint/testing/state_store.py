@@ -16,7 +16,7 @@ from checkpoint.state_store.protocol import (
     StateWriter,
     WriterState,
 )
-from checkpoint.state_store.reference import EMPTY, Reference
+from checkpoint.stored_state import EMPTY, Reference
 from checkpoint.testing.claims import require, require_equal, require_raises
 from checkpoint.testing.programs import (
     ID,

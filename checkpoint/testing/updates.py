@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from checkpoint.state_store.protocol import StateStores, StateWriter
-from checkpoint.state_store.reference import EMPTY
+from checkpoint.stored_state import EMPTY
 from checkpoint.testing.claims import require_equal
 from checkpoint.testing.programs import ID, Model, commit, require_stored
 

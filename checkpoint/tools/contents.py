@@ -13,10 +13,9 @@ from typing import Any
 from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.files import Files
 from checkpoint.recovery import StateCopy
-from checkpoint.state_files import StatePartition, read_state_file
+from checkpoint.state_files import read_state_file
 from checkpoint.state_store import PickleValues
 from checkpoint.state_store.base import Base
-from checkpoint.state_store.commits import reference_of, store_id
 from checkpoint.state_store.reader import Reader
 from checkpoint.state_store.value_codec import ValueCodec
 from checkpoint.stored_state import StoreCommit
@@ -74,22 +73,14 @@ class State:
         commit = copy.commit
         if commit is None:
             return
-        for ref in commit.files:
-            wanted = StatePartition(
-                self.stream_id,
-                self.uid,
-                copy.time_ms,
-                ref.partition,
-                len(commit.files),
-                commit.partitioner,
-            )
+        for ref, wanted in commit.partitions(self.stream_id, self.uid, copy.time_ms):
             for payload in read_state_file(self.files, ref, wanted):
                 yield from pairs_of(payload, loads)
 
     def _pairs_of_store(self, commit: StoreCommit) -> Iterator[tuple[Any, Any]]:
         for stored in commit.partitions:
-            store = store_id(self.stream_id, commit, stored.partition)
-            with opened_base(self.files, store, reference_of(stored)) as base:
+            store = commit.store_id(self.stream_id, stored.partition)
+            with opened_base(self.files, store, stored.reference) as base:
                 yield from Reader(store, base, self._codec(base)).items()
 
     def _codec(self, base: Base) -> ValueCodec:

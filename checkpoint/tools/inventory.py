@@ -204,7 +204,7 @@ def _stores(plan: RecoveryPlan) -> Iterator[dict[str, object]]:
             "store": commit.store,
             "partitions": len(commit.partitions),
             "partitioner": commit.partitioner,
-            "version": max((stored.version for stored in commit.partitions), default=0),
+            "version": max((stored.reference.version for stored in commit.partitions), default=0),
             "keys": sum(stored.count for stored in commit.partitions),
             "changelog_bytes": sum(stored.size_bytes for stored in commit.partitions),
         }

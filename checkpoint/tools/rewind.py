@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from checkpoint.batch_log import BatchLog
-from checkpoint.block_log import BlockLog, BlockRef
+from checkpoint.block_log import BlockLog
 from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.errors import CorruptCheckpointError
 from checkpoint.fencing import BASE, EPOCH_PREFIX, Owner, claim_epoch, epochs_with, require_unused
 from checkpoint.files import Files
+from checkpoint.framing import FileRef
 from checkpoint.lineage import Base, Lineage, lineage_from, read_lineage, write_base
 from checkpoint.record_files import RecordId
 from checkpoint.recovery import RecoveryPlan, plan_recovery, read_log
@@ -178,7 +179,7 @@ def _require_received(
     """Raise if received blocks are gone that a restart would read again."""
     copied_ms = [copied.time_ms for copied in record.copies.values()]
     oldest_ms = min([record.batch_time_ms, *copied_ms])
-    logs: dict[str, Mapping[int, Sequence[BlockRef]]] = {}
+    logs: dict[str, Mapping[int, Sequence[FileRef]]] = {}
     for time_ms, begun in plan.begins.items():
         for uid, read in begun.inputs.items() if time_ms > oldest_ms else ():
             if not isinstance(read, Mapping) or not read.get("logged"):

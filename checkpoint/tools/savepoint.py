@@ -16,16 +16,20 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from checkpoint.batch_log import BatchLog, begin_file
 from checkpoint.block_log import RECEIVED_PREFIX
 from checkpoint.commit_log import COMMIT_PREFIX, CommitLog, commit_file
-from checkpoint.errors import AlreadyExistsError, CorruptCheckpointError, UntrustedFileError
+from checkpoint.errors import (
+    RESTORE,
+    AlreadyExistsError,
+    CorruptCheckpointError,
+    UntrustedFileError,
+)
 from checkpoint.fencing import BASE, CLAIM, EPOCH_PREFIX, Owner, claim_epoch, epoch_file
 from checkpoint.file_log import FILES_PREFIX
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
-from checkpoint.framing import RESTORE, FileKind, Frames, read_frames, write_frames
+from checkpoint.framing import FileKind, Frames, read_frames, write_frames
 from checkpoint.graph_snapshot import (
     GRAPH_PREFIX,
     RDDS_PREFIX,
@@ -34,9 +38,9 @@ from checkpoint.graph_snapshot import (
     rdds_of_no_graph,
 )
 from checkpoint.input_log import INPUTS_PREFIX
-from checkpoint.json_fields import dump_json, int_field, load_json, optional_int_field, text_field
+from checkpoint.json_records import Count, JsonRecord, Text, convert, decode, encode
 from checkpoint.lineage import Base, read_lineage, write_base
-from checkpoint.names import is_name
+from checkpoint.names import Name, is_name
 from checkpoint.opening import open_files
 from checkpoint.recovery import RecoveryPlan, next_base, read_plan
 from checkpoint.signing import is_signed, renamable, unsigned
@@ -61,8 +65,7 @@ _OTHER_EXPORT = "import another export; nothing of this one is left"
 _TRIES = 3  # a driver that is at work may delete what it does not need
 
 
-@dataclass(frozen=True)
-class Savepoint:
+class Savepoint(JsonRecord, frozen=True):
     """What a file says of itself.
 
     Args:
@@ -71,9 +74,16 @@ class Savepoint:
         files: how many files are in it.
     """
 
-    stream_id: str
+    stream_id: Text
     last_ms: int | None
-    files: int
+    files: Count
+
+
+class _Inside(JsonRecord, frozen=True):
+    """What stands before the content of a file."""
+
+    name: Name
+    bytes: Count
 
 
 def add_export(commands: Commands) -> None:
@@ -173,7 +183,7 @@ def export_stream(files: Files, target: Files, name: str) -> int:
     if plan.stream_id is None:
         raise UsageError(f"{files.url} holds no batch; there is nothing to export")
     names = whole_files(files)
-    header = {"stream_id": plan.stream_id, "last_ms": plan.last_ms, "files": len(names)}
+    header = Savepoint(plan.stream_id, plan.last_ms, len(names))
     return target.create(name, write_frames(FileKind.EXPORT, header, _blocks(files, names)))
 
 
@@ -220,7 +230,7 @@ def _is_late(name: str) -> bool:
 def _blocks(files: Files, names: list[str]) -> Iterator[tuple[bytes, int]]:
     for name in names:
         content = files.read(name)
-        yield dump_json({"name": name, "bytes": len(content)}), 1
+        yield encode(_Inside(name, len(content))), 1
         for start in range(0, len(content), READ_CHUNK_BYTES):
             yield content[start : start + READ_CHUNK_BYTES], 0
 
@@ -233,13 +243,7 @@ def open_savepoint(source: Files, name: str) -> tuple[Savepoint, Frames]:
     """
     file = location(source, name)
     frames = read_frames(source.read_chunks(name, READ_CHUNK_BYTES), FileKind.EXPORT, file)
-    try:
-        last_ms = optional_int_field(frames.header, "last_ms")
-        stream_id = text_field(frames.header, "stream_id")
-        savepoint = Savepoint(stream_id, last_ms, int_field(frames.header, "files"))
-    except ValueError as error:
-        raise CorruptCheckpointError(file, f"says: {error}", "a stream", RESTORE) from error
-    return savepoint, frames
+    return convert(frames.header, Savepoint, file, "the header of a stream in a file"), frames
 
 
 def import_stream(source: Files, name: str, files: Files) -> RecoveryPlan:
@@ -295,13 +299,10 @@ def _contents(source: Files, name: str) -> Iterator[tuple[str, bytes]]:
     savepoint, frames = open_savepoint(source, name)
     count = 0
     for payload, is_head in frames.blocks:
-        try:
-            data = load_json(payload)
-            inside, left = text_field(data, "name"), int_field(data, "bytes")
-        except ValueError as error:
-            raise CorruptCheckpointError(file, f"says: {error}", "a file", RESTORE) from error
-        if not is_head or not is_name(inside):
-            raise CorruptCheckpointError(file, f"holds {inside!r}", "a name", RESTORE)
+        if not is_head:
+            raise CorruptCheckpointError(file, "has a block of no file", "a file", RESTORE)
+        head = decode(payload, _Inside, file, "what a file in it is")
+        inside, left = head.name, head.bytes
         parts = []
         while left > 0:
             part, _ = next(frames.blocks, (b"", 0))

@@ -11,12 +11,10 @@ from itertools import islice
 
 from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.state_store import EMPTY, PickleValues
-from checkpoint.state_store.commits import reference_of, store_id
 from checkpoint.state_store.decoding import UndecodableKeyError, decode_key
 from checkpoint.state_store.history import changes_between
 from checkpoint.state_store.reader import Reader
-from checkpoint.state_store.reference import Reference
-from checkpoint.stored_state import StoreCommit, StoredPartition
+from checkpoint.stored_state import Reference, StoreCommit, StoredPartition
 from checkpoint.tools.common import (
     Commands,
     Result,
@@ -80,7 +78,7 @@ def _stores(options: argparse.Namespace) -> Iterator[str]:
     if not record.stores:
         yield "no state stores"
     for commit in record.stores:
-        versions = sorted({stored.version for stored in commit.partitions})
+        versions = sorted({stored.reference.version for stored in commit.partitions})
         keys = sum(stored.count for stored in commit.partitions)
         yield (
             f"operator {commit.operator_uid}, store {commit.store}: {len(commit.partitions)} "
@@ -96,8 +94,8 @@ def _versions(options: argparse.Namespace) -> Iterator[str]:
             if _is_meant(commit, options):
                 for stored in _partitions(commit, options):
                     yield (
-                        f"{time_ms:13d}  {stored.partition:9d}  {stored.version:7d}  "
-                        f"{stored.uid:16}  {stored.count:8d}  {stored.size_bytes:15d}"
+                        f"{time_ms:13d}  {stored.partition:9d}  {stored.reference.version:7d}  "
+                        f"{stored.reference.uid:16}  {stored.count:8d}  {stored.size_bytes:15d}"
                     )
 
 
@@ -115,7 +113,7 @@ def _get(options: argparse.Namespace) -> Iterator[str]:
         if value is not None:
             timeout_ms = reader.timeout_ms(key)
             until = "" if timeout_ms is None else f"  (timeout {timeout_ms} ms)"
-            where = f"[partition {stored.partition}, version {stored.version}]"
+            where = f"[partition {stored.partition}, version {stored.reference.version}]"
             yield f"{printed(value)}{until}  {where}"
             return
     raise UsageError(f"key {key!r} of type {type(key).__name__} is not in the store")
@@ -133,10 +131,10 @@ def _verify(options: argparse.Namespace) -> Iterator[str]:
     record, commit = _commit(options)
     files = _log(options).files
     for stored in _partitions(commit, options):
-        store = store_id(record.stream_id, commit, stored.partition)
-        with opened_base(files, store, reference_of(stored)) as base:  # which verifies all it reads
+        store = commit.store_id(record.stream_id, stored.partition)
+        with opened_base(files, store, stored.reference) as base:  # which verifies all it reads
             known = "no checksum" if base.checksum is None else f"checksum {base.checksum:x}"
-            where = f"partition {stored.partition}, version {stored.version}"
+            where = f"partition {stored.partition}, version {stored.reference.version}"
             yield f"{where}: {base.count()} keys, whole, {known}"
 
 
@@ -146,8 +144,8 @@ def _changes(options: argparse.Namespace) -> Iterator[str]:
     before = _before(log, record, commit, options.since)
     left = options.limit
     for stored in _partitions(commit, options):
-        store = store_id(record.stream_id, commit, stored.partition)
-        old, new = before.get(stored.partition, EMPTY), reference_of(stored)
+        store = commit.store_id(record.stream_id, stored.partition)
+        old, new = before.get(stored.partition, EMPTY), stored.reference
         if old == new:
             continue
         for reference, changes in changes_between(log.files, store, old, new):
@@ -169,7 +167,7 @@ def _before(
         since = earlier[-1]
     for other in record_at(log, since).stores:
         if (other.operator_uid, other.store) == (commit.operator_uid, commit.store):
-            return {stored.partition: reference_of(stored) for stored in other.partitions}
+            return {stored.partition: stored.reference for stored in other.partitions}
     return {}
 
 
@@ -210,8 +208,8 @@ def _readers(options: argparse.Namespace) -> Iterator[tuple[StoredPartition, Rea
     record, commit = _commit(options)
     files = _log(options).files
     for stored in _partitions(commit, options):
-        store = store_id(record.stream_id, commit, stored.partition)
-        with opened_base(files, store, reference_of(stored)) as base:
+        store = commit.store_id(record.stream_id, stored.partition)
+        with opened_base(files, store, stored.reference) as base:
             # As the writer chose, or any pickle where that is asked for.
             codec = PickleValues() if options.trust_pickle else codec_of(base, None)
             yield stored, Reader(store, base, codec)

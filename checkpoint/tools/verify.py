@@ -16,11 +16,11 @@ from functools import partial
 from checkpoint.batch_log import begin_file
 from checkpoint.block_log import RECEIVED_PREFIX, BlockLog
 from checkpoint.commit_log import COMMIT_PREFIX, COMMIT_SUFFIX, CommitLog, CommitRecord
-from checkpoint.errors import CheckpointError, CorruptCheckpointError, StorageRefusedError
+from checkpoint.errors import RESTORE, CheckpointError, CorruptCheckpointError, StorageRefusedError
 from checkpoint.fencing import CLAIM, epoch_file
 from checkpoint.file_log import FILES_PREFIX, FileLog
 from checkpoint.files import Files, location
-from checkpoint.framing import RESTORE
+from checkpoint.framing import FileRef
 from checkpoint.graph_snapshot import read_newest_graph, read_rdds
 from checkpoint.input_log import INPUTS_PREFIX, InputLog
 from checkpoint.lineage import Lineage, read_lineage
@@ -28,7 +28,6 @@ from checkpoint.record_files import RecordId, record_ids
 from checkpoint.recovery import RecoveryPlan, read_plan
 from checkpoint.state_files import (
     STATE_PREFIX,
-    StateFileRef,
     StatePartition,
     read_state_file,
 )
@@ -36,10 +35,8 @@ from checkpoint.state_store import EMPTY
 from checkpoint.state_store.chain import walk_back
 from checkpoint.state_store.changelog import read_base as read_changelog_base
 from checkpoint.state_store.changelog import read_changelog
-from checkpoint.state_store.commits import reference_of, store_id
-from checkpoint.state_store.reference import Reference, StoreId
 from checkpoint.state_store.snapshot import list_snapshots
-from checkpoint.stored_state import StoredPartition
+from checkpoint.stored_state import Reference, StoreId
 from checkpoint.tools.common import (
     Problem,
 )
@@ -195,21 +192,12 @@ def _verify_records(
 def verify_record(files: Files, record: CommitRecord, findings: Findings) -> None:
     """Verify the state files that a record names."""
     for uid, commit in record.operators.items():
-        for ref in commit.files:
-            wanted = StatePartition(
-                record.stream_id,
-                uid,
-                record.batch_time_ms,
-                ref.partition,
-                len(commit.files),
-                commit.partitioner,
-            )
-
+        for ref, wanted in commit.partitions(record.stream_id, uid, record.batch_time_ms):
             read = partial(_read_state, files, ref, wanted)
             findings.try_to(read, location(files, ref.name))
 
 
-def _read_state(files: Files, ref: StateFileRef, wanted: StatePartition) -> None:
+def _read_state(files: Files, ref: FileRef, wanted: StatePartition) -> None:
     for _ in read_state_file(files, ref, wanted):
         pass
 
@@ -218,26 +206,21 @@ def verify_stores(files: Files, record: CommitRecord, findings: Findings) -> Non
     """Verify the stores that a record names, back to a snapshot of each."""
     for commit in record.stores:
         for stored in commit.partitions:
-            store = store_id(record.stream_id, commit, stored.partition)
-            reference = reference_of(stored)
-            if reference == EMPTY:
+            if stored.file is None:
                 continue
-
-            where = location(files, stored.file)
+            store, reference = commit.store_id(record.stream_id, stored.partition), stored.reference
+            where = location(files, stored.file.name)
             if findings.try_to(partial(_walk_to_snapshot, files, store, reference), where):
-                findings.try_to(partial(_require_stored, files, store, stored), where)
+                require = partial(_require_stored, files, store, reference, stored.file)
+                findings.try_to(require, where)
 
 
-def _require_stored(files: Files, store: StoreId, stored: StoredPartition) -> None:
+def _require_stored(files: Files, store: StoreId, reference: Reference, ref: FileRef) -> None:
     """Raise unless a changelog is the one that a record names."""
-    changelog = read_changelog(files, store, reference_of(stored))
+    changelog = read_changelog(files, store, reference)
     for _ in changelog.parts:
         pass
-    totals = changelog.totals
-    if (totals.size_bytes, totals.digest) != (stored.size_bytes, stored.digest):
-        found = f"has {totals.size_bytes} bytes and digest {totals.digest}"
-        wanted = f"{stored.size_bytes} and {stored.digest}, as its record says"
-        raise CorruptCheckpointError(location(files, stored.file), found, wanted, RESTORE)
+    ref.require(changelog.totals, location(files, ref.name))
 
 
 def _walk_to_snapshot(files: Files, store: StoreId, newest: Reference) -> None:

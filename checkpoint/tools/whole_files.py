@@ -6,24 +6,25 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 
+import msgspec
+
 from checkpoint.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, BatchLog
 from checkpoint.block_log import RECEIVED_PREFIX
 from checkpoint.commit_log import COMMIT_PREFIX, COMMIT_SUFFIX, CommitLog
-from checkpoint.errors import CorruptCheckpointError
+from checkpoint.errors import RESTORE, CorruptCheckpointError
 from checkpoint.fencing import CLAIM, END, epoch_of_file, read_claim, read_end
 from checkpoint.file_log import FILES_PREFIX
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
-from checkpoint.framing import RESTORE, FileKind, read_frames
+from checkpoint.framing import FileKind, read_frames
 from checkpoint.graph_snapshot import GRAPH_PREFIX, GRAPH_SUFFIX, RDDS_PREFIX, read_graph
 from checkpoint.input_log import INPUTS_PREFIX
-from checkpoint.json_fields import int_field, text_field
+from checkpoint.json_records import convert
 from checkpoint.lineage import read_base
 from checkpoint.names import uid_part
 from checkpoint.record_files import RecordId
-from checkpoint.state_files import name_in as state_name_in
-from checkpoint.state_files import state_file_record
+from checkpoint.state_files import read_file_id, state_file_record
 from checkpoint.state_store.reference import StoredKind, parse_file_name
-from checkpoint.state_store.stored_file import name_in as stored_name_in
+from checkpoint.state_store.stored_file import read_header
 
 INPUT_DIRECTORY = re.compile(rf"(?:{FILES_PREFIX}|{RECEIVED_PREFIX}|{INPUTS_PREFIX})[^/]+")
 """Where the log of one input is."""
@@ -56,8 +57,9 @@ def reader_of(files: Files, name: str) -> Callable[[], str] | None:
 def input_ids(files: Files, name: str) -> tuple[str, str]:
     """Return stream and input that a file of the log of an input says it is of."""
     chunks = files.read_chunks(name, READ_CHUNK_BYTES)
-    header = read_frames(chunks, _input_kind(name), location(files, name)).header
-    return str(header.get("stream_id")), str(header.get("input_uid"))
+    file = location(files, name)
+    header = _input_header(read_frames(chunks, _input_kind(name), file).header, file)
+    return header.stream_id, header.input_uid
 
 
 def _stream_of(read: Callable[[], object]) -> Callable[[], str]:
@@ -87,31 +89,46 @@ def _read_frames(files: Files, name: str, kind: FileKind) -> str:
     frames = read_frames(files.read_chunks(name, READ_CHUNK_BYTES), kind, file)
     for _ in frames.blocks:
         pass
-    try:
-        written, stream_id = _name_in(frames.header, kind, name, file), frames.header["stream_id"]
-    except (KeyError, ValueError) as error:
-        raise CorruptCheckpointError(file, f"says: {error}", "what it is", RESTORE) from error
+    stream_id, written = _written_as(frames.header, kind, name, file)
     if written != name:
         raise CorruptCheckpointError(file, f"was written as {written}", name, RESTORE)
-    return str(stream_id)
+    return stream_id
 
 
-def _name_in(header: Mapping[str, object], kind: FileKind, name: str, file: str) -> str:
-    """Return the name under which a file was written, as its header says."""
+class _InputHeader(msgspec.Struct, frozen=True):
+    """What a file of the log of an input says of itself; which of these depends on its kind."""
+
+    stream_id: str
+    input_uid: str
+    epoch: int = 0
+    sequence: int = 0
+    attempt: str = ""
+    batch_time_ms: int = 0
+    upto_ms: int | None = None
+
+
+def _input_header(header: Mapping[str, object], file: str) -> _InputHeader:
+    return convert(header, _InputHeader, file, "the header of a file of an input")
+
+
+def _written_as(
+    header: Mapping[str, object], kind: FileKind, name: str, file: str
+) -> tuple[str, str]:
+    """Return of which stream a file is, and under which name it was written: its header says."""
     if kind is FileKind.STATE:
         prefix = RDDS_PREFIX if name.startswith(RDDS_PREFIX) else ""
-        return f"{prefix}{state_name_in(header)}"
+        state = read_file_id(header, file)
+        return state.stream_id, f"{prefix}{state.name}"
     if kind in _STORED:
-        return stored_name_in(header, _STORED[kind], file)
+        stored = read_header(header, _STORED[kind], file)
+        return stored.store.stream_id, stored.name
+    found = _input_header(header, file)
     prefix, _, rest = name.split("/", 2)
-    directory = f"{prefix}/{uid_part(text_field(header, 'input_uid'))}"
-    if kind is FileKind.INPUT:  # which number it is the value says
-        return f"{directory}/{rest}"
-    epoch = int_field(header, "epoch")
     if kind is FileKind.RECEIVED:
-        sequence, attempt = int_field(header, "sequence"), text_field(header, "attempt")
-        return f"{directory}/blocks/{sequence:016d}-e{epoch}-{attempt}.block"
-    is_base = "upto_ms" in header
-    time_ms = int_field(header, "upto_ms" if is_base else "batch_time_ms")
-    what = "bases/{}.base" if is_base else "batches/{}.batch"
-    return f"{directory}/{what.format(RecordId(time_ms, epoch).stem)}"
+        rest = f"blocks/{found.sequence:016d}-e{found.epoch}-{found.attempt}.block"
+    elif kind is not FileKind.INPUT:  # of which number those are the value says
+        is_base = found.upto_ms is not None
+        time_ms = found.batch_time_ms if found.upto_ms is None else found.upto_ms
+        what = "bases/{}.base" if is_base else "batches/{}.batch"
+        rest = what.format(RecordId(time_ms, found.epoch).stem)
+    return found.stream_id, f"{prefix}/{uid_part(found.input_uid)}/{rest}"

@@ -340,8 +340,9 @@ class StoredStates:
             return
         try:
             for commit in version.commits:
-                for name in bases.files.list(f"{commit.file.rpartition('/')[0]}/"):
-                    bases.files.delete(name)
+                if commit.file is not None:
+                    for name in bases.files.list(f"{commit.file.name.rpartition('/')[0]}/"):
+                        bases.files.delete(name)
         except CheckpointError as error:
             logger.warning("state of an earlier batch could not be deleted: %s", error)
 

@@ -21,9 +21,9 @@ from pyspark import RDD, SparkContext
 from pyspark.rdd import PipelinedRDD
 
 from checkpoint import (
+    FileRef,
     Files,
     StateFileId,
-    StateFileRef,
     StatePartition,
     new_attempt,
     read_state_file,
@@ -50,7 +50,7 @@ class WrittenRdd:
     """
 
     first: StatePartition
-    files: tuple[StateFileRef, ...]
+    files: tuple[FileRef, ...]
 
 
 def write_rdd(rdd: RDD[Any], files: Files, first: StatePartition, epoch: int) -> WrittenRdd:
@@ -68,7 +68,7 @@ def write_rdd(rdd: RDD[Any], files: Files, first: StatePartition, epoch: int) ->
     counted = isinstance(rdd, BlockPairsRDD)
     frames = rdd.blocks if isinstance(rdd, BlockPairsRDD) else jvm.frames_of(rdd)
     written = PipelinedRDD(frames, _Write(files, first, epoch, counted)).collect()
-    return WrittenRdd(first, tuple(sorted(written, key=lambda ref: ref.partition)))
+    return WrittenRdd(first, tuple(written))
 
 
 def read_rdd(spark: SparkContext, files: Files, written: WrittenRdd, like: RDD[Any]) -> RDD[Any]:
@@ -134,7 +134,7 @@ class _Write:
     epoch: int
     counted: bool
 
-    def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[StateFileRef]:
+    def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[FileRef]:
         settle_worker()
         partition = asdict(replace(self.first, partition=split))
         # A new name for each attempt: one that is retried or given up may write on for seconds.

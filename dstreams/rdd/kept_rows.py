@@ -17,7 +17,8 @@ from hashlib import blake2b
 from tempfile import SpooledTemporaryFile
 from typing import Any, NamedTuple
 
-from checkpoint.state_store import CommittedChanges, Reference
+from checkpoint import StoredPartition
+from checkpoint.state_store import Reference
 from dstreams.rdd.blocks import decode_block
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.worker import settle_worker
@@ -58,7 +59,7 @@ class Handle:
     """
 
     split: int
-    committed: CommittedChanges
+    committed: StoredPartition
     metrics: StateMetrics
     rows: CountedRows
 

@@ -40,7 +40,6 @@ from checkpoint.state_store import (
     StateStore,
     StateWriter,
     StoreId,
-    stored_partition,
 )
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import Block, BlockBuilder, Side
@@ -126,7 +125,7 @@ class StateStoreRDD:
         return replace(
             before,
             references=tuple(handle.committed.reference for handle in found),
-            commits=tuple(stored_partition(handle.committed) for handle in found),
+            commits=tuple(handle.committed for handle in found),
             metrics=total,
             event_time_max_ms=max(before.event_time_max_ms, total.eventTimeMaxMs),
         )

@@ -20,7 +20,6 @@ from checkpoint.state_store import (
     LocalSettings,
     PickleValues,
     Progress,
-    Reference,
     SnapshotRule,
     StateStore,
     delete_local,
@@ -95,8 +94,8 @@ class StoreUpkeep:
         known = self._progress or [first] * len(version.commits)
         self._progress = [
             None
-            if before is None or before.reference.version != commit.version - 1
-            else before.after(Reference(commit.version, commit.uid), {}, commit.size_bytes, None)
+            if before is None or before.reference.version != commit.reference.version - 1
+            else before.after(commit.reference, {}, commit.size_bytes, None)
             for before, commit in zip(known, version.commits, strict=True)
         ]
 

@@ -63,7 +63,7 @@ class StoredVersion:
         return cls(
             StoreId(stream_id, commit.operator_uid, commit.store, 0, len(commit.partitions)),
             commit.partitioner,
-            tuple(Reference(stored.version, stored.uid) for stored in commit.partitions),
+            tuple(stored.reference for stored in commit.partitions),
             commit.partitions,
             watermark_ms=watermark_ms,
         )

@@ -23,7 +23,7 @@ from pyspark import SparkContext
 from dstreams.errors import EnvironmentNotReadyError
 from dstreams.rdd.failures import summarize
 
-_MODULES = ("dstreams", "checkpoint", "cloudpickle", "fsspec", "lmdb", "zstandard")
+_MODULES = ("dstreams", "checkpoint", "cloudpickle", "fsspec", "lmdb", "msgspec", "zstandard")
 _DEFAULT_OF_PYSPARK = "python3"
 _HOST_OF_TASK = re.compile(r"\(TID \d+\) \((\S+) executor")
 _REMEDY = (

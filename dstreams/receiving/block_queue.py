@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from checkpoint import BlockRef
+from checkpoint import FileRef
 from dstreams.errors import StreamLifecycleError
 from dstreams.receiving.blocks import ReceivedBlock
 
-WriteBlock = Callable[[int, bytes, int], BlockRef]
+WriteBlock = Callable[[int, bytes, int], FileRef]
 
 
 class BlockQueue:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from checkpoint import MAX_BLOCK_BYTES, BlockRef
+from checkpoint import MAX_BLOCK_BYTES, FileRef
 from dstreams.errors import InvalidStreamError
 
 TARGET_BYTES = 4 << 20
@@ -36,7 +36,7 @@ class ReceivedBlock:
 
     payload: bytes
     records: int
-    ref: BlockRef | None = None
+    ref: FileRef | None = None
 
 
 def _refuse(error: InvalidStreamError) -> None:

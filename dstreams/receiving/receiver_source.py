@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark import RDD
 
-from checkpoint import BlockLog, BlockRef
+from checkpoint import BlockLog, FileRef
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.events import ReceiverInfo
 from dstreams.receiving.block_queue import BlockQueue
@@ -77,7 +77,7 @@ class ReceiverReader:
         self._credit = 0.0
         self._recorded: set[int] = set()
         # Of earlier runs; read when the first batch of theirs is planned again.
-        self._allocated: Mapping[int, Sequence[BlockRef]] | None = None
+        self._allocated: Mapping[int, Sequence[FileRef]] | None = None
         self._planned_upto_ms = environment.planned_upto_ms
         if self._log is not None and self._planned_upto_ms is not None:
             # A run may have ended between the record of a batch's blocks and that of the batch.
@@ -226,7 +226,7 @@ def _planned(batch_time_ms: int, blocks: Sequence[ReceivedBlock]) -> PlannedInpu
     return PlannedInput(batch_time_ms, tuple(blocks), records, description)
 
 
-def _read_block(log: BlockLog, ref: BlockRef) -> ReceivedBlock:
+def _read_block(log: BlockLog, ref: FileRef) -> ReceivedBlock:
     return ReceivedBlock(log.read(ref), ref.records, ref)
 
 

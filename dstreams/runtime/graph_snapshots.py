@@ -124,7 +124,7 @@ def write_snapshot(
 def _described_files(rdds: Sequence[WrittenRdd | None]) -> dict[str, object]:
     """Say which files RDDs have, so that one that is lost is missed before it is read."""
     written = (rdd for rdd in rdds if rdd is not None)
-    return {rdd.first.operator_uid: [ref.to_json() for ref in rdd.files] for rdd in written}
+    return {rdd.first.operator_uid: list(rdd.files) for rdd in written}
 
 
 def read_snapshot(

@@ -11,10 +11,10 @@ from checkpoint import (
     AlreadyExistsError,
     BeginRecord,
     BlockLog,
-    BlockRef,
     CheckpointError,
     ConcurrentWriterError,
     CorruptCheckpointError,
+    FileRef,
     Files,
     Owner,
     RecordId,
@@ -40,7 +40,7 @@ def log(tmp_path: Path) -> BlockLog:
     return log_of(open_files(tmp_path))
 
 
-def write(log: BlockLog, *sequences: int) -> list[BlockRef]:
+def write(log: BlockLog, *sequences: int) -> list[FileRef]:
     return [log.write(sequence, payload(sequence), 10) for sequence in sequences]
 
 
@@ -72,7 +72,7 @@ def test_what_an_older_driver_allocates_after_it_was_replaced_does_not_count(
 def test_a_block_is_read_as_it_was_written(log: BlockLog) -> None:
     """The reference says how many records there are; the payload is not looked at."""
     (ref,) = write(log, 7)
-    assert (ref.sequence, ref.records) == (7, 10)
+    assert (sequence_of(ref), ref.records) == (7, 10)
     assert log.read(ref) == payload(7)
 
 
@@ -222,16 +222,20 @@ def test_ids_are_needed(tmp_path: Path) -> None:
 # Faults everywhere -------------------------------------------------------------------------------
 
 
+def sequence_of(ref: FileRef) -> int:
+    return int(ref.name.rpartition("/")[2].partition("-")[0])
+
+
 class Receiving:
     """Receives blocks, gives them to batches and releases batches, and knows what it was told."""
 
     def __init__(self, log: BlockLog) -> None:
         self.log = log
-        self.acknowledged: dict[int, BlockRef] = {}
+        self.acknowledged: dict[int, FileRef] = {}
         self.attempted: set[int] = set()
-        self.waiting: list[BlockRef] = []
+        self.waiting: list[FileRef] = []
         self.released: set[int] = set()
-        self.batches: dict[int, list[BlockRef]] = {}
+        self.batches: dict[int, list[FileRef]] = {}
 
     def receive(self, sequence: int) -> None:
         self.attempted.add(sequence)
@@ -252,7 +256,7 @@ class Receiving:
 
     def release(self, time_ms: int) -> None:
         self.released |= {
-            ref.sequence for at, refs in self.batches.items() if at <= time_ms for ref in refs
+            sequence_of(ref) for at, refs in self.batches.items() if at <= time_ms for ref in refs
         }
         try:
             self.log.release(time_ms)
@@ -291,10 +295,12 @@ def test_a_fault_anywhere_loses_no_acknowledged_block(
         batches = found.allocated()
         in_batches = [ref for refs in batches.values() for ref in refs]
         waiting = found.unallocated()
-        sequences = [ref.sequence for ref in in_batches + waiting]
+        sequences = [sequence_of(ref) for ref in in_batches + waiting]
         # A batch that was being released may have lost its blocks, and no other.
         readable = [
-            ref.sequence for ref in in_batches + waiting if ref.name in set(files.list("received/"))
+            sequence_of(ref)
+            for ref in in_batches + waiting
+            if ref.name in set(files.list("received/"))
         ]
         assert len(sequences) == len(set(sequences))
         assert set(receiving.acknowledged) - receiving.released <= set(readable)
@@ -303,8 +309,8 @@ def test_a_fault_anywhere_loses_no_acknowledged_block(
             if time_ms in batches:
                 assert batches[time_ms] == tuple(refs)
         for ref in in_batches + waiting:
-            if ref.sequence in readable:
-                assert found.read(ref) == payload(ref.sequence)
+            if sequence_of(ref) in readable:
+                assert found.read(ref) == payload(sequence_of(ref))
         if not faulty.fired:
             break
     assert at > 12

@@ -22,7 +22,6 @@ from checkpoint.state_store import (
     StoreId,
     ValueCodec,
 )
-from checkpoint.state_store.commits import stored_partition
 from checkpoint.stored_state import StoreCommit, StoredPartition
 
 PARTITIONS = 2
@@ -53,7 +52,7 @@ class Stream:
                         writer.put(key, value, timeout_ms=9 if value == "late" else None)
                 committed = writer.commit()
             self.references[partition] = committed.reference
-            partitions.append(stored_partition(committed))
+            partitions.append(committed)
         stores = (
             StoreCommit("counts", "default", "stable-hash-1", tuple(partitions)),
             StoreCommit("other", "default", "stable-hash-1", ()),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
+from msgspec.structs import replace
 
 import checkpoint.framing
 from checkpoint import (
@@ -25,9 +26,10 @@ from checkpoint import (
     Owner,
     Tenure,
     claim_epoch,
+    recovery,
     take_over,
 )
-from checkpoint.lineage import Base
+from checkpoint.lineage import Base, write_base
 from checkpoint.testing import Omission, SimulatedCrash, SimulatedDisk
 from tests.support.stream_model import STREAM, Driver, PausedFiles, World, require_right
 
@@ -176,23 +178,20 @@ def test_a_missing_sync_is_noticed(omit: Omission) -> None:
     assert any(wrong((1, 2), omit, stride=5))
 
 
-def forget_begins(self: Base) -> dict[str, object]:
-    return {**REAL_BASE_JSON(self), "begins": []}
-
-
-REAL_BASE_JSON = Base.to_json
+def forgets_begins(guard: EpochGuard, base: Base) -> None:
+    write_base(guard, replace(base, begins=()))
 
 
 @pytest.mark.parametrize(
     ("owner", "method", "instead"),
     [
         (EpochGuard, "check", lambda self: None),
-        (Base, "to_json", forget_begins),
+        (recovery, "write_base", forgets_begins),
     ],
     ids=["check of the epoch", "begins that are taken over"],
 )
 def test_what_keeps_two_drivers_apart_is_needed(
-    monkeypatch: pytest.MonkeyPatch, owner: type, method: str, instead: Callable[..., object]
+    monkeypatch: pytest.MonkeyPatch, owner: object, method: str, instead: Callable[..., object]
 ) -> None:
     """Without it some pause of the older driver does damage."""
     monkeypatch.setattr(owner, method, instead)

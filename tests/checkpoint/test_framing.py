@@ -271,7 +271,10 @@ def test_a_header_that_is_no_object_is_refused() -> None:
     encoded = json.dumps([1]).encode()
     data = reheaded(written([]), length=len(encoded))[:22]
     chain = crc32(encoded, crc32(data[:18]))
-    with pytest.raises(CorruptCheckpointError, match="no JSON in its header"):
+    with pytest.raises(
+        CorruptCheckpointError,
+        match=r"`array`; expected the JSON of a header",
+    ):
         read(data + encoded + chain.to_bytes(4, "little"))
 
 

@@ -91,7 +91,7 @@ def test_a_replaced_driver_writes_none_that_counts(guard: EpochGuard) -> None:
 
 @pytest.mark.parametrize(
     ("blocks", "said"),
-    [([], "has no description"), ([(b"[]", 1)], "says: JSON must be an object, got list")],
+    [([], "has no description"), ([(b"[]", 1)], "says: Expected `object`, got `array`")],
 )
 def test_a_graph_without_a_description_is_refused(
     guard: EpochGuard, blocks: list[tuple[bytes, int]], said: str

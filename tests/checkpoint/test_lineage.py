@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from checkpoint import ConcurrentWriterError, CorruptCheckpointError, Owner, RecordId, claim_epoch
 from checkpoint import open_files as open_at
@@ -21,6 +22,11 @@ def base(epoch: int, parent: int | None, upto_ms: int | None, *begins: tuple[int
 
 def lineage(*bases: Base) -> Lineage:
     return Lineage(tuple(sorted(bases, key=lambda base: -base.epoch)))
+
+
+def without_tokens(found: Lineage) -> Lineage:
+    assert all(each.token for each in found.bases)
+    return lineage(*(replace(each, token="", parent_token="") for each in found.bases))
 
 
 def ids(*pairs: tuple[int, int]) -> list[RecordId]:
@@ -152,10 +158,10 @@ def test_bases_are_written_and_read(tmp_path: Path) -> None:
     made = [FIRST, base(2, 1, 5, (6, 1)), base(3, 2, 7)]
     for each in made:
         write_base(claim_epoch(files, "stream-1", Owner.of_this_process(0)), each)
-    assert read_lineage(files) == lineage(*made)
-    assert read_base(files, 2) == made[1]
+    assert without_tokens(read_lineage(files)) == lineage(*made)
+    assert read_base(files, 2) in read_lineage(files).bases
     files.delete("epochs/0000000001.base")
-    assert read_lineage(files) == lineage(*made[1:])
+    assert without_tokens(read_lineage(files)) == lineage(*made[1:])
 
 
 def test_a_base_is_written_once_by_the_newest_driver(tmp_path: Path) -> None:

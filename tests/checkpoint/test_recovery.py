@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from checkpoint import (
     BeginRecord,
     CommitRecord,
     ConcurrentWriterError,
     CorruptCheckpointError,
+    FileRef,
     Files,
     GraphSnapshot,
     OperatorCommit,
     Owner,
     RecordId,
-    StateFileRef,
     StoreCommit,
     Tenure,
     claim_epoch,
@@ -50,7 +51,7 @@ def begun(time_ms: int, epoch: int = 1) -> BeginRecord:
 
 
 def copy_of(uid: str, time_ms: int) -> OperatorCommit:
-    return OperatorCommit("stable", (StateFileRef(f"state/{uid}/{time_ms}", 0, 1, "0" * 32, 1, 1),))
+    return OperatorCommit("stable", (FileRef(f"state/{uid}/{time_ms}", 1, "0" * 32, 1),))
 
 
 def record(time_ms: int, *copied: str, epoch: int = 1) -> CommitRecord:
@@ -210,7 +211,7 @@ def test_the_directory_of_another_stream_is_refused(files: Files) -> None:
     assert len(files.list("epochs/")) == 2
     log = read_log(files)
     other = replace(next(iter(log.begins.values())), stream_id="stream-2")
-    mixed = replace(log, begins={RecordId(1000, 1): other})
+    mixed = dataclasses.replace(log, begins={RecordId(1000, 1): other})
     with pytest.raises(CorruptCheckpointError, match="records of the streams stream-1, stream-2"):
         plan_recovery(mixed)
 
@@ -233,4 +234,4 @@ def test_a_copy_that_its_record_does_not_name_is_an_error(files: Files) -> None:
     last = log.commits[RecordId(2000, 1)]
     wrong = replace(last, copies={"a": RecordId(1000, 1), "x": RecordId(1000, 1)})
     with pytest.raises(CorruptCheckpointError, match="names no copy of the state of 'x'"):
-        plan_recovery(replace(log, commits={**log.commits, RecordId(2000, 1): wrong}))
+        plan_recovery(dataclasses.replace(log, commits={**log.commits, RecordId(2000, 1): wrong}))

@@ -18,13 +18,13 @@ from checkpoint import (
     FileBase,
     FileBatch,
     FileLog,
+    FileRef,
     FileStamp,
     LocalFiles,
     OperatorCommit,
     Owner,
     RecordId,
     RetentionPlan,
-    StateFileRef,
     StorageRefusedError,
     apply_retention,
     plan_leftovers,
@@ -38,10 +38,7 @@ from checkpoint.testing import FaultyFiles
 
 def record(time_ms: int, *names: str, epoch: int = 1) -> CommitRecord:
     """A record of one operator with a partition for each of *names*, by default its own one."""
-    refs = tuple(
-        StateFileRef(f"state/{name}", partition, 1, "0" * 32, 1, 1)
-        for partition, name in enumerate(names or [str(time_ms)])
-    )
+    refs = tuple(FileRef(f"state/{name}", 1, "0" * 32, 1) for name in names or [str(time_ms)])
     operators = {"counts": OperatorCommit("stable", refs)}
     return CommitRecord("stream-1", 0, time_ms, epoch, operators, {})
 
@@ -160,9 +157,7 @@ def test_what_cannot_be_deleted_stops_the_rest(log: CommitLog) -> None:
 def commit(time_ms: int, *copied: str, without_state: tuple[str, ...] = ()) -> CommitRecord:
     """A record of the copies of some operators."""
     operators = {
-        uid: OperatorCommit(
-            "stable", (StateFileRef(f"state/{uid}{time_ms}", 0, 1, "0" * 32, 1, 1),)
-        )
+        uid: OperatorCommit("stable", (FileRef(f"state/{uid}{time_ms}", 1, "0" * 32, 1),))
         for uid in copied
     }
     return CommitRecord("stream-1", 0, time_ms, 1, operators, {}, without_state=without_state)

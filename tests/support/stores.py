@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 
 from checkpoint import CommitLog, CommitRecord, Files, StoreCommit
-from checkpoint.state_store.base import Base, Bases, Changes, CommittedChanges
+from checkpoint.state_store.base import Base, Bases, Changes
 from checkpoint.state_store.chain import plan_rebuilds
 from checkpoint.state_store.changelog import read_base, read_changelog
 from checkpoint.state_store.checksum import pairs_checksum
-from checkpoint.state_store.commits import reference_of, stored_partition
-from checkpoint.state_store.reference import EMPTY, Reference, StoreId
 from checkpoint.state_store.snapshot import list_snapshots, read_snapshot
+from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
 
 KEYS = 40
 
@@ -56,7 +55,7 @@ def changes(version: int) -> list[Changes]:
     ]
 
 
-def commit(bases: Bases, store: StoreId, base: Reference) -> CommittedChanges:
+def commit(bases: Bases, store: StoreId, base: Reference) -> StoredPartition:
     """Commit the version after *base*."""
     return bases.commit(store, base, changes(base.version + 1), {"keys": "test"})
 
@@ -125,9 +124,8 @@ def run_batch(files: Files, bases: Bases, stores: Sequence[StoreId], epoch: int 
     return time_ms
 
 
-def record(time_ms: int, committed: Iterable[CommittedChanges], epoch: int = 1) -> CommitRecord:
-    stored = tuple(stored_partition(done) for done in committed)
-    stores = (StoreCommit("counts", "default", "stable", stored),)
+def record(time_ms: int, committed: Iterable[StoredPartition], epoch: int = 1) -> CommitRecord:
+    stores = (StoreCommit("counts", "default", "stable", tuple(committed)),)
     return CommitRecord("stream-1", time_ms // 1000, time_ms, epoch, {}, {}, stores)
 
 
@@ -136,4 +134,4 @@ def named(found: CommitRecord | None, stores: Sequence[StoreId]) -> dict[StoreId
     if found is None:
         return dict.fromkeys(stores, EMPTY)
     partitions = found.stores[0].partitions
-    return {store: reference_of(partitions[store.partition]) for store in stores}
+    return {store: partitions[store.partition].reference for store in stores}

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from checkpoint import (
     LISTED_PREFIXES,

@@ -20,7 +20,7 @@ from checkpoint.state_store import environments
 from checkpoint.state_store.base import Changes
 from checkpoint.state_store.lmdb_bases import LmdbBases
 from checkpoint.state_store.local_copy import LmdbBase, LocalSettings
-from checkpoint.state_store.reference import EMPTY, Reference
+from checkpoint.stored_state import EMPTY, Reference
 from tests.support.stores import commit, commit_up_to, require_content, require_open, store_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -34,7 +34,7 @@ import sys
 from checkpoint import open_files
 from checkpoint.state_store.lmdb_bases import LmdbBases
 from checkpoint.state_store.local_copy import LocalSettings
-from checkpoint.state_store.reference import Reference
+from checkpoint.stored_state import Reference
 from tests.support.stores import require_content, store_of
 files, local, version, uid = sys.argv[1:]
 bases = LmdbBases(open_files(files), local, settings=LocalSettings(first_map_bytes=1 << 20))

@@ -16,7 +16,7 @@ from checkpoint.state_store.local_directory import (
     host_directory,
     is_mapped_generation,
 )
-from checkpoint.state_store.reference import StoreId
+from checkpoint.stored_state import StoreId
 
 
 @pytest.fixture

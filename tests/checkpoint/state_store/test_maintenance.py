@@ -24,8 +24,8 @@ from checkpoint.state_store.maintenance import (
     sweep_local,
 )
 from checkpoint.state_store.progress import Progress
-from checkpoint.state_store.reference import EMPTY, Reference
 from checkpoint.state_store.snapshot import list_snapshots
+from checkpoint.stored_state import EMPTY, Reference
 from tests.support.stores import commit, commit_up_to, require_open, store_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")

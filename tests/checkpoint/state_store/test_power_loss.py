@@ -18,9 +18,10 @@ from checkpoint import CheckpointError, CommitLog, CorruptCheckpointError
 from checkpoint.state_store.base import Base
 from checkpoint.state_store.changelog import write_changelog
 from checkpoint.state_store.memory import MemoryBases
-from checkpoint.state_store.reference import EMPTY, STORE_PREFIX, Reference, StoreId, new_uid
+from checkpoint.state_store.reference import STORE_PREFIX, new_uid
 from checkpoint.state_store.retention import apply_store_retention, plan_store_retention
 from checkpoint.state_store.snapshot import write_snapshot
+from checkpoint.stored_state import EMPTY, Reference, StoreId
 from checkpoint.testing import Omission, SimulatedCrash, SimulatedDisk, check_files
 from tests.support.stores import (
     changes,
@@ -57,9 +58,8 @@ def run(disk: SimulatedDisk, acknowledged: list[int]) -> None:
         log.commit(record(time_ms, done))
         acknowledged.append(time_ms)
         if time_ms % 2000 == 0:
-            for committed in done:
-                base_content = content_at(committed.store, committed.reference)
-                write_snapshot(disk, committed.store, base_content, {})
+            for store, committed in zip(STORES, done, strict=True):
+                write_snapshot(disk, store, content_at(store, committed.reference), {})
             records = [log.read(time) for time in log.times()]
             plan = plan_store_retention(records, disk.list(STORE_PREFIX), time_ms - 1000, 1)
             apply_store_retention(log, plan, 1)

@@ -165,7 +165,7 @@ class StoreMachine(RuleBasedStateMachine):
     def commit(self, writer: tuple[Writer, Model]) -> None:
         store, model = writer
         committed = store.commit()
-        assert committed.base == store.reference
+        assert committed.reference.version == store.reference.version + 1
         assert committed.count == len(model)
         self.models[committed.reference] = model
 

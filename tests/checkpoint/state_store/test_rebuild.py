@@ -17,14 +17,9 @@ from checkpoint.state_store.blocks import Compression
 from checkpoint.state_store.lmdb_bases import LmdbBases
 from checkpoint.state_store.local_copy import LocalSettings
 from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
-from checkpoint.state_store.reference import (
-    EMPTY,
-    Reference,
-    StoredKind,
-    file_name,
-    new_uid,
-)
+from checkpoint.state_store.reference import StoredKind, file_name, new_uid
 from checkpoint.state_store.stored_file import StoredHeader, stored_frames, this_writer
+from checkpoint.stored_state import EMPTY, Reference
 from tests.support.stores import commit, require_open, store_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")

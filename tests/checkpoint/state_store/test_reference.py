@@ -5,16 +5,14 @@ from __future__ import annotations
 import pytest
 
 from checkpoint.state_store.reference import (
-    EMPTY,
-    Reference,
     StoredKind,
-    StoreId,
     directory_of,
     epoch_of,
     file_name,
     new_uid,
     parse_file_name,
 )
+from checkpoint.stored_state import EMPTY, Reference, StoreId
 
 STORE = StoreId("stream-1", "Counts per user", "default", 3, 8)
 

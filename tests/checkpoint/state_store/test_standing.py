@@ -34,7 +34,6 @@ from checkpoint.state_store import (
     require_state,
     snapshot_if_due,
     standing,
-    stored_partition,
 )
 from checkpoint.stored_state import StoreCommit
 
@@ -59,7 +58,7 @@ def files(tmp_path: Path) -> Files:
         reference = committed.reference
         if number == 1:
             snapshot_if_due(bases, store_id, reference, SnapshotRule(1, 1))
-        stores = (StoreCommit("counts", "default", "stable", (stored_partition(committed),)),)
+        stores = (StoreCommit("counts", "default", "stable", (committed,)),)
         copies = {"sums": copied(files, 1000 * (number + 1))} if number == 3 else {}
         record = CommitRecord(STREAM, number, 1000 * (number + 1), 1, copies, {}, stores)
         tenure.batch_log().begin(BeginRecord(STREAM, number, record.batch_time_ms, 1, {}))
@@ -137,7 +136,7 @@ def test_the_rdds_of_a_graph_are_there(files: Files, tmp_path: Path) -> None:
     """As the description of the graph names them."""
     file_id = StateFileId(STREAM, "rdd-0", 0, 0, 1, "none", 1, "one")
     ref = write_state_file(FilesBelow(files, "rdds"), file_id, [(b"payload", 0)])
-    graph = GraphSnapshot(STREAM, 0, 1, {"rdds": {"rdd-0": [ref.to_json()]}}, b"")
+    graph = GraphSnapshot(STREAM, 0, 1, {"rdds": {"rdd-0": [ref]}}, b"")
     require_rdds(files, graph)
     require_rdds(files, replace(graph, description={}))
     flip(tmp_path / "stream" / "rdds" / ref.name)

@@ -378,5 +378,6 @@ def test_equal_changes_in_memory_have_one_digest() -> None:
         with StateStore(MemoryBases()).writer(ID, EMPTY) as writer:
             writer.update([(key, 1) for key in keys], _add)
             committed = writer.commit()
-        found.append((committed.digest, committed.size_bytes))
+        assert committed.file is not None
+        found.append((committed.file.digest, committed.size_bytes))
     assert found[0] == found[1]

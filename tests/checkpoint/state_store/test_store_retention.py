@@ -19,27 +19,25 @@ from checkpoint import (
 from checkpoint.state_store.changelog import write_changelog
 from checkpoint.state_store.history import changes_between
 from checkpoint.state_store.memory import MemoryBases
-from checkpoint.state_store.reference import (
-    EMPTY,
-    STORE_PREFIX,
-    Reference,
-    StoredKind,
-    StoreId,
-    new_uid,
-    parse_file_name,
-)
+from checkpoint.state_store.reference import STORE_PREFIX, StoredKind, new_uid, parse_file_name
 from checkpoint.state_store.retention import (
     StoreRetentionPlan,
     apply_store_retention,
     plan_store_retention,
 )
 from checkpoint.state_store.snapshot import write_snapshot
+from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 from tests.support.stores import changes, commit_up_to, content, record, require_files, store_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 
 STORES = (store_of(0, 2), store_of(1, 2))
+
+
+def name_of(written: StoredPartition) -> str:
+    assert written.file is not None
+    return written.file.name
 
 
 class History:
@@ -52,12 +50,14 @@ class History:
 
     def batch(self, epoch: int = 1) -> None:
         done = [self.changelog(store, epoch) for store in STORES]
-        for committed in done:
-            self.references[committed.store].append(committed.reference)
+        for store, committed in zip(STORES, done, strict=True):
+            self.references[store].append(committed.reference)
         version = len(self.references[STORES[0]]) - 1
         self.log.commit(record(version * 1000, done, epoch))
 
-    def changelog(self, store: StoreId, epoch: int = 1, version: int | None = None):  # type: ignore[no-untyped-def]
+    def changelog(
+        self, store: StoreId, epoch: int = 1, version: int | None = None
+    ) -> StoredPartition:
         base = self.references[store][-1 if version is None else version - 1]
         parts = changes(base.version + 1)
         return write_changelog(self.files, store, base, new_uid(epoch), parts, {})
@@ -150,10 +150,10 @@ def test_attempts_that_lost_go_when_their_batch_is_long_committed(history: Histo
     """Not those of the newest batches, not those of a later epoch, and no file of the chain."""
     losers = {}
     for version in range(1, 6):
-        losers[version] = history.changelog(STORES[0]).file
+        losers[version] = name_of(history.changelog(STORES[0]))
         history.batch()
-    later = history.changelog(STORES[0], epoch=2, version=2).file
-    ahead = history.changelog(STORES[0]).file
+    later = name_of(history.changelog(STORES[0], epoch=2, version=2))
+    ahead = name_of(history.changelog(STORES[0]))
     history.retain(5)
     left = history.names()
     assert [version for version, name in losers.items() if name in left] == [4, 5]
@@ -178,7 +178,7 @@ def test_other_files_are_left_alone(history: History) -> None:
     for _ in range(5):
         history.batch()
     other = StoreId("stream-1", "removed", "default", 0, 1)
-    stranger = write_changelog(history.files, other, EMPTY, new_uid(1), changes(1), {}).file
+    stranger = name_of(write_changelog(history.files, other, EMPTY, new_uid(1), changes(1), {}))
     history.files.create(f"{STORE_PREFIX}notes", [b"hello"])
     history.retain(5)
     assert {stranger, f"{STORE_PREFIX}notes"} <= set(history.names())

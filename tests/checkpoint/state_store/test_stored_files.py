@@ -11,22 +11,16 @@ from pathlib import Path
 import pytest
 
 from checkpoint import CorruptCheckpointError, Files, StorageRefusedError, open_files
-from checkpoint.framing import FileKind, write_frames
-from checkpoint.json_fields import load_json
+from checkpoint.framing import FileKind, FileRef, write_frames
+from checkpoint.json_records import decode
 from checkpoint.state_store.base import Changes
 from checkpoint.state_store.blocks import Compression, encode_blocks
 from checkpoint.state_store.changelog import read_base, read_changelog, write_changelog
 from checkpoint.state_store.memory import MemoryBases
-from checkpoint.state_store.reference import (
-    EMPTY,
-    Reference,
-    StoredKind,
-    StoreId,
-    file_name,
-    new_uid,
-)
+from checkpoint.state_store.reference import StoredKind, epoch_of, file_name, new_uid
 from checkpoint.state_store.snapshot import list_snapshots, read_snapshot, write_snapshot
 from checkpoint.state_store.stored_file import open_stored
+from checkpoint.stored_state import EMPTY, Reference, StoreId
 from tests.support.stores import changes, commit_up_to, content, store_of
 
 STORE = store_of()
@@ -57,13 +51,13 @@ def test_a_changelog_says_what_it_is_and_what_changed(
     parts = list(stored.parts)
     assert stored.header.base == read_base(files, STORE, done.reference) == EMPTY
     assert stored.header.codec == {"keys": "k"}
-    assert stored.header.to_json()["epoch"] == 3
+    assert epoch_of(stored.header.reference.uid) == 3
     assert {key: record for part in parts for key, record in part.puts} == content(1)[0]
     assert done.reference == Reference(1, uid)
-    assert done.file == file_name(STORE, done.reference, StoredKind.CHANGES)
-    assert (done.size_bytes, done.digest) == (stored.totals.size_bytes, stored.totals.digest)
+    name = file_name(STORE, done.reference, StoredKind.CHANGES)
+    assert done.file == FileRef.of(name, stored.totals)
     assert done.count == parts[-1].count == len(content(1)[0])
-    assert len(files.read(done.file)) == done.size_bytes
+    assert len(files.read(name)) == done.size_bytes
 
 
 def test_a_commit_without_a_part_is_refused(files: Files) -> None:
@@ -161,15 +155,10 @@ def header(**other: object) -> dict[str, object]:
     """The header of a good changelog, and what to put in it instead."""
     return {
         "layout": 1,
-        "stream_id": "stream-1",
-        "operator_uid": "counts",
-        "store": "default",
-        "partition": 0,
-        "partition_count": 1,
-        "version": 3,
-        "attempt": "ab" * 12,
-        "epoch": 1,
-        "base": [2, "cd" * 12],
+        "kind": "changes",
+        "store": IDS,
+        "reference": {"version": 3, "uid": "ab" * 12},
+        "base": {"version": 2, "uid": "cd" * 12},
         "codec": {},
         "compression": "none",
         "writer": {},
@@ -177,6 +166,13 @@ def header(**other: object) -> dict[str, object]:
     }
 
 
+IDS: dict[str, object] = {
+    "stream_id": "stream-1",
+    "operator_uid": "counts",
+    "store": "default",
+    "partition": 0,
+    "partition_count": 1,
+}
 GOOD = b"".join(block for block, _ in encode_blocks(changes(1)[0], Compression.NONE))
 
 
@@ -184,13 +180,28 @@ GOOD = b"".join(block for block, _ in encode_blocks(changes(1)[0], Compression.N
     ("wrong", "payload", "records", "message"),
     [
         ({"layout": 2}, GOOD, 1, "is written in layout 2; expected layout 1; read this"),
-        ({"layout": None}, GOOD, 1, "field 'layout' must be an integer"),
-        ({"version": "3"}, GOOD, 1, "field 'version' must be an integer"),
-        ({"attempt": "../x"}, GOOD, 1, "uid '../x' of version 3"),
-        ({"base": [1, "cd" * 12]}, GOOD, 1, "was made of version 1; expected version 2"),
-        ({"base": []}, GOOD, 1, "shorter"),
-        ({"codec": {"keys": 1}}, GOOD, 1, "field 'keys' must be text"),
-        ({"compression": "lzma"}, GOOD, 1, "'lzma' is not a valid Compression"),
+        ({"layout": None}, GOOD, 1, "is written in layout None; expected layout 1"),
+        (
+            {"reference": {"version": "3", "uid": ""}},
+            GOOD,
+            1,
+            "`$.reference.version`",
+        ),
+        ({"reference": {"version": 3, "uid": "../x"}}, GOOD, 1, "uid '../x' of version 3"),
+        (
+            {"base": {"version": 1, "uid": "cd" * 12}},
+            GOOD,
+            1,
+            "version 1; expected version 2",
+        ),
+        ({"base": {}}, GOOD, 1, "missing required field `version` - at `$.base`"),
+        ({"store": {**IDS, "partition": 1}}, GOOD, 1, "partition 1 of store 'default' must be 0"),
+        ({"store": {**IDS, "store": ""}}, GOOD, 1, "store of a state store is empty"),
+        ({"store": 1}, GOOD, 1, "Expected `object`, got `int` - at `$.store`"),
+        ({"kind": "snapshot"}, GOOD, 1, "is snapshot by its header; expected changes"),
+        ({"epoch": 1}, GOOD, 1, "unknown field `epoch`"),
+        ({"codec": {"keys": 1}}, GOOD, 1, "Expected `str`, got `int` - at `$.codec"),
+        ({"compression": "lzma"}, GOOD, 1, "Invalid enum value 'lzma' - at `$.compression`"),
         ({}, b"", 0, "has no block of changes as block 0"),
         ({}, b"x" * 100, 1, "has no block of changes as block 0"),
         ({}, GOOD + b"x", 5, "1 bytes are left"),
@@ -296,8 +307,8 @@ def with_right_checksums(data: bytes, kind: FileKind, rng: random.Random) -> byt
         for _ in range(rng.randint(0, 2)):
             target[rng.randrange(len(target))] = rng.choice([0, 1, 255, rng.randrange(256)])
     try:
-        decoded = load_json(bytes(fields))
-    except ValueError:
+        decoded = decode(bytes(fields), dict, "file", "a header")
+    except CorruptCheckpointError:
         decoded = {}
     return b"".join(write_frames(kind, decoded, [(bytes(payload), rng.randrange(20))]))
 

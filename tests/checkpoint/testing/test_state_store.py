@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from checkpoint.state_store import EMPTY, CommittedChanges, Reference, StateStore, StoreId
+from checkpoint import StoredPartition
+from checkpoint.state_store import EMPTY, Reference, StateStore, StoreId
 from checkpoint.state_store.base import Changes
 from checkpoint.state_store.life import Life
 from checkpoint.state_store.memory import MemoryBase, MemoryBases
@@ -48,7 +49,7 @@ class OneUid(MemoryBases):
 
     def commit(
         self, store: StoreId, base: Reference, changes: Iterable[Changes], codec: Mapping[str, str]
-    ) -> CommittedChanges:
+    ) -> StoredPartition:
         self._attempts = 0
         return super().commit(store, base, changes, codec)
 
@@ -66,7 +67,7 @@ class KeepsRemoved(MemoryBases):
 
     def commit(
         self, store: StoreId, base: Reference, changes: Iterable[Changes], codec: Mapping[str, str]
-    ) -> CommittedChanges:
+    ) -> StoredPartition:
         count = len(self._content(store, base).records)
         kept = []
         for part in changes:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from checkpoint import (
     BeginRecord,
@@ -34,7 +34,6 @@ from checkpoint.state_store import (
     StateStore,
     StoreId,
     snapshot_if_due,
-    stored_partition,
 )
 from checkpoint.stored_state import StoreCommit
 from tests.support.stream_model import STREAM, Driver, World
@@ -94,7 +93,7 @@ def stored(tmp_path: Path) -> Path:
             references[partition] = committed.reference
             if number == 1:
                 snapshot_if_due(bases, store_id, committed.reference, SnapshotRule(1, 1))
-            partitions.append(stored_partition(committed))
+            partitions.append(committed)
         stores = (StoreCommit("sessions", "default", "stable", tuple(partitions)),)
         commits.commit(CommitRecord(STREAM, number, time_ms, 1, {}, {}, stores))
     tenure.guard.release()

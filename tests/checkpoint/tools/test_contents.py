@@ -26,7 +26,6 @@ from checkpoint.state_store import (
     StateStore,
     StoreId,
     ValueCodec,
-    stored_partition,
 )
 from checkpoint.stored_state import StoreCommit
 from dstreams.rdd.blocks import Side, encode_block
@@ -214,7 +213,7 @@ def test_values_of_a_store_beside_one_that_cannot_be_shown_are_shown(
     with StateStore(bases, codec).writer(store, EMPTY) as writer:
         for key, value in {"a": [1], "bad": HOSTILE, "c": [3]}.items():
             writer.put(key, value)
-        partitions = (stored_partition(writer.commit()),)
+        partitions = (writer.commit(),)
     tenure.batch_log().begin(BeginRecord(STREAM, 0, 1000, 1, {}))
     stores = (StoreCommit("sessions", "default", "stable", partitions),)
     tenure.commit_log().commit(CommitRecord(STREAM, 0, 1000, 1, {}, {}, stores))

@@ -276,9 +276,9 @@ def test_the_record_names_what_counts(sc: SparkContext, tmp_path: Path) -> None:
     for version, record in enumerate(records, 1):
         (store,) = record.stores
         assert store.operator_uid == "mapWithState-0"
-        assert [part.version for part in store.partitions] == [version, version]
+        assert [part.reference.version for part in store.partitions] == [version, version]
         assert sum(part.count for part in store.partitions) == 2
-        assert all((run / part.file).is_file() for part in store.partitions)
+        assert all((run / ref.name).is_file() for ref in store.files())
 
 
 def test_a_look_inside(sc: SparkContext) -> None:
@@ -374,7 +374,7 @@ def test_both_kinds_of_state(sc: SparkContext, tmp_path: Path) -> None:
     assert dict(counts[-1] or []) == dict(totals[-1] or []) == {"a": batches, "b": batches}
     assert (list(record.operators), len(record.stores)) == (["updateStateByKey-0"], 1)
     named = [ref.name for ref in record.operators["updateStateByKey-0"].files]
-    named += [part.file for part in record.stores[0].partitions]
+    named += [ref.name for ref in record.stores[0].files()]
     assert all((run / name).is_file() for name in named)
 
 

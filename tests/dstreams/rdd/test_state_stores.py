@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from checkpoint import StoredPartition, open_files
+from checkpoint import FileRef, StoredPartition, open_files
 from checkpoint.state_store import (
     EMPTY,
     LmdbBases,
@@ -30,7 +30,12 @@ def uid(version: int) -> str:
 def made(version: int, *sizes: int) -> StoredVersion:
     """A version whose changelogs have these sizes, a partition each."""
     commits = tuple(
-        StoredPartition(number, version, uid(version), f"p{number}/{version}", size, "0" * 32, 1)
+        StoredPartition(
+            number,
+            Reference(version, uid(version)),
+            FileRef(f"p{number}/{version}", size, "0" * 32, 1),
+            1,
+        )
         for number, size in enumerate(sizes)
     )
     references = tuple(Reference(version, uid(version)) for _ in sizes)

@@ -23,7 +23,7 @@ from dstreams.structured import StreamSession
 from tests.support.cluster import StandaloneCluster
 from tests.support.jvms import ENVIRONMENT
 
-MODULES = ("dstreams", "checkpoint", "cloudpickle", "fsspec", "lmdb", "zstandard")
+MODULES = ("dstreams", "checkpoint", "cloudpickle", "fsspec", "lmdb", "msgspec", "zstandard")
 
 PLAIN_PROGRAM = """
     import os, sys
@@ -167,7 +167,7 @@ def test_the_first_start_tells_what_workers_lack(
     host = os.uname().nodename
     start = "Python workers cannot run dstreams: "
     assert messages[0].startswith(f"{start}{bare}/bin/python on host {host} has no ")
-    assert "lmdb, zstandard; install dstreams there" in messages[0]
+    assert "lmdb, msgspec, zstandard; install dstreams there" in messages[0]
     assert "PYSPARK_PYTHON" in messages[0]
     assert "spark.archives" in messages[0]
     assert not list(tmp_path.glob("stream-*"))  # nothing was begun

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from checkpoint import BlockRef, StorageRefusedError
+from checkpoint import FileRef, StorageRefusedError
 from dstreams.errors import StreamLifecycleError
 from dstreams.receiving.block_queue import BlockQueue
 from dstreams.receiving.blocks import ReceivedBlock
@@ -113,11 +113,11 @@ class Writer:
         self.written: list[int] = []
         self.failures: list[Exception] = []
 
-    def __call__(self, sequence: int, payload: bytes, records: int) -> BlockRef:
+    def __call__(self, sequence: int, payload: bytes, records: int) -> FileRef:
         if self.failures:
             raise self.failures.pop()
         self.written.append(sequence)
-        return BlockRef(f"block-{sequence}", sequence, len(payload), "0" * 32, records)
+        return FileRef(f"block-{sequence}", len(payload), "0" * 32, records)
 
 
 def test_a_block_is_written_before_it_can_be_in_a_batch() -> None:

@@ -12,8 +12,7 @@ from pyspark import RDD, SparkContext
 
 from checkpoint import CommitLog, CommitRecord, LocalFiles, StoreCommit
 from checkpoint.state_store import STORE_PREFIX, LmdbBases, StoreId
-from checkpoint.state_store.commits import stored_partition
-from checkpoint.state_store.reference import EMPTY
+from checkpoint.stored_state import EMPTY
 from dstreams import RestartError, StateSpec, StreamingContext
 from dstreams.runtime.repartition import delete_abandoned
 from dstreams.runtime.resuming import _Past
@@ -45,7 +44,7 @@ def test_what_no_record_names_is_deleted(tmp_path: Path) -> None:
         first = commit(bases, store, EMPTY)
         made[name] = commit(bases, store, first.reference)
     for epoch, time_ms, name in ((2, 1000, "epoch-2-1000"), (3, 2000, "epoch-3-2000")):
-        stores = (StoreCommit("counts", name, "stable", (stored_partition(made[name]),)),)
+        stores = (StoreCommit("counts", name, "stable", (made[name],)),)
         CommitLog(files).commit(CommitRecord("stream-1", 1, time_ms, epoch, {}, {}, stores))
     assert delete_abandoned(files, 4) == 2
     assert delete_abandoned(files, 4) == 0

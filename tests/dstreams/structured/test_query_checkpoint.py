@@ -18,12 +18,10 @@ from checkpoint import (
 from checkpoint.state_store import (
     EMPTY,
     LmdbBases,
-    Reference,
     SnapshotRule,
     StateStore,
     StoreId,
     snapshot_if_due,
-    stored_partition,
 )
 from dstreams.errors import RestartError
 from dstreams.structured.conf import STATE_VALUES, QueryConf
@@ -62,7 +60,7 @@ class Batches:
         if self._snapshot_every and number % self._snapshot_every == 0:
             snapshot_if_due(self.bases, STORE, committed.reference, SnapshotRule(1))
         self.checkpoint.begin(OffsetRecord(number, 0, 0, 0, (number,)))
-        store = StoreCommit("count", "default", "stable", (stored_partition(committed),))
+        store = StoreCommit("count", "default", "stable", (committed,))
         self.checkpoint.commit(QueryCommit(number, (store,)))
         self.checkpoint.clean(number, self._retained)
 
@@ -149,7 +147,7 @@ def test_reference_is_kept(tmp_path: Path) -> None:
     commit = opened(tmp_path).recovered().commit
     assert commit is not None
     (stored,) = commit.stores[0].partitions
-    assert Reference(stored.version, stored.uid) == batches.references[0]
+    assert stored.reference == batches.references[0]
 
 
 def test_clock_goes_back(tmp_path: Path) -> None:
