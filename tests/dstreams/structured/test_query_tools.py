@@ -144,7 +144,7 @@ def test_rewind(run: Run, query: Path) -> None:
     recovered = again.claim(0, {})
     assert again.query_id == "query"
     assert recovered.commit is not None
-    assert recovered.commit.stores[0].partitions[0].version == 2
+    assert recovered.commit.stores[0].partitions[0].reference.version == 2
     assert recovered.commit.stores[0].operator_uid == STORE.operator_uid
     assert [record.batch_id for record in recovered.unfinished] == [2, 3, 4, 5]
     assert list(again.input_log(0).read(6)) == [1, 2, 3, 4]
