@@ -30,8 +30,8 @@ _REMEDY = (
     "install dstreams there for the Python of the workers, or name one that has it by "
     "PYSPARK_PYTHON before the SparkContext is made; on a cluster an environment can be sent "
     "along: spark.archives=environment.tar.gz#environment, made by venv-pack or conda-pack, and "
-    "PYSPARK_PYTHON=environment/bin/python (addPyFile cannot carry the compiled parts of lmdb and "
-    "zstandard)"
+    "PYSPARK_PYTHON=environment/bin/python (addPyFile cannot carry the compiled parts of lmdb, "
+    "msgspec and zstandard)"
 )
 
 _ready: weakref.WeakSet[SparkContext] = weakref.WeakSet()

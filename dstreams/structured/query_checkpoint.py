@@ -20,9 +20,10 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyspark
+from msgspec.structs import replace
 
 from checkpoint import (
     CheckpointError,

@@ -10,6 +10,7 @@ import venv
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from pyspark import SparkContext
 
@@ -201,8 +202,9 @@ def test_another_version_of_dstreams_on_the_workers(
     """Driver and workers exchange bytes of their own, so one version runs on both."""
     venv.create(tmp_path, with_pip=False, symlinks=True)
     packages = next(tmp_path.glob("lib/python*/site-packages"))
-    for module in MODULES:
+    for module in {*MODULES} - {"msgspec"}:
         (packages / f"{module}.py").write_text("")
+    (packages / "msgspec").symlink_to(Path(msgspec.__file__).parent)
     (packages / "dstreams-0.0.1.dist-info").mkdir()
     metadata = "Metadata-Version: 2.1\nName: dstreams\nVersion: 0.0.1\n"
     (packages / "dstreams-0.0.1.dist-info" / "METADATA").write_text(metadata)
