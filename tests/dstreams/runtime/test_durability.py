@@ -19,7 +19,6 @@ from checkpoint import (
     CorruptCheckpointError,
     Files,
     LocalFiles,
-    StatePartition,
     StorageRefusedError,
     StorageUncertainError,
     open_files,
@@ -73,15 +72,7 @@ def state_in(log: CommitLog, record: CommitRecord, uid: str) -> Pairs:
     """Read the state that a record names, checking every file."""
     pairs: Pairs = []
     commit = record.operators[uid]
-    for ref in commit.files:
-        wanted = StatePartition(
-            record.stream_id,
-            uid,
-            record.batch_time_ms,
-            ref.partition,
-            len(commit.files),
-            commit.partitioner,
-        )
+    for ref, wanted in commit.partitions(record.stream_id, uid, record.batch_time_ms):
         blocks = [decode_block(data) for data in read_state_file(log.files, ref, wanted)]
         assert sum(block.rows for block in blocks) == ref.records
         for block in blocks:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from checkpoint import CommitRecord
+from checkpoint import CommitLog, open_files
 from dstreams.structured.logs import QueryCommit
 from dstreams.structured.watermarks import WatermarkRule, Watermarks
 
@@ -42,13 +44,14 @@ def test_two_streams() -> None:
         assert watermarks.query_ms == expected * 1000, seen
 
 
-def test_restart_forgets_nothing() -> None:
+def test_restart_forgets_nothing(tmp_path: Path) -> None:
     """The watermark of each operator survives a restart, where Spark forgets A's 190 (case 130)."""
     watermarks = Watermarks.start(2)
     for seen, _ in UNION:
         watermarks = after(watermarks, seen)
-    commit = QueryCommit(0, (), watermarks).to_commit("query", 0, 1)
-    restored = QueryCommit.from_commit(CommitRecord.from_json(commit.to_json())).watermarks
+    log = CommitLog(open_files(tmp_path))
+    log.commit(QueryCommit(0, (), watermarks).to_commit("query", 0, 1))
+    restored = QueryCommit.from_commit(log.records()[0]).watermarks
     assert restored.fitted(2) == watermarks
     assert after(restored, {"B": 200}).query_ms == 190_000
 
