@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from checkpoint.state_store.base import Bases
 from checkpoint.state_store.classes import Classes
+from checkpoint.state_store.life import StateStoreUseError
 from checkpoint.state_store.lmdb_bases import LmdbBases
 from checkpoint.state_store.local_copy import LocalSettings
 from checkpoint.state_store.maintenance import (
@@ -15,7 +16,7 @@ from checkpoint.state_store.maintenance import (
 )
 from checkpoint.state_store.plain_pickles import NotPlainError
 from checkpoint.state_store.progress import Progress
-from checkpoint.state_store.protocol import StateReader, StateStoreUseError, StateWriter
+from checkpoint.state_store.reader import StateReader
 from checkpoint.state_store.reference import STORE_PREFIX
 from checkpoint.state_store.retention import (
     apply_store_retention,
@@ -27,6 +28,7 @@ from checkpoint.state_store.standing import require_rdds, require_state
 from checkpoint.state_store.store import StateStore
 from checkpoint.state_store.value_codec import ValueCodec
 from checkpoint.state_store.values import DataValues, PickleValues
+from checkpoint.state_store.writer import StateWriter
 from checkpoint.stored_state import EMPTY, Reference, StoreId
 
 __all__ = [

@@ -216,13 +216,6 @@ def close_if_unused(directory: PartitionDirectory) -> None:
             _table.open.pop(directory.path).env.close()
 
 
-def close_unused() -> None:
-    """Close all environments of this process that nobody has now."""
-    with _table.lock:
-        for path in [path for path, other in _table.open.items() if not other.users]:
-            _table.open.pop(path).env.close()
-
-
 def create_environment(path: str, wants_map: bool, map_bytes: int) -> Environment:
     """Make an empty environment in the directory *path*, which is in no table.
 

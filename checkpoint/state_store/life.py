@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from checkpoint.state_store.protocol import StateStoreUseError
+import enum
+
+from checkpoint.errors import CheckpointError
 from checkpoint.stored_state import Reference, StoreId
 
 _REMEDY = {
@@ -10,6 +12,22 @@ _REMEDY = {
     "aborted": "open another writer",
     "closed": "open another reader",
 }
+
+
+class StateStoreUseError(CheckpointError, RuntimeError):
+    """A reader or writer was used after it had come to its end."""
+
+
+class CodecMismatchError(CheckpointError, ValueError):
+    """A content was written by another codec, or with another schema, than it is opened with."""
+
+
+class WriterState(enum.Enum):
+    """Where a writer is in its life."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
 
 
 class Life:

@@ -182,19 +182,6 @@ def compact_if_due(bases: LmdbBases, store: StoreId, min_bytes: int = 16 << 20) 
     return True
 
 
-def sweep_local(bases: LmdbBases) -> list[str]:
-    """Delete what processes that died have left below the local directory, and return the paths.
-
-    That is: copies of earlier starts of the host, unfinished and old generations, contents that
-    were opened apart, and all of streams that were not used for a long time: these build new copies
-    when they go on. What is locked is left alone.
-
-    Raises:
-        StorageRefusedError: the directory is not of this user alone, or cannot be written.
-    """
-    return _sweep(bases.local_directory, bases.boot or boot_id(), bases.settings.unused_ms)
-
-
 def delete_local(bases: LmdbBases, stream_id: str) -> None:
     """Delete all that this host keeps of a stream, of which the files are given up as well.
 
@@ -204,7 +191,15 @@ def delete_local(bases: LmdbBases, stream_id: str) -> None:
 
 
 def sweep_local_once(bases: LmdbBases) -> None:
-    """Do as :func:`sweep_local`, the first time in this process that it is asked for."""
+    """Delete what processes that died have left below the local directory, once in this process.
+
+    That is: copies of earlier starts of the host, unfinished and old generations, contents that
+    were opened apart, and all of streams that were not used for a long time: these build new copies
+    when they go on. What is locked is left alone.
+
+    Raises:
+        StorageRefusedError: the directory is not of this user alone, or cannot be written.
+    """
     _sweep_once(bases.local_directory, bases.boot or boot_id(), bases.settings.unused_ms)
 
 

@@ -1,183 +1,370 @@
-"""Layers of changes over a base: sorted streams in which the upper one wins, and their columns."""
+"""An overlay: changes that nobody else sees yet, on the content that they are made on.
+
+What is read through it is what was changed, and else what the content has. Nothing here asks where
+a record was before: who changes one has looked it up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import compress, islice
-from operator import itemgetter, lt
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from operator import itemgetter
+from typing import Any
 
-from checkpoint.state_store.base import Base, Changes, Pairs
-from checkpoint.state_store.columns import Column
+from checkpoint.state_store.base import Base, Changes
+from checkpoint.state_store.checksum import first_checksum, moved_checksum
+from checkpoint.state_store.keys import MAX_INLINE_BYTES, comes_back, encode_whole
+from checkpoint.state_store.plain_pickles import NotPlainError
+from checkpoint.state_store.records import (
+    PLAIN_END,
+    Extras,
+    indexed_ms_of,
+    split_record,
+    timed_record,
+    timed_records,
+    with_extras,
+)
+from checkpoint.state_store.sorted_layers import (
+    CHUNK_KEYS,
+    Columns,
+    OrderedChanges,
+    columns_of,
+    entries_between,
+    overlaid,
+    parts_of,
+)
+from checkpoint.state_store.spill import Runs
+from checkpoint.state_store.timeouts import (
+    DueRecords,
+    index_entries,
+    index_entry,
+    require_timeout,
+)
+from checkpoint.state_store.value_codec import MAX_VALUE_BYTES, ValueCodec
+from checkpoint.stored_state import Reference
 
-CHUNK_KEYS = 50_000
-
-Columns = tuple[Sequence[bytes], Sequence["bytes | None"]]
-"""Keys and what stands for them, apart."""
-
-_V = TypeVar("_V")
-
-
-class OrderedChanges:
-    """Records that were put in the order of their keys, joined as they come."""
-
-    def __init__(self) -> None:
-        self._last = b""
-        self._columns: list[tuple[Column, Column]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._columns)
-
-    def follow(self, raws: list[bytes]) -> bool:
-        """Whether keys that are in order stand behind all that are here."""
-        return bool(raws) and self._last < raws[0]
-
-    def add(self, raws: list[bytes], records: Sequence[bytes]) -> None:
-        """Add keys that follow, and their records."""
-        self._last = raws[-1]
-        self._columns.append((Column.of(raws), Column.of(records)))
-
-    def columns(self) -> Iterator[tuple[Column, Column]]:
-        """Yield all keys and records, in parts of a bounded number."""
-        part: list[tuple[Column, Column]] = []
-        count = 0
-        for raws, records in self._columns:
-            if count + len(raws) > CHUNK_KEYS:
-                yield _joined(part)
-                part, count = [], 0
-            part.append((raws, records))
-            count += len(raws)
-        if part:
-            yield _joined(part)
-
-    def move_to(self, changed: dict[bytes, bytes | None]) -> None:
-        """Put them all into *changed*, and begin anew."""
-        for raws, records in self._columns:
-            changed.update(zip(raws, records, strict=True))
-        self.clear()
-
-    def clear(self) -> None:
-        """Begin anew."""
-        self._last = b""
-        self._columns.clear()
+_ENTRY = b"+"  # an entry of the timeout index that is there
+_PAIR_BYTES = 200  # of memory, for a key and a record beside their own bytes
+_LAST = itemgetter(-1)
+_PLAIN_ENDS = {PLAIN_END}
 
 
-def _joined(part: list[tuple[Column, Column]]) -> tuple[Column, Column]:
-    raws, records = zip(*part, strict=True)
-    return Column.joined(raws), Column.joined(records)
-
-
-def are_in_order(raws: list[bytes]) -> bool:
-    """Whether each is less than the one after it."""
-    return all(map(lt, raws, islice(raws, 1, None)))
-
-
-def overlaid(
-    below: Iterator[tuple[bytes, _V]], above: Iterator[tuple[bytes, _V]]
-) -> Iterator[tuple[bytes, _V]]:
-    """Merge two streams that are sorted by key; of a key that is in both, *above* counts."""
-    end: tuple[None, None] = (None, None)
-    key, value = next(above, end)
-    if key is None:
-        yield from below
-        return
-    for lower in below:
-        while key is not None and key <= lower[0]:
-            yield key, value  # type: ignore[misc]
-            if key == lower[0]:
-                key, value = next(above, end)
-                break
-            key, value = next(above, end)
-        else:
-            yield lower
-    if key is not None:
-        yield key, value  # type: ignore[misc]
-        yield from above
-
-
-def entries_between(
-    changed: dict[bytes, _V], start: bytes = b"", stop: bytes | None = None
-) -> Iterator[tuple[bytes, _V]]:
-    """Return what is in *changed* now, sorted by key, from *start* up to before *stop*."""
-    pairs: Iterable[tuple[bytes, _V]] = changed.items()
-    if start != b"" or stop is not None:
-        pairs = (pair for pair in pairs if start <= pair[0] and (stop is None or pair[0] < stop))
-    return iter(sorted(pairs, key=itemgetter(0)))
-
-
-def columns_of(changed: dict[bytes, _V]) -> tuple[list[bytes], list[_V]]:
-    """Return what is in *changed* now, keys and values apart, sorted by key."""
-    ordered = sorted(changed)
-    if ordered == list(changed):  # they came in order
-        return ordered, list(changed.values())
-    return ordered, list(map(changed.__getitem__, ordered))
-
-
-def parts_of(
-    columns: Iterator[Columns],
-    index: Iterator[Columns],
-    has_removed: bool,
-    removes_from: Base | None,
-    count: int,
-    checksum: int | None,
-) -> Iterator[Changes]:
-    """Yield the changes of a commit, in parts; one at least.
+class Overlay:
+    """Changes to a content, in memory and in files.
 
     Args:
-        columns: keys and records in key order, each of a bounded number of keys; None: removed.
-        index: the same of entries of the timeout index, None for those that leave it.
-        has_removed: whether any key was removed.
-        removes_from: what was changed; None if it has all the keys that were removed.
-        count: keys after all changes.
-        checksum: checksum after them, None if nobody knows.
+        base: the content.
+        values: codec of its values.
+        spill_bytes: changes above about this are held on disk, not in memory.
+        spill_directory: where; None for the default of the system.
+        checksums: carry the checksum of all records on.
     """
-    is_first = True
-    while True:
-        raws, records = next(columns, ([], []))
-        entries, present = next(index, ([], []))
-        if not (raws or entries or is_first):
-            return
-        is_first = False
-        removes: Sequence[bytes] = []
-        if has_removed:
-            raws, records, removes = _parted(raws, records)
-            if removes_from is not None:
-                there = removes_from.get_many(removes)
-                removes = [raw for raw, old in zip(removes, there, strict=True) if old is not None]
-        entered, _, left = _parted(entries, present)
-        yield Changes(
-            puts=Pairs(raws, records),  # type: ignore[arg-type]
-            removes=removes,
-            index_puts=entered,
-            index_removes=left,
-            count=count,
-            checksum=checksum,
-        )
+
+    def __init__(
+        self,
+        base: Base,
+        values: ValueCodec,
+        spill_bytes: int,
+        spill_directory: str | None,
+        checksums: bool,
+    ) -> None:
+        self._base = base
+        self._encode = values.encoder()
+        self._classes = values.classes
+        self._changed: dict[bytes, bytes | None] = {}  # None: removed
+        self._ordered = OrderedChanges()  # put in their order; as long as nothing is in _changed
+        self._index: dict[bytes, bytes | None] = {}
+        self._runs = Runs(spill_directory)
+        self._below: Callable[[bytes], bytes | None] = base.get
+        self._has_removed = False
+        self._has_removed_new = False  # perhaps: one that the base may not have
+        self._spill_bytes = spill_bytes
+        self._room = spill_bytes
+        self._count = base.count()
+        self._checksum = first_checksum(base) if checksums else None
+
+    @property
+    def reference(self) -> Reference:
+        """The content that is changed."""
+        return self._base.reference
+
+    def count(self) -> int:
+        """Return the number of keys."""
+        return self._count
+
+    def size_bytes(self) -> int:
+        """Return about how much room the content takes, with the changes that are in memory."""
+        return self._base.size_bytes() + self._spill_bytes - self._room
+
+    def fold(self) -> None:
+        """Bring all changes where one of them can be found by its key."""
+        if self._ordered:
+            self._ordered.move_to(self._changed)
+
+    def follow(self, raws: list[bytes]) -> bool:
+        """Whether keys that are in order stand behind all that was changed."""
+        return not self._changed and self._ordered.follow(raws)
+
+    def records(self, raws: list[bytes]) -> list[bytes | None]:
+        """Return the records of many encoded keys, None for those that are not there."""
+        self.fold()
+        changed = self._changed
+        if changed.keys().isdisjoint(raws):
+            return self.records_below(raws)
+        rest = iter(self.records_below([raw for raw in raws if raw not in changed]))
+        return [changed[raw] if raw in changed else next(rest) for raw in raws]
+
+    def records_below(self, raws: list[bytes]) -> list[bytes | None]:
+        """Return what :meth:`records` does for keys of which none is changed in memory."""
+        return list(map(self._below, raws)) if len(self._runs) else self._base.get_many(raws)
+
+    def _spilled_or_below(self, raw: bytes) -> bytes | None:
+        spilled = self._runs.get(raw)
+        return self._base.get(raw) if spilled is None else spilled or None
+
+    def get(self, raw: bytes) -> bytes | None:
+        """Return the record of an encoded key, None if it is not there."""
+        self.fold()
+        changed = self._changed
+        return changed[raw] if raw in changed else self._below(raw)
+
+    def scan(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes | None]]:
+        """Iterate over encoded keys and records in order, None for one that was removed."""
+        base: Iterator[tuple[bytes, bytes | None]] = self._base.scan(start, stop)
+        yield from overlaid(base, self._own(start, stop)) if self._has_changes() else base
+
+    def scan_index(self, stop: bytes) -> Iterator[bytes]:
+        """Iterate over the entries of the timeout index in order, up to before *stop*."""
+        base = ((entry, _ENTRY) for entry in self._base.scan_index(stop))
+        for entry, present in overlaid(base, self._own_index(stop)):
+            if present is not None:
+                yield entry
+
+    def _has_changes(self) -> bool:
+        return bool(self._ordered or self._changed or self._index or len(self._runs))
+
+    def _own(
+        self, start: bytes = b"", stop: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes | None]]:
+        self.fold()
+        in_memory = entries_between(self._changed, start, stop)
+        return overlaid(self._runs.scan(start, stop), in_memory) if len(self._runs) else in_memory
+
+    def _own_index(self, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes | None]]:
+        in_memory = entries_between(self._index, b"", stop)
+        return overlaid(self._runs.scan_index(stop), in_memory) if len(self._runs) else in_memory
+
+    def _own_columns(self) -> Iterator[Columns]:
+        """Yield keys and records of all changes, in parts, in key order."""
+        if len(self._runs):
+            return _in_columns(self._own())
+        if self._ordered:
+            return self._ordered.columns()
+        return _in_parts(*columns_of(self._changed))
+
+    def _own_index_columns(self) -> Iterator[Columns]:
+        """Yield entries of the timeout index and None for those that leave it, likewise."""
+        if len(self._runs):
+            return _in_columns(self._own_index())
+        return _in_parts(*columns_of(self._index))
+
+    def put_plain(
+        self,
+        raws: list[bytes],
+        before: list[bytes | None],
+        after: Sequence[bytes | None],
+        in_order: bool = False,
+    ) -> bool:
+        """Put many at once, unless one of them needs more than its value."""
+        there = list(filter(None, before))
+        if set(map(_LAST, there)) - _PLAIN_ENDS:
+            return False
+        try:
+            size_bytes = sum(map(len, after))  # type: ignore[arg-type]
+        except TypeError:  # None: to be removed
+            return False
+        if size_bytes > MAX_VALUE_BYTES:
+            return False
+        self._put_records(raws, before, after, size_bytes, in_order)
+        return True
+
+    def put_timed(
+        self,
+        raws: list[bytes],
+        before: list[bytes | None],
+        after: list[bytes],
+        timeouts_ms: Sequence[int],
+    ) -> bool:
+        """Put many keys that were not there at once, with timeouts; False if any was there."""
+        size_bytes = sum(map(len, after))
+        if before.count(None) < len(before) or size_bytes > MAX_VALUE_BYTES:
+            return False
+        self._index.update(dict.fromkeys(index_entries(timeouts_ms, raws), _ENTRY))
+        self._room -= len(raws) * _PAIR_BYTES
+        self._put_records(raws, before, timed_records(after, timeouts_ms), size_bytes)
+        return True
+
+    def _put_records(
+        self,
+        raws: list[bytes],
+        before: list[bytes | None],
+        after: Sequence[bytes | None],
+        size_bytes: int,
+        in_order: bool = False,
+    ) -> None:
+        self._count += before.count(None)
+        self._note(raws, before, after)
+        if in_order and self.follow(raws):
+            self._ordered.add(raws, after)  # type: ignore[arg-type]
+        else:
+            self.fold()
+            self._changed.update(zip(raws, after, strict=True))
+        self._room -= size_bytes + len(raws) * _PAIR_BYTES
+        if self._room < 0:
+            self._spill()
+
+    def remove_all(self, due: DueRecords) -> None:
+        """Remove keys that are due, and what names them in the index."""
+        self._note(due.raws, due.records, [None] * len(due.raws))
+        if len(self._runs) or not self._changed.keys().isdisjoint(due.raws):
+            self._has_removed_new = True
+        self._changed.update(dict.fromkeys(due.raws))
+        self._index.update(dict.fromkeys(due.entries))
+        self._has_removed = True
+        self._count -= len(due.raws)
+        self._room -= 2 * len(due.raws) * _PAIR_BYTES
+        if self._room < 0:
+            self._spill()
+
+    def put(
+        self, key: Any, raw: bytes, before: bytes | None, value: bytes, timeout_ms: int | None
+    ) -> None:
+        """Put a value, encoded, in the place of the record *before* of a key."""
+        if len(value) > MAX_VALUE_BYTES:
+            raise ValueError(
+                f"value of key {key!r:.80} of {len(value)} bytes must be at most {MAX_VALUE_BYTES} "
+                "bytes when encoded; split it over several keys"
+            )
+        kind = type(key)
+        if len(raw) > MAX_INLINE_BYTES or not (
+            kind is str or kind is int or comes_back(key, self._classes)
+        ):
+            value = self._with_extras(key, raw, before, value, timeout_ms)
+        elif timeout_ms is not None or (before is not None and before[-1] != PLAIN_END):
+            indexed_ms = self._index_at(raw, before, timeout_ms)
+            if timeout_ms is not None and indexed_ms is not None:
+                value = timed_record(value, timeout_ms, indexed_ms)
+        if before is None:
+            self._count += 1
+        if self._checksum is not None:
+            self._note([raw], [before], [value])
+        self._changed[raw] = value
+        self._room -= len(value) + _PAIR_BYTES
+        if self._room < 0:
+            self._spill()
+
+    def _with_extras(
+        self, key: Any, raw: bytes, before: bytes | None, value: bytes, timeout_ms: int | None
+    ) -> bytes:
+        """Return the record of a value that needs more than itself, and bring the index to it."""
+        indexed_ms = self._index_at(raw, before, timeout_ms)
+        whole = encode_whole(key) if len(raw) > MAX_INLINE_BYTES else None
+        original = None if comes_back(key, self._classes) else self._original(key)
+        return with_extras(value, Extras(timeout_ms, indexed_ms, whole, original))
+
+    def _index_at(self, raw: bytes, before: bytes | None, timeout_ms: int | None) -> int | None:
+        """Bring the index to a new timeout of a key, and return where the key stands then."""
+        stood_ms = None if before is None else indexed_ms_of(before)
+        indexed_ms = stood_ms
+        if timeout_ms is None:
+            indexed_ms = None
+        elif stood_ms is None or stood_ms > require_timeout(timeout_ms):
+            indexed_ms = require_timeout(timeout_ms)
+        if indexed_ms != stood_ms:
+            self._move(raw, stood_ms, indexed_ms)
+        return indexed_ms
+
+    def _original(self, key: Any) -> bytes | None:
+        try:
+            return self._encode(key)
+        except NotPlainError as error:
+            if error.is_class_of_data:
+                raise
+            return None  # the plain key that it equals will do
+        except TypeError:
+            return None
+
+    def remove(self, raw: bytes, before: bytes) -> None:
+        """Remove a key whose record is *before*."""
+        self._count -= 1
+        self._note([raw], [before], [None])
+        if raw in self._changed or len(self._runs):
+            self._has_removed_new = True
+        self._changed[raw] = None
+        self._has_removed = True
+        if before[-1] != PLAIN_END:
+            self._index_at(raw, before, None)
+        self._room -= _PAIR_BYTES
+        if self._room < 0:
+            self._spill()
+
+    def _note(
+        self,
+        raws: Sequence[bytes],
+        before: Sequence[bytes | None],
+        after: Sequence[bytes | None],
+    ) -> None:
+        """Carry the checksum on."""
+        if self._checksum is not None:
+            self._checksum = moved_checksum(self._checksum, raws, before, after)
+
+    def _move(self, raw: bytes, from_ms: int | None, to_ms: int | None) -> None:
+        for time_ms, present in ((from_ms, None), (to_ms, _ENTRY)):
+            if time_ms is not None:
+                self._index[index_entry(time_ms, raw)] = present
+                self._room -= _PAIR_BYTES
+
+    def _spill(self) -> None:
+        self.fold()
+        self._runs.add(self._changed, self._index)
+        self._changed.clear()
+        self._index.clear()
+        self._room = self._spill_bytes
+        self._below = self._spilled_or_below
+
+    def put_off(self, raw: bytes, record: bytes) -> None:
+        """Move a key that the timeout index names too early to where it is due."""
+        value, extras = split_record(record)
+        self._move(raw, extras.indexed_ms, extras.timeout_ms)
+        moved = with_extras(value, extras._replace(indexed_ms=extras.timeout_ms))
+        self._note([raw], [record], [moved])
+        self._changed[raw] = moved
+        self._room -= len(moved) + _PAIR_BYTES
+
+    def changes(self) -> Iterator[Changes]:
+        """Yield all changes in parts, each of a bounded number of keys."""
+        columns, index = self._own_columns(), self._own_index_columns()
+        base = self._base if self._has_removed_new else None
+        return parts_of(columns, index, self._has_removed, base, self._count, self._checksum)
+
+    def close(self) -> None:
+        """Drop all changes, and give the content back."""
+        self._changed.clear()
+        self._ordered.clear()
+        self._index.clear()
+        try:
+            self._runs.close()
+        finally:
+            self._base.close()
 
 
-def _parted(
-    raws: Sequence[bytes], records: Sequence[bytes | None]
-) -> tuple[Sequence[bytes], Sequence[bytes | None], Sequence[bytes]]:
-    """Return keys and records of those that are there, and the keys of those that are not."""
-    if None not in records:
-        return raws, records, []
-    is_there = [record is not None for record in records]
-    gone = [raw for raw, record in zip(raws, records, strict=True) if record is None]
-    return list(compress(raws, is_there)), list(compress(records, is_there)), gone
+def _in_columns(pairs: Iterator[tuple[bytes, bytes | None]]) -> Iterator[Columns]:
+    while part := list(islice(pairs, CHUNK_KEYS)):
+        raws, records = map(list, zip(*part, strict=True))
+        yield raws, records
 
 
-def without_repeats(raws: list[bytes]) -> Iterator[slice]:
-    """Yield the parts of a list, as long as can be, in which no key is there twice."""
-    seen = set(raws)
-    if len(seen) == len(raws):
-        yield slice(0, len(raws))
-        return
-    start = 0
-    seen.clear()
-    for at, raw in enumerate(raws):
-        if raw in seen:
-            yield slice(start, at)
-            start = at
-            seen.clear()
-        seen.add(raw)
-    yield slice(start, len(raws))
+def _in_parts(raws: list[bytes], records: list[bytes | None]) -> Iterator[Columns]:
+    for start in range(0, len(raws), CHUNK_KEYS):
+        chunk = slice(start, start + CHUNK_KEYS)
+        yield raws[chunk], records[chunk]

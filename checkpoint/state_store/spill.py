@@ -16,7 +16,7 @@ from typing import cast
 import lmdb
 
 from checkpoint.errors import StorageRefusedError
-from checkpoint.state_store.overlay import overlaid
+from checkpoint.state_store.sorted_layers import overlaid
 
 _NOTHING = b""  # what stands for a removal: no record is empty, and no entry needs one
 _SPARE_BYTES = 1 << 20

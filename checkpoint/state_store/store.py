@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from checkpoint.state_store.base import Base, Bases
 from checkpoint.state_store.keys import KEYS_NAME
-from checkpoint.state_store.protocol import CodecMismatchError
-from checkpoint.state_store.reader import Reader
+from checkpoint.state_store.life import CodecMismatchError
+from checkpoint.state_store.overlay import Overlay
+from checkpoint.state_store.reader import StateReader
 from checkpoint.state_store.value_codec import ValueCodec
 from checkpoint.state_store.values import DataValues
-from checkpoint.state_store.writer import Writer
+from checkpoint.state_store.writer import StateWriter
 from checkpoint.stored_state import Reference, StoreId
 
 SPILL_BYTES = 64 << 20
@@ -21,7 +22,7 @@ SPILL_BYTES = 64 << 20
 class StateStore:
     """State of a stream, by key: opened at one content, changed by one attempt at a time.
 
-    >>> from checkpoint.state_store.memory import MemoryBases
+    >>> from checkpoint.testing import MemoryBases
     >>> from checkpoint.stored_state import EMPTY
     >>> store = StateStore(MemoryBases())
     >>> counts = StoreId("stream-1", "counts", "default", partition=0, partition_count=1)
@@ -56,7 +57,7 @@ class StateStore:
         codec = {"keys": KEYS_NAME, "values": self.values.name}
         return {**codec, "schema": self.schema} if self.schema else codec
 
-    def reader(self, store: StoreId, reference: Reference) -> Reader:
+    def reader(self, store: StoreId, reference: Reference) -> StateReader:
         """Open one content for reading.
 
         Raises:
@@ -64,9 +65,9 @@ class StateStore:
             CodecMismatchError: it was written by another codec or with another schema.
         """
         base = self._open(store, reference)
-        return Reader(store, base, self.values)
+        return StateReader(store, base, self.values)
 
-    def writer(self, store: StoreId, reference: Reference) -> Writer:
+    def writer(self, store: StoreId, reference: Reference) -> StateWriter:
         """Open one content for an attempt to make the next one.
 
         Raises:
@@ -75,14 +76,14 @@ class StateStore:
         """
         base = self._open(store, reference)
         try:
-            return Writer(
+            overlay = Overlay(
+                base, self.values, self.spill_bytes, self.spill_directory, self.checksums
+            )
+            return StateWriter(
                 store,
-                base,
                 self.values,
+                overlay,
                 lambda changes: self.bases.commit(store, reference, changes, self.codec),
-                self.spill_bytes,
-                self.spill_directory,
-                self.checksums,
             )
         except BaseException:
             base.close()

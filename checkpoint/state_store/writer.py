@@ -1,7 +1,21 @@
 """A writer: one content, and an overlay of changes on it.
 
-Nothing below is changed before :meth:`Writer.commit` hands all changes over. The overlay is bytes,
-so what a caller does to a value after it was put changes nothing here.
+A writer begins open. What its calls do then, and afterwards:
+
+=========== ==================== ==================== ===========
+state       get, scans, put ...  commit               abort
+=========== ==================== ==================== ===========
+open        done                 then committed       then aborted
+committed   StateStoreUseError   StateStoreUseError   nothing
+aborted     StateStoreUseError   StateStoreUseError   nothing
+=========== ==================== ==================== ===========
+
+A commit that fails aborts, whatever the error: the attempt has failed, and the next one is another
+writer. As a context manager a writer aborts what was not committed. None of this changes the
+content it was opened on, nor disturbs another writer on it.
+
+Nothing below is changed before :meth:`StateWriter.commit` hands all changes over. The overlay is
+bytes, so what a caller does to a value after it was put changes nothing here.
 """
 
 from __future__ import annotations
@@ -10,12 +24,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from checkpoint.state_store.base import Base, Changes
-from checkpoint.state_store.changing_view import ChangingView
+from checkpoint.state_store.base import Changes
 from checkpoint.state_store.keys import are_plain, encode_key, encode_keys
-from checkpoint.state_store.overlay import are_in_order, without_repeats
-from checkpoint.state_store.protocol import WriterState
+from checkpoint.state_store.life import WriterState
+from checkpoint.state_store.overlay import Overlay
+from checkpoint.state_store.reader import StateReader
 from checkpoint.state_store.scanning import keys_of
+from checkpoint.state_store.sorted_layers import are_in_order, without_repeats
 from checkpoint.state_store.timeouts import (
     DueRecords,
     due_records,
@@ -30,45 +45,55 @@ _NEAR_BYTES = 1 << 20
 _PARTS = (slice(0, 8), slice(8, 64), slice(64, None))  # of keys that are read together
 
 
-class Writer(ChangingView):
-    """One content and changes to it; see :class:`checkpoint.state_store.protocol.StateWriter`."""
+class StateWriter(StateReader):
+    """A content, and changes to it that only this writer sees until they count.
+
+    It reads as :class:`StateReader` does, its own changes included. A store may be changed while it
+    is iterated over: an iterator shows what was there when its first pair was asked for, and one of
+    keys that are due does not show one later that was put or removed meanwhile, unless it was due
+    all the same.
+
+    Args:
+        store: the store.
+        values: codec of its values.
+        overlay: the content, and changes to it.
+        commit: writes the changes.
+    """
+
+    _what = "writer"
 
     def __init__(
         self,
         store: StoreId,
-        base: Base,
         values: ValueCodec,
+        overlay: Overlay,
         commit: Callable[[Iterable[Changes]], StoredPartition],
-        spill_bytes: int,
-        spill_directory: str | None,
-        checksums: bool,
     ) -> None:
-        super().__init__(store, base, values, spill_bytes, spill_directory, checksums)
+        super().__init__(store, overlay, values)
+        self._overlay = overlay
         self._commit = commit
-        self._step = values.stepper()
+        self._encode = values.encoder()
         self._encode_many = values.many_encoder()
+        self._step = values.stepper()
+        # Encodings and records of what was read last: what is got is mostly put next.
+        self._near: dict[Any, tuple[bytes, bytes | None]] = {}
 
     @property
     def state(self) -> WriterState:
         """Where this writer is in its life."""
         return WriterState(self._life.end or "open")
 
-    def count(self) -> int:
-        """Return the number of keys."""
-        self._life.require()
-        return self._count
-
-    def size_bytes(self) -> int:
-        """Return about how much room the content takes, with the changes that are in memory."""
-        return super().size_bytes() + self._spill_bytes - self._room
-
     def get_many(self, keys: Sequence[Any]) -> list[Any]:
-        """Return the values of the first of *keys*, of all of them unless they are large."""
+        """Return the values of the first of *keys*, in less time than one by one.
+
+        Of all of them unless they are large, of one at least if there is one. To put or remove
+        these keys next takes less time, too.
+        """
         self._life.require()
         raws, _ = encode_keys(list(keys))
         records: list[bytes | None] = []
         for part in _PARTS:
-            records += self._records(raws[part])
+            records += self._overlay.records(raws[part])
             if sum(map(len, filter(None, records))) > _NEAR_BYTES:
                 break
         self._near = dict(zip(keys, zip(raws, records, strict=False), strict=False))
@@ -80,14 +105,17 @@ class Writer(ChangingView):
         return [None if record is None else next(found) for record in records]
 
     def has_many(self, keys: Sequence[Any]) -> list[bool]:
-        """Return which of *keys* are there."""
+        """Return which of *keys* are there, in less time than to get them.
+
+        To put those that are not takes less time next.
+        """
         self._life.require()
         self._near = near = {}
         found: list[bool] = []
         for start in range(0, len(keys), UPDATE_KEYS):
             part = list(keys[start : start + UPDATE_KEYS])
             raws, _ = encode_keys(part)
-            there = [record is not None for record in self._records(raws)]
+            there = [record is not None for record in self._overlay.records(raws)]
             found += there
             for key, raw, is_there in zip(part, raws, there, strict=True):
                 if not is_there:
@@ -107,10 +135,17 @@ class Writer(ChangingView):
         raw, before = self._take(key)
         if value is None:
             raise _none_of(key)
-        self._put(key, raw, before, self._encode(value), timeout_ms)
+        self._overlay.put(key, raw, before, self._encode(value), timeout_ms)
 
     def put_many(self, values: Mapping[Any, Any], timeouts_ms: Sequence[int] | None = None) -> None:
-        """Give many keys a value, and each a timeout or none. Raises as :meth:`put` does."""
+        """Give many keys a value, in less time than one by one.
+
+        Raises as :meth:`put` does; some may have been put then.
+
+        Args:
+            timeouts_ms: when each of them is due, in ms since the epoch, in the order of *values*.
+                None: never, whatever it was.
+        """
         self._life.require()
         if timeouts_ms is not None:
             require_timeouts(timeouts_ms)
@@ -122,25 +157,26 @@ class Writer(ChangingView):
         raws, before = [raw for raw, _ in taken], [record for _, record in taken]
         after: list[bytes] = self._encode_many(list(values.values()))
         if are_plain(keys, raws, self._classes) and (
-            self._put_plain(raws, before, after)
+            self._overlay.put_plain(raws, before, after)
             if timeouts_ms is None
-            else self._put_timed(raws, before, after, timeouts_ms)
+            else self._overlay.put_timed(raws, before, after, timeouts_ms)
         ):
             return
         timeouts = [None] * len(keys) if timeouts_ms is None else timeouts_ms
         for key, raw, old, new, timeout_ms in zip(keys, raws, before, after, timeouts, strict=True):
-            self._put(key, raw, old, new, timeout_ms)
+            self._overlay.put(key, raw, old, new, timeout_ms)
 
     def remove(self, key: Any) -> None:
         """Remove a key and its timeout; that there is none is fine."""
         raw, before = self._take(key)
         if before is not None:
-            self._remove(raw, before)
+            self._overlay.remove(raw, before)
 
     def take_due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
-        """Remove the keys that are due before *until_ms*, and iterate over what they were.
+        """Remove the keys that are due before *until_ms*, and iterate as :meth:`due` does.
 
-        Read to its end: many are removed before the first of them is shown.
+        In less time than one by one; to be read to its end, because many are removed before the
+        first of them is shown.
         """
         self._life.require()
         return self._take_due(until_ms)
@@ -152,22 +188,26 @@ class Writer(ChangingView):
             self._life.require()
 
     def remove_due(self, until_ms: int) -> int:
-        """Remove the keys that are due before *until_ms*, and return how many."""
+        """Remove the keys that are due before *until_ms*, and return how many.
+
+        In less time than :meth:`take_due`, because nothing is shown.
+        """
         self._life.require()
         return sum(len(due.raws) for due in self._removed_due(until_ms))
 
     def _removed_due(self, until_ms: int) -> Iterator[DueRecords]:
         """Remove the keys that are due, and yield what they were, many at a time."""
-        entries = self._entries(index_stop(until_ms))
+        entries = self._overlay.scan_index(index_stop(until_ms))
         while chunk := list(islice(entries, UPDATE_KEYS)):
-            due, too_early = due_records(chunk, self._records, until_ms)
+            due, too_early = due_records(chunk, self._overlay.records, until_ms)
             for raw, record in too_early:
                 self._put_off(raw, record)
-            self._remove_all(due)
+            self._near.clear()
+            self._overlay.remove_all(due)
             yield due
 
     def update(self, pairs: Iterable[tuple[Any, Any]], step: Callable[[Any, Any], Any]) -> None:
-        """Get, step and put for many keys, faster than one by one.
+        """Get, step and put for many keys, faster than one by one, in their order.
 
         Args:
             pairs: (key, given); some are pulled before the first is stepped. Fastest if they are in
@@ -196,20 +236,25 @@ class Writer(ChangingView):
         are_plain: bool,
         in_order: bool = False,
     ) -> None:
-        is_behind = in_order and self._follow(raws)
-        before = self._records_below(raws) if is_behind else self._records(raws)
+        is_behind = in_order and self._overlay.follow(raws)
+        before = self._overlay.records_below(raws) if is_behind else self._overlay.records(raws)
         after = self._step(given, before, step)
-        if are_plain and self._put_plain(raws, before, after, in_order):
+        overlay = self._overlay
+        self._near.clear()  # what a step has looked at
+        if are_plain and overlay.put_plain(raws, before, after, in_order):
             return
-        self._fold()
+        overlay.fold()
         for key, raw, old, new in zip(keys, raws, before, after, strict=True):
             if new is not None:
-                self._put(key, raw, old, new, None)
+                overlay.put(key, raw, old, new, None)
             elif old is not None:
-                self._remove(raw, old)
+                overlay.remove(raw, old)
 
     def commit(self) -> StoredPartition:
         """Write the changes, durably, and end this writer.
+
+        Whether they count is decided by who writes the commit record. A commit without changes is
+        a commit.
 
         Raises:
             CheckpointError: they were not, or perhaps not, written. The writer is aborted.
@@ -217,7 +262,7 @@ class Writer(ChangingView):
         self._life.require()
         end = "aborted"
         try:
-            committed = self._commit(self._changes())
+            committed = self._commit(self._overlay.changes())
             end = "committed"
         finally:
             self._end(end)
@@ -228,19 +273,18 @@ class Writer(ChangingView):
         if self._life.is_open:
             self._end("aborted")
 
-    def _leave(self) -> None:
+    def close(self) -> None:
+        """Do as :meth:`abort` does."""
         self.abort()
 
     def _end(self, end: str) -> None:
         self._life.finish(end)
-        self._changed.clear()
-        self._ordered.clear()
-        self._index.clear()
         self._near.clear()
-        try:
-            self._runs.close()
-        finally:
-            self._base.close()
+        self._overlay.close()
+
+    def _put_off(self, raw: bytes, record: bytes) -> None:
+        self._near.clear()
+        self._overlay.put_off(raw, record)
 
     def _record(self, key: Any) -> bytes | None:
         """Return the record of a key, and remember it with its encoding."""
@@ -268,10 +312,8 @@ class Writer(ChangingView):
         return known or self._look_up(key)
 
     def _look_up(self, key: Any) -> tuple[bytes, bytes | None]:
-        self._fold()
         raw = encode_key(key)
-        changed = self._changed
-        return raw, changed[raw] if raw in changed else self._below(raw)
+        return raw, self._get(raw)
 
 
 def _none_of(key: Any) -> ValueError:

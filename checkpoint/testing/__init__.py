@@ -14,6 +14,7 @@ They raise plain ``AssertionError`` and need no test framework::
 from checkpoint.testing.bases import check_bases
 from checkpoint.testing.faulty_bases import FaultyBases
 from checkpoint.testing.files import FaultyFiles, check_files
+from checkpoint.testing.memory_bases import MemoryBases
 from checkpoint.testing.one_fault import Effect, SimulatedCrash
 from checkpoint.testing.simulated_disk import Omission, SimulatedDisk
 from checkpoint.testing.state_store import check_state_store
@@ -22,6 +23,7 @@ __all__ = [
     "Effect",
     "FaultyBases",
     "FaultyFiles",
+    "MemoryBases",
     "Omission",
     "SimulatedCrash",
     "SimulatedDisk",

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from itertools import count as numbers
 from typing import Any
 
-from checkpoint.state_store.protocol import StateReader, StateStores, StateWriter
+from checkpoint.state_store.reader import StateReader
+from checkpoint.state_store.store import StateStore
+from checkpoint.state_store.writer import StateWriter
 from checkpoint.stored_state import Reference, StoreId
 from checkpoint.testing.claims import require_equal
 
@@ -16,7 +18,7 @@ Model = dict[Any, tuple[Any, "int | None"]]
 """Value and timeout of each key: what a store must agree with."""
 
 
-def require_content(view: StateReader | StateWriter, model: Model, what: str) -> None:
+def require_content(view: StateReader, model: Model, what: str) -> None:
     """Raise ``AssertionError`` unless a reader or writer shows what *model* holds."""
     require_equal(view.count(), len(model), f"count of {what}")
     pairs = list(view.items())
@@ -64,7 +66,7 @@ def change_anything(writer: StateWriter, model: Model, draw: Iterator[int]) -> N
 
 
 def commit(
-    store: StateStores, reference: Reference, change: Callable[[StateWriter], object]
+    store: StateStore, reference: Reference, change: Callable[[StateWriter], object]
 ) -> Reference:
     """Commit what *change* does to a writer of a content, and return the one after it."""
     with store.writer(ID, reference) as writer:
@@ -74,7 +76,7 @@ def commit(
     return committed.reference
 
 
-def require_stored(store: StateStores, reference: Reference, model: Model) -> None:
+def require_stored(store: StateStore, reference: Reference, model: Model) -> None:
     """Raise ``AssertionError`` unless a content is what *model* holds."""
     reader = store.reader(ID, reference)
     require_equal(reader.reference, reference, "reference of a reader")

@@ -1,4 +1,4 @@
-"""Conformance of state stores: what :mod:`checkpoint.state_store.protocol` promises."""
+"""Conformance of state stores: what readers and writers promise."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from checkpoint.state_store.protocol import (
-    StateReader,
-    StateStores,
-    StateStoreUseError,
-    StateWriter,
-    WriterState,
-)
+from checkpoint.state_store.life import StateStoreUseError, WriterState
+from checkpoint.state_store.reader import StateReader
+from checkpoint.state_store.store import StateStore
+from checkpoint.state_store.writer import StateWriter
 from checkpoint.stored_state import EMPTY, Reference
 from checkpoint.testing.claims import require, require_equal, require_raises
 from checkpoint.testing.programs import (
@@ -45,7 +42,7 @@ _DIFFERENT_KEYS: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def check_state_store(make_store: Callable[[], StateStores]) -> None:
+def check_state_store(make_store: Callable[[], StateStore]) -> None:
     """Check that a state store does what its protocol promises.
 
     Args:
@@ -58,7 +55,7 @@ def check_state_store(make_store: Callable[[], StateStores]) -> None:
         check(make_store())
 
 
-def _check_values(store: StateStores) -> None:
+def _check_values(store: StateStore) -> None:
     values = [0, "", [], (), {}, False, 0.0, b"", {"a": [1, (2, {3})]}, "x" * 100_000, [None]]
 
     def put_all(writer: StateWriter) -> None:
@@ -77,7 +74,7 @@ def _check_values(store: StateStores) -> None:
             require(type(writer.get(key)) is type(value), f"type of {value!r:.60} must come back")
 
 
-def _check_copies(store: StateStores) -> None:
+def _check_copies(store: StateStore) -> None:
     """Nobody's later changes of a value reach the store."""
     value = [1]
 
@@ -95,7 +92,7 @@ def _check_copies(store: StateStores) -> None:
         require_equal(writer.get("a"), [1], "value that was got twice")
 
 
-def _check_life(store: StateStores) -> None:
+def _check_life(store: StateStore) -> None:
     def calls(view: Any) -> list[Callable[[], object]]:
         reads: list[Callable[[], object]] = [
             functools.partial(view.get, "a"),
@@ -144,7 +141,7 @@ def _check_life(store: StateStores) -> None:
         require_raises(StateStoreUseError, call, "a reader that is closed")
 
 
-def _check_abort(store: StateStores) -> None:
+def _check_abort(store: StateStore) -> None:
     root = commit(store, EMPTY, lambda writer: writer.put("a", 1))
     with store.writer(ID, root) as writer:
         writer.put("b", 2)
@@ -159,7 +156,7 @@ def _check_abort(store: StateStores) -> None:
     require_stored(store, root, {"a": (1, None)})
 
 
-def _check_versions(store: StateStores) -> None:
+def _check_versions(store: StateStore) -> None:
     models: dict[Reference, Model] = {EMPTY: {}}
     reference = EMPTY
     for version in range(8):
@@ -181,7 +178,7 @@ def _check_versions(store: StateStores) -> None:
         require_stored(store, known, model)
 
 
-def _check_equal_keys(store: StateStores) -> None:
+def _check_equal_keys(store: StateStore) -> None:
     for keys in _EQUAL_KEYS:
         for first in keys:
             with store.writer(ID, EMPTY) as writer:
@@ -205,7 +202,7 @@ def _check_equal_keys(store: StateStores) -> None:
     require_stored(store, commit(store, EMPTY, put_all), model)
 
 
-def _check_refused_keys(store: StateStores) -> None:
+def _check_refused_keys(store: StateStore) -> None:
     with store.writer(ID, EMPTY) as writer:
         for key in (math.nan, Decimal("nan"), (1, math.nan), [1], {}, ({1},), object()):
             for call in (writer.get, writer.remove, writer.timeout_ms, lambda k: writer.put(k, 1)):
@@ -214,7 +211,7 @@ def _check_refused_keys(store: StateStores) -> None:
         require_equal(writer.count(), 0, "count after keys were refused")
 
 
-def _check_scans(store: StateStores) -> None:
+def _check_scans(store: StateStore) -> None:
     long = "z" * 500
     keys = [-5, -1, 0, 3, 2**65, "", "a", "a\0", "aa", "ab", "b", "\u00e9", "\uffff", "\U00010000",
             b"", b"a", b"b\xff", (), ("u", 1), ("u", 2, "x"), ("u", 10), ("u\0", 1), ("v",), 0.5,
@@ -233,7 +230,7 @@ def _check_scans(store: StateStores) -> None:
         _require_ranges(writer, keys)
 
 
-def _require_prefixes(view: StateReader | StateWriter, keys: list[Any], long: str) -> None:
+def _require_prefixes(view: StateReader, keys: list[Any], long: str) -> None:
     prefixes: list[Any] = ["", "a", "a\0", "\uffff", "x", long, long + "1", b"", b"b", (), ("u",)]
     for prefix in (*prefixes, ("u", 1), (long,), (long, 1)):
         found = list(view.prefix(prefix))
@@ -242,7 +239,7 @@ def _require_prefixes(view: StateReader | StateWriter, keys: list[Any], long: st
     require_raises(TypeError, lambda: view.prefix(1), "prefix(1)")
 
 
-def _require_ranges(view: StateReader | StateWriter, keys: list[Any]) -> None:
+def _require_ranges(view: StateReader, keys: list[Any]) -> None:
     for kind in (int, str, bytes, tuple):
         same: list[Any] = [key for key in keys if type(key) is kind]
         for start in (None, *same):
@@ -266,7 +263,7 @@ def _require_in_order(found: list[tuple[Any, Any]], keys: list[Any], what: str) 
     require_equal([pair for pair in found if len(pair[1]) < 400], short, what)
 
 
-def _check_change_while_iterating(store: StateStores) -> None:
+def _check_change_while_iterating(store: StateStore) -> None:
     def put_all(writer: StateWriter) -> None:
         for key in range(100):
             writer.put(key, key, timeout_ms=key)
@@ -292,7 +289,7 @@ def _check_change_while_iterating(store: StateStores) -> None:
         require_equal(due, list(range(0, 50, 2)), "due keys, of which each removes the next")
 
 
-def _check_timeouts(store: StateStores) -> None:
+def _check_timeouts(store: StateStore) -> None:
     def put_all(writer: StateWriter) -> None:
         for key, timeout_ms in (("a", 10), ("b", 20), ("c", 30), ("d", None), ("e", 0)):
             writer.put(key, key, timeout_ms=timeout_ms)
@@ -333,7 +330,7 @@ def _check_timeouts(store: StateStores) -> None:
     reader.close()
 
 
-def _check_random_program(store: StateStores) -> None:
+def _check_random_program(store: StateStore) -> None:
     """Many versions of random changes, each compared with a dict, and read back later."""
     models: dict[Reference, Model] = {EMPTY: {}}
     for seed in range(12):
@@ -349,7 +346,7 @@ def _check_random_program(store: StateStores) -> None:
         require_stored(store, reference, model)
 
 
-_CHECKS: tuple[Callable[[StateStores], None], ...] = (
+_CHECKS: tuple[Callable[[StateStore], None], ...] = (
     _check_values,
     _check_copies,
     _check_life,

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from checkpoint.state_store.protocol import StateStores, StateWriter
+from checkpoint.state_store.store import StateStore
+from checkpoint.state_store.writer import StateWriter
 from checkpoint.stored_state import EMPTY
 from checkpoint.testing.claims import require_equal
 from checkpoint.testing.programs import ID, Model, commit, require_stored
 
 
-def _check_update(store: StateStores) -> None:
+def _check_update(store: StateStore) -> None:
     root = commit(store, EMPTY, lambda writer: writer.put("a", 1, timeout_ms=7))
     with store.writer(ID, root) as writer:
         pairs = [("a", 1), ("b", 2), ("a", 3), (1, 4), (1.0, 5), ("c", 0), ("d", 0), ("d", 6)]
@@ -26,7 +27,7 @@ def _check_update(store: StateStores) -> None:
         require_equal(list(writer.items()), [("d", 6)], "items after update removed the others")
 
 
-def _check_order_of_updates(store: StateStores) -> None:
+def _check_order_of_updates(store: StateStore) -> None:
     """Steps are made in the order given, and keep what they return as it was then."""
     seen: list[int] = []
     scratch: list[int] = []
@@ -48,7 +49,7 @@ def _check_order_of_updates(store: StateStores) -> None:
             require_equal(writer.get(key), value, f"value of {key!r} after update")
 
 
-def _check_numbers(store: StateStores) -> None:
+def _check_numbers(store: StateStore) -> None:
     """Numbers keep their types, one by one and many at once."""
     numbers = [0, 1, -1, 1.0, True, False, -0.0, math.inf, 2**63 - 1, 2**63, -(2**63) - 1, 1j]
     values: list[Any] = [*numbers, *((number, 0.5) for number in numbers), (1,) * 40, ((1,), 2)]
@@ -67,7 +68,7 @@ def _check_numbers(store: StateStores) -> None:
         require_equal(list(map(repr, found)), list(map(repr, [*values, *alike])), "all numbers")
 
 
-UPDATE_CHECKS: tuple[Callable[[StateStores], None], ...] = (
+UPDATE_CHECKS: tuple[Callable[[StateStore], None], ...] = (
     _check_update,
     _check_order_of_updates,
     _check_numbers,

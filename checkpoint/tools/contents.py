@@ -16,7 +16,7 @@ from checkpoint.recovery import StateCopy
 from checkpoint.state_files import read_state_file
 from checkpoint.state_store import PickleValues
 from checkpoint.state_store.base import Base
-from checkpoint.state_store.reader import Reader
+from checkpoint.state_store.reader import StateReader
 from checkpoint.state_store.value_codec import ValueCodec
 from checkpoint.stored_state import StoreCommit
 from checkpoint.tools.common import (
@@ -81,7 +81,7 @@ class State:
         for stored in commit.partitions:
             store = commit.store_id(self.stream_id, stored.partition)
             with opened_base(self.files, store, stored.reference) as base:
-                yield from Reader(store, base, self._codec(base)).items()
+                yield from StateReader(store, base, self._codec(base)).items()
 
     def _codec(self, base: Base) -> ValueCodec:
         if self.unpickle:

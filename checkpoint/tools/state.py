@@ -13,7 +13,7 @@ from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.state_store import EMPTY, PickleValues
 from checkpoint.state_store.decoding import UndecodableKeyError, decode_key
 from checkpoint.state_store.history import changes_between
-from checkpoint.state_store.reader import Reader
+from checkpoint.state_store.reader import StateReader
 from checkpoint.stored_state import Reference, StoreCommit, StoredPartition
 from checkpoint.tools.common import (
     Commands,
@@ -204,7 +204,7 @@ def _partitions(commit: StoreCommit, options: argparse.Namespace) -> Sequence[St
     return [commit.partitions[options.partition]]
 
 
-def _readers(options: argparse.Namespace) -> Iterator[tuple[StoredPartition, Reader]]:
+def _readers(options: argparse.Namespace) -> Iterator[tuple[StoredPartition, StateReader]]:
     record, commit = _commit(options)
     files = _log(options).files
     for stored in _partitions(commit, options):
@@ -212,7 +212,7 @@ def _readers(options: argparse.Namespace) -> Iterator[tuple[StoredPartition, Rea
         with opened_base(files, store, stored.reference) as base:
             # As the writer chose, or any pickle where that is asked for.
             codec = PickleValues() if options.trust_pickle else codec_of(base, None)
-            yield stored, Reader(store, base, codec)
+            yield stored, StateReader(store, base, codec)
 
 
 _ACTIONS: dict[str, Callable[[argparse.Namespace], Iterator[str]]] = {

@@ -35,10 +35,10 @@ from checkpoint.state_store import EMPTY, DataValues, LmdbBases, Reference, Stat
 from checkpoint.state_store.base import Bases
 from checkpoint.state_store.blocks import Compression
 from checkpoint.state_store.classes import Classes
-from checkpoint.state_store.environments import close_unused
 from checkpoint.state_store.local_copy import LmdbBase
 from checkpoint.state_store.maintenance import take_snapshot
-from checkpoint.state_store.memory import MemoryBases
+from checkpoint.testing.memory_bases import MemoryBases
+from tests.support.local_copies import close_unused
 
 ID = StoreId("benchmark", "counts", "default", 0, 1)
 TIMEOUT_MS = 1_000_000

@@ -22,8 +22,8 @@ from checkpoint import (
 )
 from checkpoint.framing import FileKind, read_frames, write_frames
 from checkpoint.json_records import convert, encode
-from checkpoint.state_store.memory import MemoryBases
 from checkpoint.stored_state import EMPTY, Reference, StoreId
+from checkpoint.testing.memory_bases import MemoryBases
 from tests.support.stores import commit
 
 UID = "00000001" + "ab" * 8

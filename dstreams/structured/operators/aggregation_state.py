@@ -4,7 +4,7 @@ The value of a key is its buffer, in a tuple so that it can be None. All of it r
 partition, and without Spark:
 
 >>> from checkpoint.state_store import EMPTY, StateStore, StoreId
->>> from checkpoint.state_store.memory import MemoryBases
+>>> from checkpoint.testing import MemoryBases
 >>> from dstreams.rdd.state_metrics import StateMetrics
 >>> from dstreams.structured.operators.aggregate_functions import Count
 >>> from dstreams.structured.operators.aggregation_state import MergeRows, RestoreRows, SaveRows

@@ -15,7 +15,7 @@
 What a task does runs without Spark too:
 
 >>> from checkpoint.state_store import EMPTY, StateStore, StoreId
->>> from checkpoint.state_store.memory import MemoryBases
+>>> from checkpoint.testing import MemoryBases
 >>> from dstreams.rdd.state_metrics import StateMetrics
 >>> from dstreams.structured.operators.deduplication import DropDuplicates
 >>> drop = DropDuplicates()

@@ -23,9 +23,9 @@ from checkpoint.state_store.checksum import (
 )
 from checkpoint.state_store.local_copy import LmdbBase
 from checkpoint.state_store.maintenance import take_snapshot
-from checkpoint.state_store.memory import MemoryBases
 from checkpoint.state_store.reference import StoredKind
 from checkpoint.state_store.stored_file import StoredHeader, stored_frames, this_writer
+from checkpoint.testing.memory_bases import MemoryBases
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 

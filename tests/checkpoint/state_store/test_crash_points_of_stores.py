@@ -19,7 +19,7 @@ from checkpoint import (
     Files,
     open_files,
 )
-from checkpoint.state_store import environments, local_directory
+from checkpoint.state_store import local_directory
 from checkpoint.state_store.lmdb_bases import LmdbBases
 from checkpoint.state_store.local_copy import LocalSettings
 from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
@@ -27,6 +27,7 @@ from checkpoint.state_store.reference import STORE_PREFIX
 from checkpoint.state_store.retention import apply_store_retention, plan_store_retention
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 from tests.support.faults import FAULTS, fault_ids
+from tests.support.local_copies import close_unused
 from tests.support.stores import named, require_open, run_batch, store_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -87,7 +88,7 @@ def prepared(tmp_path: Path, number: int) -> tuple[Files, Path]:
 @pytest.fixture(autouse=True)
 def few_open() -> Any:
     yield
-    environments.close_unused()
+    close_unused()
 
 
 @pytest.mark.parametrize(("effect", "error"), FAULTS, ids=fault_ids(FAULTS))

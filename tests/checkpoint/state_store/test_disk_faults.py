@@ -13,10 +13,11 @@ import pytest
 
 from checkpoint import CheckpointError, CommitLog, StorageRefusedError, open_files
 from checkpoint.state_store import changelog as changelog_module
-from checkpoint.state_store import environments, local_directory
+from checkpoint.state_store import local_directory
 from checkpoint.state_store.lmdb_bases import LmdbBases
 from checkpoint.state_store.local_copy import LocalSettings
 from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
+from tests.support.local_copies import close_unused
 from tests.support.stores import commit, commit_up_to, named, require_open, run_batch, store_of
 
 STORE = store_of()
@@ -31,7 +32,7 @@ def bases(tmp_path: Path) -> Iterator[LmdbBases]:
         settings=settings,
         keeps_copies=True,
     )
-    environments.close_unused()
+    close_unused()
 
 
 @pytest.mark.parametrize(

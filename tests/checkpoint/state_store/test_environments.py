@@ -21,6 +21,7 @@ from checkpoint.state_store.base import Changes
 from checkpoint.state_store.lmdb_bases import LmdbBases
 from checkpoint.state_store.local_copy import LmdbBase, LocalSettings
 from checkpoint.stored_state import EMPTY, Reference
+from tests.support.local_copies import close_unused
 from tests.support.stores import commit, commit_up_to, require_content, require_open, store_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -49,7 +50,7 @@ print(len(list(base.scan())), flush=True)
 def bases(tmp_path: Path) -> Iterator[LmdbBases]:
     settings = LocalSettings(first_map_bytes=1 << 20, max_open=4)
     yield LmdbBases(open_files(tmp_path / "files"), str(tmp_path / "local"), settings=settings)
-    environments.close_unused()
+    close_unused()
 
 
 @contextlib.contextmanager
@@ -185,7 +186,7 @@ def test_a_fork_opens_for_itself_and_leaves_its_parent_alone(bases: LmdbBases) -
     def child() -> None:
         held.close()
         require_open(bases, STORE, references[3])
-        environments.close_unused()
+        close_unused()
 
     assert in_child(child) == 0
     require_content(held, 2)
@@ -232,7 +233,7 @@ def test_a_file_may_not_grow_any_more(bases: LmdbBases, through_map: bool) -> No
     require_open(bases, STORE, references[2])
     count = commit_count(bases, references[2])
     reference = many(bases, references[2], 0, count)
-    environments.close_unused()
+    close_unused()
 
     def child() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from checkpoint import CommitLog, open_files
-from checkpoint.state_store import environments
 from checkpoint.state_store.lmdb_bases import LmdbBases
 from checkpoint.state_store.local_copy import LocalSettings
+from tests.support.local_copies import close_unused
 from tests.support.stores import named, require_open, store_of
 
 STORES = (store_of(0, 2), store_of(1, 2))
@@ -67,7 +67,7 @@ def require_committed(path: Path, told: int, host: str) -> int:
     for store, reference in named(latest, STORES).items():
         assert reference.version == latest.batch_time_ms // 1000
         require_open(bases, store, reference)
-    environments.close_unused()
+    close_unused()
     return latest.batch_time_ms
 
 

@@ -22,6 +22,7 @@ from checkpoint.state_store.local_copy import LmdbBase, LocalSettings
 from checkpoint.state_store.reference import StoredKind, file_name
 from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
 from checkpoint.testing import check_bases
+from tests.support.local_copies import close_unused
 from tests.support.stores import (
     commit,
     commit_up_to,
@@ -38,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("no_sync")
 @pytest.fixture
 def bases(tmp_path: Path) -> Iterator[LmdbBases]:
     yield make_bases(tmp_path)
-    environments.close_unused()
+    close_unused()
 
 
 def name_of(written: StoredPartition) -> str:
@@ -74,7 +75,7 @@ def test_contents_on_lmdb_do_what_contents_must(
         return LmdbBases(files, str(tmp_path / f"local-{number}"), settings=settings)
 
     check_bases(make)
-    environments.close_unused()
+    close_unused()
 
 
 def test_a_batch_after_the_other_stays_in_one_generation(bases: LmdbBases) -> None:
@@ -216,7 +217,7 @@ def test_after_a_restart_of_the_host_no_copy_is_trusted(tmp_path: Path) -> None:
     before = make_bases(tmp_path)
     references = commit_up_to(before, STORE, 4)
     require_open(before, STORE, references[4])
-    environments.close_unused()
+    close_unused()
     for path in Path(before.local_directory).rglob("data.mdb"):
         path.write_bytes(os.urandom(50_000))
     require_open(make_bases(tmp_path, boot="boot-2"), STORE, references[4])
@@ -248,7 +249,7 @@ def test_a_damaged_copy_is_built_anew(
     references = commit_up_to(bases, STORE, 5)
     require_open(bases, STORE, references[4])
     old = generation(bases)
-    environments.close_unused()
+    close_unused()
     DAMAGES[damage](Path(bases.local_copy(STORE).directory.child(old)) / "data.mdb")
     require_open(bases, STORE, references[5])
     assert generation(bases) != old
@@ -291,7 +292,7 @@ def test_the_copy_of_another_store_is_not_taken(bases: LmdbBases) -> None:
     reference = commit_up_to(bases, mine, 1)[1]
     other_reference = commit_up_to(bases, other, 1)[1]
     require_open(bases, mine, reference)
-    environments.close_unused()
+    close_unused()
     path = bases.local_copy(mine).directory.path
     shutil.move(path, bases.local_copy(other).directory.path)
     require_open(bases, other, other_reference)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from checkpoint import StorageRefusedError, open_files
-from checkpoint.state_store import environments
 from checkpoint.state_store.base import Changes
 from checkpoint.state_store.lmdb_bases import LmdbBases
 from checkpoint.state_store.local_copy import LmdbBase, LocalSettings
@@ -21,11 +20,11 @@ from checkpoint.state_store.maintenance import (
     delete_local,
     maintain_store,
     snapshot_if_due,
-    sweep_local,
 )
 from checkpoint.state_store.progress import Progress
 from checkpoint.state_store.snapshot import list_snapshots
 from checkpoint.stored_state import EMPTY, Reference
+from tests.support.local_copies import close_unused, sweep_local
 from tests.support.stores import commit, commit_up_to, require_open, store_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -235,7 +234,7 @@ def test_a_stopped_process_does_not_stop_this_one_for_ever(bases: LmdbBases) -> 
         with pytest.raises(StorageRefusedError, match="was held by another process for 30 ms"):
             hasty.open(STORE, references[2])
     require_open(hasty, STORE, references[2])
-    environments.close_unused()
+    close_unused()
 
 
 def age(directory: Path, days: float) -> None:

@@ -16,9 +16,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, precond
 from checkpoint import open_files
 from checkpoint.state_store import EMPTY, LmdbBases, Reference, StateStore, StoreId
 from checkpoint.state_store.base import Bases
-from checkpoint.state_store.memory import MemoryBases
-from checkpoint.state_store.reader import Reader
-from checkpoint.state_store.writer import Writer
+from checkpoint.state_store.reader import StateReader
+from checkpoint.state_store.writer import StateWriter
+from checkpoint.testing.memory_bases import MemoryBases
 from checkpoint.testing.programs import Model, require_content
 
 keys = st.one_of(
@@ -48,30 +48,30 @@ class StoreMachine(RuleBasedStateMachine):
         return MemoryBases()
 
     @rule(target=writers, data=st.data())
-    def open_writer(self, data: st.DataObject) -> tuple[Writer, Model]:
+    def open_writer(self, data: st.DataObject) -> tuple[StateWriter, Model]:
         reference = data.draw(st.sampled_from(list(self.models)))
         writer = self.store.writer(self.store_id, reference)
         return writer, dict(self.models[reference])
 
     @rule(writer=writers, key=keys, value=values, timeout_ms=timeouts)
-    def put(self, writer: tuple[Writer, Model], key: Any, value: Any, timeout_ms: Any) -> None:
+    def put(self, writer: tuple[StateWriter, Model], key: Any, value: Any, timeout_ms: Any) -> None:
         writer[0].put(key, value, timeout_ms)
         writer[1][key] = (value, timeout_ms)
 
     @rule(writer=writers, key=keys)
-    def remove(self, writer: tuple[Writer, Model], key: Any) -> None:
+    def remove(self, writer: tuple[StateWriter, Model], key: Any) -> None:
         writer[0].remove(key)
         writer[1].pop(key, None)
 
     @rule(writer=writers, key=keys, value=values, timeout_ms=timeouts)
     def get_then_put(
-        self, writer: tuple[Writer, Model], key: Any, value: Any, timeout_ms: Any
+        self, writer: tuple[StateWriter, Model], key: Any, value: Any, timeout_ms: Any
     ) -> None:
         assert writer[0].get(key) == writer[1].get(key, (None,))[0]
         self.put(writer, key, value, timeout_ms)
 
     @rule(writer=writers, pairs=st.lists(st.tuples(keys, st.none() | values), max_size=4))
-    def update(self, writer: tuple[Writer, Model], pairs: list[tuple[Any, Any]]) -> None:
+    def update(self, writer: tuple[StateWriter, Model], pairs: list[tuple[Any, Any]]) -> None:
         store, model = writer
         store.update(pairs, lambda given, value: None if given is None else [given, value])
         for key, given in pairs:
@@ -81,13 +81,13 @@ class StoreMachine(RuleBasedStateMachine):
                 model[key] = ([given, before], None)
 
     @rule(writer=writers, wanted=st.lists(keys, max_size=4))
-    def get_many(self, writer: tuple[Writer, Model], wanted: list[Any]) -> None:
+    def get_many(self, writer: tuple[StateWriter, Model], wanted: list[Any]) -> None:
         store, model = writer
         found = store.get_many(wanted)
         assert found == [model.get(key, (None,))[0] for key in wanted]
 
     @rule(writer=writers, new=st.dictionaries(keys, values, max_size=4), reads=st.booleans())
-    def put_many(self, writer: tuple[Writer, Model], new: dict[Any, Any], reads: bool) -> None:
+    def put_many(self, writer: tuple[StateWriter, Model], new: dict[Any, Any], reads: bool) -> None:
         store, model = writer
         if reads:
             store.get_many(list(new))
@@ -100,7 +100,7 @@ class StoreMachine(RuleBasedStateMachine):
         reads=st.booleans(),
     )
     def put_many_with_timeouts(
-        self, writer: tuple[Writer, Model], new: dict[Any, Any], reads: bool
+        self, writer: tuple[StateWriter, Model], new: dict[Any, Any], reads: bool
     ) -> None:
         store, model = writer
         if reads:
@@ -110,12 +110,12 @@ class StoreMachine(RuleBasedStateMachine):
         model.update(new)
 
     @rule(writer=writers, wanted=st.lists(keys, max_size=4))
-    def has_many(self, writer: tuple[Writer, Model], wanted: list[Any]) -> None:
+    def has_many(self, writer: tuple[StateWriter, Model], wanted: list[Any]) -> None:
         store, model = writer
         assert store.has_many(wanted) == [key in model for key in wanted]
 
     @rule(writer=writers, until_ms=st.integers(-1, 14), near=st.lists(keys, max_size=2))
-    def remove_due(self, writer: tuple[Writer, Model], until_ms: int, near: list[Any]) -> None:
+    def remove_due(self, writer: tuple[StateWriter, Model], until_ms: int, near: list[Any]) -> None:
         store, model = writer
         wanted = [k for k, (_, t) in model.items() if t is not None and t < until_ms]
         store.get_many(near)
@@ -124,7 +124,7 @@ class StoreMachine(RuleBasedStateMachine):
             del model[key]
 
     @rule(writer=writers, until_ms=st.integers(-1, 14), removes=st.booleans())
-    def due(self, writer: tuple[Writer, Model], until_ms: int, removes: bool) -> None:
+    def due(self, writer: tuple[StateWriter, Model], until_ms: int, removes: bool) -> None:
         store, model = writer
         wanted = {k: (v, t) for k, (v, t) in model.items() if t is not None and t < until_ms}
         found = {}
@@ -136,7 +136,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert found == wanted
 
     @rule(writer=writers, until_ms=st.integers(-1, 14), near=st.lists(keys, max_size=2))
-    def take_due(self, writer: tuple[Writer, Model], until_ms: int, near: list[Any]) -> None:
+    def take_due(self, writer: tuple[StateWriter, Model], until_ms: int, near: list[Any]) -> None:
         store, model = writer
         wanted = {k: (v, t) for k, (v, t) in model.items() if t is not None and t < until_ms}
         store.get_many(near)
@@ -146,7 +146,7 @@ class StoreMachine(RuleBasedStateMachine):
             del model[key]
 
     @rule(writer=writers, prefix=st.sampled_from(["", "a", "z" * 500, ("u",), (), b""]))
-    def prefix(self, writer: tuple[Writer, Model], prefix: Any) -> None:
+    def prefix(self, writer: tuple[StateWriter, Model], prefix: Any) -> None:
         store, model = writer
         found = dict(store.prefix(prefix))
         wanted = {
@@ -157,12 +157,12 @@ class StoreMachine(RuleBasedStateMachine):
         assert found == wanted
 
     @rule(writer=writers)
-    def look(self, writer: tuple[Writer, Model]) -> None:
+    def look(self, writer: tuple[StateWriter, Model]) -> None:
         require_content(writer[0], writer[1], "a writer")
 
     @precondition(lambda self: len(self.models) < 9)
     @rule(writer=consumes(writers))
-    def commit(self, writer: tuple[Writer, Model]) -> None:
+    def commit(self, writer: tuple[StateWriter, Model]) -> None:
         store, model = writer
         committed = store.commit()
         assert committed.reference.version == store.reference.version + 1
@@ -170,7 +170,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.models[committed.reference] = model
 
     @rule(writer=consumes(writers))
-    def abort(self, writer: tuple[Writer, Model]) -> None:
+    def abort(self, writer: tuple[StateWriter, Model]) -> None:
         writer[0].abort()
 
     @rule(data=st.data())
@@ -179,7 +179,7 @@ class StoreMachine(RuleBasedStateMachine):
         with self.store.reader(self.store_id, reference) as reader:
             self.check_reader(reader, self.models[reference])
 
-    def check_reader(self, reader: Reader, model: Model) -> None:
+    def check_reader(self, reader: StateReader, model: Model) -> None:
         require_content(reader, model, "a reader")
         wanted = {k: (v, t) for k, (v, t) in model.items() if t is not None and t < 6}
         assert {key: (value, t) for key, value, t in reader.due(6)} == wanted

@@ -11,7 +11,6 @@ import pytest
 
 from checkpoint import CorruptCheckpointError, open_files
 from checkpoint.framing import FrameTotals
-from checkpoint.state_store import environments
 from checkpoint.state_store.base import Changes
 from checkpoint.state_store.blocks import Compression
 from checkpoint.state_store.lmdb_bases import LmdbBases
@@ -20,6 +19,7 @@ from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
 from checkpoint.state_store.reference import StoredKind, file_name, new_uid
 from checkpoint.state_store.stored_file import StoredHeader, stored_frames, this_writer
 from checkpoint.stored_state import EMPTY, Reference
+from tests.support.local_copies import close_unused
 from tests.support.stores import commit, require_open, store_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -58,7 +58,7 @@ class Stored:
 @pytest.fixture(params=Compression)
 def stored(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stored]:
     yield Stored(tmp_path, request.param)
-    environments.close_unused()
+    close_unused()
 
 
 def damage(path: Path) -> None:

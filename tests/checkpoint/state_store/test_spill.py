@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from checkpoint import StorageRefusedError
 from checkpoint.state_store import EMPTY, StateStore, StoreId
-from checkpoint.state_store.memory import MemoryBases
 from checkpoint.state_store.spill import Runs
+from checkpoint.testing.memory_bases import MemoryBases
 
 ID = StoreId("stream-1", "counts", "default", 0, 1)
 

@@ -24,10 +24,10 @@ from checkpoint.state_store import (
 )
 from checkpoint.state_store.base import Bases
 from checkpoint.state_store.classes import Classes
-from checkpoint.state_store.memory import MemoryBases
+from checkpoint.state_store.life import CodecMismatchError, WriterState
 from checkpoint.state_store.plain_pickles import NotPlainError
-from checkpoint.state_store.protocol import CodecMismatchError, WriterState
 from checkpoint.testing import FaultyBases, SimulatedCrash, check_bases, check_state_store
+from checkpoint.testing.memory_bases import MemoryBases
 from tests.dstreams.rdd.sample_keys import Colour, Point, User
 
 ID = StoreId("stream-1", "counts", "default", 0, 1)
@@ -275,7 +275,7 @@ def test_size_counts_changes() -> None:
 
 def test_values_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """A value above the limit is refused by its size, and nothing has changed."""
-    monkeypatch.setattr("checkpoint.state_store.changing_view.MAX_VALUE_BYTES", 1000)
+    monkeypatch.setattr("checkpoint.state_store.overlay.MAX_VALUE_BYTES", 1000)
     with StateStore(MemoryBases()).writer(ID, EMPTY) as writer:
         with pytest.raises(ValueError, match="must be at most 1000 bytes when encoded; split it"):
             writer.put("a", "x" * 2000, timeout_ms=1)

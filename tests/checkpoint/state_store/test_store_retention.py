@@ -18,7 +18,6 @@ from checkpoint import (
 )
 from checkpoint.state_store.changelog import write_changelog
 from checkpoint.state_store.history import changes_between
-from checkpoint.state_store.memory import MemoryBases
 from checkpoint.state_store.reference import STORE_PREFIX, StoredKind, new_uid, parse_file_name
 from checkpoint.state_store.retention import (
     StoreRetentionPlan,
@@ -28,6 +27,7 @@ from checkpoint.state_store.retention import (
 from checkpoint.state_store.snapshot import write_snapshot
 from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
+from checkpoint.testing.memory_bases import MemoryBases
 from tests.support.stores import changes, commit_up_to, content, record, require_files, store_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")

@@ -16,11 +16,11 @@ from checkpoint.json_records import decode
 from checkpoint.state_store.base import Changes
 from checkpoint.state_store.blocks import Compression, encode_blocks
 from checkpoint.state_store.changelog import read_base, read_changelog, write_changelog
-from checkpoint.state_store.memory import MemoryBases
 from checkpoint.state_store.reference import StoredKind, epoch_of, file_name, new_uid
 from checkpoint.state_store.snapshot import list_snapshots, read_snapshot, write_snapshot
 from checkpoint.state_store.stored_file import open_stored
 from checkpoint.stored_state import EMPTY, Reference, StoreId
+from checkpoint.testing.memory_bases import MemoryBases
 from tests.support.stores import changes, commit_up_to, content, store_of
 
 STORE = store_of()

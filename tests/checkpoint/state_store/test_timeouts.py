@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoint.state_store import EMPTY, Reference, StateStore, StoreId
-from checkpoint.state_store.memory import MemoryBases
 from checkpoint.state_store.timeouts import (
     index_entry,
     index_stop,
@@ -15,6 +14,7 @@ from checkpoint.state_store.timeouts import (
     require_timeouts,
     split_entry,
 )
+from checkpoint.testing.memory_bases import MemoryBases
 
 ID = StoreId("stream-1", "sessions", "default", 0, 1)
 
@@ -111,8 +111,8 @@ def test_due_keys_are_found_without_a_scan() -> None:
         reference = writer.commit().reference
     looked = []
     with store.reader(ID, reference) as reader:
-        find = reader._find
-        reader._find = lambda raw: looked.append(raw) or find(raw)  # type: ignore[func-returns-value]
+        find = reader._get
+        reader._get = lambda raw: looked.append(raw) or find(raw)  # type: ignore[func-returns-value]
         assert len(list(reader.due(10))) == 10
     assert len(looked) == 10
 

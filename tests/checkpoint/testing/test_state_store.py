@@ -11,10 +11,10 @@ from checkpoint import StoredPartition
 from checkpoint.state_store import EMPTY, Reference, StateStore, StoreId
 from checkpoint.state_store.base import Changes
 from checkpoint.state_store.life import Life
-from checkpoint.state_store.memory import MemoryBase, MemoryBases
-from checkpoint.state_store.reader import Reader
-from checkpoint.state_store.writer import Writer
+from checkpoint.state_store.reader import StateReader
+from checkpoint.state_store.writer import StateWriter
 from checkpoint.testing import check_bases, check_state_store
+from checkpoint.testing.memory_bases import MemoryBase, MemoryBases
 
 ID = StoreId("stream-1", "counts", "default", 0, 1)
 
@@ -90,15 +90,15 @@ class Immortal(Life):
         self.end = end
 
 
-def forgets_index(writer: Writer) -> None:
-    writer._move = lambda raw, from_ms, to_ms: None  # type: ignore[method-assign]
+def forgets_index(writer: StateWriter) -> None:
+    writer._overlay._move = lambda raw, from_ms, to_ms: None  # type: ignore[method-assign]
 
 
-def counts_puts(writer: Writer) -> None:
-    writer._below = lambda raw: None
+def counts_puts(writer: StateWriter) -> None:
+    writer._overlay._below = lambda raw: None
 
 
-def shares_values(writer: Writer) -> None:
+def shares_values(writer: StateWriter) -> None:
     kept: dict[Any, Any] = {}
     put, get = writer.put, writer.get
 
@@ -111,22 +111,22 @@ def shares_values(writer: Writer) -> None:
     writer.get = lambda key: kept.get(key, get(key))  # type: ignore[method-assign]
 
 
-def lives_on(writer: Writer) -> None:
+def lives_on(writer: StateWriter) -> None:
     writer._life = Immortal("writer", ID, EMPTY)
 
 
-def scans_what_is_now(writer: Writer) -> None:
+def scans_what_is_now(writer: StateWriter) -> None:
     scan = writer._scan
     writer._scan = lambda wanted: (  # type: ignore[method-assign]
         (key, value) for key, value in scan(wanted) if writer.get(key) is not None
     )
 
 
-def forgets_removes(writer: Writer) -> None:
-    writer._remove = lambda raw, before: None  # type: ignore[method-assign]
+def forgets_removes(writer: StateWriter) -> None:
+    writer._overlay.remove = lambda raw, before: None  # type: ignore[method-assign]
 
 
-def fires_late(writer: Writer) -> None:
+def fires_late(writer: StateWriter) -> None:
     due = writer._due
     writer._due = lambda until_ms: due(until_ms - 1)  # type: ignore[method-assign]
 
@@ -138,11 +138,11 @@ def fires_late(writer: Writer) -> None:
         fires_late,
     ],
 )  # fmt: skip
-def test_stores_that_break_a_promise(spoil: Callable[[Writer], None]) -> None:
+def test_stores_that_break_a_promise(spoil: Callable[[StateWriter], None]) -> None:
     """Stores that do one thing wrong are found out."""
 
     class Spoilt(StateStore):
-        def writer(self, store: StoreId, reference: Reference) -> Writer:
+        def writer(self, store: StoreId, reference: Reference) -> StateWriter:
             writer = super().writer(store, reference)
             spoil(writer)
             return writer
@@ -155,7 +155,7 @@ def test_stores_that_break_a_promise(spoil: Callable[[Writer], None]) -> None:
 class Everything(StateStore):
     """Reads one key too few."""
 
-    def reader(self, store: StoreId, reference: Reference) -> Reader:
+    def reader(self, store: StoreId, reference: Reference) -> StateReader:
         reader = super().reader(store, reference)
         items = reader.items
         reader.items = lambda: iter(list(items())[1:])  # type: ignore[method-assign]

@@ -12,7 +12,7 @@ from pyspark import RDD, SparkContext
 
 from checkpoint import open_files
 from checkpoint.state_store import LmdbBases, StateStore, StateWriter
-from checkpoint.state_store.memory import MemoryBases
+from checkpoint.testing.memory_bases import MemoryBases
 from dstreams.errors import RestartError
 from dstreams.graph.history import History
 from dstreams.graph.node import Node, Rdds

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from checkpoint.state_store import EMPTY, StateStore, StoreId
-from checkpoint.state_store.memory import MemoryBases
+from checkpoint.testing.memory_bases import MemoryBases
 from dstreams.state.function_errors import NotStorableError
 from dstreams.state.near_rows import NearRows, may_wait
 from tests.dstreams.state.stores import DictStore

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from checkpoint.state_store import EMPTY, Reference, StateStore, StoreId
-from checkpoint.state_store.memory import MemoryBases
+from checkpoint.testing.memory_bases import MemoryBases
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_store_rdd import StoreFunction

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.state_store import EMPTY, StateStore, StoreId
-from checkpoint.state_store.memory import MemoryBases
+from checkpoint.testing.memory_bases import MemoryBases
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.group_state import OutputMode
 from dstreams.state.input_processor import UserFunctionError

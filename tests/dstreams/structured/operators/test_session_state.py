@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark import SparkContext
 
 from checkpoint.state_store import EMPTY, StateStore, StoreId
-from checkpoint.state_store.memory import MemoryBases
+from checkpoint.testing.memory_bases import MemoryBases
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.held_rows import HeldRows
 from dstreams.rdd.state_metrics import StateMetrics

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.state_store import EMPTY, StateStore, StoreId
-from checkpoint.state_store.memory import MemoryBases
+from checkpoint.testing.memory_bases import MemoryBases
 from dstreams.structured.operators.window_keys import (
     join_time,
     passed_by,
