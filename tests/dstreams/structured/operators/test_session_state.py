@@ -246,11 +246,12 @@ def test_what_changes_is_spilled(in_one_walk: bool, monkeypatch: pytest.MonkeyPa
         save = SaveSessions(OutputMode.Complete, memory_mb=memory_mb)
         steps: Any = (restore, merge, save)
         walk = StateSteps((MergeIntoSessions(*steps),) if in_one_walk else steps)
-        with StateStore(MemoryBases()).writer(STORE, EMPTY) as store:
-            metrics = StateMetrics()
-            first = list(walk(store, iter(()), iter(many_sessions()), metrics))
-            again = list(walk(store, iter(()), iter(many_sessions()), metrics))
-            found.append((first, again, metrics.numUpdatedStateRows))
+        states, reference, rows, metrics = StateStore(MemoryBases()), EMPTY, [], StateMetrics()
+        for _ in range(2):
+            with states.writer(STORE, reference) as store:
+                rows.append(list(walk(store, iter(()), iter(many_sessions()), metrics)))
+                reference = store.commit().reference
+        found.append((*rows, metrics.numUpdatedStateRows))
     assert found[0] == found[1]
     assert [held.are_in_memory for held in made] == [True, True, False, False]
     assert ("k7", Session(0, 9_000, 2)) in found[0][0]
