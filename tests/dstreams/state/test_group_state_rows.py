@@ -27,7 +27,7 @@ def test_there_and_back(version: int, has_timeouts: bool) -> None:
 
 
 def test_a_timer_without_a_state() -> None:
-    """Version 2 has it, version 1 refuses it (case 84)."""
+    """Version 2 has it, version 1 refuses it."""
     store = DictStore()
     group_state_manager(2, has_timeouts=True).put_state(store, "a", None, 1000)
     assert group_state_manager(2, has_timeouts=True).get_state(store, "a").timeout_ms == 1000
@@ -37,7 +37,7 @@ def test_a_timer_without_a_state() -> None:
 
 @pytest.mark.parametrize("state", [(None, None), [None], {"x": None}])
 def test_a_state_of_nothing_but_none(state: Any) -> None:
-    """Version 1 cannot tell it from no state, version 2 can (case 85)."""
+    """Version 1 cannot tell it from no state, version 2 can."""
     for version, expected in ((1, None), (2, state)):
         store, manager = DictStore(), group_state_manager(version, has_timeouts=False)
         manager.put_state(store, "a", state, NO_TIMESTAMP)
