@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 from enum import Enum
 from functools import lru_cache
@@ -11,12 +12,13 @@ from typing import Any, NamedTuple
 
 from checkpoint.errors import CheckpointError
 
-TAG = 0x93
-"""A text that begins with this, in UTF-8, holds the byte by which pickles with classes are told."""
+# In UTF-8 it holds the byte STACK_GLOBAL, by which a pickle with classes in it is told.
+_MARK = "\x93"
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
 ROW_CLASS = ("pyspark.sql.types", "Row")
 ENUM, ROW = "enum", "row"
-_KINDS = ("dataclass", "attrs", "namedtuple", ENUM, ROW)
+_KINDS = {kind[0]: kind for kind in ("dataclass", "attrs", "namedtuple", ENUM, ROW)}
+_BARE = re.compile(r"[\w.<>-]+")
 HASH_CACHE = "_attrs_cached_hash"  # differs in each process
 MEMBER = ("name",)
 _MAX_KNOWN = 1000
@@ -48,31 +50,18 @@ class Schema(NamedTuple):
         """Module and name."""
         return f"{self.module}.{self.name}"
 
-    def to_json(self) -> list[Any]:
-        """Return what :meth:`from_json` takes."""
-        parts: list[Any] = [self.kind, self.module, self.name, list(self.fields)]
-        return [*parts, list(self.others)] if self.others else parts
-
-    @classmethod
-    def from_json(cls, found: Any) -> Schema:
-        """Return the schema that JSON says.
-
-        Raises:
-            ValueError: it says none.
-        """
-        if not isinstance(found, list) or len(found) not in (4, 5) or found[0] not in _KINDS:
-            raise ValueError(f"{found!r:.80} is no schema of a class")
-        kind, module, name, *names = found
-        texts = [module, name, *(text for part in names for text in part)]
-        if not all(isinstance(part, list) for part in names) or not all(
-            isinstance(text, str) for text in texts
-        ):
-            raise ValueError(f"{found!r:.80} is no schema of a class")
-        return cls(kind, module, name, *map(tuple, names))
-
     def to_text(self) -> str:
-        """Return the schema as one text."""
-        return chr(TAG) + json.dumps(self.to_json(), separators=(",", ":"))
+        """Return what :func:`schema_of_text` takes: ``dapp.states Total count total  cached``.
+
+        That is the first letter of the kind, then words: the module, the name, the fields, and
+        behind two spaces the others. A word that is no name of Python is one of JSON.
+        """
+        text = self.kind[0] + _words((self.module, self.name, *self.fields))
+        return f"{text}  {_words(self.others)}" if self.others else text
+
+    def to_id(self) -> str:
+        """Return the text by which pickles have the schema."""
+        return _MARK + self.to_text()
 
 
 @lru_cache(maxsize=_MAX_KNOWN)
@@ -82,9 +71,42 @@ def schema_of_text(text: str) -> Schema:
     Raises:
         ValueError: it is none.
     """
-    if text[:1] != chr(TAG):
+    kind = _KINDS.get(text[:1])
+    needed, has_others, others = text[1:].partition("  ")
+    names = _names(needed)
+    if kind is None or len(names) < 2:
         raise ValueError(f"{text!r:.80} is no schema of a class")
-    return Schema.from_json(json.loads(text[1:]))
+    return Schema(kind, *names[:2], names[2:], _names(others) if has_others else ())
+
+
+def schema_of_id(text: str) -> Schema:
+    """Return the schema of :meth:`Schema.to_id`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if text[:1] != _MARK:
+        raise ValueError(f"{text!r:.80} is no schema of a class")
+    return schema_of_text(text[1:])
+
+
+def _words(names: tuple[str, ...]) -> str:
+    return " ".join(
+        name if _BARE.fullmatch(name) else json.dumps(name).replace(" ", "\\u0020")
+        for name in names
+    )
+
+
+def _names(words: str) -> tuple[str, ...]:
+    return tuple(map(_name, words.split(" ")))
+
+
+def _name(word: str) -> str:
+    if _BARE.fullmatch(word):
+        return word
+    if word[:1] != '"':
+        raise ValueError(f"{word!r:.80} is no name")
+    return str(json.loads(word))
 
 
 def listed(names: tuple[str, ...]) -> str:

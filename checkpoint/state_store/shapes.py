@@ -6,7 +6,6 @@ A shape is written as one plain tuple of all the fields, with what they are of i
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Callable
 from itertools import repeat
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 
 from checkpoint.state_store.classes import Classes
 from checkpoint.state_store.making import Maker
-from checkpoint.state_store.schemas import Schema
+from checkpoint.state_store.schemas import Schema, schema_of_text
 from checkpoint.state_store.taking_apart import Take, Written
 
 SHAPE = 3
@@ -23,8 +22,7 @@ SHAPE = 3
 _SHAPE_BYTE = bytes((SHAPE,))
 _HEAD = struct.Struct("<BH")
 _MAX_HEAD_BYTES = 0xFFFF
-_PLAIN = 0
-_INSTANCE, _TUPLE = 0, 1
+_TUPLE, _NEXT = "(", "\n"
 
 Flat = tuple[Any, ...]
 
@@ -55,8 +53,8 @@ def shape_of(
     known = [part for part in parts if part is not None]
     if not known or any(part.schema is None for part in known):
         return None
-    described = [part.schema.to_json() if part and part.schema else _PLAIN for part in parts]
-    text = json.dumps([int(is_tuple), *described], separators=(",", ":")).encode()
+    items = [part.schema.to_text() if part and part.schema else "" for part in parts]
+    text = ((_TUPLE if is_tuple else "") + _NEXT.join(items)).encode()
     if len(text) > _MAX_HEAD_BYTES:
         return None
     head = _HEAD.pack(SHAPE, len(text)) + text
@@ -128,17 +126,15 @@ def reader_of(head: bytes, classes: Classes) -> ShapeReader:
         ValueError: it is no head.
         StoredClassError: a class is gone, has changed, or is not named.
     """
-    found = json.loads(head[_HEAD.size :])
-    if not isinstance(found, list) or len(found) < 2 or found[0] not in (_INSTANCE, _TUPLE):
-        raise ValueError(f"{head[:80]!r} is no head of a shape")
-    schemas = [None if part == _PLAIN else Schema.from_json(part) for part in found[1:]]
-    if found[0] == _INSTANCE and (len(schemas) != 1 or schemas[0] is None):
-        raise ValueError(f"{head[:80]!r} is no head of a shape")
+    text = head[_HEAD.size :].decode()
+    is_tuple = text[:1] == _TUPLE
+    items = text[1:].split(_NEXT) if is_tuple else [text]
+    schemas = [schema_of_text(item) if item or not is_tuple else None for item in items]
     parts = [
         _Part(1, None) if schema is None else _Part(_width(schema), classes.maker(schema))
         for schema in schemas
     ]
-    return _reader(parts, is_tuple=found[0] == _TUPLE)
+    return _reader(parts, is_tuple=is_tuple)
 
 
 def _width(schema: Schema) -> int:

@@ -47,13 +47,13 @@ def written(kind: type) -> Written | None:
     if what is None:
         return None
     if what == ENUM:
-        text = _schema(kind, what, MEMBER).to_text()
+        text = _schema(kind, what, MEMBER).to_id()
         name = attrgetter("_value_" if issubclass(kind, Flag) else "_name_")
         return Written(None, text, tuple, lambda value: (text, name(value)))
     if what == ROW:
         return Written(None, "", tuple, _row_apart)
     schema = _schema(kind, what, tuple(fields_of(kind)))
-    text = schema.to_text()
+    text = schema.to_id()
     take = _taker(kind, schema.fields)
 
     def apart(value: Any) -> tuple[Any, ...]:
@@ -116,7 +116,7 @@ def _apart(value: Any, schema: Schema) -> tuple[Any, ...]:
                 raise TypeError(f"field {name!r} of a {schema.full_name} is not set") from None
     held = getattr(value, "__dict__", {})
     others = tuple(name for name in held if name not in schema.fields and name not in _NOT_DATA)
-    text = schema._replace(others=others).to_text()
+    text = schema._replace(others=others).to_id()
     return (text, *values, *(held[name] for name in others))
 
 
@@ -130,4 +130,4 @@ def _row_apart(row: Any) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=_MAX_KNOWN)
 def _row_text(names: tuple[str, ...]) -> str:
-    return Schema(ROW, *ROW_CLASS, names).to_text()
+    return Schema(ROW, *ROW_CLASS, names).to_id()

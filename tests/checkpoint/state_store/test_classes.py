@@ -447,7 +447,7 @@ def _persistent(*pid: Any) -> bytes:
     return pickle.dumps(pid, 5)[2:-1].partition(b"\x95")[2][8:] + b"Q"
 
 
-GUARDED = f'\x93["dataclass","{__name__}","Guarded",["value"]]'
+GUARDED = f"\x93d{__name__} Guarded value"
 
 
 @pytest.mark.parametrize(
