@@ -1,14 +1,14 @@
 """Classes of data in values: instances are stored as names and fields, and made without their code.
 
 A class of data is a dataclass, a class of attrs, a ``NamedTuple``, an ``Enum`` or the ``Row`` of
-Spark. Of an instance is stored what :class:`Schema` says of its class, as JSON, and the values of
+Spark. Of an instance is stored what :class:`Schema` says of its class, as a text, and the values of
 its fields. It stands in a value in one of two ways:
 
 - A value that is an instance, or a tuple with instances directly in it, is a **shape**: the schemas
   in front, and behind them one plain tuple of all the fields, which costs little more than the
   tuple does::
 
-      03 | H length of the head | head: JSON | record of the flat tuple, by the rules of values
+      03 | H length of the head | head: text | record of the flat tuple, by the rules of values
 
 - Anywhere else in a value it is a persistent id of its pickle: a tuple of schema and fields. An
   instance that occurs twice comes back as two.

@@ -76,7 +76,8 @@ def schema_of_text(text: str) -> Schema:
     names = _names(needed)
     if kind is None or len(names) < 2:
         raise ValueError(f"{text!r:.80} is no schema of a class")
-    return Schema(kind, *names[:2], names[2:], _names(others) if has_others else ())
+    module, name, *fields = names
+    return Schema(kind, module, name, tuple(fields), _names(others) if has_others else ())
 
 
 def schema_of_id(text: str) -> Schema:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,7 +49,6 @@ from checkpoint.state_store.value_codec import (
     undecodable,
 )
 
-_ALIKE = (*ROWS, SHAPE)
 _MAX_HEADS = 256
 
 
@@ -111,40 +111,44 @@ class DataValues:
 
     def many_decoder(self) -> ManyDecoder:
         """Return the function that makes values of the bytes of many."""
-        decode, loads = self.decoder(), pickle.loads
-        readers = _Readers(self.classes)
+        decode = self.decoder()
+        decode_alike = self._alike_decoder(decode)
 
         def decode_many(records: list[bytes]) -> list[Any]:
+            alike = decode_alike(records)
+            return _loaded(records, decode) if alike is None else alike
+
+        return decode_many
+
+    def _alike_decoder(self, decode: Decoder) -> Callable[[list[bytes]], list[Any] | None]:
+        """Return what does so for rows of one layout and for shapes of one head, else None."""
+        readers = _Readers(self.classes)
+
+        def decode_alike(records: list[bytes]) -> list[Any] | None:
             rows = decode_rows(records)
             if rows is not None:
                 return rows
-            if EXTENSIONS:
-                return list(map(decode, records))
-            try:  # as in the decoder, without calling it
+            try:
                 head = common_head(records)
-                if head is not None:
-                    behind = slice(len(head), None)
-                    flats = decode_many([record[behind] for record in records])
-                    return readers.of(head).many(flats)
-                return [
-                    loads(record)
-                    if record[0] == PICKLE
-                    and STACK_GLOBAL not in record
-                    and (LINE_END not in record or record.count(LINE_END) == 1)
-                    else decode(record)
-                    for record in records
-                ]
+                if head is None:
+                    return None
+                skip = len(head)
+                flats = decode_rows(records, skip)
+                if flats is None:
+                    flats = _loaded([record[skip:] for record in records], decode)
+                return readers.of(head).many(flats)
             except (UndecodableValueError, StoredClassError):
                 raise
             except Exception:
                 return list(map(decode, records))  # which says what is wrong
 
-        return decode_many
+        return decode_alike
 
     def stepper(self) -> Stepper:
         """Return a function that decodes, steps and encodes many values."""
         ways = Ways(PlainPickler(self.classes))
-        encode, decode, decode_many = ways.encoder(), self.decoder(), self.many_decoder()
+        encode, decode = ways.encoder(), self.decoder()
+        decode_alike = self._alike_decoder(decode)
 
         def step_all(
             given: list[Any], before: list[bytes | None], step: Step
@@ -152,19 +156,35 @@ class DataValues:
             if not before:
                 return []
             there = list(filter(None, before))
-            if there and there[0][0] not in _ALIKE:
-                return step_each(given, before, step, decode, encode, ways)
-            values = decode_rows(there)
+            values = decode_alike(there)
             if values is None and there:
-                if common_head(there) is None:
-                    return step_each(given, before, step, decode, encode, ways)
-                values = decode_many(there)
+                return step_each(given, before, step, decode, encode, ways)
             if len(there) < len(before):
                 found = iter(values or ())
                 values = [None if record is None else next(found) for record in before]
             return step_alike(zip(given, values or (), strict=True), step, encode, ways)
 
         return step_all
+
+
+def _loaded(records: list[bytes], decode: Decoder) -> list[Any]:
+    """Return values that are pickles, mostly: as by *decode*, without calling it."""
+    if EXTENSIONS:
+        return list(map(decode, records))
+    loads = pickle.loads
+    try:
+        return [
+            loads(record)
+            if record[0] == PICKLE
+            and STACK_GLOBAL not in record
+            and (LINE_END not in record or record.count(LINE_END) == 1)
+            else decode(record)
+            for record in records
+        ]
+    except (UndecodableValueError, StoredClassError):
+        raise
+    except Exception:
+        return list(map(decode, records))  # which says what is wrong
 
 
 class _Readers:

@@ -22,7 +22,7 @@ from pyspark.sql import Row
 
 from checkpoint.state_store.classes import Classes
 from checkpoint.state_store.plain_pickles import NotPlainError
-from checkpoint.state_store.schemas import StoredClassError
+from checkpoint.state_store.schemas import Schema, StoredClassError, schema_of_text
 from checkpoint.state_store.value_codec import UndecodableValueError
 from checkpoint.state_store.values import DataValues
 
@@ -513,3 +513,23 @@ def test_damaged_instances() -> None:
                 damaged[at] ^= 1 << bit
                 with contextlib.suppress(UndecodableValueError, StoredClassError):
                     decode(bytes(damaged))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        Schema("dataclass", "app", "Total", ("count", "total")),
+        Schema("attrs", "app.states", "f.<locals>.Total", (), ("cached",)),
+        Schema("row", "pyspark.sql.types", "Row", ("", "a b", '"', "\n", "\x85", "é", "\ud800")),
+        Schema("dataclass", "app", "Empty", ()),
+    ],
+    ids=["fields", "others", "any text", "none"],
+)  # fmt: skip
+def test_schema_is_words(schema: Schema) -> None:
+    """A schema is a text of few bytes that names kind, class and fields, whatever their names."""
+    text = schema.to_text()
+    assert schema_of_text(text) == schema
+    assert text.isprintable()
+    for wrong in ("x" + text[1:], text + " ", text + '  "', text[:1], text[:4] + "(" + text[5:]):
+        with pytest.raises(ValueError, match=r"is no|Unterminated"):
+            schema_of_text(wrong)
