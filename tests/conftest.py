@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from pyspark import SparkConf, SparkContext
 
 from dstreams import StreamingContext
-from tests.support.jvms import ENVIRONMENT, SHORT_LIVED
+from tests.support.jvms import ENVIRONMENT, SHORT_LIVED, record_classes
 from tests.support.shared_spark import forget_all
 from tests.support.temporary import use_own_directory
 from tests.support.waiting import wait_for
@@ -40,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if PYSPARK < (4, 1):
         config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
     use_own_directory(config)
+    record_classes(config)
 
 
 @pytest.fixture(scope="session")
