@@ -16,7 +16,7 @@ of a reader come in this order, all on the thread of the query:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pyspark import RDD, SparkContext
 
@@ -61,6 +61,15 @@ class MicroBatchReader(Protocol):
     def commit(self, end: Any) -> None: ...
 
     def stop(self) -> None: ...
+
+
+@runtime_checkable
+class ReaderOfFiles(Protocol):
+    """A reader that passes over files that have vanished, where a setting says so."""
+
+    def tell_vanished(self) -> None:
+        """Say, once a batch has run, which of its files have vanished meanwhile."""
+        ...
 
 
 class StreamSource(Protocol):
