@@ -44,11 +44,7 @@ from dstreams.structured.progress import (
 from dstreams.structured.query_checkpoint import QueryCheckpoint, Recovered
 from dstreams.structured.restart_checks import describe_operators, require_same_query
 from dstreams.structured.sinks.base import Sink
-from dstreams.structured.sources.base import (
-    MicroBatchReader,
-    ReaderEnvironment,
-    ReaderOfFiles,
-)
+from dstreams.structured.sources.base import MicroBatchReader, ReaderEnvironment, tell_vanished
 from dstreams.structured.stored_states import QueryStates, open_query_store, require_trusted_values
 from dstreams.structured.timing import Timer
 from dstreams.structured.watermarks import WatermarkRule, Watermarks
@@ -283,9 +279,7 @@ class MicroBatchExecution:
         self._last = execution
         with timer.part("addBatch"):
             versions, output_rows = self._compute(record, context, execution.plan)
-            for reader in self._readers:
-                if isinstance(reader, ReaderOfFiles):
-                    reader.tell_vanished()
+            tell_vanished(self._readers)
         observed = context.event_times()
         with timer.part("commitOffsets"):
             known = self._known_rows(started, record.ends, output_rows)
@@ -393,13 +387,7 @@ class MicroBatchExecution:
         output_rows: int | None,
     ) -> StreamingQueryProgress:
         sources = [
-            SourceFacts(
-                source.name,
-                start,
-                end,
-                latest,
-                rows,
-            )
+            SourceFacts(source.name, start, end, latest, rows)
             for source, rows, start, end, latest in zip(
                 self.planned.sources,
                 self._row_counts(starts, ends),

@@ -15,6 +15,7 @@ of a reader come in this order, all on the thread of the query:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -70,6 +71,13 @@ class ReaderOfFiles(Protocol):
     def tell_vanished(self) -> None:
         """Say, once a batch has run, which of its files have vanished meanwhile."""
         ...
+
+
+def tell_vanished(readers: Iterable[object]) -> None:
+    """Say, once a batch has run, which files of its sources have vanished meanwhile."""
+    for reader in readers:
+        if isinstance(reader, ReaderOfFiles):
+            reader.tell_vanished()
 
 
 class StreamSource(Protocol):
