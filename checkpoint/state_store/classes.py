@@ -38,6 +38,7 @@ from checkpoint.state_store.keys import compared_fields
 from checkpoint.state_store.making import (
     Maker,
     Upgrade,
+    caches_hash,
     default_of,
     maker_of_class,
     member_maker,
@@ -45,7 +46,16 @@ from checkpoint.state_store.making import (
     or_upgrade,
     upgrading,
 )
-from checkpoint.state_store.schemas import ENUM, MEMBER, Schema, StoredClassError, fields_of, listed
+from checkpoint.state_store.schemas import (
+    ENUM,
+    HASH_CACHE,
+    MEMBER,
+    Schema,
+    StoredClassError,
+    fields_of,
+    kind_of,
+    listed,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +123,7 @@ class Classes:
         return member_maker(kind, Schema(ENUM, module, name, MEMBER)).one(member)
 
     def key_instance(self, module: str, name: str, values: list[Any]) -> Any:
-        """Return the instance of a dataclass that is a key.
+        """Return the instance of a dataclass, or of a class of attrs, that is a key.
 
         Args:
             module: the module of its class.
@@ -127,15 +137,17 @@ class Classes:
         names = compared_fields(kind)
         if names is None or len(names) != len(values):
             raise StoredClassError(
-                f"a key has {len(values)} fields of dataclass {module}.{name}, which compares "
-                f"{names}; bring the class back as it was"
+                f"a key has {len(values)} fields of {kind_of(kind)} {module}.{name}, which "
+                f"compares {names}; bring the class back as it was"
             )
         made: Any = object.__new__(kind)
-        for field in dataclasses.fields(made):
-            if field.name not in names and fields_of(kind)[field.name]:
-                object.__setattr__(made, field.name, default_of(kind, field.name, made))
-        for name_, value in zip(names, values, strict=True):
-            object.__setattr__(made, name_, value)
+        for field, has_default in fields_of(kind).items():
+            if field not in names and has_default:
+                object.__setattr__(made, field, default_of(kind, field, made))
+        for field, value in zip(names, values, strict=True):
+            object.__setattr__(made, field, value)
+        if caches_hash(kind):
+            object.__setattr__(made, HASH_CACHE, None)
         return made
 
     def _class_of_key(self, module: str, name: str) -> type:

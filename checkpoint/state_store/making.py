@@ -75,7 +75,7 @@ def maker_of_class(kind: type, schema: Schema) -> Maker:
     if issubclass(kind, tuple):
         return _tuple_maker(kind, schema, missing)
     names = (*schema.fields, *schema.others)
-    has_cache = _caches_hash(kind)
+    has_cache = caches_hash(kind)
     new, count = object.__new__, len(names)
     put = setattr if kind.__setattr__ is object.__setattr__ else object.__setattr__
     if missing or has_cache:
@@ -200,7 +200,7 @@ def _slot_names(base: type) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _caches_hash(kind: type) -> bool:
+def caches_hash(kind: type) -> bool:
     """Whether attrs keeps the hash of an instance in an attribute."""
     code = getattr(kind.__hash__, "__code__", None)
     return HASH_CACHE in getattr(code, "co_names", ())

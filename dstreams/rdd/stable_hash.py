@@ -39,7 +39,8 @@ def stable_hash(key: Any) -> int:
 
     Args:
         key: str, bytes, number, None, date or time, UUID, Enum, a tuple or frozenset of such, a
-            frozen dataclass of such, or an object of a class with its own ``__hash__``.
+            frozen dataclass or class of attrs of such, or an object of a class with its own
+            ``__hash__``.
 
     Returns:
         An integer of at most 64 bits; it may be negative.
@@ -161,8 +162,13 @@ def _hash_object(key: Any) -> int:
 
 @lru_cache(maxsize=256)
 def _fields_of_generated_hash(kind: type) -> list[str] | None:
-    """Return the fields that a dataclass is hashed by, None if it has a hash written by hand."""
+    """Return the fields that a dataclass, or a class of attrs, is hashed by.
+
+    None if it has a hash written by hand, or one that looks at something else.
+    """
     owner = next(base for base in kind.__mro__ if "__hash__" in vars(base))
+    if "__attrs_attrs__" in vars(owner):
+        return _fields_of_attrs(owner)
     if "__dataclass_params__" not in vars(owner):
         return None
     fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(owner)
@@ -170,3 +176,14 @@ def _fields_of_generated_hash(kind: type) -> list[str] | None:
     code = getattr(owner.__hash__, "__code__", None)
     generated = isinstance(code, CodeType) and set(code.co_names) == {"hash", *names}
     return names if generated else None
+
+
+def _fields_of_attrs(owner: Any) -> list[str] | None:
+    code = getattr(owner.__hash__, "__code__", None)
+    if not isinstance(code, CodeType) or not code.co_filename.startswith("<attrs generated"):
+        return None
+    fields = owner.__attrs_attrs__
+    hashed = [each for each in fields if (each.eq if each.hash is None else each.hash)]
+    if any(getattr(each, "eq_key", None) is not None for each in hashed):
+        return None
+    return [each.name for each in hashed]
