@@ -60,7 +60,7 @@ class ChangingView(ChangedView):
         checksums: bool,
     ) -> None:
         super().__init__(store, base, values, spill_directory)
-        self._encode = values.encoder()
+        self._encode = values.encoder(self._shapes)
         self._has_removed = False
         self._has_removed_new = False  # perhaps: one that the base may not have
         self._spill_bytes = spill_bytes

@@ -4,11 +4,11 @@ A class of data is a dataclass, a class of attrs, a ``NamedTuple``, an ``Enum`` 
 Spark. Of an instance is stored what :class:`Schema` says of its class, as a text, and the values of
 its fields. It stands in a value in one of two ways:
 
-- A value that is an instance, or a tuple with instances directly in it, is a **shape**: the schemas
-  in front, and behind them one plain tuple of all the fields, which costs little more than the
-  tuple does::
+- A value that is an instance, or a tuple with instances directly in it, is a **shape**: one plain
+  tuple of all the fields, behind the digest of the schemas, which are stored once beside the
+  content (:class:`~checkpoint.state_store.shapes.Shapes`)::
 
-      03 | H length of the head | head: text | record of the flat tuple, by the rules of values
+      03 | digest, eight bytes | record of the flat tuple, by the rules of values
 
 - Anywhere else in a value it is a persistent id of its pickle: a tuple of schema and fields. An
   instance that occurs twice comes back as two.

@@ -79,7 +79,9 @@ class StateStore:
                 store,
                 base,
                 self.values,
-                lambda changes: self.bases.commit(store, reference, changes, self.codec),
+                lambda changes, shapes: self.bases.commit(
+                    store, reference, changes, {**self.codec, **shapes}
+                ),
                 self.spill_bytes,
                 self.spill_directory,
                 self.checksums,

@@ -36,7 +36,14 @@ from checkpoint.state_store.rows import (
     decode_rows,
 )
 from checkpoint.state_store.schemas import StoredClassError
-from checkpoint.state_store.shapes import SHAPE, ShapeReader, common_head, head_of, reader_of
+from checkpoint.state_store.shapes import (
+    SHAPE,
+    ShapeReader,
+    Shapes,
+    common_head,
+    head_of,
+    reader_of,
+)
 from checkpoint.state_store.stepping import step_alike, step_each
 from checkpoint.state_store.value_codec import (
     Decoder,
@@ -72,15 +79,15 @@ class DataValues:
         """``data-1``."""
         return "data-1"
 
-    def encoder(self) -> Encoder:
+    def encoder(self, shapes: Shapes) -> Encoder:
         """Return a function for one writer."""
-        return Ways(PlainPickler(self.classes)).encoder()
+        return Ways(PlainPickler(self.classes, shapes)).encoder()
 
-    def decoder(self) -> Decoder:
+    def decoder(self, shapes: Shapes) -> Decoder:
         """Return the function that makes a value of bytes."""
         find = maker_of(self.classes)
         loads, memory = pickle.loads, io.BytesIO
-        readers = _Readers(self.classes)
+        readers = _Readers(self.classes, shapes)
 
         def decode(record: bytes) -> Any:
             try:
@@ -105,14 +112,14 @@ class DataValues:
 
         return decode
 
-    def many_encoder(self) -> ManyEncoder:
+    def many_encoder(self, shapes: Shapes) -> ManyEncoder:
         """Return a function for one writer."""
-        return many_encoder_of(Ways(PlainPickler(self.classes)))
+        return many_encoder_of(Ways(PlainPickler(self.classes, shapes)))
 
-    def many_decoder(self) -> ManyDecoder:
+    def many_decoder(self, shapes: Shapes) -> ManyDecoder:
         """Return the function that makes values of the bytes of many."""
-        decode = self.decoder()
-        decode_alike = self._alike_decoder(decode)
+        decode = self.decoder(shapes)
+        decode_alike = self._alike_decoder(decode, shapes)
 
         def decode_many(records: list[bytes]) -> list[Any]:
             alike = decode_alike(records)
@@ -120,9 +127,11 @@ class DataValues:
 
         return decode_many
 
-    def _alike_decoder(self, decode: Decoder) -> Callable[[list[bytes]], list[Any] | None]:
+    def _alike_decoder(
+        self, decode: Decoder, shapes: Shapes
+    ) -> Callable[[list[bytes]], list[Any] | None]:
         """Return what does so for rows of one layout and for shapes of one head, else None."""
-        readers = _Readers(self.classes)
+        readers = _Readers(self.classes, shapes)
 
         def decode_alike(records: list[bytes]) -> list[Any] | None:
             rows = decode_rows(records)
@@ -144,11 +153,11 @@ class DataValues:
 
         return decode_alike
 
-    def stepper(self) -> Stepper:
+    def stepper(self, shapes: Shapes) -> Stepper:
         """Return a function that decodes, steps and encodes many values."""
-        ways = Ways(PlainPickler(self.classes))
-        encode, decode = ways.encoder(), self.decoder()
-        decode_alike = self._alike_decoder(decode)
+        ways = Ways(PlainPickler(self.classes, shapes))
+        encode, decode = ways.encoder(), self.decoder(shapes)
+        decode_alike = self._alike_decoder(decode, shapes)
 
         def step_all(
             given: list[Any], before: list[bytes | None], step: Step
@@ -192,10 +201,12 @@ class _Readers:
 
     Args:
         classes: the classes that the program names.
+        shapes: those of the content.
     """
 
-    def __init__(self, classes: Classes) -> None:
+    def __init__(self, classes: Classes, shapes: Shapes) -> None:
         self._classes = classes
+        self._shapes = shapes
         self._known: dict[bytes, ShapeReader] = {}
 
     def of(self, head: bytes) -> ShapeReader:
@@ -204,7 +215,7 @@ class _Readers:
         if found is None:
             if len(self._known) >= _MAX_HEADS:
                 self._known.clear()
-            found = self._known[head] = reader_of(head, self._classes)
+            found = self._known[head] = reader_of(self._shapes.schema(head), self._classes)
         return found
 
 
@@ -227,7 +238,7 @@ class PickleValues:
         """All that are loaded."""
         return LOADED
 
-    def encoder(self) -> Encoder:
+    def encoder(self, shapes: Shapes) -> Encoder:
         """Return a function for one writer."""
         dumps = pickle.dumps
 
@@ -239,7 +250,7 @@ class PickleValues:
 
         return encode
 
-    def decoder(self) -> Decoder:
+    def decoder(self, shapes: Shapes) -> Decoder:
         """Return the function that makes a value of bytes."""
 
         def decode(record: bytes) -> Any:
@@ -250,19 +261,19 @@ class PickleValues:
 
         return decode
 
-    def many_encoder(self) -> ManyEncoder:
+    def many_encoder(self, shapes: Shapes) -> ManyEncoder:
         """Return a function for one writer."""
-        encode = self.encoder()
+        encode = self.encoder(shapes)
         return lambda values: list(map(encode, values))
 
-    def many_decoder(self) -> ManyDecoder:
+    def many_decoder(self, shapes: Shapes) -> ManyDecoder:
         """Return the function that makes values of the bytes of many."""
-        decode = self.decoder()
+        decode = self.decoder(shapes)
         return lambda records: list(map(decode, records))
 
-    def stepper(self) -> Stepper:
+    def stepper(self, shapes: Shapes) -> Stepper:
         """Return a function that decodes, steps and encodes many values."""
-        encode, decode = self.encoder(), self.decoder()
+        encode, decode = self.encoder(shapes), self.decoder(shapes)
 
         def step_all(
             given: list[Any], before: list[bytes | None], step: Step

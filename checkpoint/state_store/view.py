@@ -12,6 +12,7 @@ from checkpoint.state_store.ranges import EVERYTHING, KeyRange, key_range, prefi
 from checkpoint.state_store.records import extras_of
 from checkpoint.state_store.reference import Reference, StoreId
 from checkpoint.state_store.scanning import decoded, key_of
+from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.timeouts import index_stop, split_entry
 from checkpoint.state_store.value_codec import ValueCodec
 
@@ -33,8 +34,9 @@ class View:
     ) -> None:
         self.store = store
         self._base = base
-        self._decode = values.decoder()
-        self._decode_many = values.many_decoder()
+        self._shapes = Shapes(base.codec)
+        self._decode = values.decoder(self._shapes)
+        self._decode_many = values.many_decoder(self._shapes)
         self._classes = values.classes
         self._life = Life(what, store, base.reference)
 

@@ -38,15 +38,15 @@ class Writer(ChangingView):
         store: StoreId,
         base: Base,
         values: ValueCodec,
-        commit: Callable[[Iterable[Changes]], CommittedChanges],
+        commit: Callable[[Iterable[Changes], Mapping[str, str]], CommittedChanges],
         spill_bytes: int,
         spill_directory: str | None,
         checksums: bool,
     ) -> None:
         super().__init__(store, base, values, spill_bytes, spill_directory, checksums)
         self._commit = commit
-        self._step = values.stepper()
-        self._encode_many = values.many_encoder()
+        self._step = values.stepper(self._shapes)
+        self._encode_many = values.many_encoder(self._shapes)
 
     @property
     def state(self) -> WriterState:
@@ -217,7 +217,7 @@ class Writer(ChangingView):
         self._life.require()
         end = "aborted"
         try:
-            committed = self._commit(self._changes())
+            committed = self._commit(self._changes(), self._shapes.to_codec())
             end = "committed"
         finally:
             self._end(end)

@@ -14,7 +14,7 @@ from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.files import Files
 from checkpoint.recovery import StateCopy
 from checkpoint.state_files import StatePartition, read_state_file
-from checkpoint.state_store import PickleValues
+from checkpoint.state_store import PickleValues, Shapes
 from checkpoint.state_store.base import Base
 from checkpoint.state_store.commits import reference_of, store_id
 from checkpoint.state_store.reader import Reader
@@ -94,8 +94,9 @@ class State:
 
     def _codec(self, base: Base) -> ValueCodec:
         if self.unpickle:
-            return _ShownValues(PickleValues().decoder())
-        return _ShownValues(codec_of(base, _ShownValues(plain_loads)).decoder())
+            return _ShownValues(PickleValues().decoder(Shapes()))
+        shapes = Shapes(base.codec)
+        return _ShownValues(codec_of(base, _ShownValues(plain_loads)).decoder(shapes))
 
 
 class _ShownValues(PickleValues):
@@ -104,7 +105,7 @@ class _ShownValues(PickleValues):
     def __init__(self, decode: Callable[[bytes], Any]) -> None:
         self._decode = decode
 
-    def decoder(self) -> Any:
+    def decoder(self, shapes: Shapes) -> Any:
         """Return the function that makes a value of bytes."""
 
         def decode_or_say(record: bytes) -> Any:
