@@ -151,7 +151,7 @@ def decode_rows(records: Sequence[bytes], skip: int = 0) -> list[Any] | None:
 
     Args:
         records: the rows, and what follows each.
-        skip: how many bytes are in front of each.
+        skip: how many bytes are in front of each, the same for all.
     """
     first = records[0] if records else b""
     if first[skip : skip + 1] not in _TAGS or len(first) < skip + 2:
@@ -161,7 +161,8 @@ def decode_rows(records: Sequence[bytes], skip: int = 0) -> list[Any] | None:
     if layout is None or skip + layout.size > size or set(map(len, records)) != {size}:
         return None
     whole = b"".join(records)
-    for at, byte in (*enumerate(head, skip), (skip + layout.size - 1, _DOT[0])):
+    same = first[: skip + len(head)]
+    for at, byte in (*enumerate(same), (skip + layout.size - 1, _DOT[0])):
         if whole[at::size].count(byte) != len(records):
             return None
     rows = _unpacker(skip, head, size)(whole)

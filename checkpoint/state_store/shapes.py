@@ -154,12 +154,16 @@ def head_of(record: bytes) -> bytes:
     return record[:HEAD_BYTES]
 
 
-def common_head(records: list[bytes]) -> bytes | None:
-    """Return the head that all records have, None if they have none or not one."""
-    if not records or records[0][:1] != _SHAPE_BYTE:
+def are_shapes(records: list[bytes]) -> bool:
+    """Whether the first of records is of a shape."""
+    return bool(records) and records[0][:1] == _SHAPE_BYTE
+
+
+def behind_head(records: list[bytes], head: bytes) -> list[bytes] | None:
+    """Return the records of the fields, None if one of the records has another head."""
+    if not all(map(bytes.startswith, records, repeat(head))):
         return None
-    head = head_of(records[0])
-    return head if all(map(bytes.startswith, records, repeat(head))) else None
+    return [record[HEAD_BYTES:] for record in records]
 
 
 class ShapeReader(NamedTuple):
@@ -224,9 +228,9 @@ def _reader(parts: list[_Part], *, is_tuple: bool) -> ShapeReader:
         return one(flat)
 
     def many(flats: list[Flat]) -> list[Any]:
-        if set(map(type, flats)) != {tuple} or set(map(len, flats)) != {width}:
+        columns = list(zip(*flats, strict=True)) if set(map(type, flats)) == {tuple} else []
+        if not width or len(columns) != width:
             return list(map(checked, flats))
-        columns = list(zip(*flats, strict=True))
         items: list[Any] = []
         start = 0
         for count, maker in parts:

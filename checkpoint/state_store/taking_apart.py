@@ -86,15 +86,21 @@ def _taker(kind: type, fields: tuple[str, ...]) -> Take:
     if not kind.__dictoffset__:
         get = attrgetter(*fields)
         return get if count > 1 else lambda value: (get(value),)
-    pick = itemgetter(*fields)
+    pick: Any = itemgetter(*fields)
+
+    def take_one(value: Any) -> tuple[Any, ...]:
+        held = value.__dict__
+        if len(held) != 1:
+            raise LookupError
+        return (pick(held),)
 
     def take(value: Any) -> tuple[Any, ...]:
         held = value.__dict__
         if len(held) != count:
             raise LookupError
-        return pick(held) if count > 1 else (pick(held),)
+        return pick(held)  # type: ignore[no-any-return]
 
-    return take
+    return take if count > 1 else take_one
 
 
 def _no_fast_way() -> tuple[Any, ...]:

@@ -40,7 +40,8 @@ from checkpoint.state_store.shapes import (
     SHAPE,
     ShapeReader,
     Shapes,
-    common_head,
+    are_shapes,
+    behind_head,
     head_of,
     reader_of,
 )
@@ -137,14 +138,16 @@ class DataValues:
             rows = decode_rows(records)
             if rows is not None:
                 return rows
+            if not are_shapes(records):
+                return None
             try:
-                head = common_head(records)
-                if head is None:
-                    return None
-                skip = len(head)
-                flats = decode_rows(records, skip)
+                head = head_of(records[0])
+                flats = decode_rows(records, len(head))
                 if flats is None:
-                    flats = _loaded([record[skip:] for record in records], decode)
+                    behind = behind_head(records, head)
+                    if behind is None:
+                        return None
+                    flats = _loaded(behind, decode)
                 return readers.of(head).many(flats)
             except (UndecodableValueError, StoredClassError):
                 raise
