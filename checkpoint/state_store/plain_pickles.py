@@ -23,8 +23,8 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from checkpoint.state_store.classes import Classes
+from checkpoint.state_store.schemas import Written, written
 from checkpoint.state_store.shapes import Shape, Shapes, shape_of
-from checkpoint.state_store.taking_apart import Written, written
 
 PROTOCOL = 5  # part of the format, whatever Python's default is
 # A pickle names a class by STACK_GLOBAL; by GLOBAL or INST, which two lines follow; or by a number

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from checkpoint.state_store.classes import Classes
 from checkpoint.state_store.making import Maker
-from checkpoint.state_store.schemas import Schema, schema_of_text
-from checkpoint.state_store.taking_apart import Take, Written
+from checkpoint.state_store.schemas import Schema, Take, Written, schema_of_text
 
 SHAPE = 3
 """How a record of a shape begins."""
