@@ -34,7 +34,6 @@ each other in no order that means anything.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import math
 import struct
@@ -48,7 +47,7 @@ from types import WrapperDescriptorType
 from typing import Any, Protocol
 from uuid import UUID
 
-from checkpoint.state_store.schemas import fields_of
+from checkpoint.state_store.schemas import dataclass_fields, fields_of
 
 KEYS_NAME = "keys-1"
 """Name of this encoding on disk; another one gets another name."""
@@ -343,7 +342,7 @@ def compared_fields(kind: type) -> tuple[str, ...] | None:
     if hashed_by is None or compared_by is None:
         return None
     if "__dataclass_params__" in vars(compared_by):
-        return tuple(field.name for field in dataclasses.fields(compared_by) if field.compare)
+        return tuple(field.name for field in dataclass_fields(compared_by) if field.compare)
     compared = [each for each in compared_by.__attrs_attrs__ if each.eq]
     if any(getattr(each, "eq_key", None) is not None for each in compared):
         return None

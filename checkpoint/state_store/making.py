@@ -15,7 +15,9 @@ from checkpoint.state_store.schemas import (
     ROW,
     Schema,
     StoredClassError,
+    dataclass_fields,
     fields_of,
+    is_missing,
     kind_of,
     listed,
 )
@@ -209,8 +211,8 @@ def caches_hash(kind: type) -> bool:
 def default_of(kind: Any, name: str, made: Any) -> Any:
     """Return the default of a field: what the program says, not the bytes."""
     if dataclasses.is_dataclass(kind):
-        field = next(each for each in dataclasses.fields(kind) if each.name == name)
-        if field.default is not dataclasses.MISSING:
+        field = next(each for each in dataclass_fields(kind) if each.name == name)
+        if not is_missing(field.default):
             return field.default
         factory: Any = field.default_factory
         return factory()

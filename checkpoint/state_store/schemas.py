@@ -143,15 +143,29 @@ def is_class_of_data(kind: type) -> bool:
     return kind_of(kind) is not None
 
 
+def dataclass_fields(kind: Any) -> list[dataclasses.Field[Any]]:
+    """Return the fields of a dataclass.
+
+    So does ``dataclasses.fields``, which tells them by the identity of a mark. A class of
+    ``__main__`` that the cloudpickle of PySpark 3.5 has sent to a worker has a copy of that mark.
+    """
+    fields = kind.__dataclass_fields__.values()
+    return [field for field in fields if field._field_type.name == "_FIELD"]
+
+
+def is_missing(default: object) -> bool:
+    """Whether that says of a field of a dataclass that it has no default; a copy says so too."""
+    return isinstance(default, type(dataclasses.MISSING))
+
+
 @lru_cache(maxsize=_MAX_KNOWN)
 def fields_of(kind: type) -> dict[str, bool]:
     """Return the fields of a class of data, and whether each has a default."""
     found: Any = kind
     if dataclasses.is_dataclass(kind):
-        missing = dataclasses.MISSING
         return {
-            field.name: field.default is not missing or field.default_factory is not missing
-            for field in dataclasses.fields(kind)
+            field.name: not is_missing(field.default) or not is_missing(field.default_factory)
+            for field in dataclass_fields(kind)
         }
     if issubclass(kind, tuple):
         return {name: name in found._field_defaults for name in getattr(found, "_fields", ())}

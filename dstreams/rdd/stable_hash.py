@@ -14,7 +14,6 @@ by hand is hashed by that, so it is as stable as what the class does.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -166,12 +165,14 @@ def _fields_of_generated_hash(kind: type) -> list[str] | None:
 
     None if it has a hash written by hand, or one that looks at something else.
     """
-    owner = next(base for base in kind.__mro__ if "__hash__" in vars(base))
+    owner: Any = next(base for base in kind.__mro__ if "__hash__" in vars(base))
     if "__attrs_attrs__" in vars(owner):
         return _fields_of_attrs(owner)
     if "__dataclass_params__" not in vars(owner):
         return None
-    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(owner)
+    # Not dataclasses.fields: what marks a field for it is a copy where PySpark 3.5 has sent the
+    # class to a worker.
+    fields = [f for f in owner.__dataclass_fields__.values() if f._field_type.name == "_FIELD"]
     names = [f.name for f in fields if (f.compare if f.hash is None else f.hash)]
     code = getattr(owner.__hash__, "__code__", None)
     generated = isinstance(code, CodeType) and set(code.co_names) == {"hash", *names}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import pickle
 import sys
 import types
 from abc import ABC
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Iterator
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import InitVar, dataclass, field, make_dataclass
 from datetime import datetime
 from enum import Enum, Flag, IntEnum, IntFlag
@@ -31,11 +32,14 @@ from checkpoint.state_store import (
     snapshot_if_due,
 )
 from checkpoint.state_store.classes import Classes
+from checkpoint.state_store.decoding import decode_key
+from checkpoint.state_store.keys import encode_key
 from checkpoint.state_store.plain_pickles import NotPlainError
-from checkpoint.state_store.schemas import Schema, StoredClassError, schema_of_text
+from checkpoint.state_store.schemas import Schema, StoredClassError, fields_of, schema_of_text
 from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.value_codec import UndecodableValueError
 from checkpoint.state_store.values import DataValues
+from dstreams.rdd.stable_hash import stable_hash
 
 T = TypeVar("T")
 CLASSES = Classes(frozenset({__name__, "pyspark.sql.types"}))
@@ -344,6 +348,29 @@ def test_classes_that_hold_more_than_fields_are_no_data() -> None:
         NotPlainError, match="is not plain data, nor an instance of a class of data"
     ):
         DataValues(named and named).encoder(SHAPES)(Mapping())
+
+
+def test_dataclass_that_was_sent_by_value() -> None:
+    """It is stored, placed and compared by its fields, though their marks are copies."""
+
+    @dataclass(frozen=True)
+    class Sent:
+        name: str
+        count: int = 3
+
+    whole = make_dataclass("Whole", ["name", "count"], frozen=True)
+    for each in Sent.__dataclass_fields__.values():
+        for mark in "_field_type", "default", "default_factory":
+            setattr(each, mark, copy(getattr(each, mark)))
+    assert dataclasses.fields(Sent) == ()
+    classes = Classes(named={(Sent.__module__, Sent.__qualname__): Sent})
+    values = DataValues(classes)
+    encode, decode = values.encoder(SHAPES), values.decoder(SHAPES)
+    assert decode(encode(Sent("a", 1))) == Sent("a", 1)
+    assert fields_of(Sent) == {"name": False, "count": True}
+    assert encode_key(Sent("a")) != encode_key(Sent("b"))
+    assert decode_key(encode_key(Sent("a")), classes) == Sent("a")
+    assert stable_hash(Sent("a")) == stable_hash(whole("a", 3))
 
 
 def test_local_classes_are_found_by_their_name() -> None:
