@@ -51,7 +51,7 @@ from checkpoint.graph_snapshot import (
     read_newest_graph,
     write_graph,
 )
-from checkpoint.input_log import InputLog
+from checkpoint.input_log import INPUT_FILES, InputLog
 from checkpoint.lineage import read_lineage
 from checkpoint.local_files import LocalFiles
 from checkpoint.opening import open_existing, open_files, open_output
@@ -88,6 +88,7 @@ from checkpoint.trust import require_trusted
 
 __all__ = [
     "INPUTS_NEEDED_AFTER",
+    "INPUT_FILES",
     "LISTED_PREFIXES",
     "MAX_BLOCK_BYTES",
     "AlreadyExistsError",

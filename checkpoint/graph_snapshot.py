@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from checkpoint.errors import RESTORE, AlreadyExistsError, CorruptCheckpointError
-from checkpoint.fencing import EpochGuard
+from checkpoint.fencing import BASE, EpochGuard, epoch_file
 from checkpoint.files import READ_CHUNK_BYTES, Files, FilesBelow, location
 from checkpoint.framing import FileKind, FileRef, read_frames, write_frames
 from checkpoint.json_records import Count, JsonRecord, Text, convert, decode, encode
@@ -38,8 +38,9 @@ RDDS_PREFIX = "rdds/"
 _PAYLOAD_BLOCK_BYTES = 1 << 20
 _DESCRIPTION = "the description of a graph"
 _RESTORE_GRAPH = (
-    "restore the file from a copy or an export; state and progress are kept elsewhere, and python "
-    "-m checkpoint read shows the state"
+    "restore the file from a copy or an export; without one no code can go on here, new code "
+    "neither, but the state is kept elsewhere: python -m checkpoint read shows it, and a stream in "
+    "another directory can have it as its initial state"
 )
 
 
@@ -111,6 +112,16 @@ def read_graph(files: Files, record_id: RecordId) -> GraphSnapshot:
         FileNotFoundError: there is none.
         CorruptCheckpointError: it is damaged, or another one.
     """
+    try:
+        return _read_graph(files, record_id)
+    except CorruptCheckpointError as error:
+        if error.remedy != RESTORE:
+            raise
+        # To go back to an earlier batch is no remedy: the graph is that of all since its start.
+        raise type(error)(error.file, error.found, error.expected, _RESTORE_GRAPH) from error
+
+
+def _read_graph(files: Files, record_id: RecordId) -> GraphSnapshot:
     name = graph_file(record_id)
     file = location(files, name)
     frames = read_frames(files.read_chunks(name, READ_CHUNK_BYTES), FileKind.GRAPH, file)
@@ -134,8 +145,10 @@ def read_newest_graph(files: Files, begun_with: RecordId | None = None) -> Graph
     Raises:
         CorruptCheckpointError: it is damaged, or missing.
     """
+    there = all_graphs(files)  # before the bases: of a graph that is there its base is
     lineage = read_lineage(files)
-    newest = next(iter(lineage.snapshots(all_graphs(files))), None)
+    _require_bases(files, lineage, there)
+    newest = next(iter(lineage.snapshots(there)), None)
     counted = [] if begun_with is None else lineage.snapshots([begun_with])  # not after a rewind
     if counted and (newest is None or _age(newest) < _age(counted[0])):
         file = location(files, graph_file(counted[0]))
@@ -146,6 +159,15 @@ def read_newest_graph(files: Files, begun_with: RecordId | None = None) -> Graph
     snapshot = read_graph(files, newest)
     _require_stream(files, lineage, snapshot)
     return snapshot
+
+
+def _require_bases(files: Files, lineage: Lineage, there: Iterable[RecordId]) -> None:
+    """Raise if a graph is of an epoch newer than all that have a base, which is written first."""
+    epoch = max((record_id.epoch for record_id in there), default=0)
+    if epoch > lineage.head:
+        file = location(files, epoch_file(epoch, BASE))
+        wanted = f"the base of epoch {epoch}, of which there is a graph"
+        raise CorruptCheckpointError(file, "is missing", wanted, RESTORE)
 
 
 def _age(record_id: RecordId) -> tuple[int, int]:

@@ -46,6 +46,9 @@ from checkpoint.record_files import (
     record_ids,
 )
 
+INPUT_FILES = "files"
+"""Field of a value: paths of the files that its number stands for, for tools."""
+
 INPUTS_PREFIX = "inputs/"
 INPUT_SUFFIX = ".input"
 PACK_SUFFIX = ".pack"

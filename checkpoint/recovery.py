@@ -228,10 +228,13 @@ def read_log(files: Files, lineage: Lineage | None = None) -> StreamLog:
         CorruptCheckpointError: a record that a restart needs is missing or damaged.
         StorageRefusedError: the storage cannot be read.
     """
-    for _ in range(_READ_AGAIN):
+    for left in reversed(range(_READ_AGAIN)):
         # A driver that is about to end may be deleting what nobody needs any more.
         with suppress(FileNotFoundError):
-            return _read_log(files, read_lineage(files) if lineage is None else lineage)
+            log = _read_log(files, read_lineage(files) if lineage is None else lineage)
+            if left and lineage is None and _without_base(log):
+                continue  # of a driver that began while this was read
+            return log
     found = "has records that are gone before they can be read"
     raise CorruptCheckpointError(files.url, found, "that nobody else is at work there", RESTORE)
 
@@ -333,14 +336,22 @@ def _require_stream(files: Files, plan: RecoveryPlan, stream_id: str) -> None:
 
 
 def _require_bases(log: StreamLog) -> None:
-    """Raise if a record is of an epoch that has no base and is newer than all that have one."""
-    if not log.lineage.is_claimed:
-        return
-    for prefix, ids in ((COMMIT_PREFIX, log.commit_ids), (BEGIN_PREFIX, log.begin_ids)):
-        epoch = max((record_id.epoch for record_id in ids), default=0)
-        if epoch > log.lineage.head:
-            wanted = f"the base of epoch {epoch}, of which there are records in {prefix}"
-            raise _missing(log, epoch_file(epoch, BASE), wanted)
+    """Raise if a record is of an epoch that has no base and is newer than all that have one.
+
+    Also where all that says which epochs there were is gone: then void records would count.
+    """
+    for prefix, epoch in _without_base(log):
+        wanted = f"the base of epoch {epoch}, of which there are records in {prefix}"
+        raise _missing(log, epoch_file(epoch, BASE), wanted)
+
+
+def _without_base(log: StreamLog) -> list[tuple[str, int]]:
+    """Return which kinds of records are of epochs newer than all that have a base, and of which."""
+    newest = (
+        (prefix, max((record_id.epoch for record_id in ids), default=0))
+        for prefix, ids in ((COMMIT_PREFIX, log.commit_ids), (BEGIN_PREFIX, log.begin_ids))
+    )
+    return [(prefix, epoch) for prefix, epoch in newest if epoch > log.lineage.head]
 
 
 def _require_linked(log: StreamLog) -> None:

@@ -128,6 +128,20 @@ def batch_datetime(time_ms: int) -> datetime:
     return datetime.fromtimestamp(time_ms / 1000)  # noqa: DTZ006 - as pyspark.streaming passes it
 
 
+def ahead_of_clock_ms(time_ms: int, now_ms: int, batch_ms: int) -> int:
+    """Return how far a batch time is ahead of the clock, in whole batch durations.
+
+    It is where the clock was set back, or where batches have run before their time; the next batch
+    that is due is not.
+
+    Args:
+        time_ms: the batch time.
+        now_ms: what the clock shows.
+        batch_ms: batch duration in milliseconds.
+    """
+    return max(0, time_ms - now_ms - 1) // batch_ms * batch_ms
+
+
 def event_time_us(moment: datetime) -> int:
     """Return a moment in microseconds since the epoch.
 

@@ -16,12 +16,14 @@ from hypothesis import HealthCheck, settings
 from pyspark import SparkConf, SparkContext
 
 from dstreams import StreamingContext
-from tests.support.jvms import ENVIRONMENT, SHORT_LIVED
+from tests.support.jvms import ENVIRONMENT, SHORT_LIVED, record_classes
 from tests.support.shared_spark import forget_all
 from tests.support.temporary import use_own_directory
 from tests.support.waiting import wait_for
 
 PYSPARK = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+
+DURABILITY = Path(__file__).parent / "checkpoint"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,7 +41,16 @@ def pytest_configure(config: pytest.Config) -> None:
     # PySpark before 4.1 leaves the socket that results came by to the garbage collector.
     if PYSPARK < (4, 1):
         config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+    # Files of few tests, which are the long ones, are not to come last: see below.
+    config.option.loadscopereorder = False
     use_own_directory(config)
+    record_classes(config)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put files that no Spark is started for, and that all end soon, behind the others."""
+    items.sort(key=lambda item: item.path.is_relative_to(DURABILITY))
 
 
 @pytest.fixture(scope="session")

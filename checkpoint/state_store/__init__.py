@@ -24,6 +24,7 @@ from checkpoint.state_store.retention import (
     retire_batches,
 )
 from checkpoint.state_store.schemas import StoredClassError, is_class_of_data
+from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.standing import require_rdds, require_state
 from checkpoint.state_store.store import StateStore
 from checkpoint.state_store.value_codec import ValueCodec
@@ -43,6 +44,7 @@ __all__ = [
     "PickleValues",
     "Progress",
     "Reference",
+    "Shapes",
     "SnapshotRule",
     "StateReader",
     "StateStore",

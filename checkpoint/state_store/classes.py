@@ -1,14 +1,14 @@
 """Classes of data in values: instances are stored as names and fields, and made without their code.
 
 A class of data is a dataclass, a class of attrs, a ``NamedTuple``, an ``Enum`` or the ``Row`` of
-Spark. Of an instance is stored what :class:`Schema` says of its class, as JSON, and the values of
+Spark. Of an instance is stored what :class:`Schema` says of its class, as a text, and the values of
 its fields. It stands in a value in one of two ways:
 
-- A value that is an instance, or a tuple with instances directly in it, is a **shape**: the schemas
-  in front, and behind them one plain tuple of all the fields, which costs little more than the
-  tuple does::
+- A value that is an instance, or a tuple with instances directly in it, is a **shape**: one plain
+  tuple of all the fields, behind the digest of the schemas, which are stored once beside the
+  content (:class:`~checkpoint.state_store.shapes.Shapes`)::
 
-      03 | H length of the head | head: JSON | record of the flat tuple, by the rules of values
+      03 | digest, eight bytes | record of the flat tuple, by the rules of values
 
 - Anywhere else in a value it is a persistent id of its pickle: a tuple of schema and fields. An
   instance that occurs twice comes back as two.
@@ -38,6 +38,7 @@ from checkpoint.state_store.keys import compared_fields
 from checkpoint.state_store.making import (
     Maker,
     Upgrade,
+    caches_hash,
     default_of,
     maker_of_class,
     member_maker,
@@ -45,7 +46,16 @@ from checkpoint.state_store.making import (
     or_upgrade,
     upgrading,
 )
-from checkpoint.state_store.schemas import ENUM, MEMBER, Schema, StoredClassError, fields_of, listed
+from checkpoint.state_store.schemas import (
+    ENUM,
+    HASH_CACHE,
+    MEMBER,
+    Schema,
+    StoredClassError,
+    fields_of,
+    kind_of,
+    listed,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +123,7 @@ class Classes:
         return member_maker(kind, Schema(ENUM, module, name, MEMBER)).one(member)
 
     def key_instance(self, module: str, name: str, values: list[Any]) -> Any:
-        """Return the instance of a dataclass that is a key.
+        """Return the instance of a dataclass, or of a class of attrs, that is a key.
 
         Args:
             module: the module of its class.
@@ -127,15 +137,17 @@ class Classes:
         names = compared_fields(kind)
         if names is None or len(names) != len(values):
             raise StoredClassError(
-                f"a key has {len(values)} fields of dataclass {module}.{name}, which compares "
-                f"{names}; bring the class back as it was"
+                f"a key has {len(values)} fields of {kind_of(kind)} {module}.{name}, which "
+                f"compares {names}; bring the class back as it was"
             )
         made: Any = object.__new__(kind)
-        for field in dataclasses.fields(made):
-            if field.name not in names and fields_of(kind)[field.name]:
-                object.__setattr__(made, field.name, default_of(kind, field.name, made))
-        for name_, value in zip(names, values, strict=True):
-            object.__setattr__(made, name_, value)
+        for field, has_default in fields_of(kind).items():
+            if field not in names and has_default:
+                object.__setattr__(made, field, default_of(kind, field, made))
+        for field, value in zip(names, values, strict=True):
+            object.__setattr__(made, field, value)
+        if caches_hash(kind):
+            object.__setattr__(made, HASH_CACHE, None)
         return made
 
     def _class_of_key(self, module: str, name: str) -> type:

@@ -19,7 +19,8 @@ t x   tuple: its elements; frozenset: its elements, sorted. Inside of others: an
 d w z date; datetime without zone; datetime with zone, in UTC
 k l m time without zone; time with zone; timedelta
 u     UUID
-e o   enum member: module, class, name (of a flag: value); dataclass: module, class, fields, zero
+e o   enum member: module, class, name (of a flag: value); instance of a dataclass or of a class of
+      attrs: module, class, fields, zero
 ===== ============================================================================================
 
 The order of encodings is that of the keys for ints, text (by code point), bytes, dates, datetimes
@@ -33,7 +34,6 @@ each other in no order that means anything.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import math
 import struct
@@ -46,6 +46,8 @@ from numbers import Complex, Integral, Number, Rational, Real
 from types import WrapperDescriptorType
 from typing import Any, Protocol
 from uuid import UUID
+
+from checkpoint.state_store.schemas import dataclass_fields, fields_of
 
 KEYS_NAME = "keys-1"
 """Name of this encoding on disk; another one gets another name."""
@@ -330,21 +332,32 @@ def _refusal(key: Any) -> TypeError:
 
 @lru_cache(maxsize=256)
 def compared_fields(kind: type) -> tuple[str, ...] | None:
-    """Return the fields that a dataclass is compared by; None if others decide what is equal."""
-    if not dataclasses.is_dataclass(kind) or kind.__hash__ is None:
+    """Return the fields that a dataclass, or a class of attrs, is compared by.
+
+    None if it is neither, or if something else decides what is equal.
+    """
+    if kind.__hash__ is None:
         return None
     hashed_by, compared_by = (_generated_in(kind, name) for name in ("__hash__", "__eq__"))
     if hashed_by is None or compared_by is None:
         return None
-    return tuple(field.name for field in dataclasses.fields(compared_by) if field.compare)
+    if "__dataclass_params__" in vars(compared_by):
+        return tuple(field.name for field in dataclass_fields(compared_by) if field.compare)
+    compared = [each for each in compared_by.__attrs_attrs__ if each.eq]
+    if any(getattr(each, "eq_key", None) is not None for each in compared):
+        return None
+    return tuple(each.name for each in compared)
 
 
 def _generated_in(kind: type, method: str) -> Any:
-    """Return the dataclass whose generated *method* the class has, None if it is written."""
+    """Return the class whose generated *method* the class has, None if it is written."""
     owner = next(base for base in kind.__mro__ if method in vars(base))
     code = getattr(vars(owner)[method], "__code__", None)
-    made = getattr(code, "co_filename", "") == "<string>"  # what dataclasses makes has no file
-    return owner if made and "__dataclass_params__" in vars(owner) else None
+    file = getattr(code, "co_filename", "")
+    if "__dataclass_params__" in vars(owner):
+        return owner if file == "<string>" else None  # what dataclasses makes has no file
+    is_made = "__attrs_attrs__" in vars(owner) and file.startswith("<attrs generated")
+    return owner if is_made else None
 
 
 class KeyClasses(Protocol):
@@ -380,6 +393,6 @@ def comes_back(  # noqa: PLR0911 - one for each kind of key
     names = compared_fields(kind)
     return (
         names is not None
-        and len(names) == len(dataclasses.fields(key))
+        and len(names) == len(fields_of(kind))
         and all(comes_back(getattr(key, name), classes) for name in names)
     )

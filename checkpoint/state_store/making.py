@@ -15,7 +15,9 @@ from checkpoint.state_store.schemas import (
     ROW,
     Schema,
     StoredClassError,
+    dataclass_fields,
     fields_of,
+    is_missing,
     kind_of,
     listed,
 )
@@ -75,7 +77,7 @@ def maker_of_class(kind: type, schema: Schema) -> Maker:
     if issubclass(kind, tuple):
         return _tuple_maker(kind, schema, missing)
     names = (*schema.fields, *schema.others)
-    has_cache = _caches_hash(kind)
+    has_cache = caches_hash(kind)
     new, count = object.__new__, len(names)
     put = setattr if kind.__setattr__ is object.__setattr__ else object.__setattr__
     if missing or has_cache:
@@ -200,7 +202,7 @@ def _slot_names(base: type) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _caches_hash(kind: type) -> bool:
+def caches_hash(kind: type) -> bool:
     """Whether attrs keeps the hash of an instance in an attribute."""
     code = getattr(kind.__hash__, "__code__", None)
     return HASH_CACHE in getattr(code, "co_names", ())
@@ -209,8 +211,8 @@ def _caches_hash(kind: type) -> bool:
 def default_of(kind: Any, name: str, made: Any) -> Any:
     """Return the default of a field: what the program says, not the bytes."""
     if dataclasses.is_dataclass(kind):
-        field = next(each for each in dataclasses.fields(kind) if each.name == name)
-        if field.default is not dataclasses.MISSING:
+        field = next(each for each in dataclass_fields(kind) if each.name == name)
+        if not is_missing(field.default):
             return field.default
         factory: Any = field.default_factory
         return factory()

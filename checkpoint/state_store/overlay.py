@@ -24,6 +24,7 @@ from checkpoint.state_store.records import (
     timed_records,
     with_extras,
 )
+from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.sorted_layers import (
     CHUNK_KEYS,
     Columns,
@@ -55,6 +56,7 @@ class Overlay:
     Args:
         base: the content.
         values: codec of its values.
+        shapes: those of the content; keys that are put may add to them.
         spill_bytes: changes above about this are held on disk, not in memory.
         spill_directory: where; None for the default of the system.
         checksums: carry the checksum of all records on.
@@ -64,12 +66,13 @@ class Overlay:
         self,
         base: Base,
         values: ValueCodec,
+        shapes: Shapes,
         spill_bytes: int,
         spill_directory: str | None,
         checksums: bool,
     ) -> None:
         self._base = base
-        self._encode = values.encoder()
+        self._encode = values.encoder(shapes)
         self._classes = values.classes
         self._changed: dict[bytes, bytes | None] = {}  # None: removed
         self._ordered = OrderedChanges()  # put in their order; as long as nothing is in _changed

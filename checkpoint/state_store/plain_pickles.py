@@ -23,8 +23,8 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from checkpoint.state_store.classes import Classes
-from checkpoint.state_store.shapes import Shape, shape_of
-from checkpoint.state_store.taking_apart import Written, written
+from checkpoint.state_store.schemas import Written, written
+from checkpoint.state_store.shapes import Shape, Shapes, shape_of
 
 PROTOCOL = 5  # part of the format, whatever Python's default is
 # A pickle names a class by STACK_GLOBAL; by GLOBAL or INST, which two lines follow; or by a number
@@ -228,9 +228,11 @@ class KnownClasses:
     Args:
         classes: those that the program names.
         asked: classes that a pickle must name; more are added.
+        shapes: those of the content; more are added.
     """
 
-    def __init__(self, classes: Classes, asked: set[type]) -> None:
+    def __init__(self, classes: Classes, asked: set[type], shapes: Shapes) -> None:
+        self._shapes = shapes
         self.by_class: dict[type, Written | None] = {}
         self._classes = classes
         self._asked = asked
@@ -264,7 +266,7 @@ class KnownClasses:
             parts = list(map(self.of, kinds))
         except NotPlainError:  # who writes it as a pickle says where it is
             return None
-        return shape_of(parts, kinds, is_tuple=by is kinds)
+        return shape_of(parts, kinds, self._shapes, is_tuple=by is kinds)
 
     def _require_named(self, kind: type, how: Written) -> None:
         module, name = name_of(kind)
@@ -292,12 +294,13 @@ class PlainPickler:
 
     Args:
         classes: classes of data that are taken beside plain data.
+        shapes: those of the content; more are added.
     """
 
-    def __init__(self, classes: Classes) -> None:
+    def __init__(self, classes: Classes, shapes: Shapes) -> None:
         self.asked: set[type] = set()
         """Classes that the values had and that a pickle must name."""
-        self.known = KnownClasses(classes, self.asked)
+        self.known = KnownClasses(classes, self.asked, shapes)
         self._written: list[bytes] = []
         self.begin()
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from checkpoint.state_store.classes import Classes
 from checkpoint.state_store.making import Maker
 from checkpoint.state_store.plain_pickles import plain_names
-from checkpoint.state_store.schemas import schema_of_text
+from checkpoint.state_store.schemas import schema_of_id
 
 _MAX_KNOWN = 256
 _NAMES = plain_names()
@@ -68,7 +68,7 @@ def maker_of(classes: Classes) -> MakerOf:
         if make is None:
             if len(known) >= _MAX_KNOWN:
                 known.clear()
-            make = known[text] = classes.maker(schema_of_text(text))
+            make = known[text] = classes.maker(schema_of_id(text))
         return make
 
     return find

@@ -21,6 +21,7 @@ from checkpoint.state_store.overlay import Overlay
 from checkpoint.state_store.ranges import EVERYTHING, KeyRange, key_range, prefix_range
 from checkpoint.state_store.records import extras_of
 from checkpoint.state_store.scanning import decoded, key_of
+from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.timeouts import index_stop, split_entry
 from checkpoint.state_store.value_codec import ValueCodec
 from checkpoint.stored_state import Reference, StoreId
@@ -38,16 +39,19 @@ class StateReader:
         store: the store.
         base: the content.
         values: codec of its values.
+        shapes: those of the content.
     """
 
     _what = "reader"
 
-    def __init__(self, store: StoreId, base: Base | Overlay, values: ValueCodec) -> None:
+    def __init__(
+        self, store: StoreId, base: Base | Overlay, values: ValueCodec, shapes: Shapes
+    ) -> None:
         self.store = store
         self._content = base
         self._get = base.get
-        self._decode = values.decoder()
-        self._decode_many = values.many_decoder()
+        self._decode = values.decoder(shapes)
+        self._decode_many = values.many_decoder(shapes)
         self._classes = values.classes
         self._life = Life(self._what, store, base.reference)
 

@@ -80,10 +80,11 @@ def behind(head: bytes, layout: Layout) -> Layout:
 
 
 @lru_cache(maxsize=256)
-def _unpacker(head: bytes, size: int) -> Callable[[bytes], Iterator[tuple[Any, ...]]]:
-    """Return what reads rows of *size* bytes, with what follows them, one after the other."""
-    rest = size - len(head) - 8 * head[1]
-    return struct.Struct(f"<{len(head)}x{head[2:].decode()}{rest}x").iter_unpack
+def _unpacker(skip: int, head: bytes, size: int) -> Callable[[bytes], Iterator[tuple[Any, ...]]]:
+    """Return what reads rows of *size* bytes, with what is around them, one after the other."""
+    start = skip + len(head)
+    rest = size - start - 8 * head[1]
+    return struct.Struct(f"<{start}x{head[2:].decode()}{rest}x").iter_unpack
 
 
 def encode_row(value: Any) -> bytes | None:
@@ -145,20 +146,26 @@ def decode_row(record: bytes) -> Any:
     return row if record[0] == TUPLE else row[0]
 
 
-def decode_rows(records: Sequence[bytes]) -> list[Any] | None:
-    """Return the values of rows, None if they are not of one layout and size, all of them."""
+def decode_rows(records: Sequence[bytes], skip: int = 0) -> list[Any] | None:
+    """Return the values of rows, None if they are not of one layout and size, all of them.
+
+    Args:
+        records: the rows, and what follows each.
+        skip: how many bytes are in front of each, the same for all.
+    """
     first = records[0] if records else b""
-    if first[:1] not in _TAGS or len(first) < 2:
+    if first[skip : skip + 1] not in _TAGS or len(first) < skip + 2:
         return None
-    head, size = first[: 2 + first[1]], len(first)
+    head, size = first[skip : skip + 2 + first[skip + 1]], len(first)
     layout = _layout_or_none(head)
-    if layout is None or layout.size > size or set(map(len, records)) != {size}:
+    if layout is None or skip + layout.size > size or set(map(len, records)) != {size}:
         return None
     whole = b"".join(records)
-    for at, byte in (*enumerate(head), (layout.size - 1, _DOT[0])):
+    same = first[: skip + len(head)]
+    for at, byte in (*enumerate(same), (skip + layout.size - 1, _DOT[0])):
         if whole[at::size].count(byte) != len(records):
             return None
-    rows = _unpacker(head, size)(whole)
+    rows = _unpacker(skip, head, size)(whole)
     return list(rows) if head[0] == TUPLE else list(chain.from_iterable(rows))
 
 

@@ -1,32 +1,84 @@
 """Shapes: values that are instances of classes of data, or tuples with such directly in them.
 
-A shape is written as one plain tuple of all the fields, with what they are of in front of it; see
-:mod:`checkpoint.state_store.classes`.
+A shape is written as one plain tuple of all the fields, behind a head of nine bytes with the digest
+of the schema: a text that names the classes and their fields, and that is stored once beside all
+records of a content (:class:`Shapes`); see :mod:`checkpoint.state_store.classes`.
 """
 
 from __future__ import annotations
 
-import json
-import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from itertools import repeat
 from typing import Any, NamedTuple
 
 from checkpoint.state_store.classes import Classes
 from checkpoint.state_store.making import Maker
-from checkpoint.state_store.schemas import Schema
-from checkpoint.state_store.taking_apart import Take, Written
+from checkpoint.state_store.schemas import Schema, Take, Written, schema_of_text
 
 SHAPE = 3
 """How a record of a shape begins."""
 
 _SHAPE_BYTE = bytes((SHAPE,))
-_HEAD = struct.Struct("<BH")
-_MAX_HEAD_BYTES = 0xFFFF
-_PLAIN = 0
-_INSTANCE, _TUPLE = 0, 1
+_DIGEST_BYTES = 8
+HEAD_BYTES = len(_SHAPE_BYTE) + _DIGEST_BYTES
+_NAME = "shape "
+_MAX_CHARACTERS = 30_000  # of all schemas: each file of the store has them in its header
+_TUPLE, _NEXT = "(", "\n"
 
 Flat = tuple[Any, ...]
+
+
+class Shapes:
+    """The shapes that the records of a content have: their schemas, by digest.
+
+    They are part of what is stored beside a content about how it is encoded, and go with it from
+    version to version. Records have a digest, not a number, so that one that is damaged, or that is
+    of another content, is never taken for a value of another class.
+
+    Args:
+        codec: what is stored beside the content.
+    """
+
+    def __init__(self, codec: Mapping[str, str] | None = None) -> None:
+        self._schemas = {name: text for name, text in (codec or {}).items() if _is_name(name)}
+
+    def to_codec(self) -> Mapping[str, str]:
+        """Return what is to be stored beside a content."""
+        return self._schemas
+
+    def add(self, schema: str) -> bytes | None:
+        """Return the head of records with a schema, None if there is no room for one more."""
+        head = _head(schema)
+        if _name(head) not in self._schemas:
+            if sum(map(len, self._schemas.values())) + len(schema) > _MAX_CHARACTERS:
+                return None
+            self._schemas[_name(head)] = schema
+        return head
+
+    def schema(self, head: bytes) -> str:
+        """Return the schema of records with a head.
+
+        Raises:
+            ValueError: it is not there.
+        """
+        schema = self._schemas.get(_name(head))
+        if schema is None or _head(schema) != head:
+            raise ValueError(f"the schema of its {_name(head)} is not stored beside it")
+        return schema
+
+
+def _head(schema: str) -> bytes:
+    return _SHAPE_BYTE + blake2b(schema.encode(), digest_size=_DIGEST_BYTES).digest()
+
+
+def _name(head: bytes) -> str:
+    """Return the name by which a schema is stored."""
+    return _NAME + head[len(_SHAPE_BYTE) :].hex()
+
+
+def _is_name(name: str) -> bool:
+    return name.startswith(_NAME)
 
 
 class Shape(NamedTuple):
@@ -43,23 +95,23 @@ class Shape(NamedTuple):
 
 
 def shape_of(
-    parts: list[Written | None], kinds: tuple[type, ...], *, is_tuple: bool
+    parts: list[Written | None], kinds: tuple[type, ...], shapes: Shapes, *, is_tuple: bool
 ) -> Shape | None:
     """Return how to write values whose instances are written so; None if that is no shape.
 
     Args:
         parts: of each item of a tuple, or of the value itself; None for what is plain.
         kinds: their classes.
+        shapes: those of the content; it becomes one of them.
         is_tuple: whether they are items.
     """
     known = [part for part in parts if part is not None]
     if not known or any(part.schema is None for part in known):
         return None
-    described = [part.schema.to_json() if part and part.schema else _PLAIN for part in parts]
-    text = json.dumps([int(is_tuple), *described], separators=(",", ":")).encode()
-    if len(text) > _MAX_HEAD_BYTES:
+    items = [part.schema.to_text() if part and part.schema else "" for part in parts]
+    head = shapes.add((_TUPLE if is_tuple else "") + _NEXT.join(items))
+    if head is None:
         return None
-    head = _HEAD.pack(SHAPE, len(text)) + text
     return Shape(head, _flat_tuple(parts, kinds) if is_tuple else known[0].take)
 
 
@@ -77,7 +129,9 @@ def _flat_tuple(parts: list[Written | None], kinds: tuple[type, ...]) -> Take:
         item = value[first]
         if len(value) != width or type(item) is not first_kind:
             raise LookupError
-        fields = value[:first] + take_first(item) + value[first + 1 :]
+        fields = take_first(item) + value[first + 1 :]
+        if first:
+            fields = value[:first] + fields
         for at, take, kind in further:  # from the last to the first, so that places stay
             item = value[at]
             if type(item) is not kind:
@@ -92,21 +146,23 @@ def head_of(record: bytes) -> bytes:
     """Return the head of the record of a shape; the record of the fields follows it.
 
     Raises:
-        ValueError: it has none.
-        IndexError: it ends before that.
+        ValueError: it ends before that.
     """
-    end = _HEAD.size + record[1] + (record[2] << 8)
-    if end >= len(record):
-        raise ValueError(f"the head of a shape ends {end + 1 - len(record)} bytes too late")
-    return record[:end]
+    if len(record) <= HEAD_BYTES:
+        raise ValueError(f"the record of a shape ends after {len(record)} bytes")
+    return record[:HEAD_BYTES]
 
 
-def common_head(records: list[bytes]) -> bytes | None:
-    """Return the head that all records have, None if they have none or not one."""
-    if not records or records[0][:1] != _SHAPE_BYTE:
+def are_shapes(records: list[bytes]) -> bool:
+    """Whether the first of records is of a shape."""
+    return bool(records) and records[0][:1] == _SHAPE_BYTE
+
+
+def behind_head(records: list[bytes], head: bytes) -> list[bytes] | None:
+    """Return the records of the fields, None if one of the records has another head."""
+    if not all(map(bytes.startswith, records, repeat(head))):
         return None
-    head = head_of(records[0])
-    return head if all(map(bytes.startswith, records, repeat(head))) else None
+    return [record[HEAD_BYTES:] for record in records]
 
 
 class ShapeReader(NamedTuple):
@@ -121,24 +177,25 @@ class ShapeReader(NamedTuple):
     many: Callable[[list[Flat]], list[Any]]
 
 
-def reader_of(head: bytes, classes: Classes) -> ShapeReader:
+def reader_of(schema: str, classes: Classes) -> ShapeReader:
     """Return what makes values of their fields.
 
+    Args:
+        schema: of the shape.
+        classes: those that may be made.
+
     Raises:
-        ValueError: it is no head.
+        ValueError: it is no schema of a shape.
         StoredClassError: a class is gone, has changed, or is not named.
     """
-    found = json.loads(head[_HEAD.size :])
-    if not isinstance(found, list) or len(found) < 2 or found[0] not in (_INSTANCE, _TUPLE):
-        raise ValueError(f"{head[:80]!r} is no head of a shape")
-    schemas = [None if part == _PLAIN else Schema.from_json(part) for part in found[1:]]
-    if found[0] == _INSTANCE and (len(schemas) != 1 or schemas[0] is None):
-        raise ValueError(f"{head[:80]!r} is no head of a shape")
+    is_tuple = schema[:1] == _TUPLE
+    items = schema[1:].split(_NEXT) if is_tuple else [schema]
+    found = [schema_of_text(item) if item or not is_tuple else None for item in items]
     parts = [
-        _Part(1, None) if schema is None else _Part(_width(schema), classes.maker(schema))
-        for schema in schemas
+        _Part(1, None) if item is None else _Part(_width(item), classes.maker(item))
+        for item in found
     ]
-    return _reader(parts, is_tuple=found[0] == _TUPLE)
+    return _reader(parts, is_tuple=is_tuple)
 
 
 def _width(schema: Schema) -> int:
@@ -170,9 +227,9 @@ def _reader(parts: list[_Part], *, is_tuple: bool) -> ShapeReader:
         return one(flat)
 
     def many(flats: list[Flat]) -> list[Any]:
-        if set(map(type, flats)) != {tuple} or set(map(len, flats)) != {width}:
+        columns = list(zip(*flats, strict=True)) if set(map(type, flats)) == {tuple} else []
+        if not width or len(columns) != width:
             return list(map(checked, flats))
-        columns = list(zip(*flats, strict=True))
         items: list[Any] = []
         start = 0
         for count, maker in parts:

@@ -10,6 +10,7 @@ from checkpoint.state_store.keys import KEYS_NAME
 from checkpoint.state_store.life import CodecMismatchError
 from checkpoint.state_store.overlay import Overlay
 from checkpoint.state_store.reader import StateReader
+from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.value_codec import ValueCodec
 from checkpoint.state_store.values import DataValues
 from checkpoint.state_store.writer import StateWriter
@@ -65,7 +66,7 @@ class StateStore:
             CodecMismatchError: it was written by another codec or with another schema.
         """
         base = self._open(store, reference)
-        return StateReader(store, base, self.values)
+        return StateReader(store, base, self.values, Shapes(base.codec))
 
     def writer(self, store: StoreId, reference: Reference) -> StateWriter:
         """Open one content for an attempt to make the next one.
@@ -76,14 +77,18 @@ class StateStore:
         """
         base = self._open(store, reference)
         try:
+            shapes = Shapes(base.codec)
             overlay = Overlay(
-                base, self.values, self.spill_bytes, self.spill_directory, self.checksums
+                base, self.values, shapes, self.spill_bytes, self.spill_directory, self.checksums
             )
             return StateWriter(
                 store,
                 self.values,
+                shapes,
                 overlay,
-                lambda changes: self.bases.commit(store, reference, changes, self.codec),
+                lambda changes: self.bases.commit(
+                    store, reference, changes, {**self.codec, **shapes.to_codec()}
+                ),
             )
         except BaseException:
             base.close()

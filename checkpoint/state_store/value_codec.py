@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from checkpoint.errors import CheckpointError
 from checkpoint.state_store.classes import Classes
+from checkpoint.state_store.shapes import Shapes
 
 MAX_VALUE_BYTES = 32 << 20
 Encoder = Callable[[Any], bytes]
@@ -22,7 +23,11 @@ class UndecodableValueError(CheckpointError, ValueError):
 
 
 class ValueCodec(Protocol):
-    """How values become bytes. Values of this type are small and can be pickled."""
+    """How values become bytes. Values of this type are small and can be pickled.
+
+    The shapes that its methods take are those of the content: an encoder adds to them what is to be
+    stored beside its records.
+    """
 
     @property
     def name(self) -> str:
@@ -34,14 +39,14 @@ class ValueCodec(Protocol):
         """The classes whose instances may be made."""
         ...
 
-    def encoder(self) -> Encoder:
+    def encoder(self, shapes: Shapes) -> Encoder:
         """Return a function for one writer; it raises ``TypeError`` for what it cannot encode.
 
         Its bytes end with a dot and never change with what the caller does to the value later.
         """
         ...
 
-    def decoder(self) -> Decoder:
+    def decoder(self, shapes: Shapes) -> Decoder:
         """Return the function that makes a value, new at each call, and ignores what follows it.
 
         It raises :class:`UndecodableValueError` for what no encoder wrote, and
@@ -49,15 +54,15 @@ class ValueCodec(Protocol):
         """
         ...
 
-    def many_encoder(self) -> ManyEncoder:
+    def many_encoder(self, shapes: Shapes) -> ManyEncoder:
         """Return a function for one writer that does what the encoder does for many."""
         ...
 
-    def many_decoder(self) -> ManyDecoder:
+    def many_decoder(self, shapes: Shapes) -> ManyDecoder:
         """Return the function that does what the decoder does for many, in less time."""
         ...
 
-    def stepper(self) -> Stepper:
+    def stepper(self, shapes: Shapes) -> Stepper:
         """Return a function for one writer that decodes, steps and encodes many values.
 
         It takes what is given for each key, the records before, and the step; it returns encoded

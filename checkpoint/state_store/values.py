@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +36,15 @@ from checkpoint.state_store.rows import (
     decode_rows,
 )
 from checkpoint.state_store.schemas import StoredClassError
-from checkpoint.state_store.shapes import SHAPE, ShapeReader, common_head, head_of, reader_of
+from checkpoint.state_store.shapes import (
+    SHAPE,
+    ShapeReader,
+    Shapes,
+    are_shapes,
+    behind_head,
+    head_of,
+    reader_of,
+)
 from checkpoint.state_store.stepping import step_alike, step_each
 from checkpoint.state_store.value_codec import (
     Decoder,
@@ -48,7 +57,6 @@ from checkpoint.state_store.value_codec import (
     undecodable,
 )
 
-_ALIKE = (*ROWS, SHAPE)
 _MAX_HEADS = 256
 
 
@@ -72,15 +80,15 @@ class DataValues:
         """``data-1``."""
         return "data-1"
 
-    def encoder(self) -> Encoder:
+    def encoder(self, shapes: Shapes) -> Encoder:
         """Return a function for one writer."""
-        return Ways(PlainPickler(self.classes)).encoder()
+        return Ways(PlainPickler(self.classes, shapes)).encoder()
 
-    def decoder(self) -> Decoder:
+    def decoder(self, shapes: Shapes) -> Decoder:
         """Return the function that makes a value of bytes."""
         find = maker_of(self.classes)
         loads, memory = pickle.loads, io.BytesIO
-        readers = _Readers(self.classes)
+        readers = _Readers(self.classes, shapes)
 
         def decode(record: bytes) -> Any:
             try:
@@ -105,46 +113,54 @@ class DataValues:
 
         return decode
 
-    def many_encoder(self) -> ManyEncoder:
+    def many_encoder(self, shapes: Shapes) -> ManyEncoder:
         """Return a function for one writer."""
-        return many_encoder_of(Ways(PlainPickler(self.classes)))
+        return many_encoder_of(Ways(PlainPickler(self.classes, shapes)))
 
-    def many_decoder(self) -> ManyDecoder:
+    def many_decoder(self, shapes: Shapes) -> ManyDecoder:
         """Return the function that makes values of the bytes of many."""
-        decode, loads = self.decoder(), pickle.loads
-        readers = _Readers(self.classes)
+        decode = self.decoder(shapes)
+        decode_alike = self._alike_decoder(decode, shapes)
 
         def decode_many(records: list[bytes]) -> list[Any]:
+            alike = decode_alike(records)
+            return _loaded(records, decode) if alike is None else alike
+
+        return decode_many
+
+    def _alike_decoder(
+        self, decode: Decoder, shapes: Shapes
+    ) -> Callable[[list[bytes]], list[Any] | None]:
+        """Return what does so for rows of one layout and for shapes of one head, else None."""
+        readers = _Readers(self.classes, shapes)
+
+        def decode_alike(records: list[bytes]) -> list[Any] | None:
             rows = decode_rows(records)
             if rows is not None:
                 return rows
-            if EXTENSIONS:
-                return list(map(decode, records))
-            try:  # as in the decoder, without calling it
-                head = common_head(records)
-                if head is not None:
-                    behind = slice(len(head), None)
-                    flats = decode_many([record[behind] for record in records])
-                    return readers.of(head).many(flats)
-                return [
-                    loads(record)
-                    if record[0] == PICKLE
-                    and STACK_GLOBAL not in record
-                    and (LINE_END not in record or record.count(LINE_END) == 1)
-                    else decode(record)
-                    for record in records
-                ]
+            if not are_shapes(records):
+                return None
+            try:
+                head = head_of(records[0])
+                flats = decode_rows(records, len(head))
+                if flats is None:
+                    behind = behind_head(records, head)
+                    if behind is None:
+                        return None
+                    flats = _loaded(behind, decode)
+                return readers.of(head).many(flats)
             except (UndecodableValueError, StoredClassError):
                 raise
             except Exception:
                 return list(map(decode, records))  # which says what is wrong
 
-        return decode_many
+        return decode_alike
 
-    def stepper(self) -> Stepper:
+    def stepper(self, shapes: Shapes) -> Stepper:
         """Return a function that decodes, steps and encodes many values."""
-        ways = Ways(PlainPickler(self.classes))
-        encode, decode, decode_many = ways.encoder(), self.decoder(), self.many_decoder()
+        ways = Ways(PlainPickler(self.classes, shapes))
+        encode, decode = ways.encoder(), self.decoder(shapes)
+        decode_alike = self._alike_decoder(decode, shapes)
 
         def step_all(
             given: list[Any], before: list[bytes | None], step: Step
@@ -152,13 +168,9 @@ class DataValues:
             if not before:
                 return []
             there = list(filter(None, before))
-            if there and there[0][0] not in _ALIKE:
-                return step_each(given, before, step, decode, encode, ways)
-            values = decode_rows(there)
+            values = decode_alike(there)
             if values is None and there:
-                if common_head(there) is None:
-                    return step_each(given, before, step, decode, encode, ways)
-                values = decode_many(there)
+                return step_each(given, before, step, decode, encode, ways)
             if len(there) < len(before):
                 found = iter(values or ())
                 values = [None if record is None else next(found) for record in before]
@@ -167,15 +179,37 @@ class DataValues:
         return step_all
 
 
+def _loaded(records: list[bytes], decode: Decoder) -> list[Any]:
+    """Return values that are pickles, mostly: as by *decode*, without calling it."""
+    if EXTENSIONS:
+        return list(map(decode, records))
+    loads = pickle.loads
+    try:
+        return [
+            loads(record)
+            if record[0] == PICKLE
+            and STACK_GLOBAL not in record
+            and (LINE_END not in record or record.count(LINE_END) == 1)
+            else decode(record)
+            for record in records
+        ]
+    except (UndecodableValueError, StoredClassError):
+        raise
+    except Exception:
+        return list(map(decode, records))  # which says what is wrong
+
+
 class _Readers:
     """What makes values of shapes, by their heads.
 
     Args:
         classes: the classes that the program names.
+        shapes: those of the content.
     """
 
-    def __init__(self, classes: Classes) -> None:
+    def __init__(self, classes: Classes, shapes: Shapes) -> None:
         self._classes = classes
+        self._shapes = shapes
         self._known: dict[bytes, ShapeReader] = {}
 
     def of(self, head: bytes) -> ShapeReader:
@@ -184,7 +218,7 @@ class _Readers:
         if found is None:
             if len(self._known) >= _MAX_HEADS:
                 self._known.clear()
-            found = self._known[head] = reader_of(head, self._classes)
+            found = self._known[head] = reader_of(self._shapes.schema(head), self._classes)
         return found
 
 
@@ -207,7 +241,7 @@ class PickleValues:
         """All that are loaded."""
         return LOADED
 
-    def encoder(self) -> Encoder:
+    def encoder(self, shapes: Shapes) -> Encoder:
         """Return a function for one writer."""
         dumps = pickle.dumps
 
@@ -219,7 +253,7 @@ class PickleValues:
 
         return encode
 
-    def decoder(self) -> Decoder:
+    def decoder(self, shapes: Shapes) -> Decoder:
         """Return the function that makes a value of bytes."""
 
         def decode(record: bytes) -> Any:
@@ -230,19 +264,19 @@ class PickleValues:
 
         return decode
 
-    def many_encoder(self) -> ManyEncoder:
+    def many_encoder(self, shapes: Shapes) -> ManyEncoder:
         """Return a function for one writer."""
-        encode = self.encoder()
+        encode = self.encoder(shapes)
         return lambda values: list(map(encode, values))
 
-    def many_decoder(self) -> ManyDecoder:
+    def many_decoder(self, shapes: Shapes) -> ManyDecoder:
         """Return the function that makes values of the bytes of many."""
-        decode = self.decoder()
+        decode = self.decoder(shapes)
         return lambda records: list(map(decode, records))
 
-    def stepper(self) -> Stepper:
+    def stepper(self, shapes: Shapes) -> Stepper:
         """Return a function that decodes, steps and encodes many values."""
-        encode, decode = self.encoder(), self.decoder()
+        encode, decode = self.encoder(shapes), self.decoder(shapes)
 
         def step_all(
             given: list[Any], before: list[bytes | None], step: Step

@@ -30,6 +30,7 @@ from checkpoint.state_store.life import WriterState
 from checkpoint.state_store.overlay import Overlay
 from checkpoint.state_store.reader import StateReader
 from checkpoint.state_store.scanning import keys_of
+from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.sorted_layers import are_in_order, without_repeats
 from checkpoint.state_store.timeouts import (
     DueRecords,
@@ -56,6 +57,7 @@ class StateWriter(StateReader):
     Args:
         store: the store.
         values: codec of its values.
+        shapes: those of the content; what is put may add to them.
         overlay: the content, and changes to it.
         commit: writes the changes.
     """
@@ -66,15 +68,16 @@ class StateWriter(StateReader):
         self,
         store: StoreId,
         values: ValueCodec,
+        shapes: Shapes,
         overlay: Overlay,
         commit: Callable[[Iterable[Changes]], StoredPartition],
     ) -> None:
-        super().__init__(store, overlay, values)
+        super().__init__(store, overlay, values, shapes)
         self._overlay = overlay
         self._commit = commit
-        self._encode = values.encoder()
-        self._encode_many = values.many_encoder()
-        self._step = values.stepper()
+        self._encode = values.encoder(shapes)
+        self._encode_many = values.many_encoder(shapes)
+        self._step = values.stepper(shapes)
         # Encodings and records of what was read last: what is got is mostly put next.
         self._near: dict[Any, tuple[bytes, bytes | None]] = {}
 

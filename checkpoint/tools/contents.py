@@ -14,7 +14,7 @@ from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.files import Files
 from checkpoint.recovery import StateCopy
 from checkpoint.state_files import read_state_file
-from checkpoint.state_store import PickleValues
+from checkpoint.state_store import PickleValues, Shapes
 from checkpoint.state_store.base import Base
 from checkpoint.state_store.reader import StateReader
 from checkpoint.state_store.value_codec import ValueCodec
@@ -81,12 +81,13 @@ class State:
         for stored in commit.partitions:
             store = commit.store_id(self.stream_id, stored.partition)
             with opened_base(self.files, store, stored.reference) as base:
-                yield from StateReader(store, base, self._codec(base)).items()
+                shapes = Shapes(base.codec)
+                yield from StateReader(store, base, self._codec(base, shapes), shapes).items()
 
-    def _codec(self, base: Base) -> ValueCodec:
+    def _codec(self, base: Base, shapes: Shapes) -> ValueCodec:
         if self.unpickle:
-            return _ShownValues(PickleValues().decoder())
-        return _ShownValues(codec_of(base, _ShownValues(plain_loads)).decoder())
+            return _ShownValues(PickleValues().decoder(shapes))
+        return _ShownValues(codec_of(base, _ShownValues(plain_loads)).decoder(shapes))
 
 
 class _ShownValues(PickleValues):
@@ -95,7 +96,7 @@ class _ShownValues(PickleValues):
     def __init__(self, decode: Callable[[bytes], Any]) -> None:
         self._decode = decode
 
-    def decoder(self) -> Any:
+    def decoder(self, shapes: Shapes) -> Any:
         """Return the function that makes a value of bytes."""
 
         def decode_or_say(record: bytes) -> Any:

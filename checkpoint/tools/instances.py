@@ -7,7 +7,7 @@ from typing import Any
 
 from checkpoint.state_store import Classes
 from checkpoint.state_store.making import Maker
-from checkpoint.state_store.schemas import Schema, schema_of_text
+from checkpoint.state_store.schemas import Schema, schema_of_id
 
 
 class Instance:
@@ -39,7 +39,7 @@ class Instance:
     @classmethod
     def of_text(cls, text: str, values: tuple[Any, ...]) -> Instance:
         """Return the same for a schema as one text."""
-        return cls.of(schema_of_text(text), values)
+        return cls.of(schema_of_id(text), values)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.fields.values() if isinstance(self.fields, dict) else self.fields)

@@ -14,6 +14,7 @@ from checkpoint.fencing import claimed_epochs, has_ended, read_claim
 from checkpoint.file_log import FileLog
 from checkpoint.files import Files
 from checkpoint.graph_snapshot import read_newest_graph
+from checkpoint.input_log import INPUT_FILES, InputLog
 from checkpoint.lineage import Lineage, read_base, read_lineage
 from checkpoint.recovery import RecoveryPlan, read_plan
 from checkpoint.signing import facts_of
@@ -104,6 +105,7 @@ def _show(options: argparse.Namespace) -> Result:
     files = open_stream_at(options.url, options.stream)
     plan = read_plan(files)
     failed = _failed_outputs(files)
+    needed_no_more = list(_files_needed_no_more(files, plan))
     data = {
         "url": files.url,
         "stream": plan.stream_id,
@@ -112,7 +114,7 @@ def _show(options: argparse.Namespace) -> Result:
         "epochs": list(_epochs(files, read_lineage(files))),
         "last_batch": _last(plan.last),
         "inputs": _inputs(plan),
-        "files_needed_no_more": dict(_files_needed_no_more(files, plan)),
+        "files_needed_no_more": {uid: paths for uid, _, paths in needed_no_more},
         "committed_ms": list(plan.committed_ms),
         "in_flight_ms": [begun.batch_time_ms for begun in plan.in_flight],
         "operators": list(_operators(plan)),
@@ -122,7 +124,8 @@ def _show(options: argparse.Namespace) -> Result:
         "graph": _graph(files),
         "files": _counts(files),
     }
-    return Result(data, _lines(data, plan, failed))
+    needed_after = {uid: upto_ms for uid, upto_ms, _ in needed_no_more}
+    return Result(data, _lines(data, plan, failed, needed_after))
 
 
 def _epochs(files: Files, lineage: Lineage) -> Iterator[dict[str, object]]:
@@ -164,24 +167,36 @@ def _inputs(plan: RecoveryPlan) -> dict[str, object]:
     return {} if newest is None else dict(plan.begins[newest].inputs)
 
 
-def _needed_after(plan: RecoveryPlan) -> Mapping[str, int]:
-    """Return after which batch time a restart may read each input of files again."""
-    said = None if plan.last is None else plan.last.facts.get(INPUTS_NEEDED_AFTER)
-    return said if isinstance(said, dict) else {}
+def _files_needed_no_more(files: Files, plan: RecoveryPlan) -> Iterator[tuple[str, int, list[str]]]:
+    """Yield uid and files of each input of files: those that were read up to a batch time.
 
-
-def _files_needed_no_more(files: Files, plan: RecoveryPlan) -> Iterator[tuple[str, list[str]]]:
-    """Name, by the input's uid, the files that were read and that no restart reads again.
-
-    A file is named as long as the stream remembers it, which is as long as it is listed.
+    No restart reads them again. A stream says up to when that is, and a file of it is named as long
+    as the stream remembers it, which is as long as it is listed. The state of a query is durable in
+    each commit, so that no batch of it up to the newest commit is read again.
     """
-    for uid, after_ms in _needed_after(plan).items():
-        history = FileLog(files, plan.stream_id or "", uid, 0).load(read_lineage(files))
+    last, stream_id = plan.last, plan.stream_id or ""
+    if last is None:
+        return
+    said, lineage = last.facts.get(INPUTS_NEEDED_AFTER), read_lineage(files)
+    for uid, after_ms in said.items() if isinstance(said, dict) else ():
+        history = FileLog(files, stream_id, uid, 0).load(lineage)
         if history is not None:
             stamps = list(history.base.taken) if history.base.upto_ms <= after_ms else []
             for time_ms, batch in sorted(history.batches.items()):
                 stamps += batch.files if time_ms <= after_ms else ()
-            yield uid, [stamp.path for stamp in stamps]
+            yield uid, after_ms, [stamp.path for stamp in stamps]
+    begun = plan.begins.get(last.batch_time_ms)
+    for uid, end in () if begun is None else begun.inputs.items():
+        if isinstance(end, int):
+            values = InputLog(files, stream_id, uid, 0).read(end, lineage).values()
+            paths = [path for value in values for path in _paths_in(value)]
+            if paths:
+                yield uid, last.batch_time_ms, paths
+
+
+def _paths_in(value: Mapping[str, object]) -> list[str]:
+    paths = value.get(INPUT_FILES)
+    return paths if isinstance(paths, list) else []
 
 
 def _operators(plan: RecoveryPlan) -> Iterator[dict[str, Any]]:
@@ -241,7 +256,10 @@ def _failed_outputs(files: Files) -> dict[int, Sequence[str]]:
 
 
 def _lines(
-    data: Mapping[str, object], plan: RecoveryPlan, failed: Mapping[int, Sequence[str]]
+    data: Mapping[str, object],
+    plan: RecoveryPlan,
+    failed: Mapping[int, Sequence[str]],
+    needed_after: Mapping[str, int],
 ) -> Iterator[str]:
     last = plan.last
     yield f"stream {plan.stream_id} in {data['url']}, {data['driver']}, signed: {data['signed']}"
@@ -253,7 +271,7 @@ def _lines(
     yield f"begun and not committed: {flying or 'none'}"
     for uid, said in _inputs(plan).items():
         yield f"input {uid} of the newest batch: {_short(said)}"
-    for uid, after_ms in _needed_after(plan).items():
+    for uid, after_ms in needed_after.items():
         yield (
             f"input {uid}: files of batches up to {moment(after_ms)} are needed no more, unless by "
             "a rewind; --json names them"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from checkpoint.commit_log import CommitLog, CommitRecord
-from checkpoint.state_store import EMPTY, PickleValues
+from checkpoint.state_store import EMPTY, PickleValues, Shapes
 from checkpoint.state_store.decoding import UndecodableKeyError, decode_key
 from checkpoint.state_store.history import changes_between
 from checkpoint.state_store.reader import StateReader
@@ -212,7 +212,7 @@ def _readers(options: argparse.Namespace) -> Iterator[tuple[StoredPartition, Sta
         with opened_base(files, store, stored.reference) as base:
             # As the writer chose, or any pickle where that is asked for.
             codec = PickleValues() if options.trust_pickle else codec_of(base, None)
-            yield stored, StateReader(store, base, codec)
+            yield stored, StateReader(store, base, codec, Shapes(base.codec))
 
 
 _ACTIONS: dict[str, Callable[[argparse.Namespace], Iterator[str]]] = {

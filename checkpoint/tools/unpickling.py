@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from checkpoint.state_store import DataValues
 from checkpoint.state_store.plain_pickles import plain_names
-from checkpoint.state_store.shapes import SHAPE, head_of, reader_of
+from checkpoint.state_store.shapes import SHAPE, Shapes, head_of, reader_of
 from checkpoint.state_store.value_codec import UndecodableValueError
 from checkpoint.tools.instances import Instance, ShownClasses
 
@@ -258,9 +258,9 @@ class CheckedData(DataValues):
     def __init__(self) -> None:
         super().__init__(ShownClasses())
 
-    def decoder(self) -> Any:
+    def decoder(self, shapes: Shapes) -> Any:
         """Return the function that makes a value of bytes."""
-        decode = super().decoder()
+        decode = super().decoder(shapes)
 
         def decode_checked(record: bytes) -> Any:
             if record[:1] == _SHAPE:
@@ -275,13 +275,15 @@ class CheckedData(DataValues):
         def decode_shape(record: bytes) -> Any:
             try:
                 head = head_of(record)
-                return reader_of(head, self.classes).one(decode_checked(record[len(head) :]))
+                return reader_of(shapes.schema(head), self.classes).one(
+                    decode_checked(record[len(head) :])
+                )
             except (ValueError, LookupError, RecursionError) as error:
                 raise UndecodableValueError(str(error)) from error
 
         return decode_checked
 
-    def many_decoder(self) -> Any:
+    def many_decoder(self, shapes: Shapes) -> Any:
         """Return the function that does what the decoder does for many."""
-        decode = self.decoder()
+        decode = self.decoder(shapes)
         return lambda records: list(map(decode, records))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
@@ -23,7 +22,6 @@ from dstreams.durations import batch_time_ms
 BATCH_S = 1
 CHECKPOINT_S = 5 * BATCH_S
 
-_life_cycle = logging.getLogger("dstreams.api.life_cycle")
 _SETTINGS = Settings(
     on_failure="stop",
     # Small, so that the text fills many batches: what does not fit makes the server wait.
@@ -48,7 +46,6 @@ def run_demo(cores: int, limit_bytes: int, limit_s: float, out: TextIO) -> bool:
         KeyboardInterrupt: a signal ended the stream.
     """
     text = library_text(limit_bytes) + END_WORD.encode() + b"\n"
-    _life_cycle.setLevel(logging.ERROR)  # nobody misses what a stop leaves of this text
     report = Report(out, len(text))
     clock = SystemClock()
     spark = start_spark(cores)

@@ -23,6 +23,9 @@ from dstreams.drill.ledger import Record, parse, records_in, write_file, written
 INTERVAL_S = 2
 CORES = 2
 
+WINDOW_BATCHES = 5
+"""Batches in a window: so many that the inverse function is used."""
+
 BROKEN = "DSTREAMS_DRILL_BROKEN"
 """Environment variable that breaks the output of records on purpose: a drill has to notice."""
 
@@ -32,8 +35,7 @@ Total = tuple[int, int, int]
 def setup(directory: str) -> StreamingContext:
     """Define the streams: called once, and never again after a restart."""
     batch_s = interval_s()
-    # Of five slides, so that the inverse function is used.
-    window_s, checkpoint_s = 5 * batch_s, 2 * batch_s
+    window_s, checkpoint_s = WINDOW_BATCHES * batch_s, 2 * batch_s
     conf = {
         # A short life: what the JVM would compile and clean up better is never run often enough.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -88,7 +90,8 @@ def check(directory: str) -> Findings:
         oracle.TOTALS: states_in(directory, oracle.TOTALS),
         oracle.STATES: [(key, count) for key, (count, _) in visits],
     }
-    return oracle.check(Path(directory, "output"), fed, 3000 * interval_s(), completed, final)
+    window_ms = 1000 * WINDOW_BATCHES * interval_s()
+    return oracle.check(Path(directory, "output"), fed, window_ms, completed, final)
 
 
 def interval_s() -> int:

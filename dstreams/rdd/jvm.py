@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from struct import Struct
+from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,6 +24,8 @@ from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.worker_python import require_workers
 
 _LONG = Struct("!q")
+
+_making_rdds_of_files = Lock()
 
 # Classes that PySpark looks up anew for each RDD, at up to half a millisecond each, by asking the
 # view of the JVM for an attribute. What the view has as one it is not asked for again.
@@ -151,21 +154,22 @@ def file_splits(lines: RDD[str]) -> list[str]:
 def passing_over_missing_files(spark: SparkContext, *, is_wanted: bool) -> Iterator[None]:
     """Say of RDDs of files that are made in the block whether they pass over files that vanish.
 
-    Spark has a setting of the whole context for that, which an RDD reads when it is made. It passes
-    over the rest of a partition, so it is right for formats that read each file in partitions of
-    its own.
+    Spark has a setting of the whole context for that, which an RDD reads when it is made: streams
+    and queries of one process take turns. It passes over the rest of a partition, so it is right
+    for formats that read each file in partitions of its own.
     """
     jvm_context: Any = spark._jsc.sc()
     conf, key = jvm_context.conf(), "spark.files.ignoreMissingFiles"
-    before = conf.get(key) if conf.contains(key) else None
-    conf.set(key, str(is_wanted).lower())
-    try:
-        yield
-    finally:
-        if before is None:
-            conf.remove(key)
-        else:
-            conf.set(key, before)
+    with _making_rdds_of_files:
+        before = conf.get(key) if conf.contains(key) else None
+        conf.set(key, str(is_wanted).lower())
+        try:
+            yield
+        finally:
+            if before is None:
+                conf.remove(key)
+            else:
+                conf.set(key, before)
 
 
 def set_checkpoint_directory(spark: SparkContext, directory: str) -> None:

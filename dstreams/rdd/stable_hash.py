@@ -14,7 +14,6 @@ by hand is hashed by that, so it is as stable as what the class does.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -39,7 +38,8 @@ def stable_hash(key: Any) -> int:
 
     Args:
         key: str, bytes, number, None, date or time, UUID, Enum, a tuple or frozenset of such, a
-            frozen dataclass of such, or an object of a class with its own ``__hash__``.
+            frozen dataclass or class of attrs of such, or an object of a class with its own
+            ``__hash__``.
 
     Returns:
         An integer of at most 64 bits; it may be negative.
@@ -161,12 +161,30 @@ def _hash_object(key: Any) -> int:
 
 @lru_cache(maxsize=256)
 def _fields_of_generated_hash(kind: type) -> list[str] | None:
-    """Return the fields that a dataclass is hashed by, None if it has a hash written by hand."""
-    owner = next(base for base in kind.__mro__ if "__hash__" in vars(base))
+    """Return the fields that a dataclass, or a class of attrs, is hashed by.
+
+    None if it has a hash written by hand, or one that looks at something else.
+    """
+    owner: Any = next(base for base in kind.__mro__ if "__hash__" in vars(base))
+    if "__attrs_attrs__" in vars(owner):
+        return _fields_of_attrs(owner)
     if "__dataclass_params__" not in vars(owner):
         return None
-    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(owner)
+    # Not dataclasses.fields: what marks a field for it is a copy where PySpark 3.5 has sent the
+    # class to a worker.
+    fields = [f for f in owner.__dataclass_fields__.values() if f._field_type.name == "_FIELD"]
     names = [f.name for f in fields if (f.compare if f.hash is None else f.hash)]
     code = getattr(owner.__hash__, "__code__", None)
     generated = isinstance(code, CodeType) and set(code.co_names) == {"hash", *names}
     return names if generated else None
+
+
+def _fields_of_attrs(owner: Any) -> list[str] | None:
+    code = getattr(owner.__hash__, "__code__", None)
+    if not isinstance(code, CodeType) or not code.co_filename.startswith("<attrs generated"):
+        return None
+    fields = owner.__attrs_attrs__
+    hashed = [each for each in fields if (each.eq if each.hash is None else each.hash)]
+    if any(getattr(each, "eq_key", None) is not None for each in hashed):
+        return None
+    return [each.name for each in hashed]

@@ -12,7 +12,7 @@ from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.runtime.batch import Batch, InputFailure
 from dstreams.runtime.input_counts import InputCounts
-from dstreams.sources.source import PlannedInput, ReaderOfFiles, SourceReader
+from dstreams.sources.source import PlannedInput, ReaderOfFiles, SourceReader, explanation
 
 
 class BatchInputs:
@@ -87,8 +87,4 @@ class BatchInputs:
 
     def explain(self, error: BaseException) -> str | None:
         """Say what to do about an error, None where no input has to do with it."""
-        if isinstance(error, MissingInputError):
-            return None  # it says so itself
-        readers = (one for one in self._readers.values() if isinstance(one, ReaderOfFiles))
-        found = (reader.explain(str(error)) for reader in readers)
-        return next((one for one in found if one is not None), None)
+        return explanation(error, self._readers.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from dstreams.durations import batch_datetime
+from dstreams.durations import ahead_of_clock_ms, batch_datetime
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Pace:
             time_ms: its batch time.
             now_ms: the clock.
         """
-        ahead_ms = max(0, time_ms - now_ms - 1) // self._batch_ms * self._batch_ms
+        ahead_ms = ahead_of_clock_ms(time_ms, now_ms, self._batch_ms)
         if ahead_ms > self._ahead_ms:
             logger.warning(
                 "the clock shows %s, and the next batch is that at %d ms (%s): the clock was set "

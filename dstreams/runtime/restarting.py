@@ -13,7 +13,6 @@ from pyspark import SparkContext
 
 from checkpoint import (
     CheckpointError,
-    CommitLog,
     Files,
     GraphSnapshot,
     RecoveryPlan,
@@ -140,9 +139,7 @@ def find_stream(directory: str) -> FoundStream | None:
         recovery = read_plan(files)
         snapshot = read_newest_graph(files, recovery.graph)
     except CheckpointError as error:
-        raise RestartError(
-            f"the checkpoint directory {without_secrets(directory)!r} cannot be taken up: {error}"
-        ) from error
+        raise _cannot_be_taken_up(directory, error) from error
     if snapshot is None:
         raise RestartError(f"{files.url} has a graph, and it does not count; begin anew")
     return FoundStream(files, found.zero_ms, snapshot, recovery)
@@ -201,12 +198,10 @@ def _require_nothing(directory: str, files: Files) -> None:
         require_no_stream_of_spark(files)
         names = files.list("")
         runs = sorted({match[1] for match in map(_RUN.match, names) if match})
-        logs = [(run, CommitLog(open_stream(directory, run)).times()) for run in runs]
+        plans = [(run, read_plan(open_stream(directory, run)).last_ms) for run in runs]
     except CheckpointError as error:
-        raise RestartError(
-            f"the checkpoint directory {without_secrets(directory)!r} cannot be taken up: {error}"
-        ) from error
-    committed = [(times[-1], run) for run, times in logs if times]
+        raise _cannot_be_taken_up(directory, error) from error
+    committed = [(last_ms, run) for run, last_ms in plans if last_ms is not None]
     if committed:
         newest, run = max(committed)
         raise _nothing_to_go_on_with(
@@ -218,7 +213,8 @@ def _require_nothing(directory: str, files: Files) -> None:
     others = [
         name
         for name in names
-        if _RUN.match(name) and not any(directory in name for directory in nothing)
+        if _RUN.match(name)
+        and ("/batches/" in name or not any(directory in name for directory in nothing))
     ]
     if others:
         run = others[-1].partition("/")[0]
@@ -234,7 +230,14 @@ def _require_nothing(directory: str, files: Files) -> None:
 
 def _nothing_to_go_on_with(directory: str, found: str) -> RestartError:
     return RestartError(
-        f"the checkpoint directory {directory!r} holds {found}, and no graph to go on with, such "
-        "as of a context for which ssc.checkpoint(directory) was not called; begin without it by "
-        "createOnError=True, by another directory, or by removing this one"
+        f"the checkpoint directory {without_secrets(directory)!r} holds {found}, and no graph to "
+        "go on with: it is lost, or ssc.checkpoint(directory) was not called for the context that "
+        "wrote there; restore what is lost from a copy or an export, or begin anew in another "
+        "directory: what python -m checkpoint read shows of the state can be its initial state"
+    )
+
+
+def _cannot_be_taken_up(directory: str, why: object) -> RestartError:
+    return RestartError(
+        f"the checkpoint directory {without_secrets(directory)!r} cannot be taken up: {why}"
     )

@@ -200,7 +200,8 @@ class HadoopDirectories:
             else:
                 visible.append(status)
         for path in sorted(hidden - self._left_out):
-            logger.info(
+            # Spark reads them: a program that was written for it would miss their files.
+            logger.warning(
                 "left out the directory %s, which is hidden and matches %s; to have it, let the "
                 "last part of the pattern begin as its name does",
                 path,

@@ -68,6 +68,10 @@ class FileSelection:
     missing, as after a restart, the window begins before the gap. With a maximum age, a file counts
     if it was not there at the start and is not older than that, whatever else its time says.
 
+    Files are as old as the clock says. Where batch times are ahead of it, because it was set back,
+    the lower bounds are earlier by as much; so is the time since which files are new, once a
+    listing of this run has shown which ones were there before.
+
     What was taken is remembered as long as it is listed, and then for a window more.
 
     Args:
@@ -91,13 +95,15 @@ class FileSelection:
         self._changed: set[str] = set()
         self._waiting: set[str] = set()
         self._gone_ms: dict[str, int] = {}
+        self._has_decided = False
 
-    def select(self, listing: Listing, batch_time_ms: int) -> Selection:
+    def select(self, listing: Listing, batch_time_ms: int, ahead_ms: int = 0) -> Selection:
         """Decide about the files of a listing; nothing is taken until :meth:`take`.
 
         Args:
             listing: the files that are there.
             batch_time_ms: not before that of the last call.
+            ahead_ms: how far that is ahead of the clock, in whole batch durations.
         """
         self.expect(batch_time_ms)
         self._forget(listing, batch_time_ms)
@@ -106,7 +112,7 @@ class FileSelection:
         unfinished: dict[str, str] = {}
         refused: dict[str, str] = {}
         changed: list[str] = []
-        after_ms = self._after_ms(batch_time_ms)
+        after_ms = self._after_ms(batch_time_ms, ahead_ms)
         upto_ms = batch_time_ms if self._rules.max_age_ms is None else None
         for path, stamp in listing.items():
             if path in self._taken:
@@ -148,6 +154,7 @@ class FileSelection:
         self._remember(selection.batch)
         self._waiting = {stamp.path for stamp in selection.waiting}
         self._seen_upto_ms = selection.batch.batch_time_ms
+        self._has_decided = True
 
     @property
     def is_waiting(self) -> bool:
@@ -190,14 +197,16 @@ class FileSelection:
                 del self._gone_ms[path], self._taken[path]
                 self._changed.discard(path)
 
-    def _after_ms(self, time_ms: int) -> int:
+    def _after_ms(self, time_ms: int, ahead_ms: int) -> int:
         """Files modified up to then are not new, or too old."""
         rules = self._rules
         age_ms = rules.window_ms if rules.max_age_ms is None else rules.max_age_ms
         whole_ms = -(-age_ms // rules.batch_ms) * rules.batch_ms
         seen_ms = time_ms if self._seen_upto_ms is None else self._seen_upto_ms
-        oldest_ms = min(time_ms, seen_ms + rules.batch_ms) - whole_ms
-        return max(self._new_since_ms, oldest_ms) if rules.max_age_ms is None else oldest_ms
+        oldest_ms = min(time_ms, seen_ms + rules.batch_ms) - whole_ms - ahead_ms
+        if rules.max_age_ms is not None:
+            return oldest_ms
+        return max(self._new_since_ms - (ahead_ms if self._has_decided else 0), oldest_ms)
 
     def _unwanted(self, stamp: FileStamp, after_ms: int) -> str | None:
         """Say why a file does not count, ``""`` where its owner knows; None when it does."""

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from checkpoint import (
     compaction_due,
 )
 from dstreams.callables import describe, require_arity
+from dstreams.durations import ahead_of_clock_ms
 from dstreams.errors import InvalidStreamError, MissingInputError, SourceError
 from dstreams.rdd.failures import summarize
 from dstreams.rdd.jvm import passing_over_missing_files
@@ -211,7 +212,7 @@ class FileReader:
             listing = self._last_listing if self._has_stopped else self._list()
             if listing is None:
                 return self._planned(batch_time_ms, (), 0)
-            selection = self._decided.select(listing, batch_time_ms)
+            selection = self._decided.select(listing, batch_time_ms, self._ahead_ms(batch_time_ms))
             self._tell(selection)
             if selection.batch.files and self._log is not None:
                 self._log.record(selection.batch)
@@ -307,16 +308,10 @@ class FileReader:
 
     def explain(self, failure: str) -> str | None:
         """Say of which batch a file is that a job could not find, and what to do."""
-        if "java.io.FileNotFoundException" not in failure:
-            return None
         for time_ms, files in self._read.items():
-            for file in files:
-                path = _SCHEME.sub("", file.path)  # not all file systems name more of it
-                if re.search(rf"{re.escape(path)}(?=[\s,;:)]|$)", failure):
-                    return (
-                        f"{file.path} is input of the batch at {time_ms} ms; "
-                        f"{missing_files_remedy()}"
-                    )
+            path = vanished_file(failure, [file.path for file in files])
+            if path is not None:
+                return f"{path} is input of the batch at {time_ms} ms; {missing_files_remedy()}"
         return None
 
     def _there(self, planned: PlannedInput) -> tuple[FileStamp, ...]:
@@ -381,6 +376,12 @@ class FileReader:
 
     def close(self) -> None:
         """Nothing is open between two batches."""
+
+    def _ahead_ms(self, batch_time_ms: int) -> int:
+        """How far a batch is ahead of the clock, in whole batch durations."""
+        return ahead_of_clock_ms(
+            batch_time_ms, self._environment.clock.now_ms(), self._environment.batch_ms
+        )
 
     @property
     def _decided(self) -> FileSelection:
@@ -451,6 +452,22 @@ class FileReader:
                 f"{name} cannot read {_reasons(selection.refused)}; they are left out, and the "
                 "next batch reads the others"
             )
+
+
+def vanished_file(failure: str, paths: Iterable[str]) -> str | None:
+    """Return which of some files it is that a job could not find, None where it is none of them.
+
+    Args:
+        failure: what the error of the job says.
+        paths: of the files.
+    """
+    if "java.io.FileNotFoundException" not in failure:
+        return None
+    for path in paths:
+        name = re.escape(_SCHEME.sub("", path))  # not all file systems name more of it
+        if re.search(rf"{name}(?=[\s,;:)]|$)", failure):
+            return path
+    return None
 
 
 def missing_files_remedy() -> str:

@@ -30,6 +30,7 @@ from pyspark import RDD, SparkContext
 
 from checkpoint import Files, RecordId
 from dstreams.clock import Clock
+from dstreams.errors import SourceError
 from dstreams.events import Tell, tell_nobody
 from dstreams.settings import Settings
 
@@ -177,16 +178,34 @@ class ReplayableReader(Protocol):
 
 
 @runtime_checkable
-class ReaderOfFiles(Protocol):
+class Explaining(Protocol):
     """A reader whose input may vanish before it has been read."""
+
+    def explain(self, failure: str) -> str | None:
+        """Say what to do where a job has failed because an input file is not there."""
+        ...
+
+
+@runtime_checkable
+class ReaderOfFiles(Explaining, Protocol):
+    """A reader that passes over files that have vanished, where a setting says so."""
 
     def noticed(self, planned: PlannedInput) -> str:
         """Say, once its batch has run, what of a plan was skipped; empty for nothing."""
         ...
 
-    def explain(self, failure: str) -> str | None:
-        """Say what to do where a job has failed because an input file is not there."""
-        ...
+
+def explanation(error: BaseException, readers: Iterable[object]) -> str | None:
+    """Say what to do about an error of a batch; None where no input has to do with it.
+
+    Args:
+        error: of the batch. That of a source says so itself.
+        readers: of the inputs.
+    """
+    if isinstance(error, SourceError):
+        return None
+    found = (reader.explain(str(error)) for reader in readers if isinstance(reader, Explaining))
+    return next((one for one in found if one is not None), None)
 
 
 class Source(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from checkpoint.state_store import DataValues
+from checkpoint.state_store import DataValues, Shapes
 from dstreams.errors import InvalidStreamError, NoStateError
 from dstreams.state.function_errors import NotStorableError, refusal
 from dstreams.state_classes import classes_of_callers
@@ -70,7 +70,7 @@ def require_storable(value: object) -> None:
     """
     require_state(value)
     try:
-        DataValues(classes_of_callers()).encoder()(value)
+        DataValues(classes_of_callers()).encoder(Shapes())(value)
     except Exception as error:
         text = refusal(error)
         if text is None:

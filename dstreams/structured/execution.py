@@ -21,6 +21,7 @@ from dstreams.errors import RestartError
 from dstreams.rdd.counting import RecordCount, counted
 from dstreams.rdd.stored_version import StoredVersion
 from dstreams.settings import Settings
+from dstreams.sources.source import explanation
 from dstreams.state.group_state import OutputMode
 from dstreams.structured import logical
 from dstreams.structured.conf import ALLOW_MULTIPLE, NO_DATA_BATCHES, RETAINED_BATCHES, QueryConf
@@ -43,7 +44,7 @@ from dstreams.structured.progress import (
 from dstreams.structured.query_checkpoint import QueryCheckpoint, Recovered
 from dstreams.structured.restart_checks import describe_operators, require_same_query
 from dstreams.structured.sinks.base import Sink
-from dstreams.structured.sources.base import MicroBatchReader, ReaderEnvironment
+from dstreams.structured.sources.base import MicroBatchReader, ReaderEnvironment, tell_vanished
 from dstreams.structured.stored_states import QueryStates, open_query_store, require_trusted_values
 from dstreams.structured.timing import Timer
 from dstreams.structured.watermarks import WatermarkRule, Watermarks
@@ -221,6 +222,10 @@ class MicroBatchExecution:
         self._unfinished = self._unfinished[1:]
         return progress
 
+    def explain(self, error: BaseException) -> str | None:
+        """Say what to do about an error of a batch, None where no source has to do with it."""
+        return explanation(error, self._readers)
+
     def close(self) -> None:
         """Stop the sources, and give up what is held; whatever came before."""
         _stop_all(self._readers)
@@ -274,6 +279,7 @@ class MicroBatchExecution:
         self._last = execution
         with timer.part("addBatch"):
             versions, output_rows = self._compute(record, context, execution.plan)
+            tell_vanished(self._readers)
         observed = context.event_times()
         with timer.part("commitOffsets"):
             known = self._known_rows(started, record.ends, output_rows)
@@ -381,13 +387,7 @@ class MicroBatchExecution:
         output_rows: int | None,
     ) -> StreamingQueryProgress:
         sources = [
-            SourceFacts(
-                source.name,
-                start,
-                end,
-                latest,
-                rows,
-            )
+            SourceFacts(source.name, start, end, latest, rows)
             for source, rows, start, end, latest in zip(
                 self.planned.sources,
                 self._row_counts(starts, ends),

@@ -307,7 +307,10 @@ class StreamingQuery:
     def _fail(self, error: BaseException) -> None:
         batch_id = self._execution.batch_id
         who = f"query {self.name or self.id} (run {self.runId})"
-        failure = StreamingQueryException(f"{who} failed in batch {batch_id}: {summarize(error)}")
+        message = f"{who} failed in batch {batch_id}: {summarize(error)}"
+        if (remedy := self._execution.explain(error)) is not None:
+            message = f"{message}; {remedy}"
+        failure = StreamingQueryException(message)
         failure.__cause__ = error
         self._error = failure
         logger.error("%s", failure)

@@ -277,16 +277,10 @@ def time_of_batch(plan: RecoveryPlan, batch_id: int) -> int | None:
 def _plan_of(files: Files) -> RecoveryPlan:
     try:
         plan = read_plan(files)
-        is_claimed = read_lineage(files).is_claimed
-        if plan.stream_id is None and not is_claimed:
+        if plan.stream_id is None and not read_lineage(files).is_claimed:
             require_no_query_of_spark(files)
     except CheckpointError as error:
         raise RestartError(f"{files.url} cannot be taken up: {error}") from error
-    if plan.stream_id is not None and not is_claimed:
-        raise RestartError(
-            f"{files.url} has records of query {plan.stream_id} and no claim in 'epochs', which "
-            "says which of them count; restore the directory, or begin a new checkpoint"
-        )
     return plan
 
 

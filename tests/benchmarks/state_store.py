@@ -31,7 +31,15 @@ from typing import Any, cast
 import lmdb
 
 from checkpoint import open_files
-from checkpoint.state_store import EMPTY, DataValues, LmdbBases, Reference, StateStore, StoreId
+from checkpoint.state_store import (
+    EMPTY,
+    DataValues,
+    LmdbBases,
+    Reference,
+    Shapes,
+    StateStore,
+    StoreId,
+)
 from checkpoint.state_store.base import Bases
 from checkpoint.state_store.blocks import Compression
 from checkpoint.state_store.classes import Classes
@@ -259,7 +267,7 @@ def run_batches(name: str, case: Case, store: StateStore, rounds: int) -> None:
 
 def run_floor(name: str, case: Case, directory: str, rounds: int) -> None:
     """Measure LMDB alone: to read and to write the records of a batch, keys encoded and sorted."""
-    encode = DataValues().encoder()
+    encode = DataValues().encoder(Shapes())
     path = os.path.join(directory, "floor")
     with lmdb.open(path, 4 << 30, sync=False, metasync=False, meminit=False, writemap=True) as env:
         pairs = ((b"suser-%d" % number, encode(case.make(number))) for number in range(case.keys))

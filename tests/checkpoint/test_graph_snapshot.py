@@ -74,6 +74,14 @@ def test_an_older_one_is_never_taken_for_the_newest(guard: EpochGuard, tmp_path:
         read_newest_graph(guard.files, RecordId(1000, 1))
 
 
+def test_a_graph_of_an_epoch_without_its_base_is_refused(guard: EpochGuard, tmp_path: Path) -> None:
+    """The base is written before it; without that nobody knows which graph counts."""
+    write_graph(guard, graph(0))
+    (tmp_path / "epochs" / "0000000001.base").unlink()
+    with pytest.raises(CorruptCheckpointError, match=r"01\.base is missing; .* there is a graph"):
+        read_newest_graph(guard.files)
+
+
 def test_another_graph_of_that_time_is_refused(guard: EpochGuard) -> None:
     """A graph is written once."""
     write_graph(guard, graph(0))

@@ -96,6 +96,7 @@ def main() -> None:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.task.killTimeout": "200ms",
     }
     conf = SparkConf(loadDefaults=False).setMaster("local[2]").setAppName("oracle")
     spark = SparkContext(conf=conf.setAll(list(settings.items())))

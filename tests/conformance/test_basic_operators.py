@@ -37,19 +37,19 @@ def both_in_order(pair: tuple[Iterable[Any], Iterable[Any]]) -> tuple[list[Any],
 
 
 ORDERED: dict[str, tuple[str, Callable[..., DStream]]] = {
-    "B-1 map": (
+    "map": (
         f"{NUMBERS}\nout | '1' '2' '3' '4' | '5' '6' '7' '8' | '9' '10' '11' '12'",
         lambda s: s.map(str),
     ),
-    "B-2 flatMap": (
+    "flatMap": (
         f"{NUMBERS}\nout | 1 2 2 4 3 6 4 8 | 5 10 6 12 7 14 8 16 | 9 18 10 20 11 22 12 24",
         lambda s: s.flatMap(lambda x: (x, 2 * x)),
     ),
-    "B-3 filter": (
+    "filter": (
         f"{NUMBERS}\nout | 2 4 | 6 8 | 10 12",
         lambda s: s.filter(lambda x: x % 2 == 0),
     ),
-    "B-4 glom": (
+    "glom": (
         f"{NUMBERS}\nout | [1,2] [3,4] | [5,6] [7,8] | [9,10] [11,12]",
         lambda s: s.glom(),
     ),
@@ -57,51 +57,51 @@ ORDERED: dict[str, tuple[str, Callable[..., DStream]]] = {
         f"{NUMBERS}\nout | (0,3) (1,7) | (0,11) (1,15) | (0,19) (1,23)",
         lambda s: s.mapPartitionsWithIndex(lambda index, items: [(index, sum(items))]),
     ),
-    "B-12 reduce": (
+    "reduce": (
         "in  | 1 2 3 4 | 5 6 7 8 | 9 10 11 12 | []\nout | 10 | 26 | 42 | []",
         lambda s: s.reduce(operator.add),
     ),
-    "B-13 count, an empty RDD counts 0": (
+    "count, an empty RDD counts 0": (
         "in  | 1 2 3 4 | 5 | []\nout | 4 | 1 | 0",
         lambda s: s.count(),
     ),
-    "B-15 union": (
+    "union": (
         "in  | 1 2 3 4 | 101 102 | 201 202\n"
         "out | 1 2 3 4 5 6 7 8 | 101 102 105 106 | 201 202 205 206",
         lambda s: s.union(s.map(lambda x: x + 4)),
     ),
-    "B-16 union of three": (
+    "union of three": (
         "in  | 1 2 | 101 102 | 201\nout | 1 2 5 6 9 10 | 101 102 105 106 109 110 | 201 205 209",
         lambda s: s.context().union(s, s.map(lambda x: x + 4), s.map(lambda x: x + 8)),
     ),
-    "B-17 transform": (
+    "transform": (
         f"{NUMBERS}\nout | '1' '2' '3' '4' | '5' '6' '7' '8' | '9' '10' '11' '12'",
         lambda s: s.transform(lambda rdd: rdd.map(str)),
     ),
 }
 
 UNORDERED: dict[str, tuple[str, Callable[..., DStream]]] = {
-    "B-5 mapPartitions": (
+    "mapPartitions": (
         f"{NUMBERS}\nout | 3 7 | 11 15 | 19 23",
         lambda s: s.mapPartitions(lambda items: [sum(items)]),
     ),
-    "B-8 groupByKey": (
+    "groupByKey": (
         f"{LETTERS}\nout | a=[1,1] b=[1] | ''=[1,1] | []",
         lambda s: ones(s).groupByKey().mapValues(in_order),
     ),
-    "B-9 reduceByKey": (
+    "reduceByKey": (
         f"{LETTERS}\nout | a=2 b=1 | ''=2 | []",
         lambda s: ones(s).reduceByKey(operator.add),
     ),
-    "B-10 mapValues": (
+    "mapValues": (
         f"{LETTERS}\nout | a=12 b=11 | ''=12 | []",
         lambda s: ones(s).reduceByKey(operator.add).mapValues(lambda v: v + 10),
     ),
-    "B-11 flatMapValues": (
+    "flatMapValues": (
         f"{LETTERS}\nout | a=2 a=12 b=1 b=11 | ''=2 ''=12 | []",
         lambda s: ones(s).reduceByKey(operator.add).flatMapValues(lambda v: (v, v + 10)),
     ),
-    "B-14 countByValue": (
+    "countByValue": (
         "in  | 1 | 1 1 1 | 1 2 | 1 1 2 2\nout | 1=1 | 1=3 | 1=1 2=1 | 1=2 2=2",
         lambda s: s.countByValue(),
     ),
@@ -123,30 +123,30 @@ LEFT = "in left  | a b | a ''  | '' | []"
 RIGHT = "in right | a b | b '' | [] | ''"
 
 PAIRED: dict[str, tuple[str, Callable[..., DStream]]] = {
-    "B-21 transformWith(join)": (
+    "transformWith(join)": (
         f"{LEFT}\n{RIGHT}\nout | a=(1,'x') b=(1,'x') | ''=(1,'x') | [] | []",
         lambda left, right: ones(left).transformWith(lambda a, b: a.join(b, 2), marks(right)),
     ),
-    "B-22 join": (
+    "join": (
         f"{LEFT}\n{RIGHT}\nout | a=(1,'x') b=(1,'x') | ''=(1,'x') | [] | []",
         lambda left, right: ones(left).join(marks(right)),
     ),
-    "B-23 leftOuterJoin": (
+    "leftOuterJoin": (
         f"{LEFT}\n{RIGHT}\nout | a=(1,'x') b=(1,'x') | ''=(1,'x') a=(1,None) | ''=(1,None) | []",
         lambda left, right: ones(left).leftOuterJoin(marks(right)),
     ),
-    "B-24 rightOuterJoin": (
+    "rightOuterJoin": (
         f"{LEFT}\n{RIGHT}\n"
         "out | a=(1,'x') b=(1,'x') | ''=(1,'x') b=(None,'x') | [] | ''=(None,'x')",
         lambda left, right: ones(left).rightOuterJoin(marks(right)),
     ),
-    "B-25 fullOuterJoin": (
+    "fullOuterJoin": (
         f"{LEFT}\n{RIGHT}\n"
         "out | a=(1,'x') b=(1,'x') | ''=(1,'x') a=(1,None) b=(None,'x') | ''=(1,None)"
         " | ''=(None,'x')",
         lambda left, right: ones(left).fullOuterJoin(marks(right)),
     ),
-    "B-26 cogroup": (
+    "cogroup": (
         "in left  | a a b | a '' | '' | []\n"
         "in right | a a b | b '' | [] | []\n"
         "out | a=([1,1],['x','x']) b=([1],['x']) | a=([1],[]) b=([],['x']) ''=([1],['x'])"
@@ -177,7 +177,7 @@ def test_operators_of_two_streams(sc: SparkContext, case: str) -> None:
     Table.parse(text).check(sc, operation)
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 5), (5, 2)], ids=["B-6", "B-7"])
+@pytest.mark.parametrize(("before", "after"), [(2, 5), (5, 2)], ids=["more", "fewer"])
 def test_repartition(sc: SparkContext, before: int, after: int) -> None:
     """Partitions become more or fewer, the elements stay."""
     with BatchDriver(sc) as driver:
@@ -220,7 +220,7 @@ TWO_PARENTS: dict[str, Callable[[DStream, DStream], DStream]] = {
 
 
 @pytest.mark.parametrize("name", TWO_PARENTS)
-def test_b_19_a_missing_parent_is_an_empty_rdd(sc: SparkContext, name: str) -> None:
+def test_a_missing_parent_is_an_empty_rdd(sc: SparkContext, name: str) -> None:
     """Differs from Scala, which raises: as in pyspark.streaming, no RDD is an empty one here."""
     Table.parse("""
         in a | 1 | - | 3 | -
@@ -229,7 +229,7 @@ def test_b_19_a_missing_parent_is_an_empty_rdd(sc: SparkContext, name: str) -> N
     """).check(sc, TWO_PARENTS[name], ordered=True)
 
 
-def test_b_20_transform_may_return_no_rdd(sc: SparkContext) -> None:
+def test_transform_may_return_no_rdd(sc: SparkContext) -> None:
     """Differs from Scala, which raises: as in pyspark.streaming, None means no RDD."""
 
     def odd_batches(time: Any, rdd: RDD[Any]) -> RDD[Any] | None:

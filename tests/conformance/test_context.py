@@ -43,7 +43,7 @@ def one_is_bad(x: int) -> int:
     return x
 
 
-def test_x_16_an_error_in_one_batch(ssc: StreamingContext, clock: ManualClock) -> None:
+def test_an_error_in_one_batch(ssc: StreamingContext, clock: ManualClock) -> None:
     """Later batches run, and the error is raised by awaitTermination."""
     collected: list[list[int]] = []
     numbers = ssc.queueStream([[0], [1], [2], [3]]).map(one_is_bad)
@@ -57,7 +57,7 @@ def test_x_16_an_error_in_one_batch(ssc: StreamingContext, clock: ManualClock) -
     assert ssc.getState() is StreamingContextState.ACTIVE
 
 
-def test_x_16_with_stop_on_failure(sc: SparkContext, clock: ManualClock) -> None:
+def test_with_stop_on_failure(sc: SparkContext, clock: ManualClock) -> None:
     """With on_failure "stop" the failed batch is the last one."""
     ssc = StreamingContext(sc, 1, clock=clock, settings=Settings(on_failure="stop"))
     collected: list[list[int]] = []
@@ -93,7 +93,7 @@ def test_steps_over_a_batch_that_fails(sc: SparkContext, on_failure: Any) -> Non
         ssc.stop(stopSparkContext=False)
 
 
-def test_x_17_an_error_before_any_job(ssc: StreamingContext, clock: ManualClock) -> None:
+def test_an_error_before_any_job(ssc: StreamingContext, clock: ManualClock) -> None:
     """A function of transformWith that fails on the driver is reported like any other."""
 
     def fail(a: RDD[Any], b: RDD[Any]) -> RDD[Any]:
@@ -110,7 +110,7 @@ def test_x_17_an_error_before_any_job(ssc: StreamingContext, clock: ManualClock)
     assert isinstance(raised.value.__cause__, ValueError)
 
 
-def test_x_19_waiting_with_a_timeout(sc: SparkContext) -> None:
+def test_waiting_with_a_timeout(sc: SparkContext) -> None:
     """False while the streams run, also with batches of 0.1 s on the machine's clock; then True."""
     ssc = StreamingContext(sc, 0.1)
     seen: list[list[int]] = []
@@ -125,7 +125,7 @@ def test_x_19_waiting_with_a_timeout(sc: SparkContext) -> None:
     assert seen[:2] == [[0], [1]]
 
 
-def test_x_20_transform_of_three_streams(sc: SparkContext) -> None:
+def test_transform_of_three_streams(sc: SparkContext) -> None:
     """The function gets the RDDs in the order of the streams."""
     Table.parse("""
         in a | 1 | 1
@@ -141,7 +141,7 @@ def test_x_20_transform_of_three_streams(sc: SparkContext) -> None:
     )
 
 
-def test_x_21_transform_with_a_cartesian_product(sc: SparkContext) -> None:
+def test_transform_with_a_cartesian_product(sc: SparkContext) -> None:
     """Any function of RDDs will do."""
     Table.parse("""
         in  | 1 | 2 | 3
@@ -152,7 +152,7 @@ def test_x_21_transform_with_a_cartesian_product(sc: SparkContext) -> None:
     )
 
 
-def test_x_22_combine_by_key(sc: SparkContext) -> None:
+def test_combine_by_key(sc: SparkContext) -> None:
     """Values of a key become one combiner."""
 
     def ones(stream: DStream) -> DStream:
@@ -165,7 +165,7 @@ def test_x_22_combine_by_key(sc: SparkContext) -> None:
     assert seen == [[(1, "1")], [(3, "111")], []]
 
 
-def test_x_14_stopping_in_a_listener(ssc: StreamingContext, clock: ManualClock) -> None:
+def test_stopping_in_a_listener(ssc: StreamingContext, clock: ManualClock) -> None:
     """No deadlock; and where Spark raises, the context stops after the running batch."""
     returned: list[StreamingContextState] = []
 
@@ -203,7 +203,7 @@ class BatchInfos(StreamingListener):
         self.completed.append(batchCompleted.batchInfo())
 
 
-def test_x_24_a_failing_output_has_its_reason(sc: SparkContext) -> None:
+def test_a_failing_output_has_its_reason(sc: SparkContext) -> None:
     """A listener is told the outcome of each output of a batch, and all outputs run."""
     listener = BatchInfos()
     with BatchDriver(sc) as driver:
@@ -221,7 +221,7 @@ def test_x_24_a_failing_output_has_its_reason(sc: SparkContext) -> None:
     assert reasons == [None, "ValueError: one is bad", None]
 
 
-def test_x_24_what_is_known_at_each_step(sc: SparkContext) -> None:
+def test_what_is_known_at_each_step(sc: SparkContext) -> None:
     """What pyspark.streaming's own test of listeners asks of the three events."""
     listener = BatchInfos()
     with BatchDriver(sc) as driver:
@@ -254,7 +254,7 @@ def test_x_24_what_is_known_at_each_step(sc: SparkContext) -> None:
             assert info.numRecords() == 1
 
 
-def test_x_24_other_outputs_of_a_failed_batch_run(sc: SparkContext) -> None:
+def test_other_outputs_of_a_failed_batch_run(sc: SparkContext) -> None:
     """So do all batches after it."""
     with BatchDriver(sc) as driver:
         numbers = driver.input([[0], [1], [2]])
@@ -270,7 +270,7 @@ def test_x_24_other_outputs_of_a_failed_batch_run(sc: SparkContext) -> None:
     assert last == [["0"], ["1"], ["2"]]
 
 
-def test_x_25_remember_twice(ssc: StreamingContext) -> None:
+def test_remember_twice(ssc: StreamingContext) -> None:
     """The second call says what the first has set."""
     ssc.remember(3)
     with pytest.raises(StreamLifecycleError, match="the remember duration is already set, as 3000"):
@@ -284,7 +284,7 @@ def test_x_25_remember_twice(ssc: StreamingContext) -> None:
         (1.5, "is 1500 ms, which is not a multiple of its slide of 1000 ms; set it to 2000 ms"),
     ],
 )
-def test_x_25_checkpoint_intervals(sc: SparkContext, interval: float, message: str) -> None:
+def test_checkpoint_intervals(sc: SparkContext, interval: float, message: str) -> None:
     """An interval must be a multiple of the slide; the start says which one would do."""
     with BatchDriver(sc) as driver:
         states = driver.input([]).updateStateByKey(lambda values, state: 1).checkpoint(interval)

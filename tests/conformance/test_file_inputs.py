@@ -42,7 +42,7 @@ def batches_of(
 
 
 @pytest.mark.parametrize(("new_files_only", "expected"), [(True, []), (False, ["before"])])
-def test_i_2_files_that_were_there(
+def test_files_that_were_there(
     ssc: StreamingContext, tmp_path: Path, new_files_only: bool, expected: list[str]
 ) -> None:
     """Ignored, or read, and then each new file in its batch."""
@@ -57,7 +57,7 @@ def test_i_2_files_that_were_there(
     assert batches_of(ssc, lines, arrivals) == [expected, ["one", "one more"], [], ["two"]]
 
 
-def test_i_2_a_text_file_stream_has_new_files_only(ssc: StreamingContext, tmp_path: Path) -> None:
+def test_a_text_file_stream_has_new_files_only(ssc: StreamingContext, tmp_path: Path) -> None:
     """It is the file stream of lines, with its defaults."""
     put(tmp_path / "0", "before\n", START_MS - 5000)
     lines = ssc.textFileStream(str(tmp_path))
@@ -65,7 +65,7 @@ def test_i_2_a_text_file_stream_has_new_files_only(ssc: StreamingContext, tmp_pa
     assert batches_of(ssc, lines, arrivals) == [["grün"]]
 
 
-def test_i_4_binary_records(ssc: StreamingContext, tmp_path: Path) -> None:
+def test_binary_records(ssc: StreamingContext, tmp_path: Path) -> None:
     """The records are those that were written, byte by byte."""
     records = [bytes(range(first, first + 5)) for first in range(0, 250, 5)]
     stream = ssc.binaryRecordsStream(str(tmp_path), 5)
@@ -76,7 +76,7 @@ def test_i_4_binary_records(ssc: StreamingContext, tmp_path: Path) -> None:
     assert batches_of(ssc, stream, arrivals) == [records, [b"12345"]]
 
 
-def test_i_4_a_record_of_another_length(ssc: StreamingContext, tmp_path: Path) -> None:
+def test_a_record_of_another_length(ssc: StreamingContext, tmp_path: Path) -> None:
     """The batch fails and names the file; the next batch reads the others."""
     seen: list[list[bytes]] = []
     ssc.binaryRecordsStream(str(tmp_path), 5).foreachRDD(lambda rdd: seen.append(rdd.collect()))
@@ -88,7 +88,7 @@ def test_i_4_a_record_of_another_length(ssc: StreamingContext, tmp_path: Path) -
     assert seen == [[b"12345"]]
 
 
-def test_i_5_hidden_and_unfinished_names(ssc: StreamingContext, tmp_path: Path) -> None:
+def test_hidden_and_unfinished_names(ssc: StreamingContext, tmp_path: Path) -> None:
     """Left out until they have another name."""
     lines = ssc.textFileStream(str(tmp_path))
 
@@ -105,7 +105,7 @@ def test_i_5_hidden_and_unfinished_names(ssc: StreamingContext, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("max_age", "expected"), [(None, ["in time"]), (float("inf"), ["in time", "too old"])]
 )
-def test_i_6_files_older_than_the_window(
+def test_files_older_than_the_window(
     ssc: StreamingContext, tmp_path: Path, max_age: float | None, expected: list[str]
 ) -> None:
     """Ignored, unless asked for; the window of 60 s does not include its beginning."""

@@ -1,4 +1,4 @@
-"""GroupState and InputProcessor as Spark's suites say they are, by the numbers of the cases.
+"""GroupState and InputProcessor as Spark's suites say they are.
 
 One call for the key 0 at the batch time 1000 ms with the watermark 1000 ms, unless a case says
 otherwise. Every combination of row, call and timer is in ``tests/dstreams/state``.
@@ -50,31 +50,36 @@ def stamp(time_ms: int) -> Call:
     return lambda state: state.setTimeoutTimestamp(time_ms)
 
 
-# number: timeouts, rows before, calls, row after ------------------------------------------------
+# calls: timeouts, rows before, calls, row after ------------------------------------------------
 
 WITH_DATA: dict[str, tuple[tuple[GroupStateTimeout, ...], list[Row], list[Call], Row]] = {
-    "46": ((NONE,), [None], [], None),
-    "47": ((NONE,), [(0, NO)], [], (0, NO)),
-    "48": ((NONE,), [None, (0, NO)], [update], (5, NO)),
-    "49": ((NONE,), [None, (0, NO)], [remove], None),
-    "50": (BOTH, [(0, 1000)], [], (0, NO)),
-    "51": (BOTH, [None, (0, NO), (0, 1000)], [update], (5, NO)),
-    "52": (BOTH, [None, (0, NO), (0, 1000)], [remove], None),
-    "54": ((PROCESSING,), [None, (0, NO), (0, 1000)], [update, duration], (5, 6000)),
-    "55": ((PROCESSING,), [None, (0, NO), (0, 1000)], [remove, duration], (None, 6000)),
-    "56": ((EVENT,), [None], [stamp(10000)], (None, 10000)),
-    "57": ((EVENT,), [None, (0, NO), (0, 1000)], [update, stamp(5000)], (5, 5000)),
-    "59": ((EVENT,), [None, (0, NO), (0, 1000)], [remove, stamp(10000)], (None, 10000)),
+    "no state, nothing called": ((NONE,), [None], [], None),
+    "a state, nothing called": ((NONE,), [(0, NO)], [], (0, NO)),
+    "update": ((NONE,), [None, (0, NO)], [update], (5, NO)),
+    "remove": ((NONE,), [None, (0, NO)], [remove], None),
+    "a timer is cleared by a call": (BOTH, [(0, 1000)], [], (0, NO)),
+    "update clears the timer": (BOTH, [None, (0, NO), (0, 1000)], [update], (5, NO)),
+    "remove clears the timer": (BOTH, [None, (0, NO), (0, 1000)], [remove], None),
+    "update, duration": ((PROCESSING,), [None, (0, NO), (0, 1000)], [update, duration], (5, 6000)),
+    "remove, duration": (
+        (PROCESSING,),
+        [None, (0, NO), (0, 1000)],
+        [remove, duration],
+        (None, 6000),
+    ),
+    "stamp alone": ((EVENT,), [None], [stamp(10000)], (None, 10000)),
+    "update, stamp": ((EVENT,), [None, (0, NO), (0, 1000)], [update, stamp(5000)], (5, 5000)),
+    "remove, stamp": ((EVENT,), [None, (0, NO), (0, 1000)], [remove, stamp(10000)], (None, 10000)),
 }
 TIMED_OUT: dict[str, tuple[tuple[GroupStateTimeout, ...], Row, list[Call] | None, Row]] = {
-    "60": (BOTH, (5, 1001), None, (5, 1001)),
-    "60, equal": (BOTH, (5, 1000), None, (5, 1000)),
-    "61": (BOTH, (5, 999), [], (5, NO)),
-    "62, update": (BOTH, (5, 999), [update], (5, NO)),
-    "62, remove": (BOTH, (5, 999), [remove], None),
-    "63": ((PROCESSING,), (5, 999), [duration], (5, 6000)),
-    "64": ((EVENT,), (5, 999), [stamp(5000)], (5, 5000)),
-    "64, update": ((EVENT,), (5, 999), [update, stamp(5000)], (5, 5000)),
+    "not due": (BOTH, (5, 1001), None, (5, 1001)),
+    "due at this time, which is not yet": (BOTH, (5, 1000), None, (5, 1000)),
+    "nothing called": (BOTH, (5, 999), [], (5, NO)),
+    "update": (BOTH, (5, 999), [update], (5, NO)),
+    "remove": (BOTH, (5, 999), [remove], None),
+    "a duration": ((PROCESSING,), (5, 999), [duration], (5, 6000)),
+    "a timestamp": ((EVENT,), (5, 999), [stamp(5000)], (5, 5000)),
+    "update, stamp": ((EVENT,), (5, 999), [update, stamp(5000)], (5, 5000)),
 }
 
 
@@ -115,7 +120,7 @@ def run(
 
 @pytest.mark.parametrize("case", WITH_DATA)
 def test_a_call_with_data(case: str) -> None:
-    """Cases 46 to 59: the row after a call with values."""
+    """What the function did to the state is the row after a call with values."""
     timeouts, rows, calls, after = WITH_DATA[case]
     for timeout in timeouts:
         for before in rows:
@@ -126,7 +131,7 @@ def test_a_call_with_data(case: str) -> None:
 
 @pytest.mark.parametrize("case", TIMED_OUT)
 def test_a_call_that_is_due(case: str) -> None:
-    """Cases 60 to 64: the row after the look for what is due; 60 is not, and is not called."""
+    """A key that is due is called, and what it did is the row; one that is not is left alone."""
     timeouts, before, calls, after = TIMED_OUT[case]
     for timeout in timeouts:
         store = stored(before, timeout)
@@ -135,7 +140,7 @@ def test_a_call_that_is_due(case: str) -> None:
 
 
 def test_a_timestamp_before_the_watermark() -> None:
-    """58: it is refused, the state that was set before it is stored, without a timer."""
+    """It is refused, the state that was set before it is stored, without a timer."""
 
     def too_early(state: GroupState[int]) -> None:
         with pytest.raises(InvalidStreamError, match="cannot be earlier than the current"):
@@ -160,7 +165,7 @@ def at(milliseconds: int) -> datetime:
 
 
 def test_a_state_that_is_not_there() -> None:
-    """65, 66: get raises, the option is None; an empty text is a state."""
+    """Get raises, the option is None; an empty text is a state."""
     state = handle()
     with pytest.raises(NoStateError):
         state.get  # noqa: B018 - a property
@@ -170,7 +175,7 @@ def test_a_state_that_is_not_there() -> None:
 
 
 def test_updates_and_removals() -> None:
-    """67, 68: the last call decides, and removing twice is fine."""
+    """The last call decides, and removing twice is fine."""
     state = handle(state="2")
     seen = []
     for call in (
@@ -198,7 +203,7 @@ SETTERS: dict[str, Call] = {
 @pytest.mark.parametrize("setter", SETTERS)
 @pytest.mark.parametrize("timeout", GroupStateTimeout)
 def test_timers_where_there_are_none(timeout: GroupStateTimeout, setter: str) -> None:
-    """69, 71, 73: a timer of the other kind, or of any where there is none, is refused."""
+    """A timer of the other kind, or of any where there is none, is refused."""
     state = handle(timeout)
     fits = {PROCESSING: setter.startswith("duration"), EVENT: not setter.startswith("duration")}
     if fits.get(timeout):
@@ -219,7 +224,7 @@ def timers_after(state: Handle, calls: list[Call]) -> list[int | None]:
 
 
 def test_timers_in_processing_time() -> None:
-    """70: each counts from the batch time; updates and removals leave it."""
+    """Each counts from the batch time; updates and removals leave it."""
     calls: list[Call] = [
         lambda s: s.setTimeoutDuration("-1 month 31 days 1 second"),
         lambda s: s.setTimeoutDuration(500),
@@ -234,7 +239,7 @@ def test_timers_in_processing_time() -> None:
 
 
 def test_timers_in_event_time() -> None:
-    """72, 80: each is a time of events, the watermark at the earliest."""
+    """Each is a time of events, the watermark at the earliest."""
     calls: list[Call] = [
         lambda s: s.setTimeoutTimestamp(5000),
         lambda s: s.update(5),
@@ -250,7 +255,7 @@ def test_timers_in_event_time() -> None:
 
 @pytest.mark.parametrize("given", [-1000, 0, "-2 second", "-1 month", "1 month -31 day"])
 def test_durations_that_cannot_be(given: int | str) -> None:
-    """74: none is positive, and the timer stays unset."""
+    """None is positive, and the timer stays unset."""
     state = handle(PROCESSING)
     with pytest.raises(InvalidStreamError, match="positive"):
         state.setTimeoutDuration(given)
@@ -272,7 +277,7 @@ def test_durations_that_cannot_be(given: int | str) -> None:
     ids=str,
 )
 def test_timestamps_that_cannot_be(given: tuple[Any, ...]) -> None:
-    """75: a time before the epoch, a duration that goes back; the timer stays unset."""
+    """A time before the epoch, a duration that goes back; the timer stays unset."""
     state = handle(EVENT)
     with pytest.raises(InvalidStreamError, match=r"positive|negative"):
         state.setTimeoutTimestamp(*given)
@@ -280,7 +285,7 @@ def test_timestamps_that_cannot_be(given: tuple[Any, ...]) -> None:
 
 
 def test_handles_that_cannot_be() -> None:
-    """76: a watermark or a time before the epoch, a timeout where there is none."""
+    """A watermark or a time before the epoch, a timeout where there is none."""
     with pytest.raises(InvalidStreamError, match="watermark must be 0 or positive"):
         TestGroupState.create(5, EVENT, 1000, -1000)
     with pytest.raises(InvalidStreamError, match="time must be 0 or positive"):
@@ -291,7 +296,7 @@ def test_handles_that_cannot_be() -> None:
 
 @pytest.mark.parametrize("timeout", GroupStateTimeout)
 def test_the_watermark(timeout: GroupStateTimeout) -> None:
-    """77, 78: it is there where one was set upstream, whatever the timeout is."""
+    """It is there where one was set upstream, whatever the timeout is."""
     assert handle(timeout).getCurrentWatermarkMs() == 1000
     with pytest.raises(InvalidStateCallError, match="no event time watermark"):
         handle(timeout, watermark=None).getCurrentWatermarkMs()
@@ -299,7 +304,7 @@ def test_the_watermark(timeout: GroupStateTimeout) -> None:
 
 
 def test_zero_is_a_state() -> None:
-    """79: what is false is a state."""
+    """What is false is a state."""
     state = handle(state=10)
     state.update(0)
     assert (state.exists, state.get, state.isRemoved) == (True, 0, False)
@@ -310,7 +315,7 @@ def test_zero_is_a_state() -> None:
 
 @pytest.mark.parametrize("has_timeouts", [False, True])
 def test_rows(has_timeouts: bool) -> None:
-    """82, 83: absent, put, get, removed."""
+    """Absent, put, get, removed."""
     store, manager = DictStore(), GroupStateManager(has_timeouts)
     assert manager.get_state(store, "a") == ("a", None, NO)
     timer_ms = 1000 if has_timeouts else NO
@@ -321,7 +326,7 @@ def test_rows(has_timeouts: bool) -> None:
 
 
 def test_a_timer_without_a_state() -> None:
-    """84: it comes back as such."""
+    """It comes back as such."""
     store = DictStore()
     manager = GroupStateManager(has_timeouts=True)
     manager.put_state(store, "a", None, 1000)
@@ -329,7 +334,7 @@ def test_a_timer_without_a_state() -> None:
 
 
 def test_a_state_of_nothing_but_none() -> None:
-    """85: it is told from no state."""
+    """It is told from no state."""
     store, manager = DictStore(), GroupStateManager(has_timeouts=True)
     manager.put_state(store, "a", (None, None), NO)
     assert manager.get_state(store, "a").state == (None, None)

@@ -1,4 +1,4 @@
-"""flatMapGroupsWithState and mapGroupsWithState as Spark's suites say, by the numbers of the cases.
+"""flatMapGroupsWithState and mapGroupsWithState as Spark's suites say.
 
 Whole streams, on real RDDs through the public API. A case has the rows and the counts of each
 batch: keys in the state, states written, states removed, late values left out.
@@ -57,7 +57,7 @@ def words(text: str) -> list[tuple[str, int]]:
 
 
 def latest(key: str, values: Iterator[int], state: GroupState[int]) -> list[Any]:
-    """F3: the latest event time; ends five seconds of event time after it."""
+    """The latest event time; ends five seconds of event time after it."""
     if state.hasTimedOut:
         state.remove()
         return [(key, -1)]
@@ -113,7 +113,7 @@ def in_event_time(func: Any) -> Operation:
 
 
 CASES = {
-    "1, 2, 4: running count": Case(
+    "running count": Case(
         grouped(running_count),
         {
             1: Batch(words("a"), [("a", 1)], (1, 1, 0, 0)),
@@ -122,7 +122,7 @@ CASES = {
             4: Batch(words("a c"), [("a", 1), ("c", 1)], (3, 2, 0, 0)),
         },
     ),
-    "5, 6: lazily, while the output is read": Case(
+    "lazily, while the output is read": Case(
         grouped(lazy_count, outputMode="append"),
         {
             1: Batch(words("a a b"), [("a", 1), ("a", 2), ("b", 1)], (2, 2, 0, 0)),
@@ -130,7 +130,7 @@ CASES = {
             3: Batch(words("a c"), [("a", 1), ("c", 1)], (3, 2, 0, 0)),
         },
     ),
-    "7: mapGroupsWithState": Case(
+    "mapGroupsWithState": Case(
         lambda pairs: pairs.mapGroupsWithState(mapped_count),
         {
             1: Batch(words("a"), [("a", 1)]),
@@ -139,7 +139,7 @@ CASES = {
             4: Batch(words("a c"), [("a", 1), ("c", 1)]),
         },
     ),
-    "12: after a union whose partitions change": Case(
+    "after a union whose partitions change": Case(
         lambda pairs: pairs.union(
             pairs.repartition(3).filter(lambda pair: False)
         ).flatMapGroupsWithState(running_count, numPartitions=3),
@@ -167,7 +167,7 @@ CASES = {
             4: Batch([("a", 25)], [("a", 25)], (1, 1, 0, 0)),
         },
     ),
-    "28: the watermark passes a timer": Case(
+    "the watermark passes a timer": Case(
         in_event_time(latest),
         {
             1: Batch([("a", 15)], [("a", 15)], (1, 1, 0, 0)),
@@ -175,14 +175,14 @@ CASES = {
             3: Batch([], [("a", -1)], (1, 0, 1, 0)),
         },
     ),
-    "29, 30: a value at the watermark, and one without a time": Case(
+    "a value at the watermark, and one without a time": Case(
         in_event_time(latest),
         {
             1: Batch([("a", 15)], [("a", 15)]),
             2: Batch([("a", 5), ("a", None)], [("a", 15)], (1, 1, 0, 1)),
         },
     ),
-    "31: data in the batch in which the timer would be due": Case(
+    "data in the batch in which the timer would be due": Case(
         in_event_time(latest),
         {
             1: Batch([("a", 15)], [("a", 15)]),
@@ -192,7 +192,7 @@ CASES = {
             5: Batch([("c", 50)], [("c", 50)]),
         },
     ),
-    "32, 170: a call that does nothing clears the timer": Case(
+    "a call that does nothing clears the timer": Case(
         grouped(arm_once, timeout="processingTime"),
         {
             1: Batch(words("a"), [("a", "data", 1)], (1, 1, 0, 0)),
@@ -209,7 +209,7 @@ CASES = {
         },
         until=5,
     ),
-    "171: a timed-out call that does nothing is made once": Case(
+    "a timed-out call that does nothing is made once": Case(
         grouped(arm_once, timeout="processingTime"),
         {
             1: Batch(words("a"), [("a", "data", 1)]),
@@ -217,7 +217,7 @@ CASES = {
         },
         until=5,
     ),
-    "36, 37: initial state": Case(
+    "initial state": Case(
         grouped(counting, initialState=INITIAL),
         {
             1: Batch(
@@ -234,7 +234,7 @@ CASES = {
             2: Batch([("S1", "S1")], [("S1", ["S1"], 2)], (5, 1, 0, 0)),
         },
     ),
-    "40: None is a key": Case(
+    "None is a key": Case(
         grouped(counting, initialState=[("key", 5), (None, 2)]),
         {
             1: Batch(
@@ -242,14 +242,14 @@ CASES = {
             )
         },
     ),
-    "41, 42: initial state with timers": Case(
+    "initial state with timers": Case(
         grouped(ten_seconds, timeout="processingTime", initialState=[("c", 2)]),
         {
             1: Batch(words("a"), [("a", 1), ("c", 2)], (2, 2, 0, 0)),
             12: Batch(words("b"), [("a", -1), ("b", 1), ("c", -1)], (1, 1, 2, 0)),
         },
     ),
-    "45: no calls for keys of the initial state alone": Case(
+    "no calls for keys of the initial state alone": Case(
         grouped(counting, initialState=INITIAL),
         {
             1: Batch(
@@ -292,7 +292,7 @@ def test_batches(sc: SparkContext, name: str) -> None:
 
 
 def test_a_function_that_fails_in_the_third_batch(sc: SparkContext, tmp_path: Path) -> None:
-    """11: the failed batch left nothing in the store; what it had is counted when it works."""
+    """The failed batch left nothing in the store; what it had is counted when it works."""
     outage = tmp_path / "outage"
 
     def count(key: str, values: Iterator[int], state: GroupState[int]) -> list[Any]:
@@ -317,7 +317,7 @@ def test_a_function_that_fails_in_the_third_batch(sc: SparkContext, tmp_path: Pa
 
 
 def test_a_watermark_without_an_event_timeout(sc: SparkContext) -> None:
-    """17: nothing is late, and the function sees the watermark."""
+    """Nothing is late, and the function sees the watermark."""
 
     def seen(key: str, values: Iterator[int], state: GroupState[int]) -> list[Any]:
         return [(sorted(values), state.getCurrentWatermarkMs())]
@@ -334,7 +334,7 @@ def test_a_watermark_without_an_event_timeout(sc: SparkContext) -> None:
 
 
 def test_complete_mode_is_refused(sc: SparkContext) -> None:
-    """14: a function has no way to say all of its result."""
+    """A function has no way to say all of its result."""
     ssc = StreamingContext(sc, 1, clock=ManualClock())
     pairs: DStream[Any] = ssc.queueStream([])
     with pytest.raises(InvalidStreamError, match="should be append or update"):
@@ -342,7 +342,7 @@ def test_complete_mode_is_refused(sc: SparkContext) -> None:
 
 
 def test_a_stream_is_no_initial_state(sc: SparkContext) -> None:
-    """39: an initial state is there before the first batch."""
+    """An initial state is there before the first batch."""
     ssc = StreamingContext(sc, 1, clock=ManualClock())
     pairs: DStream[Any] = ssc.queueStream([])
     with pytest.raises(InvalidStreamError, match="must be an RDD or a collection"):
@@ -350,7 +350,7 @@ def test_a_stream_is_no_initial_state(sc: SparkContext) -> None:
 
 
 def test_an_initial_state_that_another_state_made(sc: SparkContext) -> None:
-    """44: any RDD of pairs will do, also one that was grouped."""
+    """Any RDD of pairs will do, also one that was grouped."""
     initial = sc.parallelize(words("a a b")).reduceByKey(lambda x, y: x + y)
     with BatchDriver(sc) as driver:
         pairs = driver.input([words("a")])

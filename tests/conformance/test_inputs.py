@@ -68,7 +68,7 @@ class Threads(Receiver):
             self.store((thread, record))
 
 
-def test_i_9_many_threads(make_ssc: MakeContext) -> None:
+def test_many_threads(make_ssc: MakeContext) -> None:
     """Ten threads store a thousand records each: all arrive, once, those of a thread in order."""
     ssc = make_ssc()
     seen = collected(ssc.receiverStream(Threads(10, 1000)))
@@ -80,7 +80,7 @@ def test_i_9_many_threads(make_ssc: MakeContext) -> None:
         assert [record for of, record in seen if of == thread] == list(range(1000))
 
 
-def test_i_10_ids_are_numbers_by_creation(make_ssc: MakeContext) -> None:
+def test_ids_are_numbers_by_creation(make_ssc: MakeContext) -> None:
     """Of all input streams together; a receiver knows its own."""
     ssc = make_ssc()
     receivers = [Threads(1, 1), Threads(1, 1)]
@@ -129,7 +129,7 @@ class Notes(StreamingListener):
         self.note("stopped", receiverStopped.receiverInfo())
 
 
-def test_i_11_what_becomes_of_a_receiver_is_told(make_ssc: MakeContext) -> None:
+def test_what_becomes_of_a_receiver_is_told(make_ssc: MakeContext) -> None:
     """Started, error, restarted, stopped: each with its message, and whether it is active."""
     ssc = make_ssc()
     collected(ssc.receiverStream(Troubled()))
@@ -172,7 +172,7 @@ class Endless(Receiver):
             self.stored += 1
 
 
-def test_i_12_the_rate_is_limited_from_the_first_batch_on(make_ssc: MakeContext) -> None:
+def test_the_rate_is_limited_from_the_first_batch_on(make_ssc: MakeContext) -> None:
     """A hundred records a second: about as many in each batch of a second, none over."""
     clock = ManualClock()
     ssc = make_ssc(1, clock, receiver_max_rate=100, block_interval_ms=200)
@@ -229,7 +229,7 @@ class Told(Receiver):
         pytest.param(0.001, 0, 0.6, id="long jobs"),
     ],
 )
-def test_x_9_a_graceful_stop_processes_all(
+def test_a_graceful_stop_processes_all(
     make_ssc: MakeContext, pause_s: float, last_words: int, job_s: float
 ) -> None:
     """All that was received, also what a receiver stores while it ends, and with a backlog."""
@@ -267,7 +267,7 @@ def test_blocks_are_on_disk_before_their_batch(make_ssc: MakeContext, tmp_path: 
     assert max(records) >= 1
 
 
-def test_m_7_old_rdds_of_a_receiver_stream_are_unpersisted(
+def test_old_rdds_of_a_receiver_stream_are_unpersisted(
     sc: SparkContext, make_ssc: MakeContext
 ) -> None:
     """The newest RDD is persisted, the ones before it are gone from memory."""

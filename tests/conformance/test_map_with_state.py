@@ -1,4 +1,4 @@
-"""mapWithState as the Scala suites of Spark say it is, by the numbers of its cases.
+"""mapWithState as the Scala suites of Spark say it is.
 
 The cases that are batches run on real RDDs through the public API; those that are one call run on
 a store in memory.
@@ -55,7 +55,7 @@ def last_word(time: datetime, key: str, value: int | None, state: State[int]) ->
 
 
 TABLES: dict[str, tuple[StateSpec, str]] = {
-    "P-1, P-3": (
+    "counts go out and are the state": (
         StateSpec.function(count),
         """
         in     | [] | a   | a b     | a b c       | a b         | a           | []
@@ -63,7 +63,7 @@ TABLES: dict[str, tuple[StateSpec, str]] = {
         states | [] | a=1 | a=2 b=1 | a=3 b=2 c=1 | a=4 b=3 c=1 | a=5 b=3 c=1 | a=5 b=3 c=1
         """,
     ),
-    "P-2": (
+    "what goes out need not be the state": (
         StateSpec.function(twice),
         """
         in     | [] | a   | a b     | a b c       | a b         | a           | []
@@ -71,7 +71,7 @@ TABLES: dict[str, tuple[StateSpec, str]] = {
         states | [] | a=1 | a=2 b=1 | a=3 b=2 c=1 | a=4 b=3 c=1 | a=5 b=3 c=1 | a=5 b=3 c=1
         """,
     ),
-    "P-4": (
+    "initial states, and nothing goes out": (
         StateSpec.function(silent).initialState([("a", 5), ("b", 10), ("c", -20), ("d", 0)]),
         """
         in     | []                | a                 | a b               | a b c
@@ -79,7 +79,7 @@ TABLES: dict[str, tuple[StateSpec, str]] = {
         states | a=5 b=10 c=-20 d=0 | a=6 b=10 c=-20 d=0 | a=7 b=11 c=-20 d=0 | a=8 b=12 c=-19 d=0
         """,
     ),
-    "P-5": (
+    "removed and begun anew": (
         StateSpec.function(toggle),
         """
         in     | [] | a   | a b | a b c   | a b c | a b | a  | []
@@ -87,7 +87,7 @@ TABLES: dict[str, tuple[StateSpec, str]] = {
         states | [] | a=1 | b=1 | a=1 c=1 | b=1   | a=1 | [] | []
         """,
     ),
-    "P-20: a call for each record": (
+    "a call for each record": (
         StateSpec.function(count),
         """
         in     | b   | a a a       | a           | []
@@ -95,7 +95,7 @@ TABLES: dict[str, tuple[StateSpec, str]] = {
         states | b=1 | a=3 b=1     | a=4 b=1     | a=4 b=1
         """,
     ),
-    "P-25: parent without an RDD": (
+    "parent without an RDD": (
         StateSpec.function(count),
         """
         in     | a   | -   | -   | a
@@ -103,7 +103,7 @@ TABLES: dict[str, tuple[StateSpec, str]] = {
         states | a=1 | a=1 | a=1 | a=2
         """,
     ),
-    "P-7: timeouts are exact": (
+    "timeouts are exact": (
         StateSpec.function(last_word).timeout(3),
         """
         in     | a   | b       | []      | -       | []  | [] | []
@@ -137,7 +137,7 @@ def test_batches(sc: SparkContext, case: str) -> None:
 def test_timeouts_at_checkpoints(
     sc: SparkContext, interval: int | None, times_s: list[int]
 ) -> None:
-    """P-7, P-8: with Spark's rule, keys of 1 s and 2 s end at a multiple of the interval."""
+    """With Spark's rule, keys of 1 s and 2 s end at a multiple of the interval."""
     settings = Settings(map_with_state_timeouts="checkpoint")
     with BatchDriver(sc, settings=settings) as driver:
         stream = driver.input([[("a", 1)], [("b", 1)]]).mapWithState(
@@ -175,7 +175,7 @@ def test_initial_states_time_out_at_the_first_checkpoint(sc: SparkContext) -> No
 def test_checkpoint_intervals(
     sc: SparkContext, batch_s: float, chosen_s: float | None, interval_ms: int
 ) -> None:
-    """P-8: ten slides unless it is chosen; and no copies are made of what the stream emits."""
+    """Ten slides unless it is chosen; and no copies are made of what the stream emits."""
     ssc = StreamingContext(sc, batch_s, clock=ManualClock())
     stream = ssc.queueStream([]).mapWithState(StateSpec.function(count))
     if chosen_s is not None:
@@ -189,7 +189,7 @@ def test_checkpoint_intervals(
 
 
 def test_creation_from_pairs(sc: SparkContext) -> None:
-    """P-22: an initial state in ten partitions is all there, as of the first batch."""
+    """An initial state in ten partitions is all there, as of the first batch."""
     initial = sc.parallelize([(number, str(number)) for number in range(50)], 3)
     spec = StateSpec.function(silent).initialState(initial).numPartitions(10).timeout(7)
     with BatchDriver(sc) as driver:
@@ -203,7 +203,7 @@ def test_creation_from_pairs(sc: SparkContext) -> None:
 
 
 def test_an_empty_state(sc: SparkContext) -> None:
-    """P-23: the state before anything came can be read."""
+    """The state before anything came can be read."""
     with BatchDriver(sc) as driver:
         stream = driver.input([]).mapWithState(StateSpec.function(count))
         snapshots = driver.output(stream.stateSnapshots())
@@ -213,7 +213,7 @@ def test_an_empty_state(sc: SparkContext) -> None:
 
 
 def test_lineage_does_not_grow(sc: SparkContext) -> None:
-    """P-24: the RDD of a batch does not depend on those of the batches before."""
+    """The RDD of a batch does not depend on those of the batches before."""
     depths: list[int] = []
 
     def note(rdd: Any) -> None:
@@ -252,16 +252,16 @@ Row = tuple[Any, int] | None
 """State, and when it was touched; None for none."""
 
 CALLS: dict[str, tuple[Callable[[State[Any]], Any], Row, int | None, Row, list[Any]]] = {
-    "P-12: noop, no state": (nothing, None, None, None, []),
-    "P-12: noop, a state": (nothing, (5, 1000), None, (5, 1000), []),
-    "P-13: get, no state": (get, None, None, None, [-1]),
-    "P-13: get, a state": (get, (123, 1000), None, (123, 1000), [123]),
-    "P-14: update, no state": (update, None, None, (0, 2000), []),
-    "P-14: update, a state": (update, (0, 1000), None, (1, 2000), []),
-    "P-15: remove": (remove, (345, 1000), None, None, []),
-    "P-17: noop keeps a key alive": (nothing, (123, 1000), 999, (123, 2000), []),
-    "P-18: removed, no timeout after": (remove, (345, 1000), 999, None, []),
-    "P-19: nothing comes of nothing": (nothing, None, 999, None, []),
+    "noop, no state": (nothing, None, None, None, []),
+    "noop, a state": (nothing, (5, 1000), None, (5, 1000), []),
+    "get, no state": (get, None, None, None, [-1]),
+    "get, a state": (get, (123, 1000), None, (123, 1000), [123]),
+    "update, no state": (update, None, None, (0, 2000), []),
+    "update, a state": (update, (0, 1000), None, (1, 2000), []),
+    "remove": (remove, (345, 1000), None, None, []),
+    "noop keeps a key alive": (nothing, (123, 1000), 999, (123, 2000), []),
+    "removed, no timeout after": (remove, (345, 1000), 999, None, []),
+    "nothing comes of nothing": (nothing, None, 999, None, []),
 }
 
 
@@ -285,7 +285,7 @@ def test_a_call(case: str) -> None:
 
 
 def test_a_timeout_call() -> None:
-    """P-16: no record, and touched before the threshold: called once more, and removed."""
+    """No record, and touched before the threshold: called once more, and removed."""
     store = DictStore()
     store.put("key", (5, 1000), 1999)
     store.put("other", (6, 1000), 2000)

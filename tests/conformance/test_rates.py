@@ -49,7 +49,7 @@ def collect_times(stream: DStream[Any]) -> list[int]:
     return times
 
 
-def test_i_14_ticks_are_aligned(make_ssc: MakeContext, clock: ManualClock) -> None:
+def test_ticks_are_aligned(make_ssc: MakeContext, clock: ManualClock) -> None:
     """At multiples of the batch duration, whenever the start was; none before its time."""
     ssc = make_ssc(0.1)
     times = collect_times(ssc.queueStream([]))
@@ -62,7 +62,7 @@ def test_i_14_ticks_are_aligned(make_ssc: MakeContext, clock: ManualClock) -> No
     assert times == [1300, 1400]
 
 
-def test_i_14_late_ticks_are_all_delivered(make_ssc: MakeContext, clock: ManualClock) -> None:
+def test_late_ticks_are_all_delivered(make_ssc: MakeContext, clock: ManualClock) -> None:
     """One after another, each with its own time."""
     ssc = make_ssc(0.1)
     times = collect_times(ssc.queueStream([]))
@@ -72,9 +72,7 @@ def test_i_14_late_ticks_are_all_delivered(make_ssc: MakeContext, clock: ManualC
     assert times == [1300, 1400, 1500, 1600, 1700, 1800]
 
 
-def test_i_14_a_graceful_stop_delivers_what_is_due(
-    make_ssc: MakeContext, clock: ManualClock
-) -> None:
+def test_a_graceful_stop_delivers_what_is_due(make_ssc: MakeContext, clock: ManualClock) -> None:
     """All ticks up to now and, where Spark has one or two more, none after it."""
     ssc = make_ssc(0.1, graceful_stop_timeout_ms=20_000)
     entered, leave = threading.Event(), threading.Event()
@@ -101,7 +99,7 @@ def test_i_14_a_graceful_stop_delivers_what_is_due(
     assert times == [1300, 1400, 1500]
 
 
-def test_i_12_the_highest_rate_holds_from_the_first_batch_on(
+def test_the_highest_rate_holds_from_the_first_batch_on(
     make_ssc: MakeContext, clock: ManualClock
 ) -> None:
     """Batches of 0.5 s at 6 records a second have 3; a graceful stop leaves none behind."""
@@ -145,7 +143,7 @@ def speed(clock: ManualClock, records_per_second: int) -> Callable[[RDD[Any]], N
     ],
     ids=["free", "maxRate", "backpressure", "initialRate", "backpressure and maxRate", "minRate"],
 )
-def test_i_13_batches_shrink_to_what_can_be_processed(
+def test_batches_shrink_to_what_can_be_processed(
     make_ssc: MakeContext, clock: ManualClock, settings: dict[str, Any], records: list[int]
 ) -> None:
     """1000 rows a second come, and 500 can be processed; no batch waits for another here."""

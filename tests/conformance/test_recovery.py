@@ -131,13 +131,13 @@ def in_two_lives(
         assert times_of(name) == list(range(1, sum(lives) + 1))
 
 
-def test_c_1_no_checkpoint_means_a_set_up(sc: SparkContext, tmp_path: Path) -> None:
+def test_no_checkpoint_means_a_set_up(sc: SparkContext, tmp_path: Path) -> None:
     """A directory that does not exist is no error: the set-up function is called."""
     made = StreamingContext(sc, 1, clock=ManualClock())
     assert StreamingContext.getOrCreate(str(tmp_path / "none"), lambda: made) is made
 
 
-def test_c_3_the_conf_is_recovered(
+def test_the_conf_is_recovered(
     sc: SparkContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What belongs to a process is that of the new one, its master wins, and so are secrets."""
@@ -178,7 +178,7 @@ def test_c_3_the_conf_is_recovered(
     assert conf_of(described, given).get("spark.db.password") == "of now"
 
 
-def test_c_4_a_stream_without_state(sc: SparkContext, tmp_path: Path) -> None:
+def test_a_stream_without_state(sc: SparkContext, tmp_path: Path) -> None:
     """The batches after the last committed one, and none of those before."""
     batches = [["a", "a", "b"], ["", ""], []] * 2
 
@@ -193,7 +193,7 @@ def _one(word: str) -> tuple[str, int]:
     return word, 1
 
 
-def test_c_7_a_save_of_the_program_is_written_again(
+def test_a_save_of_the_program_is_written_again(
     sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver dies between the save and the end of the batch; the batch that repeats saves."""
@@ -223,7 +223,7 @@ def _save_below(directory: str, time: Any, rdd: RDD[Any]) -> None:
 
 
 @pytest.mark.parametrize("interval", [2, 20])
-def test_c_5_a_window_with_an_inverse(sc: SparkContext, tmp_path: Path, interval: int) -> None:
+def test_a_window_with_an_inverse(sc: SparkContext, tmp_path: Path, interval: int) -> None:
     """Its result goes on, from a copy or from all of its input."""
 
     def define(words: DStream[Any]) -> None:
@@ -234,7 +234,7 @@ def test_c_5_a_window_with_an_inverse(sc: SparkContext, tmp_path: Path, interval
 
 
 @pytest.mark.parametrize("interval", [1, 3, 20])
-def test_c_6_a_running_sum(sc: SparkContext, tmp_path: Path, interval: int) -> None:
+def test_a_running_sum(sc: SparkContext, tmp_path: Path, interval: int) -> None:
     """1 to 10, each once, over three lives: with a copy at the end, some batches ago, or none."""
 
     def define(words: DStream[Any]) -> None:
@@ -296,8 +296,8 @@ def test_stored_state_goes_on(sc: SparkContext, tmp_path: Path) -> None:
     assert values_of("snapshots")[1:3] == [[("a", 1), ("b", 1)], [("a", 2), ("b", 2)]]
 
 
-def test_p_9_states_after_a_crash(sc: SparkContext, tmp_path: Path) -> None:
-    """The data of P-1, a crash after three batches: as without it, and no batch is repeated."""
+def test_states_after_a_crash(sc: SparkContext, tmp_path: Path) -> None:
+    """A crash after three batches: counts are as without it, and no batch is repeated."""
 
     def define(words: DStream[Any]) -> None:
         counts = words.map(_one).mapWithState(StateSpec.function(count)).checkpoint(3)
@@ -317,7 +317,7 @@ def test_p_9_states_after_a_crash(sc: SparkContext, tmp_path: Path) -> None:
     ]
 
 
-def test_c_8_rates_are_limited_after_a_restart(sc: SparkContext, tmp_path: Path) -> None:
+def test_rates_are_limited_after_a_restart(sc: SparkContext, tmp_path: Path) -> None:
     """The numbered rows go on where they were, in the batches that were begun too."""
     ssc = StreamingContext(sc, 1, clock=ManualClock())
     ssc.checkpoint(str(tmp_path))
@@ -349,7 +349,7 @@ def over_files(sc: SparkContext, directory: Path) -> tuple[StreamingContext, Pat
     return ssc, inputs, ssc.textFileStream(str(inputs))
 
 
-def test_c_9_files_are_read_once(
+def test_files_are_read_once(
     sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of a batch in flight again, those written meanwhile, those after: each exactly once."""
@@ -384,7 +384,7 @@ def faults() -> dict[str, Fault]:
     return module._faults
 
 
-def test_c_10_files_of_committed_batches_are_read_for_their_state_alone(
+def test_files_of_committed_batches_are_read_for_their_state_alone(
     sc: SparkContext, tmp_path: Path
 ) -> None:
     """Which files a batch had is in the checkpoint; a listing of now does not change it."""
@@ -402,7 +402,7 @@ def test_c_10_files_of_committed_batches_are_read_for_their_state_alone(
     assert values_of()[-2:] == [["2", "2b", "3"], ["2b", "3"]]
 
 
-def test_c_11_a_stream_that_two_others_share(sc: SparkContext, tmp_path: Path) -> None:
+def test_a_stream_that_two_others_share(sc: SparkContext, tmp_path: Path) -> None:
     """Is one stream again, made once in a batch."""
 
     def define(words: DStream[Any]) -> None:
@@ -424,7 +424,7 @@ def stream_of(directory: Path) -> Path:
     return stream
 
 
-def test_c_13_a_graph_that_is_written_later_counts(sc: SparkContext, tmp_path: Path) -> None:
+def test_a_graph_that_is_written_later_counts(sc: SparkContext, tmp_path: Path) -> None:
     """Also that of an earlier batch, as after a rewind; both stay, and no name is written twice.
 
     Spark's case, a late snapshot of an older batch, does not occur: a graph is written when a
@@ -451,7 +451,7 @@ def test_c_13_a_graph_that_is_written_later_counts(sc: SparkContext, tmp_path: P
     assert (newest.time_ms, newest.epoch) == (1000, 4)
 
 
-def test_c_14_what_has_the_name_of_a_checkpoint(sc: SparkContext, tmp_path: Path) -> None:
+def test_what_has_the_name_of_a_checkpoint(sc: SparkContext, tmp_path: Path) -> None:
     """Directories called like our files, and files like our directories, are nothing to us."""
     directory = tmp_path / "checkpoint-1000" / "stream-9000-0a"
     ssc = begin(sc, directory, [["a"]] * 9, lambda words: watch(words.map(_one)))
@@ -468,7 +468,7 @@ def test_c_14_what_has_the_name_of_a_checkpoint(sc: SparkContext, tmp_path: Path
     assert times_of() == [1, 2, 3]
 
 
-def test_c_15_a_damaged_graph_is_refused(sc: SparkContext, tmp_path: Path) -> None:
+def test_a_damaged_graph_is_refused(sc: SparkContext, tmp_path: Path) -> None:
     """Spark falls back to an older one, which may be another program; here it is named."""
     ssc = begin(sc, tmp_path, [["a"]] * 6, lambda words: watch(words.map(_one)))
     ssc.step(2)
@@ -503,7 +503,7 @@ def _damage(path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["graph/*.graph", "commits/*.commit"])
-def test_c_16_what_cannot_be_read(sc: SparkContext, tmp_path: Path, part: str) -> None:
+def test_what_cannot_be_read(sc: SparkContext, tmp_path: Path, part: str) -> None:
     """Is an error that names it; with createOnError the set-up function is called."""
     ssc = begin(sc, tmp_path, [["a"]] * 3, lambda words: watch(words.map(_one)))
     ssc.step(1)
@@ -516,7 +516,7 @@ def test_c_16_what_cannot_be_read(sc: SparkContext, tmp_path: Path, part: str) -
     assert StreamingContext.getOrCreate(str(tmp_path), lambda: made, createOnError=True) is made
 
 
-def test_c_18_a_function_that_cannot_be_pickled(sc: SparkContext, tmp_path: Path) -> None:
+def test_a_function_that_cannot_be_pickled(sc: SparkContext, tmp_path: Path) -> None:
     """Start fails, and names the output, the variable and its type."""
     lock = threading.Lock()
 
@@ -530,7 +530,7 @@ def test_c_18_a_function_that_cannot_be_pickled(sc: SparkContext, tmp_path: Path
     assert list(tmp_path.glob("stream-*/epochs/*")) == []
 
 
-def test_c_18_without_a_checkpoint_directory_nothing_is_pickled(sc: SparkContext) -> None:
+def test_without_a_checkpoint_directory_nothing_is_pickled(sc: SparkContext) -> None:
     """As in Spark: who does not want a restart may capture what he likes."""
     lock = threading.Lock()
 
@@ -544,7 +544,7 @@ def test_c_18_without_a_checkpoint_directory_nothing_is_pickled(sc: SparkContext
     assert seen == [("locked", 0, [1])]
 
 
-def test_c_19_a_function_that_refers_to_a_stream(sc: SparkContext, tmp_path: Path) -> None:
+def test_a_function_that_refers_to_a_stream(sc: SparkContext, tmp_path: Path) -> None:
     """Start fails with "captured in a closure"."""
 
     def define(words: DStream[Any]) -> None:
@@ -600,7 +600,7 @@ def test_a_first_start_that_fails_leaves_nothing_to_take_up(
     assert seen == [("out", 66, [("a", 10)])]
 
 
-def test_c_20_the_batches_of_the_down_time(sc: SparkContext, tmp_path: Path) -> None:
+def test_the_batches_of_the_down_time(sc: SparkContext, tmp_path: Path) -> None:
     """All of those whose time has passed run at once, in order, and the committed one does not."""
     clock = ManualClock()
     ssc = StreamingContext(sc, 1, clock=clock)
@@ -685,7 +685,7 @@ def _is_positive(pair: tuple[str, int]) -> bool:
     return pair[1] > 0
 
 
-def test_c_21_a_graceful_stop_leaves_nothing_to_do_again(sc: SparkContext, tmp_path: Path) -> None:
+def test_a_graceful_stop_leaves_nothing_to_do_again(sc: SparkContext, tmp_path: Path) -> None:
     """A final copy of the state is there; the next start computes no batch again."""
     calls = tmp_path / "calls"
 
@@ -724,7 +724,7 @@ def fail_in(ssc: StreamingContext, *outputs: str) -> None:
     failing.clear()
 
 
-def test_c_23_the_output_that_failed_does_not_run_again_by_itself(
+def test_the_output_that_failed_does_not_run_again_by_itself(
     sc: SparkContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The batch is committed; Spark says so nowhere, here record, log and ``show`` do."""
@@ -879,7 +879,7 @@ def test_a_file_that_was_gone_when_its_batch_ran(sc: SparkContext, tmp_path: Pat
 
 
 @pytest.mark.parametrize("step", ["state.done", "commit.start"])
-def test_c_24_blocks_are_kept_until_their_batch_is_committed(
+def test_blocks_are_kept_until_their_batch_is_committed(
     sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Those that come while a batch runs, or while its copy is written, are in the next one."""

@@ -40,7 +40,7 @@ def persisted(sc: SparkContext) -> set[int]:
     ("begin", "end", "wanted"),
     [(0, 1, [1]), (0, 2, [1, 2]), (1, 2, [1, 2]), (2, 4, [2, 3, 4])],
 )
-def test_m_1_slice(sc: SparkContext, begin: float, end: float, wanted: list[int]) -> None:
+def test_slice(sc: SparkContext, begin: float, end: float, wanted: list[int]) -> None:
     """Both ends are included, zero time has no RDD."""
     with BatchDriver(sc) as driver:
         driver.context.remember(4)
@@ -50,7 +50,7 @@ def test_m_1_slice(sc: SparkContext, begin: float, end: float, wanted: list[int]
         assert records(numbers.slice(begin, end)) == wanted
 
 
-def test_m_2_slice_before_the_start(sc: SparkContext) -> None:
+def test_slice_before_the_start(sc: SparkContext) -> None:
     """A stream has no RDDs before its context runs."""
     with BatchDriver(sc) as driver:
         numbers = numbered(driver, 1)
@@ -59,7 +59,7 @@ def test_m_2_slice_before_the_start(sc: SparkContext) -> None:
             numbers.slice(0, 1)
 
 
-def test_m_2_slice_of_a_stream_that_no_output_uses(sc: SparkContext) -> None:
+def test_slice_of_a_stream_that_no_output_uses(sc: SparkContext) -> None:
     """The same error: such a stream never has an RDD."""
     with BatchDriver(sc) as driver:
         numbers = numbered(driver, 1)
@@ -70,7 +70,7 @@ def test_m_2_slice_of_a_stream_that_no_output_uses(sc: SparkContext) -> None:
             unused.slice(0, 1)
 
 
-def test_m_3_ends_between_batches_are_floored(
+def test_ends_between_batches_are_floored(
     sc: SparkContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A time between two batches means the earlier one, and a warning says so."""
@@ -88,7 +88,7 @@ def test_m_3_ends_between_batches_are_floored(
     ("begin", "end", "wanted"),
     [(0, 0, [1]), (1, 2, [2, 3]), (1, 4, [2, 3, 4]), (0, 4, [1, 2, 3, 4])],
 )
-def test_m_9_slice_by_datetimes(sc: SparkContext, begin: int, end: int, wanted: list[int]) -> None:
+def test_slice_by_datetimes(sc: SparkContext, begin: int, end: int, wanted: list[int]) -> None:
     """Naive datetimes are local times; the offsets are batches after the first."""
     with BatchDriver(sc) as driver:
         driver.context.remember(10)
@@ -125,7 +125,7 @@ def test_slice_does_not_compute_what_was_forgotten(sc: SparkContext) -> None:
         assert records(states.slice(1, 6)) == [("sum", 15), ("sum", 21)]
 
 
-def test_m_4_outputs_are_remembered_as_long_as_asked(sc: SparkContext) -> None:
+def test_outputs_are_remembered_as_long_as_asked(sc: SparkContext) -> None:
     """remember(3) keeps three batches of what outputs use, and of its parents."""
     with BatchDriver(sc) as driver:
         driver.context.remember(3)
@@ -146,7 +146,7 @@ def test_without_remember_one_batch_is_kept(sc: SparkContext) -> None:
         assert remembered(driver.context, numbers) == [3000]
 
 
-def test_m_6_a_state_is_remembered_for_two_intervals(sc: SparkContext) -> None:
+def test_a_state_is_remembered_for_two_intervals(sc: SparkContext) -> None:
     """checkpoint(3) keeps 6 s of the state and of its parents: 10000, not 4000."""
     with BatchDriver(sc) as driver:
         pairs = numbered(driver, 10).map(lambda x: ("sum", x))
@@ -158,7 +158,7 @@ def test_m_6_a_state_is_remembered_for_two_intervals(sc: SparkContext) -> None:
             assert remembered(driver.context, stream) == [5000, 6000, 7000, 8000, 9000, 10000]
 
 
-def test_m_7_new_rdds_are_persisted_and_old_ones_are_not(sc: SparkContext) -> None:
+def test_new_rdds_are_persisted_and_old_ones_are_not(sc: SparkContext) -> None:
     """A cached stream keeps the RDDs that are remembered, and no others."""
     before = persisted(sc)
     rdds: list[RDD[Any]] = []
@@ -174,7 +174,7 @@ def test_m_7_new_rdds_are_persisted_and_old_ones_are_not(sc: SparkContext) -> No
         assert rdds[3].collect() == ["4"]
 
 
-def test_m_8_unpersist_may_be_left_to_spark(sc: SparkContext) -> None:
+def test_unpersist_may_be_left_to_spark(sc: SparkContext) -> None:
     """With spark.streaming.unpersist=false RDDs are forgotten, and stay persisted."""
     before = persisted(sc)
     rdds: list[RDD[Any]] = []

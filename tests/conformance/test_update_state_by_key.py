@@ -60,7 +60,7 @@ def append_in_place(values: list[Any], state: list[Any] | None) -> list[Any]:
     return known
 
 
-def test_s_1_running_sum(sc: SparkContext) -> None:
+def test_running_sum(sc: SparkContext) -> None:
     """Every key of the state is in every batch, also in an empty one."""
     Table.parse(f"""
         {U}
@@ -84,7 +84,7 @@ INITIAL_FORMS: dict[str, Callable[[SparkContext], Any]] = {
 
 
 @pytest.mark.parametrize("form", INITIAL_FORMS)
-def test_s_2_initial_state(sc: SparkContext, form: str) -> None:
+def test_initial_state(sc: SparkContext, form: str) -> None:
     """An initial RDD, and any collection that can become one, is the state before the first."""
     initial = INITIAL_FORMS[form](sc)
     Table.parse(WITH_INITIAL).check(
@@ -92,7 +92,7 @@ def test_s_2_initial_state(sc: SparkContext, form: str) -> None:
     )
 
 
-def test_s_3_iterator_form_with_initial_state(sc: SparkContext) -> None:
+def test_iterator_form_with_initial_state(sc: SparkContext) -> None:
     """A function over an iterator gives what the same function over values gives."""
     Table.parse(WITH_INITIAL).check(
         sc,
@@ -100,7 +100,7 @@ def test_s_3_iterator_form_with_initial_state(sc: SparkContext) -> None:
     )
 
 
-def test_s_4_time_aware(sc: SparkContext) -> None:
+def test_time_aware(sc: SparkContext) -> None:
     """The keyed form gets the batch time, not the time of any clock."""
     Table.parse(f"""
         {U}
@@ -114,7 +114,7 @@ def test_s_4_time_aware(sc: SparkContext) -> None:
     )
 
 
-def test_s_5_states_changed_in_place_and_dropped(sc: SparkContext) -> None:
+def test_states_changed_in_place_and_dropped(sc: SparkContext) -> None:
     """Batches without an RDD count as batches without values, and None drops the key."""
     Table.parse("""
         in  | a b     | -       | a c a   | c       | -   | -
@@ -127,7 +127,7 @@ def test_s_5_states_changed_in_place_and_dropped(sc: SparkContext) -> None:
     )
 
 
-def test_s_6_no_rdd_re_applies_the_function(sc: SparkContext) -> None:
+def test_no_rdd_re_applies_the_function(sc: SparkContext) -> None:
     """Branches C1, B and A. Differs from pyspark.streaming, whose state would stay a=1 at 2."""
     Table.parse("""
         in  | a=1 | -     | b=1       | []
@@ -146,7 +146,7 @@ def test_s_6_no_rdd_re_applies_the_function(sc: SparkContext) -> None:
         ),
     ],
 )
-def test_s_6_initial_state_waits_for_the_first_rdd(
+def test_initial_state_waits_for_the_first_rdd(
     sc: SparkContext, form: str, function: Callable[..., Any]
 ) -> None:
     """Branches D, D, C2 and A: an initial state alone makes no RDD, and it is not aged."""
@@ -168,7 +168,7 @@ def test_branch_d_without_initial_state(sc: SparkContext) -> None:
 
 
 @pytest.mark.parametrize("form", ["values", "keyed", "iterator"])
-def test_s_8_duplicate_initial_keys_are_refused(sc: SparkContext, form: str) -> None:
+def test_duplicate_initial_keys_are_refused(sc: SparkContext, form: str) -> None:
     """Differs from the source, which keeps the first state and loses the others silently."""
     functions: dict[str, Callable[..., Any]] = {
         "values": add,
@@ -188,7 +188,7 @@ def test_s_8_duplicate_initial_keys_are_refused(sc: SparkContext, form: str) -> 
     assert "reduceByKey" in message
 
 
-def test_s_9_values_appended_to_a_list(sc: SparkContext) -> None:
+def test_values_appended_to_a_list(sc: SparkContext) -> None:
     """A state that is a list may be changed in place."""
     Table.parse("""
         in  | k=0   | k=1     | k=2       | k=3         | k=4
@@ -196,7 +196,7 @@ def test_s_9_values_appended_to_a_list(sc: SparkContext) -> None:
     """).check(sc, lambda pairs: pairs.updateStateByKey(append_in_place))
 
 
-def test_s_10_values_appended_to_an_initial_list(sc: SparkContext) -> None:
+def test_values_appended_to_an_initial_list(sc: SparkContext) -> None:
     """So may one that was given as the initial state."""
     Table.parse("""
         in  | k=2       | k=3         | k=4
@@ -214,7 +214,7 @@ def test_s_10_values_appended_to_an_initial_list(sc: SparkContext) -> None:
         ("iterator", lambda entries: []),
     ],
 )
-def test_s_11_dropping_every_key(sc: SparkContext, form: str, function: Callable[..., Any]) -> None:
+def test_dropping_every_key(sc: SparkContext, form: str, function: Callable[..., Any]) -> None:
     """A state without keys is an empty RDD, and not none."""
     Table.parse("""
         in  | a=1 | a=1 b=1 | -  | []

@@ -40,24 +40,24 @@ def inverse_and_filter(stream: DStream) -> DStream:
 
 
 WINDOWS: dict[str, tuple[str, Callable[[DStream], DStream]]] = {
-    "W-1 window(2, 1)": (
+    "window(2, 1)": (
         f"{NUMBERS}\nout | 0 | 0 1 | 1 2 | 2 3 | 3 4 | 4 5",
         lambda s: s.window(2, 1),
     ),
-    "W-1 the slide is the parent's": (
+    "the slide is the parent's": (
         f"{NUMBERS}\nout | 0 | 0 1 | 1 2 | 2 3 | 3 4 | 4 5",
         lambda s: s.window(2),
     ),
-    "W-2 window(2, 2), tumbling": (
+    "window(2, 2), tumbling": (
         f"{NUMBERS}\nout | - | 0 1 | - | 2 3 | - | 4 5",
         lambda s: s.window(2, 2),
     ),
-    "W-3 window(4, 2)": (
+    "window(4, 2)": (
         "in  | 0 | 1 | 2 | 3 | 4 | 5 | [] | []\n"
         "out | - | 0 1 | - | 0 1 2 3 | - | 2 3 4 5 | - | 4 5",
         lambda s: s.window(4, 2),
     ),
-    "W-4 window(2, 3), with gaps": (
+    "window(2, 3), with gaps": (
         f"{NUMBERS}\nout | - | - | 1 2 | - | - | 4 5",
         lambda s: s.window(2, 3),
     ),
@@ -81,46 +81,45 @@ WINDOWS: dict[str, tuple[str, Callable[[DStream], DStream]]] = {
         f"{NUMBERS}\nout | - | 0 0 1 | - | 0 0 1 1 2 2 3 | - | 1 2 2 3 3 4 4 5",
         lambda s: s.window(2, 1).window(4, 2),
     ),
-    "W-18 window(1.5, 0.5).count": (
+    "window(1.5, 0.5).count": (
         f"{RANGES}\nout | 1 | 3 | 6 | 9 | 12 | 9 | 5",
         lambda s: s.window(1.5, 0.5).count(),
     ),
-    "W-19 countByWindow(1.5, 0.5)": (
+    "countByWindow(1.5, 0.5)": (
         f"{RANGES}\nout | 1 | 3 | 6 | 9 | 12 | 9 | 5",
         lambda s: s.countByWindow(1.5, 0.5),
     ),
-    "W-22 groupByKeyAndWindow(1.5, 0.5)": (
+    "groupByKeyAndWindow(1.5, 0.5)": (
         "in  | a=0 | a=1 | a=2 | a=3 | a=4 | [] | []\n"
         "out | a=[0] | a=[0,1] | a=[0,1,2] | a=[1,2,3] | a=[2,3,4] | a=[3,4] | a=[4]",
         lambda s: s.groupByKeyAndWindow(1.5, 0.5).mapValues(list),
     ),
 }
-HALF_SECONDS = ("W-18", "W-19", "W-22")
 
 
 @pytest.mark.parametrize("case", WINDOWS)
 def test_windows(sc: SparkContext, case: str) -> None:
     """Each holds the batches of (t - window, t], the oldest first; before zero time is nothing."""
     text, operation = WINDOWS[case]
-    duration = 0.5 if case.startswith(HALF_SECONDS) else 1
+    duration = 0.5 if "(1.5, 0.5)" in case else 1
     Table.parse(text).check(sc, operation, ordered=True, batch_duration=duration)
 
 
 REDUCED: dict[str, tuple[str, Callable[[DStream], DStream]]] = {
-    "W-6 a key stays": ("in | a=1 | a=1\nout | a=1 | a=2", inverse),
-    "W-6 naive": ("in | a=1 | a=1\nout | a=1 | a=2", naive),
-    "W-7 a new key": ("in | a=1 | a=1 b=1\nout | a=1 | a=2 b=1", inverse),
-    "W-7 naive": ("in | a=1 | a=1 b=1\nout | a=1 | a=2 b=1", naive),
-    "W-8 a key leaves, naive": ("in | a=1 | a=1 | [] | []\nout | a=1 | a=2 | a=1 | []", naive),
-    "W-9 a key leaves, inverse": ("in | a=1 | a=1 | [] | []\nout | a=1 | a=2 | a=1 | []", inverse),
+    "a key stays, inverse": ("in | a=1 | a=1\nout | a=1 | a=2", inverse),
+    "a key stays, naive": ("in | a=1 | a=1\nout | a=1 | a=2", naive),
+    "a new key, inverse": ("in | a=1 | a=1 b=1\nout | a=1 | a=2 b=1", inverse),
+    "a new key, naive": ("in | a=1 | a=1 b=1\nout | a=1 | a=2 b=1", naive),
+    "a key leaves, naive": ("in | a=1 | a=1 | [] | []\nout | a=1 | a=2 | a=1 | []", naive),
+    "a key leaves, inverse": ("in | a=1 | a=1 | [] | []\nout | a=1 | a=2 | a=1 | []", inverse),
     "a key leaves, inverse and filter": (
         "in | a=1 | a=1 | [] | []\nout | a=1 | a=2 | a=1 | []",
         inverse_and_filter,
     ),
-    "W-11 long, naive": (f"{LONG}\n{LONG_REDUCED}", naive),
-    "W-12 long, inverse": (f"{LONG}\n{LONG_REDUCED}", inverse),
-    "W-13 long, inverse and filter": (f"{LONG}\n{LONG_REDUCED}", inverse_and_filter),
-    "W-14 groupByKeyAndWindow": (
+    "long, naive": (f"{LONG}\n{LONG_REDUCED}", naive),
+    "long, inverse": (f"{LONG}\n{LONG_REDUCED}", inverse),
+    "long, inverse and filter": (f"{LONG}\n{LONG_REDUCED}", inverse_and_filter),
+    "groupByKeyAndWindow": (
         f"{LONG}\n{LONG_REDUCED}",
         lambda s: s.groupByKeyAndWindow(2, 1).mapValues(len),
     ),
@@ -140,7 +139,7 @@ REDUCED: dict[str, tuple[str, Callable[[DStream], DStream]]] = {
         "in  | - | [] | 7 | - | [] | - | - | - | -\nout | - | [] | 1 | 1 | 1 | 1 | 1 | 0 | 0",
         lambda s: s.countByWindow(5),
     ),
-    "W-16 countByValueAndWindow": (
+    "countByValueAndWindow": (
         "in  | a | b b | a b | [] | []\nout | a=1 | a=1 b=2 | a=1 b=3 | a=1 b=1 | []",
         lambda s: s.countByValueAndWindow(2, 1),
     ),
@@ -281,7 +280,7 @@ def test_reductions(sc: SparkContext, case: str) -> None:
 
 
 SCALA: dict[str, tuple[str, Callable[[DStream], DStream]]] = {
-    "W-9 a key leaves, inverse": (
+    "a key leaves, inverse": (
         "in | a=1 | a=1 | [] | []\nout | a=1 | a=2 | a=1 | a=0",
         inverse,
     ),
@@ -289,12 +288,12 @@ SCALA: dict[str, tuple[str, Callable[[DStream], DStream]]] = {
         "in | a=1 | a=1 | [] | []\nout | a=1 | a=2 | a=1 | []",
         inverse_and_filter,
     ),
-    "W-12 long, inverse": (
+    "long, inverse": (
         f"{LONG}\nout | a=1 | a=2 b=1 | a=2 b=2 c=1 | a=2 b=2 c=1 | a=2 b=1 c=0 | a=1 b=0 c=0 "
         "| a=1 b=0 c=0 | a=2 b=1 c=0 | a=2 b=2 c=1 | a=2 b=2 c=1 | a=2 b=1 c=0 | a=1 b=0 c=0",
         inverse,
     ),
-    "W-13 long, inverse and filter": (f"{LONG}\n{LONG_REDUCED}", inverse_and_filter),
+    "long, inverse and filter": (f"{LONG}\n{LONG_REDUCED}", inverse_and_filter),
     "countByWindow": (
         "in  | [] | 1 | 1 2 | 0 | [] | -\nout | [] | 1 | 3 | 3 | 1 | 0",
         lambda s: s.countByWindow(2, 1),
@@ -350,7 +349,7 @@ def test_a_bad_record_is_bad_for_the_windows_that_it_is_in(sc: SparkContext) -> 
 
 
 @pytest.mark.parametrize("slide", [2, 3])
-def test_w_17_no_multiple(sc: SparkContext, slide: int) -> None:
+def test_no_multiple(sc: SparkContext, slide: int) -> None:
     """Windows and slides that are no multiples of the parent's slide are refused at definition."""
     with BatchDriver(sc, 0.5) as driver:
         numbers = driver.input([[1]])
@@ -362,7 +361,7 @@ def test_w_17_no_multiple(sc: SparkContext, slide: int) -> None:
             windows.window(slide, 0.5)
 
 
-def test_w_21_count_by_value_and_window(sc: SparkContext) -> None:
+def test_count_by_value_and_window(sc: SparkContext) -> None:
     """A value whose count has gone down to 0 is left out."""
     batches = [list(range(n)) for n in (1, 2, 3, 4, 5, 6)] + [[]] * 4
     with BatchDriver(sc, 0.5) as driver:
@@ -382,7 +381,7 @@ def test_w_21_count_by_value_and_window(sc: SparkContext) -> None:
     ]
 
 
-def test_w_23_a_long_window_without_inverse(sc: SparkContext) -> None:
+def test_a_long_window_without_inverse(sc: SparkContext) -> None:
     """A slide of two batches, a window of ten, and keys that come in all of them."""
     batches = [[(x, 1) for x in range(n)] for n in (1, 2, 3, 4, 5, 6)]
     with BatchDriver(sc, 0.5) as driver:
@@ -399,7 +398,7 @@ def levels(driver: BatchDriver, *streams: DStream) -> list[StorageLevel | None]:
     return [engine.plan.nodes[stream._node].storage_level for stream in streams]
 
 
-def test_w_24_a_level_for_the_window_is_one_for_its_parent(sc: SparkContext) -> None:
+def test_a_level_for_the_window_is_one_for_its_parent(sc: SparkContext) -> None:
     """The parent's RDDs are persisted, serialized in memory by default; the window's never."""
     with BatchDriver(sc) as driver:
         numbers = driver.input([[1], [2]])
@@ -420,7 +419,7 @@ def test_w_24_a_level_for_the_window_is_one_for_its_parent(sc: SparkContext) -> 
         assert levels(driver, *windows, numbers) == [None] * 4
 
 
-def test_m_4_what_windows_remember(sc: SparkContext) -> None:
+def test_what_windows_remember(sc: SparkContext) -> None:
     """Each parent is remembered for a window longer; after 10 s older RDDs are gone."""
     with BatchDriver(sc) as driver:
         driver.context.remember(3)

@@ -12,6 +12,7 @@ from typing import Any
 
 from checkpoint.state_store import EMPTY
 from dstreams.rdd.stored_version import StoredVersion
+from dstreams.sinks.output_batch import OutputBatch
 from dstreams.structured.committed_files import CommittedFiles
 from dstreams.structured.logs import QueryCommit
 from dstreams.structured.watermarks import Watermarks
@@ -24,9 +25,9 @@ def lose_rows() -> None:
     """A restart takes the batch that was cut off for one that is written."""
     has, asked = CommittedFiles.has, []
 
-    def has_or_not(self: CommittedFiles, batch_id: int) -> bool:
-        asked.append(batch_id)
-        return (batch_id > 0 and len(asked) == 1) or has(self, batch_id)
+    def has_or_not(self: CommittedFiles, batch: OutputBatch) -> bool:
+        asked.append(batch)
+        return (batch.batch_id > 0 and len(asked) == 1) or has(self, batch)
 
     CommittedFiles.has = has_or_not  # type: ignore[method-assign]
 

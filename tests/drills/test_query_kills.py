@@ -96,7 +96,7 @@ class Drill:
         limit_ms = self.clock.now_ms() + round(1000 * seconds)
         while not is_over():
             if life.has_ended or self.clock.now_ms() >= limit_ms:
-                return False
+                return is_over()  # its end may be what is waited for
             if self.clock.now_ms() >= self._next_ms:
                 self.feed()
             life.wait(min(0.1, max(0.0, (limit_ms - self.clock.now_ms()) / 1000)))

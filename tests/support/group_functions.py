@@ -1,4 +1,4 @@
-"""The functions F1, F2 and F4 of the cases of grouped state, for streams and for queries."""
+"""Functions of grouped state, for streams and for queries."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from dstreams import GroupState
 
 INITIAL = [("S1", 1), ("S2", 2), ("NoUpdate", 2), ("OnlyState", 1)]
-"""What F4 begins with."""
+"""What ``counting`` begins with."""
 
 
 def running_count(key: str, values: Iterator[Any], state: GroupState[int]) -> list[Any]:
-    """F1: counts up to three, and begins anew."""
+    """Counts up to three, and begins anew."""
     count = (state.getOption or 0) + len(list(values))
     if count == 3:
         state.remove()
@@ -22,7 +22,7 @@ def running_count(key: str, values: Iterator[Any], state: GroupState[int]) -> li
 
 
 def lazy_count(key: str, values: Iterator[Any], state: GroupState[int]) -> Iterator[Any]:
-    """F1, while its output is read."""
+    """As ``running_count``, while its output is read."""
     for _ in values:
         count = (state.getOption or 0) + 1
         if count == 3:
@@ -33,12 +33,12 @@ def lazy_count(key: str, values: Iterator[Any], state: GroupState[int]) -> Itera
 
 
 def mapped_count(key: str, values: Iterator[Any], state: GroupState[int]) -> tuple[str, int]:
-    """F1 with a row for each call."""
+    """As ``running_count``, with a row for each call."""
     return (running_count(key, values, state) or [(key, -1)])[0]
 
 
 def ten_seconds(key: str, values: Iterator[Any], state: GroupState[int]) -> list[Any]:
-    """F2: ends ten seconds after the last value."""
+    """Ends ten seconds after the last value."""
     if state.hasTimedOut:
         assert list(values) == []
         state.remove()
@@ -50,7 +50,7 @@ def ten_seconds(key: str, values: Iterator[Any], state: GroupState[int]) -> list
 
 
 def counting(key: str, values: Iterator[Any], state: GroupState[int]) -> list[Any]:
-    """F4: counts, and does not store where the key says so."""
+    """Counts, and does not store where the key says so."""
     seen = list(values)
     count = (state.getOption or 0) + len(seen)
     if "NoUpdate" not in str(key):

@@ -15,8 +15,9 @@ of a reader come in this order, all on the thread of the query:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pyspark import RDD, SparkContext
 
@@ -61,6 +62,22 @@ class MicroBatchReader(Protocol):
     def commit(self, end: Any) -> None: ...
 
     def stop(self) -> None: ...
+
+
+@runtime_checkable
+class ReaderOfFiles(Protocol):
+    """A reader that passes over files that have vanished, where a setting says so."""
+
+    def tell_vanished(self) -> None:
+        """Say, once a batch has run, which of its files have vanished meanwhile."""
+        ...
+
+
+def tell_vanished(readers: Iterable[object]) -> None:
+    """Say, once a batch has run, which files of its sources have vanished meanwhile."""
+    for reader in readers:
+        if isinstance(reader, ReaderOfFiles):
+            reader.tell_vanished()
 
 
 class StreamSource(Protocol):

@@ -11,11 +11,12 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext
 
+from checkpoint import INPUT_FILES
 from dstreams.errors import RestartError, SourceError
 from dstreams.rdd.failures import summarize
 from dstreams.rdd.jvm import passing_over_missing_files
 from dstreams.sources.file_listing import spark_path
-from dstreams.sources.file_stream import missing_files_remedy, some_names
+from dstreams.sources.file_stream import missing_files_remedy, some_names, vanished_file
 from dstreams.structured.committed_files import FileFormat, VisibleFiles
 from dstreams.structured.sources.base import ReaderEnvironment
 from dstreams.structured.sources.json_lines import BadLines, parsed
@@ -74,6 +75,7 @@ class FileReader:
         self._seen: set[str] = set()
         self._pinned: list[str] | None = None
         self._is_in_one_batch = False
+        self._read: list[str] = []  # by the newest batch
         self._load()
         self._new_files()  # says now what is wrong with the directory
 
@@ -113,11 +115,16 @@ class FileReader:
                 f"{source.name}: files of the batch vanished while they were opened; start the "
                 "query again, which looks again which are there"
             )
+        self._read = paths
         return records
 
+    def explain(self, failure: str) -> str | None:
+        """Say of a file of the batch that a job could not find it, and what to do."""
+        path = vanished_file(failure, self._read)
+        return None if path is None else f"{path} is input of the batch; {missing_files_remedy()}"
+
     def _still_there(self, paths: list[str]) -> list[str]:
-        visible = set(self._visible.paths() or ())
-        missing = [path for path in paths if path not in visible]
+        missing = self._missing(paths)
         if missing:
             logger.warning(
                 "%s: skipped %d files of a batch that are not there any more: %s",
@@ -125,7 +132,28 @@ class FileReader:
                 len(missing),
                 some_names(missing),
             )
-        return [path for path in paths if path in visible]
+        return [path for path in paths if path not in missing]
+
+    def tell_vanished(self) -> None:
+        """Log which files vanished while the batch ran; only where a setting lets them."""
+        if not self._environment.settings.ignore_missing_files:
+            return
+        try:
+            vanished = self._missing(self._read)
+        except SourceError:
+            return  # the next trigger meets that
+        if vanished:
+            logger.warning(
+                "%s: %d files of a batch vanished while it ran, and were skipped where they had "
+                "not been read: %s",
+                self._source.name,
+                len(vanished),
+                some_names(vanished),
+            )
+
+    def _missing(self, paths: list[str]) -> list[str]:
+        visible = set(self._visible.paths() or ()) if paths else set()
+        return [path for path in paths if path not in visible]
 
     def rows(self, start: Any, end: Any) -> int | None:
         return 0 if not self._between(start, end) else None
@@ -152,7 +180,7 @@ class FileReader:
 
     def _deal(self, paths: list[str]) -> None:
         number = self._count + 1
-        self._environment.log.write(number, {"files": paths})
+        self._environment.log.write(number, {INPUT_FILES: paths})
         self._count, self._dealt[number] = number, paths
         self._seen.update(paths)
 
@@ -165,7 +193,7 @@ class FileReader:
                     f"{self._source.name} has lost which files the offset {number} stands for; "
                     "restore the directory 'inputs' of the checkpoint, or begin a new one"
                 )
-            self._dealt[number] = known[number]["files"]
+            self._dealt[number] = known[number][INPUT_FILES]
             self._seen.update(self._dealt[number])
         self._count = newest
 

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from checkpoint import CorruptCheckpointError, StorageRefusedError, open_files
 from checkpoint.framing import FrameTotals
-from checkpoint.state_store import EMPTY, DataValues, LmdbBases, Reference, StateStore, StoreId
+from checkpoint.state_store import (
+    EMPTY,
+    DataValues,
+    LmdbBases,
+    Reference,
+    Shapes,
+    StateStore,
+    StoreId,
+)
 from checkpoint.state_store.base import Changes
 from checkpoint.state_store.blocks import Compression
 from checkpoint.state_store.checksum import (
@@ -92,7 +100,7 @@ class Host:
             assert isinstance(base, LmdbBase)
             environment = base._environment
             with environment.env.begin(db=environment.data, write=True) as txn:
-                txn.put(b"skey 3", DataValues().encoder()("rotten"))
+                txn.put(b"skey 3", DataValues().encoder(Shapes())("rotten"))
 
 
 def test_it_is_carried(tmp_path: Path) -> None:

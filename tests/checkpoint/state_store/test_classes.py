@@ -4,30 +4,46 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import pickle
 import sys
 import types
 from abc import ABC
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Iterator
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import InitVar, dataclass, field, make_dataclass
 from datetime import datetime
 from enum import Enum, Flag, IntEnum, IntFlag
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import pytest
 from pyspark.sql import Row
 
+from checkpoint import open_files
+from checkpoint.state_store import (
+    EMPTY,
+    LmdbBases,
+    SnapshotRule,
+    StateStore,
+    StoreId,
+    snapshot_if_due,
+)
 from checkpoint.state_store.classes import Classes
+from checkpoint.state_store.decoding import decode_key
+from checkpoint.state_store.keys import encode_key
 from checkpoint.state_store.plain_pickles import NotPlainError
-from checkpoint.state_store.schemas import StoredClassError
+from checkpoint.state_store.schemas import Schema, StoredClassError, fields_of, schema_of_text
+from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.value_codec import UndecodableValueError
 from checkpoint.state_store.values import DataValues
+from dstreams.rdd.stable_hash import stable_hash
 
 T = TypeVar("T")
 CLASSES = Classes(frozenset({__name__, "pyspark.sql.types"}))
+SHAPES = Shapes()
 CODEC = DataValues(CLASSES)
 
 
@@ -204,17 +220,17 @@ def same(found: Any, wanted: Any) -> bool:
 def test_instances_come_back(at: int) -> None:
     """An instance of each kind comes back as it was, by every way in and out of the codec."""
     value = values()[at]
-    encode, decode = CODEC.encoder(), CODEC.decoder()
-    for raw in (encode(value), encode(value), *CODEC.many_encoder()([value, value])):
+    encode, decode = CODEC.encoder(SHAPES), CODEC.decoder(SHAPES)
+    for raw in (encode(value), encode(value), *CODEC.many_encoder(SHAPES)([value, value])):
         assert raw.endswith(b".")
         assert same(decode(raw), value)
         assert same(decode(raw + b"behind"), value)
-        assert all(same(found, value) for found in CODEC.many_decoder()([raw, raw + b"x"]))
+        assert all(same(found, value) for found in CODEC.many_decoder(SHAPES)([raw, raw + b"x"]))
     for before in ([None, None], [encode(value)] * 2, [encode(1), encode("a")], [encode(1)] * 2):
-        after = CODEC.stepper()([value, value], list(before), lambda new, old: new)
+        after = CODEC.stepper(SHAPES)([value, value], list(before), lambda new, old: new)
         assert all(same(decode(raw), value) for raw in after if raw is not None)
     seen: list[Any] = []
-    CODEC.stepper()([0, 1], [encode(value)] * 2, lambda new, old: seen.append(old))
+    CODEC.stepper(SHAPES)([0, 1], [encode(value)] * 2, lambda new, old: seen.append(old))
     assert all(same(found, value) for found in seen)
 
 
@@ -253,18 +269,18 @@ class Shared:
 )
 def test_what_is_stepped_together_stays_as_it_was(usual: Any, other: Any) -> None:
     """Whatever comes out among values of another kind is stored as it was when it came out."""
-    decode = CODEC.decoder()
+    decode = CODEC.decoder(SHAPES)
     outcomes = [usual, usual, other, usual, other, other, usual]
-    wanted = [None if value is None else decode(CODEC.encoder()(value)) for value in outcomes]
+    wanted = [None if value is None else decode(CODEC.encoder(SHAPES)(value)) for value in outcomes]
     for before in (usual, None):
-        record = None if before is None else CODEC.encoder()(before)
+        record = None if before is None else CODEC.encoder(SHAPES)(before)
         shown = [deepcopy(value) for value in outcomes]
 
         def step(at: int, old: Any, shown: list[Any] = shown) -> Any:
             spoil(shown[at - 1] if at else None)  # a later step changes what has been stored
             return shown[at]
 
-        after = CODEC.stepper()(list(range(len(shown))), [record] * len(shown), step)
+        after = CODEC.stepper(SHAPES)(list(range(len(shown))), [record] * len(shown), step)
         for raw, value in zip(after, wanted, strict=True):
             assert raw is None if value is None else raw is not None and same(decode(raw), value)
 
@@ -294,15 +310,15 @@ def spoil(value: Any) -> None:
 def test_refused(value: Any, text: str) -> None:
     """What cannot be stored is named with its place in the value and why; the encoder goes on."""
     codec = DataValues() if "is of a class of data" in text else CODEC
-    encode = codec.encoder()
+    encode = codec.encoder(SHAPES)
     for _ in range(2):
         with pytest.raises(NotPlainError, match=text):
             encode(value)
         with pytest.raises(NotPlainError, match=text):
-            codec.many_encoder()([value])
+            codec.many_encoder(SHAPES)([value])
         with pytest.raises(NotPlainError, match=text):
-            codec.stepper()([value], [None], lambda new, old: new)
-        assert codec.decoder()(encode(("a", 1))) == ("a", 1)
+            codec.stepper(SHAPES)([value], [None], lambda new, old: new)
+        assert codec.decoder(SHAPES)(encode(("a", 1))) == ("a", 1)
 
 
 def test_an_instance_in_itself_is_refused() -> None:
@@ -310,14 +326,14 @@ def test_an_instance_in_itself_is_refused() -> None:
     circle = Boxed[Any](None)
     circle.inside = circle
     with pytest.raises(TypeError, match="an instance of a class of data in it refers to itself"):
-        CODEC.encoder()(circle)
+        CODEC.encoder(SHAPES)(circle)
 
 
 def test_unset_field_is_refused() -> None:
     """A field that is not set is named."""
     unset = Slotted.__new__(Slotted)
     with pytest.raises(TypeError, match=r"field 'name' of a .*Slotted is not set"):
-        CODEC.encoder()(unset)
+        CODEC.encoder(SHAPES)(unset)
 
 
 def test_classes_that_hold_more_than_fields_are_no_data() -> None:
@@ -331,7 +347,30 @@ def test_classes_that_hold_more_than_fields_are_no_data() -> None:
     with pytest.raises(
         NotPlainError, match="is not plain data, nor an instance of a class of data"
     ):
-        DataValues(named and named).encoder()(Mapping())
+        DataValues(named and named).encoder(SHAPES)(Mapping())
+
+
+def test_dataclass_that_was_sent_by_value() -> None:
+    """It is stored, placed and compared by its fields, though their marks are copies."""
+
+    @dataclass(frozen=True)
+    class Sent:
+        name: str
+        count: int = 3
+
+    whole = make_dataclass("Whole", ["name", "count"], frozen=True)
+    for each in Sent.__dataclass_fields__.values():
+        for mark in "_field_type", "default", "default_factory":
+            setattr(each, mark, copy(getattr(each, mark)))
+    assert dataclasses.fields(Sent) == ()
+    classes = Classes(named={(Sent.__module__, Sent.__qualname__): Sent})
+    values = DataValues(classes)
+    encode, decode = values.encoder(SHAPES), values.decoder(SHAPES)
+    assert decode(encode(Sent("a", 1))) == Sent("a", 1)
+    assert fields_of(Sent) == {"name": False, "count": True}
+    assert encode_key(Sent("a")) != encode_key(Sent("b"))
+    assert decode_key(encode_key(Sent("a")), classes) == Sent("a")
+    assert stable_hash(Sent("a")) == stable_hash(whole("a", 3))
 
 
 def test_local_classes_are_found_by_their_name() -> None:
@@ -346,12 +385,12 @@ def test_local_classes_are_found_by_their_name() -> None:
 
     first, second = define(), define()
     codec = DataValues(Classes(named={(first.__module__, first.__qualname__): first}))
-    found = codec.decoder()(codec.encoder()(second(1)))
+    found = codec.decoder(SHAPES)(codec.encoder(SHAPES)(second(1)))
     assert type(found) is first
     other = make_dataclass("Local", ["y"])
     other.__module__, other.__qualname__ = first.__module__, first.__qualname__
     with pytest.raises(NotPlainError, match="for another class with other fields"):
-        codec.encoder()(other(1))
+        codec.encoder(SHAPES)(other(1))
 
 
 @pytest.fixture
@@ -376,10 +415,10 @@ APP = Classes(frozenset({"stored_app"}))
 def test_changed_fields(app: Any) -> None:
     """Fields find their place by name; a new one takes its default, else it is told by name."""
     was = define(app, "Session", ["a", ("b", int)])
-    raws = [DataValues(APP).encoder()(value) for value in (was(1, "x"), [was(1, "x")])]
+    raws = [DataValues(APP).encoder(SHAPES)(value) for value in (was(1, "x"), [was(1, "x")])]
 
     def read(classes: Classes = APP) -> list[Any]:
-        found = [DataValues(classes).decoder()(raw) for raw in raws]
+        found = [DataValues(classes).decoder(SHAPES)(raw) for raw in raws]
         return [found[0], found[1][0]]
 
     now = define(app, "Session", ["b", "a"])
@@ -413,33 +452,33 @@ def test_classes_that_are_gone(app: Any) -> None:
     """A class that is gone is refused by name, or given to the function; so is a member."""
     was = define(app, "Session", ["a"])
     app.Colour = Enum("Colour", "RED BLUE", module="stored_app")
-    encode = DataValues(APP).encoder()
+    encode = DataValues(APP).encoder(SHAPES)
     raws = [encode(was(1)), encode(app.Colour.RED)]
     del app.Session
     with pytest.raises(
         StoredClassError, match=r"Session has the fields a, but the program names no"
     ):
-        DataValues(APP).decoder()(raws[0])
+        DataValues(APP).decoder(SHAPES)(raws[0])
     app.Session = int
     with pytest.raises(StoredClassError, match=r"stored_app.Session is no class of data now"):
-        DataValues(APP).decoder()(raws[0])
+        DataValues(APP).decoder(SHAPES)(raws[0])
     app.Colour = Enum("Colour", "BLUE", module="stored_app")
     with pytest.raises(
         StoredClassError, match=r"has the member 'RED', which it has not now \(BLUE\)"
     ):
-        DataValues(APP).decoder()(raws[1])
+        DataValues(APP).decoder(SHAPES)(raws[1])
     upgrading = Classes(frozenset({"stored_app"}), upgrade=lambda name, fields: (name, fields))
-    found = list(map(DataValues(upgrading).decoder(), raws))
+    found = list(map(DataValues(upgrading).decoder(SHAPES), raws))
     assert found == [("stored_app.Session", {"a": 1}), ("stored_app.Colour", {"name": "RED"})]
 
 
 def test_reading_makes_no_class_that_is_not_named() -> None:
     """Bytes cannot choose a class: of a module that is there and not named none is made."""
-    raw = CODEC.encoder()(Plain(1, 2.0))
+    raw = CODEC.encoder(SHAPES)(Plain(1, 2.0))
     with pytest.raises(StoredClassError, match="the program names no such class"):
-        DataValues().decoder()(raw)
+        DataValues().decoder(SHAPES)(raw)
     with pytest.raises(StoredClassError, match="the program names no such class"):
-        DataValues(Classes(frozenset({"json"}))).decoder()(raw)
+        DataValues(Classes(frozenset({"json"}))).decoder(SHAPES)(raw)
 
 
 def _persistent(*pid: Any) -> bytes:
@@ -447,7 +486,7 @@ def _persistent(*pid: Any) -> bytes:
     return pickle.dumps(pid, 5)[2:-1].partition(b"\x95")[2][8:] + b"Q"
 
 
-GUARDED = f'\x93["dataclass","{__name__}","Guarded",["value"]]'
+GUARDED = f"\x93d{__name__} Guarded value"
 
 
 @pytest.mark.parametrize(
@@ -459,9 +498,9 @@ GUARDED = f'\x93["dataclass","{__name__}","Guarded",["value"]]'
 def test_pickles_do_nothing_to_instances(then: bytes) -> None:
     """No operation of a pickle meets an instance: neither a method of it nor one of its class."""
     whole = b"\x80\x05" + _persistent(GUARDED, 1)
-    assert CODEC.decoder()(whole + b".") == Guarded(1)
+    assert CODEC.decoder(SHAPES)(whole + b".") == Guarded(1)
     with pytest.raises(UndecodableValueError):
-        CODEC.decoder()(whole + then + b".")
+        CODEC.decoder(SHAPES)(whole + then + b".")
 
 
 def _named(module: str, name: str) -> bytes:
@@ -485,31 +524,114 @@ def test_pickles_change_no_class(module: str, name: str) -> None:
             text = b"\x8c" + bytes([len(attribute)]) + attribute.encode()
             raw = b"\x80\x05" + _named(module, name) + state % text + b"."
             with pytest.raises(UndecodableValueError):
-                CODEC.decoder()(raw)
+                CODEC.decoder(SHAPES)(raw)
     assert (dict(vars(known)), getattr(known, "__defaults__", None)) == before
     assert collections.Counter("aab") == {"a": 2, "b": 1}
 
 
 def test_only_builtin_factories() -> None:
     """The bytes of a defaultdict name a factory of a short list, never a function."""
-    raw = CODEC.encoder()(defaultdict(int))
+    raw = CODEC.encoder(SHAPES)(defaultdict(int))
     for name in (b"set", b"xyz"):
         changed = raw.replace(b"\x8c\x03int", b"\x8c\x03" + name)
         if name == b"set":
-            assert CODEC.decoder()(changed).default_factory is set
+            assert CODEC.decoder(SHAPES)(changed).default_factory is set
         else:
             with pytest.raises(UndecodableValueError, match="is not made of 'xyz'"):
-                CODEC.decoder()(changed)
+                CODEC.decoder(SHAPES)(changed)
 
 
 def test_damaged_instances() -> None:
     """A damaged record of an instance is another value or an error, whichever bit has flipped."""
-    decode = CODEC.decoder()
+    decode = CODEC.decoder(SHAPES)
     for value in (Plain(1, 2.0), (Child("c", ["x"]), 5), [Status.OPEN, Row(a=1)]):
-        raw = CODEC.encoder()(value)
+        raw = CODEC.encoder(SHAPES)(value)
         for at in range(len(raw)):
             for bit in range(8):
                 damaged = bytearray(raw)
                 damaged[at] ^= 1 << bit
                 with contextlib.suppress(UndecodableValueError, StoredClassError):
                     decode(bytes(damaged))
+
+
+def test_records_of_instances_are_short() -> None:
+    """A record has the digest of its schema, and the schema is stored once beside all of them."""
+    shapes = Shapes()
+    encode = CODEC.encoder(shapes)
+    for plain, value in (((1, 2.0), Plain(1, 2.0)), (("x", 2.0, 5), (Plain("x", 2.0), 5))):  # type: ignore[arg-type]
+        assert len(encode(value)) == len(encode(plain)) + 9
+    again = Shapes({"values": "data-1", **shapes.to_codec()})
+    assert again.to_codec() == shapes.to_codec()
+    assert sorted(shapes.to_codec().values()) == [
+        f"(d{__name__} Plain count total\n",
+        f"d{__name__} Plain count total",
+    ]
+    assert CODEC.decoder(again)(encode(Plain(1, 2.0))) == Plain(1, 2.0)
+
+
+def test_shapes_without_their_schema() -> None:
+    """A record whose schema is gone, or is another, is refused; it is no value of another class."""
+    shapes = Shapes()
+    raw = CODEC.encoder(shapes)(Plain(1, 2.0))
+    [(name, schema)] = shapes.to_codec().items()
+    for codec in ({}, {name: schema.replace("Plain", "Other")}, {name + "0": schema}):
+        for decode in (
+            CODEC.decoder(Shapes(codec)),
+            lambda raw: CODEC.many_decoder(Shapes())([raw]),
+        ):
+            with pytest.raises(UndecodableValueError, match=f"schema of its {name} is not stored"):
+                decode(raw)
+
+
+def test_schemas_are_bounded() -> None:
+    """A program whose values have very many shapes has some of them pickled, and none refused."""
+    shapes = Shapes()
+    encode, decode = CODEC.encoder(shapes), CODEC.decoder(shapes)
+    for width in range(1, 31):
+        for at in range(width):
+            value = (*range(at), Plain(1, 2.0), *range(at, width))
+            assert decode(encode(value)) == value
+    assert 29_000 < sum(map(len, shapes.to_codec().values())) <= 30_000
+
+
+@pytest.mark.usefixtures("no_sync")
+def test_schemas_go_with_the_content(tmp_path: Path) -> None:
+    """Changelogs and snapshots have the schemas of all records, also of those before them."""
+    store, files = StoreId("stream-1", "classes", "default", 0, 1), open_files(tmp_path / "files")
+
+    def host(name: str) -> StateStore:
+        return StateStore(LmdbBases(files, str(tmp_path / name)), CODEC)
+
+    reference = EMPTY
+    for value in (Plain(1, 2.0), (Place(1), 5), 7):
+        with host("first").writer(store, reference) as writer:
+            writer.put(repr(value), value)
+            reference = writer.commit().reference
+    for name in ("from changelogs", "from a snapshot"):
+        with host(name).reader(store, reference) as reader:
+            assert [value for _, value in reader.items()] == [(Place(1), 5), 7, Plain(1, 2.0)]
+        snapshot_if_due(
+            LmdbBases(files, str(tmp_path / name)), store, reference, SnapshotRule(1, 1)
+        )
+        for changelog in (tmp_path / "files").rglob("*.changes"):
+            changelog.unlink()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        Schema("dataclass", "app", "Total", ("count", "total")),
+        Schema("attrs", "app.states", "f.<locals>.Total", (), ("cached",)),
+        Schema("row", "pyspark.sql.types", "Row", ("", "a b", '"', "\n", "\x85", "é", "\ud800")),
+        Schema("dataclass", "app", "Empty", ()),
+    ],
+    ids=["fields", "others", "any text", "none"],
+)  # fmt: skip
+def test_schema_is_words(schema: Schema) -> None:
+    """A schema is a text of few bytes that names kind, class and fields, whatever their names."""
+    text = schema.to_text()
+    assert schema_of_text(text) == schema
+    assert text.isprintable()
+    for wrong in ("x" + text[1:], text + " ", text + '  "', text[:1], text[:4] + "(" + text[5:]):
+        with pytest.raises(ValueError, match=r"is no|Unterminated"):
+            schema_of_text(wrong)

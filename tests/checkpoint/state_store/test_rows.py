@@ -80,3 +80,12 @@ def test_damaged_rows(value: Any, data: st.DataObject) -> None:
         with contextlib.suppress(ValueError, struct.error, IndexError):
             decode_row(damaged)
         decode_rows([damaged, damaged])
+
+
+@pytest.mark.parametrize("value", [1, (1, 2.0)], ids=repr)
+def test_rows_are_read_behind_other_bytes(value: Any) -> None:
+    """Many rows are read where they stand, without cutting off what is in front of each."""
+    raw = encode_row(value) or b""
+    assert decode_rows([b"head" + raw + b"behind"] * 3, 4) == [value] * 3
+    assert decode_rows([b"head"], 4) is None
+    assert decode_rows([b"he"], 4) is None

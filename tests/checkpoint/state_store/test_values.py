@@ -24,9 +24,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from checkpoint.state_store.classes import Classes
+from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.value_codec import UndecodableValueError, ValueCodec
 from checkpoint.state_store.values import DataValues, PickleValues
 
+SHAPES = Shapes()
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 PLAIN = [
@@ -92,7 +94,7 @@ class Payload:
 
 
 def through(codec: ValueCodec, value: Any) -> Any:
-    return codec.decoder()(codec.encoder()(value))
+    return codec.decoder(SHAPES)(codec.encoder(SHAPES)(value))
 
 
 def same(found: Any, wanted: Any) -> bool:
@@ -104,7 +106,7 @@ def same(found: Any, wanted: Any) -> bool:
 def test_plain_values(codec: ValueCodec, value: Any) -> None:
     """Plain data comes back as it was, type and all, and ends with a dot."""
     assert same(through(codec, value), value)
-    assert codec.encoder()(value).endswith(b".")
+    assert codec.encoder(SHAPES)(value).endswith(b".")
 
 
 @PATIENT
@@ -112,7 +114,7 @@ def test_plain_values(codec: ValueCodec, value: Any) -> None:
 def test_one_encoder_for_many(many: list[Any], behind: bytes) -> None:
     """Values of one encoder know nothing of each other, and what follows them is ignored."""
     for codec in (DataValues(), PickleValues()):
-        encode, decode = codec.encoder(), codec.decoder()
+        encode, decode = codec.encoder(SHAPES), codec.decoder(SHAPES)
         encoded = [encode(value) for value in many + many]
         for raw, value in zip(encoded, many + many, strict=True):
             assert same(decode(raw + behind), value)
@@ -123,7 +125,11 @@ def test_one_encoder_for_many(many: list[Any], behind: bytes) -> None:
 def test_stepper_is_decode_step_encode(pairs: list[tuple[Any, Any]]) -> None:
     """Stepping many values gives what decoding, stepping and encoding each gives."""
     for codec in (DataValues(), PickleValues()):
-        encode, decode, step_all = codec.encoder(), codec.decoder(), codec.stepper()
+        encode, decode, step_all = (
+            codec.encoder(SHAPES),
+            codec.decoder(SHAPES),
+            codec.stepper(SHAPES),
+        )
         given_ = [new for new, _ in pairs]
         before = [None if old is None else encode(old) for _, old in pairs]
         after = step_all(given_, before, lambda new, old: None if new is None else [new, old])
@@ -138,8 +144,8 @@ def test_stepper_with_large_values() -> None:
     """Values that pickle writes in several pieces stay with their keys."""
     codec = DataValues()
     given_ = ["a", "b" * 100_000, "c", ["d" * 100_000, b"e" * 100_000], "f"]
-    after = codec.stepper()(given_, [None] * 5, lambda new, old: new)
-    assert [codec.decoder()(raw) for raw in after if raw is not None] == given_
+    after = codec.stepper(SHAPES)(given_, [None] * 5, lambda new, old: new)
+    assert [codec.decoder(SHAPES)(raw) for raw in after if raw is not None] == given_
 
 
 def test_identity_inside_of_a_value() -> None:
@@ -159,12 +165,12 @@ def test_identity_inside_of_a_value() -> None:
 )
 def test_refused_values(value: Any) -> None:
     """What is not plain is refused with the ways out, and the encoder goes on."""
-    encode = DataValues().encoder()
+    encode = DataValues().encoder(SHAPES)
     with pytest.raises(
         TypeError, match=r"in a tuple, a dict or a dataclass, or take PickleValues\(\)"
     ):
         encode(value)
-    assert DataValues().decoder()(encode([1])) == [1]
+    assert DataValues().decoder(SHAPES)(encode([1])) == [1]
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
@@ -179,9 +185,9 @@ def test_reading_runs_no_code(tmp_path: Path, protocol: int) -> None:
         b"cos\nmkdir",
     ):
         with pytest.raises(UndecodableValueError):
-            DataValues().decoder()(raw)
+            DataValues().decoder(SHAPES)(raw)
     assert not (tmp_path / "made").exists()
-    PickleValues().decoder()(bomb)
+    PickleValues().decoder(SHAPES)(bomb)
     assert (tmp_path / "made").exists()
 
 
@@ -192,12 +198,12 @@ def test_extensions_are_looked_up(tmp_path: Path) -> None:
         bomb = pickle.dumps(Payload(tmp_path / "made"), 2)
         assert b"mkdir" not in bomb
         with pytest.raises(UndecodableValueError):
-            DataValues().decoder()(bomb)
+            DataValues().decoder(SHAPES)(bomb)
         assert through(DataValues(), [1]) == [1]
     finally:
         copyreg.remove_extension("posix", "mkdir", 240)
     with pytest.raises(UndecodableValueError):
-        DataValues().decoder()(bomb)
+        DataValues().decoder(SHAPES)(bomb)
     assert not (tmp_path / "made").exists()
 
 
@@ -205,11 +211,11 @@ def test_extensions_are_looked_up(tmp_path: Path) -> None:
 @given(values, st.data())
 def test_damaged_values(value: Any, data: st.DataObject) -> None:
     """A damaged record is another value or the documented error."""
-    raw = bytearray(DataValues().encoder()(value))
+    raw = bytearray(DataValues().encoder(SHAPES)(value))
     for _ in range(data.draw(st.integers(1, 3))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(UndecodableValueError):
-        DataValues().decoder()(bytes(raw))
+        DataValues().decoder(SHAPES)(bytes(raw))
 
 
 @pytest.mark.parametrize(
@@ -217,11 +223,11 @@ def test_damaged_values(value: Any, data: st.DataObject) -> None:
 )
 def test_fraction_of_anything_but_two_ints(arguments: tuple[Any, ...]) -> None:
     """A fraction cannot be made of text, which may take for ever."""
-    raw = DataValues().encoder()(Fraction(1, 3))
+    raw = DataValues().encoder(SHAPES)(Fraction(1, 3))
     made = pickle.dumps(arguments, 5)
     start = raw.index(b"K\x01K\x03\x86")
     with pytest.raises(UndecodableValueError):
-        DataValues().decoder()(raw[:start] + made[2:-1].partition(b"\x94.")[0] + b"R.")
+        DataValues().decoder(SHAPES)(raw[:start] + made[2:-1].partition(b"\x94.")[0] + b"R.")
 
 
 def test_any_value_with_pickle() -> None:
@@ -235,7 +241,7 @@ def test_any_value_with_pickle() -> None:
     assert through(PickleValues(), Local(3)).x == 3
     assert through(PickleValues(), lambda: 5)() == 5
     with pytest.raises(UndecodableValueError, match="read it with the codec"):
-        PickleValues().decoder()(b"\x80\x05nothing")
+        PickleValues().decoder(SHAPES)(b"\x80\x05nothing")
 
 
 def test_names() -> None:
@@ -248,7 +254,7 @@ def test_names() -> None:
 def test_stepping_rows_into_other_values() -> None:
     """Rows step into values of any kind, and back, each with its own key."""
     codec = DataValues()
-    encode, step_all, decode = codec.encoder(), codec.stepper(), codec.decoder()
+    encode, step_all, decode = codec.encoder(SHAPES), codec.stepper(SHAPES), codec.decoder(SHAPES)
     news: list[Any] = [(1, 2.0), 3, None, [4], (5, "x"), None, {"a": 6}, 2**70]
     for before in ([1] * 8, [(1, 0.5)] * 8, [None, 1] * 4, ["a"] * 8, [None] * 8, [1, "a"] * 4):
         records = [None if value is None else encode(value) for value in before]
@@ -267,8 +273,8 @@ def test_stepped_values_are_as_they_were_returned() -> None:
         scratch.append(new)
         return (new, scratch) if new % 2 else scratch
 
-    after = codec.stepper()(list(range(5)), [codec.encoder()(0)] * 5, step)
-    found = [codec.decoder()(raw) for raw in after if raw is not None]
+    after = codec.stepper(SHAPES)(list(range(5)), [codec.encoder(SHAPES)(0)] * 5, step)
+    found = [codec.decoder(SHAPES)(raw) for raw in after if raw is not None]
     assert found == [[0], (1, [0, 1]), [0, 1, 2], (3, [0, 1, 2, 3]), [0, 1, 2, 3, 4]]
 
 
@@ -284,9 +290,9 @@ def test_instances_with_a_hash_are_as_they_were_returned() -> None:
                 tally.total += new
                 return wrap(tally)
 
-            records = [None if old is None else codec.encoder()(old)] * 3
-            after = codec.stepper()([1, 2, 3], records, step)
-            found = [codec.decoder()(raw) for raw in after if raw is not None]
+            records = [None if old is None else codec.encoder(SHAPES)(old)] * 3
+            after = codec.stepper(SHAPES)([1, 2, 3], records, step)
+            found = [codec.decoder(SHAPES)(raw) for raw in after if raw is not None]
             assert found == [wrap(Count(1)), wrap(Count(3)), wrap(Count(6))]
 
 
@@ -294,11 +300,11 @@ def test_what_is_not_plain_is_refused_while_stepping() -> None:
     """Values that are not plain are refused wherever they come up, and the codec goes on."""
     codec = DataValues()
     for old in (1, "a", None):
-        records = [None if old is None else codec.encoder()(old)] * 2
+        records = [None if old is None else codec.encoder(SHAPES)(old)] * 2
         for wrong in (Tally(), Point(1), (1, Point(1)), [object()], print, 1 + Point(1).x):
-            step_all = codec.stepper()
+            step_all = codec.stepper(SHAPES)
             if wrong == 2:
-                assert step_all([0, 0], records, lambda new, old: 2)[0] == codec.encoder()(2)
+                assert step_all([0, 0], records, lambda new, old: 2)[0] == codec.encoder(SHAPES)(2)
                 continue
             with pytest.raises(TypeError, match=r"is not plain data|the program does not name"):
                 step_all([0, 0], records, lambda new, old, wrong=wrong: wrong)
@@ -308,11 +314,11 @@ def test_moments_are_values_like_others() -> None:
     """Values with classes of the short list are written and read among those without."""
     codec = DataValues()
     values = ["a", datetime(2024, 1, 1), 5, (1, Decimal(3)), "b", {"at": date(2024, 1, 1)}]
-    encode = codec.encoder()
+    encode = codec.encoder(SHAPES)
     records = [encode(value) for value in values]
-    assert codec.many_decoder()(records) == values
-    assert codec.stepper()([None] * 6, list(records), lambda new, old: old) == [
-        codec.encoder()(value) for value in values
+    assert codec.many_decoder(SHAPES)(records) == values
+    assert codec.stepper(SHAPES)([None] * 6, list(records), lambda new, old: old) == [
+        codec.encoder(SHAPES)(value) for value in values
     ]
 
 
@@ -321,9 +327,9 @@ def test_moments_are_values_like_others() -> None:
 def test_many_encoder_is_the_encoder_of_each(many: list[Any]) -> None:
     """Many values that are encoded together come back, one by one and together."""
     for codec in (DataValues(), PickleValues()):
-        raws = codec.many_encoder()(many)
-        assert all(map(same, map(codec.decoder(), raws), many))
-        assert all(map(same, codec.many_decoder()(raws), many))
+        raws = codec.many_encoder(SHAPES)(many)
+        assert all(map(same, map(codec.decoder(SHAPES), raws), many))
+        assert all(map(same, codec.many_decoder(SHAPES)(raws), many))
         assert len(raws) == len(many)
 
 
@@ -332,10 +338,10 @@ def test_many_encoder_refuses_what_is_not_plain(first: Any) -> None:
     """Among many values those that are not plain are refused, whatever stands before them."""
     codec = DataValues()
     for wrong in (Tally(), Account("a", 1), (1, Point(1)), [object()], print):
-        encode_many = codec.many_encoder()
+        encode_many = codec.many_encoder(SHAPES)
         with pytest.raises(TypeError, match=r"is not plain data|the program does not name"):
             encode_many([first, wrong])
-        assert codec.many_decoder()(encode_many([first, "b"])) == [first, "b"]
+        assert codec.many_decoder(SHAPES)(encode_many([first, "b"])) == [first, "b"]
 
 
 def test_rows_among_tuples_of_other_things() -> None:
@@ -343,6 +349,8 @@ def test_rows_among_tuples_of_other_things() -> None:
     codec = DataValues()
     mixed: list[Any] = [("a", 1), (1, 2.0), 3, (1, None), (2, 1.0), {"b": 1}, (3, 4.0), 5.0]
     for many in (mixed, mixed[::-1], mixed[1:]):
-        assert codec.many_decoder()(codec.many_encoder()(many)) == many
-        records = codec.stepper()(many, [codec.encoder()("old")] * len(many), lambda new, _: new)
-        assert list(map(codec.decoder(), records)) == many  # type: ignore[arg-type]
+        assert codec.many_decoder(SHAPES)(codec.many_encoder(SHAPES)(many)) == many
+        records = codec.stepper(SHAPES)(
+            many, [codec.encoder(SHAPES)("old")] * len(many), lambda new, _: new
+        )
+        assert list(map(codec.decoder(SHAPES), records)) == many  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ from checkpoint.state_store import (
     DataValues,
     LmdbBases,
     PickleValues,
+    Shapes,
     StateStore,
     StoreId,
     ValueCodec,
@@ -187,16 +188,16 @@ def test_what_cannot_be_shown_cannot_be_compared(run: Run, tmp_path: Path) -> No
 class RawData(DataValues):
     """Takes bytes for what they are the pickle of."""
 
-    def encoder(self) -> Any:
-        encode = super().encoder()
+    def encoder(self, shapes: Shapes) -> Any:
+        encode = super().encoder(shapes)
         return lambda value: value if isinstance(value, bytes) else encode(value)
 
 
 class RawPickles(PickleValues):
     """Takes bytes for what they are the pickle of."""
 
-    def encoder(self) -> Any:
-        encode = super().encoder()
+    def encoder(self, shapes: Shapes) -> Any:
+        encode = super().encoder(shapes)
         return lambda value: value if isinstance(value, bytes) else encode(value)
 
 

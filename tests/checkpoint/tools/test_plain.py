@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.state_store import Classes, DataValues
+from checkpoint.state_store import Classes, DataValues, Shapes
 from checkpoint.state_store.decoding import decode_key
 from checkpoint.state_store.keys import encode_key
 from checkpoint.state_store.value_codec import UndecodableValueError
@@ -108,7 +108,7 @@ def test_few_bytes_take_neither_all_memory_nor_all_time(data: bytes, said: str) 
     with pytest.raises(ValueError, match=said):
         plain_loads(data)
     with pytest.raises(UndecodableValueError, match=said):
-        CheckedData().decoder()(data)
+        CheckedData().decoder(Shapes())(data)
     assert collections.Counter("aab") == {"a": 2, "b": 1}
 
 
@@ -152,8 +152,9 @@ class Visit:
 def test_instances_are_shown_by_their_fields() -> None:
     """An instance is shown by the name of its class and its fields; the class is not looked for."""
     codec = DataValues(Classes(frozenset({__name__})))
-    shape, inside = map(codec.encoder(), (Visit(1, "red"), [{"a": Visit(2, None)}]))
-    reading = CheckedData().decoder()
+    shapes = Shapes()
+    shape, inside = map(codec.encoder(shapes), (Visit(1, "red"), [{"a": Visit(2, None)}]))
+    reading = CheckedData().decoder(shapes)
     first = {"class": f"{__name__}.Visit", "fields": {"count": 1, "colour": "red"}}
     assert shown(reading(shape)) == first
     assert shown(reading(inside)[0]["a"])["fields"] == {"count": 2, "colour": None}

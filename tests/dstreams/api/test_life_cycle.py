@@ -68,7 +68,7 @@ def run_without_files(directory: Path) -> None:
 
 @pytest.mark.parametrize("before", [nothing, empty, files_of_others, run_without_files])
 @pytest.mark.parametrize("create_on_error", [False, True])
-def test_x_12_where_nothing_was_left_the_setup_is_called(
+def test_where_nothing_was_left_the_setup_is_called(
     setup: SetUp,
     tmp_path: Path,
     before: Callable[[Path], None],
@@ -87,7 +87,7 @@ def test_x_12_where_nothing_was_left_the_setup_is_called(
     assert list(directory.glob("stream-*/commits/*.commit")) != []
 
 
-def test_x_12_a_directory_that_the_setup_chose_is_replaced(setup: SetUp, tmp_path: Path) -> None:
+def test_a_directory_that_the_setup_chose_is_replaced(setup: SetUp, tmp_path: Path) -> None:
     """As in pyspark.streaming, the path that is asked for counts."""
 
     def elsewhere() -> StreamingContext:
@@ -101,7 +101,7 @@ def test_x_12_a_directory_that_the_setup_chose_is_replaced(setup: SetUp, tmp_pat
     assert list((tmp_path / "elsewhere").glob("stream-*")) == []
 
 
-def test_x_12_a_directory_that_the_setup_has_set_is_not_set_again(
+def test_a_directory_that_the_setup_has_set_is_not_set_again(
     setup: SetUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Programs call checkpoint() in the factory; a second call would do no good."""
@@ -134,7 +134,7 @@ def left_behind(setup: SetUp, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("call", ["getOrCreate", "getActiveOrCreate"])
-def test_x_12_state_of_an_earlier_run_is_never_passed_over(
+def test_state_of_an_earlier_run_is_never_passed_over(
     setup: SetUp, left_behind: Path, call: str
 ) -> None:
     """Where it cannot be taken up, the error says why, and nothing has been set up."""
@@ -148,7 +148,7 @@ def test_x_12_state_of_an_earlier_run_is_never_passed_over(
     assert setup.calls == 0
 
 
-def test_x_12_beginning_anew_on_request(
+def test_beginning_anew_on_request(
     setup: SetUp, left_behind: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With createOnError the setup is called, the log says what is left, and nothing is touched."""
@@ -165,7 +165,7 @@ def test_x_12_beginning_anew_on_request(
         StreamingContext.getOrCreate(str(left_behind), setup)
 
 
-def test_x_12_files_without_committed_state(setup: SetUp, tmp_path: Path) -> None:
+def test_files_without_committed_state(setup: SetUp, tmp_path: Path) -> None:
     """They are of a run that failed on the way: that is no reason for silence."""
     run = tmp_path / "stream-1000-0123abcd" / "log"
     run.mkdir(parents=True)
@@ -175,7 +175,7 @@ def test_x_12_files_without_committed_state(setup: SetUp, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["checkpoint-1700000000000", "checkpoint-1700000000000.bk"])
-def test_x_12_a_checkpoint_of_spark(setup: SetUp, tmp_path: Path, name: str) -> None:
+def test_a_checkpoint_of_spark(setup: SetUp, tmp_path: Path, name: str) -> None:
     """What pyspark.streaming left before the program moved here is not passed over either."""
     (tmp_path / name).touch()
     with pytest.raises(RestartError, match=f"of a stream of pyspark.streaming, with {name}:"):
@@ -184,7 +184,7 @@ def test_x_12_a_checkpoint_of_spark(setup: SetUp, tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("wrong", ["", None, 1])
-def test_x_12_the_path_must_be_one(setup: SetUp, wrong: Any) -> None:
+def test_the_path_must_be_one(setup: SetUp, wrong: Any) -> None:
     """Anything else is refused before anything is set up."""
     with pytest.raises(InvalidStreamError, match="checkpointPath must be a path or URL, got "):
         StreamingContext.getOrCreate(wrong, setup)
@@ -192,9 +192,7 @@ def test_x_12_the_path_must_be_one(setup: SetUp, wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("make", [lambda path: str(path / "file" / "in"), lambda _: "hdfs://a/b"])
-def test_x_12_the_path_must_be_usable(
-    setup: SetUp, tmp_path: Path, make: Callable[[Path], str]
-) -> None:
+def test_the_path_must_be_usable(setup: SetUp, tmp_path: Path, make: Callable[[Path], str]) -> None:
     """A directory that cannot hold state is refused with the reason, not taken for an empty one."""
     (tmp_path / "file").touch()
     with pytest.raises(InvalidStreamError, match=r"the checkpoint directory .* cannot be used: "):
@@ -209,7 +207,7 @@ CALLS: dict[str, Callable[[str | None, Any], StreamingContext]] = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_x_12_what_the_setup_returns_is_checked(tmp_path: Path, call: str) -> None:
+def test_what_the_setup_returns_is_checked(tmp_path: Path, call: str) -> None:
     """A factory that forgot its return is told so, by name."""
 
     def forgetful() -> None:
@@ -226,15 +224,13 @@ def test_x_12_what_the_setup_returns_is_checked(tmp_path: Path, call: str) -> No
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("wrong", [None, 1, "setup", lambda ssc: ssc])
-def test_x_12_the_setup_must_be_callable(tmp_path: Path, call: str, wrong: Any) -> None:
+def test_the_setup_must_be_callable(tmp_path: Path, call: str, wrong: Any) -> None:
     """What cannot be called without arguments is refused, also while a context is active."""
     with pytest.raises(InvalidStreamError, match=rf"{call} .*f\(\) -> StreamingContext"):
         CALLS[call](str(tmp_path), wrong)
 
 
-def test_x_12_streams_may_be_defined_outside_of_the_setup(
-    make_ssc: MakeContext, tmp_path: Path
-) -> None:
+def test_streams_may_be_defined_outside_of_the_setup(make_ssc: MakeContext, tmp_path: Path) -> None:
     """What Spark refuses after a restart: the setup always runs, so nothing is from elsewhere."""
     seen: list[int] = []
     ssc = StreamingContext.getOrCreate(str(tmp_path), make_ssc)
@@ -243,7 +239,7 @@ def test_x_12_streams_may_be_defined_outside_of_the_setup(
     assert seen == [1]
 
 
-def test_x_12_a_setup_that_started_its_context(setup: SetUp, tmp_path: Path) -> None:
+def test_a_setup_that_started_its_context(setup: SetUp, tmp_path: Path) -> None:
     """It is too late for a directory, which is an error as everywhere after the start."""
 
     def too_early() -> StreamingContext:
@@ -256,16 +252,14 @@ def test_x_12_a_setup_that_started_its_context(setup: SetUp, tmp_path: Path) -> 
         StreamingContext.getOrCreate(str(tmp_path / "here"), too_early)
 
 
-def test_x_12_the_spark_context_is_used_again(
-    sc: SparkContext, setup: SetUp, tmp_path: Path
-) -> None:
+def test_the_spark_context_is_used_again(sc: SparkContext, setup: SetUp, tmp_path: Path) -> None:
     """A setup on an existing SparkContext keeps it."""
     ssc = StreamingContext.getOrCreate(str(tmp_path), setup)
     assert ssc.sparkContext is sc
     assert StreamingContext.getActive() is None
 
 
-def test_x_12_the_active_context_comes_first(setup: SetUp, tmp_path: Path) -> None:
+def test_the_active_context_comes_first(setup: SetUp, tmp_path: Path) -> None:
     """getActiveOrCreate returns it, whatever the directory holds; when it stopped, another one."""
     here = str(tmp_path / "here")
     first = StreamingContext.getActiveOrCreate(here, setup)
@@ -280,7 +274,7 @@ def test_x_12_the_active_context_comes_first(setup: SetUp, tmp_path: Path) -> No
     assert second is not first
 
 
-def test_x_12_no_directory(setup: SetUp) -> None:
+def test_no_directory(setup: SetUp) -> None:
     """With None getActiveOrCreate calls the setup, and sets no directory."""
     ssc = StreamingContext.getActiveOrCreate(None, setup)
     assert setup.calls == 1

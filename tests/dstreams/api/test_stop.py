@@ -265,7 +265,7 @@ def test_a_graceful_stop_of_an_idle_stream_runs_nothing(
     assert seen == []
 
 
-def test_x_9_a_graceful_stop_runs_what_a_socket_received(
+def test_a_graceful_stop_runs_what_a_socket_received(
     make_ssc: MakeContext, clock: ManualClock
 ) -> None:
     """All that was received is in one last batch, at the time of the next one."""

@@ -77,7 +77,7 @@ def test_batch_durations_are_rounded_to_milliseconds(make_ssc: MakeContext, dura
     assert [info.batch_time_ms for info in ssc.step(2)] == [2010, 4020]
 
 
-def test_x_1_the_checkpoint_directory_may_come_from_the_settings(
+def test_the_checkpoint_directory_may_come_from_the_settings(
     make_ssc: MakeContext, tmp_path: Path
 ) -> None:
     """spark.streaming.checkpoint.directory is as good as a call of checkpoint()."""
@@ -133,7 +133,7 @@ def test_a_checkpoint_directory_must_be_usable(ssc: StreamingContext, tmp_path: 
 # States --------------------------------------------------------------------------------------
 
 
-def test_x_2_states(ssc: StreamingContext) -> None:
+def test_states(ssc: StreamingContext) -> None:
     """INITIALIZED, then ACTIVE, then STOPPED; the names are Spark's."""
     ssc.queueStream([]).pprint()
     assert ssc.getState() is INITIALIZED
@@ -147,7 +147,7 @@ def test_x_2_states(ssc: StreamingContext) -> None:
     assert [state.value for state in StreamingContextState] == ["INITIALIZED", "ACTIVE", "STOPPED"]
 
 
-def test_x_2_a_stepped_context_is_active(ssc: StreamingContext) -> None:
+def test_a_stepped_context_is_active(ssc: StreamingContext) -> None:
     """The first step is a start."""
     ssc.queueStream([]).pprint()
     ssc.step()
@@ -169,7 +169,7 @@ def test_starting_twice_is_a_warning(
     assert ssc.getState() is ACTIVE
 
 
-def test_x_4_no_output(ssc: StreamingContext, clock: ManualClock) -> None:
+def test_no_output(ssc: StreamingContext, clock: ManualClock) -> None:
     """Starting refuses it, says what an output is, and leaves the context stopped."""
     ssc.queueStream([[1]]).map(str)
     with pytest.raises(InvalidStreamError, match=r"no output operations registered.*pprint"):
@@ -178,7 +178,7 @@ def test_x_4_no_output(ssc: StreamingContext, clock: ManualClock) -> None:
     assert StreamingContext.getActive() is None
 
 
-def test_x_5_only_one_context_is_active(make_ssc: MakeContext) -> None:
+def test_only_one_context_is_active(make_ssc: MakeContext) -> None:
     """The second start says where the first was, and may be repeated when that one has stopped."""
     first, second = make_ssc(), make_ssc()
     first.queueStream([]).pprint()
@@ -213,7 +213,7 @@ LATE_CALLS: dict[str, Callable[[StreamingContext, Any], object]] = {
 
 
 @pytest.mark.parametrize("begin", ["start", "step"])
-def test_x_6_nothing_is_defined_after_the_start(ssc: StreamingContext, begin: str) -> None:
+def test_nothing_is_defined_after_the_start(ssc: StreamingContext, begin: str) -> None:
     """Inputs, streams, outputs and options: each is refused after the start and after the stop."""
     stream = ssc.queueStream([])
     stream.pprint()
@@ -238,9 +238,7 @@ def test_a_stopped_context_does_not_start_again(ssc: StreamingContext, call: str
         getattr(ssc, call)()
 
 
-def test_x_7_the_spark_context_outlives_the_streams(
-    sc: SparkContext, make_ssc: MakeContext
-) -> None:
+def test_the_spark_context_outlives_the_streams(sc: SparkContext, make_ssc: MakeContext) -> None:
     """stop(stopSparkContext=False) leaves it usable, also by the next context."""
     for number in range(2):
         ssc = make_ssc()
@@ -253,7 +251,7 @@ def test_x_7_the_spark_context_outlives_the_streams(
 
 
 @pytest.mark.parametrize("graceful", [True, False])
-def test_x_8_stopping_before_the_start_and_twice(
+def test_stopping_before_the_start_and_twice(
     ssc: StreamingContext, caplog: pytest.LogCaptureFixture, graceful: bool
 ) -> None:
     """There is nothing to stop, which is a warning and no error."""
@@ -318,7 +316,7 @@ def test_a_clock_that_jumps_in_the_middle_of_a_batch_changes_no_batch(
     assert seen == [[1], [2], [3]]
 
 
-def test_x_15_an_unused_input_stream(ssc: StreamingContext, clock: ManualClock) -> None:
+def test_an_unused_input_stream(ssc: StreamingContext, clock: ManualClock) -> None:
     """It is started and read like any other, and disturbs nobody."""
     seen: list[list[int]] = []
     unused = ssc.queueStream([["never"], ["seen"]])
@@ -332,7 +330,7 @@ def test_x_15_an_unused_input_stream(ssc: StreamingContext, clock: ManualClock) 
     assert unused._node not in ssc._engine.plan.nodes
 
 
-def test_x_11_local_properties_are_those_of_the_start(
+def test_local_properties_are_those_of_the_start(
     sc: SparkContext, ssc: StreamingContext, clock: ManualClock
 ) -> None:
     """What was set before the start reaches the jobs, what is set later does not."""
@@ -397,7 +395,7 @@ def test_stopping_releases_the_sources(ssc: StreamingContext) -> None:
 # Waiting -------------------------------------------------------------------------------------
 
 
-def test_x_10_waiting_ends_when_another_thread_stops(ssc: StreamingContext) -> None:
+def test_waiting_ends_when_another_thread_stops(ssc: StreamingContext) -> None:
     """awaitTermination returns None, awaitTerminationOrTimeout True."""
     ssc.queueStream([]).pprint()
     ssc.start()
@@ -416,7 +414,7 @@ def test_x_10_waiting_ends_when_another_thread_stops(ssc: StreamingContext) -> N
     assert sorted(ended, key=str) == [None, True]
 
 
-def test_x_10_waiting_may_time_out(ssc: StreamingContext) -> None:
+def test_waiting_may_time_out(ssc: StreamingContext) -> None:
     """awaitTermination returns without a word, awaitTerminationOrTimeout with False."""
     ssc.queueStream([]).pprint()
     ssc.start()
@@ -425,9 +423,7 @@ def test_x_10_waiting_may_time_out(ssc: StreamingContext) -> None:
     assert ssc.getState() is ACTIVE
 
 
-def test_x_10_the_first_error_is_raised_now_and_later(
-    ssc: StreamingContext, clock: ManualClock
-) -> None:
+def test_the_first_error_is_raised_now_and_later(ssc: StreamingContext, clock: ManualClock) -> None:
     """It wakes who waits, is raised to who comes later, also after the stop; later ones are not."""
     ssc.queueStream([[1], [2], [3]]).foreachRDD(fail_on(1, "first"))
     seen: list[float] = []

@@ -65,17 +65,23 @@ def shuffles(rdd: RDD[Any]) -> int:
 @pytest.mark.parametrize(
     ("previous", "batch", "initial", "wanted"),
     [
-        pytest.param([("a", 1), ("b", 1)], [("a", 1)], None, {"a": 2, "b": 101}, id="A"),
-        pytest.param([("a", 1)], [("b", 1)], [("z", 5)], {"a": 101, "b": 1}, id="A, initial"),
-        pytest.param([("a", 1), ("b", 1)], None, None, {"a": 101, "b": 101}, id="B"),
-        pytest.param([("a", 1)], None, [("z", 5)], {"a": 101}, id="B, initial"),
-        pytest.param([("a", 1)], [], None, {"a": 101}, id="A, empty batch"),
-        pytest.param(None, [("a", 1), ("a", 2)], None, {"a": 3}, id="C1"),
-        pytest.param(None, [], None, {}, id="C1, empty batch"),
-        pytest.param(None, [("a", 1)], [("a", 5), ("z", 5)], {"a": 6, "z": 105}, id="C2"),
-        pytest.param(None, [], [("z", 5)], {"z": 105}, id="C2, empty batch"),
-        pytest.param(None, None, None, None, id="D"),
-        pytest.param(None, None, [("z", 5)], None, id="D, initial"),
+        pytest.param(
+            [("a", 1), ("b", 1)], [("a", 1)], None, {"a": 2, "b": 101}, id="state and batch"
+        ),
+        pytest.param(
+            [("a", 1)], [("b", 1)], [("z", 5)], {"a": 101, "b": 1}, id="initial state is no state"
+        ),
+        pytest.param([("a", 1), ("b", 1)], None, None, {"a": 101, "b": 101}, id="no batch"),
+        pytest.param([("a", 1)], None, [("z", 5)], {"a": 101}, id="no batch, initial state"),
+        pytest.param([("a", 1)], [], None, {"a": 101}, id="empty batch"),
+        pytest.param(None, [("a", 1), ("a", 2)], None, {"a": 3}, id="no state"),
+        pytest.param(None, [], None, {}, id="no state, empty batch"),
+        pytest.param(
+            None, [("a", 1)], [("a", 5), ("z", 5)], {"a": 6, "z": 105}, id="initial state"
+        ),
+        pytest.param(None, [], [("z", 5)], {"z": 105}, id="initial state, empty batch"),
+        pytest.param(None, None, None, None, id="nothing"),
+        pytest.param(None, None, [("z", 5)], None, id="nothing but an initial state"),
     ],
 )
 def test_branches(
@@ -142,7 +148,12 @@ def test_a_batch_in_its_place_is_not_shuffled(sc: SparkContext) -> None:
 @pytest.mark.parametrize(
     ("previous", "batches", "initial"),
     [
-        pytest.param([("a", 1), ("b", 1)], [[("a", 1)], None, [("c", 2), ("a", 3)]], None, id="A"),
+        pytest.param(
+            [("a", 1), ("b", 1)],
+            [[("a", 1)], None, [("c", 2), ("a", 3)]],
+            None,
+            id="state and batch",
+        ),
         pytest.param([("a", 1)], [None, None, None], None, id="no batch"),
         pytest.param([("a", 1)], [[], [("b", 1)], []], [("z", 5)], id="empty batches"),
         pytest.param(None, [None, [("a", 1)], None], None, id="from the beginning"),

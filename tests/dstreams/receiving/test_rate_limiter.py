@@ -45,7 +45,7 @@ def test_the_limit_holds_from_the_first_second_on(rate: int) -> None:
 
 
 def test_records_of_an_interval() -> None:
-    """I-12: a block of an interval has about rate times interval records."""
+    """A block of an interval has about rate times interval records."""
     clock = JumpingClock()
     times = times_of(RateLimiter(100, clock), clock, 200)
     blocks = [sum(start <= time < start + 200 for time in times) for start in range(0, 1800, 200)]

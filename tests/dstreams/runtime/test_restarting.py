@@ -1,12 +1,21 @@
-"""Restarting: the SparkContext that an earlier run is taken up with."""
+"""Restarting: what a checkpoint directory has, and the SparkContext it is taken up with."""
 
 from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from itertools import combinations
+from pathlib import Path
 
 import pytest
 from pyspark import SparkContext
 
+from checkpoint import open_files
+from checkpoint.tools.verify import verify_stream
+from dstreams.errors import RestartError
 from dstreams.runtime import restarting
-from dstreams.runtime.restarting import spark_for
+from dstreams.runtime.restarting import find_stream, spark_for
+from tests.support.stream_model import STREAM, Driver, World
 
 
 class FakeContext:
@@ -49,3 +58,50 @@ def test_the_context_of_the_process_stays(sc: SparkContext) -> None:
     with spark_for({}) as spark:
         assert spark is sc
     assert sc.parallelize([1]).count() == 1
+
+
+PARTS = ("batches", "commits", "epochs", "graph", "state")
+
+
+@pytest.fixture(scope="module")
+def stream(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a stream that has had two lives, up to 7000 ms."""
+    root = tmp_path_factory.mktemp("stream")
+    world = World()
+    for upto_ms in (5000, 7000):
+        Driver(open_files(root / STREAM), world).run(upto_ms)
+    return root / STREAM
+
+
+@pytest.mark.parametrize("count", range(1, len(PARTS)))
+def test_directories_that_are_lost_together_are_missed(
+    stream: Path, tmp_path: Path, count: int
+) -> None:
+    """What is left of a stream is refused, or all that was committed is known; verify sees it."""
+    for lost in combinations(PARTS, count):
+        shutil.copytree(stream, tmp_path / STREAM)
+        for part in lost:
+            shutil.rmtree(tmp_path / STREAM / part)
+        with suppress(RestartError):
+            found = find_stream(str(tmp_path))
+            assert found is not None, lost
+            assert found.recovery.last_ms == 7000, lost
+        findings = verify_stream(open_files(tmp_path / STREAM))
+        assert findings.problems or findings.notes, lost
+        shutil.rmtree(tmp_path / STREAM)
+
+
+def test_a_stream_without_its_graph_is_refused_with_what_can_be_done(
+    stream: Path, tmp_path: Path
+) -> None:
+    """Also for code that has changed: lost or damaged, where it was, and where the state is."""
+    shutil.copytree(stream, tmp_path / STREAM)
+    *_, newest = sorted((tmp_path / STREAM / "graph").iterdir())
+    remedy = "read shows it, and a stream in another directory can have it as its initial state"
+    newest.chmod(0o600)
+    newest.write_bytes(newest.read_bytes()[:-3])
+    with pytest.raises(RestartError, match=rf"{newest.name} ends after .*; restore .*{remedy}"):
+        find_stream(str(tmp_path))
+    shutil.rmtree(tmp_path / STREAM / "graph")
+    with pytest.raises(RestartError, match=rf"{STREAM}/graph/.* is missing; .*{remedy}"):
+        find_stream(str(tmp_path))

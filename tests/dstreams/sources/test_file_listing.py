@@ -133,7 +133,7 @@ def test_a_pattern_lists_all_visible_directories_that_match(
 
     Hidden directories match where the pattern spells that; others are named in the log, once.
     """
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.WARNING)
     for name in ["in-1", "in-2", "in-3", ".in-4", "_in-5"]:
         (tmp_path / name).mkdir()
         (tmp_path / name / f"{name}.txt").write_text("")

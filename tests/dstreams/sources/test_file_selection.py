@@ -66,6 +66,26 @@ def test_a_file_from_the_future_is_taken_when_its_time_has_come() -> None:
     assert paths(decide(selection, there({"/a": 2500}), 3000)) == ["/a"]
 
 
+def test_files_are_as_old_as_a_clock_that_was_set_back_says() -> None:
+    """New files come under its times, and count by it; what was decided before stays decided.
+
+    A restart has not seen which files were not new, so the time since which files are stays.
+    """
+    selection = begin(5000)
+    before = {"/old": 4000, "/a": 9500}
+    assert paths(decide(selection, there(before), 10_000)) == ["/a"]
+    listing = there({**before, "/b": 2500, "/c": 2000})
+    selected = selection.select(listing, 10_001, ahead_ms=7000)
+    assert paths(selected) == ["/b"]
+    assert list(selected.ignored) == ["/c"]
+    selection.take(selected)
+    assert paths(decide(selection, there({"/d": 10_500}), 11_000)) == ["/d"]
+    history = FileHistory(FileBase(0, 5000, 0), {9000: FileBatch(9000, 9000, ())})
+    resumed = FileSelection(history, FileRules(batch_ms=1, window_ms=1000), resumed=True)
+    listing = there({"/old": 4000, "/a": 5500})
+    assert paths(resumed.select(listing, 10_000, ahead_ms=7000)) == ["/a"]
+
+
 def test_with_a_maximum_age_times_decide_about_age_alone() -> None:
     """From the future, from 1970, from before it: each is taken at once, and the oldest first."""
     selection = begin(5000, max_age_ms=UNLIMITED_MS)

@@ -98,6 +98,7 @@ def test_each_new_file_is_in_one_batch(surroundings: Surroundings, tmp_path: Pat
 
 def test_files_that_were_there_may_count(surroundings: Surroundings, tmp_path: Path) -> None:
     """All within the window, or by a maximum age also those that are older."""
+    surroundings.clock.time_ms = 101_000
     put(tmp_path / "a.txt", "", 10_000)
     put(tmp_path / "b.txt", "", 90_000)
     for since_ms, max_age_ms, expected in [
@@ -115,6 +116,7 @@ def test_files_that_were_there_may_count(surroundings: Surroundings, tmp_path: P
 
 def test_settings_say_what_a_stream_does_not(surroundings: Surroundings, tmp_path: Path) -> None:
     """Age and number of files, for all streams and for one."""
+    surroundings.clock.time_ms = 901_000
     for number in range(3):
         put(tmp_path / f"{number}.txt", "", 1000 + number)
     environment = surroundings.environment(file_max_age_ms=UNLIMITED_MS, max_files_per_batch=2)
@@ -132,10 +134,25 @@ def test_the_remember_window_is_rounded_up_to_whole_batches(
     surroundings: Surroundings, tmp_path: Path
 ) -> None:
     """60 s in batches of 7 s is 63 s."""
+    surroundings.clock.time_ms = 100_000
     put(tmp_path / "a.txt", "", 37_000)
     put(tmp_path / "b.txt", "", 37_001)
     reader = started(text_files(tmp_path), surroundings.environment(batch_ms=7000))
     assert names(reader.plan(100_000)) == ["b.txt"]
+
+
+def test_files_of_a_clock_that_was_set_back_are_read(
+    surroundings: Surroundings, tmp_path: Path
+) -> None:
+    """Batches go on under times ahead of it, and the files that come now are new all the same."""
+    hour_ms = 3_600_000
+    reader = started(text_files(tmp_path, new_since_ms=hour_ms), surroundings.environment())
+    put(tmp_path / "old.txt", "", 5000)
+    surroundings.clock.time_ms = hour_ms + 1000
+    assert names(reader.plan(hour_ms + 1000)) == []
+    surroundings.clock.time_ms = 10_000
+    put(tmp_path / "a.txt", "", 9500)
+    assert names(reader.plan(hour_ms + 2000)) == ["a.txt"]
 
 
 def test_ignored_files_are_named_in_the_log_once(

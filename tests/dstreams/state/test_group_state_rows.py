@@ -25,7 +25,7 @@ def test_there_and_back(has_timeouts: bool) -> None:
 
 
 def test_a_timer_without_a_state() -> None:
-    """It comes back as such (case 84)."""
+    """It comes back as such."""
     store, manager = DictStore(), GroupStateManager(has_timeouts=True)
     manager.put_state(store, "a", None, 1000)
     assert manager.get_state(store, "a") == StateData("a", None, 1000)
@@ -33,7 +33,7 @@ def test_a_timer_without_a_state() -> None:
 
 @pytest.mark.parametrize("state", [(None, None), [None], {"x": None}])
 def test_a_state_of_nothing_but_none(state: Any) -> None:
-    """It is told from no state (case 85)."""
+    """It is told from no state."""
     store, manager = DictStore(), GroupStateManager(has_timeouts=False)
     manager.put_state(store, "a", state, NO_TIMESTAMP)
     assert manager.get_state(store, "a").state == state

@@ -1,4 +1,4 @@
-"""Queries that aggregate, by the numbers of the cases of Spark's own suites."""
+"""Queries that aggregate: the cases of Spark's own suites."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def plain(rows: StreamingDataset) -> StreamingDataset:
 
 
 def test_complete(session: StreamSession, tmp_path: Path) -> None:
-    """The whole result goes out in each batch (case 89)."""
+    """The whole result goes out in each batch."""
     run = QueryRun(session, counts, "complete", tmp_path / "checkpoint")
     assert run.add(3) == [(3, 1)]
     assert run.add(2) == [(2, 1), (3, 1)]
@@ -55,7 +55,7 @@ def test_complete(session: StreamSession, tmp_path: Path) -> None:
 
 
 def test_complete_in_order(session: StreamSession) -> None:
-    """A complete result can be ordered and cut (case 91)."""
+    """A complete result can be ordered and cut."""
 
     def build(numbers: StreamingDataset) -> StreamingDataset:
         return counts(numbers).orderBy(lambda row: (row[1], row[0]), ascending=False).limit(2)
@@ -68,7 +68,7 @@ def test_complete_in_order(session: StreamSession) -> None:
 
 
 def test_update_counters(session: StreamSession) -> None:
-    """Only changed keys go out, and counters count them (case 92)."""
+    """Only changed keys go out, and counters count them."""
 
     def build(numbers: StreamingDataset) -> StreamingDataset:
         return counts(numbers.flatMap(lambda x: [x, x + 1]))
@@ -81,7 +81,7 @@ def test_update_counters(session: StreamSession) -> None:
 
 
 def test_several_keys_and_results(session: StreamSession) -> None:
-    """Several keys make a tuple, and so do several results (case 94)."""
+    """Several keys make a tuple, and so do several results."""
 
     def build(numbers: StreamingDataset) -> StreamingDataset:
         mean = UserAggregator(_no_pair, _add_pair, _merge_pairs, _mean)
@@ -110,7 +110,7 @@ def _mean(buffer: Any) -> float:
 
 
 def test_failure_counts_once(session: StreamSession, tmp_path: Path) -> None:
-    """A batch that failed half way and runs again counts its records once (case 95)."""
+    """A batch that failed half way and runs again counts its records once."""
     flag = tmp_path / "fail"
 
     def build(numbers: StreamingDataset) -> StreamingDataset:
@@ -131,7 +131,7 @@ def test_failure_counts_once(session: StreamSession, tmp_path: Path) -> None:
 
 
 def test_all_records_in_one_group(session: StreamSession) -> None:
-    """Without keys there is one row, also where a batch has no partitions (case 99)."""
+    """Without keys there is one row, also where a batch has no partitions."""
     run = QueryRun(session, lambda numbers: numbers.groupByKey().count(), "complete")
     assert run.add(1) == [((), 1)]
     run.streams[0].addAll(session.sparkContext.emptyRDD())
@@ -140,7 +140,7 @@ def test_all_records_in_one_group(session: StreamSession) -> None:
 
 
 def test_append(session: StreamSession, tmp_path: Path) -> None:
-    """A window goes out once, when the watermark has passed it (cases 111 to 115 and 120)."""
+    """A window goes out once, when the watermark has passed it."""
     run = QueryRun(session, windowed, "append", tmp_path / "checkpoint")
     assert run.add(15) == []
     assert run.state() == {"tot": 1, "upd": 0, "rem": 0, "drop": 0}
@@ -164,7 +164,7 @@ def test_append(session: StreamSession, tmp_path: Path) -> None:
 
 
 def test_update(session: StreamSession) -> None:
-    """Changed windows go out, and state that is passed is given up (case 116)."""
+    """Changed windows go out, and state that is passed is given up."""
     run = QueryRun(session, windowed, "update")
     assert run.add(10, 11, 12, 13, 14, 15) == [(10, 5), (15, 1)]
     assert run.add(25) == [(25, 1)]
@@ -175,7 +175,7 @@ def test_update(session: StreamSession) -> None:
 
 
 def test_complete_windows(session: StreamSession) -> None:
-    """A complete result drops nothing and gives nothing up (case 117)."""
+    """A complete result drops nothing and gives nothing up."""
     run = QueryRun(session, windowed, "complete")
     assert run.add(10, 11, 12) == [(10, 3)]
     assert run.add(25) == [(10, 3), (25, 1)]
@@ -184,7 +184,7 @@ def test_complete_windows(session: StreamSession) -> None:
 
 
 def test_trigger_once(session: StreamSession, tmp_path: Path) -> None:
-    """A run of one batch: what the watermark ends comes with the next run (case 119)."""
+    """A run of one batch: what the watermark ends comes with the next run."""
     checkpoint = tmp_path / "checkpoint"
     run = QueryRun(session, windowed, "append", checkpoint, trigger={"once": True})
     outputs, used = [], []
@@ -200,7 +200,7 @@ def test_trigger_once(session: StreamSession, tmp_path: Path) -> None:
 
 
 def test_no_data_batches_off(make_session: MakeSession) -> None:
-    """Without batches for watermarks alone, results wait for records (case 122)."""
+    """Without batches for watermarks alone, results wait for records."""
     session = make_session(**{"spark.sql.streaming.noDataMicroBatches.enabled": "false"})
     run = QueryRun(session, windowed, "append")
     run.add(10, 11)
@@ -226,7 +226,7 @@ def step(run: QueryRun, left: int | None, right: int | None) -> int:
 def test_watermark_policy(
     make_session: MakeSession, tmp_path: Path, policy: str, expected: tuple[int, int, int]
 ) -> None:
-    """Several watermarks become one by policy, which the checkpoint keeps (cases 125 to 127)."""
+    """Several watermarks become one by policy, which the checkpoint keeps."""
     session = make_session(**{"spark.sql.streaming.multipleWatermarkPolicy": policy})
     run = QueryRun(session, two_inputs, "append", tmp_path / "checkpoint", inputs=2)
     run.query.stop()
@@ -247,14 +247,14 @@ def test_watermark_policy(
 
 
 def test_wrong_policy(make_session: MakeSession) -> None:
-    """A policy that there is not is refused at the start (case 129)."""
+    """A policy that there is not is refused at the start."""
     session = make_session(**{"spark.sql.streaming.multipleWatermarkPolicy": "random"})
     with pytest.raises(InvalidStreamError, match="valid values are 'min' and 'max'"):
         QueryRun(session, windowed, "append")
 
 
 def test_late_watermark_is_one_batch_behind(session: StreamSession) -> None:
-    """The batch after the one that raised the watermark still takes older records (case 131)."""
+    """The batch after the one that raised the watermark still takes older records."""
 
     def build(events: StreamingDataset) -> StreamingDataset:
         marked = events.withWatermark(seconds, "10 seconds")
@@ -294,7 +294,7 @@ def test_window_of_windows(session: StreamSession) -> None:
 
 
 def test_sessions(session: StreamSession) -> None:
-    """Sessions go out when the watermark has passed them (case 133)."""
+    """Sessions go out when the watermark has passed them."""
 
     def build(events: StreamingDataset) -> StreamingDataset:
         marked = events.withWatermark(second_of_pair, "10 seconds")
@@ -311,7 +311,7 @@ def test_sessions(session: StreamSession) -> None:
 
 
 def test_session_that_bridges(session: StreamSession) -> None:
-    """An event between two sessions makes them one (cases 135 and 136)."""
+    """An event between two sessions makes them one."""
 
     def build(events: StreamingDataset) -> StreamingDataset:
         marked = events.withWatermark(second_of_pair, "10 seconds")
@@ -326,7 +326,7 @@ def test_session_that_bridges(session: StreamSession) -> None:
 
 
 def test_drop_duplicates(session: StreamSession, tmp_path: Path) -> None:
-    """The first record of each key goes out, also over a restart (case 138)."""
+    """The first record of each key goes out, also over a restart."""
     run = QueryRun(
         session, lambda numbers: numbers.dropDuplicates(itself), "append", tmp_path / "checkpoint"
     )

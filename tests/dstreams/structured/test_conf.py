@@ -55,7 +55,7 @@ def test_refused(key: str, value: str, message: str) -> None:
 
 
 def test_pinned() -> None:
-    """A checkpoint's settings win over those of the session (cases 15 and 127)."""
+    """A checkpoint's settings win over those of the session."""
     first = QueryConf({**PARTITIONS, POLICY: "max"})
     assert set(first.pinned()) == set(PINNED)
     later = QueryConf({SHUFFLE_PARTITIONS: "8", POLICY: "min", IDLE_EVENT_INTERVAL: "1s"})

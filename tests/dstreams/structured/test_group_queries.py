@@ -1,4 +1,4 @@
-"""Queries over grouped state, by the numbers of the cases of Spark's own suite."""
+"""Queries over grouped state: the cases of Spark's own suite."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def by_word(func: Any) -> Any:
 
 
 def test_running_count(session: StreamSession, tmp_path: Path) -> None:
-    """State goes on over batches and restarts, and counters say what was done (cases 1 to 4)."""
+    """State goes on over batches and restarts, and counters say what was done."""
     run = QueryRun(session, by_word(running_count), "update", tmp_path / "checkpoint")
     assert run.add("a") == [("a", 1)]
     assert run.state() == {"tot": 1, "upd": 1, "rem": 0, "drop": 0}
@@ -69,7 +69,7 @@ def test_running_count(session: StreamSession, tmp_path: Path) -> None:
 
 
 def test_lazy_rows(session: StreamSession, tmp_path: Path) -> None:
-    """What a generator does to the state while it is read counts (cases 5 and 6)."""
+    """What a generator does to the state while it is read counts."""
     run = QueryRun(session, by_word(lazy_count), "update", tmp_path / "checkpoint")
     assert run.add("a", "a", "b") == [("a", 1), ("a", 2), ("b", 1)]
     run.restart()
@@ -79,7 +79,7 @@ def test_lazy_rows(session: StreamSession, tmp_path: Path) -> None:
 
 
 def test_map_groups(session: StreamSession, tmp_path: Path) -> None:
-    """mapGroupsWithState gives one row a call (case 7)."""
+    """mapGroupsWithState gives one row a call."""
 
     def build(words: StreamingDataset) -> StreamingDataset:
         return words.groupByKey(itself).mapGroupsWithState(mapped_count)
@@ -94,7 +94,7 @@ def test_map_groups(session: StreamSession, tmp_path: Path) -> None:
 
 
 def test_failed_batch_leaves_nothing(session: StreamSession, tmp_path: Path) -> None:
-    """A batch that failed runs again after a restart, on the state before it (case 11)."""
+    """A batch that failed runs again after a restart, on the state before it."""
     flag = tmp_path / "fail"
 
     def count(key: str, values: Iterator[str], state: GroupState[int]) -> Iterator[Any]:
@@ -118,7 +118,7 @@ def test_failed_batch_leaves_nothing(session: StreamSession, tmp_path: Path) -> 
 
 
 def test_union_with_changing_partitions(session: StreamSession, tmp_path: Path) -> None:
-    """State stays with its keys when another branch has other partitions (case 12)."""
+    """State stays with its keys when another branch has other partitions."""
 
     def build(words: StreamingDataset, others: StreamingDataset) -> StreamingDataset:
         return others.map(itself).union(by_word(running_count)(words))
@@ -142,7 +142,7 @@ def with_timer(func: Any, **options: Any) -> Any:
 def test_processing_time_timeout(
     session: StreamSession, clock: ManualClock, tmp_path: Path
 ) -> None:
-    """Timers fire in the first batch after they are due, also after a restart (cases 19 to 22)."""
+    """Timers fire in the first batch after they are due, also after a restart."""
     run = QueryRun(session, with_timer(ten_seconds), "update", tmp_path / "checkpoint")
     assert run.add("a") == [("a", 1)]
     assert run.state() == {"tot": 1, "upd": 1, "rem": 0, "drop": 0}
@@ -161,12 +161,12 @@ def test_timer_fires_without_data(
 ) -> None:
     """A timer asks for a batch itself when it is due, not before, also right after a restart.
 
-    Spark runs a batch at every trigger instead, and after a restart waits for data (case 34).
+    Spark runs a batch at every trigger instead, and after a restart waits for data.
     """
     run = QueryRun(session, with_timer(ten_seconds), "update", tmp_path / "checkpoint")
     assert run.add("a") == [("a", 1)]
     clock.advance(10_000)
-    assert run.outputs() == []  # due at 11 s, and it is 11 s: case 24
+    assert run.outputs() == []  # due at 11 s, and it is 11 s
     assert len(run.query.recentProgress) == 1
     run.query.stop()
     clock.advance(1)
@@ -179,7 +179,7 @@ def test_timer_fires_without_data(
 
 
 def test_no_op_call_clears_the_timer(session: StreamSession, clock: ManualClock) -> None:
-    """A call that does not set the timer again clears it, unless timers are kept (case 32)."""
+    """A call that does not set the timer again clears it, unless timers are kept."""
 
     def arm_once(key: str, values: Iterator[str], state: GroupState[int]) -> Any:
         if state.hasTimedOut:
@@ -206,7 +206,7 @@ def test_no_op_call_clears_the_timer(session: StreamSession, clock: ManualClock)
 
 
 def latest(key: str, values: Iterator[Any], state: GroupState[int]) -> Any:
-    """F3: the latest event second, until event time has passed it by five seconds."""
+    """The latest event second, until event time has passed it by five seconds."""
     if state.hasTimedOut:
         state.remove()
         return [(key, -1)]
@@ -222,7 +222,7 @@ def by_event_time(events: StreamingDataset) -> StreamingDataset:
 
 
 def test_event_time_timeout(session: StreamSession, tmp_path: Path) -> None:
-    """Late records are dropped, timers fire when the watermark has passed (cases 25 to 30)."""
+    """Late records are dropped, timers fire when the watermark has passed."""
     run = QueryRun(session, by_event_time, "update", tmp_path / "checkpoint")
     assert run.add(("a", 11), ("a", 13), ("a", 15)) == [("a", 15)]
     assert run.watermark() == 5
@@ -237,7 +237,7 @@ def test_event_time_timeout(session: StreamSession, tmp_path: Path) -> None:
 
 
 def test_data_and_timer_in_one_batch(session: StreamSession, clock: ManualClock) -> None:
-    """A key that has records when its timer is due is called for these alone (case 31)."""
+    """A key that has records when its timer is due is called for these alone."""
 
     def rearmed(key: str, values: Iterator[str], state: GroupState[int]) -> Any:
         state.update(0)
@@ -258,7 +258,7 @@ def test_data_and_timer_in_one_batch(session: StreamSession, clock: ManualClock)
 def test_timers_after_a_batch_that_runs_again(
     session: StreamSession, clock: ManualClock, tmp_path: Path
 ) -> None:
-    """Timers of a batch that was not committed fire after it has run again (case 35)."""
+    """Timers of a batch that was not committed fire after it has run again."""
     run = QueryRun(session, with_timer(ten_seconds), "update", tmp_path / "checkpoint")
     assert run.add("a") == [("a", 1)]
     run.query.stop()
@@ -272,7 +272,7 @@ def test_timers_after_a_batch_that_runs_again(
 
 @pytest.mark.parametrize("timeout", [GroupStateTimeout.NoTimeout, PROCESSING_TIME])
 def test_other_timeouts_drop_nothing(session: StreamSession, timeout: GroupStateTimeout) -> None:
-    """With a watermark and another timeout nothing is late (case 17)."""
+    """With a watermark and another timeout nothing is late."""
 
     def count(key: str, values: Iterator[Any], state: GroupState[int]) -> Any:
         state.update((state.getOption or 0) + sum(1 for _ in values))
@@ -297,7 +297,7 @@ def initial_query(initial: Any) -> Any:
 
 
 def test_initial_state(session: StreamSession, tmp_path: Path) -> None:
-    """Initial states are there in the first batch, and only there (cases 36 and 37)."""
+    """Initial states are there in the first batch, and only there."""
     run = QueryRun(session, initial_query(INITIAL), "update", tmp_path / "checkpoint")
     assert run.add("OnlyData", "S2") == [
         ("NoUpdate", [], 2),
@@ -314,7 +314,7 @@ def test_initial_state(session: StreamSession, tmp_path: Path) -> None:
 
 
 def test_initial_state_that_was_computed(session: StreamSession) -> None:
-    """Any RDD of pairs, dict or DataFrame will do, also one that was grouped (case 44)."""
+    """Any RDD of pairs, dict or DataFrame will do, also one that was grouped."""
     words = session.sparkContext.parallelize(["S1", "S2", "S2"], 2)
     initial = words.map(lambda word: (word, 1)).reduceByKey(lambda one, two: one + two)
     frame = SparkSession(session.sparkContext).createDataFrame(initial)
@@ -325,14 +325,14 @@ def test_initial_state_that_was_computed(session: StreamSession) -> None:
 
 
 def test_initial_state_of_the_key_none(session: StreamSession) -> None:
-    """None is a key like any other (case 40)."""
+    """None is a key like any other."""
     run = QueryRun(session, initial_query([("key", 5), (None, 2)]), "update")
     assert run.add("key", None) == [("key", ["key"], 6), (None, [None], 3)]
     assert run.state()["upd"] == 2
 
 
 def test_initial_state_with_timers(session: StreamSession, clock: ManualClock) -> None:
-    """Keys of the initial state can set timers (cases 41 and 42)."""
+    """Keys of the initial state can set timers."""
     run = QueryRun(session, with_timer(ten_seconds, initialState=[("c", 2)]), "update")
     assert run.add("a") == [("a", 1), ("c", 2)]
     clock.advance(11_000)
@@ -340,7 +340,7 @@ def test_initial_state_with_timers(session: StreamSession, clock: ManualClock) -
 
 
 def test_initial_keys_skipped(make_session: MakeSession) -> None:
-    """Keys with an initial state only can be left uncalled (case 45)."""
+    """Keys with an initial state only can be left uncalled."""
     key = "spark.sql.streaming.flatMapGroupsWithState.skipEmittingInitialStateKeys"
     session = make_session(**{key: "true"})
     run = QueryRun(session, initial_query(INITIAL), "update")

@@ -212,7 +212,7 @@ def test_two_queries_of_one_stream(session: StreamSession) -> None:
 
 
 def test_progress(session: StreamSession) -> None:
-    """Progress has Spark's fields, and of event time none without a watermark (case 110)."""
+    """Progress has Spark's fields, and of event time none without a watermark."""
     run = QueryRun(session, counts, "update")
     run.add("a", "b")
     progress = run.query.lastProgress
@@ -429,7 +429,7 @@ def test_trigger_interval(session: StreamSession, clock: ManualClock) -> None:
 
 
 def test_unknown_field(session: StreamSession) -> None:
-    """A field that records do not have is named, with the record (case 106)."""
+    """A field that records do not have is named, with the record."""
     run = QueryRun(session, lambda rows: rows.withWatermark("time", "1 second"), "append")
     with pytest.raises(StreamingQueryException, match="a record has no field 'time': 7"):
         run.add(7)

@@ -182,7 +182,7 @@ def test_older_run_adds_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lost", "message"),
     [
-        ("epochs/*", "no claim in 'epochs'"),
+        ("epochs/*", "is missing; expected the base of epoch"),
         ("epochs/*.base", "is missing; expected the base"),
         ("batches/*", "batch 1 doesn't exist"),
         ("batches/*1-*", "batch 1 doesn't exist"),

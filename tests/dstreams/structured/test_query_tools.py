@@ -73,6 +73,7 @@ def test_show(run: Run, query: Path) -> None:
     assert data["last_batch"]["batch_id"] == 4
     assert data["last_batch"]["facts"]["progress"] == {"output_rows": 3}
     assert data["inputs"] == {"source-0": 6}
+    assert data["files_needed_no_more"] == {"source-0": ["/in/0", "/in/1", "/in/2", "/in/3"]}
     assert data["in_flight_ms"] == [5]
     assert data["watermarks"] == {"query": 500, "watermark-0": 500}
     assert data["graph"]["description"] == {}

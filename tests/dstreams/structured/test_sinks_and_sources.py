@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import socket
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -389,6 +390,55 @@ def test_a_file_that_is_missing_is_named_or_skipped(
         strict.rdd(None, 1)
     assert len(reader.rdd(None, 1).collect()) == 1
     assert "skipped 1 files of a batch that are not there any more" in caplog.text
+
+
+@pytest.mark.parametrize("trigger", [None, {"once": True}, {"availableNow": True}])
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_a_file_that_vanishes_while_its_batch_runs_is_named(
+    session: StreamSession, tmp_path: Path, format: str, trigger: dict[str, Any] | None
+) -> None:
+    """The error says which file of the batch it is, and what to do, under each trigger."""
+    inputs = tmp_path / "inputs"
+    inputs.mkdir()
+    for name in "ab":
+        (inputs / name).write_text("1\n")
+
+    def output(rdd: Any, batch_id: int) -> None:
+        (inputs / "a").unlink()
+        rdd.count()
+
+    writer = session.readStream.format(format).load(str(inputs)).writeStream.foreachBatch(output)
+    query = (writer if trigger is None else writer.trigger(**trigger)).start()
+    with pytest.raises(StreamingQueryException, match="FileNotFoundException") as failure:
+        query.processAllAvailable()
+    assert re.search(
+        r"inputs/a is input of the batch; put it back, or go on without its records with "
+        r"spark\.sql\.files\.ignoreMissingFiles=true$",
+        str(failure.value),
+    )
+
+
+def test_with_a_setting_a_file_may_vanish_while_its_batch_runs(
+    make_session: MakeSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The tasks pass over it alone, and the log says that it vanished."""
+    session = make_session(**{"spark.sql.files.ignoreMissingFiles": "true"})
+    inputs, counts = tmp_path / "inputs", []
+    inputs.mkdir()
+    for name in "ab":
+        (inputs / name).write_text("1\n")
+
+    def output(rdd: Any, batch_id: int) -> None:
+        (inputs / "a").unlink()
+        counts.append(rdd.count())
+
+    query = session.readStream.text(str(inputs)).writeStream.foreachBatch(output).start()
+    query.processAllAvailable()
+    assert counts == [1]
+    (told,) = (record.getMessage() for record in caplog.records if "vanished" in record.msg)
+    assert "1 files of a batch vanished while it ran" in told
+    assert "inputs/a" in told
+    assert "inputs/b" not in told
 
 
 def test_files_of_two_runs(sc: SparkContext, clock: ManualClock, tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ def test_warns_where_it_is_allowed(session: StreamSession) -> None:
 
 
 def test_no_source() -> None:
-    """A query needs a streaming source (rule 1)."""
+    """A query needs a streaming source."""
 
     class Nothing(Union):
         def walk(self) -> Any:
@@ -254,13 +254,13 @@ def test_refused_before_anything_starts(session: StreamSession) -> None:
 
 
 def test_function_mode_complete(session: StreamSession) -> None:
-    """A function cannot have mode complete (case 14, rule 9)."""
+    """A function cannot have mode complete."""
     with pytest.raises(ValueError, match="output mode of function should be append or update"):
         groups(Rate(session).rate, "complete")
 
 
 def test_streaming_initial_state(session: StreamSession) -> None:
-    """A stream cannot be an initial state (case 39, rule 11)."""
+    """A stream cannot be an initial state."""
     rate = Rate(session).rate
     with pytest.raises(ValueError, match="must not be a stream"):
         rate.groupByKey(_value).flatMapGroupsWithState(_rows, "update", initialState=rate)

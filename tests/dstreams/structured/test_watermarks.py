@@ -37,7 +37,7 @@ def after(watermarks: Watermarks, seen: dict[str, int], rule: WatermarkRule = RU
 
 
 def test_two_streams() -> None:
-    """The smaller of two watermarks counts, and none goes back (case 130)."""
+    """The smaller of two watermarks counts, and none goes back."""
     watermarks = Watermarks.start(2)
     for seen, expected in UNION:
         watermarks = after(watermarks, seen)
@@ -45,7 +45,7 @@ def test_two_streams() -> None:
 
 
 def test_restart_forgets_nothing(tmp_path: Path) -> None:
-    """The watermark of each operator survives a restart, where Spark forgets A's 190 (case 130)."""
+    """The watermark of each operator survives a restart, where Spark forgets A's 190."""
     watermarks = Watermarks.start(2)
     for seen, _ in UNION:
         watermarks = after(watermarks, seen)
@@ -63,7 +63,7 @@ def test_other_operators_after_a_restart() -> None:
 
 
 def test_policy_max() -> None:
-    """With policy max the larger one counts (case 125)."""
+    """With policy max the larger one counts."""
     rule = WatermarkRule((10_000, 15_000), "max")
     watermarks = after(Watermarks.start(2), {"A": 20, "B": 30}, rule)
     assert watermarks.query_ms == 15_000

@@ -60,9 +60,7 @@ def windowed(mode: OutputMode) -> PhysicalOperator:
         ),
     ],
 )
-def test_cases_115_to_117_by_sensor(
-    sc: SparkContext, tmp_path: Path, mode: OutputMode, expected: list[Any]
-) -> None:
+def test_by_sensor(sc: SparkContext, tmp_path: Path, mode: OutputMode, expected: list[Any]) -> None:
     """Windows and a key in each output mode, from batch to batch, with batches without data."""
     query = SparkQuery(sc, windowed(mode), tmp_path)
     batches = [[(10, "a"), (12, "b"), (14, "a"), (15, "a")], [(25, "a")], [(10, "a"), (25, "b")]]
@@ -102,7 +100,7 @@ def test_one_job_makes_the_version(sc: SparkContext, tmp_path: Path) -> None:
     context.release()
 
 
-def test_case_100_partitions_of_the_input_do_not_matter(sc: SparkContext, tmp_path: Path) -> None:
+def test_partitions_of_the_input_do_not_matter(sc: SparkContext, tmp_path: Path) -> None:
     """Keys find their state however the input is split."""
     few = MapPartitionsExec(SCAN, lambda rows: rows)
     plan = plan_aggregation(few, BY_PARITY, numPartitions=3, outputMode=OutputMode.Update)
@@ -139,7 +137,7 @@ def test_restore_by_itself(sc: SparkContext, tmp_path: Path) -> None:
     ]
 
 
-def test_case_90_append_needs_a_watermark(sc: SparkContext, tmp_path: Path) -> None:
+def test_append_needs_a_watermark(sc: SparkContext, tmp_path: Path) -> None:
     """Append without windows of the event time is refused, with what to do."""
     plan = plan_aggregation(SCAN, BY_PARITY, numPartitions=2, outputMode=OutputMode.Append)
     with pytest.raises(InvalidStreamError, match="use withWatermark and window, or mode update"):

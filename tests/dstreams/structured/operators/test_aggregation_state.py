@@ -86,7 +86,7 @@ def fused(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-def test_case_89_complete_counts(fused: bool) -> None:
+def test_complete_counts(fused: bool) -> None:
     """Complete: all of the table in every batch."""
     counts = Aggregation(BY_VALUE, OutputMode.Complete, fused=fused, delay_ms=None)
     assert counts.add(3) == {3: 1}
@@ -95,7 +95,7 @@ def test_case_89_complete_counts(fused: bool) -> None:
     assert counts.add(4, 4, 4, 4) == {3: 2, 2: 2, 1: 1, 4: 4}
 
 
-def test_case_92_update_metrics(fused: bool) -> None:
+def test_update_metrics(fused: bool) -> None:
     """Update: what was touched goes out, and is counted."""
     counts = Aggregation(BY_VALUE, OutputMode.Update, fused=fused, delay_ms=None)
     assert counts.add(1, 2) == {1: 1, 2: 1}
@@ -105,7 +105,7 @@ def test_case_92_update_metrics(fused: bool) -> None:
     assert counts.query.batches[-1].metrics.numOutputRows == 3
 
 
-def test_case_94_two_keys(fused: bool) -> None:
+def test_two_keys(fused: bool) -> None:
     """A key of several columns is a tuple."""
     pairs = Grouping(key=lambda value: (value, value + 1))
     counts = Aggregation(pairs, OutputMode.Update, fused=fused, delay_ms=None)
@@ -113,14 +113,14 @@ def test_case_94_two_keys(fused: bool) -> None:
     assert counts.add(1, 2) == {(1, 2): 2, (2, 3): 2}
 
 
-def test_case_99_global_count(fused: bool) -> None:
+def test_global_count(fused: bool) -> None:
     """Without a key there is one row, also in batches without data."""
     count = Aggregation(Grouping(), OutputMode.Complete, fused=fused, delay_ms=None)
     found = [count.add(*batch) for batch in ([7], [], [1, 2], [])]
     assert found == [{(): 1}, {(): 1}, {(): 3}, {(): 3}]
 
 
-def test_case_99_without_partitions(fused: bool) -> None:
+def test_without_partitions(fused: bool) -> None:
     """Where no task puts out even the empty row, the stored one is not lost."""
     count = Aggregation(Grouping(), OutputMode.Complete, fused=fused, delay_ms=None)
     count.add(7)
@@ -128,8 +128,8 @@ def test_case_99_without_partitions(fused: bool) -> None:
     assert count.add() == {(): 1}
 
 
-def test_case_114_append_metrics(fused: bool) -> None:
-    """Append (111 to 113): windows go out when the watermark passes them, and are forgotten."""
+def test_append_metrics(fused: bool) -> None:
+    """Append: windows go out when the watermark passes them, and are forgotten."""
     counts = Aggregation(BY_WINDOW, OutputMode.Append, fused=fused)
     assert counts.add_seconds(15) == {}
     assert [batch.counts for batch in counts.query.batches] == [(1, 1, 0, 0), (1, 0, 0, 0)]
@@ -140,7 +140,7 @@ def test_case_114_append_metrics(fused: bool) -> None:
     assert counts.query.batches[-1].metrics.numOutputRows == 1
 
 
-def test_case_115_append(fused: bool) -> None:
+def test_append(fused: bool) -> None:
     """Append: a late row is dropped and changes nothing."""
     counts = Aggregation(BY_WINDOW, OutputMode.Append, fused=fused)
     assert counts.add_seconds(10, 11, 12, 13, 14, 15) == {}
@@ -150,7 +150,7 @@ def test_case_115_append(fused: bool) -> None:
     assert counts.counts == (2, 0, 0, 1)
 
 
-def test_case_116_update(fused: bool) -> None:
+def test_update(fused: bool) -> None:
     """Update: rows are put out when they change; what is passed by the watermark just goes."""
     counts = Aggregation(BY_WINDOW, OutputMode.Update, fused=fused)
     assert counts.add_seconds(10, 11, 12, 13, 14, 15) == {10: 5, 15: 1}
@@ -161,7 +161,7 @@ def test_case_116_update(fused: bool) -> None:
     assert counts.add_seconds(10) == {}
 
 
-def test_case_117_complete(fused: bool) -> None:
+def test_complete(fused: bool) -> None:
     """Complete: nothing is late and nothing is given up."""
     counts = Aggregation(BY_WINDOW, OutputMode.Complete, fused=fused, no_data=False)
     found = [counts.add_seconds(*batch) for batch in ([10, 11, 12], [25], [25], [10], [25])]
@@ -174,7 +174,7 @@ def test_case_117_complete(fused: bool) -> None:
     ]
 
 
-def test_case_122_without_batches_without_data(fused: bool) -> None:
+def test_without_batches_without_data(fused: bool) -> None:
     """Nothing goes out before another batch runs."""
     counts = Aggregation(BY_WINDOW, OutputMode.Append, fused=fused, no_data=False)
     assert counts.add_seconds(10, 11, 12, 13, 14, 15) == {}
@@ -182,7 +182,7 @@ def test_case_122_without_batches_without_data(fused: bool) -> None:
     assert counts.add_seconds() == {10: 5}
 
 
-def test_case_131_late_by_the_watermark_of_the_batch_before(fused: bool) -> None:
+def test_late_by_the_watermark_of_the_batch_before(fused: bool) -> None:
     """The batch whose watermark has just moved still takes what is older than it."""
     counts = Aggregation(BY_WINDOW, OutputMode.Update, fused=fused, no_data=False)
     assert counts.add_seconds(100) == {100: 1}

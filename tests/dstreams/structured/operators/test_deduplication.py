@@ -51,7 +51,7 @@ def add(query: LocalQuery, *events: tuple[int | None, Any]) -> list[Any]:
     return sorted((time_us // 1000, value) for time_us, value in rows)
 
 
-def test_case_138_duplicates() -> None:
+def test_duplicates() -> None:
     """The first of each key goes out, in this batch and in those after it."""
     query = dedupe(delay_ms=None)
     assert add(query, (0, 1), (0, 1), (0, 2)) == [(0, 1), (0, 2)]

@@ -18,7 +18,7 @@ from tests.support.jobs import count_jobs
 AVG_MS = pytest.approx(11000 / 3)
 
 
-def test_case_104_stats() -> None:
+def test_stats() -> None:
     """One time more, and those of another partition."""
     stats = EventTimeStats(100, 10, 20.0, 5).add(80)
     assert stats == EventTimeStats(100, 10, 30.0, 6)
@@ -27,7 +27,7 @@ def test_case_104_stats() -> None:
     assert EventTimeStats.of([]) is None
 
 
-def test_case_105_a_mean_of_very_many() -> None:
+def test_a_mean_of_very_many() -> None:
     """The mean of 10 ** 10 large times is near them."""
     large = 10**10
     stats = EventTimeStats(large, large, float(large), large).merge(
@@ -36,7 +36,7 @@ def test_case_105_a_mean_of_very_many() -> None:
     assert stats.avg_ms == pytest.approx(large + 1, rel=1e-12)
 
 
-def test_case_132_no_event_time_counts_as_the_epoch() -> None:
+def test_no_event_time_counts_as_the_epoch() -> None:
     """A record without an event time travels without one, and is gathered as 0."""
     seen = {}
     mark = MarkEvents(lambda time: time, False, seen.__setitem__)
@@ -46,7 +46,7 @@ def test_case_132_no_event_time_counts_as_the_epoch() -> None:
     assert seen[4] is None
 
 
-def test_case_107_the_second_watermark_counts() -> None:
+def test_the_second_watermark_counts() -> None:
     """Events that are marked again get another time."""
     mark = MarkEvents(lambda record: record[1], True, lambda split, stats: None)
     assert list(mark(0, [(1, ("a", 10)), (2, ("b", 20))])) == [(10, ("a", 10)), (20, ("b", 20))]

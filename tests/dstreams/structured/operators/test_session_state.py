@@ -79,7 +79,7 @@ class Sessions:
         return {(w.start_ms // 1000, w.end_ms // 1000, key): n for (w, key), n in found}
 
 
-def test_case_133_append() -> None:
+def test_append() -> None:
     """A session goes out when the watermark has passed its end."""
     sessions = Sessions()
     assert sessions.add(10, 11) == {}
@@ -90,7 +90,7 @@ def test_case_133_append() -> None:
     assert sessions.query.batches[-1].metrics.numOutputRows == 2
 
 
-def test_case_135_an_event_between_two_sessions() -> None:
+def test_an_event_between_two_sessions() -> None:
     """It makes one of both: the later row goes, the earlier one is written anew."""
     sessions = Sessions(OutputMode.Complete)
     assert sessions.add(10, 18) == {(10, 15, "k"): 1, (18, 23, "k"): 1}
@@ -98,7 +98,7 @@ def test_case_135_an_event_between_two_sessions() -> None:
     assert sessions.query.batches[-1].counts == (1, 1, 1, 0)
 
 
-def test_case_136_complete() -> None:
+def test_complete() -> None:
     """All sessions in every batch, none ever given up or late in the state."""
     sessions = Sessions(OutputMode.Complete)
     sessions.add((10, "a"))
@@ -106,7 +106,7 @@ def test_case_136_complete() -> None:
 
 
 @pytest.mark.parametrize("mode", [OutputMode.Update, None])
-def test_case_137_update_is_refused(mode: OutputMode | None) -> None:
+def test_update_is_refused(mode: OutputMode | None) -> None:
     """Update is no mode of sessions, and the error says which are."""
     with pytest.raises(InvalidStreamError, match=r"must be append or complete, .*; use append"):
         require_session_mode(mode)
@@ -246,11 +246,12 @@ def test_what_changes_is_spilled(in_one_walk: bool, monkeypatch: pytest.MonkeyPa
         save = SaveSessions(OutputMode.Complete, memory_mb=memory_mb)
         steps: Any = (restore, merge, save)
         walk = StateSteps((MergeIntoSessions(*steps),) if in_one_walk else steps)
-        with StateStore(MemoryBases()).writer(STORE, EMPTY) as store:
-            metrics = StateMetrics()
-            first = list(walk(store, iter(()), iter(many_sessions()), metrics))
-            again = list(walk(store, iter(()), iter(many_sessions()), metrics))
-            found.append((first, again, metrics.numUpdatedStateRows))
+        states, reference, rows, metrics = StateStore(MemoryBases()), EMPTY, [], StateMetrics()
+        for _ in range(2):
+            with states.writer(STORE, reference) as store:
+                rows.append(list(walk(store, iter(()), iter(many_sessions()), metrics)))
+                reference = store.commit().reference
+        found.append((*rows, metrics.numUpdatedStateRows))
     assert found[0] == found[1]
     assert [held.are_in_memory for held in made] == [True, True, False, False]
     assert ("k7", Session(0, 9_000, 2)) in found[0][0]
@@ -258,7 +259,7 @@ def test_what_changes_is_spilled(in_one_walk: bool, monkeypatch: pytest.MonkeyPa
     assert found[0][2] == 2 * 6000
 
 
-def test_case_133_on_rdds(sc: SparkContext, tmp_path: Path) -> None:
+def test_on_rdds(sc: SparkContext, tmp_path: Path) -> None:
     """The plan on real RDDs, with its batches without data."""
     marked = EventTimeWatermarkExec(RDDScanExec(None), lambda record: record[0] * 1000, 10_000)
     grouping = SessionGrouping(SessionWindows(GAP_MS), key=lambda record: record[1])
