@@ -487,7 +487,7 @@ def test_a_damaged_graph_is_refused(sc: SparkContext, tmp_path: Path) -> None:
         recover(tmp_path)
     other = graphs[0].read_bytes()
     graphs[0].unlink()
-    with pytest.raises(RestartError, match=r"graph is missing; .* copy or an export; state and"):
+    with pytest.raises(RestartError, match=r"graph is missing; .* copy or an export; without"):
         recover(tmp_path)
     graphs[0].write_bytes(other)
     graphs[-1].write_bytes(content)

@@ -45,6 +45,9 @@ class Stuck:
     def run_trigger(self, *, allows_no_data: bool) -> Any:
         raise ValueError("no batch today")
 
+    def explain(self, error: BaseException) -> str | None:
+        raise Py4JError("Spark has stopped")
+
     def close(self) -> None:
         raise Py4JError("Spark has stopped")
 
@@ -64,6 +67,7 @@ def test_a_query_ends_though_it_cannot_give_up_what_it_holds(
     assert not query.isActive
     assert ended == [query]
     assert execution.closed == ["sink", "checkpoint"]
+    assert "could be asked" in caplog.text
     assert "could not give up all it held" in caplog.text
 
 
