@@ -5,8 +5,8 @@ the same Spark settings; each batch ends with ``count()`` of the state. The figu
 time of a batch after warm-up, from the moment it is due to the return of its output; in bulk it is
 the mean, because there the batches differ as the state grows.
 
-    python tests/benchmarks/update_state_by_key.py             # the table
-    python tests/benchmarks/update_state_by_key.py --case 1M   # one row
+    python benchmarks/update_state_by_key.py             # the table
+    python benchmarks/update_state_by_key.py --case 1M   # one row
 
 A plain dict in one process does the same work for comparison: a floor, with nothing durable.
 """

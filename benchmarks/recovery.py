@@ -1,8 +1,8 @@
 """How long a restart takes with a million keys of state, here and in pyspark.streaming.
 
-    python tests/benchmarks/recovery.py                       # all, ten minutes; status 1: missed
-    python tests/benchmarks/recovery.py --side dstreams       # one row
-    python tests/benchmarks/recovery.py --metadata            # what writing batches down costs
+    python benchmarks/recovery.py                       # all, ten minutes; status 1: missed
+    python benchmarks/recovery.py --side dstreams       # one row
+    python benchmarks/recovery.py --metadata            # what writing batches down costs
 
 A program gets that many keys from a file, runs batches of a second, and is killed. Measured is the
 next process, made by ``getOrCreate``: from its start to the end of the output of its first new

@@ -5,7 +5,7 @@ holds the same values: a batch reads, changes and commits random keys, and opens
 the batch before committed, which applies it. Printed are the medians of CPU time (of the whole
 process, so what LMDB and the disk make it do counts) and of wall time, and their ratio to the dict.
 
-    python tests/benchmarks/state_store.py [--case 1M] [--rounds 15] [--memory] [--directory DIR]
+    python benchmarks/state_store.py [--case 1M] [--rounds 15] [--memory] [--directory DIR]
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from checkpoint.state_store import (
     Shapes,
     StateStore,
     StoreId,
+    environments,
 )
 from checkpoint.state_store.base import Bases
 from checkpoint.state_store.blocks import Compression
@@ -46,7 +47,6 @@ from checkpoint.state_store.classes import Classes
 from checkpoint.state_store.local_copy import LmdbBase
 from checkpoint.state_store.maintenance import take_snapshot
 from checkpoint.testing.memory_bases import MemoryBases
-from tests.support.local_copies import close_unused
 
 ID = StoreId("benchmark", "counts", "default", 0, 1)
 TIMEOUT_MS = 1_000_000
@@ -317,8 +317,8 @@ def run_scan(store: StateStore) -> None:
 OPEN = """
 import sys, time
 from checkpoint.state_store import Reference
-from tests.benchmarks.state_store import ID, make_bases
 from checkpoint.state_store import StateStore
+from state_store import ID, make_bases
 store = StateStore(make_bases(sys.argv[1]))
 start = time.perf_counter()
 reader = store.reader(ID, Reference(int(sys.argv[2]), sys.argv[3]))
@@ -331,9 +331,8 @@ def run_open(store: StateStore, directory: str, rounds: int) -> None:
     """Measure opening a warm store from new processes, and rebuilding it from its files."""
     case = Case(1_000_000, 0)
     reference = fill(store, case)
-    root = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
     command = [sys.executable, "-c", OPEN, directory, str(reference.version), reference.uid]
-    environment = {**os.environ, "PYTHONPATH": root}
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.abspath(__file__))}
     times = [
         float(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
         for _ in range(rounds)
@@ -362,7 +361,8 @@ def run_rebuild(
         bases = LmdbBases(files, local, compression=compression)
         with watch.lap("rebuild"):
             StateStore(bases).reader(ID, reference).close()
-        close_unused()
+        for path in list(environments._table.open):
+            environments._table.open.pop(path).env.close()
         shutil.rmtree(local)
     rate = case.keys / watch.cpu_ms("rebuild") / 1e3
     say(f"rebuild: {case.keys} keys from {source}: {rate:.2f} M/s of CPU")

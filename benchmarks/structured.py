@@ -5,10 +5,10 @@ Spark's side that is a source of numbers and a Python function for the user (wit
 PySpark has it), then Spark's operators in the JVM; here it is Python throughout. State is durable
 on both sides, in files of the local disk.
 
-    python tests/benchmarks/structured.py                    # the table, some minutes
-    python tests/benchmarks/structured.py --case append      # one row
-    python tests/benchmarks/structured.py --case start       # from start() to the first row
-    python tests/benchmarks/structured.py --records 1000 --rounds 1   # whether it works
+    python benchmarks/structured.py                    # the table, some minutes
+    python benchmarks/structured.py --case append      # one row
+    python benchmarks/structured.py --case start       # from start() to the first row
+    python benchmarks/structured.py --records 1000 --rounds 1   # whether it works
 
 The figure is the median time of a batch after warm-up: here plan, job and reading of all rows;
 there ``addBatch``, which is the same. Each side is a process of its own; they take turns, and the

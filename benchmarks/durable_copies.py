@@ -4,7 +4,7 @@ A state of a given number of keys is updated batch by batch. Every tenth batch m
 ``write_rdd``, a commit record and ``read_rdd``, or by ``RDD.checkpoint``. Printed is what a batch
 costs without durability, the batch that writes, and the batch after it, which reads the copy.
 
-    python tests/benchmarks/durable_copies.py [KEYS]
+    python benchmarks/durable_copies.py [KEYS]
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ to the return of everything that follows its commit, with rows that Python reads
 Streaming what it says of the execution of the trigger, with rows that nobody reads; in Bytewax the
 time from one batch that the source gives to the next, with a snapshot of each. Input is in memory.
 
-    python tests/benchmarks/stored_state.py --peers-python VENV/bin/python   # all, half an hour
-    python tests/benchmarks/stored_state.py --case flat --case timeouts      # ours alone, minutes
+    python benchmarks/stored_state.py --peers-python VENV/bin/python   # all, half an hour
+    python benchmarks/stored_state.py --case flat --case timeouts      # ours alone, minutes
 
 The peers run in an interpreter that has pyspark, pandas, pyarrow, protobuf and bytewax. Cases:
 

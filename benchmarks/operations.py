@@ -6,9 +6,9 @@ operation, so that a machine that drifts favours none; while one runs, the other
 ends with ``count()`` of the result. The figure is the median time of a batch after warm-up, from
 the moment it is due to the return of its output. Windows are full when measuring begins.
 
-    python tests/benchmarks/operations.py                        # the table, some minutes
-    python tests/benchmarks/operations.py --only map join        # some rows
-    python tests/benchmarks/operations.py --records 100 --batches 2   # whether it works
+    python benchmarks/operations.py                        # the table, some minutes
+    python benchmarks/operations.py --only map join        # some rows
+    python benchmarks/operations.py --records 100 --batches 2   # whether it works
 
 An operation is slower here when its ratio is below 0.95, a second time with twice as many batches.
 The exit status is 1 when one is, or when the two sides count different numbers of results.

@@ -6,9 +6,9 @@ key, and no filter drops one, so that every window has them all. The figure is t
 batch after warm-up, from the moment it is due to the return of its output; warm-up is longer than
 the window, so that in every measured batch as much leaves as enters.
 
-    python tests/benchmarks/windows.py                # both tables
-    python tests/benchmarks/windows.py --case 100k    # one row of the first
-    python tests/benchmarks/windows.py --case length  # the second
+    python benchmarks/windows.py                # both tables
+    python benchmarks/windows.py --case 100k    # one row of the first
+    python benchmarks/windows.py --case length  # the second
 
 The second table is of our side alone: a window of 60 batches against one of 6. The cost of a batch
 is that of what enters and leaves, whatever is between the two.
