@@ -26,7 +26,6 @@ from dstreams.events import (
     BatchInfo,
     BatchStarted,
     BatchSubmitted,
-    Event,
     InputInfo,
     OutputOperationCompleted,
     OutputOperationInfo,
@@ -453,7 +452,7 @@ class OutputOperationEvent(_Info):
         return OutputInfo(event.batch_time_ms, event.output, started_ms)
 
 
-_CALLBACKS: Mapping[type[Any], tuple[str, Callable[[Any], Any]]] = {
+CALLBACKS: Mapping[type[Any], tuple[str, Callable[[Any], Any]]] = {
     StreamingStarted: ("onStreamingStarted", StreamingStartedEvent),
     ReceiverStarted: ("onReceiverStarted", ReceiverEvent),
     ReceiverError: ("onReceiverError", ReceiverEvent),
@@ -464,17 +463,7 @@ _CALLBACKS: Mapping[type[Any], tuple[str, Callable[[Any], Any]]] = {
     OutputOperationStarted: ("onOutputOperationStarted", OutputOperationEvent),
     OutputOperationCompleted: ("onOutputOperationCompleted", OutputOperationEvent),
 }
-
-CALLBACKS = frozenset(name for name, _ in _CALLBACKS.values())
-"""Names of the methods that a listener may have."""
-
-
-def call(listener: object, event: Event) -> None:
-    """Call the method of *listener* that is for *event*, if it has one."""
-    name, view = _CALLBACKS[type(event)]
-    callback = getattr(listener, name, None)
-    if callback is not None:
-        callback(view(event))
+"""By type of event: the method of a listener for it, and the view that the method gets."""
 
 
 class StatsReportListener(StreamingListener):

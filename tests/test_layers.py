@@ -47,6 +47,7 @@ dstreams.durations dstreams.clock dstreams.callables dstreams.listener dstreams.
 dstreams.state_classes
 dstreams.settings dstreams.redaction dstreams.spark_checkpoint
 dstreams.rdd
+dstreams.kernel
 dstreams.state dstreams.sources dstreams.sinks
 dstreams.receiving
 dstreams.graph

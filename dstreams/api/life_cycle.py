@@ -12,9 +12,9 @@ from pyspark import SparkContext
 
 from dstreams.errors import IncompleteStopError
 from dstreams.graph.plan import StreamGraph
+from dstreams.kernel.listener_bus import ListenerBus
 from dstreams.runtime.cut_off import cut_off
 from dstreams.runtime.engine import Engine
-from dstreams.runtime.listener_bus import ListenerBus
 from dstreams.runtime.scheduler import Scheduler
 from dstreams.runtime.signals import SignalStop
 from dstreams.runtime.unseen_failure import UnseenFailure

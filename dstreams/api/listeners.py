@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dstreams.runtime.listener_bus import ListenerBus, load_listener
+from dstreams.kernel.listener_bus import ListenerBus, load_listener
+from dstreams.listener import CALLBACKS, StreamingListener
 from dstreams.settings import Settings
 
 
@@ -34,7 +35,7 @@ class ListenerMethods:
 
 def open_bus(settings: Settings) -> ListenerBus:
     """Make the bus of a context, with the listeners that the settings name."""
-    bus = ListenerBus(settings.max_queued_events)
+    bus = ListenerBus(StreamingListener, CALLBACKS, settings.max_queued_events)
     for name in settings.extra_listeners:
         bus.add(load_listener(name))
     return bus

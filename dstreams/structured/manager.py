@@ -10,11 +10,12 @@ from pyspark import SparkContext
 
 from dstreams.clock import Clock
 from dstreams.errors import StreamLifecycleError
+from dstreams.kernel.listener_bus import ListenerBus
 from dstreams.rdd.worker_python import require_workers
 from dstreams.settings import Settings
 from dstreams.structured.conf import ALLOW_MULTIPLE, CHECK_CORRECTNESS, UNSUPPORTED_CHECK
 from dstreams.structured.execution import MicroBatchExecution, QueryDefinition
-from dstreams.structured.listeners import ListenerBus, StreamingQueryListener
+from dstreams.structured.listeners import CALLBACKS, StreamingQueryListener
 from dstreams.structured.query import (
     QueryEnvironment,
     StreamingQuery,
@@ -44,7 +45,7 @@ class StreamingQueryManager:
         self._spark = spark
         self._clock = clock
         self._settings = settings
-        self._listeners = ListenerBus()
+        self._listeners = ListenerBus(StreamingQueryListener, CALLBACKS, settings.max_queued_events)
         self._changed = threading.Condition()
         self._queries: dict[str, StreamingQuery] = {}
         self._names: set[str | None] = set()
@@ -160,7 +161,7 @@ class StreamingQueryManager:
 
     def wait_until_told(self, seconds: float) -> bool:
         """Wait until listeners have heard all that has happened; False when that takes longer."""
-        return self._listeners.wait_until_told(seconds)
+        return self._listeners.drain(seconds)
 
     def _ended(self, query: StreamingQuery) -> None:
         with self._changed:

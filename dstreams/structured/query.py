@@ -15,11 +15,11 @@ from pyspark import InheritableThread, SparkContext
 from checkpoint import CheckpointError
 from dstreams.clock import Clock
 from dstreams.errors import InvalidStreamError, StreamError, StreamLifecycleError
+from dstreams.kernel.listener_bus import ListenerBus
 from dstreams.rdd.failures import summarize
 from dstreams.structured.conf import IDLE_EVENT_INTERVAL, POLLING_DELAY, RECENT_UPDATES
 from dstreams.structured.execution import MicroBatchExecution
 from dstreams.structured.listeners import (
-    ListenerBus,
     QueryIdleEvent,
     QueryProgressEvent,
     QueryStartedEvent,

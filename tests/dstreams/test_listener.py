@@ -29,7 +29,8 @@ from dstreams.events import (
     StateOperatorInfo,
     StreamingStarted,
 )
-from dstreams.listener import CALLBACKS, BatchInfoView, InfoMap, OutputInfo, call
+from dstreams.kernel.listener_bus import call
+from dstreams.listener import CALLBACKS, BatchInfoView, InfoMap, OutputInfo
 
 INPUTS = (InputInfo(0, "socket", 3, "3 lines"), InputInfo(1, "files", None, ""))
 PENDING = PendingBatch(0, 1000, INPUTS, (PlannedOutput(0, "pprint at a.py:1"),), 1005)
@@ -95,7 +96,7 @@ class Recorder:
 
 def seen(event: Event) -> Any:
     recorder = Recorder()
-    call(recorder, event)
+    call(CALLBACKS, recorder, event)
     [(_, argument)] = recorder.calls
     return argument
 
@@ -104,16 +105,17 @@ def seen(event: Event) -> Any:
 def test_each_event_has_its_callback(name: str) -> None:
     """Called by the name that pyspark.streaming gives it, with one argument."""
     recorder = Recorder()
-    call(recorder, EVENTS[name])
+    call(CALLBACKS, recorder, EVENTS[name])
     assert [called for called, _ in recorder.calls] == [name]
-    call(StreamingListener(), EVENTS[name])
-    call(object(), EVENTS[name])
+    call(CALLBACKS, StreamingListener(), EVENTS[name])
+    call(CALLBACKS, object(), EVENTS[name])
 
 
 def test_the_base_has_all_callbacks() -> None:
     """No event is without a method to override, and no method without an event."""
-    assert {name for name in vars(StreamingListener) if name.startswith("on")} == CALLBACKS
-    assert set(EVENTS) == CALLBACKS
+    callbacks = {name for name, _ in CALLBACKS.values()}
+    assert {name for name in vars(StreamingListener) if name.startswith("on")} == callbacks
+    assert set(EVENTS) == callbacks
 
 
 @pytest.mark.parametrize(
@@ -224,7 +226,11 @@ def test_stats(caplog: pytest.LogCaptureFixture) -> None:
     listener = StatsReportListener(numBatchInfos=2)
     with caplog.at_level(logging.INFO, "dstreams.listener"):
         for completed_ms in (9999, 1950, 2050):
-            call(listener, BatchCompleted(dataclasses.replace(DONE, completed_ms=completed_ms)))
+            call(
+                CALLBACKS,
+                listener,
+                BatchCompleted(dataclasses.replace(DONE, completed_ms=completed_ms)),
+            )
     assert caplog.messages[-2].startswith("total delay of the last 2 batches: mean 995.0 ms, 0%: ")
     assert caplog.messages[-1] == (
         "processing time of the last 2 batches: mean 800.0 ms, 0%: 750 ms, 5%: 750 ms, "

@@ -140,7 +140,7 @@ def test_listener(session: StreamSession, clock: ManualClock) -> None:
     QueryRun(session, counts, "update").query.stop()
     assert session.streams.wait_until_told(10)
     assert len(told.events) == 5
-    with pytest.raises(InvalidStreamError, match="has one of onQueryStarted"):
+    with pytest.raises(InvalidStreamError, match="one of the callbacks onQueryStarted"):
         session.streams.addListener("no listener")  # type: ignore[arg-type]
 
 
@@ -154,7 +154,7 @@ def test_idle_listeners_have_no_thread(session: StreamSession) -> None:
     wait_for(lambda: _LISTENERS not in {thread.name for thread in threading.enumerate()})
 
 
-_LISTENERS = "dstreams-query-listeners"
+_LISTENERS = "dstreams-listeners"
 
 
 class Stops(StreamingQueryListener):

@@ -1,7 +1,8 @@
-"""The bus that carries events to listeners: one thread, one bounded queue, nothing lost in order.
+"""The bus that carries events to listeners, of streams and of queries: in order, on one thread.
 
-A batch never waits for a listener. When listeners are too slow, events are dropped, counted, and
-that is said in the log, once; a callback that raises is logged the first time.
+A batch never waits for a listener. When listeners are too slow the newest event is dropped, as
+Spark does, and counted; that is logged the first time. A callback that raises is logged the first
+time, and its listener goes on to be told.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import importlib
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dstreams.errors import InvalidStreamError
-from dstreams.events import Event
-from dstreams.listener import CALLBACKS, call
 
 logger = logging.getLogger(__name__)
+
+Callbacks = Mapping[type[Any], tuple[str, Callable[[Any], Any]]]
+"""By type of event: the listener's method for it, and what makes the argument of the event."""
 
 
 @dataclass(frozen=True)
@@ -36,21 +39,23 @@ class BusStatistics:
 class ListenerBus:
     """Calls listeners with events in order, each listener with those posted since it was added.
 
-    The thread starts with the first event that somebody listens to, and everything below belongs to
-    one lock, which no listener is called under: callbacks may add and remove listeners.
+    The bus has a thread as long as there is something to tell. All fields belong to one lock, which
+    no listener is called under: callbacks may add and remove listeners.
 
     Args:
+        base: the class that listeners are derived from, for messages.
+        callbacks: what listeners are called with.
         max_queued: events that may wait.
     """
 
-    def __init__(self, max_queued: int) -> None:
+    def __init__(self, base: type[Any], callbacks: Callbacks, max_queued: int) -> None:
+        self._base = base
+        self._callbacks = callbacks
         self._max_queued = max_queued
         self._changed = threading.Condition()
         self._listeners: tuple[Any, ...] = ()
-        self._queue: deque[tuple[Event, tuple[Any, ...]]] = deque()
-        self._is_calling = False
+        self._queue: deque[tuple[Any, tuple[Any, ...]]] = deque()
         self._is_closed = False
-        self._is_abandoned = False
         self._thread: threading.Thread | None = None
         self._dropped = 0
         self._failures = 0
@@ -62,7 +67,7 @@ class ListenerBus:
         Raises:
             InvalidStreamError: *listener* is a class, or has none of the callbacks.
         """
-        _require_listener(listener)
+        self._require_listener(listener)
         with self._changed:
             self._listeners = (*_without(self._listeners, listener), listener)
 
@@ -75,25 +80,28 @@ class ListenerBus:
             self._listeners = _without(self._listeners, listener)
             self._failed = _without(self._failed, listener)
 
-    def post(self, event: Event) -> None:
+    def post(self, event: object) -> None:
         """Queue *event* for the listeners there are; returns at once."""
         with self._changed:
             if self._is_closed or not self._listeners:
                 return
-            if len(self._queue) >= self._max_queued:
-                self._dropped += 1
-                is_first = self._dropped == 1
-            else:
-                is_first = False
+            if len(self._queue) < self._max_queued:
                 self._queue.append((event, self._listeners))
                 self._start()
-                self._changed.notify_all()
-        if is_first:
-            logger.warning(
-                "listeners are too slow: %d events wait, and further ones are dropped until there "
-                "is room; make the callbacks faster, or raise spark.dstreams.maxQueuedEvents",
-                self._max_queued,
-            )
+                return
+            self._dropped += 1
+            if self._dropped > 1:
+                return
+        logger.warning(
+            "listeners are too slow: %d events wait, and further ones are dropped until there is "
+            "room; make the callbacks faster, or raise spark.dstreams.maxQueuedEvents",
+            self._max_queued,
+        )
+
+    def tell_now(self, event: object) -> None:
+        """Tell of *event* on the thread of the caller, before anything that waits."""
+        for listener in self._listeners:
+            self._call(listener, event)
 
     def drain(self, timeout_s: float) -> bool:
         """Wait until listeners have been told of all that was posted.
@@ -107,27 +115,26 @@ class ListenerBus:
         if self.is_own_thread():
             return False
         with self._changed:
-            return self._changed.wait_for(
-                lambda: self._is_abandoned or not (self._queue or self._is_calling), timeout_s
-            )
+            return self._changed.wait_for(lambda: self._thread is None, timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Take no more events, wait for those that are queued, and end the thread.
+        """Take no more events, and wait for those that are queued.
 
         Args:
             timeout_s: seconds to wait at most; what waits after that is dropped.
         """
         with self._changed:
             was_closed, self._is_closed = self._is_closed, True
-            self._changed.notify_all()
+        is_own_thread = self.is_own_thread()
         is_drained = self.drain(timeout_s)
         with self._changed:
             left = len(self._queue)
-            self._is_abandoned = True
             self._dropped += left
             self._queue.clear()
             self._listeners = ()
-        if was_closed or self.is_own_thread():
+            self._thread = None  # a callback that does not return is left to itself
+            self._changed.notify_all()
+        if was_closed or is_own_thread:
             return
         if not is_drained:
             logger.warning(
@@ -136,12 +143,11 @@ class ListenerBus:
                 timeout_s,
                 left,
             )
-        statistics = self.statistics()
-        if statistics.dropped or statistics.failures:
+        if self._dropped or self._failures:
             logger.warning(
                 "of the events for listeners %d were dropped, and %d calls raised",
-                statistics.dropped,
-                statistics.failures,
+                self._dropped,
+                self._failures,
             )
 
     def is_own_thread(self) -> bool:
@@ -163,36 +169,53 @@ class ListenerBus:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._is_calling = False
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: self._queue or self._is_closed)
                 if not self._queue:
+                    self._thread = None
+                    self._changed.notify_all()
                     return
                 event, listeners = self._queue.popleft()
-                self._is_calling = True
             for listener in listeners:
                 self._call(listener, event)
 
-    def _call(self, listener: Any, event: Event) -> None:
-        with self._changed:
-            if len(_without(self._listeners, listener)) == len(self._listeners):
-                return  # removed since the event was posted
+    def _call(self, listener: Any, event: Any) -> None:
+        if not _is_among(self._listeners, listener):
+            return  # removed since the event was posted
         try:
-            call(listener, event)
+            call(self._callbacks, listener, event)
         except BaseException as error:  # a listener that exits ends neither the bus nor the stream
             with self._changed:
                 self._failures += 1
-                is_first = len(_without(self._failed, listener)) == len(self._failed)
-                if is_first:
-                    self._failed += (listener,)
-            if is_first:
-                logger.error(
-                    "the listener %s raised on %s; it goes on to be told, and further errors of it "
-                    "are only counted",
-                    _name_of(listener),
-                    type(event).__name__,
-                    exc_info=error,
-                )
+                if _is_among(self._failed, listener):
+                    return
+                self._failed += (listener,)
+            logger.error(
+                "the listener %s raised on %s; it goes on to be told, and further errors of it "
+                "are only counted",
+                _name_of(listener),
+                type(event).__name__,
+                exc_info=error,
+            )
+
+    def _require_listener(self, listener: object) -> None:
+        if isinstance(listener, type):
+            raise InvalidStreamError(
+                f"a listener must be an object, got the class {listener.__name__}; add "
+                f"{listener.__name__}()"
+            )
+        names = [name for name, _ in self._callbacks.values()]
+        if not any(callable(getattr(listener, name, None)) for name in names):
+            raise InvalidStreamError(
+                f"a listener must have one of the callbacks {', '.join(names)}, got "
+                f"{_name_of(listener)}; derive it from {self._base.__name__}"
+            )
+
+
+def call(callbacks: Callbacks, listener: object, event: object) -> None:
+    """Call the method of *listener* that is for *event*, if it has one."""
+    name, argument_of = callbacks[type(event)]
+    callback = getattr(listener, name, None)
+    if callback is not None:
+        callback(argument_of(event))
 
 
 def load_listener(name: str) -> Any:
@@ -203,36 +226,25 @@ def load_listener(name: str) -> Any:
             a listener.
 
     Raises:
-        InvalidStreamError: nothing of that name can be imported, or it is no listener.
+        InvalidStreamError: nothing of that name can be imported or made.
     """
     module_name, _, attribute = name.rpartition(".")
     try:
         made = getattr(importlib.import_module(module_name), attribute)
-        listener = made() if callable(made) else made
+        return made() if callable(made) else made
     except Exception as error:
         raise InvalidStreamError(
             f"the listener {name!r} of spark.dstreams.extraListeners cannot be made: {error!r}; "
             "write module.name of a class that the driver can import and that needs no arguments"
         ) from error
-    _require_listener(listener)
-    return listener
-
-
-def _require_listener(listener: object) -> None:
-    if isinstance(listener, type):
-        raise InvalidStreamError(
-            f"a listener must be an object, got the class {listener.__name__}; add "
-            f"{listener.__name__}()"
-        )
-    if not any(callable(getattr(listener, name, None)) for name in CALLBACKS):
-        raise InvalidStreamError(
-            f"a listener must have a callback such as onBatchCompleted, got {_name_of(listener)}; "
-            "derive it from dstreams.StreamingListener"
-        )
 
 
 def _without(listeners: tuple[Any, ...], listener: object) -> tuple[Any, ...]:
     return tuple(each for each in listeners if each is not listener)
+
+
+def _is_among(listeners: tuple[Any, ...], listener: object) -> bool:
+    return any(each is listener for each in listeners)
 
 
 def _name_of(listener: object) -> str:

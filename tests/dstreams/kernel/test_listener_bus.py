@@ -11,7 +11,8 @@ import pytest
 
 from dstreams import InvalidStreamError, StreamingListener
 from dstreams.events import StreamingStarted
-from dstreams.runtime.listener_bus import BusStatistics, ListenerBus, load_listener
+from dstreams.kernel.listener_bus import BusStatistics, ListenerBus, load_listener
+from dstreams.listener import CALLBACKS
 from tests.support.waiting import wait_for
 
 
@@ -58,9 +59,13 @@ def slow() -> Iterator[Slow]:
     made.leave.set()
 
 
+def make_bus(max_queued: int) -> ListenerBus:
+    return ListenerBus(StreamingListener, CALLBACKS, max_queued)
+
+
 @pytest.fixture
 def bus() -> Iterator[ListenerBus]:
-    made = ListenerBus(max_queued=100)
+    made = make_bus(max_queued=100)
     yield made
     made.close(0)
 
@@ -120,19 +125,21 @@ def test_added_twice(bus: ListenerBus) -> None:
     assert listener.times == [1]
 
 
-def test_no_listener_costs_no_thread(bus: ListenerBus) -> None:
-    """Nothing is queued while nobody listens, and the thread ends with the bus."""
+def test_a_thread_lives_as_long_as_there_is_something_to_tell(bus: ListenerBus, slow: Slow) -> None:
+    """Nothing is queued while nobody listens, and nobody is told after the end."""
     wait_for(lambda: not has_thread())  # those of other tests
     post(bus, 1)
     assert not has_thread()
-    listener = Times()
-    bus.add(listener)
-    post(bus, 2)
-    assert has_thread()
+    bus.add(slow)
+    slow.leave.set()
+    for time_ms in (2, 3):
+        post(bus, time_ms)
+        assert bus.drain(20)
+        wait_for(lambda: not has_thread())
     bus.close(20)
-    wait_for(lambda: not has_thread())
-    post(bus, 3)
-    assert listener.times == [2]
+    post(bus, 4)
+    assert not has_thread()
+    assert slow.times == [2, 3]
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
@@ -158,7 +165,7 @@ def test_a_listener_that_raises(
 
 def test_a_listener_too_slow(slow: Slow, caplog: pytest.LogCaptureFixture) -> None:
     """When the queue is full events are dropped and counted; that is said once, and at the end."""
-    bus = ListenerBus(max_queued=2)
+    bus = make_bus(max_queued=2)
     bus.add(slow)
     post(bus, 1)
     assert slow.entered.wait(60)
@@ -187,7 +194,7 @@ def test_closing_delivers_what_waits(bus: ListenerBus) -> None:
 
 def test_closing_does_not_wait_for_ever(slow: Slow, caplog: pytest.LogCaptureFixture) -> None:
     """A callback that never returns is left alone, and nobody is called after the end."""
-    bus, other = ListenerBus(max_queued=100), Times()
+    bus, other = make_bus(max_queued=100), Times()
     bus.add(slow)
     bus.add(other)
     post(bus, 1, 2, 3)
@@ -227,7 +234,7 @@ def test_a_callback_may_use_the_bus(bus: ListenerBus) -> None:
     ("listener", "message"),
     [
         (Times, "a listener must be an object, got the class Times; add Times()"),
-        (None, "a listener must have a callback such as onBatchCompleted, got builtins.NoneType"),
+        (None, "a listener must have one of the callbacks onStreamingStarted, onReceiverStarted, "),
     ],
 )
 def test_what_is_no_listener(bus: ListenerBus, listener: Any, message: str) -> None:
@@ -235,6 +242,17 @@ def test_what_is_no_listener(bus: ListenerBus, listener: Any, message: str) -> N
     with pytest.raises(InvalidStreamError) as raised:
         bus.add(listener)
     assert str(raised.value).startswith(message)
+
+
+def test_told_at_once(bus: ListenerBus) -> None:
+    """An event can be told on the caller's thread, by the same rules."""
+    raising, gone = Raising(SystemExit), Times()
+    bus.add(gone)
+    bus.remove(gone)
+    bus.add(raising)
+    bus.tell_now(StreamingStarted(1))
+    assert (raising.times, gone.times) == ([1], [])
+    assert bus.statistics() == BusStatistics(dropped=0, failures=1)
 
 
 def test_listeners_by_name() -> None:
@@ -249,11 +267,11 @@ def test_listeners_by_name() -> None:
         ("dstreams.NoSuchListener", "no attribute 'NoSuchListener'"),
         ("Listener", "Empty module name"),
         ("dstreams.DStream", "required positional argument"),
-        ("dstreams.Settings", "must have a callback"),
+        ("dstreams.Settings", "got dstreams.settings.Settings; derive it from StreamingListener"),
     ],
 )
-def test_listeners_by_name_that_are_none(name: str, reason: str) -> None:
+def test_listeners_by_name_that_are_none(bus: ListenerBus, name: str, reason: str) -> None:
     """The message says the name, the reason and what would do."""
     with pytest.raises(InvalidStreamError) as raised:
-        load_listener(name)
+        bus.add(load_listener(name))
     assert reason in str(raised.value)

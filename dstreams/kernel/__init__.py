@@ -1,0 +1,1 @@
+"""What streams and structured queries both stand on."""
