@@ -9,32 +9,25 @@ In a notebook:
     numbers.sum()
     count.records()      # 10
 
-Each task says how many records its partition had, once it has reached the end of it. What tasks say
-is kept by partition and not added up, so a partition that is computed again, because its task was
-retried, speculated or its block lost, counts once. A partition of which somebody took only the
-beginning says nothing: the count of its RDD stays unknown.
+Each task says how many records its partition had, once it has reached the end of it. A partition of
+which somebody took only the beginning says nothing: the count of its RDD stays unknown.
 """
 
 from __future__ import annotations
 
 import itertools
-import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError
-from pyspark import RDD, Accumulator, AccumulatorParam, SparkContext
+from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
 from dstreams.rdd.shuffle import BlockPairsRDD
+from dstreams.rdd.task_reports import TaskReport, TaskReports
 
 T = TypeVar("T")
-
-_Counts = dict[int, dict[int, int]]
-"""Records by partition, by token of the RDD."""
-
-_tokens = itertools.count()
 
 
 class RecordCount:
@@ -42,23 +35,23 @@ class RecordCount:
 
     Args:
         rdd: the RDD.
-        counts: records by partition, filled as tasks end.
+        reports: of the tasks that count, None for an RDD that is not counted.
     """
 
-    def __init__(self, rdd: RDD[Any], counts: dict[int, int]) -> None:
+    def __init__(self, rdd: RDD[Any], reports: TaskReports[int] | None) -> None:
         self._rdd = rdd
-        self._counts = counts
+        self._reports = reports
 
     def records(self) -> int | None:
         """Return the number of records, None unless each partition was read to its end."""
-        counts = dict(self._counts)
+        counts = [] if self._reports is None else self._reports.facts()
         # How many partitions there are is a call into the JVM: not for nothing, and not to be
         # relied on after an output of the batch has stopped Spark.
         try:
             is_complete = bool(counts) and len(counts) == self._rdd.getNumPartitions()
         except (Py4JError, OSError):
             return None
-        return sum(counts.values()) if is_complete else None
+        return sum(counts) if is_complete else None
 
 
 def counted(rdd: RDD[T]) -> tuple[RDD[T], RecordCount]:
@@ -71,15 +64,9 @@ def counted(rdd: RDD[T]) -> tuple[RDD[T], RecordCount]:
         rdd: any RDD; its partitioner is kept.
     """
     if isinstance(rdd, BlockPairsRDD):
-        return rdd, RecordCount(rdd, {})
-    accumulator = _accumulator_of(rdd.context)
-    token = next(_tokens)
-    counts: dict[int, int] = {}
-    live = accumulator.value
-    live[token] = counts
-    count = RecordCount(rdd, counts)
-    weakref.finalize(count, live.pop, token, None)
-    return _CountedRDD(rdd, _Count(accumulator, token)), count
+        return rdd, RecordCount(rdd, None)
+    reports: TaskReports[int] = TaskReports(rdd.context)
+    return _CountedRDD(rdd, _Count(reports.task)), RecordCount(rdd, reports)
 
 
 class _CountedRDD(PipelinedRDD):  # type: ignore[misc]
@@ -125,31 +112,11 @@ class _CountedRDD(PipelinedRDD):  # type: ignore[misc]
             self._is_asked = False
 
 
-class _Live(dict[int, dict[int, int]]):
-    """The driver's counts: of the RDDs that somebody still asks about, and of no other."""
-
-
-class _ByPartition(AccumulatorParam[_Counts]):
-    """Merges what tasks say: the larger number where two say something of one partition."""
-
-    def zero(self, value: _Counts) -> _Counts:
-        return {}
-
-    def addInPlace(self, value1: _Counts, value2: _Counts) -> _Counts:  # noqa: N802
-        for token, new in value2.items():
-            known = value1.get(token) if isinstance(value1, _Live) else value1.setdefault(token, {})
-            if known is not None:
-                for split, records in new.items():
-                    known[split] = max(records, known.get(split, 0))
-        return value1
-
-
 @dataclass(frozen=True)
 class _Count:
     """Task: the records as they are; after the last one, how many there were."""
 
-    accumulator: Accumulator[_Counts]
-    token: int
+    report: TaskReport[int]
 
     def __call__(self, split: int, records: Iterable[T]) -> Iterator[T]:
         # compress takes a record, then a number, and tests the number: all of it without a step of
@@ -158,14 +125,6 @@ class _Count:
         return itertools.chain(itertools.compress(records, numbers), self._report(split, numbers))
 
     def _report(self, split: int, numbers: Iterator[int]) -> Iterator[Any]:
-        self.accumulator.add({self.token: {split: next(numbers) - 1}})
+        count = next(numbers) - 1
+        self.report(split, count, count)
         yield from ()
-
-
-def _accumulator_of(spark: SparkContext) -> Accumulator[_Counts]:
-    """Return the one accumulator of a context: PySpark keeps each for as long as it lives."""
-    known = vars(spark)
-    if "_dstreams_counts" not in known:
-        known["_dstreams_counts"] = spark.accumulator(_Live(), _ByPartition())
-    accumulator: Accumulator[_Counts] = known["_dstreams_counts"]
-    return accumulator

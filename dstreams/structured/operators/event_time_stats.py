@@ -7,12 +7,8 @@ EventTimeStats(max_ms=60, min_ms=10, avg_ms=30.0, count=3)
 
 from __future__ import annotations
 
-import itertools
-import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
-
-from pyspark import Accumulator, AccumulatorParam, SparkContext
 
 
 @dataclass(frozen=True)
@@ -56,77 +52,10 @@ class EventTimeStats:
             max(self.max_ms, other.max_ms), min(self.min_ms, other.min_ms), avg_ms, count
         )
 
-
-_Found = dict[int, dict[int, EventTimeStats]]
-_tokens = itertools.count()
-
-
-class EventTimeObservation:
-    """What the tasks of one operator in one batch have seen, so far.
-
-    A partition that is computed again is not counted again.
-
-    Args:
-        spark: where the tasks run.
-    """
-
-    def __init__(self, spark: SparkContext) -> None:
-        self.task = _task_of(spark, next(_tokens))
-        live = self.task.accumulator.value
-        self._found: dict[int, EventTimeStats] = {}
-        live[self.task.token] = self._found
-        weakref.finalize(self, live.pop, self.task.token, None)
-
-    def stats(self) -> EventTimeStats | None:
-        """Return what was seen by the tasks that are done, None for nothing."""
+    @classmethod
+    def of_all(cls, partitions: Iterable[EventTimeStats]) -> EventTimeStats | None:
+        """Return the stats of several partitions, None for none."""
         total: EventTimeStats | None = None
-        for _, stats in sorted(self._found.items()):
+        for stats in partitions:
             total = stats.merge(total)
         return total
-
-
-@dataclass(frozen=True)
-class EventTimeReport:
-    """How a task says what it has seen.
-
-    Args:
-        accumulator: the one of the context.
-        token: of the observation.
-    """
-
-    accumulator: Accumulator[_Found]
-    token: int
-
-    def __call__(self, split: int, stats: EventTimeStats | None) -> None:
-        """Report what was seen in a partition, after its last record."""
-        if stats is not None:
-            self.accumulator.add({self.token: {split: stats}})
-
-
-class _Live(_Found):
-    """The driver's side: observations that somebody still holds, and no other."""
-
-
-class _ByPartition(AccumulatorParam[_Found]):
-    """Merges what tasks say: of one partition, what has seen more."""
-
-    def zero(self, value: _Found) -> _Found:
-        return {}
-
-    def addInPlace(self, value1: _Found, value2: _Found) -> _Found:
-        for token, new in value2.items():
-            known = value1.get(token) if isinstance(value1, _Live) else value1.setdefault(token, {})
-            if known is None:
-                continue
-            for split, stats in new.items():
-                if split not in known or known[split].count < stats.count:
-                    known[split] = stats
-        return value1
-
-
-def _task_of(spark: SparkContext, token: int) -> EventTimeReport:
-    """Return a report to the one accumulator of a context: PySpark keeps each for as long."""
-    known = vars(spark)
-    if "_dstreams_event_times" not in known:
-        known["_dstreams_event_times"] = spark.accumulator(_Live(), _ByPartition())
-    return EventTimeReport(known["_dstreams_event_times"], token)

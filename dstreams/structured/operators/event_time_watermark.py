@@ -23,7 +23,7 @@ from typing import Any
 
 from dstreams.rdd.worker import settle_worker
 from dstreams.state.store_functions import EventTime
-from dstreams.structured.operators.event_time_stats import EventTimeReport, EventTimeStats
+from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.failures import failed
 from dstreams.structured.operators.physical_operator import Event, NarrowExec, Task
@@ -62,9 +62,9 @@ class EventTimeWatermarkExec(NarrowExec):
         return [self.name, f"{self.delayMs} ms"]
 
     def task(self, context: ExecutionContext) -> Task:
-        observation = context.observe(self.name)
         event_time = EventTime(self.eventTime, self.where)
-        return MarkEvents(event_time, self.child.hasEventTime, observation.task, self.where)
+        report = context.observe(self.name)
+        return MarkEvents(event_time, self.child.hasEventTime, report, self.where)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class MarkEvents:
 
     event_time: Callable[[Any], int | None]
     is_marked: bool
-    report: EventTimeReport | Callable[[int, EventTimeStats | None], None]
+    report: Callable[[int, int, EventTimeStats], None]
     where: str = "withWatermark"
 
     def __call__(self, split: int, rows: Iterable[Any]) -> Iterator[Event]:
@@ -97,7 +97,8 @@ class MarkEvents:
                 seen = stats if seen is None else seen.merge(stats)
                 yield from zip(times, records, strict=True)
         finally:
-            self.report(split, seen)
+            if seen is not None:
+                self.report(split, seen.count, seen)
 
     def _times(self, records: list[Any]) -> list[int | None]:
         try:

@@ -37,7 +37,8 @@ from pyspark import RDD, SparkContext
 from checkpoint.state_store import StateStore
 from dstreams.rdd.state_store_rdd import StateStoreRDD, StoreFunction
 from dstreams.rdd.stored_version import StoredVersion
-from dstreams.structured.operators.event_time_stats import EventTimeObservation, EventTimeStats
+from dstreams.rdd.task_reports import TaskReport, TaskReports
+from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 
 logger = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class ExecutionContext:
         self._warm = dict(warm or {})
         self._advanced: dict[int, StateStoreRDD] = {}
         self._versions: dict[int, StoredVersion] = {}
-        self._observed: dict[str, EventTimeObservation] = {}
+        self._observed: dict[str, TaskReports[EventTimeStats]] = {}
 
     @property
     def store(self) -> StateStore:
@@ -97,14 +98,14 @@ class ExecutionContext:
         self._advanced[info.operatorId] = made
         return made.rows()
 
-    def observe(self, name: str) -> EventTimeObservation:
+    def observe(self, name: str) -> TaskReport[EventTimeStats]:
         """Return where the tasks of an operator report the event times they see.
 
         Args:
             name: of the operator, unique in its plan.
         """
-        self._observed[name] = EventTimeObservation(self.spark)
-        return self._observed[name]
+        self._observed[name] = TaskReports(self.spark)
+        return self._observed[name].task
 
     def made_rows(self, operatorId: int) -> RDD[Any]:
         """Compute a stateful operator, in one job, and return its rows.
@@ -153,7 +154,9 @@ class ExecutionContext:
 
         It is complete when the batch's jobs are done.
         """
-        return {name: observed.stats() for name, observed in self._observed.items()}
+        return {
+            name: EventTimeStats.of_all(reports.facts()) for name, reports in self._observed.items()
+        }
 
     def release(self) -> None:
         """Give up rows and handles: when the batch after this one has been forced.

@@ -361,5 +361,7 @@ def test_what_is_no_listener(ssc: StreamingContext) -> None:
     """Refused where it is added."""
     with pytest.raises(InvalidStreamError, match="a listener must be an object, got the class"):
         ssc.addStreamingListener(Diary)
-    with pytest.raises(InvalidStreamError, match="a listener must have a callback"):
+    with pytest.raises(
+        InvalidStreamError, match="a listener must have one of the callbacks onStreamingStarted"
+    ):
         ssc.addStreamingListener(print)

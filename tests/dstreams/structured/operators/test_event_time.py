@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from pyspark import SparkContext
 
 from dstreams.state.input_processor import UserFunctionError
 from dstreams.state.store_functions import EventTime
-from dstreams.structured.operators.event_time_stats import EventTimeObservation, EventTimeStats
+from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec, MarkEvents
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.physical_operator import RDDScanExec
@@ -24,6 +25,8 @@ def test_stats() -> None:
     assert stats == EventTimeStats(100, 10, 30.0, 6)
     assert stats.merge(EventTimeStats(80, 5, 15.0, 4)) == EventTimeStats(100, 5, 24.0, 10)
     assert stats.merge(None) == stats
+    assert EventTimeStats.of_all([stats, stats]) == EventTimeStats(100, 10, 30.0, 12)
+    assert EventTimeStats.of_all([]) is None
     assert EventTimeStats.of([]) is None
 
 
@@ -38,23 +41,22 @@ def test_a_mean_of_very_many() -> None:
 
 def test_no_event_time_counts_as_the_epoch() -> None:
     """A record without an event time travels without one, and is gathered as 0."""
-    seen = {}
-    mark = MarkEvents(lambda time: time, False, seen.__setitem__)
+    seen: list[Any] = []
+    mark = MarkEvents(lambda time: time, False, lambda *report: seen.append(report))
     assert list(mark(3, [5000, None, 7999])) == [(5000, 5000), (None, None), (7999, 7999)]
-    assert seen == {3: EventTimeStats(7, 0, pytest.approx(13 / 3, abs=0.01), 3)}
     assert list(mark(4, [])) == []
-    assert seen[4] is None
+    assert seen == [(3, 3, EventTimeStats(7, 0, pytest.approx(13 / 3, abs=0.01), 3))]
 
 
 def test_the_second_watermark_counts() -> None:
     """Events that are marked again get another time."""
-    mark = MarkEvents(lambda record: record[1], True, lambda split, stats: None)
+    mark = MarkEvents(lambda record: record[1], True, lambda *report: None)
     assert list(mark(0, [(1, ("a", 10)), (2, ("b", 20))])) == [(10, ("a", 10)), (20, ("b", 20))]
 
 
 def test_an_event_time_that_fails_names_the_record() -> None:
     """The error says which record has none, and what it was asked by."""
-    mark = MarkEvents(lambda record: record["ts"], False, lambda split, stats: None, "f")
+    mark = MarkEvents(lambda record: record["ts"], False, lambda *report: None, "f")
     with pytest.raises(UserFunctionError, match=r"f failed for record \{'x': 1\}: KeyError: 'ts'"):
         list(mark(0, [{"ts": 1}, {"x": 1}]))
 
@@ -63,12 +65,11 @@ def test_last_moment_of_a_day() -> None:
     """An event of the last microsecond of a day has that time, and no watermark of the next."""
     midnight = datetime(2026, 11, 22, tzinfo=timezone.utc)
     event_time = EventTime(lambda moment: moment, "withWatermark")
-    seen: dict[int, EventTimeStats | None] = {}
-    mark = MarkEvents(event_time, False, seen.__setitem__)
+    seen: list[EventTimeStats] = []
+    mark = MarkEvents(event_time, False, lambda split, records, stats: seen.append(stats))
     ((time_us, _),) = mark(0, [midnight - timedelta(microseconds=1)])
     assert time_us == midnight.timestamp() * 1_000_000 - 1
-    stats = seen[0]
-    assert stats is not None
+    [stats] = seen
     assert stats.max_ms == midnight.timestamp() * 1000 - 1
 
 
@@ -93,14 +94,3 @@ def test_gathered_with_the_job_that_runs(sc: SparkContext) -> None:
     assert context.event_times() == {"clicks": EventTimeStats(7000, 1000, AVG_MS, 3)}
     rows.count()
     assert context.event_times()["clicks"] == EventTimeStats(7000, 1000, AVG_MS, 3)
-
-
-def test_observations_are_apart(sc: SparkContext) -> None:
-    """Two operators of a batch, or of two batches, do not see each other's times."""
-    first, second = EventTimeObservation(sc), EventTimeObservation(sc)
-    report = first.task
-    sc.parallelize([1000, 2000], 1).foreachPartition(
-        lambda times: report(0, EventTimeStats.of(times))
-    )
-    assert first.stats() == EventTimeStats(2, 1, 1.5, 2)
-    assert second.stats() is None
