@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-import secrets
+import secrets  # noqa: TID251
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
+import secrets  # noqa: TID251
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import secrets
+import secrets  # noqa: TID251
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 

@@ -37,7 +37,7 @@ class SystemClock:
     """
 
     def now_ms(self) -> int:
-        return int(time.time() * 1000)
+        return int(time.time() * 1000)  # noqa: TID251
 
     def wait_until(self, time_ms: int, interrupted: threading.Event) -> bool:
         before_ms = self.now_ms()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-import secrets
+import secrets  # noqa: TID251
 
 from checkpoint.names import uid_part
 from checkpoint.stored_state import Reference, StoreId

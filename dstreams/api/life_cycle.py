@@ -58,7 +58,7 @@ class LifeCycleMethods:
     _checkpoint_directory: str | None
     _was_awaited: bool
     _stop_spark: bool
-    _stepping: threading.Thread | None
+    _stepping: threading.Thread | None  # noqa: TID251
     _stop_after_step: bool
     _stop_gracefully: bool
 

@@ -113,7 +113,7 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
         self._incomplete: IncompleteStopError | None = None
         self._was_awaited = False
         self._stop_spark = False
-        self._stepping: threading.Thread | None = None
+        self._stepping: threading.Thread | None = None  # noqa: TID251
         self._stop_after_step = False
         self._stop_gracefully = False
         self._earlier: EarlierRun | None = None

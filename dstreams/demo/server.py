@@ -34,7 +34,7 @@ class TextServer:
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._sent_bytes = 0
-        self._thread = threading.Thread(
+        self._thread = threading.Thread(  # noqa: TID251
             target=self._serve, name="dstreams-demo-server", daemon=True
         )
 

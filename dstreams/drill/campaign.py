@@ -70,7 +70,7 @@ class Campaign:
         self._application = application
         self._clock = clock
         self._tell = tell
-        self._chance = random.Random(plan.seed)
+        self._chance = random.Random(plan.seed)  # noqa: S311
         self._fed = 0
         self._next_feed_ms = 0
         self._feeds = True

@@ -56,7 +56,7 @@ class ListenerBus:
         self._listeners: tuple[Any, ...] = ()
         self._queue: deque[tuple[Any, tuple[Any, ...]]] = deque()
         self._is_closed = False
-        self._thread: threading.Thread | None = None
+        self._thread: threading.Thread | None = None  # noqa: TID251
         self._dropped = 0
         self._failures = 0
         self._failed: tuple[Any, ...] = ()
@@ -161,7 +161,7 @@ class ListenerBus:
 
     def _start(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(
+            self._thread = threading.Thread(  # noqa: TID251
                 target=self._run, name="dstreams-listeners", daemon=True
             )
             self._thread.start()

@@ -333,7 +333,7 @@ def has_jvm() -> bool:
 def launch_jvm(conf: SparkConf) -> Any:
     """Launch a JVM and return its gateway; its standard error goes through us to our own."""
     read_fd, write_fd = os.pipe()
-    forwarder = threading.Thread(
+    forwarder = threading.Thread(  # noqa: TID251
         target=_forward_errors, args=(read_fd,), name="dstreams-jvm-stderr", daemon=True
     )
     forwarder.start()

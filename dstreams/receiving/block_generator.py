@@ -59,7 +59,7 @@ class BlockGenerator:
         self._accepting = True
         self._due = threading.Event()
         self._discarding = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"{name} blocks", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"{name} blocks", daemon=True)  # noqa: TID251
 
     def start(self) -> None:
         """Start the thread."""

@@ -234,7 +234,7 @@ class ReceiverSupervisor:
         self._end: _End | None = None
         self._ended = threading.Event()
         self._ended.set()
-        self._thread = threading.Thread(target=self._run, name=f"{info.name} life", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"{info.name} life", daemon=True)  # noqa: TID251
         previous = receiver._supervisor
         if previous is not None and not previous.wait(0):
             raise InvalidStreamError(

@@ -39,11 +39,11 @@ class SocketReceiver(Receiver):
         self._address = (hostname, port)
         self._converter = converter
         self._connection: socket.socket | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: threading.Thread | None = None  # noqa: TID251
 
     def onStart(self) -> None:
         """Connect and receive, on a thread."""
-        self._thread = threading.Thread(
+        self._thread = threading.Thread(  # noqa: TID251
             target=self._receive, name=f"socketStream {self._address}", daemon=True
         )
         self._thread.start()

@@ -6,7 +6,7 @@ import logging
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from secrets import token_hex
+from secrets import token_hex  # noqa: TID251
 
 import pyspark
 from pyspark import SparkContext

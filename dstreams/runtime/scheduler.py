@@ -10,9 +10,9 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from uuid import uuid4
+from uuid import uuid4  # noqa: TID251
 
-from pyspark import InheritableThread, SparkContext
+from pyspark import InheritableThread, SparkContext  # noqa: TID251
 
 from dstreams.clock import Clock
 from dstreams.errors import BatchFailedError, DurabilityError

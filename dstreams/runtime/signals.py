@@ -63,7 +63,7 @@ class SignalStop:
             self._run(self._hasten)
 
     def _run(self, target: Callable[..., None], *arguments: int) -> None:
-        threading.Thread(target=target, args=arguments, name="dstreams-stop", daemon=True).start()
+        threading.Thread(target=target, args=arguments, name="dstreams-stop", daemon=True).start()  # noqa: TID251
 
     def _stop_and_pass_on(self, number: int) -> None:
         goes_on = False

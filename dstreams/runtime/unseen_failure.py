@@ -41,7 +41,7 @@ class UnseenFailure:
         if self._is_seen.is_set() or _is_interactive():
             return
         _unseen.add(self)
-        threading.Thread(target=self._wait, name="dstreams-unseen", daemon=True).start()
+        threading.Thread(target=self._wait, name="dstreams-unseen", daemon=True).start()  # noqa: TID251
 
     def told_to_nobody(self) -> None:
         """The process ends already, and something was lost: let its exit status say so."""

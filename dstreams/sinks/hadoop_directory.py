@@ -238,7 +238,7 @@ class HadoopDirectory:
             stream.close()
 
     def _beside(self, batch: OutputBatch) -> Any:
-        name = f".{self._target.getName()}.{batch.stream_id}.{uuid.uuid4().hex}"
+        name = f".{self._target.getName()}.{batch.stream_id}.{uuid.uuid4().hex}"  # noqa: TID251
         return self._path(self._target.getParent(), name)
 
     def _sweep(self, batch: OutputBatch) -> None:

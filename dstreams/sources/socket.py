@@ -127,7 +127,7 @@ class SocketTextReader:
             source.name,
         )
         self._planned_bytes: dict[int, int] = {}
-        self._thread = threading.Thread(target=self._run, name=source.name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=source.name, daemon=True)  # noqa: TID251
 
     def start(self) -> None:
         self._thread.start()

@@ -127,13 +127,13 @@ class StreamingQueryManager:
                 allows_redefinition=not conf.flag(ALLOW_MULTIPLE),
             )
         require_workers(self._spark)
-        run_id = str(uuid.uuid4())
+        run_id = str(uuid.uuid4())  # noqa: TID251
         with ExitStack() as undo:
             self._take_name(definition.name)
             undo.callback(self._free_name, definition.name)
             place = claim_place(location, f"query {definition.name or run_id}")
             undo.callback(place.release)
-            checkpoint = QueryCheckpoint(location, str(uuid.uuid4()), run_id)
+            checkpoint = QueryCheckpoint(location, str(uuid.uuid4()), run_id)  # noqa: TID251
             undo.callback(checkpoint.close)
             place.claim_id(checkpoint.query_id)
             execution = MicroBatchExecution(

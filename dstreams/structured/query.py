@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from pyspark import InheritableThread, SparkContext
+from pyspark import InheritableThread, SparkContext  # noqa: TID251
 
 from checkpoint import CheckpointError
 from dstreams.clock import Clock
