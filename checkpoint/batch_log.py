@@ -82,11 +82,10 @@ class BatchLog(RecordLog[BeginRecord]):
         """Create *record* durably, linked to the one before it.
 
         Only then may anything of the batch be read or run. Beginning with the same record again is
-        fine.
+        fine. After a newer driver has taken over the record is void: nobody looks for one here.
 
         Raises:
-            ConcurrentWriterError: the batch was begun with other content, or a newer driver has
-                taken over; nothing of the batch may run.
+            ConcurrentWriterError: the batch was begun with other content; nothing of it may run.
             CheckpointError: as in :meth:`Files.create`.
             TypeError: the inputs or facts are no JSON.
         """

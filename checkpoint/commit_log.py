@@ -4,8 +4,8 @@ The order that makes a batch durable:
 
 1. every task writes its state file under a name of its own and syncs it;
 2. the driver collects the references of the attempts that count;
-3. the driver creates the record that names exactly those files, if it has made none for that batch
-   and no newer driver has taken over;
+3. the driver creates the record that names exactly those files, if it has made none for that
+   batch, and looks whether a newer driver has taken over: then the record does not count;
 4. only then the batch is committed. What no record names does not exist.
 
 One record covers all operators, so a batch commits whole or not at all: state that is written
@@ -173,6 +173,8 @@ class CommitLog(RecordLog[CommitRecord]):
         """
         linked = self._linked(record)
         self._create(linked)
+        if self._guard is not None:  # or what follows from a commit would follow from a void one
+            self._guard.check()
         self.last = linked
         return linked
 

@@ -8,9 +8,10 @@ create::
     epochs/0000000001.end       it has stopped by itself, nothing of it is running
 
 Every name that a driver writes holds its epoch, so it damages nothing of another one, however late
-it writes. Before it begins or commits a batch, after that, and before it deletes, it looks for a
-newer claim (:meth:`EpochGuard.check`); what it writes between a newer claim and its next look is
-void (:mod:`checkpoint.lineage`). Neither clocks nor locks take part.
+it writes, and what it writes after a newer driver has taken over is void
+(:mod:`checkpoint.lineage`). So a driver looks for a newer claim (:meth:`EpochGuard.check`) only
+where something follows that cannot be void: before the outputs of a batch, after its commit, and
+before it deletes. Neither clocks nor locks take part.
 
 A claim has a random token, and what is written under it repeats that. So of two copies of a stream
 that went on apart no file is taken for one of the other, although both have the same epochs. A
@@ -139,7 +140,7 @@ class EpochGuard:
         return self.claim.epoch
 
     def check(self) -> None:
-        """Return if there is no newer claim; costs two looks for a file, mostly.
+        """Return if there is no newer claim; costs one listing.
 
         Raises:
             ConcurrentWriterError: another driver has taken over; the message names it.
@@ -147,10 +148,9 @@ class EpochGuard:
                 somebody has deleted the checkpoint.
             StorageRefusedError: the storage does not answer.
         """
-        # The older claims are deleted first, so where the next one is missing this one is too.
-        is_next = self.files.exists(epoch_file(self.epoch + 1, CLAIM))
-        is_there = self.files.exists(self.claim.name)
-        if not is_there or (is_next and self._newest() > self.epoch):
+        claims = claimed_epochs(self.files)
+        is_newest = claims[-1:] == [self.epoch]
+        if self.epoch not in claims or not (is_newest or self._newest() == self.epoch):
             raise self._fenced()
 
     def release(self) -> None:

@@ -100,13 +100,12 @@ class RecordLog(Generic[Record]):
             require_written_under(base, token, self.files, name)
 
     def _create(self, record: Record) -> None:
-        """Create a record durably, unless a newer driver has taken over; the same again is fine.
+        """Create a record durably; the same again is fine.
 
         Raises:
-            ConcurrentWriterError: there is another one of that batch, or a newer driver.
+            ConcurrentWriterError: there is another one of that batch.
             CheckpointError: as in :meth:`Files.create`.
         """
-        self._check()
         time_ms, epoch = record.batch_time_ms, record.epoch
 
         def taken() -> Exception:
@@ -124,11 +123,6 @@ class RecordLog(Generic[Record]):
         frames = record_frames(self.kind, {**header, **token}, record)
         what = f"batch at {time_ms} ms may be {self.done} or not"
         create_once(self.files, self._name(record.record_id), frames, taken, what)
-        self._check()
-
-    def _check(self) -> None:
-        if self._guard is not None:
-            self._guard.check()
 
     def _name(self, record_id: RecordId) -> str:
         return f"{self.prefix}{record_id.stem}{self.suffix}"

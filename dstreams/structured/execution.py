@@ -310,6 +310,7 @@ class MicroBatchExecution:
         try:
             rows = plan.run(context)
             versions = context.force()
+            self.checkpoint.require_newest()
             sink, mode = self.definition.sink, self.definition.mode
             return versions, sink.add_batch(record.batch_id, rows, mode)
         except BaseException:

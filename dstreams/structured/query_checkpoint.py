@@ -164,7 +164,6 @@ class QueryCheckpoint:
         """Write what a batch is, before anything of it runs.
 
         Raises:
-            ConcurrentWriterError: another run has taken the checkpoint over.
             CheckpointError: it cannot be written.
         """
         time_ms = max(record.timestamp_ms, self._last_ms + 1)
@@ -178,6 +177,16 @@ class QueryCheckpoint:
         self._begins.begin(begun)
         self._last_ms = self._times[record.batch_id] = time_ms
         self._beginnings[record.batch_id] = begun.beginning
+
+    def require_newest(self) -> None:
+        """Refuse to go on after another run has taken the checkpoint over.
+
+        Raises:
+            ConcurrentWriterError: one has.
+            CheckpointError: the storage does not answer.
+        """
+        if self._tenure is not None:
+            self._tenure.guard.check()
 
     def commit(self, record: QueryCommit) -> None:
         """Write what a batch left behind.

@@ -18,6 +18,7 @@ from checkpoint import (
     RecordId,
     StorageUncertainError,
     open_files,
+    read_plan,
     take_over,
 )
 from checkpoint.framing import FileKind
@@ -68,14 +69,16 @@ def test_a_batch_begins_with_one_input(log: BatchLog) -> None:
     assert log.read(2000) == RECORD
 
 
-def test_a_replaced_driver_begins_nothing(tmp_path: Path) -> None:
-    """It is told before it writes; and after, where it was replaced at that moment."""
+def test_what_a_replaced_driver_begins_is_void(tmp_path: Path) -> None:
+    """It is told so before the outputs of that batch; no restart ever runs the batch."""
     files = open_files(tmp_path)
-    older = take_over(files, "stream-1", Owner.of_this_process(0)).batch_log()
-    take_over(files, "stream-1", Owner.of_this_process(0))
+    older = take_over(files, "stream-1", Owner.of_this_process(0))
+    newer = take_over(files, "stream-1", Owner.of_this_process(0))
+    older.batch_log().begin(replace(RECORD, epoch=older.epoch))
     with pytest.raises(ConcurrentWriterError, match="has taken over"):
-        older.begin(RECORD)
-    assert files.list("batches/") == []
+        older.guard.check()
+    assert newer.batch_log().times() == []
+    assert read_plan(files).in_flight == ()
 
 
 def test_an_uncertain_record_is_read_back(log: BatchLog) -> None:

@@ -145,6 +145,7 @@ class Driver:
         }
         # What an older driver tells after that is the same once more, or require_right finds it.
         assert time_ms not in self.known, f"the batch at {time_ms} was committed, and runs again"
+        self.tenure.guard.check()
         self.world.tell(time_ms, (numbers, {uid: list(self.state[uid]) for uid in COPIED_EVERY}))
         self.commits.commit(
             CommitRecord(

@@ -500,8 +500,8 @@ def test_a_clean_up_that_fails_fails_nothing(
         states.foreachRDD(lambda rdd: rdd.count())
         driver.run(3)
         inner = with_files(driver, lambda files: files)
-        # The commit itself, and two looks for a newer driver, come first.
-        for at in range(4, 60):
+        # Begin, a look, the commit and a look come first.
+        for at in range(5, 60):
             files = with_files(
                 driver,
                 lambda _, at=at: FaultyInTheDriver(inner, at, error=StorageRefusedError),

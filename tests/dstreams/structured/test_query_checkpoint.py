@@ -106,14 +106,14 @@ def test_nothing_is_cleaned_that_is_kept(tmp_path: Path) -> None:
 
 
 def test_older_run_cleans_nothing(tmp_path: Path) -> None:
-    """A run whose checkpoint was taken over neither begins, commits nor deletes."""
+    """A run whose checkpoint was taken over neither runs its sink, commits nor deletes."""
     batches = Batches(tmp_path, 3, None)
     for number in range(5):
         batches.run(number)
     batches.checkpoint.begin(OffsetRecord(5, 0, 0, 0, ()))
     opened(tmp_path)
     for act in (
-        lambda: batches.checkpoint.begin(OffsetRecord(6, 0, 0, 0, ())),
+        batches.checkpoint.require_newest,
         lambda: batches.checkpoint.commit(QueryCommit(5)),
         lambda: batches.checkpoint.clean(10, 3),
     ):
