@@ -12,10 +12,7 @@ from numbers import Real
 
 from dstreams.errors import InvalidStreamError
 
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-_TEXT = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
-
-_INTERVAL_US = {
+_WORDS_US = {
     "microsecond": 1,
     "millisecond": 1000,
     "second": 1_000_000,
@@ -26,8 +23,21 @@ _INTERVAL_US = {
     "month": 31 * 86_400_000_000,
     "year": 12 * 31 * 86_400_000_000,
 }
-_INTERVAL_PART = re.compile(rf"([+-]?\d+)\s*({'|'.join(_INTERVAL_US)})s?")
-_INTERVAL = re.compile(rf"{_INTERVAL_PART.pattern}(\s+{_INTERVAL_PART.pattern})*")
+_LETTERS = {
+    "ms": "millisecond",
+    "s": "second",
+    "m": "minute",
+    "min": "minute",
+    "h": "hour",
+    "d": "day",
+}
+_UNITS_US = {
+    **_WORDS_US,
+    **{f"{word}s": us for word, us in _WORDS_US.items()},
+    **{letters: _WORDS_US[word] for letters, word in _LETTERS.items()},
+}
+_PART = re.compile(rf"([+-]?\d+)\s*({'|'.join(_UNITS_US)})\b")
+_DURATION = re.compile(rf"{_PART.pattern}(\s+{_PART.pattern})*")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
@@ -72,50 +82,30 @@ def require_multiple(duration_ms: int, of_ms: int, name: str, of_name: str) -> i
     )
 
 
-def parse_duration_ms(text: str, name: str, default_unit: str = "ms") -> int:
-    """Parse a duration as Spark's configuration writes it: ``60s``, ``200ms``, ``2min``, ``500``.
+def parse_duration_ms(text: str, name: str = "duration", default_unit: str = "") -> int:
+    """Return the milliseconds of a duration in words, which may be negative.
 
     Args:
-        text: digits and an optional unit.
-        name: the configuration key, for the message.
-        default_unit: unit of a bare number.
+        text: numbers and units, as Spark's configuration writes them (``60s``, ``200ms``, ``2min``)
+            or as SQL does (``1 hour 30 minutes``, ``1 month -31 days``). A month is 31 days, a year
+            12 months.
+        name: the setting or parameter, for the message.
+        default_unit: unit of a bare number; empty: a number needs one.
 
     Raises:
-        InvalidStreamError: the text is no duration.
+        InvalidStreamError: the text is no duration, or not of whole milliseconds.
     """
-    match = _TEXT.fullmatch(text)
-    unit = (match.group(2).lower() or default_unit) if match else ""
-    if match is None or unit not in _UNITS_MS:
-        raise InvalidStreamError(
-            f"{name} is {text!r}, which is no duration; write digits and one of "
-            f"{', '.join(_UNITS_MS)}, for example '10s'"
-        )
-    return int(match.group(1)) * _UNITS_MS[unit]
-
-
-def parse_interval_ms(text: str, name: str = "") -> int:
-    """Return the milliseconds of an interval as SQL writes it, which may be negative.
-
-    Args:
-        text: numbers and units, such as ``"1 hour 30 minutes"`` or ``"1 month -31 days"``. A month
-            is 31 days, a year 12 months.
-        name: the parameter, for the message.
-
-    Raises:
-        InvalidStreamError: the text is no interval, or not of whole milliseconds.
-    """
-    what = f"{name} {text!r}".lstrip()
     words = text.strip().lower().removeprefix("interval ").strip() if isinstance(text, str) else ""
-    if _INTERVAL.fullmatch(words) is None:
+    if words.isdecimal():
+        words += default_unit
+    if _DURATION.fullmatch(words) is None:
         raise InvalidStreamError(
-            f"{what} is no interval; write a text of numbers and units, for example "
-            "'1 hour 30 minutes'"
+            f"{name} is {text!r}, which is no duration; write a text of numbers and units, for "
+            "example '10s' or '1 hour 30 minutes'"
         )
-    total_us = 0
-    for number, unit in _INTERVAL_PART.findall(words):
-        total_us += int(number) * _INTERVAL_US[unit.removesuffix("s")]
+    total_us = sum(int(number) * _UNITS_US[unit] for number, unit in _PART.findall(words))
     if total_us % 1000:
-        raise InvalidStreamError(f"the interval {what} is not one of whole milliseconds")
+        raise InvalidStreamError(f"{name} is {text!r}, which is not one of whole milliseconds")
     return total_us // 1000
 
 

@@ -6,15 +6,24 @@ our own begin with ``spark.dstreams.``, because Spark drops keys that do not beg
 
 from __future__ import annotations
 
-import dataclasses
-import math
-import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
-from dstreams.durations import parse_duration_ms
+from dstreams.configuration import (
+    COUNT,
+    FLAG,
+    NAMES,
+    PATH,
+    RATE,
+    Configuration,
+    Kind,
+    amount,
+    choice,
+    duration,
+    setting,
+    similar,
+)
 from dstreams.errors import InvalidStreamError
 
 OnFailure = Literal["continue", "stop"]
@@ -27,14 +36,40 @@ WindowInverse = Literal["pyspark", "scala"]
 IGNORE_MISSING_FILES = "spark.sql.files.ignoreMissingFiles"
 """The key by which a user says that input files may vanish."""
 
-_SAME_AS = {"spark.files.ignoreMissingFiles": IGNORE_MISSING_FILES}
-
 UNLIMITED_MS = 1 << 62
 """A duration that is longer than any."""
 
+_MS = duration("ms")
+_SECONDS = duration("s")
+_WEIGHT = amount("a number of at least 0", lambda number: number >= 0)
+_ABOVE_0 = amount("a number above 0", lambda number: number > 0)
+
+
+def _age_ms(text: str) -> int:
+    age_ms: int = UNLIMITED_MS if text.strip().lower() == "unlimited" else _SECONDS.parse(text)
+    return age_ms
+
+
+_AGE = Kind(f"{_SECONDS.rule}, or unlimited", _SECONDS.allows, _age_ms)
+
 
 @dataclass(frozen=True)
-class Settings:
+class StateSettings(Configuration):
+    """Settings of stored state, which streams and queries share; :class:`Settings` tells them."""
+
+    state_values: StateValues = setting(
+        "spark.dstreams.state.values", choice("data", "pickle"), "data"
+    )
+    state_local_directory: str | None = setting("spark.dstreams.state.localDirectory", PATH)
+    state_local_retention_ms: int = setting("spark.dstreams.state.localRetention", _MS, "7d")
+    state_checksums: bool = setting("spark.dstreams.state.checksums", FLAG, "false")
+    skip_initial_keys: bool = setting(
+        "spark.sql.streaming.flatMapGroupsWithState.skipEmittingInitialStateKeys", FLAG, "false"
+    )
+
+
+@dataclass(frozen=True)
+class Settings(StateSettings):
     """Settings of one streaming context.
 
     Args:
@@ -126,216 +161,91 @@ class Settings:
             it stops reading, so the sender waits (``spark.dstreams.socket.maxBufferBytes``).
     """
 
-    on_failure: OnFailure = "continue"
-    state_values: StateValues = "data"
-    state_local_directory: str | None = None
-    state_local_retention_ms: int = 7 * 86_400_000
-    state_checksums: bool = False
-    map_with_state_timeouts: MapWithStateTimeouts = "exact"
-    skip_initial_keys: bool = False
-    missed_batches: MissedBatches = "all"
-    window_inverse: WindowInverse = "pyspark"
-    unpersist: bool = True
-    graceful_stop_timeout_ms: int | None = None
-    wait_for_batches_ms: int = 3_600_000
-    stop_gracefully_on_shutdown: bool = False
-    checkpoint_directory: str | None = None
-    max_queued_batches: int = 1000
-    file_remember_ms: int = 60_000
-    file_max_age_ms: int | None = None
-    max_files_per_batch: int | None = None
-    ignore_missing_files: bool = False
-    receiver_restart_delay_ms: int = 2000
-    receiver_max_rate: int | None = None
-    receiver_max_buffer_bytes: int = 64 << 20
-    receiver_write_ahead_log: bool = False
-    block_interval_ms: int = 200
-    backpressure: bool = False
-    backpressure_initial_rate: int | None = None
-    pid_proportional: float = 1.0
-    pid_integral: float = 0.2
-    pid_derived: float = 0.0
-    pid_minimum: float = 100.0
-    max_queued_events: int = 10_000
-    extra_listeners: tuple[str, ...] = ()
-    socket_max_line_bytes: int = 1 << 20
-    socket_long_lines: LongLines = "skip"
-    socket_max_buffer_bytes: int = 64 << 20
+    on_failure: OnFailure = setting(
+        "spark.dstreams.onFailure", choice("continue", "stop"), "continue"
+    )
+    map_with_state_timeouts: MapWithStateTimeouts = setting(
+        "spark.dstreams.mapWithState.timeouts", choice("exact", "checkpoint"), "exact"
+    )
+    missed_batches: MissedBatches = setting(
+        "spark.dstreams.recovery.missedBatches", choice("all", "merge", "skip"), "all"
+    )
+    window_inverse: WindowInverse = setting(
+        "spark.dstreams.window.inverse", choice("pyspark", "scala"), "pyspark"
+    )
+    unpersist: bool = setting("spark.streaming.unpersist", FLAG, "true")
+    graceful_stop_timeout_ms: int | None = setting("spark.streaming.gracefulStopTimeout", _MS)
+    wait_for_batches_ms: int = setting("spark.dstreams.stop.waitForBatches", _MS, "1h")
+    stop_gracefully_on_shutdown: bool = setting(
+        "spark.streaming.stopGracefullyOnShutdown", FLAG, "false"
+    )
+    checkpoint_directory: str | None = setting("spark.streaming.checkpoint.directory", PATH)
+    max_queued_batches: int = setting("spark.dstreams.maxQueuedBatches", COUNT, "1000")
+    file_remember_ms: int = setting(
+        "spark.streaming.fileStream.minRememberDuration", _SECONDS, "60s"
+    )
+    file_max_age_ms: int | None = setting("spark.dstreams.fileStream.maxFileAge", _AGE)
+    max_files_per_batch: int | None = setting("spark.dstreams.fileStream.maxFilesPerBatch", COUNT)
+    ignore_missing_files: bool = setting(
+        IGNORE_MISSING_FILES, FLAG, "false", also="spark.files.ignoreMissingFiles"
+    )
+    receiver_restart_delay_ms: int = setting("spark.streaming.receiverRestartDelay", _MS, "2000")
+    receiver_max_rate: int | None = setting("spark.streaming.receiver.maxRate", RATE)
+    receiver_max_buffer_bytes: int = setting(
+        "spark.dstreams.receiver.maxBufferBytes", COUNT, "67108864"
+    )
+    receiver_write_ahead_log: bool = setting(
+        "spark.streaming.receiver.writeAheadLog.enable", FLAG, "false"
+    )
+    block_interval_ms: int = setting("spark.streaming.blockInterval", _MS, "200")
+    backpressure: bool = setting("spark.streaming.backpressure.enabled", FLAG, "false")
+    backpressure_initial_rate: int | None = setting(
+        "spark.streaming.backpressure.initialRate", RATE
+    )
+    pid_proportional: float = setting(
+        "spark.streaming.backpressure.pid.proportional", _WEIGHT, "1.0"
+    )
+    pid_integral: float = setting("spark.streaming.backpressure.pid.integral", _WEIGHT, "0.2")
+    pid_derived: float = setting("spark.streaming.backpressure.pid.derived", _WEIGHT, "0.0")
+    pid_minimum: float = setting("spark.streaming.backpressure.pid.minRate", _ABOVE_0, "100")
+    max_queued_events: int = setting("spark.dstreams.maxQueuedEvents", COUNT, "10000")
+    extra_listeners: tuple[str, ...] = setting("spark.dstreams.extraListeners", NAMES, "")
+    socket_max_line_bytes: int = setting("spark.dstreams.socket.maxLineBytes", COUNT, "1048576")
+    socket_long_lines: LongLines = setting(
+        "spark.dstreams.socket.longLines", choice("skip", "fail"), "skip"
+    )
+    socket_max_buffer_bytes: int = setting(
+        "spark.dstreams.socket.maxBufferBytes", COUNT, "67108864"
+    )
 
-    def __post_init__(self) -> None:
-        if self.on_failure not in ("continue", "stop"):
-            raise InvalidStreamError(
-                f"on_failure is {self.on_failure!r}; use one of continue, stop"
-            )
-        if self.state_values not in ("data", "pickle"):
-            raise InvalidStreamError(
-                f"state_values is {self.state_values!r}; use one of data, pickle"
-            )
-        if self.map_with_state_timeouts not in ("exact", "checkpoint"):
-            raise InvalidStreamError(
-                f"map_with_state_timeouts is {self.map_with_state_timeouts!r}; use one of exact, "
-                "checkpoint"
-            )
-        if self.missed_batches not in ("all", "merge", "skip"):
-            raise InvalidStreamError(
-                f"missed_batches is {self.missed_batches!r}; use one of all, merge, skip"
-            )
-        if self.socket_long_lines not in ("skip", "fail"):
-            raise InvalidStreamError(
-                f"socket_long_lines is {self.socket_long_lines!r}; use one of skip, fail"
-            )
-        if self.window_inverse not in ("pyspark", "scala"):
-            raise InvalidStreamError(
-                f"window_inverse is {self.window_inverse!r}; use one of pyspark, scala"
-            )
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            is_number = field.name.startswith("max_") or field.name.endswith(
-                ("_ms", "_bytes", "_rate")
-            )
-            if is_number and value is not None and (not isinstance(value, int) or value < 1):
-                raise InvalidStreamError(
-                    f"{field.name} is {value!r}; use a whole number of at least 1"
-                )
-            if field.name.startswith("pid_"):
-                _require_amount(value, field.name, positive=field.name == "pid_minimum")
+    without_choice: ClassVar = {
+        "spark.streaming.concurrentJobs": (
+            "1",
+            "batches run strictly one after another here, because state would otherwise depend on "
+            "their order",
+        ),
+        "spark.streaming.backpressure.rateEstimator": ("pid", "pid is the only estimator"),
+    }
 
     @classmethod
     def from_conf(cls, conf: Mapping[str, str]) -> Settings:
         """Read the settings from the pairs of a SparkConf.
 
         Raises:
-            InvalidStreamError: a value cannot be read, or asks for what dstreams does not do.
+            InvalidStreamError: a value cannot be read, or asks for what dstreams does not do; or a
+                key begins with ``spark.dstreams.``, and there is no such setting.
         """
-        _require_one_job(conf.get("spark.streaming.concurrentJobs", "1"))
-        estimator = "spark.streaming.backpressure.rateEstimator"
-        _choice("pid")(conf.get(estimator, "pid"), estimator)
-        conf = {**{_SAME_AS[key]: conf[key] for key in _SAME_AS if key in conf}, **conf}
-        return cls(
-            **{
-                field: parse(conf[key], key)
-                for field, (key, parse) in _KEYS.items()
-                if conf.get(key) is not None
-            }
-        )
+        cls.refuse_unknown(conf)
+        return super().from_conf(conf)
 
-    def replace(self, **changes: Any) -> Settings:
-        """Return these settings with *changes*, by field name."""
-        return dataclasses.replace(self, **changes)
+    @classmethod
+    def refuse_unknown(cls, keys: Iterable[str]) -> None:
+        """Refuse keys that begin as ours do, where there is no such setting.
 
-
-def _require_one_job(value: str) -> None:
-    if value.strip() != "1":
-        raise InvalidStreamError(
-            f"spark.streaming.concurrentJobs is {value!r}, but batches run strictly one after "
-            "another here, because state would otherwise depend on their order; remove the setting"
-        )
-
-
-def _require_amount(value: Any, name: str, *, positive: bool) -> None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value < 0 or (positive and value == 0):
-        rule = "above 0" if positive else "of at least 0"
-        raise InvalidStreamError(f"{name} is {value!r}; use a number {rule}")
-
-
-def _choice(*allowed: str) -> Callable[[str, str], str]:
-    def parse(text: str, key: str) -> str:
-        if text not in allowed:
-            raise InvalidStreamError(f"{key} is {text!r}; use one of {', '.join(allowed)}")
-        return text
-
-    return parse
-
-
-def _flag(text: str, key: str) -> bool:
-    return _choice("true", "false")(text.strip().lower(), key) == "true"
-
-
-def _positive(text: str, key: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise InvalidStreamError(f"{key} is {text!r}; use a whole number of at least 1")
-    return int(text)
-
-
-def _rate(text: str, key: str) -> int | None:
-    """Parse records a second; Spark takes zero and less for no limit."""
-    if re.fullmatch(r"\s*(0+|-\d+)\s*", text):
-        return None
-    return _positive(text, key)
-
-
-def _amount(text: str, key: str) -> float:
-    value: float | str = text
-    with suppress(ValueError):
-        value = float(text)
-    _require_amount(value, key, positive=key.endswith("minRate"))
-    return float(value)
-
-
-def _names(text: str, key: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _milliseconds(text: str, key: str) -> int:
-    return parse_duration_ms(text, key)
-
-
-def _seconds(text: str, key: str) -> int:
-    return parse_duration_ms(text, key, default_unit="s")
-
-
-def _age(text: str, key: str) -> int:
-    return UNLIMITED_MS if text.strip().lower() == "unlimited" else _seconds(text, key)
-
-
-def _text(text: str, key: str) -> str:
-    return text
-
-
-_KEYS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
-    "state_values": ("spark.dstreams.state.values", _choice("data", "pickle")),
-    "state_local_directory": ("spark.dstreams.state.localDirectory", _text),
-    "state_local_retention_ms": ("spark.dstreams.state.localRetention", _milliseconds),
-    "state_checksums": ("spark.dstreams.state.checksums", _flag),
-    "map_with_state_timeouts": (
-        "spark.dstreams.mapWithState.timeouts",
-        _choice("exact", "checkpoint"),
-    ),
-    "skip_initial_keys": (
-        "spark.sql.streaming.flatMapGroupsWithState.skipEmittingInitialStateKeys",
-        _flag,
-    ),
-    "missed_batches": (
-        "spark.dstreams.recovery.missedBatches",
-        _choice("all", "merge", "skip"),
-    ),
-    "window_inverse": ("spark.dstreams.window.inverse", _choice("pyspark", "scala")),
-    "on_failure": ("spark.dstreams.onFailure", _choice("continue", "stop")),
-    "unpersist": ("spark.streaming.unpersist", _flag),
-    "graceful_stop_timeout_ms": ("spark.streaming.gracefulStopTimeout", _milliseconds),
-    "wait_for_batches_ms": ("spark.dstreams.stop.waitForBatches", _milliseconds),
-    "stop_gracefully_on_shutdown": ("spark.streaming.stopGracefullyOnShutdown", _flag),
-    "checkpoint_directory": ("spark.streaming.checkpoint.directory", _text),
-    "max_queued_batches": ("spark.dstreams.maxQueuedBatches", _positive),
-    "file_remember_ms": ("spark.streaming.fileStream.minRememberDuration", _seconds),
-    "file_max_age_ms": ("spark.dstreams.fileStream.maxFileAge", _age),
-    "max_files_per_batch": ("spark.dstreams.fileStream.maxFilesPerBatch", _positive),
-    "ignore_missing_files": (IGNORE_MISSING_FILES, _flag),
-    "receiver_restart_delay_ms": ("spark.streaming.receiverRestartDelay", _milliseconds),
-    "receiver_max_rate": ("spark.streaming.receiver.maxRate", _rate),
-    "receiver_max_buffer_bytes": ("spark.dstreams.receiver.maxBufferBytes", _positive),
-    "receiver_write_ahead_log": ("spark.streaming.receiver.writeAheadLog.enable", _flag),
-    "block_interval_ms": ("spark.streaming.blockInterval", _milliseconds),
-    "backpressure": ("spark.streaming.backpressure.enabled", _flag),
-    "backpressure_initial_rate": ("spark.streaming.backpressure.initialRate", _rate),
-    "pid_proportional": ("spark.streaming.backpressure.pid.proportional", _amount),
-    "pid_integral": ("spark.streaming.backpressure.pid.integral", _amount),
-    "pid_derived": ("spark.streaming.backpressure.pid.derived", _amount),
-    "pid_minimum": ("spark.streaming.backpressure.pid.minRate", _amount),
-    "max_queued_events": ("spark.dstreams.maxQueuedEvents", _positive),
-    "extra_listeners": ("spark.dstreams.extraListeners", _names),
-    "socket_max_line_bytes": ("spark.dstreams.socket.maxLineBytes", _positive),
-    "socket_long_lines": ("spark.dstreams.socket.longLines", _choice("skip", "fail")),
-    "socket_max_buffer_bytes": ("spark.dstreams.socket.maxBufferBytes", _positive),
-}
+        Raises:
+            InvalidStreamError: there is none.
+        """
+        for key in keys:
+            if key.startswith("spark.dstreams.") and key not in cls.defaults():
+                hint = similar(key, cls.defaults()) or "the README lists those that there are; "
+                raise InvalidStreamError(f"there is no setting {key}; {hint}remove it")

@@ -83,10 +83,11 @@ def test_what_is_missing_is_said(name: str) -> None:
 
 
 def test_settings() -> None:
-    """The table of settings has each key there is, and no other."""
-    keys = {cell.strip("`") for cell in first_cells(section("Settings"))}
-    assert keys == set(re.findall(r"`(spark\.[\w.]+)`", Settings.__doc__ or ""))
-    assert len(keys) == len(vars(Settings()))
+    """The table of settings has each key there is, and no other, with its default."""
+    rows = re.findall(r"^\| `([^`]+)` \| (?:`([^`]+)`)?", section("Settings"), re.MULTILINE)
+    shown = {key: default or None for key, default in rows}
+    defaults = {key: default or None for key, default in Settings.defaults().items()}
+    assert shown == {**defaults, "spark.streaming.backpressure.initialRate": "maxRate"}
 
 
 def test_files_that_are_named() -> None:

@@ -18,7 +18,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
-from dstreams.durations import event_time_ms, parse_interval_ms
+from dstreams.durations import event_time_ms, parse_duration_ms
 from dstreams.errors import InvalidStateCallError, InvalidStreamError
 from dstreams.state.state_value import StateValue, require_state, require_storable
 
@@ -195,7 +195,7 @@ class GroupState(StateValue[S]):
             InvalidStateCallError: the timeout is not ProcessingTimeTimeout.
             InvalidStreamError: *durationMs* is not positive, or no duration.
         """
-        duration_ms = parse_interval_ms(durationMs) if isinstance(durationMs, str) else durationMs
+        duration_ms = parse_duration_ms(durationMs) if isinstance(durationMs, str) else durationMs
         if self._facts.timeout is not GroupStateTimeout.ProcessingTimeTimeout:
             raise InvalidStateCallError(
                 "a timeout duration cannot be set without ProcessingTimeTimeout; the timeout of "
@@ -336,7 +336,7 @@ def _whole(value: object, what: str) -> int:
 
 
 def _additional_ms(duration: int | str) -> int:
-    duration_ms = parse_interval_ms(duration) if isinstance(duration, str) else duration
+    duration_ms = parse_duration_ms(duration) if isinstance(duration, str) else duration
     if _whole(duration_ms, "the additional duration") < 0:
         raise InvalidStreamError(f"the additional duration ({duration!r}) is negative")
     return duration_ms

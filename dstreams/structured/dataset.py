@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from dstreams.callables import require_arity, require_picklable
-from dstreams.durations import parse_interval_ms
+from dstreams.durations import parse_duration_ms
 from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.grouped import GroupedDataset
@@ -124,14 +124,14 @@ class StreamingDataset(Instead, Generic[T_co]):
         """
         where = f"withWatermark({eventTime!r})" if isinstance(eventTime, str) else "withWatermark"
         func = selector(eventTime, where, self.plan.fields)
-        delay_ms = parse_interval_ms(delayThreshold, "delayThreshold of withWatermark")
+        delay_ms = parse_duration_ms(delayThreshold, "delayThreshold of withWatermark")
         if delay_ms < 0:
             raise InvalidStreamError(
                 f"delayThreshold {delayThreshold!r} of withWatermark should not be negative"
             )
         idle_ms = None
         if idleTimeout is not None:
-            idle_ms = parse_interval_ms(idleTimeout, "idleTimeout of withWatermark")
+            idle_ms = parse_duration_ms(idleTimeout, "idleTimeout of withWatermark")
         if idle_ms is not None and idle_ms <= 0:
             raise InvalidStreamError(
                 f"idleTimeout of withWatermark must be positive, got {idleTimeout!r}"

@@ -24,7 +24,7 @@ from dstreams.settings import Settings
 from dstreams.sources.source import explanation
 from dstreams.state.group_state import OutputMode
 from dstreams.structured import logical
-from dstreams.structured.conf import ALLOW_MULTIPLE, NO_DATA_BATCHES, RETAINED_BATCHES, QueryConf
+from dstreams.structured.conf import QueryConf
 from dstreams.structured.description import describe_query
 from dstreams.structured.event_seconds import SecondsWarning
 from dstreams.structured.incremental import BatchFacts, IncrementalExecution
@@ -258,12 +258,12 @@ class MicroBatchExecution:
         return record
 
     def _late_watermark_ms(self, watermark_ms: int) -> int:
-        if not self.conf.flag(ALLOW_MULTIPLE):
+        if not self.conf.allow_multiple:
             return watermark_ms
         return 0 if self._last is None else self._last.facts.watermark_ms
 
     def _wants_no_data(self, now_ms: int) -> bool:
-        if self._last is None or not self.conf.flag(NO_DATA_BATCHES):
+        if self._last is None or not self.conf.no_data_batches:
             return False
         if 0 <= self._next_timeout_ms < now_ms:
             return True
@@ -288,7 +288,7 @@ class MicroBatchExecution:
             operator_progress(operator, versions[number].metrics)
             for number, operator in enumerate(execution.stateful())
         ]
-        stats = _merged(observed.values())
+        stats = EventTimeStats.of_all(observed.values())
         return self._progress(execution.facts, timer, started, record.ends, stats, output_rows)
 
     def _read(self, starts: tuple[Any, ...], ends: tuple[Any, ...]) -> list[RDD[Any]]:
@@ -363,7 +363,7 @@ class MicroBatchExecution:
         try:
             if batch_id % _SNAPSHOT_EVERY == _SNAPSHOT_EVERY - 1:
                 self.states.maintain()
-            self.checkpoint.clean(batch_id, self.conf.count(RETAINED_BATCHES))
+            self.checkpoint.clean(batch_id, self.conf.retained_batches)
         except ConcurrentWriterError:
             raise
         except Exception:
@@ -437,14 +437,6 @@ def _stop_all(readers: Iterable[MicroBatchReader]) -> None:
 def _rule_of(planned: PlannedQuery, conf: QueryConf) -> WatermarkRule:
     return WatermarkRule(
         tuple(step.delay_ms for step in planned.watermarks),
-        conf.policy(),
+        conf.watermark_policy,
         tuple(step.idle_ms for step in planned.watermarks),
     )
-
-
-def _merged(found: Iterable[EventTimeStats | None]) -> EventTimeStats | None:
-    total: EventTimeStats | None = None
-    for stats in found:
-        if stats is not None:
-            total = stats.merge(total)
-    return total

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from dstreams.callables import require_arity, require_picklable
-from dstreams.durations import parse_interval_ms
+from dstreams.durations import parse_duration_ms
 from dstreams.errors import InvalidStreamError
 from dstreams.structured.logical import Join, JoinType, LogicalPlan
 from dstreams.structured.selectors import key_selector
@@ -79,7 +79,7 @@ def _range_ms(within: tuple[str, str] | None) -> tuple[int, int] | None:
         raise InvalidStreamError(
             f"within of join must be two intervals, such as ('0 seconds', '1 hour'), got {within!r}"
         )
-    least_ms, most_ms = (parse_interval_ms(text, "within of join") for text in within)
+    least_ms, most_ms = (parse_duration_ms(text, "within of join") for text in within)
     if least_ms > most_ms:
         raise InvalidStreamError(
             f"within of join goes from {within[0]!r} to {within[1]!r}, which is backwards"

@@ -13,7 +13,6 @@ from dstreams.errors import StreamLifecycleError
 from dstreams.kernel.listener_bus import ListenerBus
 from dstreams.rdd.worker_python import require_workers
 from dstreams.settings import Settings
-from dstreams.structured.conf import ALLOW_MULTIPLE, CHECK_CORRECTNESS, UNSUPPORTED_CHECK
 from dstreams.structured.execution import MicroBatchExecution, QueryDefinition
 from dstreams.structured.listeners import CALLBACKS, StreamingQueryListener
 from dstreams.structured.query import (
@@ -117,14 +116,13 @@ class StreamingQueryManager:
             RestartError: it cannot go on from the checkpoint.
             EnvironmentNotReadyError: the Python workers lack what dstreams needs.
         """
-        definition.conf.validate()
         conf = definition.conf
-        if conf.flag(UNSUPPORTED_CHECK):
+        if conf.unsupported_check:
             check_supported(
                 definition.plan,
                 definition.mode,
-                requires_correct_watermarks=conf.flag(CHECK_CORRECTNESS),
-                allows_redefinition=not conf.flag(ALLOW_MULTIPLE),
+                requires_correct_watermarks=conf.check_correctness,
+                allows_redefinition=not conf.allow_multiple,
             )
         require_workers(self._spark)
         run_id = str(uuid.uuid4())  # noqa: TID251

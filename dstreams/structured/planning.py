@@ -15,11 +15,7 @@ from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import OutputMode
 from dstreams.state.store_functions import EventTime
 from dstreams.structured import logical
-from dstreams.structured.conf import (
-    SHUFFLE_PARTITIONS,
-    SKIP_INITIAL_KEYS,
-    QueryConf,
-)
+from dstreams.structured.conf import QueryConf
 from dstreams.structured.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.join_events import (
     JoinedEventsExec,
@@ -130,7 +126,7 @@ class Planner:
     @property
     def partitions(self) -> int:
         """Partitions of state."""
-        return self.conf.count(SHUFFLE_PARTITIONS)
+        return self.conf.shuffle_partitions
 
     def number_of(self, source: StreamSource) -> int:
         """Return the number of a source, the same for each step that reads it."""
@@ -197,7 +193,7 @@ def flat_map_groups_with_state_strategy(
         step.is_map,
         initialState=step.initial,
         keepTimer=step.keep_timer,
-        skipEmittingInitialStateKeys=planner.conf.flag(SKIP_INITIAL_KEYS),
+        skipEmittingInitialStateKeys=planner.conf.skip_initial_keys,
     )
 
 

@@ -17,7 +17,6 @@ from dstreams.clock import Clock
 from dstreams.errors import InvalidStreamError, StreamError, StreamLifecycleError
 from dstreams.kernel.listener_bus import ListenerBus
 from dstreams.rdd.failures import summarize
-from dstreams.structured.conf import IDLE_EVENT_INTERVAL, POLLING_DELAY, RECENT_UPDATES
 from dstreams.structured.execution import MicroBatchExecution
 from dstreams.structured.listeners import (
     QueryIdleEvent,
@@ -82,9 +81,7 @@ class StreamingQuery:
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._error: StreamingQueryException | None = None
-        self._recent: deque[StreamingQueryProgress] = deque(
-            maxlen=execution.conf.count(RECENT_UPDATES)
-        )
+        self._recent: deque[StreamingQueryProgress] = deque(maxlen=execution.conf.recent_updates)
         self._triggers = 0
         self._idle_trigger = 0
         self._message = "Initializing sources"
@@ -280,7 +277,7 @@ class StreamingQuery:
                 self._changed.notify_all()
             self._environment.listeners.post(QueryProgressEvent(progress))
             return True
-        interval_ms = self._execution.conf.duration_ms(IDLE_EVENT_INTERVAL)
+        interval_ms = self._execution.conf.idle_event_interval_ms
         with self._changed:
             self._idle_trigger = self._triggers
             is_due = now_ms - self._idle_told_ms >= interval_ms
@@ -298,7 +295,7 @@ class StreamingQuery:
             while clock.wait_until(due_ms, self._stopping) and clock.now_ms() < due_ms:
                 due_ms = self._trigger.next_ms(clock.now_ms())  # the clock was set back
         elif not has_run:
-            self._stopping.wait(self._execution.conf.duration_ms(POLLING_DELAY) / 1000)
+            self._stopping.wait(self._execution.conf.polling_delay_ms / 1000)
 
     def _say(self, message: str, *, busy: bool) -> None:
         with self._changed:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pyspark import RDD, SparkContext
 
-from dstreams.durations import parse_interval_ms
+from dstreams.configuration import COUNT, PATH, TEXT, Kind, choice, duration, read_options
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.sources.rate import RateSource
 from dstreams.sources.socket import SocketTextSource
 from dstreams.structured.committed_files import FileFormat, VisibleFiles
 from dstreams.structured.logical import LogicalPlan, StreamingRelation
 from dstreams.structured.missing import OF_READERS, Instead
-from dstreams.structured.options import as_path, known_options, whole_number
 from dstreams.structured.sources.base import StreamSource
 from dstreams.structured.sources.files import FileStreamSource, records_of
 from dstreams.structured.sources.json_lines import BadLines
@@ -26,14 +25,22 @@ from dstreams.structured.sources.socket import SocketStreamSource
 if TYPE_CHECKING:
     from dstreams.structured.dataset import StreamingDataset
 
-_FILE_OPTIONS = ("path", "maxFilesPerTrigger", "pathGlobFilter")
+_GLOB = Kind(
+    "a pattern of *, ?, [abc] and [!abc]; keep other files in a directory of their own",
+    lambda names: TEXT.allows(names) and not any(sign in names for sign in ("{", "\\", "[^")),
+)
+_BAD_LINES = replace(
+    choice(*get_args(BadLines)),
+    rule=f"one of {', '.join(get_args(BadLines))}: records have no schema with a column for lines "
+    "that are no JSON",
+)
+_FILE_OPTIONS = {"path": PATH, "maxFilesPerTrigger": COUNT, "pathGlobFilter": _GLOB}
 _OPTIONS = {
-    "rate": ("rowsPerSecond", "rampUpTime", "numPartitions"),
-    "socket": ("host", "port"),
+    "rate": {"rowsPerSecond": COUNT, "rampUpTime": duration(least_ms=0), "numPartitions": COUNT},
+    "socket": {"host": TEXT, "port": COUNT},
     "text": _FILE_OPTIONS,
-    "json": (*_FILE_OPTIONS, "mode"),
+    "json": {**_FILE_OPTIONS, "mode": _BAD_LINES},
 }
-_MODES: tuple[BadLines, ...] = get_args(BadLines)
 
 
 @dataclass(frozen=True, repr=False)
@@ -126,33 +133,23 @@ class DataStreamReader(Instead):
             raise InvalidStreamError(f"call format with one of {', '.join(_OPTIONS)} before load")
         given = self.given if path is None else {**self.given, "path": path}
         what = f"source {self.source_format}"
-        options = known_options(given, _OPTIONS[self.source_format], what)
+        options = read_options(given, _OPTIONS[self.source_format], what)
         return self.make(StreamingRelation(self._source(options)))
 
     def _source(self, options: dict[str, Any]) -> StreamSource:
         if self.source_format == "rate":
-            ramp = options.get("rampUpTime", "0 seconds")
-            ramp_ms = parse_interval_ms(ramp, "rampUpTime of source rate")
-            partitions = options.get("numPartitions")
-            count = None if partitions is None else whole_number(partitions, "numPartitions")
-            rows = whole_number(options.get("rowsPerSecond", 1), "rowsPerSecond")
-            return RateStreamSource(RateSource(rows, ramp_ms, count))
+            rows, ramp_ms = options.get("rowsPerSecond", 1), options.get("rampUpTime", 0)
+            return RateStreamSource(RateSource(rows, ramp_ms, options.get("numPartitions")))
         if self.source_format == "socket":
-            host, port = self._needed(options, "host"), self._needed(options, "port")
-            source = SocketTextSource(str(host), whole_number(port, "port"))
+            source = SocketTextSource(self._needed(options, "host"), self._needed(options, "port"))
             return SocketStreamSource(source.host, source.port)
-        path = as_path(self._needed(options, "path"), f"path of source {self.source_format}")
-        most = options.get("maxFilesPerTrigger")
-        limit = None if most is None else whole_number(most, "maxFilesPerTrigger")
-        names = options.get("pathGlobFilter")
-        if names is not None and any(sign in str(names) for sign in ("{", "\\", "[^")):
-            raise InvalidStreamError(
-                f"pathGlobFilter takes *, ?, [abc] and [!abc], got {names!r}; keep other files "
-                "in a directory of their own"
-            )
-        file_format: FileFormat = "json" if self.source_format == "json" else "text"
-        pattern = None if names is None else str(names)
-        return FileStreamSource(path, file_format, limit, pattern, _bad_lines(options.get("mode")))
+        return FileStreamSource(
+            self._needed(options, "path"),
+            "json" if self.source_format == "json" else "text",
+            options.get("maxFilesPerTrigger"),
+            options.get("pathGlobFilter"),
+            options.get("mode", "FAILFAST"),
+        )
 
     def _needed(self, options: dict[str, Any], key: str) -> Any:
         if key not in options:
@@ -192,7 +189,7 @@ class BatchReader:
             SourceError: there is no such directory.
             InvalidStreamError: there is no such mode.
         """
-        return self._records(path, "json", _bad_lines(mode))
+        return self._records(path, "json", _BAD_LINES.read(mode, "mode of read.json"))
 
     def _records(
         self,
@@ -200,18 +197,8 @@ class BatchReader:
         file_format: FileFormat,
         bad_lines: BadLines = "FAILFAST",
     ) -> RDD[Any]:
-        directory = as_path(path, f"path of read.{file_format}")
+        directory = PATH.of(os.fspath(path), f"path of read.{file_format}")
         paths = VisibleFiles(directory, self.spark).paths()
         if paths is None:
             raise SourceError(f"directory {directory!r} does not exist")
         return records_of(paths, file_format, self.spark, bad_lines)
-
-
-def _bad_lines(mode: object) -> BadLines:
-    for known in _MODES:
-        if mode is None or str(mode).upper() == known:
-            return known
-    raise InvalidStreamError(
-        f"mode of JSON files is {mode!r}; use one of {', '.join(_MODES)}: records have no schema "
-        "with a column for lines that are no JSON"
-    )

@@ -208,7 +208,7 @@ def require_same_query(
     Raises:
         RestartError: the message names each operator that differs.
     """
-    ignores_names = not conf.flag(STATE_SCHEMA_CHECK)
+    ignores_names = not conf.state_schema_check
     found = differences(newest, operators, sources, ignores_names=ignores_names)
     if found:
         raise RestartError("this query cannot go on from the checkpoint: " + "; ".join(found))
@@ -231,5 +231,5 @@ def restart_problems(
         return []
     planned = plan_query(plan, mode, conf.restored(newest.conf))
     operators, sources = describe_operators(planned), len(planned.sources)
-    ignores_names = not conf.flag(STATE_SCHEMA_CHECK)
+    ignores_names = not conf.state_schema_check
     return differences(newest, operators, sources, ignores_names=ignores_names)

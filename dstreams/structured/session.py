@@ -232,17 +232,31 @@ class RuntimeConf:
         self._values = dict(values)
 
     def set(self, key: str, value: Any) -> None:
-        """Set a value; True and False are written as Spark does."""
+        """Set a value; True and False are written as Spark does.
+
+        Raises:
+            InvalidStreamError: the key begins as ours do, and there is no such setting; or it is
+                read when a session is made.
+        """
+        if key in Settings.defaults() and key not in QueryConf.defaults():
+            raise InvalidStreamError(
+                f"{key} is read when a session is made; give it there: StreamSession(sc, conf=...)"
+            )
+        Settings.refuse_unknown([key])
         self._values[key] = str(value).lower() if isinstance(value, bool) else str(value)
 
     def get(self, key: str, default: str | None = None) -> str | None:
         """Return a value, or its default."""
-        return QueryConf(self._values).text(key) or default
+        return self._values.get(key, QueryConf.defaults().get(key)) or default
 
     def unset(self, key: str) -> None:
         """Forget a value."""
         self._values.pop(key, None)
 
     def frozen(self) -> QueryConf:
-        """Return the settings as they are now."""
-        return QueryConf(dict(self._values))
+        """Return the settings as they are now.
+
+        Raises:
+            InvalidStreamError: one cannot be read, or has no effect.
+        """
+        return QueryConf.from_conf(self._values)

@@ -17,14 +17,7 @@ from checkpoint.state_store import (
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_stores import StoreUpkeep, give_up_local, maintain_stores, open_store
 from dstreams.rdd.stored_version import StoredVersion
-from dstreams.structured.conf import (
-    SHUFFLE_PARTITIONS,
-    STATE_CHECKSUMS,
-    STATE_LOCAL_DIRECTORY,
-    STATE_LOCAL_RETENTION,
-    STATE_VALUES,
-    QueryConf,
-)
+from dstreams.structured.conf import QueryConf
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 
@@ -45,10 +38,10 @@ def open_query_store(
     return open_store(
         files,
         epoch,
-        conf.text(STATE_VALUES) or "",
-        conf.text(STATE_LOCAL_DIRECTORY),
-        conf.flag(STATE_CHECKSUMS),
-        conf.duration_ms(STATE_LOCAL_RETENTION),
+        conf.state_values,
+        conf.state_local_directory,
+        conf.state_checksums,
+        conf.state_local_retention_ms,
         classes,
     )
 
@@ -62,7 +55,7 @@ def require_trusted_values(files: Files, conf: QueryConf) -> Files:
     Raises:
         UntrustedFileError: values are pickles of any kind, and others can write the checkpoint.
     """
-    return require_trusted(files, STORE_PREFIX) if conf.text(STATE_VALUES) == "pickle" else files
+    return require_trusted(files, STORE_PREFIX) if conf.state_values == "pickle" else files
 
 
 class QueryStates:
@@ -86,7 +79,7 @@ class QueryStates:
     ) -> None:
         self._spark = spark
         self._store = store
-        partitioner = StablePartitioner(conf.count(SHUFFLE_PARTITIONS))
+        partitioner = StablePartitioner(conf.shuffle_partitions)
         count = partitioner.numPartitions
         self._versions = [
             StoredVersion.empty(StoreId(query_id, name, "default", 0, count), partitioner)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dstreams.durations import parse_interval_ms
+from dstreams.durations import parse_duration_ms
 from dstreams.errors import InvalidStreamError
 
 Kind = Literal["processingTime", "once", "availableNow"]
@@ -83,7 +83,7 @@ def make_trigger(
             "processingTime of trigger must be an interval such as '5 seconds', got "
             f"{processing_time!r}"
         )
-    interval_ms = parse_interval_ms(processing_time, "processingTime of trigger")
+    interval_ms = parse_duration_ms(processing_time, "processingTime of trigger")
     if interval_ms < 0:
         raise InvalidStreamError(
             f"processingTime of trigger must not be negative, got {processing_time!r}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dstreams.durations import parse_interval_ms
+from dstreams.durations import parse_duration_ms
 from dstreams.errors import InvalidStreamError
 from dstreams.structured.selectors import Spec, show
 
@@ -100,7 +100,7 @@ def _length_ms(text: object, name: str, where: str) -> int:
         raise InvalidStreamError(
             f"{name} of {where} must be an interval such as '10 seconds', got {text!r}"
         )
-    length_ms = parse_interval_ms(text, f"{name} of {where}")
+    length_ms = parse_duration_ms(text, f"{name} of {where}")
     if "month" in text.lower() or "year" in text.lower():
         raise InvalidStreamError(
             f"{name} of {where} must not be in months or years, which differ in length, got "

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dstreams.callables import require_arity
+from dstreams.configuration import FLAG, PATH, read_options, whole_number
 from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import OutputMode
 from dstreams.state_classes import AllowedClasses, classes_of_program
@@ -16,7 +17,6 @@ from dstreams.structured.execution import QueryDefinition
 from dstreams.structured.logical import LogicalPlan
 from dstreams.structured.manager import StreamingQueryManager
 from dstreams.structured.missing import OF_WRITERS, Instead
-from dstreams.structured.options import as_path, flag, known_options, whole_number
 from dstreams.structured.query import StreamingQuery
 from dstreams.structured.sinks.base import Sink
 from dstreams.structured.sinks.console import ConsoleSink
@@ -31,7 +31,12 @@ from dstreams.structured.sinks.memory import MemorySink
 from dstreams.structured.triggers import Trigger, make_trigger
 
 _FORMATS = ("console", "memory", "text", "json", "noop")
-_SINK_OPTIONS = ("checkpointLocation", "path", "numRows", "truncate")
+_SINK_OPTIONS = {
+    "checkpointLocation": PATH,
+    "path": PATH,
+    "numRows": whole_number(0),
+    "truncate": FLAG,
+}
 
 
 @dataclass(frozen=True)
@@ -144,9 +149,9 @@ class DataStreamWriter(Instead):
         """Set one option: ``checkpointLocation``, ``path``, ``numRows``, ``truncate``.
 
         Raises:
-            InvalidStreamError: there is no such option.
+            InvalidStreamError: there is no such option, or its value is wrong.
         """
-        option = known_options({key: value}, _SINK_OPTIONS, "a sink")
+        option = read_options({key: value}, _SINK_OPTIONS, "a sink")
         return self._with(options={**self.settings.options, **option})
 
     def options(self, **options: Any) -> DataStreamWriter:
@@ -233,8 +238,8 @@ class DataStreamWriter(Instead):
                 f"{', '.join(mode.value for mode in sink.modes)}"
             )
         location = settings.options.get("checkpointLocation")
-        if location is None and conf.text(CHECKPOINT_LOCATION) and settings.name:
-            location = f"{conf.text(CHECKPOINT_LOCATION)}/{settings.name}"
+        if location is None and conf.checkpoint_location and settings.name:
+            location = f"{conf.checkpoint_location}/{settings.name}"
         if location is None and not sink.is_for_trials:
             raise InvalidStreamError(
                 f"{sink.name} needs a checkpoint; give option('checkpointLocation', directory), or "
@@ -242,8 +247,7 @@ class DataStreamWriter(Instead):
             )
         classes = classes_of_program(self.plan, allowed=self.environment.allowed(), depth=2)
         definition = QueryDefinition(self.plan, settings.mode, sink, settings.name, conf, classes)
-        where = None if location is None else as_path(location, "checkpointLocation")
-        query = self.environment.manager.start(definition, settings.trigger, where)
+        query = self.environment.manager.start(definition, settings.trigger, location)
         if isinstance(sink, MemorySink) and settings.name is not None:
             self.environment.tables[settings.name] = sink
         return query
@@ -289,10 +293,7 @@ class WriterSettings:
                 "or foreachBatch"
             )
         if self.format == "console":
-            rows = whole_number(self.options.get("numRows", 20), "numRows of the console", 0)
-            return ConsoleSink(
-                rows, flag(self.options.get("truncate", True), "truncate of the console")
-            )
+            return ConsoleSink(self.options.get("numRows", 20), self.options.get("truncate", True))
         if self.format == "noop":
             return NoopSink()
         if self.format == "memory":
@@ -302,8 +303,7 @@ class WriterSettings:
         path = self.options.get("path")
         if path is None:
             raise InvalidStreamError(f"the sink {self.format} needs a directory; give start(path)")
-        directory = as_path(path, f"path of the sink {self.format}")
-        return FileSink(directory, "json" if self.format == "json" else "text")
+        return FileSink(path, "json" if self.format == "json" else "text")
 
 
 def output_mode(mode: object) -> OutputMode:

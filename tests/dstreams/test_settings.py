@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -118,8 +119,10 @@ def test_every_field_has_a_key() -> None:
         ("spark.dstreams.socket.maxLineBytes", "-1", "use a whole number of at least 1"),
         ("spark.dstreams.socket.longLines", "drop", "use one of skip, fail"),
         ("spark.dstreams.socket.maxBufferBytes", "1.5", "use a whole number of at least 1"),
-        ("spark.streaming.gracefulStopTimeout", "soon", "which is no duration"),
-        ("spark.streaming.backpressure.rateEstimator", "mine", "use one of pid"),
+        ("spark.streaming.gracefulStopTimeout", "soon", "use a duration of at least 1 ms"),
+        ("spark.streaming.backpressure.rateEstimator", "mine", "pid is the only estimator"),
+        ("spark.streaming.blockInterval", "0", "use a duration of at least 1 ms"),
+        ("spark.dstreams.fileStream.maxFileAge", "-5s", "or unlimited"),
         ("spark.streaming.backpressure.initialRate", "fast", "use a whole number of at least 1"),
         ("spark.streaming.backpressure.pid.integral", "-0.1", "use a number of at least 0"),
         ("spark.streaming.backpressure.pid.integral", "some", "use a number of at least 0"),
@@ -150,6 +153,45 @@ def test_concurrent_jobs() -> None:
     assert Settings.from_conf({"spark.streaming.concurrentJobs": "1"}) == Settings()
     with pytest.raises(InvalidStreamError, match="concurrentJobs is '2', but batches run strictly"):
         Settings.from_conf({"spark.streaming.concurrentJobs": "2"})
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("spark.dstreams.onfailure", "did you mean spark.dstreams.onFailure? remove it"),
+        ("spark.dstreams.state.value", "did you mean spark.dstreams.state.values? remove it"),
+        ("spark.dstreams.anotherKindOfThing", "the README lists those that there are; remove it"),
+    ],
+)
+def test_unknown_key(key: str, hint: str) -> None:
+    """A key that begins as ours do and is none would have no effect, so it is refused."""
+    with pytest.raises(InvalidStreamError) as raised:
+        Settings.from_conf({key: "stop"})
+    assert str(raised.value) == f"there is no setting {key}; {hint}"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "rule"),
+    [
+        ("on_failure", "retry", "one of continue, stop"),
+        ("unpersist", "true", "one of true, false"),
+        ("block_interval_ms", 0.5, "a duration of at least 1 ms"),
+        ("max_queued_batches", True, "a whole number of at least 1"),
+        ("max_queued_batches", None, "a whole number of at least 1"),
+    ],
+)
+def test_bad_field(field: str, value: Any, rule: str) -> None:
+    """A value is checked as well when it does not come from a SparkConf."""
+    with pytest.raises(InvalidStreamError, match=f"{field} is {value!r}; use {rule}"):
+        Settings(**{field: value})
+
+
+def test_documented() -> None:
+    """The fields, in the order and with the keys of their documentation."""
+    text = Settings.__doc__ or ""
+    keys = re.findall(r"`(spark\.[\w.]+)`", text)
+    assert sorted(keys) == sorted(Settings.defaults())
+    assert set(re.findall(r"^        (\w+): ", text, re.MULTILINE)) == set(Settings.declared())
 
 
 def test_replace() -> None:

@@ -53,9 +53,10 @@ class EventTimeStats:
         )
 
     @classmethod
-    def of_all(cls, partitions: Iterable[EventTimeStats]) -> EventTimeStats | None:
-        """Return the stats of several partitions, None for none."""
+    def of_all(cls, parts: Iterable[EventTimeStats | None]) -> EventTimeStats | None:
+        """Return the stats of several parts, None for none."""
         total: EventTimeStats | None = None
-        for stats in partitions:
-            total = stats.merge(total)
+        for stats in parts:
+            if stats is not None:
+                total = stats.merge(total)
         return total

@@ -5,35 +5,30 @@ from __future__ import annotations
 import pytest
 
 from dstreams.errors import InvalidStreamError
-from dstreams.structured.conf import (
-    CHECK_CORRECTNESS,
-    IDLE_EVENT_INTERVAL,
-    PINNED,
-    POLICY,
-    SHUFFLE_PARTITIONS,
-    QueryConf,
-)
+from dstreams.structured.conf import SHUFFLE_PARTITIONS, QueryConf
 
 PARTITIONS = {SHUFFLE_PARTITIONS: "4"}
+POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
+CHECK_CORRECTNESS = "spark.sql.streaming.statefulOperator.checkCorrectness.enabled"
+IDLE_EVENT_INTERVAL = "spark.sql.streaming.noDataProgressEventInterval"
 
 
 def test_defaults() -> None:
     """What is not set has Spark's default."""
-    conf = QueryConf(PARTITIONS)
-    conf.validate()
-    assert conf.policy() == "min"
-    assert conf.flag(CHECK_CORRECTNESS) is True
-    assert conf.duration_ms(IDLE_EVENT_INTERVAL) == 10_000
-    assert conf.count(SHUFFLE_PARTITIONS) == 4
+    conf = QueryConf.from_conf(PARTITIONS)
+    assert conf.watermark_policy == "min"
+    assert conf.check_correctness is True
+    assert conf.idle_event_interval_ms == 10_000
+    assert conf.shuffle_partitions == 4
 
 
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        (POLICY, "", "valid values are 'min' and 'max'"),
+        (POLICY, "", "use one of min, max"),
         (SHUFFLE_PARTITIONS, "0", "whole number of at least 1"),
-        (CHECK_CORRECTNESS, "yes", "must be true or false"),
-        (IDLE_EVENT_INTERVAL, "soon", "is no duration"),
+        (CHECK_CORRECTNESS, "yes", "use one of true, false"),
+        (IDLE_EVENT_INTERVAL, "soon", "use a duration of at least 0 ms"),
         ("spark.dstreams.state.values", "xml", "use one of data, pickle"),
         (
             "spark.sql.streaming.join.stateFormatVersion",
@@ -50,16 +45,18 @@ def test_defaults() -> None:
 def test_refused(key: str, value: str, message: str) -> None:
     """What cannot be read is refused by name, before anything starts."""
     with pytest.raises(InvalidStreamError, match=message) as refused:
-        QueryConf({**PARTITIONS, key: value}).validate()
+        QueryConf.from_conf({**PARTITIONS, key: value})
     assert key in str(refused.value)
 
 
 def test_pinned() -> None:
     """A checkpoint's settings win over those of the session."""
-    first = QueryConf({**PARTITIONS, POLICY: "max"})
-    assert set(first.pinned()) == set(PINNED)
-    later = QueryConf({SHUFFLE_PARTITIONS: "8", POLICY: "min", IDLE_EVENT_INTERVAL: "1s"})
-    restored = later.restored(first.pinned())
-    assert restored.count(SHUFFLE_PARTITIONS) == 4
-    assert restored.policy() == "max"
-    assert restored.duration_ms(IDLE_EVENT_INTERVAL) == 1000
+    first = QueryConf.from_conf({**PARTITIONS, POLICY: "MAX"})
+    assert first.pinned() == {
+        SHUFFLE_PARTITIONS: "4",
+        POLICY: "max",
+        "spark.dstreams.state.values": "data",
+    }
+    later = QueryConf.from_conf({SHUFFLE_PARTITIONS: "8", POLICY: "min", IDLE_EVENT_INTERVAL: "1s"})
+    restored = later.restored({key: first.pinned()[key] for key in (SHUFFLE_PARTITIONS, POLICY)})
+    assert restored == later.replace(shuffle_partitions=4, watermark_policy="max")

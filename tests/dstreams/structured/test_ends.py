@@ -30,7 +30,7 @@ class Stuck:
     """An execution that fails, and cannot give up what it holds either."""
 
     run_id, batch_id, has_new_data = "run", 7, False
-    conf = QueryConf({})
+    conf = QueryConf()
 
     def __init__(self) -> None:
         self.closed: list[str] = []

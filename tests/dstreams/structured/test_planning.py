@@ -17,7 +17,7 @@ from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.planning import plan_query
 from dstreams.structured.sources.rate import RateStreamSource
 
-CONF = QueryConf({"spark.sql.shuffle.partitions": "2"})
+CONF = QueryConf(shuffle_partitions=2)
 
 
 def rate() -> StreamingDataset:

@@ -24,7 +24,7 @@ from checkpoint.state_store import (
     snapshot_if_due,
 )
 from dstreams.errors import RestartError
-from dstreams.structured.conf import STATE_VALUES, QueryConf
+from dstreams.structured.conf import QueryConf
 from dstreams.structured.logs import OffsetRecord, QueryCommit
 from dstreams.structured.query_checkpoint import QueryCheckpoint
 from dstreams.structured.stored_states import require_trusted_values
@@ -124,10 +124,10 @@ def test_older_run_cleans_nothing(tmp_path: Path) -> None:
 def test_pickles_of_others(tmp_path: Path) -> None:
     """State that reading can run code of is refused where others can write it."""
     files = opened(tmp_path).files
-    pickled = QueryConf({STATE_VALUES: "pickle"})
+    pickled = QueryConf(state_values="pickle")
     require_trusted_values(files, pickled)
     (tmp_path / "checkpoint").chmod(0o777)
-    require_trusted_values(files, QueryConf({}))
+    require_trusted_values(files, QueryConf())
     with pytest.raises(UntrustedFileError, match="can be written by others"):
         require_trusted_values(files, pickled)
 

@@ -45,9 +45,7 @@ def facts_of(build: Build) -> tuple[Facts, ...]:
         "timestamp", "1 second"
     )
     return describe_operators(
-        plan_query(
-            build(marked).plan, OutputMode.Append, QueryConf({"spark.sql.shuffle.partitions": "2"})
-        )
+        plan_query(build(marked).plan, OutputMode.Append, QueryConf(shuffle_partitions=2))
     )
 
 

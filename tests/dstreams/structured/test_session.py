@@ -44,6 +44,25 @@ def test_conf(sc: SparkContext) -> None:
     assert made.conf.get("spark.nothing", "default") == "default"
 
 
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        (
+            "spark.dstreams.state.value",
+            r"no setting .*; did you mean spark.dstreams.state.values\?",
+        ),
+        ("spark.dstreams.socket.maxLineBytes", "is read when a session is made"),
+        ("spark.sql.files.ignoreMissingFiles", "is read when a session is made"),
+    ],
+)
+def test_conf_without_effect(sc: SparkContext, key: str, message: str) -> None:
+    """What no query would ever read is refused."""
+    made = StreamSession(sc)
+    with pytest.raises(InvalidStreamError, match=message):
+        made.conf.set(key, "data")
+    assert made.conf.get(key) is None
+
+
 def test_spark_session(sc: SparkContext) -> None:
     """A SparkSession will do as well; anything else will not."""
     assert StreamSession(SparkSession(sc)).sparkContext is sc

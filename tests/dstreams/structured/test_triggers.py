@@ -37,7 +37,7 @@ def test_made() -> None:
         (("1 second", True, None), "processingTime and once"),
         ((None, False, None), "once of trigger must be True"),
         (("-1 second", None, None), "must not be negative"),
-        (("soon", None, None), "is no interval"),
+        (("soon", None, None), "is no duration"),
         ((5, None, None), "must be an interval such as '5 seconds'"),
     ],
 )

@@ -44,26 +44,33 @@ READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda read: read.format("rate").option("rows", 5).load(),
         "source rate has no option 'rows'; there are rowsPerSecond",
     ),
+    "mistaken option": (
+        lambda read: read.format("rate").option("rowPerSeconds", 5).load(),
+        r"no option 'rowPerSeconds'; did you mean rowsPerSecond\? there are",
+    ),
     "rows a second": (
         lambda read: read.format("rate").option("ROWSPERSECOND", 0).load(),
-        "rowsPerSecond must be a whole number",
+        "rowsPerSecond of source rate is 0; use a whole number of at least 1",
     ),
     "ramp-up": (
         lambda read: read.load(format="rate", rampUpTime="soon"),
-        "rampUpTime of source rate 'soon' is no interval",
+        "rampUpTime of source rate is 'soon'; use a duration of at least 0 ms",
     ),
     "no port": (lambda read: read.load(format="socket", host="localhost"), "needs option 'port'"),
     "port": (lambda read: read.load(format="socket", host="h", port=99999), "from 1 to 65535"),
     "no path": (lambda read: read.text(None), "source text needs option 'path'"),
-    "path that is none": (lambda read: read.text(5), "path of source text must be a path or a URL"),
+    "path that is none": (
+        lambda read: read.text(5),
+        "path of source text is 5; use a path or a URL",
+    ),
     "braces in a pattern": (
         lambda read: read.text("in", pathGlobFilter="*.{csv,txt}"),
-        "pathGlobFilter takes",
+        r"pathGlobFilter of source text is '\*\.{csv,txt}'; use a pattern of \*, \?, \[abc\]",
     ),
     "schema": (lambda read: read.load("in", "json", "n int"), "load takes no schema"),
     "mode": (
         lambda read: read.json("in", mode="PERMISSIVE"),
-        "mode of JSON files is 'PERMISSIVE'; use one of FAILFAST, DROPMALFORMED",
+        "mode of source json is 'PERMISSIVE'; use one of FAILFAST, DROPMALFORMED",
     ),
     "mode of text": (lambda read: read.text("in", mode="FAILFAST"), "no option 'mode'"),
 }
@@ -84,7 +91,7 @@ DATASETS: dict[str, tuple[Callable[[StreamingDataset], Any], str]] = {
     "delay": (lambda words: words.withWatermark(itself, "-1 second"), "should not be negative"),
     "delay of no text": (
         lambda words: words.withWatermark(itself, 5),
-        "hold of .* 5 is no",
+        "delayThreshold of withWatermark is 5, which is no duration",
     ),  # type: ignore[arg-type]
     "idle timeout": (
         lambda words: words.withWatermark(itself, "1 second", "0 seconds"),
@@ -184,13 +191,19 @@ WRITERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no directory": (lambda write: write.start(None, "json"), r"json needs a directory"),
     "checkpoint": (
         lambda write: write.start(None, "noop", checkpointLocation=5),
-        "checkpointLocation must be a path or a URL, got 5",
+        "checkpointLocation of a sink is 5; use a path or a URL",
     ),
     "no name": (lambda write: write.format("memory").start(), "needs queryName"),
     "name": (lambda write: write.queryName(" "), "queryName must be a text that is not empty"),
     "option": (lambda write: write.option("header", True), "a sink has no option 'header'"),
-    "rows": (lambda write: write.start(None, "console", numRows="x"), "numRows of the console"),
-    "cells": (lambda write: write.start(None, "console", truncate="x"), "truncate of the console"),
+    "rows": (
+        lambda write: write.start(None, "console", numRows="x"),
+        "numRows of a sink is 'x'; use a whole number",
+    ),
+    "cells": (
+        lambda write: write.start(None, "console", truncate="x"),
+        "truncate of a sink is 'x'; use one of true, false",
+    ),
     "partitions": (lambda write: write.start("p", partitionBy="a"), "use foreachBatch to lay"),
     "continuous": (
         lambda write: write.trigger(continuous="1 second"),
