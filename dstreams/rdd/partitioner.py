@@ -20,7 +20,7 @@ from pyspark.rdd import Partitioner as PySparkPartitioner
 
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import shorten
-from dstreams.rdd.function_identity import identity_of
+from dstreams.rdd.function_fingerprint import identity_of
 from dstreams.rdd.stable_hash import STABLE_HASH_NAME, stable_hash, stable_hashes
 
 
@@ -34,7 +34,7 @@ class StablePartitioner(PySparkPartitioner):  # type: ignore[misc]
         num_partitions: how many partitions, at least 1.
         func: ``key -> int``, taken modulo *num_partitions*. None:
             :func:`~dstreams.rdd.stable_hash.stable_hash`.
-        name: identity of *func*. None: what :mod:`dstreams.rdd.function_identity` finds. Give a
+        name: identity of *func*. None: what :mod:`dstreams.rdd.function_fingerprint` finds. Give a
             name to keep the identity when a lambda, a nested function or one of ``__main__`` is
             edited, or run by another version of Python.
 

@@ -13,23 +13,21 @@ of Python to the next, so digests are compared only where both are of one versio
 
 from __future__ import annotations
 
-import dis
-import hashlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import partial
 from operator import attrgetter, itemgetter, methodcaller
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
+from dstreams.rdd.function_fingerprint import digest_of
 from dstreams.structured.operators import aggregate_functions
 from dstreams.structured.operators.aggregate_functions import Several, UserAggregator
 from dstreams.structured.selectors import Field
 
-_DIGEST = re.compile(r"#(\d+\.\d+)-[0-9a-f]{8}")
-_PLAIN = (str, bytes, int, float, bool, type(None), tuple, frozenset)
+_DIGEST = re.compile(r"#(\d+\.\d+)-[0-9a-f]+")
 
 
 def names_of(aggregate: Any) -> list[str]:
@@ -76,41 +74,11 @@ def value_name(value: Any) -> str:
     name = _qualified(value if hasattr(value, "__qualname__") else type(value))
     if not isinstance(value, FunctionType) or "<" not in value.__qualname__:
         return name
-    digest = hashlib.blake2b(repr(list(_parts(value))).encode(), digest_size=4).hexdigest()
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return f"{name.rpartition('.')[2]}#{python}-{digest}"
+    return f"{name.rpartition('.')[2]}#{python}-{digest_of(value)}"
 
 
 def _qualified(named: Callable[..., Any]) -> str:
     module = getattr(named, "__module__", None)
     name: str = named.__qualname__
     return name if module in (None, "__main__", "builtins") else f"{module}.{name}"
-
-
-def _parts(function: FunctionType) -> Iterator[object]:
-    """Return what a function does: its code, and the plain values that it uses."""
-    yield from _code(function.__code__)
-    yield from (_plain(value) for value in function.__defaults__ or ())
-    for cell in function.__closure__ or ():
-        try:
-            yield _plain(cell.cell_contents)
-        except ValueError:  # a variable that is not assigned yet
-            yield None
-    for step in dis.get_instructions(function.__code__):
-        if step.opname == "LOAD_GLOBAL":
-            yield _plain(function.__globals__.get(step.argval))
-
-
-def _code(code: CodeType) -> Iterator[object]:
-    yield code.co_code.hex()
-    yield code.co_names
-    for constant in code.co_consts:
-        yield list(_code(constant)) if isinstance(constant, CodeType) else _plain(constant)
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, frozenset):  # its order depends on the process
-        return str(sorted(map(repr, value)))
-    if isinstance(value, tuple):
-        return str([_plain(part) for part in value])
-    return repr(value) if isinstance(value, _PLAIN) else ""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dstreams.rdd.function_identity import identity_of
+from dstreams.rdd.function_fingerprint import identity_of
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.stable_hash import stable_hash
 from tests.dstreams.rdd import placing
@@ -91,7 +91,7 @@ def test_unusual_functions_have_an_identity() -> None:
 
 MAIN_PROGRAM = """
 import json, sys
-from dstreams.rdd.function_identity import identity_of
+from dstreams.rdd.function_fingerprint import identity_of
 from dstreams.rdd.partitioner import StablePartitioner
 from tests.dstreams.rdd.placing import MAKERS, by_length
 

@@ -17,13 +17,22 @@ from typing import Any
 from dstreams.callables import describe
 
 _PLAIN = frozenset({int, float, str, bytes, bool, type(None)})
+_PartsOf = Callable[[Any], tuple[bytes, Iterable[Any]]]
 
 
 def identity_of(func: Callable[..., Any]) -> str:
     """Return the name of *func*."""
     if _is_known_by_name(func):
         return f"{func.__module__}.{func.__qualname__}"
-    return f"{describe(func).rsplit(':', 1)[0]}#{_fingerprint(func, {}).hex()}"
+    return f"{describe(func).rsplit(':', 1)[0]}#{_fingerprint(func, {}, _parts).hex()}"
+
+
+def digest_of(func: FunctionType) -> str:
+    """Return a digest of a function's code and of the plain values that it uses.
+
+    Objects and other functions that it uses are not part of it: what they do may change.
+    """
+    return _fingerprint(tuple(_parts_of_function(func)), {}, _plain_parts).hex()
 
 
 def _is_known_by_name(func: Any) -> bool:
@@ -38,7 +47,7 @@ def _is_known_by_name(func: Any) -> bool:
     )
 
 
-def _fingerprint(value: Any, known: dict[int, tuple[Any, bytes]]) -> bytes:
+def _fingerprint(value: Any, known: dict[int, tuple[Any, bytes]], parts_of: _PartsOf) -> bytes:
     """Return a digest that equal functions share in every process, and different ones do not.
 
     Code counts by its instructions, what it captured and the globals it names; other values by
@@ -48,12 +57,13 @@ def _fingerprint(value: Any, known: dict[int, tuple[Any, bytes]]) -> bytes:
     Args:
         value: a function, or a part of one.
         known: digests so far, by address; a function may capture itself.
+        parts_of: returns what a value is by itself, and what else counts.
     """
     if id(value) in known:
         return known[id(value)][1]
     known[id(value)] = value, b""
-    name, parts = _parts(value)
-    prints = [_fingerprint(part, known) for part in parts]
+    name, parts = parts_of(value)
+    prints = [_fingerprint(part, known, parts_of) for part in parts]
     if isinstance(value, (set, frozenset, dict)):
         prints.sort()
     digest = hashlib.blake2b(b"%d %s" % (len(name), name), digest_size=8)
@@ -84,6 +94,12 @@ def _parts(value: Any) -> tuple[bytes, Iterable[Any]]:  # noqa: PLR0911 - one fo
     if hasattr(value, "__wrapped__"):
         return b"wrapper", (value.__wrapped__,)
     return _parts_of_object(value)
+
+
+def _plain_parts(value: Any) -> tuple[bytes, Iterable[Any]]:
+    """Return the same of code and of plain values, and nothing of all others."""
+    is_plain = type(value) in {*_PLAIN, tuple, frozenset, CodeType}
+    return _parts(value) if is_plain else (b"", ())
 
 
 def _parts_of_function(func: FunctionType) -> Iterator[Any]:
