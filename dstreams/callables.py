@@ -320,7 +320,8 @@ def _parts(value: object) -> Iterator[tuple[str, object]]:
         yield "self", value.__self__
         yield from _parts(value.__func__)
     elif isinstance(value, types.FunctionType):
-        yield from _captured(value)
+        yield from captured(value)
+        yield from named_globals(value)
     elif isinstance(value, dict):
         yield from ((f"[{_short(key)}]", item) for key, item in value.items())
     elif isinstance(value, (list, tuple, set, frozenset)):
@@ -329,8 +330,8 @@ def _parts(value: object) -> Iterator[tuple[str, object]]:
         yield from getattr(value, "__dict__", {}).items()
 
 
-def _captured(func: types.FunctionType) -> Iterator[tuple[str, object]]:
-    """Yield closure variables, defaults and the globals that *func* names."""
+def captured(func: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield the closure variables and the defaults of *func*, by name."""
     for name, cell in zip(func.__code__.co_freevars, func.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
@@ -340,6 +341,10 @@ def _captured(func: types.FunctionType) -> Iterator[tuple[str, object]]:
     for parameter in signature.parameters.values():
         if parameter.default is not inspect.Parameter.empty:
             yield parameter.name, parameter.default
+
+
+def named_globals(func: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield the globals that *func* names, by name."""
     for name in dict.fromkeys(_global_names(func.__code__)):
         if name in func.__globals__:
             yield name, func.__globals__[name]

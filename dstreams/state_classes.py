@@ -27,6 +27,7 @@ from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from checkpoint.state_store import Classes, is_class_of_data
+from dstreams.callables import captured
 from dstreams.errors import InvalidStreamError
 
 Upgrade = Callable[[str, dict[str, Any]], Any]
@@ -286,14 +287,7 @@ class _Search:
     def _function(self, func: types.FunctionType) -> Iterable[object]:
         if func.__module__ and func.__module__.partition(".")[0] not in _LIBRARIES:
             self.module(func.__module__)
-        cells = []
-        for cell in func.__closure__ or ():
-            try:
-                cells.append(cell.cell_contents)
-            except ValueError:  # a variable that is not assigned yet
-                continue
-        defaults = (*(func.__defaults__ or ()), *(func.__kwdefaults__ or {}).values())
-        return [*cells, *defaults, *_annotated(func)]
+        return [*(value for _, value in captured(func)), *_annotated(func)]
 
     def _instance(self, value: Any) -> Iterable[object]:
         kind = type(value)

@@ -9,12 +9,12 @@ edited, or run by another version of Python.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from dstreams.callables import describe
+from dstreams.callables import captured, describe, named_globals
 
 _PLAIN = frozenset({int, float, str, bytes, bool, type(None)})
 _PartsOf = Callable[[Any], tuple[bytes, Iterable[Any]]]
@@ -32,7 +32,7 @@ def digest_of(func: FunctionType) -> str:
 
     Objects and other functions that it uses are not part of it: what they do may change.
     """
-    return _fingerprint(tuple(_parts_of_function(func)), {}, _plain_parts).hex()
+    return _fingerprint(_parts_of_function(func), {}, _plain_parts).hex()
 
 
 def _is_known_by_name(func: Any) -> bool:
@@ -102,23 +102,8 @@ def _plain_parts(value: Any) -> tuple[bytes, Iterable[Any]]:
     return _parts(value) if is_plain else (b"", ())
 
 
-def _parts_of_function(func: FunctionType) -> Iterator[Any]:
-    yield from (func.__code__, func.__defaults__, func.__kwdefaults__)
-    for cell in func.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # a variable that is not assigned yet
-            yield None
-    for name in _names(func.__code__):
-        if name in func.__globals__:
-            yield name, func.__globals__[name]
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
+def _parts_of_function(func: FunctionType) -> tuple[Any, ...]:
+    return func.__code__, *captured(func), *named_globals(func)
 
 
 def _parts_of_object(value: Any) -> tuple[bytes, Iterable[Any]]:
