@@ -22,7 +22,7 @@ from checkpoint.fencing import EpochGuard
 from checkpoint.files import Files
 from checkpoint.framing import FileKind
 from checkpoint.json_records import Text
-from checkpoint.lineage import read_lineage
+from checkpoint.lineage import Lineage, read_lineage
 from checkpoint.record_files import RecordId
 from checkpoint.record_log import BatchRecord, RecordLog
 
@@ -65,6 +65,8 @@ class BatchLog(RecordLog[BeginRecord]):
         files: the directory of a stream.
         guard: the epoch of the driver that begins batches; None only reads, or writes without
             fencing.
+        lineage: as in :class:`RecordLog`.
+        known: as in :class:`RecordLog`.
         begun: the records that the first one to be begun may follow.
     """
 
@@ -73,9 +75,14 @@ class BatchLog(RecordLog[BeginRecord]):
     what, done = "a begin record", "begun"
 
     def __init__(
-        self, files: Files, guard: EpochGuard | None = None, begun: Iterable[RecordId] = ()
+        self,
+        files: Files,
+        guard: EpochGuard | None = None,
+        lineage: Lineage | None = None,
+        known: Mapping[RecordId, BeginRecord] | None = None,
+        begun: Iterable[RecordId] = (),
     ) -> None:
-        super().__init__(files, guard)
+        super().__init__(files, guard, lineage, known)
         self.begun = {record_id.time_ms: record_id for record_id in begun}
 
     def begin(self, record: BeginRecord) -> None:

@@ -26,7 +26,7 @@ from checkpoint.fencing import EpochGuard
 from checkpoint.files import Files
 from checkpoint.framing import FileKind, FileRef
 from checkpoint.json_records import JsonRecord, Text
-from checkpoint.lineage import read_lineage
+from checkpoint.lineage import Lineage, read_lineage
 from checkpoint.record_files import RecordId
 from checkpoint.record_log import BatchRecord, RecordLog
 from checkpoint.state_files import StatePartition
@@ -136,10 +136,16 @@ class CommitRecord(BatchRecord, frozen=True):
 class CommitLog(RecordLog[CommitRecord]):
     """The commit records among *files*.
 
+    The driver that has a stream knows which of its records count, since nobody else adds one: it
+    neither lists them nor reads one twice.
+
     Args:
         files: the directory of a stream.
         guard: the epoch of the driver that commits; None only reads, or writes without fencing.
-        last: the record that the first one to be committed follows.
+        lineage: as in :class:`RecordLog`.
+        known: as in :class:`RecordLog`.
+        counted: the records that count, oldest first; the next one to be committed follows the last
+            of them. None to list them each time.
         operators: uids of the operators of the stream, as in :meth:`CommitRecord.after`.
     """
 
@@ -151,12 +157,15 @@ class CommitLog(RecordLog[CommitRecord]):
         self,
         files: Files,
         guard: EpochGuard | None = None,
-        last: CommitRecord | None = None,
+        lineage: Lineage | None = None,
+        known: Mapping[RecordId, CommitRecord] | None = None,
+        counted: Collection[RecordId] | None = None,
         operators: Collection[str] | None = None,
     ) -> None:
-        super().__init__(files, guard)
-        self.last = last
-        self._operators = operators
+        super().__init__(files, guard, lineage, known)
+        self.operators = operators
+        self._counted = None if counted is None else list(counted)
+        self.last = self.read_record(self._counted[-1]) if self._counted else None
 
     def commit(self, record: CommitRecord) -> CommitRecord:
         """Create *record* durably, as the one after the last, and return it as it was written.
@@ -175,11 +184,17 @@ class CommitLog(RecordLog[CommitRecord]):
         self._create(linked)
         if self._guard is not None:  # or what follows from a commit would follow from a void one
             self._guard.check()
+        if self._counted is not None:
+            if linked.record_id not in self._counted[-1:]:
+                self._counted.append(linked.record_id)
+            self._known[linked.record_id] = linked
         self.last = linked
         return linked
 
     def ids(self) -> list[RecordId]:
         """Return which records count, oldest first, one a batch."""
+        if self._counted is not None:
+            return list(self._counted)
         return read_lineage(self.files).commits(self.all_ids())
 
     def read(self, batch_time_ms: int) -> CommitRecord:
@@ -196,7 +211,10 @@ class CommitLog(RecordLog[CommitRecord]):
 
     def records(self) -> list[CommitRecord]:
         """Read all records that count, oldest first."""
-        return [self.read_record(record_id) for record_id in self.ids()]
+        records = [self.read_record(record_id) for record_id in self.ids()]
+        if self._counted is not None:
+            self._known.update((record.record_id, record) for record in records)
+        return records
 
     def times(self) -> list[int]:
         """Times of all committed batches in milliseconds, sorted."""
@@ -214,6 +232,9 @@ class CommitLog(RecordLog[CommitRecord]):
     def delete(self, record_id: RecordId) -> None:
         """Delete a record, after its state files; that there is none is fine."""
         self.files.delete(commit_file(record_id))
+        self._known.pop(record_id, None)
+        if self._counted is not None and record_id in self._counted:
+            self._counted.remove(record_id)
 
     def _linked(self, record: CommitRecord) -> CommitRecord:
         """Return *record* after the last one, or the last one if that is what it is."""
@@ -222,7 +243,7 @@ class CommitLog(RecordLog[CommitRecord]):
             again = replace(record, previous=last.previous, copies=last.copies)
             if again == last:
                 return last
-        return record.after(last, self._operators)
+        return record.after(last, self.operators)
 
 
 def commit_file(record_id: RecordId) -> str:

@@ -135,18 +135,21 @@ def _read_graph(files: Files, record_id: RecordId) -> GraphSnapshot:
     return GraphSnapshot(stream_id, record_id.time_ms, record_id.epoch, description, payload)
 
 
-def read_newest_graph(files: Files, begun_with: RecordId | None = None) -> GraphSnapshot | None:
+def read_newest_graph(
+    files: Files, begun_with: RecordId | None = None, known: Lineage | None = None
+) -> GraphSnapshot | None:
     """Read the newest snapshot that counts; None for none.
 
     Args:
         files: the directory of the stream.
         begun_with: the snapshot that a batch names which was begun; it is there, or a newer one.
+        known: the lineage as it was read before; its bases are not read again.
 
     Raises:
         CorruptCheckpointError: it is damaged, or missing.
     """
     there = all_graphs(files)  # before the bases: of a graph that is there its base is
-    lineage = read_lineage(files)
+    lineage = read_lineage(files, known)
     _require_bases(files, lineage, there)
     newest = next(iter(lineage.snapshots(there)), None)
     counted = [] if begun_with is None else lineage.snapshots([begun_with])  # not after a rewind

@@ -55,7 +55,7 @@ class Base(JsonRecord, frozen=True):
         begins: batches after that one which were begun, in that lineage, and have to run again.
         reason: why the epoch began: ``"start"``, ``"rewind"``, ``"import"``.
         token: that of the claim of the epoch; set by :func:`write_base`.
-        parent_token: that of the parent; likewise.
+        parent_token: that of the parent; read by :func:`write_base` where it is empty.
     """
 
     stream_id: str
@@ -193,8 +193,12 @@ def _is_inside(time_ms: int, after_ms: int, upto_ms: int | None) -> bool:
     return after_ms < time_ms and (upto_ms is None or time_ms <= upto_ms)
 
 
-def read_lineage(files: Files) -> Lineage:
+def read_lineage(files: Files, known: Lineage | None = None) -> Lineage:
     """Read which epochs of a stream follow from each other.
+
+    Args:
+        files: the directory of the stream.
+        known: what was read before; its bases are not read again.
 
     Raises:
         CorruptCheckpointError: a base that is needed for that is damaged.
@@ -205,17 +209,22 @@ def read_lineage(files: Files) -> Lineage:
         with suppress(FileNotFoundError):
             names = files.list(EPOCH_PREFIX)
             there = epochs_with(names, BASE)
-            return lineage_from(files, max(there), there) if there else Lineage((), bool(names))
+            if not there:
+                return Lineage((), bool(names))
+            return lineage_from(files, max(there), there, known)
     file = location(files, EPOCH_PREFIX.rstrip("/"))
     raise CorruptCheckpointError(file, "has bases that cannot be read", "bases", RESTORE)
 
 
-def lineage_from(files: Files, head: int, there: Iterable[int]) -> Lineage:
+def lineage_from(
+    files: Files, head: int, there: Iterable[int], known: Lineage | None = None
+) -> Lineage:
     """Read the lineage that ends with the epoch *head*, of the bases that are *there*."""
     bases: list[Base] = []
-    known, epoch = set(there), head
-    while epoch in known:
-        base = read_base(files, epoch)
+    read = {} if known is None else {base.epoch: base for base in known.bases}
+    left, epoch = set(there), head
+    while epoch in left:
+        base = read.get(epoch) or read_base(files, epoch)
         if bases and base.token != bases[-1].parent_token:
             raise _of_a_copy(files, epoch_file(epoch, BASE))
         bases.append(base)
@@ -264,8 +273,8 @@ def write_base(guard: EpochGuard, base: Base) -> None:
             seen this base.
         CheckpointError: as in :meth:`Files.create`.
     """
-    parent_token = ""
-    if base.parent is not None:
+    parent_token = base.parent_token
+    if base.parent is not None and not parent_token:
         with suppress(FileNotFoundError):
             parent_token = read_base(guard.files, base.parent).token
     base = replace(base, token=guard.claim.token, parent_token=parent_token)

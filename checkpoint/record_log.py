@@ -11,7 +11,7 @@ from checkpoint.fencing import EpochGuard
 from checkpoint.files import Files, location
 from checkpoint.framing import FileKind
 from checkpoint.json_records import Count, JsonRecord, Text
-from checkpoint.lineage import Base, read_base, require_written_under
+from checkpoint.lineage import Base, Lineage, read_base, require_written_under
 from checkpoint.record_files import (
     RecordId,
     create_once,
@@ -53,6 +53,8 @@ class RecordLog(Generic[Record]):
     Args:
         files: the directory of a stream.
         guard: the epoch of the driver that writes; None only reads, or writes without fencing.
+        lineage: which epochs follow from each other, where that was read before.
+        known: records that were read before. A record never changes, so it is not read again.
     """
 
     form: ClassVar[type[BatchRecord]]
@@ -63,10 +65,19 @@ class RecordLog(Generic[Record]):
     done: ClassVar[str]
     """What a record says that was done with its batch: ``begun``."""
 
-    def __init__(self, files: Files, guard: EpochGuard | None = None) -> None:
+    def __init__(
+        self,
+        files: Files,
+        guard: EpochGuard | None = None,
+        lineage: Lineage | None = None,
+        known: Mapping[RecordId, Record] | None = None,
+    ) -> None:
         self.files = files
         self._guard = guard
-        self._bases: dict[int, Base | None] = {}
+        self._bases: dict[int, Base | None] = (
+            {} if lineage is None else {base.epoch: base for base in lineage.bases}
+        )
+        self._known = dict(known or {})
 
     def all_ids(self) -> list[RecordId]:
         """Return which records there are, also void ones, sorted."""
@@ -79,6 +90,10 @@ class RecordLog(Generic[Record]):
             FileNotFoundError: there is none.
             CorruptCheckpointError: it is damaged, or another one.
         """
+        known = self._known.get(record_id)
+        return self._read(record_id) if known is None else known
+
+    def _read(self, record_id: RecordId) -> Record:
         name = self._name(record_id)
         file = location(self.files, name)
         form = cast("type[Record]", self.form)

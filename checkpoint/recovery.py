@@ -140,40 +140,32 @@ class Tenure:
     Args:
         guard: its epoch.
         plan: what it begins with.
+        commits: the commit records, which continue after the last committed batch.
+        begins: what batches read, which continues after the last batch that was begun.
     """
 
     guard: EpochGuard
     plan: RecoveryPlan
+    commits: CommitLog
+    begins: BatchLog
 
     @property
     def epoch(self) -> int:
         """The epoch of this driver."""
         return self.guard.epoch
 
-    def commit_log(self, operators: Collection[str] | None = None) -> CommitLog:
-        """Return the log that continues after the last committed batch.
 
-        Args:
-            operators: uids of the operators of the stream, as in :meth:`CommitRecord.after`.
-        """
-        return CommitLog(self.guard.files, self.guard, self.plan.last, operators)
-
-    def batch_log(self) -> BatchLog:
-        """Return the log of what batches read, that continues after the last begun batch."""
-        begun = (record.record_id for record in self.plan.begins.values())
-        return BatchLog(self.guard.files, self.guard, begun)
-
-
-def take_over(files: Files, stream_id: str, owner: Owner) -> Tenure:
+def take_over(files: Files, stream_id: str, owner: Owner, found: StreamLog | None = None) -> Tenure:
     """Claim the next epoch of a stream, and find out what it begins with.
 
     From when this returns, nothing that an older driver adds counts. Whatever can be a reason not
-    to take over should be looked at before, with the plan of :func:`read_plan`.
+    to take over should be looked at before, with the log of :func:`read_log`.
 
     Args:
         files: the directory of the stream; a new one for a new stream.
         stream_id: id of the stream.
         owner: this driver.
+        found: what was read of it before; nothing of that is read again.
 
     Raises:
         ConcurrentWriterError: another driver takes over at this moment, and is the newer one.
@@ -181,11 +173,13 @@ def take_over(files: Files, stream_id: str, owner: Owner) -> Tenure:
             that of another stream.
         CheckpointError: the storage fails.
     """
-    _require_stream(files, read_plan(files), stream_id)
+    if found is None:
+        found = read_log(files)
+    _require_stream(files, plan_recovery(found), stream_id)
     guard = claim_epoch(files, stream_id, owner)
     try:
         try:
-            log = read_log(files)
+            log = read_log(files, known=found)
             plan = plan_recovery(log)
             _require_stream(files, plan, stream_id)
         finally:
@@ -194,7 +188,14 @@ def take_over(files: Files, stream_id: str, owner: Owner) -> Tenure:
     except Exception:
         guard.give_up()
         raise
-    return Tenure(guard, plan)
+    counted = log.lineage.commits(log.commit_ids)
+    begun = (record.record_id for record in plan.begins.values())
+    return Tenure(
+        guard,
+        plan,
+        CommitLog(files, guard, log.lineage, log.commits, counted),
+        BatchLog(files, guard, log.lineage, begun=begun),
+    )
 
 
 def next_base(
@@ -204,7 +205,16 @@ def next_base(
     if not lineage.bases:
         return Base(stream_id, epoch, None, None, (), reason)
     begins = tuple(begun.record_id for begun in plan.in_flight)
-    return Base(stream_id, epoch, lineage.head, plan.last_ms, begins, reason)
+    parent = lineage.bases[0]
+    return Base(
+        stream_id,
+        epoch,
+        parent.epoch,
+        plan.last_ms,
+        begins,
+        reason,
+        parent_token=parent.token,
+    )
 
 
 def read_plan(files: Files) -> RecoveryPlan:
@@ -217,12 +227,15 @@ def read_plan(files: Files) -> RecoveryPlan:
     return plan_recovery(read_log(files))
 
 
-def read_log(files: Files, lineage: Lineage | None = None) -> StreamLog:
+def read_log(
+    files: Files, lineage: Lineage | None = None, known: StreamLog | None = None
+) -> StreamLog:
     """Read what the records of a stream say.
 
     Args:
         files: the directory of the stream.
         lineage: which epochs follow from each other, if not the ones that do.
+        known: what was read before; nothing of that is read again.
 
     Raises:
         CorruptCheckpointError: a record that a restart needs is missing or damaged.
@@ -231,7 +244,8 @@ def read_log(files: Files, lineage: Lineage | None = None) -> StreamLog:
     for left in reversed(range(_READ_AGAIN)):
         # A driver that is about to end may be deleting what nobody needs any more.
         with suppress(FileNotFoundError):
-            log = _read_log(files, read_lineage(files) if lineage is None else lineage)
+            now = lineage or read_lineage(files, None if known is None else known.lineage)
+            log = _read_log(files, now, known)
             if left and lineage is None and _without_base(log):
                 continue  # of a driver that began while this was read
             return log
@@ -239,8 +253,9 @@ def read_log(files: Files, lineage: Lineage | None = None) -> StreamLog:
     raise CorruptCheckpointError(files.url, found, "that nobody else is at work there", RESTORE)
 
 
-def _read_log(files: Files, lineage: Lineage) -> StreamLog:
-    commit_log, batch_log = CommitLog(files), BatchLog(files)
+def _read_log(files: Files, lineage: Lineage, known: StreamLog | None) -> StreamLog:
+    commit_log = CommitLog(files, None, lineage, None if known is None else known.commits)
+    batch_log = BatchLog(files, None, lineage, None if known is None else known.begins)
     commit_ids, begin_ids = commit_log.all_ids(), batch_log.all_ids()
     commits: dict[RecordId, CommitRecord] = {}
     oldest_ms = -1

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from checkpoint.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, begin_file
 from checkpoint.block_log import RECEIVED_PREFIX
-from checkpoint.commit_log import CommitLog, CommitRecord, commit_file
+from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.errors import ConcurrentWriterError
 from checkpoint.fencing import EPOCH_PREFIX, epoch_of_file, require_newest
 from checkpoint.file_log import FILES_PREFIX
@@ -181,8 +181,11 @@ def apply_retention(log: CommitLog, plan: RetentionPlan, epoch: int) -> None:
             epoch,
             newest,
         )
-    names = (*plan.state_files, *map(commit_file, plan.commits), *plan.others)
-    for name in names:
+    for name in plan.state_files:
+        log.files.delete(name)
+    for record_id in plan.commits:
+        log.delete(record_id)
+    for name in plan.others:
         log.files.delete(name)
 
 

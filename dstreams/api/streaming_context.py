@@ -394,6 +394,7 @@ class StreamingContext(InputMethods, LifeCycleMethods, RestartMethods, ListenerM
                 raise
             LifeCycleMethods._active = self
             self._engine = engine
+            self._earlier = None  # with all that was read of it
             self._state = StreamingContextState.ACTIVE
             self._bus.post(StreamingStarted(self._clock.now_ms()))
             return engine

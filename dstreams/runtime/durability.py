@@ -86,6 +86,7 @@ class StreamDurability:
     Attributes:
         graph: the snapshot of the graph that batches begin with, None for none.
         uids: of the streams with state.
+        commits: the commit records.
     """
 
     def __init__(self, tenure: Tenure, stream_id: str, plan: Plan, spark: SparkContext) -> None:
@@ -97,8 +98,9 @@ class StreamDurability:
         # Of others, which were removed, neither a record nor a file is kept.
         with_state = (*plan.checkpointed(), *plan.stored())
         self.uids = frozenset(plan.nodes[node].uid for node in with_state)
-        self._commits: CommitLog = tenure.commit_log(self.uids)
-        self._begins: BatchLog = tenure.batch_log()
+        self.commits: CommitLog = tenure.commits
+        self.commits.operators = self.uids
+        self._begins: BatchLog = tenure.begins
         self.graph: RecordId | None = None
 
     def begin(
@@ -189,7 +191,7 @@ class StreamDurability:
             without_state=tuple(uids[node] for node in made.without_state),
             facts=_facts(made),
         )
-        committed = self._commits.commit(record)
+        committed = self.commits.commit(record)
         if made.failed_outputs:
             self._tell_failed(committed)
 
@@ -233,7 +235,7 @@ class StreamDurability:
                 over; nothing was deleted then.
         """
         epoch, uids = self.tenure.epoch, self.uids
-        for name in retire_batches(self._commits, epoch, oldest_needed_ms, oldest_input_ms, uids):
+        for name in retire_batches(self.commits, epoch, oldest_needed_ms, oldest_input_ms, uids):
             logger.warning("%s could not be deleted; it is tried again later", name)
 
 

@@ -109,7 +109,7 @@ def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
     pickled = None if around.directory is None else pickle_graph(graph, around.context)
     is_first = around.earlier is None
     files = open_files(url) if is_first else require_trusted(open_files(url))
-    tenure = _take_over(files, earlier.stream_id, around)
+    tenure = _take_over(files, earlier, around)
 
     def write_graph() -> None:
         if pickled is not None:
@@ -175,10 +175,11 @@ def _opened(
     """Open the sources, and return an engine that knows nothing of earlier runs."""
     environment = _environment(plan, earlier, around, durability, files)
     readers, rates = _open_readers(plan, environment, before_start)
+    tell_others = around.tell
 
     def tell(event: Event) -> None:
         rates.observe(event)
-        around.tell(event)
+        tell_others(event)
 
     epoch = 1 if durability is None else durability.tenure.epoch
     states = open_states(plan, earlier.stream_id, files, around.settings, epoch, around.classes)
@@ -195,11 +196,11 @@ def _opened(
     )
 
 
-def _take_over(files: Files, stream_id: str, around: Surroundings) -> Tenure:
+def _take_over(files: Files, earlier: EarlierRun, around: Surroundings) -> Tenure:
     """Claim the stream."""
     facts = {"python": platform.python_version(), "pyspark": pyspark.__version__}
     owner = Owner.of_this_process(around.clock.now_ms(), facts)
-    tenure = take_over(files, stream_id, owner)
+    tenure = take_over(files, earlier.stream_id, owner, earlier.log)
     fault("rec.fence")
     return tenure
 

@@ -17,10 +17,13 @@ from checkpoint import (
     GraphSnapshot,
     RecoveryPlan,
     StreamDirectory,
+    StreamLog,
     list_streams,
     open_files,
     open_stream,
+    plan_recovery,
     read_graph,
+    read_log,
     read_newest_graph,
     read_plan,
     require_trusted,
@@ -49,12 +52,14 @@ class FoundStream:
         zero_ms: its zero time.
         snapshot: its newest graph.
         recovery: what it goes on from.
+        log: its records, of which that was made.
     """
 
     files: Files
     zero_ms: int
     snapshot: GraphSnapshot
     recovery: RecoveryPlan
+    log: StreamLog
 
     @property
     def description(self) -> dict[str, Any]:
@@ -68,7 +73,7 @@ class FoundStream:
             for operator in self.description["operators"]
             if operator.get("began_after_ms") is not None
         }
-        return EarlierRun(self.snapshot.stream_id, self.zero_ms, added, began)
+        return EarlierRun(self.snapshot.stream_id, self.zero_ms, added, began, self.log)
 
     def trusted(self) -> FoundStream:
         """Return it from files that look again at what they open, before its code is run.
@@ -136,13 +141,14 @@ def find_stream(directory: str) -> FoundStream | None:
         return None
     files = open_stream(directory, found.stream_id)
     try:
-        recovery = read_plan(files)
-        snapshot = read_newest_graph(files, recovery.graph)
+        log = read_log(files)
+        recovery = plan_recovery(log)
+        snapshot = read_newest_graph(files, recovery.graph, log.lineage)
     except CheckpointError as error:
         raise _cannot_be_taken_up(directory, error) from error
     if snapshot is None:
         raise RestartError(f"{files.url} has a graph, and it does not count; begin anew")
-    return FoundStream(files, found.zero_ms, snapshot, recovery)
+    return FoundStream(files, found.zero_ms, snapshot, recovery, log)
 
 
 def _newest_stream(directory: str, files: Files) -> StreamDirectory | None:

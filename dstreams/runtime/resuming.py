@@ -17,6 +17,7 @@ from checkpoint import (
     RecordId,
     RecoveryPlan,
     StatePartition,
+    StreamLog,
     begin_file,
 )
 from dstreams.errors import RestartError
@@ -54,12 +55,14 @@ class EarlierRun:
         zero_ms: its zero time.
         added: uids of streams that it did not have, None where the graph is that of then.
         began: of streams that were added by starts before, after which batch, in ms, by uid.
+        log: its records, as far as they were read.
     """
 
     stream_id: str
     zero_ms: int
     added: frozenset[str] | None = None
     began: Mapping[str, int] = field(default_factory=dict)
+    log: StreamLog | None = None
 
     def began_after(self, last_ms: int) -> dict[str, int]:
         """Return after which batch each stream began that was not there from the first one on.
@@ -148,8 +151,7 @@ class _Past:
             node: began[planned.uid] for node, planned in plan.nodes.items() if planned.uid in began
         }
         self._added = {node for node, after_ms in self._began.items() if after_ms == self.last_ms}
-        is_new = self._recovery.last_ms is None
-        records = [] if is_new else durability.tenure.commit_log().records()
+        records = durability.commits.records()
         self._found = Restorable.of(records, plan, began)
         self._unread = unread_inputs(records)
         self._asked = asked_after(plan, self.last_ms, self._newest_copy, self._began)

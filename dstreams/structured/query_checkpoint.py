@@ -33,12 +33,13 @@ from checkpoint import (
     InputLog,
     Owner,
     RecoveryPlan,
+    StreamLog,
     Tenure,
     new_attempt,
     open_existing,
     open_files,
-    read_lineage,
-    read_plan,
+    plan_recovery,
+    read_log,
     take_over,
     write_graph,
 )
@@ -89,7 +90,8 @@ class QueryCheckpoint:
         self._scratch = tempfile.mkdtemp(prefix="dstreams-query-") if location is None else None
         self.location = location or str(self._scratch)
         self.files: Files = open_files(self.location)
-        self._plan = _plan_of(self.files)
+        self._found: StreamLog | None
+        self._found, self._plan = _read(self.files)
         self.query_id = self._plan.stream_id or new_query_id
         self._run_id = run_id
         self._tenure: Tenure | None = None
@@ -133,9 +135,9 @@ class QueryCheckpoint:
         require_state(self.files, self._plan)
         versions = {"python": platform.python_version(), "pyspark": pyspark.__version__}
         owner = Owner.of_this_process(now_ms, {"run": self._run_id, **versions})
-        tenure = take_over(self.files, self.query_id, owner)
-        self._tenure, self._plan = tenure, tenure.plan
-        self._begins, self._commits = tenure.batch_log(), tenure.commit_log()
+        tenure = take_over(self.files, self.query_id, owner, self._found)
+        self._tenure, self._plan, self._found = tenure, tenure.plan, None
+        self._begins, self._commits = tenure.begins, tenure.commits
         self._times = {begun.batch_id: begun.batch_time_ms for begun in self._plan.in_flight}
         self._beginnings = {begun.batch_id: begun.beginning for begun in self._plan.in_flight}
         self._committed_ms = list(self._plan.committed_ms)
@@ -273,7 +275,7 @@ def read_checkpoint(location: str) -> tuple[Files, RecoveryPlan] | None:
         files = open_existing(location)
     except FileNotFoundError:
         return None
-    return files, _plan_of(files)
+    return files, _read(files)[1]
 
 
 def time_of_batch(plan: RecoveryPlan, batch_id: int) -> int | None:
@@ -283,14 +285,15 @@ def time_of_batch(plan: RecoveryPlan, batch_id: int) -> int | None:
     return plan.committed_ms[batch_id - plan.last.batch_id - 1]
 
 
-def _plan_of(files: Files) -> RecoveryPlan:
+def _read(files: Files) -> tuple[StreamLog, RecoveryPlan]:
     try:
-        plan = read_plan(files)
-        if plan.stream_id is None and not read_lineage(files).is_claimed:
+        log = read_log(files)
+        plan = plan_recovery(log)
+        if plan.stream_id is None and not log.lineage.is_claimed:
             require_no_query_of_spark(files)
     except CheckpointError as error:
         raise RestartError(f"{files.url} cannot be taken up: {error}") from error
-    return plan
+    return log, plan
 
 
 def _missing(batch_id: int, location: str) -> RestartError:

@@ -54,7 +54,7 @@ def test_records_name_the_one_before_and_what_they_stand_on(log: BatchLog) -> No
     for _ in range(2):
         log.begin(replace(stands_on, batch_time_ms=3000))
     assert log.read(3000) == replace(stands_on, batch_time_ms=3000, previous=RecordId(2000, 1))
-    taken_over = BatchLog(log.files, None, log.ids().values())
+    taken_over = BatchLog(log.files, begun=log.ids().values())
     taken_over.begin(replace(RECORD, batch_time_ms=3000, epoch=2))
     taken_over.begin(replace(RECORD, batch_time_ms=4000, epoch=2))
     assert taken_over.read(3000).previous == RecordId(2000, 1)
@@ -74,10 +74,10 @@ def test_what_a_replaced_driver_begins_is_void(tmp_path: Path) -> None:
     files = open_files(tmp_path)
     older = take_over(files, "stream-1", Owner.of_this_process(0))
     newer = take_over(files, "stream-1", Owner.of_this_process(0))
-    older.batch_log().begin(replace(RECORD, epoch=older.epoch))
+    older.begins.begin(replace(RECORD, epoch=older.epoch))
     with pytest.raises(ConcurrentWriterError, match="has taken over"):
         older.guard.check()
-    assert newer.batch_log().times() == []
+    assert newer.begins.times() == []
     assert read_plan(files).in_flight == ()
 
 

@@ -53,7 +53,7 @@ def test_what_an_older_driver_allocates_after_it_was_replaced_does_not_count(
     older = log_of(files, epoch=1)
     refs = write(older, 0, 1, 2)
     older.allocate(1000, refs[:1])
-    first.batch_log().begin(BeginRecord("stream-1", 0, 1000, 1, {}))
+    first.begins.begin(BeginRecord("stream-1", 0, 1000, 1, {}))
     older.allocate(2000, refs[1:2])
     take_over(files, "stream-1", Owner.of_this_process(0))
     older.allocate(3000, refs[2:])

@@ -322,9 +322,9 @@ def test_a_record_is_linked_to_those_before_it(log: CommitLog) -> None:
 def test_a_log_goes_on_after_the_last_record(log: CommitLog) -> None:
     """The next driver gives it what it has read."""
     first = log.commit(record(1000))
-    second = CommitLog(log.files, last=first).commit(record(2000))
+    second = CommitLog(log.files, counted=[first.record_id]).commit(record(2000))
     assert second.previous == first.record_id
-    late = CommitLog(log.files, last=second)
+    late = CommitLog(log.files, counted=[first.record_id, second.record_id])
     with pytest.raises(ValueError, match="must be later than that of 2000 ms of epoch 1"):
         late.commit(record(1500))
 

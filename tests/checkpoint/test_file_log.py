@@ -332,7 +332,7 @@ def test_what_an_older_driver_records_after_it_was_replaced_does_not_count() -> 
     older = FileLog(files, "stream-1", "lines", 1)
     older.compact(FileBase(0, 0, 0))
     older.record(batch(1000, "/a"))
-    first.batch_log().begin(BeginRecord("stream-1", 0, 1000, 1, {}))
+    first.begins.begin(BeginRecord("stream-1", 0, 1000, 1, {}))
     older.record(batch(2000, "/not-begun"))
     take_over(files, "stream-1", Owner.of_this_process(0))
     older.record(batch(3000, "/late"))

@@ -96,8 +96,8 @@ def test_of_many_drivers(files: Files, lives: int) -> None:
         log.write(number, {})
         time_ms = 1000 * number
         begun = BeginRecord(STREAM, number - 1, time_ms, tenure.epoch, {"lines": number})
-        tenure.batch_log().begin(begun)
-        commits = tenure.commit_log()
+        tenure.begins.begin(begun)
+        commits = tenure.commits
         commits.commit(CommitRecord(STREAM, number - 1, time_ms, tenure.epoch, {}, {}))
         assert retire_batches(commits, tenure.epoch, time_ms) == []
         assert commits.times() == [time_ms]

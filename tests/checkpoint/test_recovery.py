@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,12 @@ from checkpoint import (
     open_files,
     plan_recovery,
     read_log,
+    read_newest_graph,
     read_plan,
     take_over,
     write_graph,
 )
+from checkpoint.testing import FaultyFiles
 from checkpoint.tools.rewind import plan_rewind
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -61,7 +64,7 @@ def record(time_ms: int, *copied: str, epoch: int = 1) -> CommitRecord:
 
 def run(tenure: Tenure, *batches: CommitRecord, then: int = 0) -> None:
     """Begin and commit batches, and begin some more."""
-    begins, commits = tenure.batch_log(), tenure.commit_log()
+    begins, commits = tenure.begins, tenure.commits
     last_ms = 0
     for batch in batches:
         begins.begin(begun(batch.batch_time_ms, tenure.epoch))
@@ -109,14 +112,14 @@ def test_batches_in_flight_stay_so_over_restarts(files: Files) -> None:
         plan = start(files).plan
         assert [each.epoch for each in plan.in_flight] == [1, 1]
     tenure = start(files)
-    tenure.commit_log().commit(record(2000, epoch=tenure.epoch))
+    tenure.commits.commit(record(2000, epoch=tenure.epoch))
     assert [each.batch_time_ms for each in start(files).plan.in_flight] == [3000]
 
 
 def test_a_batch_that_was_given_up_is_not_in_flight(files: Files) -> None:
     """It was begun and never committed, and later ones were."""
     tenure = start(files)
-    tenure.batch_log().begin(begun(1000))
+    tenure.begins.begin(begun(1000))
     run(tenure, record(2000, "a"))
     plan = start(files).plan
     assert plan.in_flight == ()
@@ -140,7 +143,7 @@ def test_what_is_missing_is_found_missing(files: Files, gone: str, said: str) ->
     run(start(files), record(1000, "a"), record(2000, "a"), record(3000, "b"))
     run(start(files), record(4000, epoch=2), record(5000, epoch=2), then=1)
     third = start(files)
-    third.batch_log().begin(begun(7000, 3))
+    third.begins.begin(begun(7000, 3))
     files.delete(gone)
     with pytest.raises(CorruptCheckpointError, match="is missing; expected") as raised:
         start(files)
@@ -148,13 +151,43 @@ def test_what_is_missing_is_found_missing(files: Files, gone: str, said: str) ->
     assert len(files.list("epochs/0000000004")) == 0
 
 
+def test_a_restart_reads_each_record_once(files: Files) -> None:
+    """Those that it needs, and the others as soon as somebody asks; a look before it included."""
+    first = start(files)
+    run(first, *(record(1000 * number, "a") for number in range(1, 21)), then=1)
+    graph = GraphSnapshot("stream-1", 0, 1, {"operators": []}, b"")
+    write_graph(first.guard, graph)
+    counted = FaultyFiles(files, 0)
+    found = read_log(counted)
+    assert read_newest_graph(counted, None, found.lineage) == graph
+    tenure = take_over(counted, "stream-1", OWNER, found)
+    asked = [call.partition("/")[0] for call in counted.calls]
+    assert asked.count("read commits") == 1  # it has the copy that the next batch builds on
+    for _ in range(2):
+        assert [r.batch_time_ms for r in tenure.commits.records()] == list(tenure.plan.committed_ms)
+    reads = Counter(call for call in counted.calls if call.startswith("read "))
+    assert set(reads.values()) == {1}
+    assert len(reads) == 20 + 21 + 1 + 1  # commits, begins, the graph, the base
+    assert sum(call.startswith("list ") for call in counted.calls) == 11
+    counted.calls.clear()
+    tenure.begins.begin(begun(21000, 2))
+    tenure.commits.commit(record(21000, "a", epoch=2))
+    assert len(tenure.commits.records()) == 21
+    assert counted.calls == [
+        "create batches/0000000000021000-e2.begin",
+        "create commits/0000000000021000-e2.commit",
+        "list epochs/",
+    ]
+
+
 def test_of_an_operator_that_was_removed_no_copy_is_named(files: Files) -> None:
     """So nobody looks for it when its record is gone, in this epoch and in those after it."""
     run(start(files), record(1000, "a", "b"))
     tenure = start(files)
-    log = tenure.commit_log({"a", "c"})
+    log = tenure.commits
+    log.operators = {"a", "c"}
     for time_ms in (2000, 3000):
-        tenure.batch_log().begin(begun(time_ms, 2))
+        tenure.begins.begin(begun(time_ms, 2))
         written = log.commit(record(time_ms, "a", epoch=2))
         assert written.copies == {"a": RecordId(time_ms, 2)}
         assert log.commit(record(time_ms, "a", epoch=2)) == written

@@ -293,8 +293,8 @@ def test_a_stream_of_files_goes_on_after_many_short_lives(tmp_path: Path) -> Non
         time_ms = 1000 * (number + 1)
         log.record(FileBatch(time_ms, time_ms, (stamp,)))
         begun = BeginRecord("stream-1", number, time_ms, tenure.epoch, {}, {}, {})
-        tenure.batch_log().begin(begun)
-        commits = tenure.commit_log()
+        tenure.begins.begin(begun)
+        commits = tenure.commits
         commits.commit(record(time_ms, f"{time_ms}", epoch=tenure.epoch))
         records = commits.records()
         plan = plan_retention(records, time_ms)

@@ -91,8 +91,8 @@ class Driver:
         snapshot = read_newest_graph(files)
         assert snapshot is not None
         self.graph = snapshot.record_id
-        self.commits = self.tenure.commit_log()
-        self.begins = self.tenure.batch_log()
+        self.commits = self.tenure.commits
+        self.begins = self.tenure.begins
         plan = self.tenure.plan
         self.time_ms = plan.last_ms or 0
         self.state: State = {uid: [0] * PARTITIONS for uid in COPIED_EVERY}

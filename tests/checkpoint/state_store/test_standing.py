@@ -50,7 +50,7 @@ def files(tmp_path: Path) -> Files:
     bases = LmdbBases(files, str(tmp_path / "local"), 1)
     store, store_id = StateStore(bases, DataValues()), StoreId(STREAM, "counts", "default", 0, 1)
     tenure = take_over(files, STREAM, Owner.of_this_process(0))
-    commits, reference = tenure.commit_log(), EMPTY
+    commits, reference = tenure.commits, EMPTY
     for number in range(5):
         with store.writer(store_id, reference) as writer:
             writer.put("a", number)
@@ -61,7 +61,7 @@ def files(tmp_path: Path) -> Files:
         stores = (StoreCommit("counts", "default", "stable", (committed,)),)
         copies = {"sums": copied(files, 1000 * (number + 1))} if number == 3 else {}
         record = CommitRecord(STREAM, number, 1000 * (number + 1), 1, copies, {}, stores)
-        tenure.batch_log().begin(BeginRecord(STREAM, number, record.batch_time_ms, 1, {}))
+        tenure.begins.begin(BeginRecord(STREAM, number, record.batch_time_ms, 1, {}))
         commits.commit(record)
     return files
 

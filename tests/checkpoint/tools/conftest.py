@@ -73,7 +73,7 @@ def stored(tmp_path: Path) -> Path:
     inputs, received = FileLog(files, STREAM, "lines", 1), BlockLog(files, STREAM, "socket", 1)
     inputs.compact(FileBase(0, 0, 0))
     references = [EMPTY, EMPTY]
-    begins, commits = tenure.batch_log(), tenure.commit_log()
+    begins, commits = tenure.begins, tenure.commits
     for number in range(5):
         time_ms = 1000 * (number + 1)
         inputs.record(FileBatch(time_ms, time_ms, (FileStamp(f"/in/{number}", time_ms, 9),)))

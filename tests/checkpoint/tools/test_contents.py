@@ -55,7 +55,7 @@ def commit(root: Path, *batches: dict[Any, Any]) -> Path:
     """Commit a batch for each state, as a stream writes it: columns of keys and values."""
     files = open_files(root)
     tenure = take_over(files, STREAM, Owner.of_this_process(0))
-    begins, commits = tenure.batch_log(), tenure.commit_log()
+    begins, commits = tenure.begins, tenure.commits
     for number, state in enumerate(batches):
         time_ms = 1000 * (number + 1)
         begins.begin(BeginRecord(STREAM, number, time_ms, 1, {}))
@@ -134,7 +134,7 @@ def test_what_is_no_state_is_an_error(run: Run, tmp_path: Path, content: bytes, 
     file_id = StateFileId(STREAM, "counts", 1000, 0, 1, "stable", 1, "a")
     ref = write_state_file(files, file_id, [(content, 0)])
     operators = {"counts": OperatorCommit("stable", (ref,))}
-    tenure.commit_log().commit(CommitRecord(STREAM, 0, 1000, 1, operators, {}))
+    tenure.commits.commit(CommitRecord(STREAM, 0, 1000, 1, operators, {}))
     status, _, error = run("read", tmp_path)
     assert status == 1
     assert said in error
@@ -144,10 +144,10 @@ def blocks(root: Path, *batches: list[bytes]) -> Path:
     """Commit a batch for each list of blocks."""
     files = open_files(root)
     tenure = take_over(files, STREAM, Owner.of_this_process(0))
-    commits = tenure.commit_log()
+    commits = tenure.commits
     for number, contents in enumerate(batches):
         time_ms = 1000 * (number + 1)
-        tenure.batch_log().begin(BeginRecord(STREAM, number, time_ms, 1, {}))
+        tenure.begins.begin(BeginRecord(STREAM, number, time_ms, 1, {}))
         file_id = StateFileId(STREAM, "counts", time_ms, 0, 1, "stable", 1, f"a{number}")
         ref = write_state_file(files, file_id, [(content, 1) for content in contents])
         operators = {"counts": OperatorCommit("stable", (ref,))}
@@ -215,9 +215,9 @@ def test_values_of_a_store_beside_one_that_cannot_be_shown_are_shown(
         for key, value in {"a": [1], "bad": HOSTILE, "c": [3]}.items():
             writer.put(key, value)
         partitions = (writer.commit(),)
-    tenure.batch_log().begin(BeginRecord(STREAM, 0, 1000, 1, {}))
+    tenure.begins.begin(BeginRecord(STREAM, 0, 1000, 1, {}))
     stores = (StoreCommit("sessions", "default", "stable", partitions),)
-    tenure.commit_log().commit(CommitRecord(STREAM, 0, 1000, 1, {}, {}, stores))
+    tenure.commits.commit(CommitRecord(STREAM, 0, 1000, 1, {}, {}, stores))
     status, found, _ = run("read", tmp_path / "stream")
     assert status == 1
     values = {row["key"]: row["value"] for row in found}

@@ -448,7 +448,7 @@ def with_files(driver: BatchDriver, wrap: Callable[[Files], Files]) -> Any:
     durability.files = files = wrap(durability.files)
     guard = replace(durability.tenure.guard, files=files)
     durability.tenure = replace(durability.tenure, guard=guard)
-    for log in (durability._commits, durability._begins):
+    for log in (durability.commits, durability._begins):
         log.files, log._guard = files, guard
     return files
 
