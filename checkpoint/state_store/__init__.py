@@ -27,8 +27,7 @@ from checkpoint.state_store.schemas import StoredClassError, is_class_of_data
 from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.standing import require_rdds, require_state
 from checkpoint.state_store.store import StateStore
-from checkpoint.state_store.value_codec import ValueCodec
-from checkpoint.state_store.values import DataValues, PickleValues
+from checkpoint.state_store.values import DataValues, PickleValues, ValueCodec
 from checkpoint.state_store.writer import StateWriter
 from checkpoint.stored_state import EMPTY, Reference, StoreId
 

@@ -41,7 +41,7 @@ from checkpoint.state_store.timeouts import (
     index_entry,
     require_timeout,
 )
-from checkpoint.state_store.value_codec import MAX_VALUE_BYTES, ValueCodec
+from checkpoint.state_store.values import MAX_VALUE_BYTES, ValueCodec
 from checkpoint.stored_state import Reference
 
 _ENTRY = b"+"  # an entry of the timeout index that is there

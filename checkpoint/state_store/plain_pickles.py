@@ -11,18 +11,21 @@ made when the pickle has been read to its end, so that no operation of a pickle 
 from __future__ import annotations
 
 import copyreg
+import io
 import pickle
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
-from types import FunctionType
+from functools import lru_cache
+from types import FunctionType, SimpleNamespace
 from typing import Any, NoReturn
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from checkpoint.state_store.classes import Classes
+from checkpoint.state_store.making import Maker
 from checkpoint.state_store.schemas import Written, written
 from checkpoint.state_store.shapes import Shape, Shapes, shape_of
 
@@ -34,8 +37,6 @@ LINE_END = 0x0A
 EXTENSIONS: Mapping[int, Any] = vars(copyreg)["_inverted_registry"]
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
-_MAX_KNOWN = 256
-_UNKNOWN: Any = object()
 
 
 def _fraction(numerator: int, denominator: int) -> Fraction:
@@ -186,25 +187,23 @@ class _DataPickler(pickle.Pickler):
     Args:
         file: what it writes to.
         known: how instances of classes of data are written.
-        asked: classes that a pickle must name; more are added.
     """
 
-    def __init__(self, file: Any, known: KnownClasses, asked: set[type]) -> None:
+    def __init__(self, file: Any, known: _KnownClasses) -> None:
         super().__init__(file, PROTOCOL)
-        self._written = known.by_class
         self._known = known
-        self._asked = asked
+        self.has_asked = False
 
     def persistent_id(self, value: Any) -> Any:
-        kind = type(value)
-        how = self._written.get(kind, _UNKNOWN)
-        if how is _UNKNOWN:
-            how = self._known.of(kind)
-        return None if how is None else how.apart(value)
+        how = self._known[type(value)]
+        if how is None:
+            return None
+        self.has_asked = True
+        return how.apart(value)
 
     def reducer_override(self, value: Any) -> Any:
+        self.has_asked = True
         kind = type(value)
-        self._asked.add(kind)
         if kind in _PLAIN:
             return NotImplemented
         rebuild = _REBUILT.get(kind)
@@ -222,70 +221,35 @@ class _DataPickler(pickle.Pickler):
 _PLAIN = frozenset(PLAIN)
 
 
-class KnownClasses:
-    """How the values of one writer are written, as far as their classes are known by now.
+class _KnownClasses(dict[type, "Written | None"]):
+    """How instances of classes are written, None for a class that is none of data.
 
-    Args:
-        classes: those that the program names.
-        asked: classes that a pickle must name; more are added.
-        shapes: those of the content; more are added.
+    A class of data that the program does not name raises :class:`NotPlainError`.
     """
 
-    def __init__(self, classes: Classes, asked: set[type], shapes: Shapes) -> None:
-        self._shapes = shapes
-        self.by_class: dict[type, Written | None] = {}
+    def __init__(self, classes: Classes) -> None:
+        super().__init__()
         self._classes = classes
-        self._asked = asked
 
-    def of(self, kind: type) -> Written | None:
-        """Return how instances of a class are written, None if it is no class of data.
-
-        Raises:
-            NotPlainError: it is one that the program does not name.
-        """
-        how = self.by_class.get(kind, _UNKNOWN)
-        if how is not _UNKNOWN:
-            return how  # type: ignore[no-any-return]
-        how = written(kind)
-        if how is not None:
-            self._require_named(kind, how)
-            self._asked.add(kind)
-        self.by_class[kind] = how
+    def __missing__(self, kind: type) -> Written | None:
+        how = self[kind] = self._require_named(kind, written(kind))
         return how
 
-    def shape(self, by: Any) -> Shape | None:
-        """Return how values are written as a shape, None if they are none.
-
-        Args:
-            by: their class, or those of the items of a tuple.
-        """
-        kinds = by if isinstance(by, tuple) else (by,)
-        if len(kinds) > _MAX_SHAPE:
+    def _require_named(self, kind: type, how: Written | None) -> Written | None:
+        if how is None:
             return None
-        try:
-            parts = list(map(self.of, kinds))
-        except NotPlainError:  # who writes it as a pickle says where it is
-            return None
-        return shape_of(parts, kinds, self._shapes, is_tuple=by is kinds)
-
-    def _require_named(self, kind: type, how: Written) -> None:
         module, name = name_of(kind)
         found = self._classes.find(module, name)
         again = None if found is None else written(found)
-        if again is None:
-            raise NotPlainError(
-                f"a {module}.{name}",
-                "is of a class of data that the program does not name",
-                is_class_of_data=True,
-            )
-        if again.schema != how.schema:
-            raise NotPlainError(
-                f"a {module}.{name}",
-                "is of a class whose name the program has for another class with other fields",
-                is_class_of_data=True,
-            )
+        if again is not None and again.schema == how.schema:
+            return how
+        problem = "of a class of data that the program does not name"
+        if again is not None:
+            problem = "of a class whose name the program has for another class with other fields"
+        raise NotPlainError(f"a {module}.{name}", f"is {problem}", is_class_of_data=True)
 
 
+_MAX_KNOWN = 256
 _MAX_SHAPE = 32  # items of a tuple; in longer ones instances are rare
 
 
@@ -298,16 +262,33 @@ class PlainPickler:
     """
 
     def __init__(self, classes: Classes, shapes: Shapes) -> None:
-        self.asked: set[type] = set()
-        """Classes that the values had and that a pickle must name."""
-        self.known = KnownClasses(classes, self.asked, shapes)
+        self._known = _KnownClasses(classes)
+        self._shapes = shapes
         self._written: list[bytes] = []
-        self.begin()
+        self.shape = lru_cache(maxsize=_MAX_KNOWN)(self._shape)
+        self.has_asked = False
+        """Whether the last value held more than what Python can pickle without naming a class."""
+        self._begin()
 
-    def begin(self) -> None:
+    def _begin(self) -> None:
         """Forget what was written before; only needed after an error."""
         self._written.clear()
-        self._pickler = _DataPickler(_Sink(self._written.append), self.known, self.asked)
+        self._pickler = _DataPickler(SimpleNamespace(write=self._written.append), self._known)
+
+    def _shape(self, by: Any) -> Shape | None:
+        """Return how values are written as a shape, None if they are none.
+
+        Args:
+            by: their class, or those of the items of a tuple.
+        """
+        kinds = by if isinstance(by, tuple) else (by,)
+        if len(kinds) > _MAX_SHAPE:
+            return None
+        try:
+            parts = [self._known[kind] for kind in kinds]
+        except NotPlainError:  # who writes it as a pickle says where it is
+            return None
+        return shape_of(parts, kinds, self._shapes, is_tuple=by is kinds)
 
     def encode(self, value: Any) -> bytes:
         """Return the pickle of one value.
@@ -317,19 +298,21 @@ class PlainPickler:
             TypeError: an instance in it has fields that are not set.
         """
         written, pickler = self._written, self._pickler
+        pickler.has_asked = False
         try:
             pickler.dump(value)
         except RecursionError:
-            self.begin()
+            self._begin()
             raise TypeError(
                 f"a {type(value).__name__} is nested too deeply, or an instance of a class of data "
                 "in it refers to itself; store a key or a number in the place of what it refers to"
             ) from None
         except BaseException as error:
-            self.begin()
+            self._begin()
             if isinstance(error, NotPlainError) and not error.path:
                 error.path = self._path_in(value, error.what)
             raise
+        self.has_asked = pickler.has_asked
         pickler.clear_memo()
         # Large strings are written on their own.
         whole = written.pop() if len(written) == 1 else b"".join(written)
@@ -351,7 +334,7 @@ class PlainPickler:
         except Exception:
             return False
         finally:
-            self.begin()
+            self._begin()
         return True
 
 
@@ -371,8 +354,99 @@ def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
 
 
-class _Sink:
-    __slots__ = ("write",)
+def careful_loads(record: bytes, find: MakerOf) -> Any:
+    """Read a pickle of plain data and of instances of classes of data.
 
-    def __init__(self, write: Callable[[bytes], None]) -> None:
-        self.write = write
+    Args:
+        record: the pickle, and what follows it.
+        find: says how instances are made.
+    """
+    unpickler = _DataUnpickler(io.BytesIO(record))
+    value = unpickler.load()
+    return _Making(find).of(value) if unpickler.held else value
+
+
+class _Held:
+    """An instance of a class of data in a pickle that is being read.
+
+    Args:
+        text: the schema of its class.
+        values: its fields, which may be held as well.
+    """
+
+    __slots__ = ("text", "values")
+
+    def __init__(self, text: str, values: tuple[Any, ...]) -> None:
+        self.text = text
+        self.values = values
+
+    def __setstate__(self, state: Any) -> NoReturn:
+        raise pickle.UnpicklingError("an instance of a class of data has no other state")
+
+
+_NAMES = plain_names()
+
+
+class _DataUnpickler(pickle.Unpickler):
+    """Finds what is plain, and holds instances of classes of data."""
+
+    held = False
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = _NAMES.get((module, name))
+        if found is None:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which is not plain data")
+        return found
+
+    def persistent_load(self, pid: Any) -> _Held:
+        if type(pid) is not tuple or not pid or type(pid[0]) is not str:
+            raise pickle.UnpicklingError(f"{pid!r:.80} is no instance of a class")
+        self.held = True
+        return _Held(pid[0], pid[1:])
+
+
+MakerOf = Callable[[str], Maker]
+"""``f(schema as text)``: how instances are made."""
+
+
+class _Making:
+    """Puts instances in the place of those that are held, in containers as they are.
+
+    Args:
+        find: says how instances are made.
+    """
+
+    def __init__(self, find: MakerOf) -> None:
+        self._find = find
+        self._done: dict[int, tuple[Any, Any]] = {}  # what was there is kept, or ids come again
+
+    def of(self, value: Any) -> Any:
+        """Return a value with its instances."""
+        kind = type(value)
+        if kind is _Held:
+            return self._find(value.text).one(*map(self.of, value.values))
+        if kind not in _CONTAINERS:
+            return value
+        done = self._done.get(id(value))
+        if done is not None:
+            return done[1]
+        if kind in (tuple, frozenset):
+            made = kind(map(self.of, value))
+            self._done[id(value)] = (value, made)
+            return made
+        self._done[id(value)] = (value, value)
+        if isinstance(value, dict):
+            items = [(self.of(key), self.of(item)) for key, item in value.items()]
+            value.clear()
+            for key, item in items:
+                value[key] = item
+            return value
+        inside = list(map(self.of, value))
+        value.clear()
+        getattr(value, "update" if kind is set else "extend")(inside)
+        return value
+
+
+_CONTAINERS = frozenset(
+    (list, tuple, dict, set, frozenset, deque, OrderedDict, Counter, defaultdict)
+)

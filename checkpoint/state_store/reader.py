@@ -23,7 +23,7 @@ from checkpoint.state_store.records import extras_of
 from checkpoint.state_store.scanning import decoded, key_of
 from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.timeouts import index_stop, split_entry
-from checkpoint.state_store.value_codec import ValueCodec
+from checkpoint.state_store.values import ValueCodec
 from checkpoint.stored_state import Reference, StoreId
 
 _R = TypeVar("_R", bound="StateReader")

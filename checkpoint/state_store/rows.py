@@ -21,13 +21,11 @@ from functools import lru_cache
 from itertools import chain, repeat
 from typing import Any, NamedTuple
 
-TUPLE, NUMBER = 1, 2
+ROWS = TUPLE, NUMBER = 1, 2
 MAX_FIELDS = 32
+DOT = b"."
 
 _LETTERS: dict[type, bytes] = {int: b"q", float: b"d"}
-ROW_KINDS = frozenset((tuple, *_LETTERS))
-_TAGS = (bytes((TUPLE,)), bytes((NUMBER,)))
-_DOT = b"."
 
 
 class Layout(NamedTuple):
@@ -72,11 +70,11 @@ def _layout(head: bytes) -> Layout:
 
 
 @lru_cache(maxsize=256)
-def behind(head: bytes, layout: Layout) -> Layout:
+def behind(outer: bytes, layout: Layout) -> Layout:
     """Return what packs rows of a layout with further bytes in front of each."""
-    whole = head + layout.head
-    letters = layout.head[2:].decode()
-    return layout._replace(head=whole, pack=struct.Struct(f"<{len(whole)}s{letters}c").pack)
+    head = outer + layout.head
+    pack = struct.Struct(f"<{len(head)}s{layout.head[2:].decode()}c").pack
+    return layout._replace(head=head, pack=pack)
 
 
 @lru_cache(maxsize=256)
@@ -87,46 +85,10 @@ def _unpacker(skip: int, head: bytes, size: int) -> Callable[[bytes], Iterator[t
     return struct.Struct(f"<{start}x{head[2:].decode()}{rest}x").iter_unpack
 
 
-def encode_row(value: Any) -> bytes | None:
-    """Return a value as a row, None if it is none."""
-    kind = type(value)
-    if kind is tuple:
-        layout = layout_of(tuple(map(type, value)), TUPLE)
-    elif kind in _LETTERS:
-        layout, value = layout_of((kind,), NUMBER), (value,)
-    else:
-        return None
-    if layout is None:
-        return None
-    try:
-        return layout.pack(layout.head, *value, _DOT)
-    except struct.error:  # an int outside of 64 bits
-        return None
-
-
-def encode_rows(values: Sequence[Any]) -> list[bytes] | None:
-    """Return values as rows, None if they are not rows of one layout, all of them."""
-    kinds = set(map(type, values))
-    if kinds == {tuple}:
-        tag, width = TUPLE, len(values[0])
-        if width > MAX_FIELDS or set(map(len, values)) != {width}:
-            return None
-        columns: list[Sequence[Any]] = list(zip(*values, strict=True))
-    elif len(kinds) == 1:
-        tag, columns = NUMBER, [values]
-    else:
-        return None
-    found = [set(map(type, column)) for column in columns]
-    if any(len(kinds) > 1 for kinds in found):
-        return None
-    layout = layout_of(tuple(kinds.pop() for kinds in found), tag)
-    return None if layout is None else pack_rows(layout, columns)
-
-
 def pack_rows(layout: Layout, columns: Iterable[Sequence[Any]]) -> list[bytes] | None:
     """Return rows of one layout, given a column for each field; None if an int is too large."""
     try:
-        return list(map(layout.pack, repeat(layout.head), *columns, repeat(_DOT)))
+        return list(map(layout.pack, repeat(layout.head), *columns, repeat(DOT)))
     except struct.error:
         return None
 
@@ -141,7 +103,7 @@ def decode_row(record: bytes) -> Any:
     """
     layout = _layout(record[: 2 + record[1]])
     row = layout.unpack(record)
-    if record[layout.size - 1] != _DOT[0]:
+    if record[layout.size - 1] != DOT[0]:
         raise ValueError(f"a row does not end after {layout.size} bytes")
     return row if record[0] == TUPLE else row[0]
 
@@ -154,23 +116,19 @@ def decode_rows(records: Sequence[bytes], skip: int = 0) -> list[Any] | None:
         skip: how many bytes are in front of each, the same for all.
     """
     first = records[0] if records else b""
-    if first[skip : skip + 1] not in _TAGS or len(first) < skip + 2:
+    if len(first) < skip + 2 or first[skip] not in ROWS:
         return None
     head, size = first[skip : skip + 2 + first[skip + 1]], len(first)
-    layout = _layout_or_none(head)
-    if layout is None or skip + layout.size > size or set(map(len, records)) != {size}:
+    try:
+        layout = _layout(head)
+    except ValueError:
+        return None
+    if skip + layout.size > size or set(map(len, records)) != {size}:
         return None
     whole = b"".join(records)
     same = first[: skip + len(head)]
-    for at, byte in (*enumerate(same), (skip + layout.size - 1, _DOT[0])):
+    for at, byte in (*enumerate(same), (skip + layout.size - 1, DOT[0])):
         if whole[at::size].count(byte) != len(records):
             return None
     rows = _unpacker(skip, head, size)(whole)
     return list(rows) if head[0] == TUPLE else list(chain.from_iterable(rows))
-
-
-def _layout_or_none(head: bytes) -> Layout | None:
-    try:
-        return _layout(head)
-    except ValueError:
-        return None

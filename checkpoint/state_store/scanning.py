@@ -12,7 +12,7 @@ from checkpoint.state_store.keys import MAX_INLINE_BYTES
 from checkpoint.state_store.life import Life
 from checkpoint.state_store.ranges import KeyRange
 from checkpoint.state_store.records import PLAIN_END, extras_of, is_timed
-from checkpoint.state_store.value_codec import Decoder, ManyDecoder
+from checkpoint.state_store.values import Decoder, ManyDecoder
 
 FIRST_CHUNK, LAST_CHUNK = 8, 512
 

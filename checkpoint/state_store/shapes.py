@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
-from itertools import repeat
 from typing import Any, NamedTuple
 
 from checkpoint.state_store.classes import Classes
@@ -151,18 +150,6 @@ def head_of(record: bytes) -> bytes:
     if len(record) <= HEAD_BYTES:
         raise ValueError(f"the record of a shape ends after {len(record)} bytes")
     return record[:HEAD_BYTES]
-
-
-def are_shapes(records: list[bytes]) -> bool:
-    """Whether the first of records is of a shape."""
-    return bool(records) and records[0][:1] == _SHAPE_BYTE
-
-
-def behind_head(records: list[bytes], head: bytes) -> list[bytes] | None:
-    """Return the records of the fields, None if one of the records has another head."""
-    if not all(map(bytes.startswith, records, repeat(head))):
-        return None
-    return [record[HEAD_BYTES:] for record in records]
 
 
 class ShapeReader(NamedTuple):

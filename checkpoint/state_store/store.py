@@ -11,8 +11,7 @@ from checkpoint.state_store.life import CodecMismatchError
 from checkpoint.state_store.overlay import Overlay
 from checkpoint.state_store.reader import StateReader
 from checkpoint.state_store.shapes import Shapes
-from checkpoint.state_store.value_codec import ValueCodec
-from checkpoint.state_store.values import DataValues
+from checkpoint.state_store.values import DataValues, ValueCodec
 from checkpoint.state_store.writer import StateWriter
 from checkpoint.stored_state import Reference, StoreId
 

@@ -38,7 +38,7 @@ from checkpoint.state_store.timeouts import (
     index_stop,
     require_timeouts,
 )
-from checkpoint.state_store.value_codec import ValueCodec
+from checkpoint.state_store.values import ValueCodec
 from checkpoint.stored_state import StoredPartition, StoreId
 
 UPDATE_KEYS = 500  # as many as caches near the processor hold
@@ -77,7 +77,6 @@ class StateWriter(StateReader):
         self._commit = commit
         self._encode = values.encoder(shapes)
         self._encode_many = values.many_encoder(shapes)
-        self._step = values.stepper(shapes)
         # Encodings and records of what was read last: what is got is mostly put next.
         self._near: dict[Any, tuple[bytes, bytes | None]] = {}
 
@@ -100,12 +99,7 @@ class StateWriter(StateReader):
             if sum(map(len, filter(None, records))) > _NEAR_BYTES:
                 break
         self._near = dict(zip(keys, zip(raws, records, strict=False), strict=False))
-        there = list(filter(None, records))
-        values = self._decode_many(there)
-        if len(there) == len(records):
-            return values
-        found = iter(values)
-        return [None if record is None else next(found) for record in records]
+        return list(self._decode_many(records))
 
     def has_many(self, keys: Sequence[Any]) -> list[bool]:
         """Return which of *keys* are there, in less time than to get them.
@@ -158,7 +152,7 @@ class StateWriter(StateReader):
                 raise _none_of(key)
         taken = [near.pop(key) if key in near else self._look_up(key) for key in keys]
         raws, before = [raw for raw, _ in taken], [record for _, record in taken]
-        after: list[bytes] = self._encode_many(list(values.values()))
+        after: list[Any] = self._encode_many(values.values())
         if are_plain(keys, raws, self._classes) and (
             self._overlay.put_plain(raws, before, after)
             if timeouts_ms is None
@@ -241,7 +235,7 @@ class StateWriter(StateReader):
     ) -> None:
         is_behind = in_order and self._overlay.follow(raws)
         before = self._overlay.records_below(raws) if is_behind else self._overlay.records(raws)
-        after = self._step(given, before, step)
+        after = self._encode_many(map(step, given, self._decode_many(before)))
         overlay = self._overlay
         self._near.clear()  # what a step has looked at
         if are_plain and overlay.put_plain(raws, before, after, in_order):

@@ -18,7 +18,7 @@ from checkpoint.opening import open_existing
 from checkpoint.state_store import DataValues, LmdbBases, Reference, StoreId, ValueCodec
 from checkpoint.state_store.base import Base
 from checkpoint.streams import StreamDirectory, list_streams, stream_url
-from checkpoint.tools.unpickling import CheckedData
+from checkpoint.tools.unpickling import ShownData
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -134,7 +134,7 @@ def codec_of(base: Base, pickled: ValueCodec | None) -> ValueCodec:
     """
     recorded = base.codec.get("values", DataValues().name)
     if recorded.split()[0] == DataValues().name:
-        return CheckedData()
+        return ShownData()
     if pickled is None:
         raise UsageError(
             f"values are written as {recorded}, and reading them can run code; add --trust-pickle "

@@ -17,7 +17,7 @@ from checkpoint.state_files import read_state_file
 from checkpoint.state_store import PickleValues, Shapes
 from checkpoint.state_store.base import Base
 from checkpoint.state_store.reader import StateReader
-from checkpoint.state_store.value_codec import ValueCodec
+from checkpoint.state_store.values import ValueCodec
 from checkpoint.stored_state import StoreCommit
 from checkpoint.tools.common import (
     Commands,

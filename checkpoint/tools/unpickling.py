@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from checkpoint.state_store import DataValues
 from checkpoint.state_store.plain_pickles import plain_names
 from checkpoint.state_store.shapes import SHAPE, Shapes, head_of, reader_of
-from checkpoint.state_store.value_codec import UndecodableValueError
+from checkpoint.state_store.values import Decoder, UndecodableValueError, ValueCodec
 from checkpoint.tools.instances import Instance, ShownClasses
 
 _MOST_HASHED, _HASHED_PER_BYTE = 10_000, 10
@@ -252,38 +252,26 @@ def plain_loads(data: bytes) -> Any:
         raise ValueError(f"it cannot be shown without unpickling it: {error}") from error
 
 
-class CheckedData(DataValues):
-    """Data of which a pickle is first read as one that may do harm, and no class is made."""
+class ShownData(DataValues):
+    """Data as tools show it: no class is made, and a pickle is read as one that may do harm."""
+
+    many_decoder = ValueCodec.many_decoder
 
     def __init__(self) -> None:
         super().__init__(ShownClasses())
 
-    def decoder(self, shapes: Shapes) -> Any:
+    def decoder(self, shapes: Shapes) -> Decoder:
         """Return the function that makes a value of bytes."""
-        decode = super().decoder(shapes)
+        decode_other = super().decoder(shapes)
 
-        def decode_checked(record: bytes) -> Any:
-            if record[:1] == _SHAPE:
-                return decode_shape(record)
-            if record[:1] == pickle.PROTO:
-                try:
-                    plain_loads(record)
-                except ValueError as error:
-                    raise UndecodableValueError(str(error)) from error
-            return decode(record)
-
-        def decode_shape(record: bytes) -> Any:
+        def decode(record: bytes) -> Any:
             try:
-                head = head_of(record)
-                return reader_of(shapes.schema(head), self.classes).one(
-                    decode_checked(record[len(head) :])
-                )
+                if record[:1] == _SHAPE:
+                    head = head_of(record)
+                    make = reader_of(shapes.schema(head), self.classes).one
+                    return make(decode(record[len(head) :]))
+                return plain_loads(record) if record[:1] == pickle.PROTO else decode_other(record)
             except (ValueError, LookupError, RecursionError) as error:
                 raise UndecodableValueError(str(error)) from error
 
-        return decode_checked
-
-    def many_decoder(self, shapes: Shapes) -> Any:
-        """Return the function that does what the decoder does for many."""
-        decode = self.decoder(shapes)
-        return lambda records: list(map(decode, records))
+        return decode

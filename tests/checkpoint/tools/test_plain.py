@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 from checkpoint.state_store import Classes, DataValues, Shapes
 from checkpoint.state_store.decoding import decode_key
 from checkpoint.state_store.keys import encode_key
-from checkpoint.state_store.value_codec import UndecodableValueError
+from checkpoint.state_store.values import UndecodableValueError
 from checkpoint.tools import plain
 from checkpoint.tools.instances import ShownClasses
 from checkpoint.tools.plain import Shower, printed, shown
-from checkpoint.tools.unpickling import CheckedData, plain_loads
+from checkpoint.tools.unpickling import ShownData, plain_loads
 
 
 class Money:
@@ -108,7 +108,7 @@ def test_few_bytes_take_neither_all_memory_nor_all_time(data: bytes, said: str) 
     with pytest.raises(ValueError, match=said):
         plain_loads(data)
     with pytest.raises(UndecodableValueError, match=said):
-        CheckedData().decoder(Shapes())(data)
+        ShownData().decoder(Shapes())(data)
     assert collections.Counter("aab") == {"a": 2, "b": 1}
 
 
@@ -154,7 +154,7 @@ def test_instances_are_shown_by_their_fields() -> None:
     codec = DataValues(Classes(frozenset({__name__})))
     shapes = Shapes()
     shape, inside = map(codec.encoder(shapes), (Visit(1, "red"), [{"a": Visit(2, None)}]))
-    reading = CheckedData().decoder(shapes)
+    reading = ShownData().decoder(shapes)
     first = {"class": f"{__name__}.Visit", "fields": {"count": 1, "colour": "red"}}
     assert shown(reading(shape)) == first
     assert shown(reading(inside)[0]["a"])["fields"] == {"count": 2, "colour": None}
