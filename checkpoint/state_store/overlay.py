@@ -34,7 +34,7 @@ from checkpoint.state_store.sorted_layers import (
     overlaid,
     parts_of,
 )
-from checkpoint.state_store.spill import Runs
+from checkpoint.state_store.spill import Spill
 from checkpoint.state_store.timeouts import (
     DueRecords,
     index_entries,
@@ -77,7 +77,7 @@ class Overlay:
         self._changed: dict[bytes, bytes | None] = {}  # None: removed
         self._ordered = OrderedChanges()  # put in their order; as long as nothing is in _changed
         self._index: dict[bytes, bytes | None] = {}
-        self._runs = Runs(spill_directory)
+        self._spilled = Spill(spill_directory)
         self._below: Callable[[bytes], bytes | None] = base.get
         self._has_removed = False
         self._has_removed_new = False  # perhaps: one that the base may not have
@@ -119,10 +119,10 @@ class Overlay:
 
     def records_below(self, raws: list[bytes]) -> list[bytes | None]:
         """Return what :meth:`records` does for keys of which none is changed in memory."""
-        return list(map(self._below, raws)) if len(self._runs) else self._base.get_many(raws)
+        return list(map(self._below, raws)) if self._spilled else self._base.get_many(raws)
 
     def _spilled_or_below(self, raw: bytes) -> bytes | None:
-        spilled = self._runs.get(raw)
+        spilled = self._spilled.get(raw)
         return self._base.get(raw) if spilled is None else spilled or None
 
     def get(self, raw: bytes) -> bytes | None:
@@ -144,22 +144,22 @@ class Overlay:
                 yield entry
 
     def _has_changes(self) -> bool:
-        return bool(self._ordered or self._changed or self._index or len(self._runs))
+        return bool(self._ordered or self._changed or self._index or self._spilled)
 
     def _own(
         self, start: bytes = b"", stop: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes | None]]:
         self.fold()
         in_memory = entries_between(self._changed, start, stop)
-        return overlaid(self._runs.scan(start, stop), in_memory) if len(self._runs) else in_memory
+        return overlaid(self._spilled.scan(start, stop), in_memory) if self._spilled else in_memory
 
     def _own_index(self, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes | None]]:
         in_memory = entries_between(self._index, b"", stop)
-        return overlaid(self._runs.scan_index(stop), in_memory) if len(self._runs) else in_memory
+        return overlaid(self._spilled.scan_index(stop), in_memory) if self._spilled else in_memory
 
     def _own_columns(self) -> Iterator[Columns]:
         """Yield keys and records of all changes, in parts, in key order."""
-        if len(self._runs):
+        if self._spilled:
             return _in_columns(self._own())
         if self._ordered:
             return self._ordered.columns()
@@ -167,7 +167,7 @@ class Overlay:
 
     def _own_index_columns(self) -> Iterator[Columns]:
         """Yield entries of the timeout index and None for those that leave it, likewise."""
-        if len(self._runs):
+        if self._spilled:
             return _in_columns(self._own_index())
         return _in_parts(*columns_of(self._index))
 
@@ -229,7 +229,7 @@ class Overlay:
     def remove_all(self, due: DueRecords) -> None:
         """Remove keys that are due, and what names them in the index."""
         self._note(due.raws, due.records, [None] * len(due.raws))
-        if len(self._runs) or not self._changed.keys().isdisjoint(due.raws):
+        if self._spilled or not self._changed.keys().isdisjoint(due.raws):
             self._has_removed_new = True
         self._changed.update(dict.fromkeys(due.raws))
         self._index.update(dict.fromkeys(due.entries))
@@ -301,7 +301,7 @@ class Overlay:
         """Remove a key whose record is *before*."""
         self._count -= 1
         self._note([raw], [before], [None])
-        if raw in self._changed or len(self._runs):
+        if raw in self._changed or self._spilled:
             self._has_removed_new = True
         self._changed[raw] = None
         self._has_removed = True
@@ -329,7 +329,7 @@ class Overlay:
 
     def _spill(self) -> None:
         self.fold()
-        self._runs.add(self._changed, self._index)
+        self._spilled.add(self._changed, self._index)
         self._changed.clear()
         self._index.clear()
         self._room = self._spill_bytes
@@ -356,7 +356,7 @@ class Overlay:
         self._ordered.clear()
         self._index.clear()
         try:
-            self._runs.close()
+            self._spilled.close()
         finally:
             self._base.close()
 

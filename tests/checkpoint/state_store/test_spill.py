@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from checkpoint import StorageRefusedError
 from checkpoint.state_store import EMPTY, StateStore, StoreId
-from checkpoint.state_store.spill import Runs
+from checkpoint.state_store.spill import Spill
 from checkpoint.testing.memory_bases import MemoryBases
 
 ID = StoreId("stream-1", "counts", "default", 0, 1)
@@ -27,38 +27,38 @@ changes = st.dictionaries(
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(changes, changes), max_size=18), st.binary(max_size=2))
-def test_runs_are_layers(
+def test_later_changes_count(
     layers: list[tuple[dict[bytes, bytes | None], dict[bytes, bytes | None]]], start: bytes
 ) -> None:
-    """Any number of runs show what the dicts in them show, one over the other."""
-    runs = Runs()
+    """A spill shows what dicts show that are put one over the other."""
+    spill = Spill()
     records: dict[bytes, bytes | None] = {}
     index: dict[bytes, bytes | None] = {}
     for changed, entries in layers:
-        runs.add(changed, entries)
+        spill.add(changed, entries)
         records.update(changed)
         index.update(entries)
     for key in {*records, b"?"}:
-        assert runs.get(key) == (records[key] or b"" if key in records else None)
-    assert dict(runs.scan(start)) == {k: v for k, v in records.items() if k >= start}
-    assert [key for key, _ in runs.scan(b"", b"a")] == sorted(k for k in records if k < b"a")
-    assert list(runs.scan_index()) == sorted(index.items(), key=lambda pair: pair[0])
-    runs.close()
-    runs.close()
-    assert len(runs) == 0
+        assert spill.get(key) == (records[key] or b"" if key in records else None)
+    assert dict(spill.scan(start)) == {k: v for k, v in records.items() if k >= start}
+    assert [key for key, _ in spill.scan(b"", b"a")] == sorted(k for k in records if k < b"a")
+    assert list(spill.scan_index()) == sorted(index.items(), key=lambda pair: pair[0])
+    spill.close()
+    spill.close()
+    assert not spill
 
 
 def test_files_have_no_name(tmp_path: Path) -> None:
-    """While a run is in use its directory is empty: whatever happens, nothing is left."""
-    runs = Runs(str(tmp_path))
-    runs.add({b"a": b"1" * 100_000}, {})
+    """While a spill is in use its directory is empty: whatever happens, nothing is left."""
+    spill = Spill(str(tmp_path))
+    spill.add({b"a": b"1" * 100_000}, {})
     assert list(tmp_path.iterdir()) == []
-    assert runs.get(b"a") == b"1" * 100_000
-    runs.close()
+    assert spill.get(b"a") == b"1" * 100_000
+    spill.close()
 
 
 def test_open_iterators_see_what_was_there(tmp_path: Path) -> None:
-    """An iterator goes on over the runs it began with, while others are added."""
+    """An iterator shows what was there when it began, while more is spilled."""
     store = StateStore(MemoryBases(), spill_bytes=2_000, spill_directory=str(tmp_path))
     with store.writer(ID, EMPTY) as writer:
         for number in range(50):
@@ -71,30 +71,19 @@ def test_open_iterators_see_what_was_there(tmp_path: Path) -> None:
         assert writer.count() == 100
 
 
-def test_runs_stay_few() -> None:
-    """However many runs were added, a get asks a few, each of which holds each key once."""
-    runs = Runs()
-    for number in range(150):
-        runs.add({b"same": b"%d" % number, b"key %d" % number: b"1"}, {b"entry %d" % number: b"+"})
-    assert len(runs) <= 3 * 4
-    assert runs.get(b"same") == b"149"
-    assert len(list(runs.scan())) == 151
-    assert len(list(runs.scan_index())) == 150
-    runs.close()
-
-
-def test_iterators_over_runs_that_are_merged() -> None:
-    """Iterators go on over the runs they began with when those are merged into one."""
-    runs = Runs()
-    runs.add({b"%d" % number: b"old" for number in range(9)}, {b"entry": b"+", b"other": b"+"})
-    items, entries = runs.scan(), runs.scan_index()
+def test_iterators_go_on_in_what_they_began_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is added meanwhile, also when the file has to grow for it."""
+    monkeypatch.setattr("checkpoint.state_store.spill._FIRST_MAP_BYTES", 1 << 17)
+    spill = Spill()
+    spill.add({b"%d" % number: b"old" for number in range(9)}, {b"entry": b"+", b"other": b"+"})
+    items, entries = spill.scan(), spill.scan_index()
     assert next(items) == (b"0", b"old")
     assert next(entries) == (b"entry", b"+")
     for number in range(20):
-        runs.add({b"%d" % number: b"new"}, {b"other": None})
+        spill.add({b"%d" % number: b"new" * 10_000}, {b"other": None})
     assert list(items) == [(b"%d" % number, b"old") for number in range(1, 9)]
     assert list(entries) == [(b"other", b"+")]
-    runs.close()
+    spill.close()
 
 
 @pytest.mark.parametrize("missing", [True, False], ids=["directory missing", "disk full"])
@@ -114,15 +103,18 @@ def test_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missin
     assert list(tmp_path.iterdir()) == []
 
 
-def test_map_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run larger than was reckoned with gets more room."""
-    monkeypatch.setattr("checkpoint.state_store.spill._SPARE_BYTES", 1 << 14)
-    monkeypatch.setattr("checkpoint.state_store.spill._PAIR_BYTES", 0)
-    runs = Runs()
-    # Records of two pages and a byte each take three.
-    runs.add({b"%04d" % number: b"x" * 2_100 for number in range(300)}, {})
-    assert len(list(runs.scan())) == 300
-    runs.close()
+def test_file_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is full is followed by a larger one that holds the same."""
+    monkeypatch.setattr("checkpoint.state_store.spill._FIRST_MAP_BYTES", 1 << 16)
+    monkeypatch.setattr("checkpoint.state_store.spill._CHUNK_PAIRS", 7)
+    spill = Spill()
+    for start in (0, 300):
+        # Records of two pages and a byte each take three.
+        keys = [b"%04d" % number for number in range(start, start + 300)]
+        spill.add(dict.fromkeys(keys, b"x" * 2_100), {b"entry" + keys[0]: b"+"})
+    assert list(spill.scan()) == [(b"%04d" % number, b"x" * 2_100) for number in range(600)]
+    assert len(list(spill.scan_index())) == 2
+    spill.close()
 
 
 def test_memory_is_bounded() -> None:
