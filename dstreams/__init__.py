@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING
 from dstreams.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from dstreams.api.dstream import DStream as DStream
-    from dstreams.api.life_cycle import StreamingContextState as StreamingContextState
-    from dstreams.api.streaming_context import StreamingContext as StreamingContext
+    from dstreams.dstream import DStream as DStream
     from dstreams.errors import BatchFailedError as BatchFailedError
     from dstreams.errors import DurabilityError as DurabilityError
     from dstreams.errors import EnvironmentNotReadyError as EnvironmentNotReadyError
@@ -47,11 +45,13 @@ if TYPE_CHECKING:
     from dstreams.state.group_state import TestGroupState as TestGroupState
     from dstreams.state.keyed_state import State as State
     from dstreams.state.state_spec import StateSpec as StateSpec
+    from dstreams.streaming_context import StreamingContext as StreamingContext
+    from dstreams.streaming_context import StreamingContextState as StreamingContextState
 
 _HOMES = {
     "BatchFailedError": "dstreams.errors",
     "BatchInfo": "dstreams.events",
-    "DStream": "dstreams.api.dstream",
+    "DStream": "dstreams.dstream",
     "DurabilityError": "dstreams.errors",
     "EnvironmentNotReadyError": "dstreams.errors",
     "GroupState": "dstreams.state.group_state",
@@ -75,8 +75,8 @@ _HOMES = {
     "StatsReportListener": "dstreams.listener",
     "StreamError": "dstreams.errors",
     "StreamLifecycleError": "dstreams.errors",
-    "StreamingContext": "dstreams.api.streaming_context",
-    "StreamingContextState": "dstreams.api.life_cycle",
+    "StreamingContext": "dstreams.streaming_context",
+    "StreamingContextState": "dstreams.streaming_context",
     "StreamingListener": "dstreams.listener",
     "TestGroupState": "dstreams.state.group_state",
     "stable_hash": "dstreams.rdd.stable_hash",

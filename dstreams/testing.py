@@ -24,12 +24,11 @@ from typing import Any
 
 from pyspark import RDD, SparkContext
 
-from dstreams.api.dstream import DStream
-from dstreams.api.life_cycle import StreamingContextState
-from dstreams.api.streaming_context import StreamingContext
+from dstreams.dstream import DStream
 from dstreams.errors import InvalidStreamError
 from dstreams.events import BatchInfo
 from dstreams.settings import Settings
+from dstreams.streaming_context import StreamingContext, StreamingContextState
 
 Records = Sequence[Any]
 Batches = Sequence["Records | RDD[Any] | None"]

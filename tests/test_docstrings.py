@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 # Packages whose examples are run; others show programs that a network, a directory or the user's
 # own data belong to.
 RUN = (
-    "dstreams.api",
+    "dstreams.dstream",
     "dstreams.rdd",
     "dstreams.structured.operators",
     "checkpoint",
@@ -37,7 +37,7 @@ RUN = (
 )
 
 SHOWN = {
-    "dstreams.api.streaming_context": "reads from a network",
+    "dstreams.streaming_context": "reads from a network",
     "dstreams.rdd.durable": "writes where the caller says",
     "checkpoint": "run by a test of its own, because it writes to a file system all share",
     "checkpoint.file_log": "writes where the caller says",

@@ -120,6 +120,21 @@ class StreamGraph:
         """The options of *node*, to be read or changed."""
         return self.options.setdefault(node, StreamOptions())
 
+    def name(self, node: Node, uid: str | None) -> None:
+        """Keep state and progress of *node* under *uid*; None: under a name from its place.
+
+        Raises:
+            InvalidStreamError: *uid* is no text, or empty.
+        """
+        if uid is None:
+            return
+        if not isinstance(uid, str) or not uid.strip():
+            raise InvalidStreamError(
+                f"uid of {node.operation} must be a name, got {uid!r}; it stands for its "
+                "state and progress in the checkpoint, also when the program changes"
+            )
+        self.options_of(node).uid = uid
+
     def freeze(self, zero_ms: int, *, has_checkpoint_directory: bool) -> Plan:
         """Check the graph and compute what follows from the whole of it.
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dstreams.durations import require_multiple
+from dstreams.durations import require_duration_ms, require_multiple
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,20 @@ class WindowTimes:
     parent_slide_ms: int
 
     @classmethod
-    def checked(
-        cls, window_ms: int, slide_ms: int, parent_slide_ms: int, operation: str
+    def of(
+        cls, window: float, slide: float | None, parent_slide_ms: int, operation: str
     ) -> WindowTimes:
-        """Return the window if it can slide over the parent.
+        """Return a window given in seconds; a *slide* of None is the parent's.
 
         Raises:
             InvalidStreamError: the window or its slide is no multiple of the parent's slide.
         """
-        for name, duration_ms in (("windowDuration", window_ms), ("slideDuration", slide_ms)):
-            require_multiple(
-                duration_ms, parent_slide_ms, f"{operation}: {name}", "the parent stream's slide"
-            )
+        window_ms = require_duration_ms(window, f"{operation}: windowDuration")
+        slide_name = f"{operation}: slideDuration"
+        slide_ms = parent_slide_ms if slide is None else require_duration_ms(slide, slide_name)
+        parents = "the parent stream's slide"
+        require_multiple(window_ms, parent_slide_ms, f"{operation}: windowDuration", parents)
+        require_multiple(slide_ms, parent_slide_ms, slide_name, parents)
         return cls(window_ms, slide_ms, parent_slide_ms)
 
     @property

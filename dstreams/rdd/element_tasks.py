@@ -58,3 +58,29 @@ class Filter:
 def with_ones(_: int, elements: Iterable[Any]) -> Iterator[tuple[Any, int]]:
     """Task: x -> (x, 1)."""
     return ((element, 1) for element in elements)
+
+
+def with_one(element: Any) -> tuple[Any, int]:
+    """Function for :class:`Map`: x -> (x, 1)."""
+    return element, 1
+
+
+def with_no_key(element: Any) -> tuple[None, Any]:
+    """Function for :class:`Map`: x -> (None, x)."""
+    return None, element
+
+
+def as_list(element: Any) -> list[Any]:
+    """Function for :class:`Map`: x -> [x]."""
+    return [element]
+
+
+def number_of(elements: Iterable[Any]) -> list[tuple[None, int]]:
+    """Function for ``mapPartitions``: (None, how many there are), nothing of none."""
+    number = sum(1 for _ in elements)
+    return [(None, number)] if number else []
+
+
+def is_counted(pair: tuple[Any, int]) -> bool:
+    """Function for :class:`Filter`: (x, n) -> whether n is more than 0."""
+    return pair[1] > 0

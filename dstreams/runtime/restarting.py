@@ -247,3 +247,18 @@ def _cannot_be_taken_up(directory: str, why: object) -> RestartError:
     return RestartError(
         f"the checkpoint directory {without_secrets(directory)!r} cannot be taken up: {why}"
     )
+
+
+@contextmanager
+def spark_of_setup(*, is_kept: bool) -> Iterator[None]:
+    """Stop the SparkContext that is made in the block, unless that goes well and it is kept."""
+    before = SparkContext._active_spark_context
+    try:
+        yield
+    except BaseException:
+        is_kept = False
+        raise
+    finally:
+        made = SparkContext._active_spark_context
+        if not is_kept and made is not None and made is not before:
+            made.stop()

@@ -9,11 +9,20 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from dstreams.callables import describe, require_arity, require_picklable
+from dstreams.durations import require_duration_ms
+from dstreams.errors import InvalidStreamError
 from dstreams.rdd.stored_version import StoredVersion
 from dstreams.state.group_state import GroupState, GroupStateTimeout
 from dstreams.state.input_processor import GroupFunction
 from dstreams.state.map_with_state import MappingFunction
 from dstreams.state.store_functions import EventTime, FlatMapGroupsWithStateExec, MapRecords
+
+_TIMEOUTS = {
+    "none": GroupStateTimeout.NoTimeout,
+    "processingTime": GroupStateTimeout.ProcessingTimeTimeout,
+    "eventTime": GroupStateTimeout.EventTimeTimeout,
+}
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,41 @@ class EventClock:
     event_time: EventTime
     delay_ms: int
 
+    @classmethod
+    def checked(
+        cls, event_time: Any, watermark: float | None, timeout: str, operation: str
+    ) -> EventClock | None:
+        """Return the watermark that a user asked for, None for none.
+
+        Args:
+            event_time: ``value -> when it happened``, or None.
+            watermark: delay in seconds, or None.
+            timeout: which timeout was asked for, by name.
+            operation: operation and call site.
+
+        Raises:
+            InvalidStreamError: these do not go together.
+        """
+        if timeout not in _TIMEOUTS:
+            raise InvalidStreamError(
+                f"timeout of {operation} is {timeout!r}; use one of {', '.join(_TIMEOUTS)}"
+            )
+        if (event_time is None) != (watermark is None):
+            raise InvalidStreamError(
+                f"eventTime and watermark of {operation} go together; give both, or neither"
+            )
+        if event_time is None or watermark is None:
+            if timeout == "eventTime":
+                raise InvalidStreamError(
+                    f"{operation} has timeout='eventTime', which needs eventTime and watermark"
+                )
+            return None
+        require_arity(event_time, (1,), operation, "eventTime(value) -> datetime")
+        require_picklable(event_time, operation)
+        delay_ms = 0 if watermark == 0 else require_duration_ms(watermark, "watermark")
+        where = f"eventTime {describe(event_time)} of {operation}"
+        return cls(EventTime(event_time, where), delay_ms)
+
 
 @dataclass(frozen=True)
 class GroupsOf:
@@ -84,6 +128,22 @@ class GroupsOf:
     where: str
     keep_timer: bool = False
     skip_initial_keys: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        func: GroupFunction,
+        user: Callable[..., Any],
+        timeout: str,
+        clock: EventClock | None,
+        operation: str,
+        keep_timer: bool,
+        skip_initial_keys: bool,
+    ) -> GroupsOf:
+        """Return *func*, which calls the function *user*, with a timeout given by its name."""
+        where = f"function {describe(user)} of {operation}"
+        chosen = _TIMEOUTS[timeout]
+        return cls(func, chosen, clock, where, bool(keep_timer), skip_initial_keys)
 
     def __call__(self, batch: StoredBatch) -> FlatMapGroupsWithStateExec:
         """Return what tasks do in *batch*."""

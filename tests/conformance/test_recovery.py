@@ -982,9 +982,9 @@ def test_two_drivers_on_one_checkpoint(sc: SparkContext, tmp_path: Path) -> None
     older = begin(sc, tmp_path, [["a"]] * 6, lambda words: watch(words.map(_one)))
     older.step(2)
     (stream,) = tmp_path.glob("stream-*")
-    from dstreams.api.life_cycle import LifeCycleMethods  # noqa: PLC0415
+    from dstreams.streaming_context import StreamingContext  # noqa: PLC0415
 
-    LifeCycleMethods._active = None  # as in another process
+    StreamingContext._active = None  # as in another process
     newer = recover(tmp_path)
     newer.step(1)
     with pytest.raises(BatchFailedError, match=r"process \d+ on host .* has taken over"):

@@ -320,7 +320,7 @@ class PublicStream:
 
 
 def of_dstreams(name: str) -> object:
-    return type(name, (PublicStream,), {"__module__": "dstreams.api.any"})()
+    return type(name, (PublicStream,), {"__module__": "dstreams.any"})()
 
 
 @pytest.mark.parametrize(

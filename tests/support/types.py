@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 _MODULES = (
-    "dstreams.api.dstream.",
+    "dstreams.dstream.",
     "dstreams.structured.dataset.",
     "dstreams.structured.grouped.",
     "builtins.",

@@ -32,7 +32,7 @@ REDUCED = ReducedDStream(PARENT, PLUS, StablePartitioner(2), OPERATION)
 
 
 def window_of(window_ms: int, slide_ms: int) -> ReducedWindowedDStream:
-    times = WindowTimes.checked(window_ms, slide_ms, REDUCED.slide_ms, OPERATION)
+    times = WindowTimes.of(window_ms / 1000, slide_ms / 1000, REDUCED.slide_ms, OPERATION)
     return ReducedWindowedDStream(REDUCED, FUNCTIONS, times, OPERATION)
 
 

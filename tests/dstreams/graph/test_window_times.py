@@ -95,10 +95,10 @@ def test_what_entered_leaves_once(drawn: tuple[WindowTimes, int]) -> None:
 def test_durations_that_are_no_multiples(window_ms: int, slide_ms: int, message: str) -> None:
     """Are refused, with those that would do."""
     with pytest.raises(InvalidStreamError) as caught:
-        WindowTimes.checked(window_ms, slide_ms, 1000, "window at a.py:1")
+        WindowTimes.of(window_ms / 1000, slide_ms / 1000, 1000, "window at a.py:1")
     assert str(caught.value) == message
 
 
 def test_multiples_are_taken() -> None:
     """Also a slide that is longer than the window, or does not divide it."""
-    assert WindowTimes.checked(2000, 3000, 1000, "window") == WindowTimes(2000, 3000, 1000)
+    assert WindowTimes.of(2, 3, 1000, "window") == WindowTimes(2000, 3000, 1000)

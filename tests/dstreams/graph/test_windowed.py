@@ -39,7 +39,7 @@ class Given:
 
 
 def window_of(parent: Node, window_ms: int, slide_ms: int) -> WindowedDStream:
-    times = WindowTimes.checked(window_ms, slide_ms, parent.slide_ms, "window at a.py:2")
+    times = WindowTimes.of(window_ms / 1000, slide_ms / 1000, parent.slide_ms, "window at a.py:2")
     return WindowedDStream(parent, times, "window at a.py:2")
 
 

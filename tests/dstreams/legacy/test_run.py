@@ -132,7 +132,7 @@ def test_a_program_is_the_main_program(told: dict[str, Any], program: Path) -> N
 
 def test_its_streams_are_ours(told: dict[str, Any]) -> None:
     """Also those of modules that it imports."""
-    assert told["module"] == "dstreams.api.streaming_context"
+    assert told["module"] == "dstreams.streaming_context"
     assert told["helper"]
 
 

@@ -66,7 +66,7 @@ REFUSED = {
     "lines.mapValues(len)": "Invalid self argument",
     "lines.map(abs)": 'incompatible type "Callable[',
     "pairs.updateStateByKey(keyed)": 'expected "Callable[[list[int]',
-    "pairs.join(numbers)": 'expected "Stream[tuple[',
+    "pairs.join(numbers)": 'expected "DStream[tuple[',
 }
 
 

@@ -14,7 +14,7 @@ from dstreams import BatchFailedError, SourceError, StreamingContext
 from dstreams.settings import UNLIMITED_MS
 from dstreams.sources.file_stream import FileReader
 from dstreams.sources.source import PlannedInput
-from tests.dstreams.api.conftest import MakeContext
+from tests.dstreams.conftest import MakeContext
 
 REMEDY = "put it back, or go on without its records with spark.sql.files.ignoreMissingFiles=true"
 

@@ -12,7 +12,7 @@ from pyspark import SparkContext
 
 from dstreams import InvalidStreamError, Receiver, Settings, SourceError, StreamingContext
 from dstreams.testing import ManualClock
-from tests.dstreams.api.conftest import MakeContext
+from tests.dstreams.conftest import MakeContext
 from tests.support.receiving import Calls
 from tests.support.waiting import wait_for
 

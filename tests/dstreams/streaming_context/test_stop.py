@@ -25,7 +25,7 @@ from dstreams import (
     StreamingListener,
 )
 from dstreams.testing import ManualClock
-from tests.dstreams.api.conftest import MakeContext
+from tests.dstreams.conftest import MakeContext
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]

@@ -20,7 +20,7 @@ from dstreams import (
     StreamingListener,
 )
 from dstreams.testing import BatchDriver, ManualClock
-from tests.dstreams.api.conftest import MakeContext
+from tests.dstreams.conftest import MakeContext
 from tests.support.waiting import wait_for
 
 ACTIVE, STOPPED = StreamingContextState.ACTIVE, StreamingContextState.STOPPED
@@ -223,7 +223,7 @@ def test_a_listener_that_never_returns(
     ssc: StreamingContext, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A stop leaves it behind, and takes no batch for the one that hangs."""
-    monkeypatch.setattr("dstreams.api.life_cycle.LISTENERS_S", 0.5)
+    monkeypatch.setattr("dstreams.streaming_context._LISTENERS_S", 0.5)
     leave = threading.Event()
 
     class Hanging(StreamingListener):

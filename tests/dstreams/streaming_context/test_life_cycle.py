@@ -19,7 +19,7 @@ from dstreams import (
     StreamingContextState,
     StreamLifecycleError,
 )
-from tests.dstreams.api.conftest import MakeContext
+from tests.dstreams.conftest import MakeContext
 
 
 def add(values: list[int], state: int | None) -> int:

@@ -1,1 +1,0 @@
-"""The public surface: names, signatures and behaviour of pyspark.streaming."""

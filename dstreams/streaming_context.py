@@ -1,0 +1,1166 @@
+"""StreamingContext: where a streaming program begins and ends."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from enum import Enum
+from typing import Any, BinaryIO, ClassVar, Literal, TypeVar, overload
+
+from pyspark import RDD, SparkContext, StorageLevel
+
+from checkpoint import open_files, without_secrets
+from dstreams.callables import call_site, describe, require_arity
+from dstreams.clock import Clock, SystemClock
+from dstreams.dstream import DStream
+from dstreams.durations import batch_datetime, require_duration_ms
+from dstreams.errors import (
+    DurabilityError,
+    IncompleteStopError,
+    InvalidStreamError,
+    RestartError,
+    StreamLifecycleError,
+)
+from dstreams.events import BatchInfo, StreamingStarted
+from dstreams.graph.input import InputDStream
+from dstreams.graph.node import Node
+from dstreams.graph.plan import StreamGraph
+from dstreams.graph.transformed import TransformedDStream, TransformFunc
+from dstreams.kernel.listener_bus import ListenerBus, load_listener
+from dstreams.listener import CALLBACKS, StreamingListener
+from dstreams.rdd.context import require_spark, warn_if_untuned
+from dstreams.rdd.jvm import set_checkpoint_directory
+from dstreams.rdd.worker_python import use_driver_python
+from dstreams.receiving.receiver import Receiver
+from dstreams.receiving.receiver_source import ReceiverSource
+from dstreams.receiving.socket_receiver import SocketReceiver
+from dstreams.runtime.cut_off import cut_off
+from dstreams.runtime.engine import Engine
+from dstreams.runtime.grafting import RestoreReport
+from dstreams.runtime.graph_snapshots import read_snapshot, settings_of
+from dstreams.runtime.opening import Surroundings, open_engine, warn_of_refusals
+from dstreams.runtime.restarting import (
+    FoundStream,
+    find_stream,
+    require_restartable,
+    spark_for,
+    spark_of_setup,
+)
+from dstreams.runtime.resuming import EarlierRun
+from dstreams.runtime.scheduler import Scheduler
+from dstreams.runtime.signals import SignalStop
+from dstreams.runtime.unseen_failure import UnseenFailure
+from dstreams.settings import UNLIMITED_MS, Settings
+from dstreams.sources.file_formats import FixedRecords, FormatName, ReadFiles, file_format
+from dstreams.sources.file_stream import FileSource
+from dstreams.sources.queue import QueueSource
+from dstreams.sources.rate import RateSource
+from dstreams.sources.socket import SocketTextSource
+from dstreams.sources.source import Source
+from dstreams.state_classes import AllowedClasses, Upgrade, classes_of_program
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Self = TypeVar("Self", bound="StreamingContext")
+
+_LISTENERS_S = 5.0
+"""Seconds that a step and a stop wait for listeners that have not been told everything yet."""
+
+
+class StreamingContextState(str, Enum):
+    """Where a context is in its life; it never goes back."""
+
+    INITIALIZED = "INITIALIZED"
+    ACTIVE = "ACTIVE"
+    STOPPED = "STOPPED"
+
+
+class StreamingContext:
+    """Defines streams on a SparkContext, and runs them batch by batch.
+
+    >>> ssc = StreamingContext(sc, 1)
+    >>> ssc.checkpoint("checkpoints")
+    >>> words = ssc.socketTextStream("localhost", 9999).flatMap(str.split)
+    >>> counts = words.map(lambda w: (w, 1)).updateStateByKey(lambda vs, s: sum(vs) + (s or 0))
+    >>> counts.pprint()
+    >>> ssc.start()
+    >>> ssc.awaitTermination()
+
+    Args:
+        sparkContext: the context that runs the jobs; :func:`dstreams.tuned_context` makes a fast
+            one.
+        batchDuration: seconds from one batch to the next, also fractions.
+        clock: the driver's clock; a :class:`dstreams.testing.ManualClock` drives the stream by
+            hand. None: the machine's clock.
+        settings: settings to use instead of those that the SparkConf says.
+
+    Raises:
+        InvalidStreamError: *sparkContext* is none, or *batchDuration* is no positive duration.
+        EnvironmentNotReadyError: Spark is too old.
+
+    Semantics: pyspark.streaming.StreamingContext (4.3).
+    """
+
+    _dstreams_driver_only: ClassVar[bool] = True
+    _active: ClassVar[Any] = None
+    _active_lock: ClassVar[threading.RLock] = threading.RLock()
+
+    def __init__(
+        self,
+        sparkContext: SparkContext,
+        batchDuration: float | None = None,
+        *,
+        clock: Clock | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        require_spark()
+        if not isinstance(sparkContext, SparkContext):
+            raise InvalidStreamError(
+                f"sparkContext must be a SparkContext, got {type(sparkContext).__name__}"
+            )
+        if batchDuration is None:
+            raise InvalidStreamError(
+                "batchDuration is missing; give the seconds from one batch to the next"
+            )
+        self._sc = sparkContext
+        self._graph = StreamGraph(require_duration_ms(batchDuration, "batchDuration"))
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._given_settings = settings
+        self._settings = settings or Settings.from_conf(dict(sparkContext.getConf().getAll()))
+        self._checkpoint_directory: str | None = None
+        self._state = StreamingContextState.INITIALIZED
+        self._started_at: str | None = None
+        self._engine: Engine | None = None
+        self._scheduler: Scheduler | None = None
+        is_graceful = self._settings.stop_gracefully_on_shutdown
+        hasten = self._stop_at_once_on_signal if is_graceful else None
+        self._signals = SignalStop(self._stop_on_signal, hasten)
+        self._failure = UnseenFailure()
+        self._ended = threading.Condition()
+        self._error: BaseException | None = None
+        self._incomplete: IncompleteStopError | None = None
+        self._was_awaited = False
+        self._stop_spark = False
+        self._stepping: threading.Thread | None = None  # noqa: TID251
+        self._stop_after_step = False
+        self._stop_gracefully = False
+        self._earlier: EarlierRun | None = None
+        self._allowed_classes = AllowedClasses()
+        self._bus = ListenerBus(StreamingListener, CALLBACKS, self._settings.max_queued_events)
+        for name in self._settings.extra_listeners:
+            self._bus.add(load_listener(name))
+        warn_if_untuned(sparkContext)
+        use_driver_python(sparkContext)
+        if self._settings.checkpoint_directory is not None:
+            self.checkpoint(self._settings.checkpoint_directory)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a StreamingContext was captured by a function that runs on the workers; use it only "
+            "to define the streams, and pass plain values to functions"
+        )
+
+    @classmethod
+    def getOrCreate(
+        cls: type[Self],
+        checkpointPath: str,
+        setupFunc: Callable[[], Self],
+        *,
+        createOnError: bool = False,
+    ) -> Self:
+        """Return the context that an earlier run left in *checkpointPath*, else a new one.
+
+        The streams of the earlier run are made again as they were, with their functions;
+        *setupFunc* is not called, and new code has no effect (:meth:`restore` is for that).
+        Started, they go on where that run ended: no output of a batch that it committed runs again,
+        batches that it had begun run again with the same input, and then those whose time has
+        passed. Without an active SparkContext one is made as that of the earlier run was, with the
+        master and the addresses of this process.
+
+        Args:
+            checkpointPath: path or URL of the checkpoint directory.
+            setupFunc: ``f() -> StreamingContext``, defines the streams and does not start them.
+                Called when nothing was left there; the context gets the directory.
+            createOnError: begin anew, with a warning, where what was left cannot be taken up.
+
+        Raises:
+            InvalidStreamError: the directory cannot be used, or what *setupFunc* returned is no
+                StreamingContext.
+            RestartError: what the earlier run left cannot be taken up: it is damaged, others could
+                have written it, an input cannot be read again, or its code is not there.
+        """
+        require_arity(setupFunc, (0,), "getOrCreate", "f() -> StreamingContext")
+        try:
+            found = find_stream(checkpointPath)
+            if found is not None:
+                return cls._recovered(checkpointPath, found)
+        except RestartError as error:
+            if not createOnError:
+                raise
+            logger.warning("beginning anew; what is there stays as it is: %s", error)
+        return _with_directory(_set_up(setupFunc), checkpointPath)
+
+    @overload
+    @classmethod
+    def restore(
+        cls: type[Self],
+        checkpointPath: str,
+        setupFunc: Callable[[], Self],
+        *,
+        dryRun: Literal[False] = False,
+        allowRemoved: Iterable[str] = (),
+    ) -> Self: ...
+
+    @overload
+    @classmethod
+    def restore(
+        cls: type[Self],
+        checkpointPath: str,
+        setupFunc: Callable[[], Self],
+        *,
+        dryRun: Literal[True],
+        allowRemoved: Iterable[str] = (),
+    ) -> RestoreReport: ...
+
+    @classmethod
+    def restore(
+        cls: type[Self],
+        checkpointPath: str,
+        setupFunc: Callable[[], Self],
+        *,
+        dryRun: bool = False,
+        allowRemoved: Iterable[str] = (),
+    ) -> Self | RestoreReport:
+        """Return the context that *setupFunc* sets up, with the state that an earlier run left.
+
+        For code that has changed: functions may be others, stateful operators and inputs may be
+        added, and the number of partitions of a state may change. State and progress find their
+        operators by uid: that given by ``uid=``, else one derived from the place among the
+        operators of its kind. Where nothing was left, the streams begin anew.
+
+        After a graceful stop the new code gets the state as the old code left it. After any other
+        end the state stands on its newest copy (at every checkpoint interval; stored state has one
+        of every batch): the batches since then are computed again, by the new functions, though
+        their outputs ran with the old ones. To keep them apart, stop gracefully before an upgrade.
+        What has changed otherwise, such as a parameter of an input, is in the log, as a warning.
+
+        Args:
+            checkpointPath: path or URL of the checkpoint directory.
+            setupFunc: ``f() -> StreamingContext``, defines the streams and does not start them.
+            dryRun: only return what would happen, and why it cannot. Nothing is left behind: what
+                *setupFunc* has made is stopped again, but for a SparkContext that was there before.
+            allowRemoved: uids of operators and inputs whose state or progress may be left behind.
+
+        Returns:
+            The context, to be started; with *dryRun* a report, which prints.
+
+        Raises:
+            InvalidStreamError: as in :meth:`getOrCreate`, or the streams cannot run.
+            RestartError: what was left is damaged, or does not fit the streams; all that does not
+                is named, nothing was touched, and a SparkContext that *setupFunc* made is stopped.
+        """
+        require_arity(setupFunc, (0,), "restore", "f() -> StreamingContext")
+        found = find_stream(checkpointPath)
+        with spark_of_setup(is_kept=not dryRun):
+            ssc, report = _set_up(setupFunc), RestoreReport(None)
+            if found is not None:
+                found = found.trusted()
+                report, earlier = found.graft(ssc._graph, ssc._sc, tuple(allowRemoved))
+                if not dryRun:
+                    _require_fit(report, found)
+                    ssc._earlier = earlier
+            if dryRun:
+                ssc._finish()
+                return report
+            return _with_directory(ssc, checkpointPath)
+
+    @classmethod
+    def getActive(cls: type[Self]) -> Self | None:
+        """Return the context of this process that is started and not stopped, if there is one."""
+        active: Self | None = cls._active
+        return active
+
+    @classmethod
+    def getActiveOrCreate(
+        cls: type[Self], checkpointPath: str | None, setupFunc: Callable[[], Self]
+    ) -> Self:
+        """Return the active context if there is one, else that of :meth:`getOrCreate`.
+
+        Args:
+            checkpointPath: path or URL of the checkpoint directory. None: *setupFunc* is called in
+                any case, and sets a directory where it needs one.
+            setupFunc: ``f() -> StreamingContext``, defines the streams and does not start them.
+
+        Raises:
+            InvalidStreamError: as in :meth:`getOrCreate`.
+            RestartError: as in :meth:`getOrCreate`.
+        """
+        require_arity(setupFunc, (0,), "getActiveOrCreate", "f() -> StreamingContext")
+        active = cls.getActive()
+        if active is not None:
+            return active
+        if checkpointPath is None:
+            return _set_up(setupFunc)
+        return cls.getOrCreate(checkpointPath, setupFunc)
+
+    @property
+    def sparkContext(self) -> SparkContext:
+        """The SparkContext that runs the jobs."""
+        return self._sc
+
+    @property
+    def _jssc(self) -> JavaCalls:
+        return JavaCalls(self)
+
+    def start(self) -> None:
+        """Start the streams; returns at once.
+
+        Raises:
+            InvalidStreamError: there is no output, or a stream cannot run as it is defined. The
+                context is stopped then.
+            EnvironmentNotReadyError: the Python workers lack what dstreams needs.
+            StreamLifecycleError: the context was stopped, or another one is active.
+        """
+        with StreamingContext._active_lock:
+            if self._state is StreamingContextState.ACTIVE:
+                if self._scheduler is None:
+                    raise StreamLifecycleError(
+                        "a context that is stepped by hand cannot be started; step on, or stop it "
+                        "and take up its checkpoint with another"
+                    )
+                logger.warning("StreamingContext has already been started")
+                return
+            engine = self._activate()
+            self._scheduler = Scheduler(
+                engine,
+                self._sc,
+                self._clock,
+                self._settings,
+                report=self._report,
+                failed=self._failure.happened,
+                finished=self._finish,
+            )
+            self._scheduler.start()
+        if self._checkpoint_directory is not None:
+            warn_of_refusals(self._graph)
+        atexit.register(self._stop_at_exit)
+        self._signals.install()
+
+    def step(self, n: int = 1) -> list[BatchInfo]:
+        """Run the next *n* batches on the calling thread, without waiting for their times.
+
+        For notebooks, tests and drills, on a context that was not started: the first step freezes
+        the graph. Batch times are consecutive multiples of the batch duration. Listeners have been
+        told of each batch before the next one runs, and before this returns.
+
+        Args:
+            n: how many batches.
+
+        Returns:
+            What is known of each batch, in order; a batch in which the context was stopped, by a
+            listener or an output, is the last.
+
+        Raises:
+            BatchFailedError: a batch failed; its ``batch_infos`` tell of the batches of this call.
+                With ``spark.dstreams.onFailure=continue`` the batch is committed, without the
+                outputs that failed, and a further step runs the batch after it. With ``stop`` the
+                batch ends there and is not committed, the context is stopped, and a restart from
+                the checkpoint directory runs the batch again, whole.
+            DurabilityError: state could not be made durable; the context is stopped.
+            InvalidStreamError: as in :meth:`start`.
+            StreamLifecycleError: the context was started or stopped, another one is active, or
+                another step is running.
+        """
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise InvalidStreamError(f"n must be a positive number of batches, got {n!r}")
+        self._begin_steps()
+        try:
+            return self._run_steps(n)
+        finally:
+            self._stepping = None
+
+    def awaitTermination(self, timeout: float | None = None) -> None:
+        """Wait until the streams are stopped.
+
+        Args:
+            timeout: seconds to wait at most. None: no limit.
+
+        Raises:
+            BatchFailedError: a batch failed, now or before; with several, the first.
+            IncompleteStopError: a graceful stop left out batches or received records.
+        """
+        self.awaitTerminationOrTimeout(timeout)
+
+    def awaitTerminationOrTimeout(self, timeout: float | None = None) -> bool:
+        """Wait until the streams are stopped, and say whether they are.
+
+        Args:
+            timeout: seconds to wait at most. None: no limit.
+
+        Raises:
+            BatchFailedError: a batch failed, now or before; with several, the first.
+            IncompleteStopError: a graceful stop left out batches or received records.
+        """
+        with self._ended:
+            self._was_awaited = True
+            self._ended.wait_for(
+                lambda: self._error is not None or self._state is StreamingContextState.STOPPED,
+                timeout,
+            )
+        if self._error is not None:
+            # The program goes on, and may do something else now, unless it was asked to end.
+            self._was_awaited = self._error is self._incomplete
+            self._failure.seen()
+            raise self._error
+        return self._state is StreamingContextState.STOPPED
+
+    def stop(self, stopSparkContext: bool = True, stopGraceFully: bool = False) -> None:
+        """Stop the streams.
+
+        Args:
+            stopSparkContext: stop the SparkContext too, also when the streams were stopped before.
+            stopGraceFully: run what was received to its end first: the running batch, those that
+                are planned, and what is in no batch yet. After
+                ``spark.dstreams.stop.waitForBatches`` (an hour) the running batch is cancelled, and
+                so it is two seconds after a stop at once that is asked for meanwhile. False: let
+                the running batch finish within two seconds, else cancel it, and run no other.
+
+        What is left out is named in the log, with its batches and the number of records of each
+        input: what is lost, and what the next start from the checkpoint directory runs again.
+
+        With a checkpoint directory a last copy of the state is written, within ten seconds: after a
+        graceful stop, so that the next start has it at once, and after every stop where that could
+        not read again what the state was made of, as with sockets.
+
+        Called inside a batch, or by a listener, it returns at once, and the context stops after the
+        running batch. Otherwise listeners have been told of all batches when it returns; a
+        listener that takes more than five seconds for that is left behind, with a warning.
+
+        A context that is stepped by hand runs no further batch in a stop.
+
+        Raises:
+            IncompleteStopError: a graceful stop left out batches or received records; the context,
+                and the SparkContext where that was asked for, are stopped nevertheless. Where stop
+                was called inside a batch, by a listener or by a signal,
+                :meth:`awaitTermination` raises it.
+
+        Semantics: pyspark.streaming.StreamingContext.stop (4.3), which waits for batches as long.
+        """
+        self._failure.seen()
+        self._stop(stopSparkContext, stopGraceFully)
+
+    def getState(self) -> StreamingContextState:
+        """Return where the context is in its life."""
+        if self._state is StreamingContextState.STOPPED:
+            self._failure.seen()
+        return self._state
+
+    def remember(self, duration: float) -> None:
+        """Keep the RDDs of output streams for at least *duration* seconds, for queries and slices.
+
+        Raises:
+            InvalidStreamError: *duration* is no positive duration.
+            StreamLifecycleError: it was set before, or the context has started.
+        """
+        self._require_initialized("the remember duration cannot be set")
+        if self._graph.remember_ms is not None:
+            raise StreamLifecycleError(
+                f"the remember duration is already set, as {self._graph.remember_ms} ms"
+            )
+        self._graph.remember_ms = require_duration_ms(duration, "duration")
+
+    def checkpoint(self, directory: str) -> None:
+        """Set the directory where state is made durable; needed by every stateful stream.
+
+        Args:
+            directory: path or URL that the driver and every executor reach, on a file system that
+                can create a file only if it is absent.
+
+        Raises:
+            InvalidStreamError: *directory* is no path, or cannot be written to.
+            StreamLifecycleError: the context has started.
+        """
+        self._require_initialized("the checkpoint directory cannot be set")
+        if not isinstance(directory, str) or not directory:
+            raise InvalidStreamError(f"directory must be a path or URL, got {directory!r}")
+        try:
+            open_files(directory)
+            set_checkpoint_directory(self._sc, directory)
+        except Exception as error:
+            raise InvalidStreamError(
+                f"the checkpoint directory {without_secrets(directory)!r} cannot be used: {error}"
+            ) from error
+        self._checkpoint_directory = directory
+
+    def stateClasses(self, *classes: type, upgrade: Upgrade | None = None) -> None:
+        """Name classes of data that stored state may hold, beside those that the program uses.
+
+        Dataclasses, classes of attrs, named tuples and enums are stored by their fields, where a
+        function of the stream, its module or what that imports names them. Others are named here.
+
+        Args:
+            classes: the classes.
+            upgrade: ``f(name, fields) -> value``, called for a stored instance whose class is gone,
+                or has lost or renamed a field: with module and name of the class, and its fields
+                by their name, as they were stored. It returns what stands in its place. None: such
+                an instance is refused.
+
+        Raises:
+            InvalidStreamError: one of them is no class of data.
+            StreamLifecycleError: the context has started.
+        """
+        self._require_initialized("classes of state cannot be named")
+        self._allowed_classes = self._allowed_classes.and_more(classes, upgrade)
+
+    def socketTextStream(
+        self,
+        hostname: str,
+        port: int,
+        storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+        *,
+        uid: str | None = None,
+    ) -> DStream[str]:
+        """Create a stream of the lines of UTF-8 text that a TCP server sends.
+
+        The driver connects, and connects again when the connection ends.
+
+        Args:
+            hostname: host to connect to.
+            port: port to connect to.
+            storageLevel: taken for compatibility; lines wait in the driver until they are in a
+                batch.
+            uid: name under which its progress is kept, so that a changed program finds it
+                (:meth:`StreamingContext.restore`). None: one from its place.
+
+        Raises:
+            InvalidStreamError: *hostname* or *port* cannot be an address.
+        """
+        return self._input(SocketTextSource(hostname, port), "socketTextStream", uid)
+
+    def socketStream(
+        self,
+        hostname: str,
+        port: int,
+        converter: Callable[[BinaryIO], Iterable[T]],
+        storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
+        *,
+        uid: str | None = None,
+    ) -> DStream[T]:
+        """Create a stream of the records that *converter* makes of what a TCP server sends.
+
+        The driver connects, and connects again when the connection ends or *converter* fails.
+
+        Args:
+            hostname: host to connect to.
+            port: port to connect to.
+            converter: from a binary file, which ends with the connection, to an iterator of
+                records; called for each connection, on a thread of the driver. How long a record
+                may be, and what becomes of bytes that are no text, is up to it.
+            storageLevel: taken for compatibility; records wait in the driver until they are in a
+                batch.
+            uid: as in :meth:`receiverStream`.
+
+        Raises:
+            InvalidStreamError: *hostname* or *port* cannot be an address, or *converter* is no
+                function of a file.
+        """
+        try:
+            SocketTextSource(hostname, port)
+        except InvalidStreamError as error:
+            message = str(error).replace("socketTextStream", "socketStream")
+            raise InvalidStreamError(message) from None
+        require_arity(converter, (1,), "socketStream", "converter(file) -> records")
+        receiver = SocketReceiver(hostname, port, converter, storageLevel)
+        name = f"socketStream({hostname}:{port})"
+        return self._receive(receiver, name, "socketStream", uid)
+
+    def textFileStream(self, directory: str, *, uid: str | None = None) -> DStream[str]:
+        """Create a stream of the lines of UTF-8 text files that appear in *directory*.
+
+        Files must be moved there, complete, from elsewhere on the file system. Names that begin
+        with ``.`` or ``_``, or end in ``._COPYING_`` or ``.tmp``, are left out.
+
+        Args:
+            directory: path, URL, or pattern of Hadoop's for several directories.
+            uid: name under which its progress is kept, so that a changed program finds it
+                (:meth:`StreamingContext.restore`). None: one from its place.
+        """
+        source = FileSource(directory, "textFileStream", new_since_ms=self._clock.now_ms())
+        return self._input(source, "textFileStream", uid)
+
+    def binaryRecordsStream(
+        self, directory: str, recordLength: int, *, uid: str | None = None
+    ) -> DStream[bytes]:
+        """Create a stream of the records of binary files that appear in *directory*.
+
+        A file whose size is no multiple of *recordLength* fails the batch that would have read it,
+        and is left out; the next batch reads the other files.
+
+        Args:
+            directory: as in :meth:`textFileStream`.
+            recordLength: bytes of each record.
+            uid: likewise.
+
+        Raises:
+            InvalidStreamError: *recordLength* is no whole number of at least 1.
+        """
+        name = "binaryRecordsStream"
+        now_ms = self._clock.now_ms()
+        source = FileSource(directory, name, FixedRecords(recordLength), new_since_ms=now_ms)
+        return self._input(source, name, uid)
+
+    def fileStream(
+        self,
+        directory: str,
+        filter: Callable[[str], bool] | None = None,
+        newFilesOnly: bool = True,
+        *,
+        read: FormatName | ReadFiles = "textFile",
+        maxFilesPerBatch: int | None = None,
+        maxFileAge: float | None = None,
+        uid: str | None = None,
+    ) -> DStream[Any]:
+        """Create a stream of what is in the files that appear in *directory*.
+
+        >>> import math, pathlib
+        >>> csv = ssc.fileStream(directory, lambda path: path.endswith(".csv"), maxFileAge=math.inf)
+        >>> csv.foreachRDD(lambda rdd: print(rdd.collect()))
+        >>> pathlib.Path(directory).mkdir()
+        >>> for name in "a.csv", "b.txt", ".c.csv":
+        ...     _ = pathlib.Path(directory, name).write_text(f"a line of {name}")
+        >>> sum(ssc.step()[0].records.values())
+        ['a line of a.csv']
+        1
+
+        Args:
+            directory: as in :meth:`textFileStream`.
+            filter: ``f(path) -> bool``, called on the driver once for each file whose name is not
+                left out anyway. None: all of them.
+            newFilesOnly: leave out files that were there when the stream was defined.
+            read: ``textFile`` for lines, ``wholeTextFiles`` or ``binaryFiles`` for pairs (path,
+                content), or ``f(spark, paths) -> RDD``, called on the driver for each batch that
+                has files, with their paths as they are: patterns and commas are not escaped.
+            maxFilesPerBatch: files in a batch at most; the oldest first, the others in later
+                batches. None: ``spark.dstreams.fileStream.maxFilesPerBatch``, without it no limit.
+            maxFileAge: seconds that a file's modification time may lie back when it appears,
+                ``math.inf`` for no limit. None: ``spark.dstreams.fileStream.maxFileAge``; without
+                that the remember window, as in Spark, where a file moved in with an old time is not
+                new.
+            uid: as in :meth:`textFileStream`.
+
+        Raises:
+            InvalidStreamError: a function does not take these arguments, *read* is unknown, or a
+                limit is not positive.
+
+        State: the driver remembers the files that are in the directory.
+        Semantics: org.apache.spark.streaming.StreamingContext.fileStream (4.3), with *read* in the
+            place of a Hadoop InputFormat.
+        """
+        source = FileSource(
+            directory,
+            "fileStream",
+            file_format(read, "fileStream"),
+            filter,
+            self._clock.now_ms() if newFilesOnly else None,
+            _require_count(maxFilesPerBatch),
+            _require_age_ms(maxFileAge),
+        )
+        return self._input(source, "fileStream", uid)
+
+    def queueStream(
+        self,
+        rdds: Iterable[RDD[T] | Iterable[T] | None],
+        oneAtATime: bool = True,
+        default: RDD[T] | Iterable[T] | None = None,
+        *,
+        replayable: bool = False,
+        uid: str | None = None,
+    ) -> DStream[T]:
+        """Create a stream from a queue of RDDs or lists, for tests and experiments.
+
+        The queue and its items are copied here: what is done to them later is not seen.
+
+        Args:
+            rdds: RDDs, or collections of records; None stands for a batch without an RDD.
+            oneAtATime: one item for each batch; False: all that are there.
+            default: RDD or records for batches when the queue is empty. None: an empty RDD.
+            replayable: keep the records in the checkpoint, so that a restart goes on with them.
+                Otherwise a checkpoint of this stream cannot be taken up, as in Spark.
+            uid: name under which its progress is kept, so that a changed program finds it
+                (:meth:`StreamingContext.restore`). None: one from its place.
+
+        Raises:
+            InvalidStreamError: an item is none of these; a *replayable* queue has an RDD.
+        """
+        source = QueueSource(rdds, oneAtATime, default, replayable)
+        return self._input(source, "queueStream", uid)
+
+    def rateStream(
+        self,
+        rowsPerSecond: int,
+        rampUpTime: float = 0,
+        numPartitions: int | None = None,
+        *,
+        uid: str | None = None,
+    ) -> DStream[tuple[datetime, int]]:
+        """Create a stream of numbered rows at a steady rate, for trials and measurements.
+
+        Rows are ``(timestamp, value)``: values count from 0 at the start of the stream, timestamps
+        are naive datetimes in the driver's time zone, spread evenly over the batch. A batch that is
+        made again has the same rows. With ``spark.streaming.receiver.maxRate`` or backpressure, a
+        batch leaves out its last rows when they are too many.
+
+        Args:
+            rowsPerSecond: rows a second, at least 1.
+            rampUpTime: seconds in which the rate grows evenly from none to *rowsPerSecond*.
+            numPartitions: partitions of each batch's RDD. None: one for small batches, up to
+                ``defaultParallelism`` for large ones.
+            uid: name under which its progress is kept, so that a changed program finds it
+                (:meth:`StreamingContext.restore`). None: one from its place.
+
+        Raises:
+            InvalidStreamError: a parameter is no such number.
+
+        Semantics: the rate source of Structured Streaming; pyspark.streaming has none.
+        """
+        ramp_up_ms = require_duration_ms(rampUpTime, "rampUpTime") if rampUpTime != 0 else 0
+        source = RateSource(rowsPerSecond, ramp_up_ms, numPartitions)
+        return self._input(source, "rateStream", uid)
+
+    def receiverStream(self, receiver: Receiver, *, uid: str | None = None) -> DStream[Any]:
+        """Create a stream of the records that *receiver* stores.
+
+        The receiver runs in the driver, its threads beside the batches; it takes no core of Spark.
+
+        What it stores waits in blocks for a batch, at most
+        ``spark.dstreams.receiver.maxBufferBytes``; then the receiver waits. With
+        ``spark.streaming.receiver.writeAheadLog.enable`` and a checkpoint directory the blocks are
+        written there first.
+
+        Args:
+            receiver: see :class:`dstreams.Receiver`; one for each stream.
+            uid: name under which its progress is kept, so that a changed program finds it
+                (:meth:`StreamingContext.restore`). None: one from its place.
+
+        Raises:
+            InvalidStreamError: *receiver* is no receiver, or is in another stream already. At
+                start: with a checkpoint directory, it cannot be pickled.
+        """
+        if not isinstance(receiver, Receiver):
+            raise InvalidStreamError(
+                "receiverStream needs an instance of dstreams.Receiver, got "
+                f"{type(receiver).__name__}"
+            )
+        for stream in self._graph.inputs:
+            if isinstance(stream.source, ReceiverSource) and stream.source.receiver is receiver:
+                raise InvalidStreamError(
+                    f"this {type(receiver).__name__} is the receiver of {stream.operation} "
+                    "already; create one for each stream"
+                )
+        name = f"receiverStream({type(receiver).__name__})"
+        return self._receive(receiver, name, "receiverStream", uid)
+
+    def transform(
+        self,
+        dstreams: Sequence[DStream[Any]],
+        transformFunc: Callable[..., RDD[T] | None],
+    ) -> DStream[T]:
+        """Create a stream by a function of the RDDs of several streams.
+
+        Args:
+            dstreams: streams of one slide duration.
+            transformFunc: ``f(list of RDDs) -> RDD``, called on the driver for each batch.
+
+        Raises:
+            InvalidStreamError: there is no stream, contexts or slides differ, or the function does
+                not take one argument.
+        """
+        if not dstreams:
+            raise InvalidStreamError("transform needs at least one DStream, got none")
+        shape = "f(list of RDDs) -> RDD"
+        require_arity(transformFunc, (1,), "transform", shape)
+        operation = f"transform at {call_site()}"
+        return self._combine(dstreams, lambda _, rdds: transformFunc(list(rdds)), operation)
+
+    def union(self, *dstreams: DStream[T]) -> DStream[T]:
+        """Unite streams of one element type and one slide duration.
+
+        Raises:
+            InvalidStreamError: there is none, or contexts or slides differ.
+        """
+        if not dstreams:
+            raise InvalidStreamError("union needs at least one DStream, got none")
+        if len(dstreams) == 1:
+            return dstreams[0]
+        operation = f"union at {call_site()}"
+        return self._combine(dstreams, lambda _, rdds: self._sc.union(list(rdds)), operation)
+
+    def addStreamingListener(self, streamingListener: object) -> None:
+        """Tell *streamingListener* of everything that happens from now on.
+
+        Args:
+            streamingListener: a :class:`dstreams.StreamingListener`, or anything that has some of
+                its methods.
+
+        Raises:
+            InvalidStreamError: it has none of them, or is a class.
+        """
+        self._bus.add(streamingListener)
+
+    def removeStreamingListener(self, streamingListener: object) -> None:
+        """Tell *streamingListener* nothing more; harmless when it was never added.
+
+        Semantics: Spark's StreamingContext (4.3); pyspark.streaming has no such method.
+        """
+        self._bus.remove(streamingListener)
+
+    def _require_initialized(self, what: str) -> None:
+        if self._state is not StreamingContextState.INITIALIZED:
+            when = "started" if self._state is StreamingContextState.ACTIVE else "stopped"
+            raise StreamLifecycleError(
+                f"{what} after the StreamingContext has been {when}; define everything before "
+                "start(), or create a new StreamingContext"
+            )
+
+    def _combine(
+        self, dstreams: Sequence[DStream[Any]], func: TransformFunc, operation: str
+    ) -> DStream[Any]:
+        self._require_initialized("transformations cannot be added")
+        for stream in dstreams:
+            if not isinstance(stream, DStream):
+                raise InvalidStreamError(f"{operation} needs DStreams, got {type(stream).__name__}")
+            if stream.context() is not self:
+                raise InvalidStreamError(
+                    f"{operation} needs streams of one StreamingContext, got streams of two"
+                )
+        nodes = tuple(stream._node for stream in dstreams)
+        return DStream(TransformedDStream(nodes, func, operation), self)
+
+    def _input(self, source: Source, operation: str, uid: str | None = None) -> DStream[Any]:
+        self._require_initialized("inputs cannot be added")
+        node = InputDStream(
+            len(self._graph.inputs), source, self._graph.batch_ms, f"{operation} at {call_site()}"
+        )
+        self._graph.inputs.append(node)
+        return DStream(node, self)._named(uid)
+
+    def _receive(
+        self, receiver: Receiver, name: str, operation: str, uid: str | None
+    ) -> DStream[Any]:
+        stream_id = len(self._graph.inputs)
+        stream = self._input(ReceiverSource(receiver, stream_id, name), operation, uid)
+        receiver._stream_id = stream_id
+        return stream
+
+    def _remembered(self, node: Node, begin_ms: int, end_ms: int) -> list[RDD[Any]]:
+        """The RDDs of *node* from the batch at *begin_ms* to the one at *end_ms*, both included."""
+        if self._engine is None or node not in self._engine.plan.nodes:
+            raise StreamLifecycleError(
+                f"{node.operation} has not been initialized: slice() needs a context that runs "
+                "and a stream that an output uses"
+            )
+        slide, zero = node.slide_ms, self._engine.plan.zero_ms
+        begin, end = (time_ms - (time_ms - zero) % slide for time_ms in (begin_ms, end_ms))
+        if (begin, end) != (begin_ms, end_ms):
+            logger.warning(
+                "slice of %s: times that are no batch times are floored, to %s and %s",
+                node.operation,
+                batch_datetime(begin),
+                batch_datetime(end),
+            )
+        return self._engine.history.remembered(node, begin - slide, end)
+
+    @classmethod
+    def _recovered(cls: type[Self], directory: str, found: FoundStream) -> Self:
+        """Make the context of an earlier run again."""
+        found = found.trusted()
+        make: Callable[..., Self] = cls
+        with spark_for(found.description) as spark:
+            seconds = found.description["batch_ms"] / 1000
+            ssc = make(spark, seconds, settings=settings_of(found.snapshot))
+            ssc._graph = read_snapshot(found.files, found.snapshot, spark, ssc)
+            require_restartable(ssc._graph)
+            found.require_same_places(ssc._graph)
+            ssc._earlier = found.earlier()
+            return _with_directory(ssc, directory)
+
+    def _activate(self) -> Engine:
+        """Freeze the graph and open the sources; on failure the context is stopped."""
+        if self._state is StreamingContextState.STOPPED:
+            raise StreamLifecycleError(
+                "the StreamingContext has already been stopped and cannot run again; create a "
+                "new one"
+            )
+        with StreamingContext._active_lock:
+            active = StreamingContext._active
+            if active is not None:
+                raise StreamLifecycleError(
+                    "only one StreamingContext may be active in a process; the active one was "
+                    f"started at {active._started_at}"
+                )
+            self._started_at = call_site()
+            try:
+                engine = open_engine(self._graph, self._surroundings())
+            except BaseException:
+                self._finish()
+                raise
+            StreamingContext._active = self
+            self._engine = engine
+            self._earlier = None  # with all that was read of it
+            self._state = StreamingContextState.ACTIVE
+            self._bus.post(StreamingStarted(self._clock.now_ms()))
+            return engine
+
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
+            self._sc,
+            self._clock,
+            self._settings,
+            self._checkpoint_directory,
+            self._report,
+            self._bus.post,
+            self,
+            self._given_settings,
+            self._earlier,
+            classes_of_program(self._graph, allowed=self._allowed_classes, depth=2),
+        )
+
+    def _begin_steps(self) -> None:
+        """Let this thread step, and no other one meanwhile; a stop is put off until it has."""
+        with StreamingContext._active_lock:
+            if self._scheduler is not None:
+                raise StreamLifecycleError(
+                    "a context that was started cannot be stepped by hand; its batches run as time "
+                    "passes, or give it a ManualClock"
+                )
+            if self._stepping is not None:
+                raise StreamLifecycleError(
+                    f"a step is running in thread {self._stepping.name}, and batches run one after "
+                    "another; step again when it has returned"
+                )
+            if self._engine is None:
+                self._activate()
+            self._stepping = threading.current_thread()
+
+    def _run_steps(self, n: int) -> list[BatchInfo]:
+        infos: list[BatchInfo] = []
+        for _ in range(n):
+            engine = self._engine
+            if engine is None:
+                raise StreamLifecycleError("the StreamingContext was stopped while it was stepped")
+            result = engine.run_batch(engine.plan_batch())
+            self._bus.drain(_LISTENERS_S)
+            infos.append(result.info)
+            if isinstance(result.error, DurabilityError):
+                self._finish()
+            elif self._stop_after_step or result.ends_stream:
+                self._end_steps()
+            if result.error is not None:
+                result.error.batch_infos = tuple(infos)
+                raise result.error
+            if self._stop_after_step:
+                break
+        return infos
+
+    def _end_steps(self) -> None:
+        """Stop after a step in which that was asked for, as after any other batch."""
+        if self._engine is not None:
+            self._engine.checkpoint_at_end(is_abandoned=not self._stop_gracefully)
+        self._finish()
+
+    def _stop(self, stopSparkContext: bool, stopGraceFully: bool) -> None:
+        scheduler = self._scheduler
+        incomplete: IncompleteStopError | None = None
+        is_listener = self._bus.is_own_thread() and self._state is StreamingContextState.ACTIVE
+        is_in_step = is_listener or threading.current_thread() is self._stepping
+        if is_in_step and scheduler is None:
+            self._stop_spark, self._stop_gracefully = stopSparkContext, stopGraceFully
+            self._stop_after_step = True
+            return
+        if scheduler is None or self._state is StreamingContextState.STOPPED:
+            if self._state is not StreamingContextState.ACTIVE:
+                logger.warning("StreamingContext is not running, there is nothing to stop")
+            elif self._engine is not None:
+                self._engine.checkpoint_at_end(is_abandoned=not stopGraceFully)
+            self._finish()
+        elif is_listener or scheduler.is_own_thread():
+            self._stop_spark = stopSparkContext
+            scheduler.request_stop(abandon=not stopGraceFully)
+            return
+        else:
+            scheduler.request_stop(abandon=not stopGraceFully)
+            scheduler.join(self._settings.wait_for_batches_ms / 1000)
+            self._finish()
+            incomplete = self._incomplete if stopGraceFully else None
+        if stopSparkContext:
+            self._sc.stop()
+        if incomplete is not None:
+            raise incomplete
+
+    def _report(self, error: BaseException) -> None:
+        """Let ``awaitTermination`` raise *error*, unless an earlier one stands."""
+        with self._ended:
+            if self._error is None:
+                self._error = error
+            self._ended.notify_all()
+
+    def _finish(self) -> None:
+        """End the life of the context; called by whoever comes first, and harmless after."""
+        with StreamingContext._active_lock:
+            engine, self._engine = self._engine, None
+            if engine is not None:
+                self._tell_what_is_left(engine)
+                engine.close()
+            if StreamingContext._active is self:
+                StreamingContext._active = None
+        self._bus.close(_LISTENERS_S)
+        self._signals.remove()
+        atexit.unregister(self._stop_at_exit)
+        with self._ended:
+            self._state = StreamingContextState.STOPPED
+            self._ended.notify_all()
+        if self._stop_spark:
+            self._sc.stop()
+
+    def _tell_what_is_left(self, engine: Engine) -> None:
+        """Name what no batch has run to its end, and let who asked for all of it be told."""
+        scheduler = self._scheduler
+        batches = () if scheduler is None else scheduler.unfinished
+        left = cut_off(engine, batches, goes_on=self._checkpoint_directory is not None)
+        if not left:
+            return
+        why = "" if scheduler is None else scheduler.why_abandoned
+        if scheduler is None or not scheduler.is_graceful:
+            level = logging.WARNING if left.lost else logging.INFO
+            logger.log(level, "the streams stopped (%s); %s", why or "between two steps", left)
+            return
+        message = f"a graceful stop did not run all that was received ({why}); {left}"
+        logger.error("%s", message)
+        self._incomplete = IncompleteStopError(message, left.batch_times_ms, left.lost, left.again)
+        self._report(self._incomplete)
+
+    def _stop_on_signal(self) -> bool:
+        if self._state is StreamingContextState.STOPPED:
+            return False  # nobody waits for the streams any more, and the program is meant
+        logger.info("asked to end by a signal, stopping the streams")
+        self._stop_at_exit()
+        return self._was_awaited
+
+    def _stop_at_once_on_signal(self) -> None:
+        """A second signal: what a graceful stop has not run by now is left out, and named."""
+        if self._scheduler is not None:
+            logger.warning("asked to end by a second signal, stopping the streams at once")
+            self._scheduler.request_stop(abandon=True, why="a second signal asked to end at once")
+
+    def _stop_at_exit(self) -> None:
+        """Stop because the process ends, and let its exit status say what was left out."""
+        graceful = self._settings.stop_gracefully_on_shutdown
+        try:
+            self._stop(stopSparkContext=False, stopGraceFully=graceful)
+        except IncompleteStopError:
+            if not self._was_awaited:
+                self._failure.told_to_nobody()
+
+
+class JavaCalls:
+    """Stands where ``pyspark.streaming`` keeps the JavaStreamingContext, which is not public there.
+
+    It has the calls that begin, end and watch a context, with the arguments and units of Java.
+    Others fail with a word on where to look: streams are made in Python here, so there is no stream
+    of the JVM to be had.
+
+    Args:
+        context: the context that calls are passed on to.
+
+    Semantics: Spark's JavaStreamingContext (4.3), as Spark's own Python suites use it.
+    """
+
+    def __init__(self, context: StreamingContext) -> None:
+        self._context = context
+
+    def start(self) -> None:
+        """Start the streams."""
+        self._context.start()
+
+    def stop(self, stopSparkContext: bool = True, stopGracefully: bool = False) -> None:
+        """Stop the streams, and the SparkContext unless asked not to."""
+        self._context.stop(stopSparkContext, stopGracefully)
+
+    def close(self) -> None:
+        """Stop the streams and the SparkContext."""
+        self._context.stop()
+
+    def awaitTermination(self) -> None:
+        """Wait until the streams are stopped."""
+        self._context.awaitTermination()
+
+    def awaitTerminationOrTimeout(self, timeout: int) -> bool:
+        """Wait at most *timeout* milliseconds, and say whether the streams are stopped."""
+        return self._context.awaitTerminationOrTimeout(timeout / 1000)
+
+    def getState(self) -> Any:
+        """Return where the context is in its life."""
+        return self._context.getState()
+
+    def sparkContext(self) -> Any:
+        """Return the JavaSparkContext."""
+        return self._context.sparkContext._jsc
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"_jssc has no {name!r}: no streaming class of the JVM is used here; call what the "
+            "StreamingContext itself has"
+        )
+
+
+def _require_fit(report: RestoreReport, found: FoundStream) -> None:
+    """Refuse what a report refuses, and log the rest of it.
+
+    Raises:
+        RestartError: the earlier run does not fit.
+    """
+    if report.refusals:
+        raise RestartError(
+            f"{found.files.url} cannot be restored into these streams, and nothing was touched:"
+            + "".join(f"\n- {refusal}" for refusal in report.refusals)
+        )
+    logger.info("%s", report)
+    for note in report.notes:
+        logger.warning("%s", note)
+
+
+def _with_directory(ssc: Self, directory: str) -> Self:
+    if ssc._checkpoint_directory != directory:
+        ssc.checkpoint(directory)
+    return ssc
+
+
+def _set_up(setup: Callable[[], Self]) -> Self:
+    ssc = setup()
+    if not isinstance(ssc, StreamingContext):
+        raise InvalidStreamError(
+            "setupFunc must return the StreamingContext that it sets up, but "
+            f"{describe(setup)} returned {type(ssc).__name__}; end it with: return ssc"
+        )
+    return ssc
+
+
+def _require_count(value: object) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return value
+    raise InvalidStreamError(
+        f"maxFilesPerBatch must be a whole number of files, at least 1, or None, got {value!r}"
+    )
+
+
+def _require_age_ms(seconds: object) -> int | None:
+    if seconds is None:
+        return None
+    if seconds == math.inf:
+        return UNLIMITED_MS
+    return require_duration_ms(seconds, "maxFileAge")
