@@ -10,11 +10,10 @@ from typing import TextIO
 
 from pyspark import RDD, SparkContext
 
-from dstreams import Settings, StreamError, StreamingContext, StreamingContextState
+from dstreams import Settings, StreamError, StreamingContext, StreamingContextState, tuned_context
 from dstreams.clock import Clock, SystemClock
 from dstreams.demo.report import Progress, Report
 from dstreams.demo.server import TextServer
-from dstreams.demo.spark import start_spark
 from dstreams.demo.summary import Summary, WordCount, summarize
 from dstreams.demo.text import END_WORD, count_words, library_text, words_of
 from dstreams.durations import batch_time_ms
@@ -48,7 +47,7 @@ def run_demo(cores: int, limit_bytes: int, limit_s: float, out: TextIO) -> bool:
     text = library_text(limit_bytes) + END_WORD.encode() + b"\n"
     report = Report(out, len(text))
     clock = SystemClock()
-    spark = start_spark(cores)
+    spark = tuned_context("dstreams demo", f"local[{cores},4]")
     try:
         with TemporaryDirectory(prefix="dstreams-demo-", ignore_cleanup_errors=True) as scratch:
             with TextServer(text) as server:

@@ -15,24 +15,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkException
 
-from dstreams.errors import EnvironmentNotReadyError
 from dstreams.rdd.context import (
     DEFAULT_MASTER,
     ERRORS_ONLY,
     JVM_OPTIONS,
     choose_python,
     has_jvm,
-    interrupt_put_off,
     launch_jvm,
     require_java,
     spark_conf_directory,
+    starting_spark,
     tuned_settings,
 )
-from dstreams.rdd.failures import summarize
 
 _SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
 _MASTER = "MASTER"  # where spark-submit looks when options and spark-defaults.conf have none
@@ -93,7 +89,7 @@ class TunedSpark:
             return None
         gateway = None
         try:
-            with interrupt_put_off():
+            with starting_spark():
                 require_java()
                 gateway = self._launch_jvm(given)
         except KeyboardInterrupt:
@@ -109,13 +105,8 @@ class TunedSpark:
             _SUBMIT_ARGS: _after_arguments(os.environ.get(_SUBMIT_ARGS), self.submitted),
             _MASTER: os.environ.get(_MASTER, DEFAULT_MASTER),
         }
-        try:
-            with _environment(variables):
-                return launch_jvm(conf)
-        except (OSError, Py4JError, PySparkException) as error:
-            raise EnvironmentNotReadyError(
-                f"Spark could not be started on this machine: {summarize(error)}"
-            ) from error
+        with _environment(variables):
+            return launch_jvm(conf)
 
 
 def _jvm_options() -> str:

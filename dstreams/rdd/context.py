@@ -30,10 +30,13 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
 from dstreams.errors import EnvironmentNotReadyError
+from dstreams.rdd.failures import summarize
 from dstreams.rdd.socket_directory import socket_directory
 
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
@@ -76,7 +79,7 @@ def tuned_context(
         conf: settings that win over the tuned ones.
 
     Raises:
-        EnvironmentNotReadyError: Java or PySpark is missing or too old.
+        EnvironmentNotReadyError: Java or PySpark is missing or too old, or Spark does not start.
         KeyboardInterrupt: Ctrl-C was pressed meanwhile; Spark is stopped again.
     """
     require_spark()
@@ -105,7 +108,7 @@ def _start(conf: SparkConf) -> SparkContext:
     choose_python(conf.get("spark.pyspark.python", None))
     spark = None
     try:
-        with interrupt_put_off():
+        with starting_spark():
             if not has_jvm():
                 require_java()
             spark = SparkContext(conf=conf, gateway=None if has_jvm() else launch_jvm(conf))
@@ -175,12 +178,27 @@ def choose_python(python: str | None) -> None:
 
 
 @contextlib.contextmanager
-def interrupt_put_off() -> Iterator[None]:
-    """Raise a Ctrl-C that is pressed in the block at its end, in the place of its error.
+def starting_spark() -> Iterator[None]:
+    """Say what keeps Spark from starting, and raise a Ctrl-C that is pressed in the block after it.
 
-    Raised while PySpark waits for its JVM, it would leave a JVM behind that never ends; and the
-    error may be that of a child process that Ctrl-C has ended as well.
+    A KeyboardInterrupt that is raised while PySpark waits for its JVM would leave a JVM behind that
+    never ends. An error may be that of a child process that Ctrl-C has ended as well.
+
+    Raises:
+        EnvironmentNotReadyError: Spark does not start.
+        KeyboardInterrupt: Ctrl-C was pressed meanwhile.
     """
+    with _interrupt_put_off():
+        try:
+            yield
+        except (OSError, Py4JError, PySparkException) as error:
+            raise EnvironmentNotReadyError(
+                f"Spark could not be started on this machine: {summarize(error)}"
+            ) from error
+
+
+@contextlib.contextmanager
+def _interrupt_put_off() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return

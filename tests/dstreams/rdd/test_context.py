@@ -21,9 +21,9 @@ from dstreams.errors import EnvironmentNotReadyError
 from dstreams.rdd import context
 from dstreams.rdd.context import (
     UNIX_SOCKETS,
-    interrupt_put_off,
     require_java,
     require_spark,
+    starting_spark,
     tuned_conf,
     tuned_context,
     tuned_settings,
@@ -489,28 +489,29 @@ def test_ctrl_c_is_put_off() -> None:
         signal.raise_signal(signal.SIGINT)
         steps.append("went on")
 
-    with pytest.raises(KeyboardInterrupt), interrupt_put_off():
+    with pytest.raises(KeyboardInterrupt), starting_spark():
         press_and_go_on()
     assert steps == ["went on"]
     assert signal.getsignal(signal.SIGINT) is before
-    with interrupt_put_off():
+    with starting_spark():
         pass
     assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_ctrl_c_comes_before_the_error_that_it_may_have_caused() -> None:
-    """A child that was ended as well fails; without Ctrl-C the error is what it is."""
+    """A child that was ended as well fails; without Ctrl-C the error says that."""
 
     def fail(pressed: bool) -> None:
         if pressed:
             signal.raise_signal(signal.SIGINT)
         raise OSError("the child has ended")
 
-    with pytest.raises(KeyboardInterrupt) as raised, interrupt_put_off():
+    with pytest.raises(KeyboardInterrupt) as raised, starting_spark():
         fail(pressed=True)
-    assert isinstance(raised.value.__cause__, OSError)
-    with pytest.raises(OSError, match="the child has ended"), interrupt_put_off():
-        fail(pressed=False)
+    assert isinstance(raised.value.__cause__, EnvironmentNotReadyError)
+    with pytest.raises(EnvironmentNotReadyError, match=r"started .*: the child has ended"):  # noqa: SIM117
+        with starting_spark():
+            fail(pressed=False)
 
 
 def test_a_handler_that_the_block_installed_stays() -> None:
@@ -521,7 +522,7 @@ def test_a_handler_that_the_block_installed_stays() -> None:
         pass
 
     try:
-        with interrupt_put_off():
+        with starting_spark():
             signal.signal(signal.SIGINT, its_own)
         assert signal.getsignal(signal.SIGINT) is its_own
     finally:
@@ -533,7 +534,7 @@ def test_ctrl_c_is_left_alone_in_other_threads() -> None:
     seen: list[object] = []
 
     def block() -> None:
-        with interrupt_put_off():
+        with starting_spark():
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=block)
