@@ -162,8 +162,7 @@ class Campaign:
         elif kill.way == "workers":
             life.kill_workers()
             known = len(life.batches)
-            limit_ms = self._limit_ms()
-            self._watch(life, lambda: len(life.batches) > known or self._clock.now_ms() >= limit_ms)
+            self._wait(life, lambda: len(life.batches) > known)
             self._require_alive(life)
             if len(life.batches) == known:
                 self._problems.append("a driver had no batch any more when its workers were killed")
@@ -188,8 +187,7 @@ class Campaign:
                 self._recovered(life)
                 behind_ms = self._catch_up(life)
                 life.ask_to_end()
-            limit_ms = self._limit_ms()
-            self._watch(life, lambda: self._clock.now_ms() >= limit_ms)
+            self._wait(life, lambda: False)
             if life.was_killed:
                 self._at_steps.append(step.name)
                 self._tell_of(life, f"killed at the step: {step.name}")
@@ -212,21 +210,13 @@ class Campaign:
         Returns:
             How far it is behind then, in milliseconds.
         """
-        limit_ms, least_ms = self._limit_ms(), self._behind_ms(life)
 
-        def is_over() -> bool:
-            nonlocal limit_ms, least_ms
-            behind_ms = self._behind_ms(life)
-            if behind_ms < least_ms:
-                limit_ms, least_ms = self._limit_ms(), behind_ms
-            return behind_ms <= _BEHIND_MS or self._clock.now_ms() >= limit_ms
+        def behind_ms() -> int:
+            return self._clock.now_ms() - life.batches[-1]
 
-        self._watch(life, is_over)
+        self._wait(life, lambda: behind_ms() <= _BEHIND_MS, lambda: -behind_ms())
         self._require_alive(life)
-        return self._behind_ms(life)
-
-    def _behind_ms(self, life: Life) -> int:
-        return self._clock.now_ms() - life.batches[-1]
+        return behind_ms()
 
     def _count(self, life: Life, way: str) -> None:
         """Count a kill, after which the driver tells no more."""
@@ -238,9 +228,6 @@ class Campaign:
         if way == WAYS["paused"]:
             self._paused.append(life)
 
-    def _limit_ms(self) -> int:
-        return self._clock.now_ms() + round(1000 * self._plan.patience_s)
-
     def _last_life(self) -> None:
         """Let a driver finish all input and end when it is asked to."""
         with self._life(None) as life:
@@ -249,18 +236,16 @@ class Campaign:
             self._feeds = False
             directory = str(self._plan.directory)
             fed_ms, heard = self._clock.now_ms(), -1
-            limit_ms = self._limit_ms()
 
-            def is_over() -> bool:
-                nonlocal limit_ms, heard
-                if len(life.batches) == heard:
-                    return self._clock.now_ms() >= limit_ms
-                # Many batches may have been missed: it is patient as long as there is progress.
-                limit_ms, heard = self._limit_ms(), len(life.batches)
+            def is_through() -> bool:
+                nonlocal heard
+                known, heard = heard, len(life.batches)
                 # With too many batches still to run, a stop would have to cut one off in the end.
-                return life.batches[-1] >= fed_ms and self._application.is_done(directory)
+                is_due = heard > known and life.batches[-1] >= fed_ms
+                return is_due and self._application.is_done(directory)
 
-            self._watch(life, is_over)
+            # Many batches may have been missed: it is patient as long as there are more.
+            self._wait(life, is_through, lambda: len(life.batches))
             self._require_alive(life)
             if not self._application.is_done(directory):
                 self._problems.append(
@@ -310,8 +295,7 @@ class Campaign:
             self._account_for(life)
 
     def _wait_for_end(self, life: Life, present: Life) -> None:
-        limit_ms = self._limit_ms()
-        self._watch(present, lambda: life.has_ended or self._clock.now_ms() >= limit_ms)
+        self._wait(present, lambda: life.has_ended)
         life.hear(self._clock)
 
     def _account_for(self, life: Life) -> None:
@@ -328,14 +312,28 @@ class Campaign:
 
     def _recovered(self, life: Life) -> None:
         """Wait for the first batch of a driver."""
-        limit_ms = life.started_ms + round(1000 * self._plan.patience_s)
-        self._watch(life, lambda: bool(life.batches) or self._clock.now_ms() >= limit_ms)
+        self._wait(life, lambda: bool(life.batches))
         self._require_alive(life)
         if not life.batches:
             raise DrillError(
                 f"a driver had no batch within {self._plan.patience_s:g} s of its start; the end "
                 f"of {life.log}:\n{life.last_words()}"
             )
+
+    def _wait(
+        self, life: Life, is_there: Callable[[], bool], progress: Callable[[], int] = lambda: 0
+    ) -> None:
+        """Watch a driver until something is there, as long as patience lasts after progress."""
+        best, limit_ms = None, 0
+
+        def is_over() -> bool:
+            nonlocal best, limit_ms
+            reached, now_ms = progress(), self._clock.now_ms()
+            if best is None or reached > best:
+                best, limit_ms = reached, now_ms + round(1000 * self._plan.patience_s)
+            return is_there() or now_ms >= limit_ms
+
+        self._watch(life, is_over)
 
     def _watch_until(self, life: Life, until_ms: int) -> None:
         self._watch(life, lambda: self._clock.now_ms() >= until_ms, until_ms)
