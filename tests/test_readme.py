@@ -14,6 +14,7 @@ import pytest
 
 import dstreams
 from dstreams.settings import Settings
+from dstreams.structured.conf import QueryConf
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -88,6 +89,15 @@ def test_settings() -> None:
     shown = {key: default or None for key, default in rows}
     defaults = {key: default or None for key, default in Settings.defaults().items()}
     assert shown == {**defaults, "spark.streaming.backpressure.initialRate": "maxRate"}
+
+
+def test_settings_of_queries() -> None:
+    """Each setting of a query is named, those of stored state by what their keys begin with."""
+    text = section("Structured queries").partition("A query has the settings")[2]
+    keys = [key for key in QueryConf.defaults() if not key.startswith("spark.dstreams.state.")]
+    assert "spark.dstreams.state.*" in text
+    names = [key.removeprefix("spark.sql.streaming.") for key in keys]
+    assert [name for name in names if f"`{name}`" not in text] == []
 
 
 def test_files_that_are_named() -> None:
