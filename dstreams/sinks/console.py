@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from pyspark import RDD
 
-from dstreams.errors import InvalidStreamError
+from dstreams.configuration import COUNT
 from dstreams.sinks.output_batch import OutputBatch
 
 _LINE = "-" * 43
@@ -47,10 +47,7 @@ class ConsolePrinter:
     out: TextIO | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.num, int) or isinstance(self.num, bool) or self.num < 1:
-            raise InvalidStreamError(
-                f"num of pprint must be a whole number of at least 1, got {self.num!r}"
-            )
+        COUNT.require(self.num, "num of pprint")
 
     def __call__(self, batch: OutputBatch, rdd: RDD[Any]) -> None:
         records = rdd.context.runJob(rdd, partial(_first, self.num + 1))

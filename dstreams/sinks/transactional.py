@@ -15,6 +15,7 @@ from typing import Any
 from pyspark import RDD
 
 from dstreams.callables import require_arity, require_picklable
+from dstreams.configuration import COUNT
 from dstreams.errors import InvalidStreamError, OutputConflictError, StreamError
 from dstreams.rdd.worker import settle_worker
 from dstreams.sinks.output_batch import BatchSink, OutputBatch
@@ -90,12 +91,8 @@ class TransactionalSink(BatchSink):
             raise InvalidStreamError(
                 f"table of TransactionalSink is {table!r}; use a plain name, or schema.name"
             )
-        is_number = isinstance(keep_batches, int) and not isinstance(keep_batches, bool)
-        if keep_batches is not None and (not is_number or keep_batches < 1):
-            raise InvalidStreamError(
-                f"keep_batches of TransactionalSink is {keep_batches!r}; use a whole number of at "
-                "least 1, or None"
-            )
+        if keep_batches is not None:
+            COUNT.require(keep_batches, "keep_batches of TransactionalSink")
         self.identity = f"name {name!r} and the table {table!r}"
         self._ids = _Ids(name, table)
         self._connect = _connect_of(connect)

@@ -10,6 +10,7 @@ from pyspark import RDD, SparkContext
 
 from checkpoint import FileStamp
 from dstreams.callables import describe, require_arity
+from dstreams.configuration import COUNT
 from dstreams.errors import InvalidStreamError
 from dstreams.sources.file_listing import spark_path
 
@@ -114,12 +115,7 @@ class FixedRecords:
     record_bytes: int
 
     def __post_init__(self) -> None:
-        length: object = self.record_bytes
-        if isinstance(length, bool) or not isinstance(length, int) or length < 1:
-            raise InvalidStreamError(
-                "recordLength of binaryRecordsStream must be a whole number of bytes, at least 1, "
-                f"got {length!r}"
-            )
+        COUNT.require(self.record_bytes, "recordLength of binaryRecordsStream")
 
     def rdd(self, spark: SparkContext, files: Sequence[FileStamp]) -> RDD[bytes]:
         return _combined(spark.binaryRecords(_joined(files), self.record_bytes), files)

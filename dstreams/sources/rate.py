@@ -10,8 +10,8 @@ from typing import Any
 
 from pyspark import RDD
 
+from dstreams.configuration import COUNT
 from dstreams.durations import batch_datetime
-from dstreams.errors import InvalidStreamError
 from dstreams.sources.rate_limit import RateLimit
 from dstreams.sources.source import PlannedInput, SourceEnvironment
 
@@ -53,9 +53,9 @@ class RateSource:
     partitions: int | None = None
 
     def __post_init__(self) -> None:
-        _require_count(self.rows_per_second, "rowsPerSecond")
+        COUNT.require(self.rows_per_second, "rowsPerSecond of rateStream")
         if self.partitions is not None:
-            _require_count(self.partitions, "numPartitions")
+            COUNT.require(self.partitions, "numPartitions of rateStream")
 
     @property
     def name(self) -> str:
@@ -154,10 +154,3 @@ def _stamped(
     for value in values:
         offset_us = (value - rows.first) * batch_ms * 1000 // rows.due
         yield begin + timedelta(microseconds=offset_us), value
-
-
-def _require_count(value: object, name: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidStreamError(
-            f"{name} of rateStream must be a whole number of at least 1, got {value!r}"
-        )

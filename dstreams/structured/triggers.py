@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dstreams.durations import parse_duration_ms
+from dstreams.configuration import duration
 from dstreams.errors import InvalidStreamError
 
 Kind = Literal["processingTime", "once", "availableNow"]
+
+_INTERVAL = duration(least_ms=0)
 
 
 @dataclass(frozen=True)
@@ -78,14 +80,6 @@ def make_trigger(
         return Trigger("once")
     if available_now:
         return Trigger("availableNow")
-    if not isinstance(processing_time, str) or not processing_time.strip():
-        raise InvalidStreamError(
-            "processingTime of trigger must be an interval such as '5 seconds', got "
-            f"{processing_time!r}"
-        )
-    interval_ms = parse_duration_ms(processing_time, "processingTime of trigger")
-    if interval_ms < 0:
-        raise InvalidStreamError(
-            f"processingTime of trigger must not be negative, got {processing_time!r}"
-        )
-    return Trigger("processingTime", interval_ms)
+    return Trigger(
+        "processingTime", _INTERVAL.read(processing_time or "", "processingTime of trigger")
+    )

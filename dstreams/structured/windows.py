@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dstreams.durations import parse_duration_ms
+from dstreams.configuration import duration
 from dstreams.errors import InvalidStreamError
 from dstreams.structured.selectors import Spec, show
+
+_LENGTH = duration()
 
 
 @dataclass(frozen=True)
@@ -95,17 +97,11 @@ def time_spec(key: Spec | TimeWindow | SessionWindow) -> Spec:
     return key.spec if isinstance(key, (TimeWindow, SessionWindow)) else key
 
 
-def _length_ms(text: object, name: str, where: str) -> int:
-    if not isinstance(text, str):
-        raise InvalidStreamError(
-            f"{name} of {where} must be an interval such as '10 seconds', got {text!r}"
-        )
-    length_ms = parse_duration_ms(text, f"{name} of {where}")
+def _length_ms(text: str, name: str, where: str) -> int:
+    length_ms: int = _LENGTH.read(text, f"{name} of {where}")
     if "month" in text.lower() or "year" in text.lower():
         raise InvalidStreamError(
             f"{name} of {where} must not be in months or years, which differ in length, got "
             f"{text!r}; use days"
         )
-    if length_ms <= 0:
-        raise InvalidStreamError(f"{name} of {where} must be positive, got {text!r}")
     return length_ms

@@ -43,9 +43,9 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("num", [0, -1, 2.0, "3", None, True])
 def test_a_number_of_records_below_one_is_refused(num: Any) -> None:
     """The message has the value as it was given."""
-    with pytest.raises(InvalidStreamError, match="num of pprint must be a whole number") as refused:
+    with pytest.raises(InvalidStreamError, match="use a whole number of at least 1") as refused:
         ConsolePrinter(num)
-    assert str(refused.value).endswith(f"got {num!r}")
+    assert str(refused.value).startswith(f"num of pprint is {num!r}; ")
 
 
 @pytest.mark.usefixtures("utc")

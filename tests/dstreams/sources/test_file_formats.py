@@ -79,7 +79,7 @@ def test_records_of_one_length(sc: SparkContext, tmp_path: Path) -> None:
 @pytest.mark.parametrize("length", [0, -1, 2.0, "5", None, True])
 def test_a_length_that_is_none_is_refused(length: Any) -> None:
     """At definition, with the value."""
-    with pytest.raises(InvalidStreamError, match="recordLength of binaryRecordsStream must be"):
+    with pytest.raises(InvalidStreamError, match="recordLength of binaryRecordsStream is"):
         FixedRecords(length)
 
 

@@ -152,10 +152,13 @@ def test_rate_stream_with_a_ramp(sc: SparkContext) -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"rowsPerSecond": 0}, "rowsPerSecond of rateStream must be a whole number of at least 1"),
-        ({"rowsPerSecond": 1.5}, "rowsPerSecond of rateStream must be a whole number"),
-        ({"rowsPerSecond": True}, "rowsPerSecond of rateStream must be a whole number"),
-        ({"rowsPerSecond": 1, "numPartitions": 0}, "numPartitions of rateStream must be a whole"),
+        (
+            {"rowsPerSecond": 0},
+            "rowsPerSecond of rateStream is 0; use a whole number of at least 1",
+        ),
+        ({"rowsPerSecond": 1.5}, "rowsPerSecond of rateStream is 1.5; use a whole number"),
+        ({"rowsPerSecond": True}, "rowsPerSecond of rateStream is True; use a whole number"),
+        ({"rowsPerSecond": 1, "numPartitions": 0}, "numPartitions of rateStream is 0; use a whole"),
         ({"rowsPerSecond": 1, "rampUpTime": -1}, "rampUpTime must be a positive number of seconds"),
         ({"rowsPerSecond": 1, "rampUpTime": "1s"}, "rampUpTime must be a number of seconds"),
     ],

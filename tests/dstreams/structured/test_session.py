@@ -80,9 +80,15 @@ def test_unknown_table(sc: SparkContext) -> None:
     ("make", "message"),
     [
         (lambda: window("t", "10 seconds", "20 seconds"), "records between two windows"),
-        (lambda: window("t", "0 seconds"), "size of window must be positive"),
-        (lambda: window("t", 10), "must be an interval such as"),  # type: ignore[arg-type]
-        (lambda: session_window("t", "-1 second"), "gapDuration of session_window must be pos"),
+        (
+            lambda: window("t", "0 seconds"),
+            "size of window is '0 seconds'; use a duration of at least 1 ms",
+        ),
+        (lambda: window("t", 10), "size of window is 10; use a duration"),  # type: ignore[arg-type]
+        (
+            lambda: session_window("t", "-1 second"),
+            "gapDuration of session_window is '-1 second'; use a",
+        ),
     ],
 )
 def test_windows_refused(make: object, message: str) -> None:

@@ -36,9 +36,9 @@ def test_made() -> None:
         ((None, None, None), "none of them"),
         (("1 second", True, None), "processingTime and once"),
         ((None, False, None), "once of trigger must be True"),
-        (("-1 second", None, None), "must not be negative"),
-        (("soon", None, None), "is no duration"),
-        ((5, None, None), "must be an interval such as '5 seconds'"),
+        (("-1 second", None, None), "is '-1 second'; use a duration of at least 0 ms"),
+        (("soon", None, None), "is 'soon'; use a duration of at least 0 ms"),
+        ((5, None, None), "is 5; use a duration of at least 0 ms"),
     ],
 )
 def test_refused(arguments: Any, message: str) -> None:
