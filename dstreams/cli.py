@@ -16,7 +16,7 @@ from typing import TypeAlias
 import pyspark
 
 from dstreams.clock import SystemClock
-from dstreams.demo.job import run_demo
+from dstreams.demo.word_count import run_demo
 from dstreams.drill.command import DrillOptions, run_drill
 from dstreams.errors import EnvironmentNotReadyError, StreamError
 from dstreams.legacy.run import run_program

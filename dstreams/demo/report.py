@@ -17,7 +17,7 @@ _INDENT = " " * 10
 
 
 @dataclass(frozen=True)
-class Progress:
+class BatchProgress:
     """What is told after a batch.
 
     Args:
@@ -35,7 +35,7 @@ class Progress:
     summary: Summary
 
 
-class Report:
+class DemoReport:
     """Writes to a stream, each batch in one go so that it stays in one piece.
 
     Args:
@@ -55,7 +55,7 @@ class Report:
             f"received from {host}:{port}"
         )
 
-    def batch(self, progress: Progress) -> None:
+    def batch(self, progress: BatchProgress) -> None:
         """Tell of a batch."""
         self._write(self._block(progress) if self._on_terminal else _line(progress))
 
@@ -65,7 +65,7 @@ class Report:
 
     def verdict(self, streamed: Counter[str], counted: Counter[str]) -> bool:
         """Compare the two counts key by key and say what came out; True when they are equal."""
-        different = differences(streamed, counted)
+        different = count_differences(streamed, counted)
         self._write(f"streamed:    {_totals(streamed)}")
         self._write(f"independent: {_totals(counted)}")
         if not different:
@@ -78,7 +78,7 @@ class Report:
         )
         return False
 
-    def _block(self, progress: Progress) -> str:
+    def _block(self, progress: BatchProgress) -> str:
         summary = progress.summary
         width = max(40, shutil.get_terminal_size().columns) - 1
         lines = [
@@ -101,7 +101,7 @@ class Report:
         self._out.flush()
 
 
-def differences(streamed: Counter[str], counted: Counter[str]) -> dict[str, tuple[int, int]]:
+def count_differences(streamed: Counter[str], counted: Counter[str]) -> dict[str, tuple[int, int]]:
     """Return the two counts of each word for which they differ, 0 for a word that is not there."""
     words = sorted(streamed.keys() | counted.keys())
     return {
@@ -109,7 +109,7 @@ def differences(streamed: Counter[str], counted: Counter[str]) -> dict[str, tupl
     }
 
 
-def _line(progress: Progress) -> str:
+def _line(progress: BatchProgress) -> str:
     summary = progress.summary
     top = ",".join(f"{_short(word)}:{count}" for word, count in summary.top)
     return (

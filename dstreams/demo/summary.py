@@ -33,7 +33,7 @@ class Summary:
     has_end: bool = False
 
 
-def summarize(counts: RDD[WordCount]) -> Summary:
+def summarize_counts(counts: RDD[WordCount]) -> Summary:
     """Summarize the whole RDD in one job: each partition by itself, then all of them here."""
     return reduce(_united, counts.mapPartitions(summarize_partition).collect(), Summary())
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from dstreams import InvalidStreamError, StreamingContext
 from dstreams.callables import require_arity
-from dstreams.drill.findings import Findings
+from dstreams.drill.results import Findings
 
 INTERVAL = "DSTREAMS_DRILL_INTERVAL"
 """Environment variable: seconds between two batches of the drill's own job. A driver that is down
@@ -31,7 +31,7 @@ class Application:
         feed: ``f(directory, number)`` gives more input; called again and again, with 0, 1, 2, ...
         is_done: ``f(directory) -> bool``, whether all input has been through.
         check: ``f(directory)`` compares the outputs with what they must be, and returns problems as
-            texts, none when all is well; or :class:`~dstreams.drill.findings.Findings`.
+            texts, none when all is well; or :class:`~dstreams.drill.results.Findings`.
     """
 
     setup: Callable[[str], StreamingContext]

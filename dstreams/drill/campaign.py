@@ -12,9 +12,9 @@ from pathlib import Path
 from dstreams.clock import Clock
 from dstreams.drill.application import Application
 from dstreams.drill.checkpoints import problems_of, write_completed
-from dstreams.drill.findings import Result, percentile
-from dstreams.drill.life import Life, start_life
+from dstreams.drill.driver_life import DriverLife, start_life
 from dstreams.drill.phases import PHASES
+from dstreams.drill.results import DrillResult, percentile
 from dstreams.drill.steps import Step
 from dstreams.drill.targets import AT_STEP, WAYS, Kill, first_kill, other_targets
 
@@ -30,7 +30,7 @@ class DrillError(Exception):
 
 
 @dataclass(frozen=True)
-class Plan:
+class DrillPlan:
     """What a drill does.
 
     Args:
@@ -64,7 +64,7 @@ class Campaign:
     """
 
     def __init__(
-        self, plan: Plan, application: Application, clock: Clock, tell: Callable[[str], None]
+        self, plan: DrillPlan, application: Application, clock: Clock, tell: Callable[[str], None]
     ) -> None:
         self._plan = plan
         self._application = application
@@ -81,10 +81,10 @@ class Campaign:
         self._batches: dict[int, int] = {}
         self._recoveries: list[int] = []
         self._problems: list[str] = []
-        self._dead: list[Life] = []
-        self._paused: list[Life] = []
+        self._dead: list[DriverLife] = []
+        self._paused: list[DriverLife] = []
 
-    def run(self) -> Result:
+    def run(self) -> DrillResult:
         """Run all lives, and compare the outputs with what they must be."""
         directory = self._plan.directory
         started_ms = self._clock.now_ms()
@@ -98,7 +98,7 @@ class Campaign:
         write_completed(directory, self._batches)
         if not self._batches:
             self._problems.append("no batch was completed, so nothing was shown")
-        return Result(
+        return DrillResult(
             seed=self._plan.seed,
             kills=self._ways.total(),
             at_steps=tuple(self._at_steps),
@@ -152,7 +152,7 @@ class Campaign:
             self._tell_of(life, f"{WAYS[kill.way]}, {after_ms} ms after its start: {life.phase}")
             return True
 
-    def _end(self, life: Life, kill: Kill) -> None:
+    def _end(self, life: DriverLife, kill: Kill) -> None:
         if kill.way == "group":
             life.kill_all()
         elif kill.way == "zombie":
@@ -204,7 +204,7 @@ class Campaign:
                 life.kill()
             self._count(life, AT_STEP)
 
-    def _catch_up(self, life: Life) -> int:
+    def _catch_up(self, life: DriverLife) -> int:
         """Let a driver run the batches that it is behind with, as long as they become fewer.
 
         Returns:
@@ -218,7 +218,7 @@ class Campaign:
         self._require_alive(life)
         return behind_ms()
 
-    def _count(self, life: Life, way: str) -> None:
+    def _count(self, life: DriverLife, way: str) -> None:
         """Count a kill, after which the driver tells no more."""
         life.hear(self._clock)
         self._ways[way] += 1
@@ -261,7 +261,7 @@ class Campaign:
             self._tell_of(life, "asked to end")
 
     @contextmanager
-    def _life(self, step: Step | None) -> Iterator[Life]:
+    def _life(self, step: Step | None) -> Iterator[DriverLife]:
         life = start_life(self._plan.directory, self._plan.app, step, self._clock)
         try:
             yield life
@@ -273,12 +273,12 @@ class Campaign:
             if life not in self._paused:
                 self._account_for(life)
 
-    def _bury(self, but: Sequence[Life] = ()) -> None:
+    def _bury(self, but: Sequence[DriverLife] = ()) -> None:
         for life in [life for life in self._dead if life not in but]:
             self._dead.remove(life)
             life.bury()
 
-    def _wake(self, present: Life) -> None:
+    def _wake(self, present: DriverLife) -> None:
         """Let drivers that stood still go on, which a newer one has replaced: they must end."""
         for life in [life for life in self._paused if life is not present]:
             known, failures = len(life.batches), list(life.failures)
@@ -294,11 +294,11 @@ class Campaign:
             life.failures = failures  # whatever it failed with since, it was to fail
             self._account_for(life)
 
-    def _wait_for_end(self, life: Life, present: Life) -> None:
+    def _wait_for_end(self, life: DriverLife, present: DriverLife) -> None:
         self._wait(present, lambda: life.has_ended)
         life.hear(self._clock)
 
-    def _account_for(self, life: Life) -> None:
+    def _account_for(self, life: DriverLife) -> None:
         if self._batches and life.first_ms is not None:
             self._recoveries.append(life.first_ms - life.started_ms)
         for time_ms in life.batches:
@@ -310,7 +310,7 @@ class Campaign:
                 )
         self._problems += [f"a batch failed: {text}" for text in life.failures]
 
-    def _recovered(self, life: Life) -> None:
+    def _recovered(self, life: DriverLife) -> None:
         """Wait for the first batch of a driver."""
         self._wait(life, lambda: bool(life.batches))
         self._require_alive(life)
@@ -321,7 +321,10 @@ class Campaign:
             )
 
     def _wait(
-        self, life: Life, is_there: Callable[[], bool], progress: Callable[[], int] = lambda: 0
+        self,
+        life: DriverLife,
+        is_there: Callable[[], bool],
+        progress: Callable[[], int] = lambda: 0,
     ) -> None:
         """Watch a driver until something is there, as long as patience lasts after progress."""
         best, limit_ms = None, 0
@@ -335,10 +338,12 @@ class Campaign:
 
         self._watch(life, is_over)
 
-    def _watch_until(self, life: Life, until_ms: int) -> None:
+    def _watch_until(self, life: DriverLife, until_ms: int) -> None:
         self._watch(life, lambda: self._clock.now_ms() >= until_ms, until_ms)
 
-    def _watch(self, life: Life, is_over: Callable[[], bool], until_ms: int | None = None) -> None:
+    def _watch(
+        self, life: DriverLife, is_over: Callable[[], bool], until_ms: int | None = None
+    ) -> None:
         """Feed and listen until *is_over*, or the driver has ended.
 
         A moment that is known beforehand is met, and not the line that the driver tells next: else
@@ -356,14 +361,14 @@ class Campaign:
             rest_s = _POLL_S if until_ms is None else (until_ms - self._clock.now_ms()) / 1000
             life.wait(max(0.0, min(_POLL_S, rest_s)))
 
-    def _require_alive(self, life: Life) -> None:
+    def _require_alive(self, life: DriverLife) -> None:
         if life.has_ended:
             raise DrillError(
                 f"a driver ended by itself, with status {life.process.poll()}; the end of "
                 f"{life.log}:\n{life.last_words()}"
             )
 
-    def _tell_of(self, life: Life, what: str) -> None:
+    def _tell_of(self, life: DriverLife, what: str) -> None:
         first = "no batch"
         if life.first_ms is not None:
             first = f"first batch after {(life.first_ms - life.started_ms) / 1000:.1f} s"

@@ -13,8 +13,8 @@ from typing import TextIO
 
 from dstreams.clock import SystemClock
 from dstreams.drill.application import INTERVAL, load
-from dstreams.drill.campaign import Campaign, Plan
-from dstreams.drill.report import Report
+from dstreams.drill.campaign import Campaign, DrillPlan
+from dstreams.drill.results import DrillReport
 from dstreams.drill.steps import STEPS, Step
 from dstreams.rdd.context import require_java, require_spark
 
@@ -58,13 +58,13 @@ def run_drill(options: DrillOptions, out: TextIO) -> bool:
     if options.interval_s is not None:
         os.environ[INTERVAL] = str(options.interval_s)  # the drivers are to have it too
     application = load(options.app)
-    report = Report(out, options.as_json)
+    report = DrillReport(out, options.as_json)
     directory = Path(mkdtemp(prefix="dstreams-drill-"))
     with ExitStack() as stack:
         if not options.keep:
             stack.callback(shutil.rmtree, directory, ignore_errors=True)
         steps: Sequence[Step] = STEPS if options.at_steps and options.app is None else ()
-        plan = Plan(directory, options.app, options.kills, steps, options.seed)
+        plan = DrillPlan(directory, options.app, options.kills, steps, options.seed)
         report.tell(f"{options.kills + len(steps)} kills, seed {options.seed}, in {directory}")
         result = Campaign(plan, application, SystemClock(), report.tell).run()
         report.end(result)

@@ -17,8 +17,8 @@ from dstreams import DStream, State, StateSpec, StreamingContext, tuned_context
 from dstreams.drill import oracle
 from dstreams.drill.application import INTERVAL
 from dstreams.drill.checkpoints import completed_in, states_in
-from dstreams.drill.findings import Findings
-from dstreams.drill.ledger import Record, parse, records_in, write_file, written
+from dstreams.drill.ledger import Record, files_written, parse_record, records_in, write_file
+from dstreams.drill.results import Findings
 
 INTERVAL_S = 2
 CORES = 2
@@ -50,7 +50,7 @@ def setup(directory: str) -> StreamingContext:
     # Also files that came before the first driver did: the oracle knows them.
     lines: DStream[str] = ssc.fileStream(f"{directory}/input", newFilesOnly=False)
     records = lines.map(by_key)
-    totals = records.updateStateByKey(add_up, CORES, uid=oracle.TOTALS)
+    totals = records.updateStateByKey(add_records, CORES, uid=oracle.TOTALS)
     totals.checkpoint(checkpoint_s)
     amounts = records.mapValues(amount_of)
     window = amounts.reduceByKeyAndWindow(
@@ -77,13 +77,13 @@ def feed(directory: str, number: int) -> None:
 
 def is_done(directory: str) -> bool:
     """Whether all input has been through the application."""
-    given = records_in(written(Path(directory, "input")))
+    given = records_in(files_written(Path(directory, "input")))
     return given.keys() <= oracle.seen_ids(Path(directory, "output"))
 
 
 def check(directory: str) -> Findings:
     """Compare all outputs, and the state in the checkpoint, with what they must be."""
-    fed = written(Path(directory, "input"))
+    fed = files_written(Path(directory, "input"))
     completed = completed_in(directory)
     visits = states_in(directory, oracle.VISITS)
     final = {
@@ -91,7 +91,7 @@ def check(directory: str) -> Findings:
         oracle.STATES: [(key, count) for key, (count, _) in visits],
     }
     window_ms = 1000 * WINDOW_BATCHES * interval_s()
-    return oracle.check(Path(directory, "output"), fed, window_ms, completed, final)
+    return oracle.check_outputs(Path(directory, "output"), fed, window_ms, completed, final)
 
 
 def interval_s() -> int:
@@ -123,11 +123,11 @@ class Appending:
 
 def by_key(line: str) -> tuple[str, Record]:
     """Return a record with its key."""
-    record = parse(line)
+    record = parse_record(line)
     return record.key, record
 
 
-def add_up(new: Sequence[Record], total: Total | None) -> Total:
+def add_records(new: Sequence[Record], total: Total | None) -> Total:
     """Return the state of a key, which is kept for ever."""
     result = oracle.NOTHING if total is None else total
     for record in new:

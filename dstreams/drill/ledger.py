@@ -30,13 +30,13 @@ class Record(NamedTuple):
         return f"{self.record_id} {self.key} {self.amount}"
 
 
-def parse(line: str) -> Record:
+def parse_record(line: str) -> Record:
     """Return the record of a line."""
     record_id, key, amount = line.split(" ")
     return Record(int(record_id), key, int(amount))
 
 
-def records_of(number: int) -> Iterator[Record]:
+def records_of_file(number: int) -> Iterator[Record]:
     """Yield the records of file *number*."""
     for record_id in range(number * FILE_RECORDS, (number + 1) * FILE_RECORDS):
         mixed = record_id * 2654435761 % 2**32
@@ -48,20 +48,20 @@ def records_of(number: int) -> Iterator[Record]:
 def write_file(directory: Path, number: int) -> None:
     """Put file *number* into the input directory, where it appears complete."""
     hidden = directory / f".records-{number:06}"
-    hidden.write_text("".join(f"{record.to_line()}\n" for record in records_of(number)))
-    hidden.rename(directory / file_name(number))
+    hidden.write_text("".join(f"{record.to_line()}\n" for record in records_of_file(number)))
+    hidden.rename(directory / input_file_name(number))
 
 
-def file_name(number: int) -> str:
+def input_file_name(number: int) -> str:
     """Return the name of file *number*."""
     return f"records-{number:06}{_SUFFIX}"
 
 
-def written(directory: Path) -> list[int]:
+def files_written(directory: Path) -> list[int]:
     """Return the numbers of the files in the input directory, sorted."""
     return sorted(int(path.stem.rpartition("-")[2]) for path in directory.glob(f"*{_SUFFIX}"))
 
 
 def records_in(numbers: Iterable[int]) -> dict[int, Record]:
     """Return the records of files by their ids."""
-    return {record.record_id: record for number in numbers for record in records_of(number)}
+    return {record.record_id: record for number in numbers for record in records_of_file(number)}

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dstreams.drill.findings import Findings
-from dstreams.drill.ledger import FILE_RECORDS, Record, file_name, parse, records_in
+from dstreams.drill.ledger import FILE_RECORDS, Record, input_file_name, parse_record, records_in
+from dstreams.drill.results import Findings
 
 RECORDS, TOTALS, WINDOW, VISITS = "records", "totals", "window", "visits"
 RECENT, STATES = "recent", "states"
@@ -25,7 +25,7 @@ Batches = Mapping[int, list[str]]
 """Lines of an output, by batch time."""
 
 
-def check(
+def check_outputs(
     output: Path,
     fed: Sequence[int],
     window_ms: int,
@@ -52,7 +52,7 @@ def check(
     if lost:
         problems.append(
             f"{len(lost)} records are in no batch, such as record {lost[0].record_id} of "
-            f"{file_name(lost[0].record_id // FILE_RECORDS)}"
+            f"{input_file_name(lost[0].record_id // FILE_RECORDS)}"
         )
     twice = {record_id: times for record_id, times in seen.items() if len(times) > 1}
     if twice:
@@ -95,7 +95,7 @@ def _places(
 def record_of(line: str) -> Record | None:
     """Return the record of a line, None when it is none."""
     try:
-        return parse(line)
+        return parse_record(line)
     except ValueError:
         return None
 

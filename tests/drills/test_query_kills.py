@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dstreams.clock import SystemClock
-from dstreams.drill.life import Life
+from dstreams.drill.driver_life import DriverLife
 from dstreams.structured.committed_files import committed_lines
 from tests.drills.broken_query_job import BREAKS
 from tests.drills.query_job import DELAY_S, IDLE_S, QUERIES, WINDOW_S, event_ms, key_of
@@ -63,10 +63,10 @@ class Drill:
         self._inputs = directory / "inputs"
         self._inputs.mkdir()
         self._next_ms = 0
-        self._paused: Life | None = None
+        self._paused: DriverLife | None = None
 
     @contextmanager
-    def life(self, target: str) -> Iterator[Life]:
+    def life(self, target: str) -> Iterator[DriverLife]:
         """Start the queries; what is left of them ends with the block."""
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
@@ -84,14 +84,16 @@ class Drill:
                 start_new_session=True,
             )
         os.close(writing)
-        life = Life(process, reading, log, started_ms)
+        life = DriverLife(process, reading, log, started_ms)
         try:
             yield life
         finally:
             if life is not self._paused:
                 life.bury()
 
-    def watch(self, life: Life, is_over: Callable[[], bool], seconds: float = _PATIENCE_S) -> bool:
+    def watch(
+        self, life: DriverLife, is_over: Callable[[], bool], seconds: float = _PATIENCE_S
+    ) -> bool:
         """Feed until something is so, the queries have ended, or it takes too long."""
         limit_ms = self.clock.now_ms() + round(1000 * seconds)
         while not is_over():
@@ -142,11 +144,11 @@ class Drill:
         with self.life("finish") as life:
             assert life.process.wait(2 * _PATIENCE_S) == 0, life.last_words()
 
-    def _see(self, life: Life, batches: int) -> None:
+    def _see(self, life: DriverLife, batches: int) -> None:
         wanted = len(life.batches) + batches
         assert self.watch(life, lambda: len(life.batches) >= wanted), life.last_words()
 
-    def _wake(self, present: Life) -> None:
+    def _wake(self, present: DriverLife) -> None:
         """Let a driver go on that stood still while this one took over: it has to end."""
         if self._paused is not None:
             life, self._paused = self._paused, None

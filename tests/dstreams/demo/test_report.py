@@ -8,11 +8,11 @@ from datetime import datetime
 
 import pytest
 
-from dstreams.demo.report import Progress, Report, differences
+from dstreams.demo.report import BatchProgress, DemoReport, count_differences
 from dstreams.demo.summary import Summary
 
 SUMMARY = Summary(1234567, 8901, (("self", 80000), ("caf\u00e9", 7), ("x" * 40, 1)))
-PROGRESS = Progress(
+PROGRESS = BatchProgress(
     batch_time=datetime(2026, 1, 2, 3, 4, 5),  # noqa: DTZ001 - batch times are local
     batch_words=4321,
     processing_ms=1234,
@@ -28,8 +28,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def printed(out: io.StringIO, progress: Progress = PROGRESS) -> list[str]:
-    Report(out, 10_000_000).batch(progress)
+def printed(out: io.StringIO, progress: BatchProgress = PROGRESS) -> list[str]:
+    DemoReport(out, 10_000_000).batch(progress)
     return out.getvalue().splitlines()
 
 
@@ -43,7 +43,7 @@ def test_line() -> None:
 
 def test_line_without_words() -> None:
     """A batch before the first word is a line too."""
-    progress = Progress(PROGRESS.batch_time, 0, 5, 0, Summary())
+    progress = BatchProgress(PROGRESS.batch_time, 0, 5, 0, Summary())
     (line,) = printed(io.StringIO(), progress)
     assert line == "03:04:05 batch_words=0 processing_ms=5 words=0 distinct=0 top=-"
 
@@ -62,7 +62,7 @@ def test_block(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_begin_and_end() -> None:
     """The first line says what is counted, the last of the stream what it took."""
     out = io.StringIO()
-    report = Report(out, 12_345)
+    report = DemoReport(out, 12_345)
     report.begin("127.0.0.1", 4242)
     report.end(7, 8910)
     assert out.getvalue().splitlines() == [
@@ -74,7 +74,7 @@ def test_begin_and_end() -> None:
 def test_equal_counts() -> None:
     """Equal counts are said to be equal, with both totals."""
     out = io.StringIO()
-    assert Report(out, 1).verdict(Counter(a=1000, b=1), Counter(a=1000, b=1))
+    assert DemoReport(out, 1).verdict(Counter(a=1000, b=1), Counter(a=1000, b=1))
     assert out.getvalue().splitlines() == [
         "streamed:    1,001 words, 2 distinct",
         "independent: 1,001 words, 2 distinct",
@@ -85,7 +85,7 @@ def test_equal_counts() -> None:
 def test_different_counts() -> None:
     """Where counts differ, words are named with both, though the totals may agree."""
     out = io.StringIO()
-    assert not Report(out, 1).verdict(Counter(a=3, b=1, d=1), Counter(a=2, b=2, c=1))
+    assert not DemoReport(out, 1).verdict(Counter(a=3, b=1, d=1), Counter(a=2, b=2, c=1))
     assert out.getvalue().splitlines() == [
         "streamed:    5 words, 3 distinct",
         "independent: 5 words, 3 distinct",
@@ -101,7 +101,7 @@ def test_many_differences() -> None:
     """Some of the differing words are shown, and how many there are."""
     out = io.StringIO()
     counted = Counter({f"word{number:03}": 1 for number in range(300)})
-    assert not Report(out, 1).verdict(Counter(), counted)
+    assert not DemoReport(out, 1).verdict(Counter(), counted)
     lines = out.getvalue().splitlines()
     assert lines[-1] == "the counts differ for 300 of 300 words"
     assert len(lines) == 13
@@ -109,5 +109,8 @@ def test_many_differences() -> None:
 
 def test_differences() -> None:
     """Only words whose counts differ come back, sorted, with 0 for what is missing."""
-    assert differences(Counter(b=1, same=1), Counter(a=2, same=1)) == {"a": (0, 2), "b": (1, 0)}
-    assert differences(Counter(), Counter()) == {}
+    assert count_differences(Counter(b=1, same=1), Counter(a=2, same=1)) == {
+        "a": (0, 2),
+        "b": (1, 0),
+    }
+    assert count_differences(Counter(), Counter()) == {}

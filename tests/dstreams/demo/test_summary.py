@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark import SparkContext
 
-from dstreams.demo.summary import TOP_WORDS, Summary, summarize, summarize_partition
+from dstreams.demo.summary import TOP_WORDS, Summary, summarize_counts, summarize_partition
 from dstreams.demo.text import END_WORD
 from tests.support.jobs import count_jobs
 
@@ -23,7 +23,7 @@ def test_empty_partition() -> None:
 def test_partitions_are_united(sc: SparkContext) -> None:
     """The summary is of the whole RDD, wherever its words are."""
     counts = [(f"word{number:02}", number) for number in range(1, 31)]
-    summary = summarize(sc.parallelize([*counts, (END_WORD, 1)], 3))
+    summary = summarize_counts(sc.parallelize([*counts, (END_WORD, 1)], 3))
     assert summary.words == sum(range(31)) + 1
     assert summary.distinct == 31
     assert summary.top == tuple(reversed(counts[-TOP_WORDS:]))
@@ -32,10 +32,10 @@ def test_partitions_are_united(sc: SparkContext) -> None:
 
 def test_empty_rdd(sc: SparkContext) -> None:
     """An RDD without partitions has a summary as well."""
-    assert summarize(sc.emptyRDD()) == Summary()
+    assert summarize_counts(sc.emptyRDD()) == Summary()
 
 
 def test_one_job(sc: SparkContext) -> None:
     """All facts together cost one Spark job."""
     counts = sc.parallelize([("a", 1), ("b", 2)], 2)
-    assert count_jobs(sc, lambda: summarize(counts)) == 1
+    assert count_jobs(sc, lambda: summarize_counts(counts)) == 1

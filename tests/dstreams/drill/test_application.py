@@ -9,7 +9,7 @@ import pytest
 from dstreams import InvalidStreamError
 from dstreams.drill import job
 from dstreams.drill.application import load
-from dstreams.drill.findings import Findings
+from dstreams.drill.results import Findings
 
 APP = """
 def setup(directory): ...

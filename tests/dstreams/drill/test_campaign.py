@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from dstreams.clock import SystemClock
-from dstreams.drill import campaign, life, targets
+from dstreams.drill import campaign, driver_life, targets
 from dstreams.drill.application import Application
-from dstreams.drill.campaign import Campaign, Plan
-from dstreams.drill.findings import Findings, Result
+from dstreams.drill.campaign import Campaign, DrillPlan
+from dstreams.drill.results import DrillResult, Findings
 from dstreams.drill.steps import Step, step_named
 from dstreams.drill.targets import WAYS, Kill, other_targets
 
@@ -35,18 +35,18 @@ class Counting:
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drivers of the test's own, killed soon."""
-    monkeypatch.setattr(life, "_DRIVER", (str(Path(__file__).with_name("fake_driver.py")),))
+    monkeypatch.setattr(driver_life, "_DRIVER", (str(Path(__file__).with_name("fake_driver.py")),))
     monkeypatch.setattr(targets, "KILL_WITHIN_S", 0.1)
     monkeypatch.setattr(campaign, "_FIRST_RECOVERY_MS", 50)
 
 
 def drill(
     directory: Path, behaviour: str, kills: int = 1, steps: tuple[Step, ...] = (), seed: int = 5
-) -> tuple[Result, Counting, list[str]]:
+) -> tuple[DrillResult, Counting, list[str]]:
     (directory / "behaviour").write_text(behaviour)
     lines: list[str] = []
     counting = Counting()
-    plan = Plan(directory, None, kills, steps, seed, feed_s=0.05, patience_s=3)
+    plan = DrillPlan(directory, None, kills, steps, seed, feed_s=0.05, patience_s=3)
     course = Campaign(plan, counting.application, SystemClock(), lines.append)
     return course.run(), counting, lines
 
@@ -146,7 +146,7 @@ def test_input_that_never_comes_through(tmp_path: Path) -> None:
     (tmp_path / "behaviour").write_text("runs dry")
     counting = Counting()
     never = dataclasses.replace(counting.application, is_done=lambda directory: False)
-    plan = Plan(tmp_path, None, 1, (), 5, feed_s=0.05, patience_s=1)
+    plan = DrillPlan(tmp_path, None, 1, (), 5, feed_s=0.05, patience_s=1)
     result = Campaign(plan, never, SystemClock(), print).run()
     (problem,) = result.problems
     assert problem == "not all input had been through when there was no batch any more for 1 s"

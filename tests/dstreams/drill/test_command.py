@@ -11,13 +11,13 @@ import pytest
 
 from dstreams.cli import main
 from dstreams.drill import command
-from dstreams.drill.campaign import Campaign, Plan
+from dstreams.drill.campaign import Campaign, DrillPlan
 from dstreams.drill.command import DrillOptions, run_drill
-from dstreams.drill.findings import Findings, Result
+from dstreams.drill.results import DrillResult, Findings
 from dstreams.drill.steps import STEPS
 from dstreams.errors import EnvironmentNotReadyError
 
-Plans = list[Plan]
+Plans = list[DrillPlan]
 
 
 @pytest.fixture
@@ -27,10 +27,10 @@ def plans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Findings
     def find(findings: Findings) -> Plans:
         seen: Plans = []
 
-        def run(campaign: Campaign) -> Result:
+        def run(campaign: Campaign) -> DrillResult:
             seen.append(campaign._plan)
             (campaign._plan.directory / "left").touch()
-            return Result(campaign._plan.seed, 1, (), 1, (), findings)
+            return DrillResult(campaign._plan.seed, 1, (), 1, (), findings)
 
         monkeypatch.setattr(Campaign, "run", run)
         monkeypatch.setattr(command, "mkdtemp", lambda prefix: made(tmp_path / f"{prefix}x"))

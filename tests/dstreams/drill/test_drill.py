@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from dstreams.clock import SystemClock
-from dstreams.drill import job, life
+from dstreams.drill import driver_life, job
 from dstreams.drill.application import load
-from dstreams.drill.campaign import Campaign, Plan
+from dstreams.drill.campaign import Campaign, DrillPlan
 from dstreams.drill.steps import STEPS, step_named
 from tests.dstreams.drill import broken_driver
 
@@ -49,7 +49,7 @@ def test_three_kills() -> None:
 def test_a_broken_output_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed between outputs and commit, an output that appends has records twice."""
     monkeypatch.setenv(job.BROKEN, "1")
-    plan = Plan(tmp_path, None, 0, (step_named("commit.start"),), seed=1)
+    plan = DrillPlan(tmp_path, None, 0, (step_named("commit.start"),), seed=1)
     result = Campaign(plan, load(None), SystemClock(), lambda line: None).run()
     assert result.at_steps == ("commit.start",), result
     assert result.findings.duplicated > 0
@@ -74,10 +74,10 @@ def test_a_broken_promise_does_not_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: str, step: str, problem: str
 ) -> None:
     """One kill is enough, and the drill says what is wrong with which batch."""
-    monkeypatch.setattr(life, "_DRIVER", ("-m", "tests.dstreams.drill.broken_driver"))
+    monkeypatch.setattr(driver_life, "_DRIVER", ("-m", "tests.dstreams.drill.broken_driver"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv(broken_driver.BREAKS, breaks)
-    plan = Plan(tmp_path, None, 0, (step_named(step),), seed=1)
+    plan = DrillPlan(tmp_path, None, 0, (step_named(step),), seed=1)
     result = Campaign(plan, load(None), SystemClock(), print).run()
     assert result.at_steps == (step,), result
     assert not result.is_passed

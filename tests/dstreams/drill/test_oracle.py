@@ -11,8 +11,14 @@ from typing import Any
 
 import pytest
 
-from dstreams.drill.ledger import parse, records_in, records_of, write_file, written
-from dstreams.drill.oracle import check, read_output, seen_ids
+from dstreams.drill.ledger import (
+    files_written,
+    parse_record,
+    records_in,
+    records_of_file,
+    write_file,
+)
+from dstreams.drill.oracle import check_outputs, read_output, seen_ids
 
 WINDOW_MS = 6000
 FILES = {1000: [0], 3000: [1, 2], 5000: [], 9000: [3]}
@@ -33,12 +39,12 @@ def output(tmp_path: Path) -> Path:
     """Outputs of a job that did everything right."""
     output = tmp_path / "output"
     for time_ms, files in FILES.items():
-        now = [record for number in files for record in records_of(number)]
+        now = [record for number in files for record in records_of_file(number)]
         before = [
             record
             for time, numbers in FILES.items()
             for number in numbers
-            for record in records_of(number)
+            for record in records_of_file(number)
             if time <= time_ms
         ]
         totals = {}
@@ -52,7 +58,7 @@ def output(tmp_path: Path) -> Path:
         for time, numbers in FILES.items():
             if time_ms - WINDOW_MS < time <= time_ms:
                 for number in numbers:
-                    for record in records_of(number):
+                    for record in records_of_file(number):
                         window[record.key] += record.amount
         visits = []
         for key in {record.key for record in now}:
@@ -81,7 +87,7 @@ def edit(output: Path, name: str, change: Any) -> None:
 
 def test_outputs_that_are_right(output: Path) -> None:
     """Nothing lost, nothing twice, all state equal."""
-    found = check(output, FED, WINDOW_MS)
+    found = check_outputs(output, FED, WINDOW_MS)
     assert found.is_clean, found
     assert found.records == 800
     assert found.states > 500
@@ -91,7 +97,7 @@ def test_outputs_that_are_right(output: Path) -> None:
 def test_a_record_that_is_missing(output: Path) -> None:
     """It is lost, and the state that knows it is not what the outputs say."""
     edit(output, "records-3000", lambda lines: lines[1:])
-    found = check(output, FED, WINDOW_MS)
+    found = check_outputs(output, FED, WINDOW_MS)
     assert (found.lost, found.duplicated, found.state_equal) == (1, 0, False)
     assert re.match(
         r"1 records are in no batch, such as record \d+ of records-00000[12].txt", found.problems[0]
@@ -100,17 +106,17 @@ def test_a_record_that_is_missing(output: Path) -> None:
 
 def test_a_file_that_was_never_read(output: Path) -> None:
     """All of its records are lost, though state and outputs agree."""
-    found = check(output, [*FED, 4], WINDOW_MS)
+    found = check_outputs(output, [*FED, 4], WINDOW_MS)
     assert (found.lost, found.duplicated, found.state_equal) == (200, 0, True)
     assert not found.is_clean
 
 
 def test_a_record_that_is_there_twice(output: Path) -> None:
     """In one batch, or in a later one."""
-    line = next(records_of(0)).to_line()
+    line = next(records_of_file(0)).to_line()
     edit(output, "records-1000", lambda lines: [*lines, line])
     edit(output, "records-9000", lambda lines: [*lines, line])
-    found = check(output, FED, WINDOW_MS)
+    found = check_outputs(output, FED, WINDOW_MS)
     assert found.duplicated == 2
     assert found.problems[0].endswith(
         "such as record 0: in the batches at 1000 ms and 1000 ms and 9000 ms"
@@ -121,19 +127,19 @@ def test_a_record_that_is_there_twice(output: Path) -> None:
 def test_a_line_that_nobody_gave(output: Path, line: str) -> None:
     """It is named: a record of no file, one that was changed, or half a line."""
     edit(output, "records-9000", lambda lines: [*lines, line])
-    problems = check(output, FED, WINDOW_MS).problems
+    problems = check_outputs(output, FED, WINDOW_MS).problems
     assert f"1 lines were never given, such as {line!r} in the batch at 9000 ms" in problems
 
 
 def test_no_input_at_all(tmp_path: Path) -> None:
     """What nothing was given to has shown nothing."""
-    found = check(tmp_path, [], WINDOW_MS)
+    found = check_outputs(tmp_path, [], WINDOW_MS)
     assert found.problems == ("no record was given, so nothing was shown",)
 
 
 def test_a_batch_that_is_gone(output: Path) -> None:
     """A driver has told of it, and nothing of it is there: a commit or its outputs were lost."""
-    found = check(output, FED, WINDOW_MS, completed=[1000, 7000])
+    found = check_outputs(output, FED, WINDOW_MS, completed=[1000, 7000])
     assert "the batch at 7000 ms has no output records" in found.problems
     assert not found.state_equal
 
@@ -150,7 +156,7 @@ def test_the_state_at_the_end(output: Path, name: str, change: str) -> None:
         del final[name][3]
     elif change == "other":
         final[name][3] = (final[name][3][0], 0)
-    found = check(output, FED, WINDOW_MS, final=final)
+    found = check_outputs(output, FED, WINDOW_MS, final=final)
     assert found.is_clean == (change == "none")
     if change != "none":
         (problem,) = found.problems
@@ -160,7 +166,7 @@ def test_the_state_at_the_end(output: Path, name: str, change: str) -> None:
 def test_half_a_line_of_state(output: Path) -> None:
     """It is shown as it is."""
     edit(output, "totals-3000", lambda lines: [lines[0][:9], *lines[1:]])
-    found = check(output, FED, WINDOW_MS)
+    found = check_outputs(output, FED, WINDOW_MS)
     assert found.problems[0].startswith("totals of the batch at 3000 ms: has the line \"('key-")
 
 
@@ -175,7 +181,7 @@ def test_state_that_is_wrong(output: Path, name: str, change: str) -> None:
         return [*lines, lines[0] if change == "twice" else "('key-99', 1)"]
 
     edit(output, f"{name}-3000", edited)
-    found = check(output, FED, WINDOW_MS)
+    found = check_outputs(output, FED, WINDOW_MS)
     assert not found.state_equal
     assert (found.lost, found.duplicated) == (0, 0)
     assert found.problems[0].startswith(f"{name} of the batch at 3000 ms: ")
@@ -185,7 +191,7 @@ def test_state_that_is_wrong(output: Path, name: str, change: str) -> None:
 def test_an_output_that_is_missing(output: Path, name: str) -> None:
     """Each batch has all outputs."""
     shutil.rmtree(output / f"{name}-5000")
-    found = check(output, FED, WINDOW_MS)
+    found = check_outputs(output, FED, WINDOW_MS)
     assert f"the batch at 5000 ms has no output {name}" in found.problems
     assert not found.is_clean
 
@@ -193,7 +199,7 @@ def test_an_output_that_is_missing(output: Path, name: str) -> None:
 def test_half_a_directory(output: Path) -> None:
     """What can be seen and is not complete breaks a promise, even where a batch is to follow."""
     (output / "window-5000" / "_SUCCESS").unlink()
-    found = check(output, FED, WINDOW_MS)
+    found = check_outputs(output, FED, WINDOW_MS)
     assert "window-5000 can be seen and is not complete" in found.problems
 
 
@@ -202,7 +208,7 @@ def test_many_differences_are_counted(output: Path) -> None:
     for name in ("totals", "window", "visits"):
         for time_ms in (1000, 3000, 9000):
             edit(output, f"{name}-{time_ms}", lambda lines: lines[1:])
-    problems = check(output, FED, WINDOW_MS).problems
+    problems = check_outputs(output, FED, WINDOW_MS).problems
     assert len(problems) == 6
     assert problems[-1] == "and 4 more differences"
 
@@ -211,8 +217,8 @@ def test_files_of_the_ledger(tmp_path: Path) -> None:
     """They hold what their numbers say, appear complete, and no two share an id."""
     for number in (3, 0):
         write_file(tmp_path, number)
-    assert written(tmp_path) == [0, 3]
+    assert files_written(tmp_path) == [0, 3]
     lines = (tmp_path / "records-000003.txt").read_text().splitlines()
-    assert [parse(line) for line in lines] == list(records_of(3))
+    assert [parse_record(line) for line in lines] == list(records_of_file(3))
     assert len(records_in([0, 3])) == 400
     assert all(record.amount > 0 for record in records_in([0, 3]).values())

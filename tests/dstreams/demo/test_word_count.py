@@ -11,10 +11,10 @@ from pyspark import SparkContext
 
 from dstreams import BatchFailedError, StreamError, StreamingContext
 from dstreams.clock import SystemClock
-from dstreams.demo.job import StreamedCount, add_up
-from dstreams.demo.report import Progress
+from dstreams.demo.report import BatchProgress
 from dstreams.demo.server import TextServer
 from dstreams.demo.text import END_WORD, count_words
+from dstreams.demo.word_count import StreamedCount, add_up
 
 LINES = b"".join(b"to be or not %d\nto_be\n\n" % number for number in range(2000))
 TEXT = LINES + END_WORD.encode() + b"\n"
@@ -30,7 +30,7 @@ def run(
     sc: SparkContext,
     directory: Path,
     text: bytes,
-    tell: Callable[[Progress], None],
+    tell: Callable[[BatchProgress], None],
     limit_s: float = LIMIT_S,
 ) -> tuple[StreamedCount, Counter[str]]:
     with TextServer(text) as server:
@@ -40,7 +40,7 @@ def run(
 
 def test_counts_every_word(sc: SparkContext, tmp_path: Path) -> None:
     """The final state is the count of the text, and progress is told after every batch."""
-    told: list[Progress] = []
+    told: list[BatchProgress] = []
     count, streamed = run(sc, tmp_path, TEXT, told.append)
     assert streamed == count_words(TEXT)
     assert streamed["to"] == 2000
@@ -66,7 +66,7 @@ def test_last_word_that_does_not_come(sc: SparkContext, tmp_path: Path) -> None:
 def test_failed_batch(sc: SparkContext, tmp_path: Path) -> None:
     """A batch that fails ends the stream with its error."""
 
-    def fail(_: Progress) -> None:
+    def fail(_: BatchProgress) -> None:
         raise ValueError("cannot tell")
 
     with pytest.raises(BatchFailedError, match="cannot tell"):
@@ -76,9 +76,9 @@ def test_failed_batch(sc: SparkContext, tmp_path: Path) -> None:
 
 def test_nobody_listens(sc: SparkContext, tmp_path: Path) -> None:
     """An output that was closed ends the stream without an error of the batch."""
-    told: list[Progress] = []
+    told: list[BatchProgress] = []
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: BatchProgress) -> None:
         told.append(progress)
         raise BrokenPipeError
 

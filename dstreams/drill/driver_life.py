@@ -21,7 +21,7 @@ _DRIVER = ("-m", "dstreams.drill.driver")
 
 
 @dataclass
-class Life:
+class DriverLife:
     """A running driver, and what it has told.
 
     Args:
@@ -148,7 +148,7 @@ def _environment(app: Path | None) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-def start_life(directory: Path, app: Path | None, step: Step | None, clock: Clock) -> Life:
+def start_life(directory: Path, app: Path | None, step: Step | None, clock: Clock) -> DriverLife:
     """Start a driver that goes on from the checkpoint in *directory*.
 
     Args:
@@ -179,4 +179,4 @@ def start_life(directory: Path, app: Path | None, step: Step | None, clock: Cloc
             )
     finally:
         os.close(writing)
-    return Life(process, reading, log, started_ms)
+    return DriverLife(process, reading, log, started_ms)

@@ -12,9 +12,9 @@ from pyspark import RDD, SparkContext
 
 from dstreams import Settings, StreamError, StreamingContext, StreamingContextState, tuned_context
 from dstreams.clock import Clock, SystemClock
-from dstreams.demo.report import Progress, Report
+from dstreams.demo.report import BatchProgress, DemoReport
 from dstreams.demo.server import TextServer
-from dstreams.demo.summary import Summary, WordCount, summarize
+from dstreams.demo.summary import Summary, WordCount, summarize_counts
 from dstreams.demo.text import END_WORD, count_words, library_text, words_of
 from dstreams.durations import batch_time_ms
 
@@ -45,7 +45,7 @@ def run_demo(cores: int, limit_bytes: int, limit_s: float, out: TextIO) -> bool:
         KeyboardInterrupt: a signal ended the stream.
     """
     text = library_text(limit_bytes) + END_WORD.encode() + b"\n"
-    report = Report(out, len(text))
+    report = DemoReport(out, len(text))
     clock = SystemClock()
     spark = tuned_context("dstreams demo", f"local[{cores},4]")
     try:
@@ -76,7 +76,7 @@ class StreamedCount:
         spark: SparkContext,
         server: TextServer,
         directory: str,
-        tell: Callable[[Progress], None],
+        tell: Callable[[BatchProgress], None],
         clock: Clock,
     ) -> None:
         self._server = server
@@ -136,7 +136,7 @@ class StreamedCount:
         return totals
 
     def _after_batch(self, time: datetime, counts: RDD[WordCount]) -> None:
-        summary = summarize(counts)
+        summary = summarize_counts(counts)
         progress = self._progress(time, summary)
         self.batches += 1
         self._words = summary.words
@@ -150,10 +150,10 @@ class StreamedCount:
         if summary.has_end or self._unheard is not None:
             self._ssc.stop(stopSparkContext=False)  # inside a batch: after this batch
 
-    def _progress(self, time: datetime, summary: Summary) -> Progress:
+    def _progress(self, time: datetime, summary: Summary) -> BatchProgress:
         # Batches run one after another: this one could begin when the one before it had ended.
         could_begin_ms = max(batch_time_ms(time, "time"), self._ended_ms)
-        return Progress(
+        return BatchProgress(
             batch_time=time,
             batch_words=summary.words - self._words,
             processing_ms=self._clock.now_ms() - could_begin_ms,

@@ -7,10 +7,9 @@ import json
 
 import pytest
 
-from dstreams.drill.findings import Findings, Result, percentile
-from dstreams.drill.report import Report, table
+from dstreams.drill.results import DrillReport, DrillResult, Findings, percentile, result_table
 
-PASSED = Result(
+PASSED = DrillResult(
     7,
     3,
     ("commit.start",),
@@ -42,7 +41,7 @@ def test_percentiles(values: list[int], share: int, expected: int | None) -> Non
 def test_all_promises_held() -> None:
     """Every figure is there, and the verdict."""
     assert PASSED.is_passed
-    assert table(PASSED).splitlines() == [
+    assert result_table(PASSED).splitlines() == [
         "",
         "kills                           3, of them 1 at steps of a batch",
         "  driver killed                 2",
@@ -76,24 +75,24 @@ def test_all_promises_held() -> None:
 )
 def test_a_broken_promise(findings: Findings) -> None:
     """Any of them decides the verdict."""
-    result = Result(7, 3, (), 40, (), findings)
+    result = DrillResult(7, 3, (), 40, (), findings)
     assert not result.is_passed
-    text = table(result)
+    text = result_table(result)
     assert text.endswith("PROMISES WERE BROKEN")
     assert all(f"- {problem}" in text for problem in findings.problems)
 
 
 def test_a_drill_that_could_not_go_on() -> None:
     """Clean outputs are not enough."""
-    result = Result(7, 1, (), 0, (), Findings(), ("a driver ended by itself",))
+    result = DrillResult(7, 1, (), 0, (), Findings(), ("a driver ended by itself",))
     assert not result.is_passed
-    assert "- a driver ended by itself" in table(result)
+    assert "- a driver ended by itself" in result_table(result)
 
 
 def test_the_result_for_programs() -> None:
     """One JSON object and nothing else, with milliseconds."""
     out = io.StringIO()
-    report = Report(out, as_json=True)
+    report = DrillReport(out, as_json=True)
     report.tell("how it goes")
     report.end(PASSED)
     assert json.loads(out.getvalue()) == {
@@ -120,7 +119,7 @@ def test_the_result_for_programs() -> None:
 def test_the_result_for_people() -> None:
     """How it goes, and the table."""
     out = io.StringIO()
-    report = Report(out, as_json=False)
+    report = DrillReport(out, as_json=False)
     report.tell("how it goes")
     report.end(PASSED)
-    assert out.getvalue() == f"how it goes\n{table(PASSED)}\n"
+    assert out.getvalue() == f"how it goes\n{result_table(PASSED)}\n"
