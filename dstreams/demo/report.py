@@ -18,15 +18,7 @@ _INDENT = " " * 10
 
 @dataclass(frozen=True)
 class BatchProgress:
-    """What is told after a batch.
-
-    Args:
-        batch_time: its batch time, local.
-        batch_words: how many words came in with it.
-        processing_ms: milliseconds from when it could begin to when its result was there.
-        sent_bytes: how much of the text the server has sent by now.
-        summary: the state after it.
-    """
+    """What is told after a batch; it could begin *processing_ms* before its result was there."""
 
     batch_time: datetime
     batch_words: int
@@ -36,12 +28,7 @@ class BatchProgress:
 
 
 class DemoReport:
-    """Writes to a stream, each batch in one go so that it stays in one piece.
-
-    Args:
-        out: where to; a terminal gets blocks, everything else gets lines.
-        text_bytes: size of the whole text.
-    """
+    """Writes to a stream, each batch in one go so that it stays in one piece."""
 
     def __init__(self, out: TextIO, text_bytes: int) -> None:
         self._out = out

@@ -18,9 +18,6 @@ class TextServer:
 
     >>> with TextServer(b"to be\\n") as server:
     ...     lines = ssc.socketTextStream(server.host, server.port)
-
-    Args:
-        text: what to send.
     """
 
     def __init__(self, text: bytes) -> None:

@@ -18,14 +18,7 @@ WordCount = tuple[str, int]
 
 @dataclass(frozen=True)
 class Summary:
-    """Facts of a set of (word, count) pairs.
-
-    Args:
-        words: how many words were counted.
-        distinct: how many different ones.
-        top: the most frequent words, the first in the alphabet first where counts are equal.
-        has_end: whether the last word of the text is among them.
-    """
+    """Facts of a set of (word, count) pairs; *top* are the most frequent words, as in a dictionary."""
 
     words: int = 0
     distinct: int = 0

@@ -32,10 +32,6 @@ def count_words(data: bytes) -> Counter[str]:
 def library_text(limit_bytes: int, library: Path | None = None) -> bytes:
     """Return sources of the standard library as UTF-8, whole lines, the same at each call.
 
-    Args:
-        limit_bytes: take no more than this.
-        library: directory of the library. None: that of the running Python.
-
     Raises:
         EnvironmentNotReadyError: there are no sources, or they cannot be read.
     """

@@ -32,12 +32,6 @@ _SETTINGS = Settings(
 def run_demo(cores: int, limit_bytes: int, limit_s: float, out: TextIO) -> bool:
     """Run the demo; True when the streamed counts are those of the independent count.
 
-    Args:
-        cores: how many tasks Spark runs at a time.
-        limit_bytes: how much text to send at most.
-        limit_s: seconds the stream may take.
-        out: where to print.
-
     Raises:
         EnvironmentNotReadyError: Java, Spark or the text is missing.
         StreamError: a batch failed, or the text was not counted in time.
@@ -61,15 +55,7 @@ def run_demo(cores: int, limit_bytes: int, limit_s: float, out: TextIO) -> bool:
 
 
 class StreamedCount:
-    """Counts the words that a server sends, until its last word is in the state.
-
-    Args:
-        spark: the SparkContext.
-        server: sends the text.
-        directory: where the state is made durable.
-        tell: called after each batch.
-        clock: the driver's clock.
-    """
+    """Counts the words that a server sends, until its last word is in the state."""
 
     def __init__(
         self,
@@ -106,9 +92,6 @@ class StreamedCount:
 
     def run(self, limit_s: float) -> Counter[str]:
         """Run the stream to the end of the text and return the final state.
-
-        Args:
-            limit_s: seconds to wait at most.
 
         Raises:
             StreamError: a batch failed, or the last word did not come within *limit_s*.

@@ -54,14 +54,7 @@ class DrillPlan:
 
 
 class Campaign:
-    """A drill that runs.
-
-    Args:
-        plan: what it does.
-        application: the application, as loaded in this process.
-        clock: the machine's clock.
-        tell: called with a line about each life.
-    """
+    """A drill that runs."""
 
     def __init__(
         self, plan: DrillPlan, application: Application, clock: Clock, tell: Callable[[str], None]

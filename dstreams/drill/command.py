@@ -21,17 +21,7 @@ from dstreams.rdd.context import require_java, require_spark
 
 @dataclass(frozen=True)
 class DrillOptions:
-    """Options of the command.
-
-    Args:
-        kills: how many kills at random moments, at least 1.
-        seed: of the moments.
-        app: file of an application, None for the drill's own job.
-        at_steps: kill at each step of a batch as well; only for the drill's own job.
-        as_json: print the result as JSON.
-        keep: keep the directory of the drill, and name it.
-        interval_s: seconds between two batches of the drill's own job, None for the usual.
-    """
+    """Options of the command."""
 
     kills: int
     seed: int
@@ -44,10 +34,6 @@ class DrillOptions:
 
 def run_drill(options: DrillOptions, out: TextIO) -> bool:
     """Run a drill, and return whether all promises held.
-
-    Args:
-        options: what to do.
-        out: where to write the report.
 
     Raises:
         InvalidStreamError: the application cannot be drilled.

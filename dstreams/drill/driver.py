@@ -21,12 +21,7 @@ from dstreams.drill.steps import Step, arm, die, step_named
 
 
 class Telling(StreamingListener):
-    """Writes a line to a pipe for each batch, and waits for a step after the first one.
-
-    Args:
-        pipe: a file descriptor.
-        step: where this driver is to die, once it has completed a batch; None for nowhere.
-    """
+    """Writes a line to a pipe for each batch, and waits for a step after the first one."""
 
     def __init__(self, pipe: int, step: Step | None) -> None:
         self._pipe = pipe

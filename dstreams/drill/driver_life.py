@@ -22,19 +22,7 @@ _DRIVER = ("-m", "dstreams.drill.driver")
 
 @dataclass
 class DriverLife:
-    """A running driver, and what it has told.
-
-    Args:
-        process: the driver; its JVM is a child of it, in the same session.
-        pipe: where it tells how it goes.
-        log: its output.
-        started_ms: when it was started.
-        batches: times of the batches that it has completed.
-        failures: what batches have failed with.
-        first_ms: when it told of its first batch.
-        whereabouts: what it is doing.
-        is_asked: whether it was asked to end.
-    """
+    """A running driver, and what it has told; its JVM is a child of it, in the same session."""
 
     process: subprocess.Popen[bytes]
     pipe: int
@@ -149,14 +137,7 @@ def _environment(app: Path | None) -> dict[str, str]:
 
 
 def start_life(directory: Path, app: Path | None, step: Step | None, clock: Clock) -> DriverLife:
-    """Start a driver that goes on from the checkpoint in *directory*.
-
-    Args:
-        directory: of the drill.
-        app: file of the application, None for the drill's own.
-        step: where it is to die, None for nowhere.
-        clock: the clock.
-    """
+    """Start a driver that goes on from the checkpoint in *directory*."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     started_ms = clock.now_ms()

@@ -13,13 +13,7 @@ _SUFFIX = ".txt"
 
 
 class Record(NamedTuple):
-    """One line of input.
-
-    Args:
-        record_id: unique in a drill.
-        key: one of :data:`KEYS`.
-        amount: positive.
-    """
+    """One line of input."""
 
     record_id: int
     key: str

@@ -34,13 +34,8 @@ def check_outputs(
 ) -> Findings:
     """Compare the outputs of a job with what they must be.
 
-    Args:
-        output: directory of its outputs.
-        fed: numbers of the files that it was given.
-        window_ms: width of its window.
-        completed: times of the batches that drivers have told of as completed.
-        final: the states that the checkpoint holds at the end, by the output that shows them;
-            None where nobody looked.
+    Of the batches that drivers have told of as *completed* every output has to be there. *final* is
+    what the checkpoint holds at the end, by the output that shows it; None where nobody looked.
     """
     problems: list[str] = []
     outputs = {name: read_output(output, name, problems) for name in OUTPUTS}

@@ -42,12 +42,7 @@ _PHASE_AFTER = {
 
 @dataclass
 class Whereabouts:
-    """Follows a driver, whose two threads begin batches and run them at once.
-
-    Args:
-        running: what it does, but for the begin record.
-        begins: whether it is writing down what a batch will read.
-    """
+    """Follows a driver, whose two threads begin batches and run them at once."""
 
     running: str = PHASES[0]
     begins: bool = False

@@ -107,12 +107,7 @@ def percentile(values: Sequence[int], share: int) -> int | None:
 
 
 class DrillReport:
-    """Writes to a stream.
-
-    Args:
-        out: where to.
-        as_json: write nothing but the result, for programs.
-    """
+    """Writes to a stream."""
 
     def __init__(self, out: TextIO, as_json: bool) -> None:
         self._out = out

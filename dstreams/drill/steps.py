@@ -103,10 +103,6 @@ def die() -> None:
 def arm(step: Step, end: Callable[[], None] = die) -> None:
     """Let this process die at *step*, from now on.
 
-    Args:
-        step: the step.
-        end: what happens there, for a function that is wrapped.
-
     Raises:
         AttributeError: there is no such function any more.
     """

@@ -54,13 +54,7 @@ def first_kill(chance: random.Random) -> Kill:
 
 
 def other_targets(kills: int, steps: Sequence[Step], chance: random.Random) -> list[Step | Kill]:
-    """Return all targets but the first, mixed; half of the early kills follow another one.
-
-    Args:
-        kills: how many kills at random moments there are, with the first.
-        steps: steps to be killed at, once each.
-        chance: where randomness comes from.
-    """
+    """Return all targets but the first, mixed; half of the early kills follow another one."""
     targets: list[Step | Kill] = list(steps)
     early: list[Kill] = []
     for number in range(1, kills):

@@ -19,11 +19,6 @@ def run_program(program: Path, arguments: Sequence[str], submitted: Mapping[str,
 
     It sees the name, the arguments and the path that ``python PROGRAM ARGUMENTS...`` gives it.
 
-    Args:
-        program: a Python file.
-        arguments: arguments of the program.
-        submitted: settings of Spark, which lose to those that the program sets itself.
-
     Returns:
         0, or 1 after an exception, whose traceback was printed.
 

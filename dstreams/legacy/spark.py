@@ -40,12 +40,7 @@ _NO_PROGRESS = "-Dspark.ui.showConsoleProgress=false"
 
 @dataclass(frozen=True)
 class TunedSpark:
-    """What a SparkContext gets that the program makes.
-
-    Args:
-        submitted: settings of the command line.
-        app_name: name of the application, if nothing else gives one.
-    """
+    """What a SparkContext gets that the program makes."""
 
     submitted: Mapping[str, str]
     app_name: str
