@@ -18,7 +18,7 @@ WordCount = tuple[str, int]
 
 @dataclass(frozen=True)
 class Summary:
-    """Facts of a set of (word, count) pairs; *top* are the most frequent words, as in a dictionary."""
+    """Facts of a set of (word, count) pairs; of equally frequent words the first one is in *top*."""
 
     words: int = 0
     distinct: int = 0
