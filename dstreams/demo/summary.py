@@ -18,7 +18,7 @@ WordCount = tuple[str, int]
 
 @dataclass(frozen=True)
 class Summary:
-    """Facts of a set of (word, count) pairs; of equally frequent words the first one is in *top*."""
+    """Facts of a set of (word, count) pairs; *top* has the most frequent words."""
 
     words: int = 0
     distinct: int = 0
