@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from dstreams.state.group_state import GroupStateTimeout as GroupStateTimeout
     from dstreams.state.group_state import OutputMode as OutputMode
     from dstreams.state.group_state import TestGroupState as TestGroupState
+    from dstreams.structured.dataset import GroupedDataset as GroupedDataset
     from dstreams.structured.dataset import StreamingDataset as StreamingDataset
-    from dstreams.structured.grouped import GroupedDataset as GroupedDataset
     from dstreams.structured.listeners import StreamingQueryListener as StreamingQueryListener
     from dstreams.structured.operators.windows import Window as Window
     from dstreams.structured.query import StreamingQuery as StreamingQuery
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "GroupState": "dstreams.state.group_state",
     "GroupStateTimeout": "dstreams.state.group_state",
-    "GroupedDataset": "dstreams.structured.grouped",
+    "GroupedDataset": "dstreams.structured.dataset",
     "OutputMode": "dstreams.state.group_state",
     "StreamSession": "dstreams.structured.session",
     "StreamingDataset": "dstreams.structured.dataset",

@@ -1,23 +1,26 @@
-"""StreamingDataset: records of Python that come in batches, and what can be done with them."""
+"""StreamingDataset and GroupedDataset: what can be done with records that come in batches."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, overload
+
+from pyspark import RDD
 
 from dstreams.callables import require_arity, require_picklable
 from dstreams.durations import parse_duration_ms
 from dstreams.errors import InvalidStreamError
-from dstreams.state.group_state import OutputMode
-from dstreams.structured.grouped import GroupedDataset
+from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
 from dstreams.structured.joins import join_plan
 from dstreams.structured.logical import (
+    Aggregate,
     Deduplicate,
     ElementKind,
     Elements,
     EventTimeWatermark,
+    FlatMapGroupsWithState,
     GroupKey,
     Limit,
     LogicalPlan,
@@ -25,8 +28,9 @@ from dstreams.structured.logical import (
     Union,
 )
 from dstreams.structured.missing import OF_DATASETS, Instead
+from dstreams.structured.operators.aggregate_functions import AggregateFunction, Count, Reduce
 from dstreams.structured.planning import plan_query
-from dstreams.structured.selectors import Spec, key_selector, selector
+from dstreams.structured.selectors import Spec, as_specs, key_selector, selector, show
 from dstreams.structured.trees import explanation
 from dstreams.structured.windows import SessionWindow, TimeWindow, time_spec
 from dstreams.structured.writer import (
@@ -37,8 +41,11 @@ from dstreams.structured.writer import (
 )
 
 K = TypeVar("K")
+S = TypeVar("S")
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
+InitialState = RDD[Any] | Iterable[tuple[Any, Any]] | Mapping[Any, Any] | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -174,7 +181,7 @@ class StreamingDataset(Instead, Generic[T_co]):
             spec = time_spec(key)
             if spec != self.plan.event_time:  # the event time travels beside the record
                 selector(spec, "groupByKey", self.plan.fields)
-        return GroupedDataset(self.plan, keys, self._with)
+        return GroupedDataset(self, keys)
 
     def dropDuplicates(
         self, subset: Spec | Sequence[Spec] | None = None, *, name: str | None = None
@@ -331,19 +338,180 @@ class StreamingDataset(Instead, Generic[T_co]):
             )
 
 
-def as_specs(subset: Spec | Sequence[Spec] | None, where: str) -> tuple[Spec, ...]:
-    """Return one part of a record, or several, as a tuple.
+@dataclass(frozen=True)
+class GroupedDataset(Generic[K, T]):
+    """Records of type T by keys of type K.
 
-    Raises:
-        InvalidStreamError: it is neither, or an empty list.
+    Args:
+        dataset: whose records they are.
+        keys: what they are grouped by.
     """
-    if subset is None:
-        return ()
-    if isinstance(subset, str) or callable(subset):
-        return (subset,)
-    if not isinstance(subset, (list, tuple)) or not subset:
-        raise InvalidStreamError(
-            f"{where} takes a field, a function, or a list of these, got {subset!r}; give nothing "
-            "for all of a record"
+
+    dataset: StreamingDataset[T]
+    keys: tuple[GroupKey, ...]
+
+    def flatMapGroupsWithState(
+        self,
+        func: Callable[[K, Iterator[T], GroupState[S]], Iterable[U]],
+        outputMode: str | OutputMode,
+        timeoutConf: GroupStateTimeout | str = GroupStateTimeout.NoTimeout,
+        initialState: InitialState = None,
+        *,
+        keepTimer: bool = False,
+        name: str | None = None,
+    ) -> StreamingDataset[U]:
+        """Return the rows that a function gives for each key, over a state that it keeps.
+
+        Semantics: KeyValueGroupedDataset.flatMapGroupsWithState (Spark 4.3).
+
+        Args:
+            func: ``f(key, iterator of records, state) -> rows``: called for each key with records,
+                then without records for each key whose timer is due. A batch fails where it
+                returns a text, a dict, a set or a table in the place of rows.
+            outputMode: what its rows mean: ``append`` or ``update``.
+            timeoutConf: which clock ends a key.
+            initialState: pairs of key and state to begin with: an RDD, a list, a dict or a
+                DataFrame of two columns.
+            keepTimer: let a timer that a call did not set again stay, unless it was due.
+            name: identity of the state, for restarts with a changed query.
+
+        Raises:
+            InvalidStreamError: an argument is none of these.
+        """
+        mode = output_mode(outputMode)
+        if mode is OutputMode.Complete:
+            raise InvalidStreamError("The output mode of function should be append or update")
+        operation = "flatMapGroupsWithState"
+        return self._groups(func, operation, mode, timeoutConf, initialState, keepTimer, name)
+
+    def mapGroupsWithState(
+        self,
+        func: Callable[[K, Iterator[T], GroupState[S]], U],
+        timeoutConf: GroupStateTimeout | str = GroupStateTimeout.NoTimeout,
+        initialState: InitialState = None,
+        *,
+        keepTimer: bool = False,
+        name: str | None = None,
+    ) -> StreamingDataset[U]:
+        """Return the one row that a function gives for each key; for queries in update mode.
+
+        Arguments and errors as of :meth:`flatMapGroupsWithState`.
+        """
+        mode, operation = OutputMode.Update, "mapGroupsWithState"
+        return self._groups(func, operation, mode, timeoutConf, initialState, keepTimer, name)
+
+    def count(self, *, name: str | None = None) -> StreamingDataset[tuple[K, int]]:
+        """Return ``(key, how many records)``.
+
+        Args:
+            name: identity of the state, for restarts with a changed query.
+        """
+        return self.agg(Count(), name=name)
+
+    def reduceGroups(
+        self, f: Callable[[T, T], T], *, name: str | None = None
+    ) -> StreamingDataset[tuple[K, T]]:
+        """Return ``(key, one record)``, made of all by an associative and commutative function.
+
+        Args:
+            f: ``(record, record) -> record``.
+            name: identity of the state, for restarts with a changed query.
+
+        Raises:
+            InvalidStreamError: *f* is no such function.
+        """
+        require_arity(f, (2,), "reduceGroups", "f(record, record)")
+        require_picklable(f, "reduceGroups")
+        return self.agg(Reduce(func=f), name=name)
+
+    def agg(
+        self, *aggregators: AggregateFunction, name: str | None = None
+    ) -> StreamingDataset[tuple[K, Any]]:
+        """Return ``(key, result)``, or ``(key, (result, result, ...))`` of several.
+
+        Args:
+            aggregators: of :mod:`dstreams.structured.aggregates`, or any objects with ``zero()``,
+                ``reduce(buffer, record)``, ``merge(buffer, buffer)`` and ``finish(buffer)``.
+            name: identity of the state, for restarts with a changed query.
+
+        Raises:
+            InvalidStreamError: there is none, or one lacks a method.
+        """
+        if not aggregators:
+            raise InvalidStreamError("agg needs at least one aggregator, for example Count()")
+        for aggregator in aggregators:
+            missing = [
+                method
+                for method in ("zero", "reduce", "merge", "finish")
+                if not callable(getattr(aggregator, method, None))
+            ]
+            if missing or isinstance(aggregator, type):
+                raise InvalidStreamError(
+                    f"an aggregator of agg is an object with zero, reduce, merge and finish, got "
+                    f"{aggregator!r}, which lacks {', '.join(missing) or 'an instance'}"
+                )
+        return self.dataset._with(Aggregate(self.dataset.plan, name, self.keys, aggregators))
+
+    def _groups(
+        self,
+        func: Callable[..., Any],
+        operation: str,
+        mode: OutputMode,
+        timeout: GroupStateTimeout | str,
+        initial: Any,
+        keep_timer: bool,
+        name: str | None,
+    ) -> StreamingDataset[Any]:
+        require_arity(func, (3,), operation, "f(key, records, state)")
+        require_picklable(func, operation)
+        if not self.keys or any(isinstance(key, (TimeWindow, SessionWindow)) for key in self.keys):
+            raise InvalidStreamError(
+                f"{operation} needs a key that is a function or a field, and no window; "
+                "windows are for agg, count and reduceGroups"
+            )
+        plan = self.dataset.plan
+        key = key_selector(self.keys, "groupByKey", plan.fields)
+        return self.dataset._with(
+            FlatMapGroupsWithState(
+                plan,
+                name,
+                key,
+                ", ".join(map(show, self.keys)),
+                func,
+                mode,
+                _timeout(timeout, operation),
+                operation == "mapGroupsWithState",
+                _initial_pairs(initial, operation),
+                keep_timer,
+            )
         )
-    return tuple(subset)
+
+
+def _timeout(timeout: object, operation: str) -> GroupStateTimeout:
+    for known in GroupStateTimeout:
+        if timeout in (known, known.value):
+            return known
+    names = ", ".join(known.value for known in GroupStateTimeout)
+    raise InvalidStreamError(f"timeoutConf of {operation} is {timeout!r}; use one of {names}")
+
+
+def _initial_pairs(initial: Any, operation: str) -> Any:
+    if initial is None or isinstance(initial, RDD):
+        return initial
+    if hasattr(initial, "plan") and getattr(initial, "isStreaming", False):
+        raise InvalidStreamError(
+            f"initialState of {operation} must not be a stream; give an RDD or a list of pairs of "
+            "key and state"
+        )
+    if hasattr(initial, "rdd"):
+        return initial.rdd
+    if isinstance(initial, Mapping):
+        return tuple(initial.items())
+    pairs = tuple(initial) if isinstance(initial, Iterable) else (initial,)
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise InvalidStreamError(
+                f"initialState of {operation} must be pairs of key and state, got {pair!r}; give "
+                "an RDD, a list of pairs, or a dict"
+            )
+    return pairs

@@ -95,6 +95,24 @@ def key_selector(
     return parts[0] if len(parts) == 1 else Fields(parts)
 
 
+def as_specs(subset: Spec | Sequence[Spec] | None, where: str) -> tuple[Spec, ...]:
+    """Return one part of a record, or several, as a tuple.
+
+    Raises:
+        InvalidStreamError: it is neither, or an empty list.
+    """
+    if subset is None:
+        return ()
+    if isinstance(subset, str) or callable(subset):
+        return (subset,)
+    if not isinstance(subset, (list, tuple)) or not subset:
+        raise InvalidStreamError(
+            f"{where} takes a field, a function, or a list of these, got {subset!r}; give nothing "
+            "for all of a record"
+        )
+    return tuple(subset)
+
+
 def show(spec: object) -> str:
     """Return how ``explain`` names a part of a record, or a window over one."""
     if isinstance(spec, str):

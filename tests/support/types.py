@@ -12,7 +12,7 @@ import pytest
 _MODULES = (
     "dstreams.dstream.",
     "dstreams.structured.dataset.",
-    "dstreams.structured.grouped.",
+    "dstreams.structured.dataset.",
     "builtins.",
     "typing.",
     "pyspark.core.rdd.",
