@@ -127,13 +127,14 @@ def run_dstreams(name: str, case: Case, batches: int, directory: str) -> dict[st
     """Run the case on our operators; returns milliseconds of each batch, and the last counts."""
     from checkpoint import open_files
     from checkpoint.state_store import LmdbBases, StateStore
+    from dstreams.kernel.state_versions import StateVersions
     from dstreams.structured.operators.execution_context import ExecutionContext
     from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 
     spark = start_spark()
     store = StateStore(LmdbBases(open_files(f"{directory}/files"), f"{directory}/local"))
+    states = StateVersions(spark, store)
     info = StatefulOperatorStateInfo.empty(PARTITIONS)
-    last = ExecutionContext(spark)
     late_ms = watermark_ms = 0
     found, counts, cpu = [], {}, 0.0
     for number in range(batches):
@@ -144,15 +145,14 @@ def run_dstreams(name: str, case: Case, batches: int, directory: str) -> dict[st
         events = numbers.mapPartitions(MakeEvents(case.records))
 
         started = time.perf_counter()
-        context = ExecutionContext(spark, store, last.handles)
+        context = ExecutionContext(spark, states, number)
         plan = plan_of(name, case, events).filled([info], late_ms, watermark_ms)
-        rows = plan.execute(context)
-        version = context.force()[0]
+        rows = plan.run(context)
+        version = context.versions[0]
         rows.foreachPartition(drain)
         found.append((time.perf_counter() - started) * 1000)
         info = replace(info, before=version)
-        last.release()
-        last = context
+        states.forget("0", number)
         late_ms = watermark_ms
         watermark_ms = max(late_ms, context.event_times()["eventTime"].max_ms - DELAY_MS)
         counts = counts_of(version.metrics.as_dict())

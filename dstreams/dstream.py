@@ -21,7 +21,7 @@ from dstreams.graph.output import OutputOperation
 from dstreams.graph.reduced import ReducedDStream
 from dstreams.graph.reduced_window import ReducedWindowedDStream
 from dstreams.graph.state import StateDStream
-from dstreams.graph.stored import SnapshotDStream, StoredStateDStream
+from dstreams.graph.state_store_dstream import SnapshotDStream, StateStoreDStream
 from dstreams.graph.transformed import TransformFunc
 from dstreams.graph.window_times import WindowTimes
 from dstreams.graph.windowed import WindowedDStream
@@ -1307,7 +1307,7 @@ class DStream(Generic[T_co]):
         clock: EventClock | None = None,
     ) -> MapWithStateDStream:
         self._ssc._require_initialized("transformations cannot be added")
-        node = StoredStateDStream(
+        node = StateStoreDStream(
             parent=self._node,
             function=function,
             partitioner=partitioner,
@@ -1363,7 +1363,7 @@ class MapWithStateDStream(DStream[Any]):
 
         It reads the whole state, so a batch costs as much as there is.
         """
-        if not isinstance(self._node, StoredStateDStream):
+        if not isinstance(self._node, StateStoreDStream):
             raise InvalidStreamError(f"{self._node.operation} has no stored state")
         operation = self._operation("stateSnapshots")
         return self._derived(SnapshotDStream(self._node, itemgetter(0), operation))
@@ -1395,8 +1395,10 @@ class MapWithStateDStream(DStream[Any]):
             if time_ms is not None:
                 since_ms = time_ms - engine.plan.zero_ms
                 time_ms -= since_ms % self._node.slide_ms
-            states = engine.history.stored()
-            entries = states.entries(self._node, self._ssc.sparkContext, time_ms)
+            planned = engine.plan.nodes.get(self._node)
+            if planned is not None:
+                states = engine.history.states
+                entries = states.entries(planned.uid, self._node.operation, time_ms)
         if entries is None:
             raise StreamLifecycleError(
                 f"{self._node.operation} has no state yet, or the context has stopped"

@@ -43,7 +43,7 @@ class Step:
 
 _CREATE = "checkpoint.local_files:LocalFiles.create"
 _DELETE = "checkpoint.local_files:LocalFiles.delete"
-_SNAPSHOTS = "dstreams.graph.stored_states:StoredStates.maintain"
+_SNAPSHOTS = "dstreams.kernel.state_versions:StateVersions.maintain"
 _LAST_CHECKPOINT = "dstreams.runtime.engine:Engine.checkpoint_now"
 _PUBLISH = "dstreams.sinks.hadoop_directory:HadoopDirectory._publish"
 

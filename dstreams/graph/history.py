@@ -7,10 +7,14 @@ from typing import Any
 
 from pyspark import RDD, SparkContext
 
+from dstreams.errors import RestartError
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
-from dstreams.graph.stored_states import StoredStates
+from dstreams.graph.state_store_dstream import StateStoreDStream
+from dstreams.kernel.state_versions import StateVersions
+from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import BlockPairsRDD
+from dstreams.rdd.state_version import StateVersion
 
 
 class History:
@@ -23,7 +27,7 @@ class History:
         plan: the frozen graph.
         spark: context RDDs are made in.
         unpersist: whether forgotten RDDs are unpersisted.
-        states: versions of stored state, None when no stream has any.
+        states: versions of the state in the state store, None when no stream has any.
     """
 
     def __init__(
@@ -32,7 +36,7 @@ class History:
         spark: SparkContext,
         *,
         unpersist: bool = True,
-        states: StoredStates | None = None,
+        states: StateVersions | None = None,
     ) -> None:
         self._plan = plan
         self._spark = spark
@@ -50,25 +54,92 @@ class History:
         """The context RDDs are made in."""
         return self._spark
 
-    def stored(self) -> StoredStates:
-        """The versions of stored state."""
+    @property
+    def states(self) -> StateVersions:
+        """The versions of the state in the state store."""
         if self._states is None:
-            raise LookupError("no stream of this graph has stored state")
+            raise LookupError("no stream of this graph has state in the state store")
         return self._states
+
+    def state_before(
+        self, node: Node, time_ms: int, partitioner: StablePartitioner
+    ) -> StateVersion:
+        """The version of the state of *node* in the state store that a batch begins with.
+
+        Raises:
+            RestartError: it was restored, and its keys are placed otherwise than now.
+        """
+        uid, before_ms = self._plan.nodes[node].uid, time_ms - node.slide_ms
+        version = self.states.at(uid, before_ms)
+        if version is not None:
+            if not version.is_placed_by(partitioner):
+                raise _placed_otherwise(node, version, partitioner)
+            return version
+        if before_ms > self._plan.zero_ms:
+            raise LookupError(
+                f"the state of {node.operation} at {before_ms} ms was not made, so that of "
+                f"{time_ms} ms cannot be"
+            )
+        return self.states.empty(uid, partitioner)
+
+    def state_pairs(
+        self, node: Node, time_ms: int, partitioner: StablePartitioner
+    ) -> RDD[tuple[Any, Any]]:
+        """All keys of the state of *node* in the state store, as the batch at a time left it."""
+        return self.states.pairs(self._plan.nodes[node].uid, time_ms, partitioner)
+
+    def make_state(self, node: StateStoreDStream, upto_ms: int) -> None:
+        """Make the versions of a state up to a batch, and their rows: a job each, oldest first.
+
+        Rows of restored versions are made again, but for the oldest: the others stand on it. The
+        runner of a batch calls this, parents first, before anything asks for the rows.
+
+        Raises:
+            Exception: of a job, or of what a batch is made of. Whoever asks for rows that could
+                not be made gets it again, until a later call makes them.
+        """
+        uid, failure = self._plan.nodes[node].uid, None
+        missing = self._missing(node, uid, upto_ms)
+        for place, time_ms in enumerate(missing):
+            try:
+                rows = self.states.make(uid, time_ms, node.update(time_ms, self))
+            except Exception as error:
+                failure = failure or error
+                # What stands on a version that is not there cannot be made either.
+                is_last = self.states.at(uid, time_ms) is None
+                for lost_ms in missing[place : None if is_last else place + 1]:
+                    self.withhold(node, lost_ms, error)
+                if is_last:
+                    break
+            else:
+                self.feed(node, time_ms, rows)
+        if failure is not None:
+            raise failure
+
+    def _missing(self, node: Node, uid: str, upto_ms: int) -> list[int]:
+        """Return the batches up to a time that have no rows of a state in the state store."""
+        known = {*self.times(node), *self.states.batches(uid)}
+        begun_ms = max(self._plan.zero_ms, self._begin_ms.get(node, 0))
+        first_ms = min(known, default=begun_ms) + node.slide_ms
+        return [
+            time_ms
+            for time_ms in range(first_ms, upto_ms + 1, node.slide_ms)
+            if time_ms not in self._rdds[node] and not self._is_left_out(node, time_ms)
+        ]
 
     def checkpoint_due(self, node: Node, time_ms: int) -> bool:
         """Whether a batch time is a multiple of the stream's checkpoint interval."""
         return self._plan.checkpoint_due(node, time_ms)
 
     def feed(self, node: Node, time_ms: int, rdd: RDD[Any] | None) -> None:
-        """Say what an input stream has for a batch; unused input streams are ignored."""
+        """Say what a stream has for a batch; input streams that nobody uses are ignored."""
         with self._lock:
             self._withheld.pop((node, time_ms), None)
             if node in self._rdds:
                 self._rdds[node][time_ms] = None if rdd is None else self._persisted(node, rdd)
 
     def withhold(self, node: Node, time_ms: int, error: Exception) -> None:
-        """Say why nobody can have the input of a batch; :meth:`feed` takes that back."""
+        """Say why nobody can have the RDD of a batch; :meth:`feed` takes that back."""
         with self._lock:
             if node in self._rdds:
                 self._withheld[node, time_ms] = error
@@ -127,7 +198,7 @@ class History:
                 raise self._withheld[node, time_ms]
             if time_ms <= self._begin_ms.get(node, 0) or not self._plan.fires(node, time_ms):
                 return None
-            if node.asks_itself:
+            if node.asks_itself and not isinstance(node, StateStoreDStream):
                 self._catch_up(node, time_ms)
             made = node.compute(time_ms, self)
             if made is not None:
@@ -177,8 +248,8 @@ class History:
         with self._lock:
             for node, plan in self._plan.nodes.items():
                 known = self._rdds[node]
-                if self._states is not None and node.stores:
-                    self._states.forget(node, time_ms - plan.remember_ms)
+                if self._states is not None and isinstance(node, StateStoreDStream):
+                    self._states.forget(plan.uid, time_ms - plan.remember_ms)
                 for old in [time for time in known if time <= time_ms - plan.remember_ms]:
                     self._release(node, known.pop(old))
                 for one, old in tuple(self._withheld):
@@ -201,9 +272,6 @@ class History:
         """
         before = (known for known in self._rdds[node] if known < time_ms)
         newest = max(before, default=max(self._plan.zero_ms, self._begin_ms.get(node, 0)))
-        if node.stores and self._states is not None:
-            # Of an earlier run, perhaps.
-            newest = max(newest, self._states.newest_ms(node, time_ms - 1))
         for missing in range(newest + node.slide_ms, time_ms, node.slide_ms):
             self.at(node, missing)
 
@@ -231,6 +299,14 @@ class History:
             self._persisted_here.discard((node, rdd))
             if self._unpersist:
                 rdd.unpersist()
+
+
+def _placed_otherwise(node: Node, version: StateVersion, now: StablePartitioner) -> RestartError:
+    return RestartError(
+        f"the state of {node.operation} was written in {len(version.references)} partitions by "
+        f"{version.partitioner}, but now its keys are placed in {now.numPartitions} by {now.name}; "
+        "start with the number of partitions and the partition function of then"
+    )
 
 
 def _is_persisted(rdd: RDD[Any]) -> bool:

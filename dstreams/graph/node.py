@@ -9,12 +9,12 @@ from the whole graph is computed once, when it is frozen into a plan (:mod:`dstr
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pyspark import RDD, SparkContext, StorageLevel
 
-if TYPE_CHECKING:
-    from dstreams.graph.stored_states import StoredStates
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.state_version import StateVersion
 
 MEMORY_ONLY_SER = StorageLevel(False, True, False, False, 1)
 """Serialized, in memory: Spark's level for streams it persists, which PySpark calls MEMORY_ONLY."""
@@ -36,8 +36,16 @@ class Rdds(Protocol):
         """What the RDD of *node* at a time stands on, *node* asking: its own one before that."""
         ...
 
-    def stored(self) -> StoredStates:
-        """The versions of stored state, where a stream of the graph has stored state."""
+    def state_before(
+        self, node: Node, time_ms: int, partitioner: StablePartitioner
+    ) -> StateVersion:
+        """The version of the state of *node* in the state store that a batch begins with."""
+        ...
+
+    def state_pairs(
+        self, node: Node, time_ms: int, partitioner: StablePartitioner
+    ) -> RDD[tuple[Any, Any]]:
+        """All keys of the state of *node* in the state store, as the batch at a time left it."""
         ...
 
     def checkpoint_due(self, node: Node, time_ms: int) -> bool:
@@ -52,13 +60,10 @@ class Node(ABC):
     """
 
     must_checkpoint: ClassVar[bool] = False
-    """Whether the stream grows a lineage without end and so needs durable copies of its RDDs."""
+    """Whether the stream grows a lineage without end and so needs snapshots of its RDDs."""
 
     asks_itself: ClassVar[bool] = False
-    """Whether ``compute`` asks for the stream's own RDD of the batch before."""
-
-    stores: ClassVar[bool] = False
-    """Whether ``compute`` makes a version of stored state, which takes a job, in every batch."""
+    """Whether a batch of the stream stands on what the stream was in the batch before."""
 
     rereads_parents: ClassVar[bool] = False
     """Whether ``compute`` asks for RDDs of parents that earlier batches asked for, too, so that

@@ -17,12 +17,13 @@ from dstreams.errors import InvalidStreamError
 from dstreams.graph.input import InputDStream
 from dstreams.graph.node import MEMORY_ONLY_SER, Node
 from dstreams.graph.output import OutputOperation
+from dstreams.graph.state_store_dstream import StateStoreDStream
 
 NO_STORAGE = StorageLevel(False, False, False, False, 1)
 _DEFAULT_CHECKPOINT_MS = 10_000
 _MOST_CHECKPOINT_SLIDES = 20
-"""RDDs from one durable copy to the next, unless the user chooses: what a restart makes again."""
-_DEFAULT_CHECKPOINT_SLIDES_OF_STORED = 10
+"""RDDs from one snapshot to the next, unless the user chooses: what a restart makes again."""
+_DEFAULT_CHECKPOINT_SLIDES_IN_STORE = 10
 
 
 @dataclass
@@ -42,8 +43,8 @@ class NodePlan:
         uid: name of the node in durable files: the user's, else its operation, and which one of
             that name it is.
         storage_level: level its RDDs are persisted at, None for not at all.
-        checkpoint_ms: interval at which its RDDs are made durable, None for never. Stored state is
-            made durable in every batch; for it this is the interval of Spark's timeouts.
+        checkpoint_ms: interval at which its RDDs are made durable, None for never. State in the
+            state store is so in every batch; for it this is the interval of Spark's timeouts.
         remember_ms: how long its RDDs are kept.
         is_chosen: whether the user chose the uid.
     """
@@ -94,12 +95,12 @@ class Plan:
         return tuple(
             node
             for node, plan in self.nodes.items()
-            if plan.checkpoint_ms is not None and not node.stores
+            if plan.checkpoint_ms is not None and not isinstance(node, StateStoreDStream)
         )
 
-    def stored(self) -> tuple[Node, ...]:
-        """Nodes with stored state, parents first."""
-        return tuple(node for node in self.nodes if node.stores)
+    def in_state_store(self) -> tuple[StateStoreDStream, ...]:
+        """Nodes with state in the state store, parents first."""
+        return tuple(node for node in self.nodes if isinstance(node, StateStoreDStream))
 
 
 @dataclass
@@ -154,9 +155,8 @@ class StreamGraph:
         order = self._parents_first()
         intervals = {node: self._checkpoint_ms(node) for node in order}
         for node, interval in intervals.items():
-            if node.stores or interval is not None:
-                self._require_directory(node, has_checkpoint_directory)
             if interval is not None:
+                self._require_directory(node, has_checkpoint_directory)
                 self._require_checkpoint(node, interval)
         remember = self._remember_ms(order, intervals)
         levels = self._storage_levels(order)
@@ -237,8 +237,8 @@ class StreamGraph:
         if chosen is None and node.must_checkpoint:
             slides = -(-_DEFAULT_CHECKPOINT_MS // node.slide_ms)
             return min(slides, _MOST_CHECKPOINT_SLIDES) * node.slide_ms
-        if chosen is None and node.stores:
-            return _DEFAULT_CHECKPOINT_SLIDES_OF_STORED * node.slide_ms
+        if chosen is None and isinstance(node, StateStoreDStream):
+            return _DEFAULT_CHECKPOINT_SLIDES_IN_STORE * node.slide_ms
         return chosen
 
     def _require_directory(self, node: Node, has_directory: bool) -> None:
@@ -282,7 +282,7 @@ class StreamGraph:
 
 
 def _least_remember_ms(node: Node, interval_ms: int | None) -> int:
-    if interval_ms is None or node.stores:
+    if interval_ms is None or isinstance(node, StateStoreDStream):
         return node.slide_ms
     return max(node.slide_ms, 2 * interval_ms)
 

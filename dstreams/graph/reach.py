@@ -1,12 +1,12 @@
 """How far back a restart reaches: which RDDs of earlier batches the next batch can ask for.
 
 A stream asks its parents for their RDDs at its own time, and a window asks for those before; a
-stream that asks for its own past can stand on a copy of it, or has to be made from the beginning::
+stream that stands on its own past needs a version of that in files, or is made from the beginning::
 
     batches            1   2   3   4   5   6   7   8 | 9        9 is the next one
-    copy of a state            x               x
+    a state in files           x               x
     the state asks its parent for                  8   9
-    a window of 3 over it asks the state for   7   8   9        so the copy at 3 is needed, not 7
+    a window of 3 over it asks the state for   7   8   9        so that at 3 is needed, not 7
     the state asks its parent for      4   5   6   7   8   9
 
 The same answer says what a restart reads again, and what a running stream must not delete.
@@ -18,15 +18,16 @@ from collections.abc import Callable, Mapping
 
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
+from dstreams.graph.state_store_dstream import StateStoreDStream
 
-NewestCopy = Callable[[Node, int], int]
-"""``(stream, time in ms) ->`` time of its newest copy up to then; zero time for none."""
+NewestKnown = Callable[[Node, int], int]
+"""``(stream, time in ms) ->`` time of its newest version in files; zero time for none."""
 
 
 def asked_after(
     plan: Plan,
     last_ms: int,
-    newest_copy: NewestCopy,
+    newest_known: NewestKnown,
     began: Mapping[Node, int] | None = None,
 ) -> dict[Node, int]:
     """Say of each stream after which time a batch after *last_ms* may ask for its RDDs.
@@ -34,17 +35,17 @@ def asked_after(
     Args:
         plan: the graph.
         last_ms: time of the last batch that has run.
-        newest_copy: of a stream that asks for its own past.
+        newest_known: of a stream that asks for its own past.
         began: streams that began after a time, and it: they ask for nothing before.
 
     Returns:
         For each stream a time in ms, zero time at least; RDDs at that time are not asked for, but
-        the copy at that time of a stream that asks for its own past is.
+        the version at that time of a stream that asks for its own past is.
     """
     floors = began or {}
     asked = dict.fromkeys(plan.nodes, max(plan.zero_ms, last_ms))
     for node in reversed(tuple(plan.nodes)):  # children first
-        made_ms = newest_copy(node, asked[node]) if node.asks_itself else asked[node]
+        made_ms = newest_known(node, asked[node]) if node.asks_itself else asked[node]
         asked[node] = made_ms
         for parent in node.parents:
             needed_ms = max(made_ms - node.parents_remember_ms(0), floors.get(node, plan.zero_ms))
@@ -70,11 +71,11 @@ def asked_by_others(plan: Plan, last_ms: int, asked: Mapping[Node, int]) -> dict
 def is_made_of_state(node: Node) -> bool:
     """Whether what a stream is made of stands on the past of another one, batch after batch.
 
-    Stored state does not: each batch of it is made from files.
+    State in the state store does not: each batch of it is made from files.
     """
     above, known = list(node.parents), set(node.parents)
     for parent in above:  # which grows
-        if parent.asks_itself and not parent.stores:
+        if parent.asks_itself and not isinstance(parent, StateStoreDStream):
             return True
         above += (one for one in parent.parents if one not in known)
         known.update(parent.parents)

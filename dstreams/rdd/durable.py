@@ -31,9 +31,9 @@ from checkpoint import (
 )
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import Side, decode_block
+from dstreams.rdd.empty_partitions import empty_partitions
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks, shuffle_pairs
-from dstreams.rdd.slots import slots
 from dstreams.rdd.worker import settle_worker
 
 NO_PARTITIONER = "none"
@@ -122,7 +122,9 @@ def _frames(
 ) -> RDD[bytes]:
     task = _Read(files, written)
     if partitioner is not None:
-        return jvm.as_frames(PipelinedRDD(slots(spark, partitioner), task, True), partitioner)
+        return jvm.as_frames(
+            PipelinedRDD(empty_partitions(spark, partitioner), task, True), partitioner
+        )
     count = len(written.files)
     return jvm.as_frames(PipelinedRDD(spark.parallelize(range(count), count), task), None)
 
@@ -150,9 +152,9 @@ class _Read:
     files: Files
     written: WrittenRdd
 
-    def __call__(self, split: int, slots: Iterable[Any]) -> Iterator[bytes]:
+    def __call__(self, split: int, frames: Iterable[Any]) -> Iterator[bytes]:
         settle_worker()
-        for _ in slots:  # a worker whose input is left unread is not used again
+        for _ in frames:  # a worker whose input is left unread is not used again
             pass
         expected = replace(self.written.first, partition=split)
         yield from read_state_file(self.files, self.written.files[split], expected)

@@ -29,8 +29,8 @@ from pyspark.rdd import PipelinedRDD
 
 from dstreams.rdd import jvm
 from dstreams.rdd.cogroup import StateTask
+from dstreams.rdd.empty_partitions import empty_partitions
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.slots import slots
 from dstreams.rdd.worker import settle_worker
 
 _END = b""
@@ -59,7 +59,7 @@ def replay_batches(
     inputs: list[RDD[bytes]] = []
     for batch in batches:
         if batch is not None:
-            inputs += [batch, slots(spark, partitioner)]
+            inputs += [batch, empty_partitions(spark, partitioner)]
     if state is not None:
         inputs.append(state)
     has_blocks = tuple(batch is not None for batch in batches)

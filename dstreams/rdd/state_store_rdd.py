@@ -2,13 +2,13 @@
 
 >>> from dstreams.rdd.shuffle import shuffle_pairs
 >>> from dstreams.rdd.state_store_rdd import StateStoreRDD
->>> from dstreams.rdd.stored_version import StoredVersion
+>>> from dstreams.rdd.state_version import StateVersion
 >>> class Count:
 ...     def __call__(self, store, initial, records, metrics):
 ...         for key, _ in records:
 ...             store.put(key, (store.get(key) or 0) + 1)
 ...             yield key, store.get(key)
->>> version = StoredVersion.empty(store_id, partitioner)
+>>> version = StateVersion.empty(store_id, partitioner)
 >>> batch = shuffle_pairs(spark.parallelize([("a", 1), ("a", 2)]), partitioner)
 >>> counted = StateStoreRDD([batch], store, version, Count())
 >>> counted.force().version  # one job; the version counts when a commit record names it
@@ -43,11 +43,11 @@ from checkpoint.state_store import (
 )
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import Block, BlockBuilder, Side
+from dstreams.rdd.empty_partitions import pinned_partitions
 from dstreams.rdd.kept_rows import CountedRows, Handle, HeldFrames, ReadRows
 from dstreams.rdd.ordered_frames import in_order
-from dstreams.rdd.slots import places
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.stored_version import StoredVersion
+from dstreams.rdd.state_version import StateVersion
 from dstreams.rdd.worker import settle_worker
 
 _HANDLE, _ROWS = 1, 0  # labels of frames
@@ -75,28 +75,31 @@ class StoreFunction(Protocol):
 class StateStoreRDD:
     """The rows of a batch, and the version of the state that its computation makes.
 
+    Its tasks run where those of the batch before did, as far as Spark can.
+
     Args:
-        inputs: blocks of pairs, all placed by one partitioner: of :attr:`Side.STATE` the initial
-            state, first; of :attr:`Side.BATCH` the records; and :func:`~dstreams.rdd.slots.places`,
-            which make Spark prefer the hosts that have the stores warm.
+        inputs: blocks of pairs, at least one RDD, all placed by one partitioner: of
+            :attr:`Side.STATE` the initial state, first; of :attr:`Side.BATCH` the records.
         store: the stores.
         before: the version to begin with.
         function: what a task does.
+
+    Attributes:
+        partitioner: that of the inputs.
     """
 
     def __init__(
         self,
         inputs: Sequence[RDD[bytes]],
         store: StateStore,
-        before: StoredVersion,
+        before: StateVersion,
         function: StoreFunction,
     ) -> None:
         partitioner = jvm.partitioner_of(inputs[0])
         if partitioner is None:
             raise ValueError("the input of a state must be placed by a partitioner")
-        self.handles = places(inputs[0].context, partitioner)
-        others = (frames for frames in inputs[1:] if frames is not self.handles)
-        united = jvm.unite_frames(inputs[0], *others, self.handles)
+        self.partitioner = partitioner
+        united = jvm.unite_frames(*inputs, pinned_partitions(inputs[0].context, partitioner))
         if partitioner.numPartitions != len(before.references):
             raise ValueError(
                 f"the input has {partitioner.numPartitions} partitions, the state "
@@ -109,7 +112,7 @@ class StateStoreRDD:
         self._frames = jvm.LabelledFrames(PipelinedRDD(united, task))
         self._frames.persist(StorageLevel.MEMORY_AND_DISK)
 
-    def force(self) -> StoredVersion:
+    def force(self) -> StateVersion:
         """Compute every partition, in one job, and return the version that this made.
 
         Raises:

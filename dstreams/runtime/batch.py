@@ -68,7 +68,7 @@ class BatchResult:
 
 
 @dataclass(frozen=True)
-class DurableCopy:
+class RddSnapshot:
     """An RDD, and the files that hold the same records."""
 
     rdd: RDD[Any]

@@ -23,7 +23,7 @@ from dstreams.faults import fault
 from dstreams.graph.node import Node
 from dstreams.graph.output import OutputOperation
 from dstreams.rdd.failures import stops_stream, summarize
-from dstreams.runtime.batch import Batch, BatchResult, DurableCopy
+from dstreams.runtime.batch import Batch, BatchResult, RddSnapshot
 
 if TYPE_CHECKING:
     from dstreams.runtime.engine import Engine
@@ -73,11 +73,11 @@ class BatchRun:
         return BatchResult(info, self._error, self._ends_stream())
 
     def _run(self) -> dict[int, tuple[OutputOperation, RDD[Any]]]:
-        self._catch_up()
-        self._make_stored()
+        self._bridge()
+        self._make_states()
         jobs = self._generate()
         self._step("state.start")
-        copies = {} if self._ends_stream() else self._persist_state()
+        snapshots = {} if self._ends_stream() else self._write_snapshots()
         self._step("state.done")
         if jobs and not self._must_end():
             self._require_newest()
@@ -96,7 +96,7 @@ class BatchRun:
         if not self._must_end():
             # Where the stream goes on, a failed output does not undo the state: the next batch
             # builds on it, and the record says which outputs failed.
-            self._commit(copies)
+            self._commit(snapshots)
         if not self._must_end():
             self._clean_up()
         return jobs
@@ -120,17 +120,17 @@ class BatchRun:
             self._may_run_outputs = False
             self._fail(failure.where, failure.error, _kind_of(failure.error))
 
-    def _catch_up(self) -> None:
+    def _bridge(self) -> None:
         try:
-            self._engine.catch_up(self._batch.time_ms)
+            self._engine.bridge()
         except Exception as error:
             self._fail_state("making the state of earlier batches", error)
 
-    def _make_stored(self) -> None:
-        """Make every version of stored state, before any output: once, also when that fails."""
-        for node in self._engine.plan.stored():
+    def _make_states(self) -> None:
+        """Make every version in the state store, before any output: once, also when that fails."""
+        for node in self._engine.plan.nodes:
             try:
-                self._engine.history.at(node, self._batch.time_ms)
+                self._engine.make_state(node, self._batch.time_ms)
             except Exception as error:
                 self._fail_state(f"making the state of {node.operation}", error)
 
@@ -162,18 +162,18 @@ class BatchRun:
         self._jobs = jobs
         return jobs
 
-    def _persist_state(self) -> dict[Node, DurableCopy]:
-        """Make every state RDD, also when no output runs, and write those that are due."""
-        copies: dict[Node, DurableCopy] = {}
+    def _write_snapshots(self) -> dict[Node, RddSnapshot]:
+        """Make every state RDD, also when no output runs, and write the snapshots that are due."""
+        snapshots: dict[Node, RddSnapshot] = {}
         for node in self._engine.plan.checkpointed():
             try:
-                copy = self._engine.write_state(node, self._batch.time_ms)
+                snapshot = self._engine.write_snapshot(node, self._batch.time_ms)
             except Exception as error:
                 self._fail(f"writing the state of {node.operation}", error, _kind_of(error))
             else:
-                if copy is not None:
-                    copies[node] = copy
-        return copies
+                if snapshot is not None:
+                    snapshots[node] = snapshot
+        return snapshots
 
     def _require_newest(self) -> None:
         """Let a driver that was replaced while it stood still run no output."""
@@ -201,10 +201,10 @@ class BatchRun:
         self._outputs.append(info)
         self._engine.tell(OutputOperationCompleted(self._batch.time_ms, info))
 
-    def _commit(self, copies: dict[Node, DurableCopy]) -> None:
+    def _commit(self, snapshots: dict[Node, RddSnapshot]) -> None:
         self._step("commit.start")
         try:
-            self._engine.commit(self._batch, copies, self._failed_outputs())
+            self._engine.commit(self._batch, snapshots, self._failed_outputs())
         except Exception as error:
             self._fail("committing its state", error, DurabilityError)
         self._step("commit.done")

@@ -30,12 +30,12 @@ from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.rdd.durable import NO_PARTITIONER, WrittenRdd, read_rdd, write_rdd
 from dstreams.rdd.stable_hash import STABLE_HASH_NAME
-from dstreams.rdd.stored_version import StoredVersion
+from dstreams.rdd.state_version import NO_EVENT_TIME, StateVersion
 
 logger = logging.getLogger(__name__)
 
-STORED_UPTO = "stored_upto"
-"""Fact of a commit record: the batch that made each version of stored state, as JSON."""
+VERSIONS_MADE_AT = "versions_made_at"
+"""Fact of a commit record: the batch that made each version in the state store, as JSON."""
 
 UNREAD = "unread"
 """Fact of a commit record: uids of the inputs that the batch could not read and did without."""
@@ -48,9 +48,9 @@ class BatchCommit:
     Args:
         batch_id: its number.
         time_ms: its time.
-        written: the copies that it wrote.
-        stored: the newest version of each stored state, and the time of the batch that made it.
-        watermarks: event time of stored states, by uid.
+        written: the snapshots of RDDs that it wrote.
+        states: the newest version of each state in the state store, by uid, and the time of the
+            batch that made it.
         without_state: streams that have no state at all after it.
         failed_outputs: uids of the outputs that failed or did not run.
         unread: uids of the inputs that could not be read.
@@ -61,8 +61,7 @@ class BatchCommit:
     batch_id: int
     time_ms: int
     written: Mapping[Node, WrittenRdd]
-    stored: Mapping[Node, tuple[int, StoredVersion]]
-    watermarks: Mapping[str, int]
+    states: Mapping[str, tuple[int, StateVersion]]
     without_state: Sequence[Node]
     failed_outputs: Sequence[str]
     unread: Sequence[str] = ()
@@ -96,7 +95,7 @@ class StreamDurability:
         self._plan = plan
         self._spark = spark
         # Of others, which were removed, neither a record nor a file is kept.
-        with_state = (*plan.checkpointed(), *plan.stored())
+        with_state = (*plan.checkpointed(), *plan.in_state_store())
         self.uids = frozenset(plan.nodes[node].uid for node in with_state)
         self.commits: CommitLog = tenure.commits
         self.commits.operators = self.uids
@@ -161,7 +160,7 @@ class StreamDurability:
             for name in state_files_of(self.files, uid, time_ms, self.tenure.epoch):
                 self.files.delete(name)
         except CheckpointError as error:
-            logger.warning("files of a failed copy could not be deleted: %s", error)
+            logger.warning("files of a failed snapshot could not be deleted: %s", error)
 
     def commit(self, made: BatchCommit) -> None:
         """Write the record that makes a batch count.
@@ -170,7 +169,7 @@ class StreamDurability:
             CheckpointError: it could not be written, or a newer driver has taken over.
         """
         uids = {node: plan.uid for node, plan in self._plan.nodes.items()}
-        times = {uids[node]: time_ms for node, (time_ms, _) in made.stored.items()}
+        times = {uid: time_ms for uid, (time_ms, _) in made.states.items()}
         record = CommitRecord(
             stream_id=self._stream_id,
             batch_id=made.batch_id,
@@ -183,10 +182,14 @@ class StreamDurability:
             writer={
                 "python": platform.python_version(),
                 "hash": STABLE_HASH_NAME,
-                **({STORED_UPTO: json.dumps(times)} if times else {}),
+                **({VERSIONS_MADE_AT: json.dumps(times)} if times else {}),
             },
-            stores=tuple(version.commit for _, version in made.stored.values() if version.commits),
-            watermarks=made.watermarks,
+            stores=tuple(version.commit for _, version in made.states.values() if version.commits),
+            watermarks={
+                uid: version.watermark_ms
+                for uid, (_, version) in made.states.items()
+                if version.watermark_ms != NO_EVENT_TIME
+            },
             failed_outputs=tuple(made.failed_outputs),
             without_state=tuple(uids[node] for node in made.without_state),
             facts=_facts(made),

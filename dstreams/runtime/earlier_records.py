@@ -1,4 +1,4 @@
-"""What the records of an earlier run say: the copies of its states, and what it could not read."""
+"""What the records of an earlier run say: the versions of its states, and what it did not read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from checkpoint import CommitRecord, OperatorCommit, StoreCommit
 from dstreams.graph.plan import Plan
-from dstreams.runtime.durability import STORED_UPTO, UNREAD
+from dstreams.runtime.durability import UNREAD, VERSIONS_MADE_AT
 
 
 @dataclass
@@ -16,18 +16,18 @@ class Restorable:
     """What the commit records of an earlier run have for each stream, by uid and batch time.
 
     Args:
-        copies: files of a state, None where there was none, and the time that the files have.
-        stored: versions of a stored state.
+        snapshots: files of a state RDD, None where it had none, and the time that the files have.
+        versions: versions in the state store.
     """
 
-    copies: dict[str, dict[int, tuple[int, OperatorCommit | None]]] = field(default_factory=dict)
-    stored: dict[str, dict[int, tuple[CommitRecord, StoreCommit]]] = field(default_factory=dict)
+    snapshots: dict[str, dict[int, tuple[int, OperatorCommit | None]]] = field(default_factory=dict)
+    versions: dict[str, dict[int, tuple[CommitRecord, StoreCommit]]] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls, records: Iterable[CommitRecord], plan: Plan, began: Mapping[str, int]
     ) -> Restorable:
-        """Read *records*, oldest first. A copy between two batches is that of the first.
+        """Read *records*, oldest first. A snapshot between two batches is that of the first.
 
         Args:
             records: the commit records that count.
@@ -42,15 +42,15 @@ class Restorable:
             for uid in (*record.operators, *record.without_state):
                 time_ms = record.batch_time_ms - since_ms % slides.get(uid, plan.batch_ms)
                 commit = record.operators.get(uid)
-                found.copies.setdefault(uid, {})[time_ms] = record.batch_time_ms, commit
-            upto: dict[str, int] = json.loads(record.writer.get(STORED_UPTO, "{}"))
+                found.snapshots.setdefault(uid, {})[time_ms] = record.batch_time_ms, commit
+            upto: dict[str, int] = json.loads(record.writer.get(VERSIONS_MADE_AT, "{}"))
             for store in record.stores:
-                found.stored.setdefault(store.operator_uid, {})[upto[store.operator_uid]] = (
+                found.versions.setdefault(store.operator_uid, {})[upto[store.operator_uid]] = (
                     record,
                     store,
                 )
         for uid, after_ms in began.items():
-            for times in (found.copies.get(uid, {}), found.stored.get(uid, {})):
+            for times in (found.snapshots.get(uid, {}), found.versions.get(uid, {})):
                 for time_ms in [time_ms for time_ms in times if time_ms <= after_ms]:
                     del times[time_ms]
         return found
@@ -63,7 +63,7 @@ class Restorable:
             upto_ms: the time.
             begun_ms: what to return where there is none.
         """
-        times = (*self.copies.get(uid, ()), *self.stored.get(uid, ()))
+        times = (*self.snapshots.get(uid, ()), *self.versions.get(uid, ()))
         return max((time_ms for time_ms in times if time_ms <= upto_ms), default=begun_ms)
 
 

@@ -29,15 +29,16 @@ from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.graph.reach import asked_after
+from dstreams.graph.state_store_dstream import StateStoreDStream
 from dstreams.rdd import jvm
-from dstreams.rdd.stored_version import StoredVersion
-from dstreams.runtime.batch import Batch, BatchResult, DurableCopy, InputFailure
+from dstreams.rdd.state_version import NO_EVENT_TIME, StateVersion
+from dstreams.runtime.batch import Batch, BatchResult, InputFailure, RddSnapshot
 from dstreams.runtime.batch_inputs import BatchInputs
 from dstreams.runtime.batch_run import BatchRun
-from dstreams.runtime.copies import Copies
 from dstreams.runtime.durability import BatchCommit, StreamDurability
 from dstreams.runtime.gaps import AFTER, bridge, gap_of
 from dstreams.runtime.histories import BatchHistory
+from dstreams.runtime.rdd_snapshots import RddSnapshots
 from dstreams.runtime.repartition import delete_abandoned
 from dstreams.sources.source import (
     DurableReader,
@@ -92,7 +93,7 @@ class Engine:
         self._durability = durability
         self._clock = clock
         self.inputs = BatchInputs(history, readers)
-        self.copies = None if durability is None else Copies(plan, history, durability)
+        self.snapshots = None if durability is None else RddSnapshots(plan, history, durability)
         self._last_planned_ms = plan.zero_ms
         self._last_committed: Batch | None = None
         self._begun: Mapping[int, BeginRecord] = {}
@@ -246,23 +247,25 @@ class Engine:
             self._unbridged.append((batch.after_ms, batch.time_ms))
         return self.inputs.feed(batch)
 
-    def catch_up(self, time_ms: int) -> None:
-        """Make the state of earlier batches that could not be made when they ran.
-
-        State that a restart has found is carried over the batches that it left out.
-        """
+    def bridge(self) -> None:
+        """Let state that a restart has found stand for that of the batches that it left out."""
         for after_ms, first_ms in tuple(self._unbridged):
             bridge(self.plan, self.history, after_ms, first_ms)
             self._unbridged.remove((after_ms, first_ms))
-        if self.copies is not None:
-            self.copies.catch_up(time_ms)
 
-    def write_state(self, node: Node, time_ms: int) -> DurableCopy | None:
-        """Make the RDD of *node* and, when a copy is due, compute and write it; None for no copy.
+    def make_state(self, node: Node, time_ms: int) -> None:
+        """Make the state of *node*, also of earlier batches that could not be made when they ran.
 
-        A copy that could not be made or committed stays due in the next batch of the stream.
+        Of state that is an RDD of each batch only that of earlier ones is made here.
         """
-        return None if self.copies is None else self.copies.make(node, time_ms)
+        if isinstance(node, StateStoreDStream):
+            self.history.make_state(node, time_ms)
+        elif node.asks_itself and self.snapshots is not None:
+            self.snapshots.catch_up(node, time_ms)
+
+    def write_snapshot(self, node: Node, time_ms: int) -> RddSnapshot | None:
+        """Make the RDD of *node*, and write a snapshot of it when one is due; None for none."""
+        return None if self.snapshots is None else self.snapshots.make(node, time_ms)
 
     def require_newest(self) -> None:
         """Refuse to go on after another driver has taken over.
@@ -274,25 +277,28 @@ class Engine:
             self._durability.tenure.guard.check()
 
     def commit(
-        self, batch: Batch, copies: Mapping[Node, DurableCopy], failed_outputs: Sequence[str]
+        self, batch: Batch, snapshots: Mapping[Node, RddSnapshot], failed_outputs: Sequence[str]
     ) -> None:
-        """Commit a batch and let the next one read its copies: lineage ends here.
+        """Commit a batch and let the next one read its snapshots: lineage ends here.
 
         Raises:
             CheckpointError: it could not be committed; the stream must stop.
         """
-        if self._durability is None or self.copies is None:
+        if self._durability is None or self.snapshots is None:
             return
-        stored = self._stored(batch.time_ms)
-        versions = {node: time_ms for node, (time_ms, _) in stored.items()}
-        asked = self.copies.asked_once_committed(batch.time_ms, copies, versions)
+        states = self._states(batch.time_ms)
+        versions: dict[Node, int] = {
+            node: states[uid][0]
+            for node in self.plan.in_state_store()
+            if (uid := self.plan.nodes[node].uid) in states
+        }
+        asked = self.snapshots.asked_once_committed(batch.time_ms, snapshots, versions)
         made = BatchCommit(
             batch_id=batch.batch_id,
             time_ms=batch.time_ms,
-            written={node: copy.files for node, copy in copies.items()},
-            stored=stored,
-            watermarks=self.history.stored().watermarks(batch.time_ms) if stored else {},
-            without_state=self.copies.without_state(batch.time_ms),
+            written={node: snapshot.files for node, snapshot in snapshots.items()},
+            states=states,
+            without_state=self.snapshots.without_state(batch.time_ms),
             failed_outputs=failed_outputs,
             unread=sorted(self.plan.input_uids[stream] for stream in self.inputs.unread),
             inputs_needed_after=self._inputs_needed_after(batch.time_ms, asked),
@@ -300,7 +306,7 @@ class Engine:
         self._durability.commit(made)
         self._needed_after = made.inputs_needed_after
         self._last_committed = batch
-        self.copies.committed(batch.time_ms, copies, versions)
+        self.snapshots.committed(batch.time_ms, snapshots, versions)
 
     def _inputs_needed_after(self, time_ms: int, asked: Mapping[Node, int]) -> dict[str, int]:
         """After which time a restart reads each input of files again."""
@@ -318,47 +324,45 @@ class Engine:
         Raises:
             Exception: it could not be made, written or committed; nothing is lost by that.
         """
-        last, durability, copies = self._last_committed, self._durability, self.copies
-        if last is None or durability is None or copies is None or self.plan.batch_ms == 1:
+        last, durability, snapshots = self._last_committed, self._durability, self.snapshots
+        if last is None or durability is None or snapshots is None or self.plan.batch_ms == 1:
             return
         if not self.history.is_current(last.time_ms):
             return
         time_ms = last.time_ms + 1
-        written: dict[Node, DurableCopy] = {}
+        written: dict[Node, RddSnapshot] = {}
         for node in self.plan.checkpointed():
             newest_ms = last.time_ms - (last.time_ms - self.plan.zero_ms) % node.slide_ms
             rdd = self.history.before(node, newest_ms + node.slide_ms)
-            if copies.newest(node, last.time_ms) < newest_ms and rdd is not None:
-                written[node] = copies.write(node, time_ms, rdd)
+            if snapshots.newest(node, last.time_ms) < newest_ms and rdd is not None:
+                written[node] = snapshots.write(node, time_ms, rdd)
         if written:
             self.commit_between(last.batch_id, time_ms, written)
 
     def commit_between(
-        self, batch_id: int, time_ms: int, written: Mapping[Node, DurableCopy] | None = None
+        self, batch_id: int, time_ms: int, written: Mapping[Node, RddSnapshot] | None = None
     ) -> None:
-        """Commit copies and the versions of stored state, between two batches.
+        """Commit snapshots and the versions in the state store, between two batches.
 
         A version that a batch has made which was cut off afterwards is left to that batch.
 
         Args:
             batch_id: number of the batch before.
             time_ms: after that batch, and before the next one.
-            written: the copies, by stream.
+            written: the snapshots, by stream.
 
         Raises:
             CheckpointError: it could not be committed.
         """
         if self._durability is None:
             return
-        stored = self._stored(time_ms)
         self._durability.begin(batch_id, time_ms, {}, {"between_batches": True})
         self._durability.commit(
             BatchCommit(
                 batch_id=batch_id,
                 time_ms=time_ms,
-                written={node: copy.files for node, copy in (written or {}).items()},
-                stored=stored,
-                watermarks=self.history.stored().watermarks(time_ms) if stored else {},
+                written={node: snapshot.files for node, snapshot in (written or {}).items()},
+                states=self._states(time_ms),
                 without_state=(),
                 failed_outputs=(),
                 inputs_needed_after=self._needed_after,
@@ -392,15 +396,25 @@ class Engine:
             for stream, reader in self.readers.items()
         )
 
-    def _stored(self, upto_ms: int) -> dict[Node, tuple[int, StoredVersion]]:
-        """The newest version of every stored state up to a batch, and the batch that made it."""
-        return self.history.stored().newest_made(upto_ms) if self.plan.stored() else {}
+    def _states(self, upto_ms: int) -> dict[str, tuple[int, StateVersion]]:
+        """The newest version of each state in the state store up to a batch, and whose it is."""
+        return self.history.states.newest(upto_ms) if self.plan.in_state_store() else {}
 
     def states_of(self, batch: Batch) -> tuple[StateOperatorInfo, ...]:
-        """What is told of the stored states that the batch made."""
-        if not self.plan.stored():
-            return ()
-        return self.history.stored().told(batch.time_ms)
+        """What is told of the versions in the state store that the batch made."""
+        return tuple(
+            StateOperatorInfo(
+                uid,
+                node.operation,
+                len(version.references),
+                version.metrics.as_dict(),
+                None if version.watermark_ms == NO_EVENT_TIME else version.watermark_ms,
+            )
+            for node in self.plan.in_state_store()
+            if (uid := self.plan.nodes[node].uid)
+            and (version := self.history.states.at(uid, batch.time_ms)) is not None
+            and version.metrics is not None
+        )
 
     def clean_up(self, batch: Batch) -> None:
         """Forget and delete what no later batch, and no restart, needs."""
@@ -413,16 +427,16 @@ class Engine:
             kept_ms = 0 if remembered is None else remembered.remember_ms
             self.inputs.forget(stream, batch.time_ms - kept_ms)
         is_turn = (batch.batch_id + 1) % _MAINTENANCE_BATCHES == 0
-        if is_turn and self.plan.stored():
-            self.history.stored().maintain()
-        if self._durability is None or self.copies is None:
+        if is_turn and self.plan.in_state_store():
+            self.history.states.maintain()
+        if self._durability is None or self.snapshots is None:
             return
-        if is_turn or self.copies.is_at(batch.time_ms):
-            oldest_ms = self.copies.oldest_needed_ms(batch.time_ms, asked)
+        if is_turn or self.snapshots.is_at(batch.time_ms):
+            oldest_ms = self.snapshots.oldest_needed_ms(batch.time_ms, asked)
             inputs = (asked[node] for node in self.readers if node in asked)
             oldest_input_ms = min(chain(inputs, [batch.time_ms])) + 1
             self._durability.retire(oldest_ms, oldest_input_ms)
-            self.copies.discard_before(oldest_ms)
+            self.snapshots.discard_before(oldest_ms)
             self._sweep(self._durability)
             oldest_begun_ms = self._durability.oldest_begun_ms(batch.time_ms)
             for reader in self.readers.values():
@@ -432,23 +446,23 @@ class Engine:
 
     def _sweep(self, durability: StreamDurability) -> None:
         """Delete, once, what a driver before this one had moved and could not make count."""
-        if not self._is_swept and self.plan.stored():
+        if not self._is_swept and self.plan.in_state_store():
             durability.tenure.guard.check()
             delete_abandoned(durability.files, durability.tenure.epoch)
             self._is_swept = True
 
     def _asked_after(self, time_ms: int) -> dict[Node, int]:
         """After which time a restart may ask each stream for its RDDs."""
-        if self.copies is None:
+        if self.snapshots is None:
             return {}
-        return asked_after(self.plan, time_ms, self.copies.newest)
+        return asked_after(self.plan, time_ms, self.snapshots.newest)
 
     def close(self) -> None:
         """Close the sources and forget everything; says on disk that this driver has stopped."""
         close_all(self.readers.values())
         self.history.clear()
-        if self.plan.stored() and self._durability is not None:
-            self.history.stored().close()
+        if self.plan.in_state_store() and self._durability is not None:
+            self.history.states.close()
         if self._durability is not None:
             try:
                 self._durability.tenure.guard.release()

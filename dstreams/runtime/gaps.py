@@ -17,6 +17,7 @@ from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.graph.reduced_window import ReducedWindowedDStream
 from dstreams.graph.state import StateDStream
+from dstreams.graph.state_store_dstream import StateStoreDStream
 
 AFTER = "after_ms"
 """Fact of a begin record: time of the batch before, where batches between are left out."""
@@ -58,10 +59,11 @@ def bridge(
             history.restore(node, before_ms, node.over_gap(made_ms, before_ms, history))
         elif isinstance(node, StateDStream):
             history.restore(node, before_ms, history.at(node, made_ms))
-        elif node.stores:
-            if history.stored().at(node, made_ms) is None:
-                history.at(node, made_ms)  # it could not be made when it was due, or was not due
-            history.stored().carry(node, made_ms, before_ms)
+        elif isinstance(node, StateStoreDStream):
+            uid = plan.nodes[node].uid
+            if history.states.at(uid, made_ms) is None:
+                history.make_state(node, made_ms)  # it could not be when it was due, or was not due
+            history.states.reuse(uid, made_ms, before_ms)
 
 
 def gaps_in(begins: Mapping[int, BeginRecord]) -> list[tuple[int, int]]:

@@ -28,6 +28,7 @@ from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
 from dstreams.graph.pickling import PickledGraph, unpickle_graph
 from dstreams.graph.plan import Plan, StreamGraph
+from dstreams.graph.state_store_dstream import StateStoreDStream
 from dstreams.graph.window_times import WindowTimes
 from dstreams.rdd.durable import WrittenRdd, read_rdd, write_rdd
 from dstreams.redaction import secret_settings
@@ -255,12 +256,13 @@ def _describe_node(plan: Plan, node: Node, began: Mapping[str, int]) -> dict[str
     planned = plan.nodes[node]
     partitioner = getattr(node, "partitioner", None)
     times = getattr(node, "times", None)
+    is_in_store = isinstance(node, StateStoreDStream)
     return {
         "uid": planned.uid,
         "is_chosen": planned.is_chosen,
         "operation": node.operation,
         "kind": type(node).__name__,
-        "state": "stored" if node.stores else "copied" if node.asks_itself else "none",
+        "state": "stored" if is_in_store else "copied" if node.asks_itself else "none",
         "partitions": None if partitioner is None else partitioner.numPartitions,
         "partitioner": None if partitioner is None else partitioner.name,
         "slide_ms": node.slide_ms,

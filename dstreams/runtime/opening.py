@@ -30,6 +30,8 @@ from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.graph.pickling import pickle_graph
 from dstreams.graph.plan import Plan, StreamGraph
+from dstreams.kernel.state_versions import StateVersions
+from dstreams.kernel.store_upkeep import open_store
 from dstreams.rdd import jvm
 from dstreams.rdd.worker_python import require_workers
 from dstreams.runtime.durability import StreamDurability
@@ -37,7 +39,6 @@ from dstreams.runtime.engine import Engine
 from dstreams.runtime.graph_snapshots import write_snapshot
 from dstreams.runtime.rate_control import RateControl, limit_rates
 from dstreams.runtime.resuming import EarlierRun, last_batch_ms, resume
-from dstreams.runtime.state_stores import open_states
 from dstreams.settings import Settings
 from dstreams.sources.source import (
     SourceEnvironment,
@@ -103,7 +104,7 @@ def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
     earlier = around.earlier or EarlierRun(f"stream-{zero_ms}-{token_hex(4)}", zero_ms)
     url = None if base is None else stream_url(base, earlier.stream_id)
     # Spark's own directory alone does not ask for more than the state that needs one.
-    has_state = bool(plan.checkpointed() or plan.stored())
+    has_state = bool(plan.checkpointed() or plan.in_state_store())
     if url is None or (around.directory is None and not has_state):
         return _opened(plan, earlier, around, None, None)
     pickled = None if around.directory is None else pickle_graph(graph, around.context)
@@ -182,7 +183,10 @@ def _opened(
         tell_others(event)
 
     epoch = 1 if durability is None else durability.tenure.epoch
-    states = open_states(plan, earlier.stream_id, files, around.settings, epoch, around.classes)
+    states = None
+    if files is not None and plan.in_state_store():
+        store = open_store(files, epoch, around.settings, around.classes)
+        states = StateVersions(around.spark, store, earlier.stream_id)
     history = History(plan, around.spark, unpersist=around.settings.unpersist, states=states)
     return Engine(
         plan,

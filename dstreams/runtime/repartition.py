@@ -1,4 +1,4 @@
-"""Stored state in another number of partitions, or placed by another function.
+"""State in the state store in another number of partitions, or placed by another function.
 
 It is moved into new stores, which are named by the epoch that does so. They count when a commit
 record names them; what is for the rows of earlier batches alone never does, and is deleted by the
@@ -15,26 +15,32 @@ from typing import Any
 
 from checkpoint import CommitLog, Files
 from checkpoint.state_store import STORE_PREFIX, StateWriter
-from dstreams.graph.history import History
-from dstreams.graph.stored import StoredStateDStream
+from dstreams.graph.state_store_dstream import StateStoreDStream
+from dstreams.kernel.state_versions import StateVersions
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_store_rdd import Pairs, StateStoreRDD
-from dstreams.rdd.stored_version import StoredVersion
+from dstreams.rdd.state_version import StateVersion
 
 _MOVED = re.compile(rf"{re.escape(STORE_PREFIX)}[^/]+/epoch-(?P<epoch>\d+)-\d+/")
 
 
 def repartitioned(
-    history: History, node: StoredStateDStream, version: StoredVersion, epoch: int, time_ms: int
-) -> StoredVersion:
-    """Write a version of a stored state into new stores, in one job.
+    states: StateVersions,
+    uid: str,
+    node: StateStoreDStream,
+    version: StateVersion,
+    epoch: int,
+    time_ms: int,
+) -> StateVersion:
+    """Write a version of a state into new stores, in one job.
 
     The old ones stay as they are: what is written counts when a commit record names it.
 
     Args:
-        history: where *version* is that of the batch at *time_ms*.
+        states: where *version* is that of the batch at *time_ms*.
+        uid: the stream's.
         node: the stream.
         version: the version.
         epoch: epoch of this driver; it names the new stores.
@@ -43,12 +49,11 @@ def repartitioned(
     Raises:
         Py4JJavaError: a task failed, in reading or in writing.
     """
-    states = history.stored()
-    entries = states.entries(node, history.spark, time_ms)
+    entries = states.entries(uid, node.operation, time_ms)
     if entries is None:
         return version
     # Each in stores of its own: two contents in one would be two versions 1 of it.
-    empty = states.empty(node, node.partitioner, f"epoch-{epoch}-{time_ms}")
+    empty = states.empty(uid, node.partitioner, f"epoch-{epoch}-{time_ms}")
     blocks = shuffle_pairs(entries.map(_keyed), node.partitioner, Side.STATE, node.operation)
     rdd = StateStoreRDD([blocks], states.store, empty, _Load())
     try:

@@ -1,6 +1,6 @@
 """Going on after an earlier run: its state and its input become the history of the new engine.
 
-State stands on the newest copy that the next batch can use; what came after it is computed again
+State stands on the newest version that the next batch can use; what came after it is computed again
 from the same input. No output of a committed batch runs again.
 """
 
@@ -28,14 +28,14 @@ from dstreams.graph.plan import Plan
 from dstreams.graph.reach import asked_after, asked_by_others, is_made_of_state
 from dstreams.graph.reduced_window import ReducedWindowedDStream
 from dstreams.graph.state import StateDStream
-from dstreams.graph.stored import StoredStateDStream
+from dstreams.graph.state_store_dstream import StateStoreDStream
 from dstreams.rdd.durable import WrittenRdd, read_state
-from dstreams.rdd.stored_version import NO_EVENT_TIME, StoredVersion
-from dstreams.runtime.copies import LONGEST_LINEAGE
+from dstreams.rdd.state_version import NO_EVENT_TIME, StateVersion
 from dstreams.runtime.durability import StreamDurability
 from dstreams.runtime.earlier_records import Restorable, unread_inputs
 from dstreams.runtime.engine import Engine
 from dstreams.runtime.gaps import bridge, gaps_in
+from dstreams.runtime.rdd_snapshots import LONGEST_LINEAGE
 from dstreams.runtime.repartition import repartitioned
 from dstreams.settings import MissedBatches
 from dstreams.sources.source import ReplayableReader, is_lost_with_driver
@@ -154,9 +154,9 @@ class _Past:
         records = durability.commits.records()
         self._found = Restorable.of(records, plan, began)
         self._unread = unread_inputs(records)
-        self._asked = asked_after(plan, self.last_ms, self._newest_copy, self._began)
+        self._asked = asked_after(plan, self.last_ms, self._newest_known, self._began)
 
-    def _newest_copy(self, node: Node, upto_ms: int) -> int:
+    def _newest_known(self, node: Node, upto_ms: int) -> int:
         if node in self._added:
             return self.last_ms
         begun_ms = self._began.get(node, self._plan.zero_ms)
@@ -165,36 +165,36 @@ class _Past:
     # State -----------------------------------------------------------------------------------
 
     def restore_state(self) -> None:
-        """Give the history each copy and version that may be asked for."""
+        """Give the history each snapshot and version that may be asked for."""
         for node in self._plan.nodes:
             if node in self._began:
                 self._begin(node, self._began[node])
             if node in self._added:
                 continue
-            if isinstance(node, StoredStateDStream):
-                self._restore_stored(node)
+            if isinstance(node, StateStoreDStream):
+                self._restore_versions(node)
             elif node.asks_itself:
-                self._restore_copies(node)
+                self._restore_snapshots(node)
 
     def _begin(self, node: Node, after_ms: int) -> None:
         """Let a stream begin after a batch: it had nothing then, and is asked for nothing before.
 
-        The graph of this run says so to restarts, so they can stand on that as on a copy.
+        The graph of this run says so to restarts, so they can stand on that as on a snapshot.
         """
         history = self._engine.history
         history.begin(node, after_ms)
         if isinstance(node, ReducedWindowedDStream):
             history.begin(node.reduced, after_ms)
-        if self._engine.copies is not None and node.asks_itself:
-            self._engine.copies.known(node, after_ms)
-        if isinstance(node, StoredStateDStream):
-            states = history.stored()
-            empty = states.empty(node, node.partitioner)
-            states.restore(node, self._floor(node, after_ms), empty)
+        if self._engine.snapshots is not None and node.asks_itself:
+            self._engine.snapshots.known(node, after_ms)
+        if isinstance(node, StateStoreDStream):
+            uid = self._plan.nodes[node].uid
+            empty = history.states.empty(uid, node.partitioner)
+            history.states.restore(uid, self._floor(node, after_ms), empty)
 
-    def _restore_copies(self, node: Node) -> None:
+    def _restore_snapshots(self, node: Node) -> None:
         uid = self._plan.nodes[node].uid
-        for time_ms, (record_ms, commit) in self._found.copies.get(uid, {}).items():
+        for time_ms, (record_ms, commit) in self._found.snapshots.get(uid, {}).items():
             if time_ms < self._asked[node]:
                 continue
             rdd = None
@@ -204,36 +204,36 @@ class _Past:
                 partitioner = node.partitioner  # type: ignore[attr-defined]  # all these have one
                 rdd = read_state(spark, files, written, partitioner, node.operation)
             self._engine.history.restore(node, time_ms, rdd)
-            if self._engine.copies is not None:
-                self._engine.copies.known(node, time_ms)
+            if self._engine.snapshots is not None:
+                self._engine.snapshots.known(node, time_ms)
 
     def _written(self, uid: str, record_ms: int, commit: OperatorCommit) -> WrittenRdd:
         count = len(commit.files)
         first = StatePartition(self._stream_id, uid, record_ms, 0, count, commit.partitioner)
         return WrittenRdd(first, commit.files)
 
-    def _restore_stored(self, node: StoredStateDStream) -> None:
-        states = self._engine.history.stored()
+    def _restore_versions(self, node: StateStoreDStream) -> None:
+        states = self._engine.history.states
         uid = self._plan.nodes[node].uid
-        versions = self._found.stored.get(uid, {})
+        versions = self._found.versions.get(uid, {})
         for time_ms, (record, commit) in versions.items():
             # The rows of a batch are made again from the version before it.
             if time_ms < self._asked[node]:
                 continue
             reached_ms = record.watermarks.get(uid, NO_EVENT_TIME)
-            version = StoredVersion.committed(record.stream_id, commit, reached_ms)
-            states.restore(node, time_ms, version)
-            if not is_placed(version, node):
+            version = StateVersion.committed(record.stream_id, commit, reached_ms)
+            states.restore(uid, time_ms, version)
+            if not version.is_placed_by(node.partitioner):
                 # Also those before the newest: windows ask for the rows of batches after them.
                 is_newest = time_ms == max(versions)
                 if is_newest:
                     self._require_room(node)
                 epoch = self._durability.tenure.epoch
-                moved = repartitioned(self._engine.history, node, version, epoch, time_ms)
-                states.restore(node, time_ms, moved, is_passing=not is_newest)
+                moved = repartitioned(states, uid, node, version, epoch, time_ms)
+                states.restore(uid, time_ms, moved, is_temporary=not is_newest)
                 self.has_moved_state |= is_newest
-            if self._engine.copies is not None:
-                self._engine.copies.known(node, time_ms)
+            if self._engine.snapshots is not None:
+                self._engine.snapshots.known(node, time_ms)
 
     def commit_moved_state(self) -> None:
         """Name in a record what moved state is built on, or retention takes it for an orphan."""
@@ -287,10 +287,22 @@ class _Past:
         history = self._engine.history
         for after_ms, time_ms in gaps_in(self._recovery.begins):
             if time_ms <= self.last_ms:
+                self._make_rows(after_ms)
                 self._advance_states(after_ms)
                 history.leave_out(after_ms, time_ms)
                 bridge(self._plan, history, after_ms, time_ms, self._asked)
+        self._make_rows(self.last_ms)
         self._advance_states(self.last_ms)
+
+    def _make_rows(self, upto_ms: int) -> None:
+        """Make the rows of restored versions that others ask for again."""
+        history = self._engine.history
+        for node in self._plan.in_state_store():
+            known = history.states.batches(self._plan.nodes[node].uid)
+            try:
+                history.make_state(node, max((ms for ms in known if ms <= upto_ms), default=0))
+            except Exception as error:
+                logger.info("the first batch will make rows of %s: %s", node.operation, error)
 
     def _advance_states(self, upto_ms: int) -> None:
         """Make up for many batches in few tasks, as far as nobody asks for the states between."""
@@ -340,9 +352,3 @@ class _Past:
         for lost in self._recovery.missing_begins(after_ms):
             if (lost.time_ms - self._plan.zero_ms) % self._plan.batch_ms == 0:
                 yield lost
-
-
-def is_placed(version: StoredVersion, node: StoredStateDStream) -> bool:
-    """Whether the keys of a version are where those of a batch are."""
-    now = node.partitioner
-    return (version.partitioner, len(version.references)) == (now.name, now.numPartitions)

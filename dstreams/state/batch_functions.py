@@ -12,7 +12,7 @@ from typing import Any
 from dstreams.callables import describe, require_arity, require_picklable
 from dstreams.durations import require_duration_ms
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.stored_version import StoredVersion
+from dstreams.rdd.state_version import StateVersion
 from dstreams.state.group_state import GroupState, GroupStateTimeout
 from dstreams.state.input_processor import GroupFunction
 from dstreams.state.map_with_state import MappingFunction
@@ -26,7 +26,7 @@ _TIMEOUTS = {
 
 
 @dataclass(frozen=True)
-class StoredBatch:
+class StateBatch:
     """A batch of a stream with stored state.
 
     Args:
@@ -36,7 +36,7 @@ class StoredBatch:
     """
 
     time_ms: int
-    before: StoredVersion
+    before: StateVersion
     is_checkpoint: bool = False
 
 
@@ -55,7 +55,7 @@ class MapRecordsOf:
     idle_ms: int | None
     timeouts: str = "exact"
 
-    def __call__(self, batch: StoredBatch) -> MapRecords:
+    def __call__(self, batch: StateBatch) -> MapRecords:
         """Return what tasks do in *batch*."""
         looks = self.timeouts == "exact" or batch.is_checkpoint
         return MapRecords(self.mapping, batch.time_ms, self.idle_ms, looks)
@@ -145,7 +145,7 @@ class GroupsOf:
         chosen = _TIMEOUTS[timeout]
         return cls(func, chosen, clock, where, bool(keep_timer), skip_initial_keys)
 
-    def __call__(self, batch: StoredBatch) -> FlatMapGroupsWithStateExec:
+    def __call__(self, batch: StateBatch) -> FlatMapGroupsWithStateExec:
         """Return what tasks do in *batch*."""
         watermark_ms = None if self.clock is None else max(batch.before.watermark_ms, 0)
         drops_late = self.timeout is GroupStateTimeout.EventTimeTimeout

@@ -18,8 +18,11 @@ from checkpoint import ConcurrentWriterError
 from checkpoint.state_store import Classes
 from dstreams.clock import Clock
 from dstreams.errors import RestartError
+from dstreams.kernel.state_versions import StateVersions
+from dstreams.kernel.store_upkeep import open_store, require_trusted_values
 from dstreams.rdd.counting import RecordCount, counted
-from dstreams.rdd.stored_version import StoredVersion
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.state_version import StateVersion
 from dstreams.settings import Settings
 from dstreams.sources.source import explanation
 from dstreams.state.group_state import OutputMode
@@ -31,7 +34,7 @@ from dstreams.structured.incremental import BatchFacts, IncrementalExecution
 from dstreams.structured.logs import OffsetRecord, QueryCommit, source_uid
 from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.operators.physical_operator import PhysicalOperator
+from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.planning import PlannedQuery, plan_query, watermark_name
 from dstreams.structured.progress import (
     ProgressFacts,
@@ -45,7 +48,6 @@ from dstreams.structured.query_checkpoint import QueryCheckpoint, Recovered
 from dstreams.structured.restart_checks import describe_operators, require_same_query
 from dstreams.structured.sinks.base import Sink
 from dstreams.structured.sources.base import MicroBatchReader, ReaderEnvironment, tell_vanished
-from dstreams.structured.stored_states import QueryStates, open_query_store, require_trusted_values
 from dstreams.structured.timing import Timer
 from dstreams.structured.watermarks import WatermarkRule, Watermarks
 
@@ -121,13 +123,8 @@ class MicroBatchExecution:
         state_files = require_trusted_values(checkpoint.files, conf)
         recovered = checkpoint.claim(clock.now_ms(), self._description())
         _require_same_records(newest, recovered.newest)
-        self.states = QueryStates(
-            spark,
-            open_query_store(state_files, conf, checkpoint.epoch, definition.classes),
-            checkpoint.query_id,
-            self.planned.names,
-            conf,
-        )
+        store = open_store(state_files, checkpoint.epoch, conf, definition.classes)
+        self.states = StateVersions(spark, store, checkpoint.query_id)
         self._last: IncrementalExecution | None = None
         self._seconds = SecondsWarning(definition.name or checkpoint.query_id)
         self._operator_progress: list[StateOperatorProgress] = []
@@ -158,7 +155,9 @@ class MicroBatchExecution:
             self._watermarks = commit.watermarks.fitted(count)
             self._next_timeout_ms = commit.next_timeout_ms
             self._last = self._incremental(committed)
-            self.states.restore(commit.stores)
+            for store in commit.stores:
+                version = StateVersion.committed(self.checkpoint.query_id, store)
+                self.states.restore(store.operator_uid, committed.batch_id, version)
 
     def _open_readers(
         self, settings: Settings, newest: OffsetRecord | None
@@ -229,7 +228,8 @@ class MicroBatchExecution:
     def close(self) -> None:
         """Stop the sources, and give up what is held; whatever came before."""
         _stop_all(self._readers)
-        self.states.close(is_scratch=self.checkpoint.is_scratch)
+        self.states.release()
+        self.states.close(is_scratch=self.checkpoint.is_scratch and bool(self.planned.names))
 
     def _construct(self, timer: Timer, *, allows_no_data: bool) -> OffsetRecord | None:
         """Decide what the next batch is, and write that down."""
@@ -275,17 +275,21 @@ class MicroBatchExecution:
             rdds = self._read(started, record.ends)
         with timer.part("queryPlanning"):
             execution = self._incremental(record, rdds)
-            context = self.states.context()
+            context = ExecutionContext(self._spark, self.states, record.batch_id)
         self._last = execution
         with timer.part("addBatch"):
-            versions, output_rows = self._compute(record, context, execution.plan)
+            # The state is made, once, and only then does the sink see the rows.
+            rows = execution.plan.run(context)
+            self.checkpoint.require_newest()
+            sink, mode = self.definition.sink, self.definition.mode
+            output_rows = sink.add_batch(record.batch_id, rows, mode)
             tell_vanished(self._readers)
         observed = context.event_times()
         with timer.part("commitOffsets"):
             known = self._known_rows(started, record.ends, output_rows)
-            self._commit(record, context, versions, observed, known)
+            self._commit(record, observed, known)
         self._operator_progress = [
-            operator_progress(operator, versions[number].metrics)
+            operator_progress(operator, context.versions[number].metrics)
             for number, operator in enumerate(execution.stateful())
         ]
         stats = EventTimeStats.of_all(observed.values())
@@ -303,25 +307,9 @@ class MicroBatchExecution:
             self._counts.append(count)
         return rdds
 
-    def _compute(
-        self, record: OffsetRecord, context: ExecutionContext, plan: PhysicalOperator
-    ) -> tuple[dict[int, StoredVersion], int | None]:
-        """Make the state, once, and only then let the sink see the rows."""
-        try:
-            rows = plan.run(context)
-            versions = context.force()
-            self.checkpoint.require_newest()
-            sink, mode = self.definition.sink, self.definition.mode
-            return versions, sink.add_batch(record.batch_id, rows, mode)
-        except BaseException:
-            context.release()
-            raise
-
     def _commit(
         self,
         record: OffsetRecord,
-        context: ExecutionContext,
-        versions: dict[int, StoredVersion],
         observed: dict[str, EventTimeStats | None],
         known: dict[str, Any],
     ) -> None:
@@ -332,9 +320,13 @@ class MicroBatchExecution:
                 latest_ms[number] = stats.max_ms
                 self._seconds.look_at(step, stats.max_ms)
         self._watermarks = self._watermarks.advance(self._rule, latest_ms, record.timestamp_ms)
-        timers = [version.metrics.nextTimeoutMs for version in versions.values() if version.metrics]
+        newest = self.states.newest()
+        versions = [newest[name][1] for name in self.planned.names]
+        timers = [version.metrics.nextTimeoutMs for version in versions if version.metrics]
         self._next_timeout_ms = min((time for time in timers if time >= 0), default=-1)
-        stores = self.states.advance(context, versions)
+        for name in self.planned.names:
+            self.states.forget(name, record.batch_id)
+        stores = tuple(version.commit for version in versions)
         self.checkpoint.commit(
             QueryCommit(record.batch_id, stores, self._watermarks, self._next_timeout_ms, known)
         )
@@ -375,8 +367,21 @@ class MicroBatchExecution:
         facts = BatchFacts(
             record.batch_id, record.timestamp_ms, record.watermark_ms, record.late_watermark_ms
         )
-        infos = self.states.infos(self.checkpoint.location, self.run_id)
-        return IncrementalExecution(self.planned, facts, infos, rdds)
+        return IncrementalExecution(self.planned, facts, self._state_infos(), rdds)
+
+    def _state_infos(self) -> list[StatefulOperatorStateInfo]:
+        """Return the state that each operator begins the next batch with."""
+        newest = self.states.newest(self.batch_id - 1)
+        partitioner = StablePartitioner(self.conf.shuffle_partitions)
+        return [
+            StatefulOperatorStateInfo(
+                self.checkpoint.location,
+                self.run_id,
+                number,
+                newest[name][1] if name in newest else self.states.empty(name, partitioner),
+            )
+            for number, name in enumerate(self.planned.names)
+        ]
 
     def _progress(
         self,

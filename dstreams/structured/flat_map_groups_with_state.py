@@ -14,6 +14,7 @@ from pyspark import RDD
 
 from checkpoint.state_store import StateWriter
 from dstreams.errors import InvalidStreamError
+from dstreams.kernel.state_versions import StateUpdate
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_metrics import StateMetrics
@@ -89,7 +90,7 @@ class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
             return False
         return super().shouldRunAnotherBatch(newInputWatermark)
 
-    def execute(self, context: ExecutionContext) -> RDD[Any]:
+    def update(self, context: ExecutionContext) -> StateUpdate:
         info = self.getStateInfo()
         inputs: list[RDD[bytes]] = []
         if self.initialState is not None and info.storeVersion == 0:
@@ -100,7 +101,7 @@ class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
             inputs.append(shuffle_pairs(initial, info.partitioner, Side.STATE, name, ordered=True))
         rows = self.child.execute(context)
         inputs.append(shuffle_pairs(rows, info.partitioner, Side.BATCH, self.where, ordered=True))
-        return context.advance(info, inputs, self.store_function(rows._memory_limit()))
+        return StateUpdate(info.before, inputs, self.store_function(rows._memory_limit()))
 
     def store_function(self, memory_mb: float = 512) -> WithNextTimeout:
         """Return what a task does.

@@ -16,15 +16,15 @@ from pyspark import RDD, SparkContext
 from pyspark.rdd import PipelinedRDD
 
 from checkpoint import CommitLog, StoreCommit
-from checkpoint.state_store import EMPTY, Classes, StateReader, StateStore
+from checkpoint.state_store import EMPTY, Classes, StateStore
 from dstreams.errors import InvalidStreamError, RestartError
-from dstreams.rdd.stored_version import StoredVersion
+from dstreams.kernel.store_upkeep import open_store, require_trusted_values
+from dstreams.rdd.state_version import StateVersion
 from dstreams.rdd.worker import settle_worker
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.operators.grouping import EVENT_TIME
 from dstreams.structured.operators.window_keys import split_time
 from dstreams.structured.query_checkpoint import read_checkpoint, recovered_of, time_of_batch
-from dstreams.structured.stored_states import open_query_store, require_trusted_values
 
 
 class StateRow(NamedTuple):
@@ -123,7 +123,7 @@ class QueryStateReader:
         self._commits = CommitLog(self._files)
         restored = conf.restored(newest.conf)
         files = require_trusted_values(self._files, restored)
-        self._store = open_query_store(files, restored, 0, classes)
+        self._store = open_store(files, 0, restored, classes)
 
     def operators(self) -> list[OperatorMetadata]:
         """Return what is known of the stateful operators, in the order of the plan."""
@@ -185,17 +185,17 @@ class QueryStateReader:
             found.append(self._each_partition(after, task))
         return found[0] if len(found) == 1 else self._spark.union(found)
 
-    def _each_partition(self, version: StoredVersion, task: Any) -> RDD[Any]:
+    def _each_partition(self, version: StateVersion, task: Any) -> RDD[Any]:
         count = len(version.references)
         numbers = self._spark.parallelize(range(count), count)
         rows: RDD[Any] = PipelinedRDD(numbers, task)
         return rows
 
-    def _version(self, batch_id: int, operator: int) -> StoredVersion:
+    def _version(self, batch_id: int, operator: int) -> StateVersion:
         uid = self._facts(operator)["uid"]
         for store in self._stores(batch_id):
             if store.operator_uid == uid:
-                return StoredVersion.committed(self._query_id, store)
+                return StateVersion.committed(self._query_id, store)
         raise InvalidStreamError(
             f"batch {batch_id} of {self._location} has no state of operator {uid!r}"
         )
@@ -230,7 +230,7 @@ class QueryStateReader:
         return known[operator]
 
 
-def _emptied(version: StoredVersion) -> StoredVersion:
+def _emptied(version: StateVersion) -> StateVersion:
     """Return the state before the first batch."""
     return replace(version, references=(EMPTY,) * len(version.references))
 
@@ -251,13 +251,13 @@ def _unfolded(row: Any, unfolds: bool) -> Any:
 @dataclass(frozen=True)
 class _Rows:
     store: StateStore
-    version: StoredVersion
+    version: StateVersion
     unfolds: bool
     key_shown: Callable[[Any], Any]
 
     def __call__(self, split: int, _: Iterable[Any]) -> Iterator[StateRow]:
         settle_worker()
-        with _opened(self.store, self.version, split) as reader:
+        with self.version.open(self.store, split) as reader:
             for key, row in reader.items():
                 value = _unfolded(row, self.unfolds)
                 shown = self.key_shown(key)
@@ -267,8 +267,8 @@ class _Rows:
 @dataclass(frozen=True)
 class _Changes:
     store: StateStore
-    before: StoredVersion
-    after: StoredVersion
+    before: StateVersion
+    after: StateVersion
     batch_id: int
     unfolds: bool
     key_shown: Callable[[Any], Any]
@@ -276,8 +276,8 @@ class _Changes:
     def __call__(self, split: int, _: Iterable[Any]) -> Iterator[StateChange]:
         settle_worker()
         with (
-            _opened(self.store, self.before, split) as old,
-            _opened(self.store, self.after, split) as new,
+            self.before.open(self.store, split) as old,
+            self.after.open(self.store, split) as new,
         ):
             for key, row in new.items():
                 if old.get(key) != row:
@@ -288,8 +288,3 @@ class _Changes:
                 if new.get(key) is None:
                     shown = self.key_shown(key)
                     yield StateChange(self.batch_id, "delete", shown, None, split)
-
-
-def _opened(store: StateStore, version: StoredVersion, split: int) -> StateReader:
-    store_id = replace(version.store_id, partition=split)
-    return store.reader(store_id, version.references[split])

@@ -16,7 +16,7 @@ import pytest
 from pyspark import RDD, SparkContext
 
 from dstreams import BatchFailedError, DStream, Settings, StateSpec, StreamingContext
-from dstreams.graph.stored_states import StoredStates
+from dstreams.kernel.state_versions import StateVersions
 from dstreams.testing import ManualClock
 
 Table = dict[str, dict[int, list[int]]]
@@ -173,14 +173,14 @@ def test_a_failure_on_the_way_over_a_gap(
     """
     begin(sc, tmp_path, on_failure).step(2)
     _stop()
-    carry, refused = StoredStates.carry, ["once"]
+    reuse, refused = StateVersions.reuse, ["once"]
 
-    def refuse_once(states: StoredStates, *given: Any) -> None:
+    def refuse_once(states: StateVersions, *given: Any) -> None:
         if refused:
             raise RuntimeError(refused.pop())
-        carry(states, *given)
+        reuse(states, *given)
 
-    monkeypatch.setattr(StoredStates, "carry", refuse_once)
+    monkeypatch.setattr(StateVersions, "reuse", refuse_once)
     ssc = recover(tmp_path)
     with pytest.raises(BatchFailedError, match=r"making the state of earlier batches: .*once"):
         ssc.step()

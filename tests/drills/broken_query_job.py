@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from checkpoint.state_store import EMPTY
-from dstreams.rdd.stored_version import StoredVersion
+from dstreams.rdd.state_version import StateVersion
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.structured.committed_files import CommittedFiles
 from dstreams.structured.logs import QueryCommit
@@ -34,13 +34,13 @@ def lose_rows() -> None:
 
 def lose_state() -> None:
     """A restart does not find the state of a partition."""
-    inner: Callable[..., StoredVersion] = StoredVersion.committed
+    inner: Callable[..., StateVersion] = StateVersion.committed
 
-    def committed(*arguments: Any) -> StoredVersion:
+    def committed(*arguments: Any) -> StateVersion:
         version = inner(*arguments)
         return replace(version, references=(EMPTY, *version.references[1:]))
 
-    StoredVersion.committed = committed  # type: ignore[method-assign, assignment]
+    StateVersion.committed = committed  # type: ignore[method-assign, assignment]
 
 
 def lose_watermark() -> None:

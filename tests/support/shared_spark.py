@@ -22,4 +22,4 @@ def forget_all(spark: SparkContext) -> None:
     set_checkpoint_directory(spark, None)
     for rdd in spark._jsc.getPersistentRDDs().values():
         rdd.unpersist(False)
-    vars(spark).pop("_dstreams_places", None)  # or these would be taken for persisted
+    vars(spark).pop("_dstreams_pinned", None)  # or these would be taken for persisted

@@ -1,13 +1,14 @@
 """Deduplication: the first row of each key goes out, those that come later do not.
 
 >>> from dstreams.structured.operators.deduplication import StreamingDeduplicateExec
+>>> from dstreams.kernel.state_versions import StateVersions
 >>> from dstreams.structured.operators.execution_context import ExecutionContext
 >>> from dstreams.structured.operators.physical_operator import RDDScanExec
 >>> from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 >>> plan = StreamingDeduplicateExec(RDDScanExec(spark.parallelize(["a", "b", "a"])))
->>> context = ExecutionContext(spark, store)
->>> rows = plan.filled([StatefulOperatorStateInfo.empty(2)]).execute(context)
->>> context.force()[0].metrics.numDroppedDuplicateRows
+>>> context = ExecutionContext(spark, StateVersions(spark, store))
+>>> rows = plan.filled([StatefulOperatorStateInfo.empty(2)]).run(context)
+>>> context.versions[0].metrics.numDroppedDuplicateRows
 1
 >>> sorted(rows.collect())
 ['a', 'b']
@@ -32,11 +33,11 @@ from itertools import compress, islice
 from time import perf_counter
 from typing import Any
 
-from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
 from checkpoint.state_store import StateWriter
 from dstreams.durations import ms_upto
+from dstreams.kernel.state_versions import StateUpdate
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.worker import settle_worker
@@ -200,11 +201,11 @@ class StreamingDeduplicateExec(StatefulOperator, UnaryExec):
             are_events=has_time,
         )
 
-    def execute(self, context: ExecutionContext) -> RDD[Any]:
+    def update(self, context: ExecutionContext) -> StateUpdate:
         info = self.getStateInfo()
         keyed = PipelinedRDD(self.child.execute(context), self.task())
         blocks = shuffle_pairs(keyed, info.partitioner, operation=self.where, ordered=True)
-        return context.advance(info, [blocks], self.function())
+        return StateUpdate(info.before, [blocks], self.function())
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """StreamingSymmetricHashJoinExec: two streams joined, row by row as they come.
 
 >>> import operator
+>>> from dstreams.kernel.state_versions import StateVersions
 >>> from dstreams.structured.operators.execution_context import ExecutionContext
 >>> from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
 >>> from dstreams.structured.operators.physical_operator import RDDScanExec
@@ -9,9 +10,9 @@
 >>> clicked = RDDScanExec(spark.parallelize([("ad-1", "clicked")]))
 >>> by_ad = operator.itemgetter(0)
 >>> plan = StreamingSymmetricHashJoinExec(shown, clicked, by_ad, by_ad)
->>> context = ExecutionContext(spark, store)
->>> rows = plan.filled([StatefulOperatorStateInfo.empty(2)]).execute(context)
->>> context.force()[0].metrics.numTotalStateRows  # of both sides
+>>> context = ExecutionContext(spark, StateVersions(spark, store))
+>>> rows = plan.filled([StatefulOperatorStateInfo.empty(2)]).run(context)
+>>> context.versions[0].metrics.numTotalStateRows  # of both sides
 3
 >>> rows.collect()
 [(('ad-1', 'shown'), ('ad-1', 'clicked'))]
@@ -23,9 +24,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
+from dstreams.kernel.state_versions import StateUpdate
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.structured.operators.deduplication import KeyEvents
 from dstreams.structured.operators.execution_context import ExecutionContext
@@ -88,7 +89,7 @@ class StreamingSymmetricHashJoinExec(StatefulOperator):
         late_ms, evict_ms = self.eventTimeWatermarkForLateEvents, self.eventTimeWatermarkForEviction
         return JoinRows(self.joinType, self.condition, late_ms, evict_ms, memory_mb)
 
-    def execute(self, context: ExecutionContext) -> RDD[Any]:
+    def update(self, context: ExecutionContext) -> StateUpdate:
         info = self.getStateInfo()
         sides = ((LEFT, self.left, self.leftKey), (RIGHT, self.right, self.rightKey))
         blocks = []
@@ -101,7 +102,7 @@ class StreamingSymmetricHashJoinExec(StatefulOperator):
             blocks.append(
                 shuffle_pairs(keyed, info.partitioner, operation=self.condition.where, ordered=True)
             )
-        return context.advance(info, blocks, self.function(memory_mb))
+        return StateUpdate(info.before, blocks, self.function(memory_mb))
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """StreamingGlobalLimitExec: the first rows of a stream, over all its batches.
 
+>>> from dstreams.kernel.state_versions import StateVersions
 >>> from dstreams.structured.operators.execution_context import ExecutionContext
 >>> from dstreams.structured.operators.limit import StreamingGlobalLimitExec
 >>> from dstreams.structured.operators.physical_operator import RDDScanExec
 >>> from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 >>> plan = StreamingGlobalLimitExec(RDDScanExec(spark.parallelize(range(100), 4)), 3)
->>> context = ExecutionContext(spark, store)
->>> rows = plan.filled([StatefulOperatorStateInfo.empty(2)]).execute(context)
->>> versions = context.force()
+>>> context = ExecutionContext(spark, StateVersions(spark, store))
+>>> rows = plan.filled([StatefulOperatorStateInfo.empty(2)]).run(context)
 >>> rows.count()
 3
 """
@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
 from checkpoint.state_store import StateWriter
 from dstreams.errors import InvalidStreamError
+from dstreams.kernel.state_versions import StateUpdate
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.worker import settle_worker
@@ -86,11 +86,11 @@ class StreamingGlobalLimitExec(StatefulOperator, UnaryExec):
     def shouldRunAnotherBatch(self, newInputWatermark: int | None) -> bool:
         return False
 
-    def execute(self, context: ExecutionContext) -> RDD[Any]:
+    def update(self, context: ExecutionContext) -> StateUpdate:
         info = self.getStateInfo()
         few = PipelinedRDD(self.child.execute(context), _LocalLimit(self.limit))
         blocks = shuffle_pairs(few, info.partitioner, operation="limit", ordered=True)
-        return context.advance(info, [blocks], LimitRows(self.limit))
+        return StateUpdate(info.before, [blocks], LimitRows(self.limit))
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
 from dstreams.errors import InvalidStreamError
+from dstreams.kernel.state_versions import StateUpdate
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo, describe_state_info
 from dstreams.structured.operators.state_steps import StateStep
@@ -66,11 +67,11 @@ class PhysicalOperator:
         return []
 
     def execute(self, context: ExecutionContext) -> RDD[Any]:
-        """Return the rows; no job runs."""
+        """Return the rows; no job runs. Below, all state has been made."""
         raise NotImplementedError
 
     def run(self, context: ExecutionContext) -> RDD[Any]:
-        """Compute what has state, from the leaves up, a job each, and return the rows.
+        """Make all state, from the leaves up, a job for each operator, and return the rows.
 
         Rows with state behind them are read as what they were made as, or reading fails: also by
         another operator with state, and through a union.
@@ -82,8 +83,7 @@ class PhysicalOperator:
         def made(operator: PhysicalOperator) -> PhysicalOperator:
             if not isinstance(operator, StatefulOperator):
                 return operator
-            operator.execute(context)
-            rows = context.made_rows(operator.getStateInfo().operatorId)
+            rows = context.make(operator.getStateInfo(), operator.update(context))
             return RDDScanExec(rows, operator.nodeName, operator.hasEventTime)
 
         return self.transform(made).execute(context)
@@ -239,6 +239,13 @@ class StatefulOperator(PhysicalOperator):
     def shortName(self) -> str:
         """What a query's progress calls it."""
         raise NotImplementedError
+
+    def update(self, context: ExecutionContext) -> StateUpdate:
+        """Say what the batch does to the state; no job runs."""
+        raise NotImplementedError
+
+    def execute(self, context: ExecutionContext) -> RDD[Any]:
+        raise InvalidStreamError(f"{self.nodeName} makes its state: call run(context)")
 
     @property
     def watermarkArguments(self) -> list[str]:

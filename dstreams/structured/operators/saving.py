@@ -9,6 +9,7 @@ from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
 from dstreams.errors import InvalidStreamError
+from dstreams.kernel.state_versions import StateUpdate
 from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.execution_context import ExecutionContext
@@ -111,13 +112,13 @@ class SavingOperator(StatefulOperator, UnaryExec):
         """
         return [*below, self.step()]
 
-    def execute(self, context: ExecutionContext) -> RDD[Any]:
+    def update(self, context: ExecutionContext) -> StateUpdate:
         info = self.getStateInfo()
         below, steps = _steps_of(self.child)
         rows = below.execute(context)
         blocks = shuffle_pairs(rows, info.partitioner, ordered=True)
         function = StateSteps(tuple(self.steps(steps, rows._memory_limit())))
-        return context.advance(info, [blocks], function)
+        return StateUpdate(info.before, [blocks], function)
 
 
 def _steps_of(top: PhysicalOperator) -> tuple[PhysicalOperator, list[StateStep]]:

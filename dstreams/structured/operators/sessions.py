@@ -13,6 +13,7 @@
 
 >>> from dstreams.state.group_state import OutputMode
 >>> from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
+>>> from dstreams.kernel.state_versions import StateVersions
 >>> from dstreams.structured.operators.execution_context import ExecutionContext
 >>> from dstreams.structured.operators.physical_operator import RDDScanExec
 >>> from dstreams.structured.operators.session_state import SessionGrouping
@@ -23,9 +24,9 @@
 >>> marked = EventTimeWatermarkExec(RDDScanExec(clicks), lambda click: click[1])
 >>> by_user = SessionGrouping(SessionWindows(5_000), key=lambda click: click[0])
 >>> plan = plan_sessions(marked, by_user, numPartitions=2, outputMode=OutputMode.Complete)
->>> context = ExecutionContext(spark, store)
->>> rows = plan.filled([StatefulOperatorStateInfo.empty(2)]).execute(context)
->>> context.force()[0].metrics.numTotalStateRows
+>>> context = ExecutionContext(spark, StateVersions(spark, store))
+>>> rows = plan.filled([StatefulOperatorStateInfo.empty(2)]).run(context)
+>>> context.versions[0].metrics.numTotalStateRows
 2
 >>> for (window, user), count in sorted(rows.collect()):
 ...     print(window.start_ms, window.end_ms, user, count)

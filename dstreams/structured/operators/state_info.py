@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from checkpoint.state_store import StoreId
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.stored_version import StoredVersion
+from dstreams.rdd.state_version import StateVersion
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class StatefulOperatorStateInfo:
     checkpointLocation: str
     queryRunId: str
     operatorId: int
-    before: StoredVersion
+    before: StateVersion
 
     @classmethod
     def empty(
@@ -51,7 +51,7 @@ class StatefulOperatorStateInfo:
         """
         uid = operatorUid or str(operatorId)
         store_id = StoreId(streamId, uid, "default", 0, numPartitions)
-        before = StoredVersion.empty(store_id, StablePartitioner(numPartitions))
+        before = StateVersion.empty(store_id, StablePartitioner(numPartitions))
         return cls(checkpointLocation, queryRunId, operatorId, before)
 
     @property

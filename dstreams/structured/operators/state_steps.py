@@ -7,13 +7,13 @@ operator that saves takes the steps of those below it, up to the next shuffle, a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol
 
 from checkpoint.state_store import StateStore, StateWriter
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.stored_version import StoredVersion
+from dstreams.rdd.state_version import StateVersion
 from dstreams.rdd.worker import settle_worker
 
 Row = tuple[Any, Any]
@@ -78,10 +78,9 @@ class StepThatReads:
 
     step: StateStep
     store: StateStore
-    version: StoredVersion
+    version: StateVersion
 
     def __call__(self, split: int, rows: Iterable[Row]) -> Rows:
         settle_worker()
-        store_id = replace(self.version.store_id, partition=split)
-        with self.store.reader(store_id, self.version.references[split]) as reader:
+        with self.version.open(self.store, split) as reader:
             yield from self.step(reader, iter(rows), StateMetrics())  # type: ignore[arg-type]

@@ -219,8 +219,8 @@ def test_checksums_of_stored_state(sc: SparkContext, tmp_path: Path) -> None:
         ssc.queueStream([letters("ab")]).mapWithState(StateSpec.function(count)).pprint()
         ssc.step(2)
         assert ssc._engine is not None
-        states = ssc._engine.history.stored()
-        ((_, version),) = states.newest().items()
+        states = ssc._engine.history.states
+        (((_, version),),) = (states.newest().values(),)
         ssc.stop(stopSparkContext=False)
         with closing(states.store._open(version.store_id, version.references[0])) as base:
             assert (base.checksum is not None) is checksums

@@ -10,7 +10,7 @@ from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
 from dstreams.graph.reach import is_made_of_state
 from dstreams.graph.state import StateDStream
-from dstreams.graph.stored import StoredStateDStream
+from dstreams.graph.state_store_dstream import StateStoreDStream
 from dstreams.graph.transformed import TransformedDStream
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.sources.queue import QueueSource
@@ -28,11 +28,11 @@ def state(parent: Node) -> StateDStream:
     return StateDStream(parent, checked, PARTITIONER, True, None, "updateStateByKey at a.py:3")
 
 
-def stored(parent: Node) -> StoredStateDStream:
+def stored(parent: Node) -> StateStoreDStream:
     def function(batch: Any) -> Any:
         raise AssertionError("nothing runs")
 
-    return StoredStateDStream(parent, function, PARTITIONER, None, "mapWithState at a.py:4")
+    return StateStoreDStream(parent, function, PARTITIONER, None, "mapWithState at a.py:4")
 
 
 def mapped(*parents: Node) -> TransformedDStream:

@@ -19,8 +19,8 @@ from dstreams.rdd.kept_rows import HeldFrames
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_store_rdd import StateStoreRDD
-from dstreams.rdd.stored_version import StoredVersion
-from tests.dstreams.rdd.stored import STORE, TWO, contents
+from dstreams.rdd.state_version import StateVersion
+from tests.dstreams.rdd.versions import STORE, TWO, contents
 
 Pairs = Iterator[tuple[Any, Any]]
 
@@ -47,7 +47,7 @@ def store(tmp_path: Path) -> StateStore:
 
 def tagged(sc: SparkContext, store: StateStore, *, draws: bool) -> StateStoreRDD:
     pairs: RDD[Any] = sc.parallelize([(letter, letter * 3) for letter in "abcdef"], 2)
-    before = StoredVersion.empty(STORE, TWO)
+    before = StateVersion.empty(STORE, TWO)
     return StateStoreRDD([shuffle_pairs(pairs, TWO)], store, before, Tag(draws))
 
 

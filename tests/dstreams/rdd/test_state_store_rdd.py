@@ -15,15 +15,15 @@ from pyspark import RDD, SparkContext, TaskContext
 from checkpoint import open_files
 from checkpoint.state_store import LmdbBases, StateStore, StateWriter
 from dstreams.rdd.blocks import Side
+from dstreams.rdd.empty_partitions import empty_partitions, pinned_partitions
 from dstreams.rdd.failures import summarize
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import shuffle_pairs
-from dstreams.rdd.slots import slots
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_store_rdd import StateStoreRDD
-from dstreams.rdd.stored_version import StoredVersion
+from dstreams.rdd.state_version import StateVersion
 from tests.dstreams.rdd.lineage import lineage_of
-from tests.dstreams.rdd.stored import STORE, TWO, contents
+from tests.dstreams.rdd.versions import STORE, TWO, contents
 from tests.support.jobs import count_jobs
 
 Pairs = Iterator[tuple[Any, Any]]
@@ -63,10 +63,10 @@ def blocks(sc: SparkContext, letters: str, side: Side = Side.BATCH) -> RDD[bytes
 
 def test_versions_follow_each_other(sc: SparkContext, store: StateStore) -> None:
     """Each batch begins with the version before it; rows and metrics are those of the batch."""
-    version = StoredVersion.empty(STORE, TWO)
+    version = StateVersion.empty(STORE, TWO)
     seen = []
     for letters in ("ab", "aac", ""):
-        batch = blocks(sc, letters) if letters else slots(sc, TWO)
+        batch = blocks(sc, letters) if letters else empty_partitions(sc, TWO)
         counted = StateStoreRDD([batch], store, version, Count())
         version = counted.force()
         assert version.metrics is not None
@@ -88,30 +88,33 @@ def test_versions_follow_each_other(sc: SparkContext, store: StateStore) -> None
 def test_initial_states_come_first(sc: SparkContext, store: StateStore) -> None:
     """Blocks of state are in the store before the first record is looked at."""
     inputs = [blocks(sc, "ad", Side.STATE), blocks(sc, "ab")]
-    counted = StateStoreRDD(inputs, store, StoredVersion.empty(STORE, TWO), Count())
+    counted = StateStoreRDD(inputs, store, StateVersion.empty(STORE, TWO), Count())
     assert contents(store, counted.force()) == {"a": 2, "b": 1, "d": 1}
     assert sorted(counted.rows().collect()) == [("a", 2), ("b", 1)]
 
 
-def test_handles_carry_no_records(sc: SparkContext, store: StateStore) -> None:
-    """Handles are input that makes no difference but to where it is computed; they are kept."""
-    first = StateStoreRDD([blocks(sc, "a")], store, StoredVersion.empty(STORE, TWO), Count())
-    version = first.force()
-    second = StateStoreRDD([blocks(sc, "a"), first.handles], store, version, Count())
-    assert contents(store, second.force()) == {"a": 2}
-    third = StateStoreRDD([second.handles], store, second.force(), Count())
-    assert contents(store, third.force()) == {"a": 2}
-    assert sc._jsc.getPersistentRDDs().get(third.handles.id()) is not None
+def test_every_batch_is_computed_where_those_before_were(
+    sc: SparkContext, store: StateStore
+) -> None:
+    """Its input is united with partitions that stay on the hosts that have the replicas."""
+    pinned = pinned_partitions(sc, TWO)
+    version = StateVersion.empty(STORE, TWO)
+    for _ in range(2):
+        batch = StateStoreRDD([blocks(sc, "a")], store, version, Count())
+        version = batch.force()
+        assert any(f"[{pinned.id()}]" in line for line in lineage_of(batch.rows()))
+    assert contents(store, version) == {"a": 2}
+    assert sc._jsc.getPersistentRDDs().get(pinned.id()) is not None
 
 
 def test_lineage_does_not_grow(sc: SparkContext, store: StateStore) -> None:
     """A batch knows nothing of those before it: the thousandth costs what the first one did."""
-    version = StoredVersion.empty(STORE, TWO)
+    version = StateVersion.empty(STORE, TWO)
     lengths = []
-    batch = StateStoreRDD([slots(sc, TWO)], store, version, Count())
+    batch = StateStoreRDD([empty_partitions(sc, TWO)], store, version, Count())
     for letter in "abc":
         version = batch.force()
-        batch = StateStoreRDD([blocks(sc, letter), batch.handles], store, version, Count())
+        batch = StateStoreRDD([blocks(sc, letter)], store, version, Count())
         lengths.append(len(lineage_of(batch.rows())))
     assert len(set(lengths)) == 1
 
@@ -120,7 +123,7 @@ def test_one_job_computes_and_rows_compute_nothing_again(
     sc: SparkContext, store: StateStore, tmp_path: Path
 ) -> None:
     """Forcing is one job; reading rows, even twice, writes nothing more."""
-    counted = StateStoreRDD([blocks(sc, "ab")], store, StoredVersion.empty(STORE, TWO), Count())
+    counted = StateStoreRDD([blocks(sc, "ab")], store, StateVersion.empty(STORE, TWO), Count())
     assert count_jobs(sc, counted.force) == 1
     files = sorted((tmp_path / "files").rglob("*.changes"))
     assert len(files) == 2
@@ -133,7 +136,7 @@ def test_workers_are_used_again_when_few_rows_are_taken(
     sc: SparkContext, store: StateStore
 ) -> None:
     """Who looks at the first rows does not end the worker that would have given the others."""
-    version = StoredVersion.empty(STORE, TWO)
+    version = StateVersion.empty(STORE, TWO)
     pairs = [(f"key-{number}", number) for number in range(5000)]
     workers: list[set[int]] = []
     for _ in range(6):
@@ -148,7 +151,7 @@ def test_workers_are_used_again_when_few_rows_are_taken(
 
 def test_computed_again_is_another_attempt(sc: SparkContext, store: StateStore) -> None:
     """What was lost is computed from the same version, and changes nothing that counts."""
-    counted = StateStoreRDD([blocks(sc, "aab")], store, StoredVersion.empty(STORE, TWO), Count())
+    counted = StateStoreRDD([blocks(sc, "aab")], store, StateVersion.empty(STORE, TWO), Count())
     version = counted.force()
     counted.unpersist()
     assert sorted(counted.rows().collect()) == [("a", 1), ("a", 2), ("b", 1)]
@@ -159,7 +162,7 @@ def test_computed_again_is_another_attempt(sc: SparkContext, store: StateStore) 
 def test_a_retry_applies_nothing_twice(sc: SparkContext, store: StateStore) -> None:
     """An attempt that failed at its end leaves no trace in the one that succeeds."""
     counted = StateStoreRDD(
-        [blocks(sc, "aab")], store, StoredVersion.empty(STORE, TWO), Count(first_attempt_fails=True)
+        [blocks(sc, "aab")], store, StateVersion.empty(STORE, TWO), Count(first_attempt_fails=True)
     )
     assert contents(store, counted.force()) == {"a": 2, "b": 1}
 
@@ -167,7 +170,7 @@ def test_a_retry_applies_nothing_twice(sc: SparkContext, store: StateStore) -> N
 def test_a_failure_leaves_the_version_before(sc: SparkContext, store: StateStore) -> None:
     """The error is the user's, no row comes out, and the next try begins where this one did."""
     version = StateStoreRDD(
-        [blocks(sc, "ab")], store, StoredVersion.empty(STORE, TWO), Count()
+        [blocks(sc, "ab")], store, StateVersion.empty(STORE, TWO), Count()
     ).force()
     failing = StateStoreRDD([blocks(sc, "axb")], store, version, Count(fails_at="x"))
     with pytest.raises(Py4JJavaError) as raised:
@@ -182,4 +185,4 @@ def test_partitions_have_to_agree(sc: SparkContext, store: StateStore) -> None:
     """A state of two partitions is not changed by an input of three."""
     batch = shuffle_pairs(sc.parallelize([("a", 1)]), StablePartitioner(3))
     with pytest.raises(ValueError, match="the input has 3 partitions, the state 2"):
-        StateStoreRDD([batch], store, StoredVersion.empty(STORE, TWO), Count())
+        StateStoreRDD([batch], store, StateVersion.empty(STORE, TWO), Count())

@@ -12,7 +12,7 @@ from dstreams.graph.node import Node
 from dstreams.graph.output import OutputOperation
 from dstreams.graph.plan import StreamGraph
 from dstreams.graph.state import StateDStream
-from dstreams.graph.stored import StoredStateDStream
+from dstreams.graph.state_store_dstream import StateStoreDStream
 from dstreams.graph.window_times import WindowTimes
 from dstreams.graph.windowed import WindowedDStream
 from dstreams.rdd.partitioner import StablePartitioner
@@ -44,16 +44,17 @@ class Made:
     newest_s: int
     restored: dict[int, Any] = field(default_factory=dict)
 
-    def stored(self) -> Made:
+    @property
+    def states(self) -> Made:
         return self
 
     def times(self, node: Node) -> list[int]:
         return [1000 * self.newest_s]
 
-    def carry(self, node: Node, made_ms: int, time_ms: int) -> None:
-        self.restored[time_ms // 1000] = self.at(node, made_ms)
+    def reuse(self, uid: str, made_ms: int, time_ms: int) -> None:
+        self.restored[time_ms // 1000] = self.at(uid, made_ms)
 
-    def at(self, node: Node, time_ms: int) -> Any:
+    def at(self, node: Node | str, time_ms: int) -> Any:
         self.newest_s = max(self.newest_s, time_ms // 1000)
         return f"of {time_ms // 1000} s"
 
@@ -79,7 +80,7 @@ def test_what_the_batch_after_a_gap_stands_on(
     """The gap ends with the batch at 10 s; no batch before it is left out of a state."""
     node: Node
     if is_stored:
-        node = StoredStateDStream(window(slide_s), lambda _: None, PARTITIONER, None, "a", None)
+        node = StateStoreDStream(window(slide_s), lambda _: None, PARTITIONER, None, "a", None)
     else:
         checked = UpdateFunction.checked(update, "values", "a")
         node = StateDStream(window(slide_s), checked, PARTITIONER, True, None, "a")

@@ -14,16 +14,16 @@ from typing import Any
 from pyspark import SparkContext
 
 from dstreams import tuned_context
+from dstreams.kernel.state_versions import StateVersions
 from dstreams.structured import StreamSession, window
-from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.query_checkpoint import QueryCheckpoint
 from dstreams.structured.sinks.files import FileSink
 
 STEPS: dict[str, tuple[type, str, bool]] = {
     "before the offsets": (QueryCheckpoint, "begin", True),
     "after the offsets": (QueryCheckpoint, "begin", False),
-    "before the state": (ExecutionContext, "force", True),
-    "after the state": (ExecutionContext, "force", False),
+    "before the state": (StateVersions, "make", True),
+    "after the state": (StateVersions, "make", False),
     "before the sink": (FileSink, "add_batch", True),
     "after the sink": (FileSink, "add_batch", False),
     "before the commit": (QueryCheckpoint, "commit", True),

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
+from checkpoint.state_store import StateStore
+from checkpoint.testing.memory_bases import MemoryBases
 from dstreams.kernel.listener_bus import ListenerBus
+from dstreams.kernel.state_versions import StateVersions
+from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.listeners import CALLBACKS, QueryIdleEvent, StreamingQueryListener
-from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.progress import iso
 from dstreams.structured.query import (
     QueryEnvironment,
@@ -85,9 +88,13 @@ def test_rows_that_cannot_be_given_up_are_no_error() -> None:
             released.append(self)
             raise Py4JError("Spark has stopped")
 
-    context: Any = ExecutionContext(SimpleNamespace())  # type: ignore[arg-type]
-    context._advanced.update({0: Kept(), 1: Kept()})
-    context.release()
+    states: Any = StateVersions(SimpleNamespace(), StateStore(MemoryBases()))  # type: ignore[arg-type]
+    version = states.empty("counts", StablePartitioner(2))
+    for batch in (0, 1):
+        states.restore("counts", batch, version)
+        states._known["counts"][batch] = states._known["counts"][batch]._replace(rdd=Kept())
+    states.release()
+    states.forget("counts", 1)
     assert len(released) == 2
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.state_store_rdd import StateStoreRDD
-from dstreams.rdd.stored_version import StoredVersion
+from dstreams.rdd.state_version import StateVersion
 from dstreams.state.group_state import GroupState
 from dstreams.structured import StreamingDataset
 from tests.dstreams.structured.conftest import MakeSession
@@ -40,7 +40,7 @@ def losing(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[StateStoreRDD] = []
     force = StateStoreRDD.force
 
-    def force_and_lose(self: StateStoreRDD) -> StoredVersion:
+    def force_and_lose(self: StateStoreRDD) -> StateVersion:
         version = force(self)
         made.append(self)
         for rdd in made:
@@ -71,7 +71,7 @@ def test_checksums(make_session: MakeSession, checksums: str) -> None:
     session = make_session(**{"spark.dstreams.state.checksums": checksums})
     run = QueryRun(session, lambda words: words.dropDuplicates(), "append")
     assert run.add("a", "a") == ["a"]
-    store = run.query._execution.states._store
+    store = run.query._execution.states.store
     assert store.checksums is (checksums == "true")
 
 

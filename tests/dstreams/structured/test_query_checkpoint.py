@@ -24,10 +24,10 @@ from checkpoint.state_store import (
     snapshot_if_due,
 )
 from dstreams.errors import RestartError
+from dstreams.kernel.store_upkeep import require_trusted_values
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.logs import OffsetRecord, QueryCommit
 from dstreams.structured.query_checkpoint import QueryCheckpoint
-from dstreams.structured.stored_states import require_trusted_values
 
 STORE = StoreId("query", "count", "default", 0, 1)
 

@@ -11,6 +11,7 @@ from pyspark import SparkContext
 
 from checkpoint import open_files
 from checkpoint.state_store import LmdbBases, StateStore
+from dstreams.kernel.state_versions import StateVersions
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.physical_operator import (
@@ -49,13 +50,13 @@ class SparkQuery:
     ) -> None:
         self._sc, self._plan = sc, plan
         bases = LmdbBases(open_files(str(directory / "files")), str(directory / "local"))
-        self.store = StateStore(bases)
+        self.states = StateVersions(sc, StateStore(bases))
         stateful = [node for node in plan.walk() if isinstance(node, StatefulOperator)]
         self._infos = {
             number: StatefulOperatorStateInfo.empty(partitions, number)
             for number in range(len(stateful))
         }
-        self._last = ExecutionContext(sc)
+        self._batch = 0
         self.late_ms = self.watermark_ms = 0
         self.metrics: dict[str, Any] = {}
 
@@ -68,18 +69,17 @@ class SparkQuery:
 
     def _run(self, records: list[list[Any]]) -> tuple[list[Any], bool]:
         plan = self._filled(records)
-        context = ExecutionContext(self._sc, self.store, self._last.handles)
-        rdd = plan.run(context)
-        made = context.force()
-        rows = rdd.collect()
+        context = ExecutionContext(self._sc, self.states, self._batch)
+        rows = plan.run(context).collect()
+        made = context.versions
         for number, version in made.items():
             self._infos[number] = replace(self._infos[number], before=version)
+            self.states.forget(str(number), self._batch)
         stateful = [node for node in plan.walk() if isinstance(node, StatefulOperator)]
         self.metrics = {
             node.shortName: made[node.getStateInfo().operatorId].metrics for node in stateful
         }
-        self._last.release()
-        self._last = context
+        self._batch += 1
         self.late_ms = self.watermark_ms
         self.watermark_ms = max(self.watermark_ms, self._candidate_ms(plan, context))
         return rows, any(node.shouldRunAnotherBatch(self.watermark_ms) for node in stateful)

@@ -73,12 +73,12 @@ def test_by_sensor(sc: SparkContext, tmp_path: Path, mode: OutputMode, expected:
 
 
 def test_one_job_makes_the_version(sc: SparkContext, tmp_path: Path) -> None:
-    """Executing runs nothing, forcing one job; the rows and event times are there then."""
+    """Saying what the batch does runs nothing; the rows and event times come of one job."""
     plan = windowed(OutputMode.Update)
     query = SparkQuery(sc, plan, tmp_path)
     info = StatefulOperatorStateInfo.empty(2)
     sc.parallelize(range(2), 2).count()
-    context = ExecutionContext(sc, query.store)
+    context = ExecutionContext(sc, query.states)
     with_data = plan.transform(
         lambda node: (
             replace(node, rdd=sc.parallelize([(3, "a")], 2))
@@ -88,16 +88,17 @@ def test_one_job_makes_the_version(sc: SparkContext, tmp_path: Path) -> None:
             else node
         )
     )
+    (saving,) = (node for node in with_data.walk() if isinstance(node, StateStoreSaveExec))
     rows = []
 
-    def execute() -> None:
-        rows.append(with_data.execute(context))
+    def run() -> None:
+        rows.append(with_data.run(context))
 
-    assert count_jobs(sc, execute) == 0
-    assert count_jobs(sc, context.force) == 1
+    assert count_jobs(sc, lambda: saving.update(context)) == 0
+    assert count_jobs(sc, run) == 1
     assert context.event_times()["eventTime"].max_ms == 3000  # type: ignore[union-attr]
     assert rows[0].collect() == [((Window(0, 5000), "a"), 1)]
-    context.release()
+    query.states.release()
 
 
 def test_partitions_of_the_input_do_not_matter(sc: SparkContext, tmp_path: Path) -> None:
@@ -127,10 +128,10 @@ def test_restore_by_itself(sc: SparkContext, tmp_path: Path) -> None:
     query.add([1, 2, 3])
     pairs = RDDScanExec(sc.parallelize([(1, 10), (0, 20), (7, 30)]))
     restore = StateStoreRestoreExec(pairs, BY_PARITY, stateInfo=query._infos[0])
-    rows = restore.execute(ExecutionContext(sc, query.store)).collect()
+    rows = restore.execute(ExecutionContext(sc, query.states)).collect()
     assert sorted(rows) == [(0, 1), (0, 20), (1, 2), (1, 10), (7, 30)]
     merge = HashAggregateExec(restore, Count(), BY_PARITY, plan.child.child.mode)
-    assert sorted(merge.execute(ExecutionContext(sc, query.store)).collect()) == [
+    assert sorted(merge.execute(ExecutionContext(sc, query.states)).collect()) == [
         (0, 21),
         (1, 12),
         (7, 30),
@@ -148,6 +149,8 @@ def test_without_facts_of_a_batch() -> None:
     """What was not filled in is said when it is needed, and shown as unknown."""
     plan = plan_aggregation(SCAN, BY_PARITY, numPartitions=2)
     with pytest.raises(InvalidStreamError, match="state location not present for execution"):
+        plan.child.update(None)  # type: ignore[attr-defined]
+    with pytest.raises(InvalidStreamError, match=r"makes its state: call run\(context\)"):
         plan.execute(None)  # type: ignore[arg-type]
     with pytest.raises(InvalidStreamError, match="fill in outputMode"):
         plan.child.step()  # type: ignore[attr-defined]

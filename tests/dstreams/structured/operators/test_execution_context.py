@@ -63,8 +63,8 @@ def test_a_batch_that_fails_changes_nothing(sc: SparkContext, tmp_path: Path) ->
 
 def test_without_a_store(sc: SparkContext) -> None:
     """A plan with state says what is missing; one without needs none."""
-    with pytest.raises(RuntimeError, match="a stateful operator needs a state store"):
+    with pytest.raises(RuntimeError, match="a stateful operator needs StateVersions"):
         _ = ExecutionContext(sc).store
     context = ExecutionContext(sc)
     assert RDDScanExec(None).execute(context).collect() == []
-    assert (context.force(), context.handles, context.event_times()) == ({}, {}, {})
+    assert (context.versions, context.event_times()) == ({}, {})

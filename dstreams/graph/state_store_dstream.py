@@ -1,4 +1,4 @@
-"""Streams with stored state: its cost is that of the keys that a batch touches."""
+"""Streams with state in the state store: a batch costs what the keys cost that it touches."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from typing import Any, ClassVar
 from pyspark import RDD
 
 from dstreams.graph.node import ChildNode, Node, Rdds
+from dstreams.kernel.state_versions import StateUpdate
 from dstreams.rdd.blocks import Side
+from dstreams.rdd.empty_partitions import empty_partitions
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_store_rdd import StoreFunction
-from dstreams.state.batch_functions import StoredBatch
+from dstreams.state.batch_functions import StateBatch
 
 
 @dataclass(frozen=True, eq=False)
-class StoredStateDStream(ChildNode):
-    """The rows that a function emits over a state kept in the state store.
+class StateStoreDStream(ChildNode):
+    """The rows that a function emits over a state in the state store.
 
     Parents: the parent. Slide: the parent's. RDD at time t: the rows of the batch; always an RDD,
-    because every partition takes part in every batch. Making it runs one job, which makes the next
-    version of the state; a version is made once, in the order of the batches, before any output.
+    because every partition takes part in every batch. :meth:`update` says what a batch does to the
+    state, and runs nothing. The runner of the batch makes the next version of the state of it, once
+    and in the order of the batches, before anything asks for the rows.
 
     State: one row for each key until the function removes it or it times out.
 
@@ -36,29 +39,29 @@ class StoredStateDStream(ChildNode):
     """
 
     asks_itself: ClassVar[bool] = True
-    stores: ClassVar[bool] = True
 
     parent: Node
-    function: Callable[[StoredBatch], StoreFunction]
+    function: Callable[[StateBatch], StoreFunction]
     partitioner: StablePartitioner
     initial: RDD[Any] | None
     operation: str
     delay_ms: int | None = None
 
-    def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
-        states = rdds.stored()
-        before = states.before(self, time_ms, self.partitioner)
+    def update(self, time_ms: int, rdds: Rdds) -> StateUpdate:
+        """Say what the batch at *time_ms* does to the state."""
+        before = rdds.state_before(self, time_ms, self.partitioner)
         batch = rdds.at(self.parent, time_ms)
         inputs: list[RDD[bytes]] = []
         if before.version == 0 and self.initial is not None:
             inputs.append(self._blocks(self.initial, Side.STATE))
         if batch is not None:
             inputs.append(self._blocks(batch, Side.BATCH))
-        is_checkpoint = rdds.checkpoint_due(self, time_ms)
-        function = self.function(StoredBatch(time_ms, before, is_checkpoint))
-        return states.advance(
-            self, time_ms, inputs, before, function, rdds.spark, self.partitioner, self.delay_ms
-        )
+        function = self.function(StateBatch(time_ms, before, rdds.checkpoint_due(self, time_ms)))
+        nothing = empty_partitions(rdds.spark, self.partitioner)
+        return StateUpdate(before, inputs or [nothing], function, self.delay_ms)
+
+    def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+        raise LookupError(f"the state of {self.operation} at {time_ms} ms has not been made yet")
 
     def _blocks(self, pairs: RDD[Any], side: Side) -> RDD[bytes]:
         return shuffle_pairs(pairs, self.partitioner, side, self.operation, ordered=True)
@@ -66,7 +69,7 @@ class StoredStateDStream(ChildNode):
 
 @dataclass(frozen=True, eq=False)
 class SnapshotDStream(ChildNode):
-    """All keys of a stored state after each batch.
+    """All keys of a state in the state store after each batch.
 
     Parents: the stream with the state. Slide: its. RDD at time t: (key, state) of the version that
     the batch made.
@@ -77,15 +80,14 @@ class SnapshotDStream(ChildNode):
         operation: operation and call site.
     """
 
-    parent: StoredStateDStream
+    parent: StateStoreDStream
     state_of: Callable[[Any], Any]
     operation: str
 
     def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
         if rdds.at(self.parent, time_ms) is None:
             return None
-        partitioner = self.parent.partitioner
-        rows = rdds.stored().pairs(self.parent, time_ms, rdds.spark, partitioner)
+        rows = rdds.state_pairs(self.parent, time_ms, self.parent.partitioner)
         return rows.mapValues(self.state_of).filter(_has_state)
 
 

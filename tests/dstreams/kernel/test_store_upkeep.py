@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from checkpoint import FileRef, StoredPartition, open_files
 from checkpoint.state_store import (
@@ -16,8 +17,10 @@ from checkpoint.state_store import (
     StateStore,
     StoreId,
 )
-from dstreams.rdd.state_stores import StoreUpkeep, give_up_local, open_store
-from dstreams.rdd.stored_version import StoredVersion
+from dstreams.kernel.state_versions import StateVersions
+from dstreams.kernel.store_upkeep import StoreUpkeep, open_store
+from dstreams.rdd.state_version import StateVersion
+from dstreams.settings import StateSettings
 from tests.support.temporary import PREFIX
 
 RULE = SnapshotRule(min_changelogs=3, max_changelogs=6)
@@ -27,7 +30,7 @@ def uid(version: int) -> str:
     return f"{version:08x}"
 
 
-def made(version: int, *sizes: int) -> StoredVersion:
+def made(version: int, *sizes: int) -> StateVersion:
     """A version whose changelogs have these sizes, a partition each."""
     commits = tuple(
         StoredPartition(
@@ -40,7 +43,7 @@ def made(version: int, *sizes: int) -> StoredVersion:
     )
     references = tuple(Reference(version, uid(version)) for _ in sizes)
     store_id = StoreId("stream-1", "counts", "default", 0, len(sizes))
-    return StoredVersion(store_id, "stable", references, commits)
+    return StateVersion(store_id, "stable", references, commits)
 
 
 def snapshot(version: int, size_bytes: int) -> Progress:
@@ -105,14 +108,14 @@ def test_hosts_are_asked_now_and_then() -> None:
     assert [upkeep.is_due() for _ in range(8)] == [False, False, False, True] * 2
 
 
-def test_where_copies_are(tmp_path: Path) -> None:
+def test_where_replicas_are(tmp_path: Path) -> None:
     """With the temporary files of this user, which tests have for themselves, or where it is said.
 
-    What is given up of them is what one stream has.
+    What a stream of one run alone deletes of them is its own.
     """
     files = open_files(tmp_path / "files")
     usual, said = (
-        open_store(files, 1, "data", directory).bases
+        open_store(files, 1, StateSettings(state_local_directory=directory)).bases
         for directory in (None, str(tmp_path / "here"))
     )
     assert isinstance(usual, LmdbBases)
@@ -124,17 +127,19 @@ def test_where_copies_are(tmp_path: Path) -> None:
             writer.put("a", 1)
             reference = writer.commit().reference
         said.open(StoreId(stream, "o", "default", 0, 1), reference).close()
-    give_up_local(StateStore(said), "one")
+    spark: Any = None
+    StateVersions(spark, StateStore(said), "one").close(is_scratch=True)
     assert os.listdir(tmp_path / "here") == ["other"]
 
 
-def test_copies_that_nobody_uses(tmp_path: Path) -> None:
+def test_replicas_that_nobody_uses(tmp_path: Path) -> None:
     """A driver that opens stores deletes what others have left a week ago, once."""
     left, found = tmp_path / "local" / "stream" / "boot", []
     for _ in range(2):
         left.mkdir(parents=True)
         for path in (left, left.parent):
             os.utime(path, (0, 0))
-        open_store(open_files(tmp_path / "files"), 1, "data", str(tmp_path / "local"))
+        settings = StateSettings(state_local_directory=str(tmp_path / "local"))
+        open_store(open_files(tmp_path / "files"), 1, settings)
         found.append(left.exists())
     assert found == [False, True]

@@ -1,4 +1,4 @@
-"""An RDD with nothing in it but its partitions, for tasks that need no input."""
+"""RDDs with nothing in them but their partitions, for tasks that need no input."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.worker import settle_worker
 
 
-def slots(spark: SparkContext, partitioner: StablePartitioner) -> RDD[bytes]:
+def empty_partitions(spark: SparkContext, partitioner: StablePartitioner) -> RDD[bytes]:
     """Return an RDD with one empty frame in each partition that claims *partitioner*.
 
     Only a shuffle makes an RDD claim a partitioner, so a tiny one is run, once a context.
     """
     # Kept on the context, so that they end with it: they refer back to it.
-    known: dict[StablePartitioner, RDD[bytes]] = vars(spark).setdefault("_dstreams_slots", {})
+    known: dict[StablePartitioner, RDD[bytes]] = vars(spark).setdefault("_dstreams_empty", {})
     if partitioner not in known:
         known[partitioner] = _dealt(spark, partitioner)
     return known[partitioner]
 
 
-def places(spark: SparkContext, partitioner: StablePartitioner) -> RDD[bytes]:
-    """Return slots that stay where they were computed first.
+def pinned_partitions(spark: SparkContext, partitioner: StablePartitioner) -> RDD[bytes]:
+    """Return empty partitions that stay where they were computed first.
 
     What is united with them is computed there again and again, as far as Spark finds a free core
-    in time; so what that host keeps of a partition is warm. Slots of an executor that is lost move
-    to another one. Their lineage is the same after any number of batches.
+    in time; so that host has a local replica of the partition's state. Partitions of an executor
+    that is lost move to another one. Their lineage is the same after any number of batches.
     """
-    # Not those above: what else is built on slots may be computed anywhere.
-    known: dict[StablePartitioner, RDD[bytes]] = vars(spark).setdefault("_dstreams_places", {})
+    # Not those above: what else is built on empty partitions may be computed anywhere.
+    known: dict[StablePartitioner, RDD[bytes]] = vars(spark).setdefault("_dstreams_pinned", {})
     if partitioner not in known:
         known[partitioner] = _dealt(spark, partitioner).persist(StorageLevel.MEMORY_AND_DISK)
     return known[partitioner]

@@ -1,4 +1,4 @@
-"""Stores of state on the hosts: how they are opened, and how they are maintained."""
+"""State stores on the hosts: how they are opened, and what is done for them between batches."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
-from checkpoint import CheckpointError, Files
+from checkpoint import CheckpointError, Files, require_trusted
 from checkpoint.state_store import (
     EMPTY,
+    STORE_PREFIX,
     Classes,
     DataValues,
     LmdbBases,
@@ -22,59 +23,54 @@ from checkpoint.state_store import (
     Progress,
     SnapshotRule,
     StateStore,
-    delete_local,
     maintain_store,
     sweep_local_once,
 )
-from dstreams.rdd.stored_version import StoredVersion
+from dstreams.rdd.state_version import StateVersion
 from dstreams.rdd.worker import settle_worker
+from dstreams.settings import StateSettings
 
 
 def open_store(
-    files: Files,
-    epoch: int,
-    values: str,
-    directory: str | None,
-    checksums: bool = False,
-    local_retention_ms: int = LocalSettings.unused_ms,
-    classes: Classes | None = None,
+    files: Files, epoch: int, settings: StateSettings, classes: Classes | None = None
 ) -> StateStore:
-    """Return the stores of a checkpoint; now and then, delete copies here that nobody uses.
+    """Return the state stores of a checkpoint; now and then, delete replicas that nobody uses.
 
     Args:
         files: the checkpoint, reachable from driver and executors.
         epoch: epoch of this driver.
-        values: how values are written, ``data`` or ``pickle``.
-        directory: where each host keeps its copies, None for a directory of this user below that
-            for temporary files.
-        checksums: carry a checksum of all records of a partition from version to version.
-        local_retention_ms: how long a host keeps the copies of a stream that nobody uses.
+        settings: how values are written, and where hosts keep their replicas.
         classes: the classes of data that the program names, None for none.
     """
+    directory = settings.state_local_directory
     if directory is None:
         directory = os.path.join(tempfile.gettempdir(), f"dstreams-state-{os.getuid()}")
-    codec = PickleValues() if values == "pickle" else DataValues(classes or Classes())
-    local = LocalSettings(unused_ms=local_retention_ms)
+    is_pickled = settings.state_values == "pickle"
+    codec = PickleValues() if is_pickled else DataValues(classes or Classes())
+    local = LocalSettings(unused_ms=settings.state_local_retention_ms)
     bases = LmdbBases(files, directory, epoch, local)
     with suppress(CheckpointError):  # then the tasks say what is wrong there
         sweep_local_once(bases)
-    return StateStore(bases, codec, checksums=checksums)
+    return StateStore(bases, codec, checksums=settings.state_checksums)
 
 
-def give_up_local(store: StateStore, stream_id: str) -> None:
-    """Delete what this host keeps of a stream whose checkpoint was for one run alone.
+def require_trusted_values(files: Files, settings: StateSettings) -> Files:
+    """Refuse to read state that somebody else could have written, where reading it can run code.
 
-    Such a checkpoint is on the driver's own host, and so is all that has its state.
+    Returns:
+        The files to read it from.
+
+    Raises:
+        UntrustedFileError: values are pickles of any kind, and others can write the checkpoint.
     """
-    if isinstance(store.bases, LmdbBases):
-        delete_local(store.bases, stream_id)
+    return require_trusted(files, STORE_PREFIX) if settings.state_values == "pickle" else files
 
 
 class StoreUpkeep:
-    """Decides on the driver when a job is worth it that maintains the stores of a state.
+    """Decides on the driver when a job is worth it that maintains the stores of an operator.
 
     When a snapshot is due follows from the changelogs since the last one, which commits tell. How
-    large local copies have become only their hosts know: they are asked every *ask_every* times.
+    large local replicas have become only their hosts know: they are asked every *ask_every* times.
     After a restart nobody here knows how old the snapshots are, so the hosts are asked then, too.
 
     Args:
@@ -88,7 +84,7 @@ class StoreUpkeep:
         self._progress: list[Progress | None] = []
         self._times = 0
 
-    def made(self, version: StoredVersion) -> None:
+    def made(self, version: StateVersion) -> None:
         """A batch made *version*."""
         first = Progress(EMPTY) if version.version == 1 else None
         known = self._progress or [first] * len(version.commits)
@@ -107,35 +103,34 @@ class StoreUpkeep:
         )
 
     def done(self, told: Sequence[Progress | None]) -> None:
-        """The hosts said where their copies stand."""
+        """The hosts said where their replicas stand."""
         self._progress = list(told)
 
 
 def maintain_stores(
     store: StateStore,
-    version: StoredVersion,
-    warm: RDD[bytes],
+    version: StateVersion,
+    partitions: RDD[bytes],
+    upkeep: StoreUpkeep,
     rule: SnapshotRule | None = None,
-    upkeep: StoreUpkeep | None = None,
 ) -> int:
-    """Do what is due for each partition of a version: snapshots, smaller local copies; one job.
+    """Do what is due for each partition of a version: snapshots, smaller replicas; one job.
 
     Args:
         store: the stores; those in memory have nothing to maintain.
         version: the version.
-        warm: an RDD with a partition on each host that has a partition of the version warm.
+        partitions: an RDD with a partition on each host that has the replica of one.
+        upkeep: told where the replicas stand.
         rule: when a snapshot is due, None for the usual.
-        upkeep: told where the copies stand; None for nobody.
 
     Returns:
         How many snapshots were written.
     """
     if not isinstance(store.bases, LmdbBases):
         return 0
-    done = PipelinedRDD(warm, _Maintain(store.bases, version, rule)).collect()
-    if upkeep is not None:
-        by_partition = {split: progress for split, _, progress in done}
-        upkeep.done([by_partition[split] for split in sorted(by_partition)])
+    done = PipelinedRDD(partitions, _Maintain(store.bases, version, rule)).collect()
+    by_partition = {split: progress for split, _, progress in done}
+    upkeep.done([by_partition[split] for split in sorted(by_partition)])
     return sum(count for _, count, _ in done)
 
 
@@ -143,12 +138,12 @@ def maintain_stores(
 class _Maintain:
     """Task: what is due for the store of a partition.
 
-    Yields the partition, how many snapshots it wrote, and where the local copy stands then; None
+    Yields the partition, how many snapshots it wrote, and where the local replica stands then; None
     where that is at another version, or there is none.
     """
 
     bases: LmdbBases
-    version: StoredVersion
+    version: StateVersion
     rule: SnapshotRule | None
 
     def __call__(

@@ -1,4 +1,8 @@
-"""Which RDDs of a running stream are in files: due, written, committed, and still needed."""
+"""Snapshots of RDDs: the files of streams whose state is an RDD of each batch.
+
+Such a state has a lineage instead of changelogs. A snapshot of it holds all records of one batch's
+RDD, and is written at the stream's checkpoint interval: the lineage ends there.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from dstreams.graph.history import History
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.graph.reach import asked_after
-from dstreams.runtime.batch import DurableCopy
+from dstreams.runtime.batch import RddSnapshot
 from dstreams.runtime.durability import StreamDurability
 
 LONGEST_LINEAGE = 10
@@ -20,8 +24,8 @@ LONGEST_LINEAGE = 10
 all at the same time, because a state RDD is computed inside the one that is built on it."""
 
 
-class Copies:
-    """Writes the RDDs of a plan to files when that is due, and knows which are there.
+class RddSnapshots:
+    """Writes the snapshots of a plan's RDDs when they are due, and knows which are there.
 
     Args:
         plan: the frozen graph.
@@ -40,19 +44,18 @@ class Copies:
         self._stateless: dict[Node, int] = {}
         self._uncommitted: list[tuple[Node, int]] = []
 
-    def catch_up(self, time_ms: int) -> None:
+    def catch_up(self, node: Node, time_ms: int) -> None:
         """Make the state of earlier batches that could not be made when they ran.
 
         After a long failure it is made a few batches at a time, each time from files instead of
         from all that came before: neither Spark's stack nor its workers would last for hundreds.
         """
-        for node in self._plan.checkpointed():
-            step_ms = LONGEST_LINEAGE * node.slide_ms
-            newest_ms = max(self._history.times(node), default=self._plan.zero_ms)
-            for cut_ms in range(newest_ms + step_ms, time_ms, step_ms) if node.asks_itself else ():
-                rdd = self._history.at(node, cut_ms)
-                if rdd is not None and rdd.getNumPartitions() > 0:
-                    self._cut_lineage(node, cut_ms, rdd)
+        step_ms = LONGEST_LINEAGE * node.slide_ms
+        newest_ms = max(self._history.times(node), default=self._plan.zero_ms)
+        for cut_ms in range(newest_ms + step_ms, time_ms, step_ms):
+            rdd = self._history.at(node, cut_ms)
+            if rdd is not None and rdd.getNumPartitions() > 0:
+                self._cut_lineage(node, cut_ms, rdd)
 
     def _cut_lineage(self, node: Node, time_ms: int, rdd: RDD[Any]) -> None:
         """Replace an RDD by its files. No record names them: they serve this run alone."""
@@ -65,10 +68,10 @@ class Copies:
         self._in_files.setdefault(node, []).append(time_ms)
         self._history.replace(node, time_ms, self._durability.read(written, rdd))
 
-    def make(self, node: Node, time_ms: int) -> DurableCopy | None:
-        """Make the RDD of *node* and, when a copy is due, compute and write it; None for no copy.
+    def make(self, node: Node, time_ms: int) -> RddSnapshot | None:
+        """Make the RDD of *node*, and write a snapshot of it when one is due; None for none.
 
-        A copy that could not be made or committed stays due in the next batch of the stream.
+        One that could not be written or committed stays due in the next batch of the stream.
         """
         if not self._plan.fires(node, time_ms):
             return None
@@ -82,10 +85,10 @@ class Copies:
             return None
         return self.write(node, time_ms, rdd)
 
-    def write(self, node: Node, time_ms: int, rdd: RDD[Any]) -> DurableCopy:
-        """Compute and write an RDD, under a time."""
+    def write(self, node: Node, time_ms: int, rdd: RDD[Any]) -> RddSnapshot:
+        """Compute an RDD and write its snapshot, under a time."""
         try:
-            return DurableCopy(rdd, self._durability.write(node, time_ms, rdd))
+            return RddSnapshot(rdd, self._durability.write(node, time_ms, rdd))
         except Exception:
             self._durability.discard(node, time_ms)
             raise
@@ -95,37 +98,37 @@ class Copies:
         return tuple(node for node, known_ms in self._stateless.items() if known_ms == time_ms)
 
     def committed(
-        self, time_ms: int, copies: Mapping[Node, DurableCopy], stored: Mapping[Node, int]
+        self, time_ms: int, snapshots: Mapping[Node, RddSnapshot], versions: Mapping[Node, int]
     ) -> None:
-        """A batch was committed: let the next one read its copies, so that lineage ends here.
+        """A batch was committed: let the next one read its snapshots, so that lineage ends here.
 
         Args:
             time_ms: the batch.
-            copies: its copies.
-            stored: of each stored state, the time of the version that was committed.
+            snapshots: its snapshots.
+            versions: of each state in the state store, the time of the version that was committed.
         """
         for node in self.without_state(time_ms):
             self.known(node, time_ms)
-        for node, version_ms in stored.items():
+        for node, version_ms in versions.items():
             self.known(node, version_ms)
-        for node, copy in copies.items():
+        for node, snapshot in snapshots.items():
             self._overdue.discard(node)
             self._in_files.setdefault(node, []).append(time_ms)
             self.known(node, time_ms)
-            read = self._durability.read(copy.files, copy.rdd)
+            read = self._durability.read(snapshot.files, snapshot.rdd)
             self._history.replace(node, time_ms, read)
 
     def asked_once_committed(
-        self, time_ms: int, copies: Iterable[Node], stored: Mapping[Node, int]
+        self, time_ms: int, snapshots: Iterable[Node], versions: Mapping[Node, int]
     ) -> dict[Node, int]:
         """After which time a restart may ask each stream for its RDDs, if a batch is committed.
 
         Args:
             time_ms: the batch.
-            copies: streams of which it has a copy.
-            stored: as in :meth:`committed`.
+            snapshots: streams of which it has a snapshot.
+            versions: as in :meth:`committed`.
         """
-        made = {**dict.fromkeys((*copies, *self.without_state(time_ms)), time_ms), **stored}
+        made = {**dict.fromkeys((*snapshots, *self.without_state(time_ms)), time_ms), **versions}
 
         def newest(node: Node, upto_ms: int) -> int:
             known_ms = self.newest(node, upto_ms)
@@ -146,7 +149,7 @@ class Copies:
         return max((time for time in times if time <= upto_ms), default=self._plan.zero_ms)
 
     def is_at(self, time_ms: int) -> bool:
-        """Whether there is a copy of that batch."""
+        """Whether there is a snapshot of that batch."""
         return any(times[-1] == time_ms for times in self._in_files.values())
 
     def oldest_needed_ms(self, time_ms: int, asked: Mapping[Node, int]) -> int:
@@ -162,7 +165,7 @@ class Copies:
             self._in_files[node] = _since(times, time_ms - self._plan.nodes[node].remember_ms)
         remembered = (
             time_ms - self._plan.nodes[node].remember_ms - node.slide_ms
-            for node in self._plan.stored()
+            for node in self._plan.in_state_store()
         )
         by_restart = (asked[node] for node in self._committed)
         in_files = (times[0] for times in self._in_files.values())

@@ -1,15 +1,15 @@
-"""StoredVersion: one version of the state of an operator, as the driver knows it.
+"""StateVersion: the state of an operator after one of its batches, as the driver knows it.
 
-It says which content of the store each partition has, and what a commit record says of it; the
-content itself stays on the hosts and in files.
+A version says which content of the store each partition has, and what a commit record says of it;
+the content itself is in changelogs and snapshots, and in local replicas on the hosts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from checkpoint import StoreCommit, StoredPartition
-from checkpoint.state_store import EMPTY, Reference, StoreId
+from checkpoint.state_store import EMPTY, Reference, StateReader, StateStore, StoreId
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_metrics import StateMetrics
 
@@ -18,8 +18,8 @@ NO_EVENT_TIME = -1
 
 
 @dataclass(frozen=True)
-class StoredVersion:
-    """One version of the state of an operator.
+class StateVersion:
+    """The state of an operator after one of its batches.
 
     Args:
         store_id: the store of partition 0.
@@ -42,7 +42,7 @@ class StoredVersion:
     watermark_ms: int = NO_EVENT_TIME
 
     @classmethod
-    def empty(cls, store_id: StoreId, partitioner: StablePartitioner) -> StoredVersion:
+    def empty(cls, store_id: StoreId, partitioner: StablePartitioner) -> StateVersion:
         """Return the state before the first batch."""
         return cls(store_id, partitioner.name, (EMPTY,) * partitioner.numPartitions)
 
@@ -52,7 +52,7 @@ class StoredVersion:
         stream_id: str,
         commit: StoreCommit,
         watermark_ms: int = NO_EVENT_TIME,
-    ) -> StoredVersion:
+    ) -> StateVersion:
         """Return the version that a commit record names.
 
         Args:
@@ -67,6 +67,15 @@ class StoredVersion:
             commit.partitions,
             watermark_ms=watermark_ms,
         )
+
+    def open(self, store: StateStore, split: int) -> StateReader:
+        """Return a reader of what a partition holds at this version; for a task."""
+        return store.reader(replace(self.store_id, partition=split), self.references[split])
+
+    def is_placed_by(self, partitioner: StablePartitioner) -> bool:
+        """Whether keys are where *partitioner* places them."""
+        was = (self.partitioner, len(self.references))
+        return was == (partitioner.name, partitioner.numPartitions)
 
     @property
     def commit(self) -> StoreCommit:

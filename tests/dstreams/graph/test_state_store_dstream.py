@@ -1,9 +1,9 @@
-"""Versions of stored state: made in order, put back after a restart, looked at from outside."""
+"""State in the state store: versions are made in order, and put back after a restart."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,21 @@ from pyspark import RDD, SparkContext
 
 from checkpoint import open_files
 from checkpoint.state_store import LmdbBases, StateStore, StateWriter
-from checkpoint.testing.memory_bases import MemoryBases
 from dstreams.errors import RestartError
 from dstreams.graph.history import History
 from dstreams.graph.node import Node, Rdds
 from dstreams.graph.output import OutputOperation
 from dstreams.graph.plan import StreamGraph
-from dstreams.graph.stored import StoredStateDStream
-from dstreams.graph.stored_states import StoredStates
+from dstreams.graph.state_store_dstream import StateStoreDStream
+from dstreams.kernel.state_versions import StateVersions
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.stored_version import NO_EVENT_TIME, StoredVersion
-from dstreams.state.batch_functions import StoredBatch
+from dstreams.rdd.state_version import NO_EVENT_TIME, StateVersion
+from dstreams.state.batch_functions import StateBatch
+from tests.support.jobs import count_jobs
 
 Pairs = Iterator[tuple[Any, Any]]
+UID = "count-0"
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +36,15 @@ class Letters(Node):
     texts: tuple[str, ...]
     operation: str = "letters at a.py:1"
     slide_ms: int = 1000
+    failing: list[int] = field(default_factory=list)
 
     @property
     def parents(self) -> tuple[Node, ...]:
         return ()
 
     def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any]:
+        if time_ms in self.failing:
+            raise ValueError(f"no letters at {time_ms}")
         number = time_ms // 1000
         text = self.texts[number - 1] if number <= len(self.texts) else ""
         return rdds.spark.parallelize([(letter, number) for letter in text], 2)
@@ -64,7 +68,7 @@ class Count:
             yield key, count, self.watermark_ms
 
 
-def counting(batch: StoredBatch) -> Count:
+def counting(batch: StateBatch) -> Count:
     return Count(batch.before.watermark_ms)
 
 
@@ -72,24 +76,34 @@ def counting(batch: StoredBatch) -> Count:
 class Run:
     """A graph of one stored stream, and its states."""
 
-    node: StoredStateDStream
-    states: StoredStates
+    node: StateStoreDStream
+    states: StateVersions
     history: History
 
+    @property
+    def failing(self) -> list[int]:
+        """The times at which there are no letters."""
+        assert isinstance(self.node.parent, Letters)
+        return self.node.parent.failing
+
     def rows(self, second: int) -> list[Any]:
+        self.history.make_state(self.node, second * 1000)
         rdd = self.history.at(self.node, second * 1000)
         assert rdd is not None
         return sorted(rdd.collect())
 
-    def committed(self) -> StoredVersion:
+    def committed(self) -> StateVersion:
         """The newest version, as a commit record keeps it."""
-        version = self.states.newest()[self.node]
-        watermark_ms = self.states.watermarks().get("count-0", NO_EVENT_TIME)
-        return StoredVersion.committed("stream-1", version.commit, watermark_ms)
+        _, version = self.states.newest()[UID]
+        return StateVersion.committed("stream-1", version.commit, version.watermark_ms)
 
-    def go_on(self, second: int, version: StoredVersion) -> None:
+    def watermark_ms(self) -> int:
+        """That of the batch after the newest one."""
+        return self.states.newest()[UID][1].watermark_ms
+
+    def go_on(self, second: int, version: StateVersion) -> None:
         """Go on after the batch that made a version."""
-        self.states.restore(self.node, second * 1000, version)
+        self.states.restore(UID, second * 1000, version)
 
 
 def run_of(
@@ -100,7 +114,7 @@ def run_of(
     delay_ms: int | None = 500,
     initial: RDD[Any] | None = None,
 ) -> Run:
-    node = StoredStateDStream(
+    node = StateStoreDStream(
         Letters(texts),
         counting,
         StablePartitioner(partitions),
@@ -112,7 +126,7 @@ def run_of(
     graph.outputs.append(OutputOperation(node, lambda time_ms, rdd: None, "out at a.py:9"))
     plan = graph.freeze(0, has_checkpoint_directory=True)
     bases = LmdbBases(open_files(str(directory / "files")), str(directory / "local"))
-    states = StoredStates(StateStore(bases), "stream-1", {node: "count-0"}, 0)
+    states = StateVersions(sc, StateStore(bases), "stream-1")
     return Run(node, states, History(plan, sc, states=states))
 
 
@@ -127,7 +141,7 @@ def test_a_restart_goes_on(sc: SparkContext, tmp_path: Path) -> None:
     second = run_of(sc, tmp_path / "2", *texts)
     second.go_on(2, first.committed())
     assert [second.rows(number) for number in (3, 4)] == expected[2:]
-    assert second.states.watermarks() == {"count-0": 3500}
+    assert second.watermark_ms() == 3500
 
 
 def test_rows_of_a_restored_batch(sc: SparkContext, tmp_path: Path) -> None:
@@ -139,11 +153,11 @@ def test_rows_of_a_restored_batch(sc: SparkContext, tmp_path: Path) -> None:
     second = run_of(sc, tmp_path, "ab", "a", "a")
     second.go_on(1, before)
     second.go_on(2, first.committed())
-    committed = second.states.at(second.node, 2000)
-    rdd = second.node.compute(2000, second.history)
-    assert rdd is not None
-    assert sorted(rdd.collect()) == rows == [("a", 2, 500)]
-    assert second.states.at(second.node, 2000) is committed
+    committed = second.states.at(UID, 2000)
+    with pytest.raises(LookupError, match=r"count at a\.py:2 at 2000 ms has not been made yet"):
+        second.history.at(second.node, 2000)
+    assert second.rows(2) == rows == [("a", 2, 500)]
+    assert second.states.at(UID, 2000) is committed
     assert second.rows(3) == [("a", 3, 1500)]
 
 
@@ -154,13 +168,13 @@ def test_a_state_that_fell_behind(sc: SparkContext, tmp_path: Path) -> None:
     second = run_of(sc, tmp_path, "ab", "a", "b")
     second.go_on(1, first.committed())
     assert second.rows(3) == [("b", 2, 1500)]
-    assert second.states.newest()[second.node].version == 3
+    assert second.states.newest()[UID][1].version == 3
 
 
 def test_a_stream_that_was_not_restored(sc: SparkContext, tmp_path: Path) -> None:
     """It begins empty."""
     first = run_of(sc, tmp_path, "a")
-    assert first.states.newest_ms(first.node) == 0
+    assert first.states.newest() == {}
     assert first.rows(1) == [("a", 1, -1)]
 
 
@@ -189,48 +203,59 @@ def test_the_watermark_never_goes_back(sc: SparkContext, tmp_path: Path) -> None
     first = run_of(sc, tmp_path, "", "", "", "a", delay_ms=1000)
     for second in (1, 2, 3, 4):
         first.rows(second)
-    assert first.states.watermarks() == {"count-0": 3000}
+    assert first.watermark_ms() == 3000
     again = run_of(sc, tmp_path, "", "", "", "a", "b", "b", delay_ms=4000)
     again.go_on(4, first.committed())
     assert [again.rows(second) for second in (5, 6)] == [[("b", 1, 3000)], [("b", 2, 3000)]]
 
 
 def test_without_event_time_there_is_no_watermark(sc: SparkContext, tmp_path: Path) -> None:
-    """A commit record says nothing of it."""
+    """The version says so."""
     run = run_of(sc, tmp_path, "a", delay_ms=None)
     run.rows(1)
-    assert run.states.watermarks() == {}
+    assert run.watermark_ms() == NO_EVENT_TIME
 
 
-def test_what_a_batch_that_was_cut_off_has_made_is_not_committed_before_it() -> None:
-    """Its version is there, and the record of the batch before names the one of that."""
-    partitioner = StablePartitioner(2)
-    node = StoredStateDStream(Letters(()), counting, partitioner, None, "count at a.py:2", 500)
-    states = StoredStates(StateStore(MemoryBases()), "stream-1", {node: "count-0"}, 0)
-    empty = states.empty(node, partitioner)
-    committed, cut_off = replace(empty, watermark_ms=500), replace(empty, watermark_ms=1500)
-    states.restore(node, 1000, committed)
-    states.restore(node, 2000, cut_off)
-    assert states.newest_made(1001) == {node: (1000, committed)}
-    assert states.newest_made(2000) == states.newest_made() == {node: (2000, cut_off)}
-    assert states.newest_made(999) == {}
-    assert states.watermarks(1001) == {"count-0": 500}
+def test_saying_what_a_batch_does_runs_no_job(sc: SparkContext, tmp_path: Path) -> None:
+    """One job makes the version, and reading its rows is another one."""
+    run = run_of(sc, tmp_path, "ab", "a")
+    run.rows(1)
+    assert count_jobs(sc, lambda: run.node.update(2000, run.history)) == 0
+    assert count_jobs(sc, lambda: run.history.make_state(run.node, 2000)) == 1
+    assert count_jobs(sc, lambda: run.history.make_state(run.node, 2000)) == 0
+    assert run.rows(2) == [("a", 2, 500)]
 
 
-def test_moved_stores_over_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They go when the rows of the first batch after the gap are forgotten, which need them."""
-    partitioner = StablePartitioner(2)
-    node = StoredStateDStream(Letters(()), counting, partitioner, None, "count at a.py:2", 500)
-    states = StoredStates(StateStore(MemoryBases()), "stream-1", {node: "count-0"}, 0)
-    deleted: list[StoredVersion] = []
-    monkeypatch.setattr(states, "_delete_stores", deleted.append)
-    version = states.empty(node, partitioner)
-    states.restore(node, 2000, version, is_passing=True)
-    states.carry(node, 2000, 5000)
-    states.carry(node, 2000, 5000)
-    states.carry(node, 3000, 4000)
-    assert (states.at(node, 4000), states.at(node, 5000)) == (None, version)
-    states.restore(node, 6000, version)
-    for upto_ms, count in ((3000, 0), (5000, 0), (6000, 1), (9000, 1)):
-        states.forget(node, upto_ms)
-        assert len(deleted) == count
+def test_what_could_not_be_made(sc: SparkContext, tmp_path: Path) -> None:
+    """Whoever asks for rows hears why they are not there, and the next batch makes up for it."""
+    run = run_of(sc, tmp_path, "ab", "a", "b")
+    run.rows(1)
+    for second in (2, 3):
+        run.failing.append(2000)
+        with pytest.raises(ValueError, match="no letters at 2000"):
+            run.rows(second)
+        with pytest.raises(ValueError, match="no letters at 2000"):
+            run.history.at(run.node, second * 1000)
+        assert set(run.states.newest()) == {UID}
+        assert run.states.batches(UID) == [1000]
+        run.failing.clear()
+    assert run.rows(3) == [("b", 2, 1500)]
+    assert run.rows(2) == [("a", 2, 500)]
+
+
+def test_rows_of_a_restored_batch_that_cannot_be_made(sc: SparkContext, tmp_path: Path) -> None:
+    """The batches after it are made of their versions, and its rows at the next chance."""
+    first = run_of(sc, tmp_path, "ab", "a", "b", "a")
+    versions = []
+    for second in (1, 2, 3):
+        first.rows(second)
+        versions.append(first.committed())
+    again = run_of(sc, tmp_path, "ab", "a", "b", "a")
+    for second, version in enumerate(versions, start=1):
+        again.go_on(second, version)
+    again.failing.append(2000)
+    with pytest.raises(ValueError, match="no letters at 2000"):
+        again.rows(4)
+    assert again.history.times(again.node) == [3000, 4000]
+    again.failing.clear()
+    assert [again.rows(second) for second in (4, 2)] == [[("a", 3, 2500)], [("a", 2, 500)]]

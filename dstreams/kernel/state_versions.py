@@ -1,0 +1,321 @@
+"""The state versions of a stream or a query: which there are, and the one place that makes them.
+
+A batch says what it does to the state of each operator (:class:`StateUpdate`), which runs nothing.
+Whoever runs the batch makes a version of that, in one job, before anything asks for its rows
+(:meth:`StateVersions.make`). The version counts when a commit record names it. Until then it is the
+version before that a restart begins with (:meth:`StateVersions.restore`).
+
+Batches are known by a number that grows: the batch time of a stream, the batch id of a query.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any, NamedTuple
+
+from py4j.protocol import Py4JError
+from pyspark import RDD, SparkContext
+from pyspark.rdd import PipelinedRDD
+
+from checkpoint import CheckpointError, CommitLog
+from checkpoint.state_store import LmdbBases, SnapshotRule, StateStore, StoreId, delete_local
+from dstreams.errors import InvalidStreamError
+from dstreams.kernel.store_upkeep import StoreUpkeep, maintain_stores
+from dstreams.rdd.empty_partitions import empty_partitions, pinned_partitions
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.state_store_rdd import StateStoreRDD, StoreFunction
+from dstreams.rdd.state_version import StateVersion
+from dstreams.rdd.worker import settle_worker
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StateUpdate:
+    """What a batch does to the state of an operator.
+
+    Args:
+        before: the version that the batch begins with.
+        inputs: as of :class:`~dstreams.rdd.state_store_rdd.StateStoreRDD`.
+        function: what a task does with the store of its partition.
+        delay_ms: how far the watermark is behind the latest event time, None for no watermark.
+    """
+
+    before: StateVersion
+    inputs: Sequence[RDD[bytes]]
+    function: StoreFunction
+    delay_ms: int | None = None
+
+
+class _Known(NamedTuple):
+    """A version, and the RDD that made it; None if another run did."""
+
+    version: StateVersion
+    rdd: StateStoreRDD | None = None
+
+
+class _Temporary(NamedTuple):
+    """A version that no record names: its stores go with the rows that are made from it."""
+
+    uid: str
+    batch: int
+    version: StateVersion
+
+
+class StateVersions:
+    """The state versions of the operators of a stream or a query, by uid and batch.
+
+    Args:
+        spark: where tasks run.
+        store: the state stores.
+        stream_id: identity of the stream or query, the same over all its restarts.
+    """
+
+    def __init__(self, spark: SparkContext, store: StateStore, stream_id: str = "stream") -> None:
+        self.store = store
+        self._spark = spark
+        self._stream_id = stream_id
+        self._known: dict[str, dict[int, _Known]] = {}
+        self._upkeep: defaultdict[str, StoreUpkeep] = defaultdict(StoreUpkeep)
+        self._temporary: list[_Temporary] = []
+        # Who looks at a state from a notebook does so in another thread than that of the batches.
+        self._lock = Lock()
+
+    def empty(
+        self, uid: str, partitioner: StablePartitioner, store: str = "default"
+    ) -> StateVersion:
+        """Return the state of an operator before its first batch, in the store of a name."""
+        store_id = StoreId(self._stream_id, uid, store, 0, partitioner.numPartitions)
+        return StateVersion.empty(store_id, partitioner)
+
+    def make(self, uid: str, batch: int, update: StateUpdate) -> RDD[Any]:
+        """Make the version of a batch, in one job, and return the batch's rows.
+
+        Where the version was restored, the rows are made again and the version stays what it is.
+
+        Raises:
+            Py4JJavaError: a task failed; the version before stays the newest.
+        """
+        rdd = StateStoreRDD(update.inputs, self.store, update.before, update.function)
+        try:
+            version = rdd.force()
+        except BaseException:
+            _unpersist([rdd])
+            raise
+        if update.delay_ms is not None:
+            latest_ms = version.event_time_max_ms - update.delay_ms
+            version = replace(version, watermark_ms=max(version.watermark_ms, latest_ms, 0))
+        with self._lock:
+            known = self._known.setdefault(uid, {})
+            is_restored = batch in known and known[batch].rdd is None
+            known[batch] = _Known(known[batch].version if is_restored else version, rdd)
+        if not is_restored:
+            self._upkeep[uid].made(version)
+        return rdd.rows()
+
+    def restore(
+        self, uid: str, batch: int, version: StateVersion, *, is_temporary: bool = False
+    ) -> None:
+        """Say which version a batch of an earlier run made; its rows are not there.
+
+        Args:
+            uid: the operator.
+            batch: the batch.
+            version: the version.
+            is_temporary: whether no record will ever name it. Its stores are deleted when the rows
+                of the batch after it are forgotten, which are made from it, also when they are
+                lost.
+        """
+        with self._lock:
+            if is_temporary:
+                self._temporary.append(_Temporary(uid, batch, version))
+            self._known.setdefault(uid, {})[batch] = _Known(version)
+
+    def reuse(self, uid: str, made: int, batch: int) -> None:
+        """Let the version of one batch stand for that of a later one, before which none ran."""
+        with self._lock:
+            known = self._known.get(uid, {})
+            if made in known and batch not in known:
+                known[batch] = _Known(known[made].version)
+                self._temporary = [
+                    kept._replace(batch=batch) if kept[:2] == (uid, made) else kept
+                    for kept in self._temporary
+                ]
+
+    def at(self, uid: str, batch: int) -> StateVersion | None:
+        """Return the version that a batch made, None if it made none."""
+        with self._lock:
+            known = self._known.get(uid, {}).get(batch)
+        return None if known is None else known.version
+
+    def batches(self, uid: str) -> list[int]:
+        """Return the batches of which the version is known, sorted."""
+        with self._lock:
+            return sorted(self._known.get(uid, ()))
+
+    def newest(self, upto: int | None = None) -> dict[str, tuple[int, StateVersion]]:
+        """Return the newest version of each operator that has one, with the batch that made it.
+
+        Args:
+            upto: up to which batch; None for all. One that was cut off may have made a version
+                that is not to be committed without it.
+        """
+        found: dict[str, tuple[int, StateVersion]] = {}
+        with self._lock:
+            for uid, known in self._known.items():
+                batches = [batch for batch in known if upto is None or batch <= upto]
+                if batches:
+                    found[uid] = max(batches), known[max(batches)].version
+        return found
+
+    def entries(self, uid: str, operation: str, batch: int | None = None) -> RDD[Any] | None:
+        """Return the RDD of (key, value, timeout in ms) of a version, None for none.
+
+        Args:
+            uid: the operator.
+            operation: what the error calls it.
+            batch: the batch after which the state is wanted, None for the newest version.
+
+        Raises:
+            InvalidStreamError: the state after that batch is not kept.
+        """
+        with self._lock:
+            known = self._known.get(uid, {})
+            wanted = max(known, default=None) if batch is None else batch
+            found = None if wanted is None else known.get(wanted)
+        if found is None and batch is not None:
+            found = _Known(self._committed(uid, operation, batch))
+        if found is None:
+            return None
+        version, rdd = found
+        if rdd is None:
+            partitions = empty_partitions(self._spark, StablePartitioner(len(version.references)))
+        else:
+            partitions = pinned_partitions(self._spark, rdd.partitioner)
+        entries: RDD[Any] = PipelinedRDD(partitions, _Read(self.store, version, True))
+        return entries
+
+    def pairs(self, uid: str, batch: int, partitioner: StablePartitioner) -> RDD[Any]:
+        """Return the RDD of all keys and values of a version, placed by *partitioner* as it is."""
+        task = _Read(self.store, self._known[uid][batch].version, False)
+        pairs: RDD[Any] = PipelinedRDD(empty_partitions(self._spark, partitioner), task, True)
+        return pairs
+
+    def maintain(self, rule: SnapshotRule | None = None) -> int:
+        """Do what is due for each partition: snapshots of newest versions, smaller local replicas.
+
+        One job for each operator that has something due, on the hosts that have its replicas; for
+        between two batches.
+
+        Args:
+            rule: when a snapshot is due, None for the usual.
+
+        Returns:
+            How many snapshots were written.
+        """
+        newest = {uid: known[max(known)] for uid, known in self._known.items() if known}
+        return sum(
+            maintain_stores(
+                self.store,
+                version,
+                pinned_partitions(self._spark, rdd.partitioner),
+                self._upkeep[uid],
+                rule,
+            )
+            for uid, (version, rdd) in newest.items()
+            if rdd is not None and (rule is not None or self._upkeep[uid].is_due())
+        )
+
+    def forget(self, uid: str, upto: int) -> None:
+        """Give up the rows and versions of batches up to *upto*, the newest version excepted."""
+        with self._lock:
+            known = self._known.get(uid, {})
+            batches = sorted(known)
+            passed = [
+                kept
+                for kept in self._temporary
+                if kept.uid == uid and any(kept.batch < after <= upto for after in batches)
+            ]
+            self._temporary = [kept for kept in self._temporary if kept not in passed]
+            forgotten = [known.pop(batch).rdd for batch in batches[:-1] if batch <= upto]
+        _unpersist(forgotten)
+        self._delete(passed)
+
+    def close(self, *, is_scratch: bool = False) -> None:
+        """Delete what was for this run alone.
+
+        Args:
+            is_scratch: the checkpoint was: delete the local replicas of all its state. Such a
+                checkpoint is on the driver's own host, and so are they.
+        """
+        with self._lock:
+            passed, self._temporary = self._temporary, []
+        self._delete(passed)
+        if is_scratch and isinstance(self.store.bases, LmdbBases):
+            delete_local(self.store.bases, self._stream_id)
+
+    def release(self) -> None:
+        """Give up the rows of all batches."""
+        with self._lock:
+            known = [known for batches in self._known.values() for known in batches.values()]
+        _unpersist(one.rdd for one in known)
+
+    def _committed(self, uid: str, operation: str, batch: int) -> StateVersion:
+        """Read the version that the commit record of a batch names."""
+        bases = self.store.bases
+        log = CommitLog(bases.files) if isinstance(bases, LmdbBases) else None
+        times = [] if log is None else log.times()
+        if log is not None and batch in times:
+            record = log.read(batch)
+            for commit in record.stores:
+                if commit.operator_uid == uid:
+                    return StateVersion.committed(record.stream_id, commit)
+        kept = f"those of the batches from {times[0]} to {times[-1]} ms are" if times else "none is"
+        raise InvalidStreamError(
+            f"the state of {operation} after the batch at {batch} ms is not kept; {kept}"
+        )
+
+    def _delete(self, passed: Iterable[_Temporary]) -> None:
+        """Delete the stores of versions, which have them for themselves."""
+        bases = self.store.bases
+        if not isinstance(bases, LmdbBases):
+            return
+        try:
+            for commit in (commit for kept in passed for commit in kept.version.commits):
+                if commit.file is not None:
+                    for name in bases.files.list(f"{commit.file.name.rpartition('/')[0]}/"):
+                        bases.files.delete(name)
+        except CheckpointError as error:
+            logger.warning("state of an earlier batch could not be deleted: %s", error)
+
+
+def _unpersist(rdds: Iterable[StateStoreRDD | None]) -> None:
+    """Give up rows; where Spark has stopped, nothing is kept any more."""
+    with suppress(Py4JError, OSError):
+        for rdd in rdds:
+            if rdd is not None:
+                rdd.unpersist()
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Task: all pairs of the store of a partition, with the timeouts of the keys if asked for."""
+
+    store: StateStore
+    version: StateVersion
+    with_timeouts: bool
+
+    def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[tuple[Any, ...]]:
+        settle_worker()
+        for _ in frames:  # a worker whose input is left unread is not used again
+            pass
+        with self.version.open(self.store, split) as reader:
+            if self.with_timeouts:
+                yield from ((key, row, reader.timeout_ms(key)) for key, row in reader.items())
+            else:
+                yield from reader.items()
