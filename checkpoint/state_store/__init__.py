@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from checkpoint.state_store.base import Bases
 from checkpoint.state_store.classes import Classes
-from checkpoint.state_store.life import StateStoreUseError
 from checkpoint.state_store.lmdb_bases import LmdbBases
 from checkpoint.state_store.local_copy import LocalSettings
 from checkpoint.state_store.maintenance import (
@@ -16,7 +15,7 @@ from checkpoint.state_store.maintenance import (
 )
 from checkpoint.state_store.plain_pickles import NotPlainError
 from checkpoint.state_store.progress import Progress
-from checkpoint.state_store.reader import StateReader
+from checkpoint.state_store.reader import StateReader, StateStoreUseError
 from checkpoint.state_store.reference import STORE_PREFIX
 from checkpoint.state_store.retention import (
     apply_store_retention,

@@ -2,10 +2,10 @@
 
 ::
 
-    empty <- v1 <- v2 <- v3 <- v4 <- v5     each changelog names its base
+    empty <- v1 <- v2 <- v3 <- v4 <- v5     each changelog names its parent
                    snapshot   local copy
 
-Pure functions over *base_of*, which reads the base of a reference out of the header of its
+Pure functions over *parent_of*, which reads the parent of a reference out of the header of its
 changelog. Snapshots are looked up among those that a listing shows; one that is not on the chain is
 never taken, whatever its version.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from checkpoint.stored_state import EMPTY, Reference
 
-BaseOf = Callable[[Reference], Reference]
+ParentOf = Callable[[Reference], Reference]
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,17 @@ class Plan:
     changelogs: tuple[Reference, ...]
 
 
-def walk_back(reference: Reference, base_of: BaseOf) -> Iterator[Reference]:
-    """Yield *reference*, its base, the base of that, and so on; the empty content is the last."""
+def walk_back(reference: Reference, parent_of: ParentOf) -> Iterator[Reference]:
+    """Yield *reference*, its parent, and so on; the empty content is the last."""
     while True:
         yield reference
         if reference == EMPTY:
             return
-        reference = base_of(reference)
+        reference = parent_of(reference)
 
 
 def plan_catch_up(
-    local: Reference, reference: Reference, base_of: BaseOf, max_changelogs: int
+    local: Reference, reference: Reference, parent_of: ParentOf, max_changelogs: int
 ) -> Plan | None:
     """Plan how to bring the local copy up to *reference*.
 
@@ -53,7 +53,7 @@ def plan_catch_up(
     if not 0 <= reference.version - local.version <= max_changelogs:
         return None
     changelogs: list[Reference] = []
-    for passed in walk_back(reference, base_of):
+    for passed in walk_back(reference, parent_of):
         if passed.version <= local.version:
             return Plan(local, tuple(reversed(changelogs))) if passed == local else None
         changelogs.append(passed)
@@ -61,7 +61,7 @@ def plan_catch_up(
 
 
 def plan_rebuilds(
-    reference: Reference, snapshots: Set[Reference], base_of: BaseOf
+    reference: Reference, snapshots: Set[Reference], parent_of: ParentOf
 ) -> Iterator[Plan]:
     """Yield the ways to build *reference* from nothing, the shortest first.
 
@@ -69,7 +69,7 @@ def plan_rebuilds(
     empty store. Pull the next one only if a snapshot proved to be damaged.
     """
     changelogs: list[Reference] = []
-    for passed in walk_back(reference, base_of):
+    for passed in walk_back(reference, parent_of):
         if passed == EMPTY or passed in snapshots:
             yield Plan(passed, tuple(reversed(changelogs)))
         changelogs.append(passed)

@@ -8,11 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from checkpoint.files import Files
-from checkpoint.local_files import LocalFiles
 from checkpoint.state_store.base import Base, Changes
 from checkpoint.state_store.blocks import Compression
-from checkpoint.state_store.changelog import write_changelog
-from checkpoint.state_store.changelog_source import Changelogs, copy_path
+from checkpoint.state_store.changelog_cache import Changelogs
 from checkpoint.state_store.environments import close_if_unused
 from checkpoint.state_store.local_copy import (
     CopyIsAheadError,
@@ -25,15 +23,15 @@ from checkpoint.state_store.local_directory import (
     boot_id,
     delete_tree,
     host_directory,
-    make_directories,
     require_private,
 )
 from checkpoint.state_store.reference import new_suffix, new_uid
+from checkpoint.state_store.store_files import write_changelog
 from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
 
 # Directories beside those of the operators; no uid_part ends like this.
 APART = "apart.d"
-_COPIES = "copies.d"
+_CACHE = "changelogs.d"
 
 
 class EmptyBase:
@@ -79,8 +77,8 @@ class LmdbBases:
         epoch: epoch of the driver that the attempts work for.
         settings: how local copies are kept.
         compression: of new files; None compresses where *files* are not on a path.
-        keeps_copies: keep what is committed here on this host until it is applied; None does so
-            where *files* are not on a path.
+        caches_changelogs: keep what is committed here on this host until it is applied; None does
+            so where *files* are not on a path.
         boot: name of the time since the host was started; None asks the kernel.
     """
 
@@ -89,7 +87,7 @@ class LmdbBases:
     epoch: int = 0
     settings: LocalSettings = field(default_factory=LocalSettings)
     compression: Compression | None = None
-    keeps_copies: bool | None = None
+    caches_changelogs: bool | None = None
     boot: str | None = None
 
     def __post_init__(self) -> None:
@@ -121,14 +119,10 @@ class LmdbBases:
     ) -> StoredPartition:
         """Write the changes of one attempt. Raises as :func:`write_changelog` does."""
         uid = new_uid(self.epoch)
-        path = None
-        if self._keeps_copies:
-            path = copy_path(self._copies_root(store), store, Reference(base.version + 1, uid))
-            with contextlib.suppress(OSError):  # then there is no copy
-                make_directories(os.path.dirname(path))
-        return write_changelog(
-            self.files, store, base, uid, changes, codec, self.effective_compression, path
-        )
+        with self._changelogs(store).caching(Reference(base.version + 1, uid)) as tee:
+            return write_changelog(
+                self.files, store, base, uid, changes, codec, self.effective_compression, tee
+            )
 
     def local_copy(self, store: StoreId) -> LocalCopy:
         """Return the local copy of *store*, which may not exist yet."""
@@ -173,19 +167,13 @@ class LmdbBases:
     def _is_path(self) -> bool:
         return self.files.url.startswith("file:")
 
-    @property
-    def _keeps_copies(self) -> bool:
-        return not self._is_path if self.keeps_copies is None else self.keeps_copies
-
     def _host(self, store: StoreId) -> str:
         return host_directory(self.local_directory, store.stream_id, self.boot or boot_id())
 
-    def _copies_root(self, store: StoreId) -> str:
-        return os.path.join(self._host(store), _COPIES)
-
     def _changelogs(self, store: StoreId) -> Changelogs:
-        copies = LocalFiles(self._copies_root(store)) if self._keeps_copies else None
-        return Changelogs(self.files, copies, store)
+        caches = not self._is_path if self.caches_changelogs is None else self.caches_changelogs
+        cache = os.path.join(self._host(store), _CACHE) if caches else None
+        return Changelogs(self.files, cache, store)
 
 
 __all__ = ["EmptyBase", "LmdbBase", "LmdbBases"]

@@ -29,8 +29,7 @@ from msgspec.structs import replace
 
 from checkpoint.errors import CorruptCheckpointError, StorageRefusedError
 from checkpoint.state_store.chain import plan_catch_up, plan_rebuilds
-from checkpoint.state_store.changelog import read_base
-from checkpoint.state_store.changelog_source import Changelogs
+from checkpoint.state_store.changelog_cache import Changelogs
 from checkpoint.state_store.environments import (
     DamagedCopyError,
     Environment,
@@ -47,7 +46,7 @@ from checkpoint.state_store.local_directory import (
 )
 from checkpoint.state_store.progress import Progress, read_progress, require_store, write_progress
 from checkpoint.state_store.rebuild import apply_changelog, build_generation
-from checkpoint.state_store.snapshot import list_snapshots
+from checkpoint.state_store.store_files import list_snapshots, read_parent
 from checkpoint.stored_state import Reference
 
 _log = logging.getLogger("checkpoint.state_store")
@@ -321,16 +320,11 @@ class LocalCopy:
             except (DamagedCopyError, CorruptCheckpointError, lmdb.Error) as error:
                 _log.warning("local copy rebuilt: %s", error)
                 break
+        snapshots = list_snapshots(self._changelogs.files, self._store)
         build_generation(
             self.directory,
-            self._store,
-            plan_rebuilds(
-                reference,
-                list_snapshots(self._changelogs.files, self._store),
-                self._changelogs.base_of,
-            ),
-            self._changelogs.files,
-            self._changelogs.open,
+            self._changelogs,
+            plan_rebuilds(reference, snapshots, self._changelogs.parent_of),
             self._settings.writes_through_map,
             self._settings.first_map_bytes,
         )
@@ -344,7 +338,7 @@ class LocalCopy:
             finally:
                 environment.end(txn)
             plan = plan_catch_up(
-                local, reference, self._changelogs.base_of, self._settings.max_catch_up
+                local, reference, self._changelogs.parent_of, self._settings.max_catch_up
             )
             if plan is None and self._is_ahead(local, reference):
                 raise CopyIsAheadError(self.directory.path)
@@ -368,7 +362,7 @@ class LocalCopy:
             plan = plan_catch_up(
                 reference,
                 local,
-                lambda passed: read_base(files, store, passed),
+                lambda passed: read_parent(files, store, passed),
                 self._settings.max_catch_up,
             )
         except CorruptCheckpointError:
@@ -384,10 +378,10 @@ class LocalCopy:
             except lmdb.MapResizedError:
                 environment.adopt_size()
             except CorruptCheckpointError:
-                if not self._changelogs.drop_copy(reference):
+                if not self._changelogs.drop_cached(reference):
                     raise
             else:
-                self._changelogs.drop_copies(reference.version)
+                self._changelogs.drop_cached_up_to(reference.version)
                 return
 
     def _progress(self, environment: Environment, txn: lmdb.Transaction[bytes]) -> Progress:

@@ -36,7 +36,7 @@ from checkpoint.state_store.local_directory import (
 )
 from checkpoint.state_store.progress import Progress
 from checkpoint.state_store.reference import new_suffix
-from checkpoint.state_store.snapshot import list_snapshots, write_snapshot
+from checkpoint.state_store.store_files import list_snapshots, write_snapshot
 from checkpoint.stored_state import EMPTY, Reference, StoreId
 
 ASIDE = "deleted."

@@ -24,8 +24,7 @@ from typing import Any, NoReturn
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from checkpoint.state_store.classes import Classes
-from checkpoint.state_store.making import Maker
+from checkpoint.state_store.classes import Classes, Maker
 from checkpoint.state_store.schemas import Written, written
 from checkpoint.state_store.shapes import Shape, Shapes, shape_of
 

@@ -10,21 +10,48 @@ who asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import enum
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from types import TracebackType
 from typing import Any, TypeVar
 
+from checkpoint.errors import CheckpointError
 from checkpoint.state_store.base import Base
-from checkpoint.state_store.keys import encode_key
-from checkpoint.state_store.life import Life
+from checkpoint.state_store.decoding import decode_key, decode_keys
+from checkpoint.state_store.keys import MAX_INLINE_BYTES, encode_key
 from checkpoint.state_store.overlay import Overlay
 from checkpoint.state_store.ranges import EVERYTHING, KeyRange, key_range, prefix_range
-from checkpoint.state_store.records import extras_of
-from checkpoint.state_store.scanning import decoded, key_of
+from checkpoint.state_store.records import PLAIN_END, extras_of, is_timed, times_of
 from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.timeouts import index_stop, split_entry
 from checkpoint.state_store.values import ValueCodec
 from checkpoint.stored_state import Reference, StoreId
+
+_FIRST_CHUNK, _LAST_CHUNK = 8, 512
+_PLAIN = {PLAIN_END}
+_REMEDY = {
+    "committed": "open a writer of what the commit returned",
+    "aborted": "open another writer",
+    "closed": "open another reader",
+}
+
+
+class StateStoreUseError(CheckpointError, RuntimeError):
+    """A reader or writer was used after it had come to its end."""
+
+
+class CodecMismatchError(CheckpointError, ValueError):
+    """A content was written by another codec, or with another schema, than it is opened with."""
+
+
+class WriterState(enum.Enum):
+    """Where a writer is in its lifetime."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
 
 _R = TypeVar("_R", bound="StateReader")
 
@@ -53,12 +80,13 @@ class StateReader:
         self._decode = values.decoder(shapes)
         self._decode_many = values.many_decoder(shapes)
         self._classes = values.classes
-        self._life = Life(self._what, store, base.reference)
+        self._reference = base.reference
+        self._ended = ""
 
     @property
     def reference(self) -> Reference:
         """The content that was opened."""
-        return self._content.reference
+        return self._reference
 
     def get(self, key: Any) -> Any:
         """Return the value of a key, None if there is none."""
@@ -101,23 +129,23 @@ class StateReader:
         They are found without a scan. Keys come in the order of the timeouts they had when they
         entered the index, so that running again gives the same order.
         """
-        self._life.require()
+        self._require_open()
         return self._due(until_ms)
 
     def count(self) -> int:
         """Return the number of keys."""
-        self._life.require()
+        self._require_open()
         return self._content.count()
 
     def size_bytes(self) -> int:
         """Return about how much room the content takes."""
-        self._life.require()
+        self._require_open()
         return self._content.size_bytes()
 
     def close(self) -> None:
         """Give the content back; again is fine."""
-        if self._life.is_open:
-            self._life.finish("closed")
+        if not self._ended:
+            self._ended = "closed"
             self._content.close()
 
     def __enter__(self: _R) -> _R:
@@ -133,31 +161,85 @@ class StateReader:
 
     def _record(self, key: Any) -> bytes | None:
         """Return the record of a key."""
-        self._life.require()
+        self._require_open()
         return self._get(encode_key(key))
 
     def _put_off(self, raw: bytes, record: bytes) -> None:
         """Note that the timeout index names a key before it is due: the next writer moves it."""
 
+    def _require_open(self) -> None:
+        """Raise :class:`StateStoreUseError` unless it is open."""
+        if self._ended:
+            store = self.store
+            raise StateStoreUseError(
+                f"the {self._what} of version {self.reference.version} of store {store.store!r} of "
+                f"operator {store.operator_uid!r}, partition {store.partition}, is {self._ended}; "
+                f"{_REMEDY[self._ended]}"
+            )
+
     def _scan(self, wanted: KeyRange) -> Iterator[tuple[Any, Any]]:
-        self._life.require()
-        stream = self._content.scan(wanted.first, wanted.last)
-        return decoded(stream, wanted, self._decode, self._decode_many, self._classes, self._life)
+        self._require_open()
+        return self._decoded(self._content.scan(wanted.first, wanted.last), wanted)
+
+    def _decoded(
+        self, stream: Iterator[tuple[bytes, bytes | None]], wanted: KeyRange
+    ) -> Iterator[tuple[Any, Any]]:
+        """Iterate over (key, value) of the records of a stream, passing over those removed.
+
+        Many are decoded at once, but not many more than are asked for.
+        """
+        self._require_open()
+        is_exact, decode = wanted.is_exact, self._decode
+        wanted_count = _FIRST_CHUNK
+        while chunk := list(islice(stream, wanted_count)):
+            wanted_count = min(2 * wanted_count, _LAST_CHUNK)
+            pairs = self._decoded_together(chunk) if is_exact else None
+            if pairs is None:
+                pairs = [
+                    (self._key_of(raw, record), decode(record))
+                    for raw, record in chunk
+                    if record is not None
+                    and (is_exact or wanted.holds(extras_of(record).whole or raw))
+                ]
+            for pair in pairs:
+                yield pair
+                if self._ended:
+                    self._require_open()
+
+    def _decoded_together(
+        self, chunk: list[tuple[bytes, bytes | None]]
+    ) -> Iterable[tuple[Any, Any]] | None:
+        """Decode pairs of which all are there, short and plain; else None."""
+        raws, records = map(list, zip(*chunk, strict=True))
+        try:
+            ends = {record[-1] for record in records}
+        except TypeError:  # None: one was removed
+            return None
+        if ends != _PLAIN or len(max(raws, key=len)) > MAX_INLINE_BYTES:
+            return None
+        return zip(decode_keys(raws, self._classes), self._decode_many(records), strict=True)
+
+    def _key_of(self, raw: bytes, record: bytes) -> Any:
+        """Return the key of a record, as it was put or as the plainest that equals it."""
+        if len(raw) <= MAX_INLINE_BYTES and (record[-1] == PLAIN_END or is_timed(record)):
+            return decode_key(raw, self._classes)
+        extras = extras_of(record)
+        if extras.original is not None:
+            return self._decode(extras.original)
+        return decode_key(raw if extras.whole is None else extras.whole, self._classes)
 
     def _due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
-        self._life.require()
+        self._require_open()
         for entry in self._content.scan_index(index_stop(until_ms)):
             indexed_ms, raw = split_entry(entry)
             record = self._get(raw)
             if record is None:
                 continue
-            extras = extras_of(record)
-            timeout_ms = extras.timeout_ms
-            if extras.indexed_ms != indexed_ms or timeout_ms is None:
+            timeout_ms, stands_ms = times_of(record)
+            if stands_ms != indexed_ms or timeout_ms is None:
                 continue  # put anew since this iteration began
             if timeout_ms < until_ms:
-                key = key_of(raw, record, self._decode, self._classes)
-                yield key, self._decode(record), timeout_ms
-                self._life.require()
+                yield self._key_of(raw, record), self._decode(record), timeout_ms
+                self._require_open()
             else:
                 self._put_off(raw, record)

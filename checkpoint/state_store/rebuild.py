@@ -10,9 +10,10 @@ from typing import Protocol
 import lmdb
 
 from checkpoint.errors import RESTORE, CorruptCheckpointError, StorageRefusedError
-from checkpoint.files import Files, location
+from checkpoint.files import location
 from checkpoint.state_store.base import Changes
 from checkpoint.state_store.chain import Plan
+from checkpoint.state_store.changelog_cache import Changelogs
 from checkpoint.state_store.checksum import (
     ChecksumMismatchError,
     pairs_checksum,
@@ -27,9 +28,8 @@ from checkpoint.state_store.environments import (
 from checkpoint.state_store.local_directory import PartitionDirectory, delete_tree
 from checkpoint.state_store.progress import Progress, read_progress, write_progress, write_store
 from checkpoint.state_store.reference import StoredKind, file_name
-from checkpoint.state_store.snapshot import read_snapshot
-from checkpoint.state_store.stored_file import StoredFile
-from checkpoint.stored_state import EMPTY, Reference, StoreId
+from checkpoint.state_store.store_files import StoredFile, read_snapshot
+from checkpoint.stored_state import EMPTY, Reference
 
 _log = logging.getLogger("checkpoint.state_store")
 
@@ -38,11 +38,9 @@ _GO_BACK = (
     "checkpoint rewind; verify says to which"
 )
 
-OpenChangelog = Callable[[Reference], StoredFile]
-
 
 def apply_changelog(environment: Environment, changelog: StoredFile) -> None:
-    """Apply a changelog to a copy that holds its base, in one transaction.
+    """Apply a changelog to a copy that holds its parent, in one transaction.
 
     Raises:
         CorruptCheckpointError: the file is damaged; the copy is as it was.
@@ -52,10 +50,10 @@ def apply_changelog(environment: Environment, changelog: StoredFile) -> None:
     header = changelog.header
     with translating("apply changes to", environment.path), environment.env.begin(write=True) as w:
         progress = read_progress(environment, w)
-        if progress.reference != header.base:
+        if progress.reference != header.parent:
             raise DamagedCopyError(
                 f"{environment.path} holds version {progress.reference.version}, "
-                f"not the base of version {header.reference.version}"
+                f"not the parent of version {header.reference.version}"
             )
         count, checksum = -1, None
         for part in changelog.parts:
@@ -89,10 +87,8 @@ def put_changes(environment: Environment, txn: lmdb.Transaction[bytes], changes:
 
 def build_generation(
     directory: PartitionDirectory,
-    store: StoreId,
+    changelogs: Changelogs,
     plans: Iterator[Plan],
-    files: Files,
-    open_changelog: OpenChangelog,
     wants_map: bool,
     map_bytes: int,
 ) -> None:
@@ -108,9 +104,7 @@ def build_generation(
     try:
         for plan in plans:
             try:
-                _build_generation(
-                    directory, store, plan, files, open_changelog, wants_map, map_bytes
-                )
+                _build_generation(directory, changelogs, plan, wants_map, map_bytes)
             except _DamagedSnapshotError as error:
                 damaged.append(error.cause)
                 _log.warning(
@@ -129,10 +123,8 @@ def build_generation(
 
 def _build_generation(
     directory: PartitionDirectory,
-    store: StoreId,
+    changelogs: Changelogs,
     plan: Plan,
-    files: Files,
-    open_changelog: OpenChangelog,
     wants_map: bool,
     map_bytes: int,
 ) -> None:
@@ -140,10 +132,10 @@ def _build_generation(
     try:
         environment = create_environment(temp, wants_map, map_bytes)
         try:
-            reference = _build(_Loader(environment), store, plan, files, open_changelog)
+            version = _Builder(environment, changelogs).build(plan)
         finally:
             environment.env.close()
-        directory.publish(temp, reference.version, environment.is_mapped)
+        directory.publish(temp, version, environment.is_mapped)
     except lmdb.Error as error:  # nothing that is new can be damaged: it is the disk
         raise StorageRefusedError(
             f"cannot build the local copy in {temp}: {error}; the state itself is intact, look "
@@ -159,35 +151,58 @@ class _DamagedSnapshotError(Exception):
         self.cause = cause
 
 
-class _Loader:
+class _Builder:
     """Loads into an environment that nobody else sees; its map grows as it must."""
 
-    def __init__(self, environment: Environment) -> None:
-        self.environment = environment
+    def __init__(self, environment: Environment, changelogs: Changelogs) -> None:
+        self._environment = environment
+        self._changelogs = changelogs
+        self._store = changelogs.store
 
-    def run(self, work: Callable[[lmdb.Transaction[bytes]], None]) -> None:
-        """Do *work* in a transaction, again when the map was full."""
-        while True:
-            try:
-                with (
-                    translating("build", self.environment.path),
-                    self.environment.env.begin(write=True) as txn,
-                ):
-                    work(txn)
-            except lmdb.MapFullError:
-                self.environment.grow()
-            else:
-                return
+    def build(self, plan: Plan) -> int:
+        """Load what *plan* says, and return the version that it leads to."""
+        progress = Progress(plan.start)
+        if plan.start != EMPTY:
+            progress = self._load_snapshot(plan.start)
+        for reference in plan.changelogs:
+            changelog = self._changelogs.open(reference)
+            file = self._location(reference, StoredKind.CHANGES)
+            checksum = self._load(changelog.parts, file, put_changes)
+            size_bytes = changelog.totals.size_bytes
+            progress = progress.after(reference, changelog.header.codec, size_bytes, checksum)
+        self._require_checksum(plan, progress)
 
-    def load(self, parts: Iterable[Changes], file: str, put: _Put) -> int | None:
+        def finish(txn: lmdb.Transaction[bytes]) -> None:
+            write_store(self._environment, txn, self._store)
+            write_progress(self._environment, txn, progress)
+
+        self._run(finish)
+        return progress.reference.version
+
+    def _location(self, reference: Reference, kind: StoredKind) -> str:
+        return location(self._changelogs.files, file_name(self._store, reference, kind))
+
+    def _load_snapshot(self, reference: Reference) -> Progress:
+        try:
+            snapshot = read_snapshot(self._changelogs.files, self._store, reference)
+            file = self._location(reference, StoredKind.SNAPSHOT)
+            checksum = self._load(snapshot.parts, file, _append)
+        except CorruptCheckpointError as error:
+            raise _DamagedSnapshotError(error) from error
+        codec, size_bytes = snapshot.header.codec, snapshot.totals.size_bytes
+        return Progress(
+            reference, codec, snapshot=reference, snapshot_bytes=size_bytes, checksum=checksum
+        )
+
+    def _load(self, parts: Iterable[Changes], file: str, put: _Put) -> int | None:
         """Load the parts of a file, require the number of keys that it says, return the checksum.
 
         Each part has a transaction of its own: memory stays small, and growing repeats little.
         """
-        environment, count, checksum = self.environment, 0, None
+        environment, count, checksum = self._environment, 0, None
         for part in parts:
             try:
-                self.run(functools.partial(put, environment, changes=part))
+                self._run(functools.partial(put, environment, changes=part))
             except ValueError as error:
                 raise CorruptCheckpointError(file, str(error), "keys in order", RESTORE) from error
             count, checksum = part.count, part.checksum
@@ -197,70 +212,38 @@ class _Loader:
             raise CorruptCheckpointError(file, f"leads to {found} keys", f"{count} keys", RESTORE)
         return checksum
 
-    def require_checksum(self, progress: Progress) -> None:
-        """Raise ChecksumMismatchError if what was loaded is not what its history says."""
-        environment = self.environment
-        if progress.checksum is not None:
-            with environment.env.begin(db=environment.data) as txn:
+    def _require_checksum(self, plan: Plan, progress: Progress) -> None:
+        """Raise if files that are whole lead to a content that is not what its history says."""
+        if progress.checksum is None:
+            return
+        try:
+            with self._environment.env.begin(db=self._environment.data) as txn:
                 require_checksum(progress.checksum, pairs_checksum(txn.cursor()))
+        except ChecksumMismatchError as error:
+            kind = StoredKind.CHANGES if plan.changelogs else StoredKind.SNAPSHOT
+            file = self._location(progress.reference, kind)
+            cause = CorruptCheckpointError(
+                file, f"leads to a wrong content: {error}", "the content its writer had", _GO_BACK
+            )
+            raise (cause if plan.start == EMPTY else _DamagedSnapshotError(cause)) from error
+
+    def _run(self, work: Callable[[lmdb.Transaction[bytes]], None]) -> None:
+        """Do *work* in a transaction, again when the map was full."""
+        environment = self._environment
+        while True:
+            try:
+                with translating("build", environment.path), environment.env.begin(write=True) as w:
+                    work(w)
+            except lmdb.MapFullError:
+                environment.grow()
+            else:
+                return
 
 
 class _Put(Protocol):
     def __call__(
         self, environment: Environment, txn: lmdb.Transaction[bytes], changes: Changes
     ) -> None: ...
-
-
-def _build(
-    loader: _Loader, store: StoreId, plan: Plan, files: Files, open_changelog: OpenChangelog
-) -> Reference:
-    progress = Progress(plan.start)
-    if plan.start != EMPTY:
-        progress = _load_snapshot(loader, store, plan.start, files)
-    for reference in plan.changelogs:
-        changelog = open_changelog(reference)
-        file = location(files, file_name(store, reference, StoredKind.CHANGES))
-        checksum = loader.load(changelog.parts, file, put_changes)
-        size_bytes = changelog.totals.size_bytes
-        progress = progress.after(reference, changelog.header.codec, size_bytes, checksum)
-
-    try:
-        loader.require_checksum(progress)
-    except ChecksumMismatchError as error:
-        raise _mismatch(store, plan, files, error) from error
-
-    def finish(txn: lmdb.Transaction[bytes]) -> None:
-        write_store(loader.environment, txn, store)
-        write_progress(loader.environment, txn, progress)
-
-    loader.run(finish)
-    return progress.reference
-
-
-def _load_snapshot(loader: _Loader, store: StoreId, reference: Reference, files: Files) -> Progress:
-    file = location(files, file_name(store, reference, StoredKind.SNAPSHOT))
-    try:
-        snapshot = read_snapshot(files, store, reference)
-        checksum = loader.load(snapshot.parts, file, _append)
-    except CorruptCheckpointError as error:
-        raise _DamagedSnapshotError(error) from error
-    codec, size_bytes = snapshot.header.codec, snapshot.totals.size_bytes
-    return Progress(
-        reference, codec, snapshot=reference, snapshot_bytes=size_bytes, checksum=checksum
-    )
-
-
-def _mismatch(
-    store: StoreId, plan: Plan, files: Files, error: ChecksumMismatchError
-) -> CorruptCheckpointError | _DamagedSnapshotError:
-    """Return what to raise when files that are whole lead to a content that is not."""
-    reference = (plan.start, *plan.changelogs)[-1]
-    kind = StoredKind.CHANGES if plan.changelogs else StoredKind.SNAPSHOT
-    file = location(files, file_name(store, reference, kind))
-    cause = CorruptCheckpointError(
-        file, f"leads to a wrong content: {error}", "the content its writer had", _GO_BACK
-    )
-    return cause if plan.start == EMPTY else _DamagedSnapshotError(cause)
 
 
 def _append(environment: Environment, txn: lmdb.Transaction[bytes], changes: Changes) -> None:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from checkpoint.state_store.classes import Classes
-from checkpoint.state_store.making import Maker
+from checkpoint.state_store.classes import Classes, Maker
 from checkpoint.state_store.schemas import Schema, Take, Written, schema_of_text
 
 SHAPE = 3

@@ -15,7 +15,7 @@ from checkpoint.graph_snapshot import RDDS_PREFIX, GraphSnapshot, rdd_files
 from checkpoint.recovery import RecoveryPlan
 from checkpoint.state_files import StatePartition, read_state_file
 from checkpoint.state_store.reference import STORE_PREFIX, StoredKind, directory_of, parse_file_name
-from checkpoint.state_store.stored_file import HEADER_CHUNK_BYTES, open_stored
+from checkpoint.state_store.store_files import HEADER_CHUNK_BYTES, open_stored
 
 READ_WHOLE_BYTES = 32 << 20
 """How much of state is read at a start, in all."""

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from checkpoint.state_store.base import Base, Bases
 from checkpoint.state_store.keys import KEYS_NAME
-from checkpoint.state_store.life import CodecMismatchError
 from checkpoint.state_store.overlay import Overlay
-from checkpoint.state_store.reader import StateReader
+from checkpoint.state_store.reader import CodecMismatchError, StateReader
 from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.values import DataValues, ValueCodec
 from checkpoint.state_store.writer import StateWriter

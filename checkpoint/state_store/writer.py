@@ -25,11 +25,11 @@ from itertools import islice
 from typing import Any
 
 from checkpoint.state_store.base import Changes
-from checkpoint.state_store.keys import are_plain, encode_key, encode_keys
-from checkpoint.state_store.life import WriterState
+from checkpoint.state_store.decoding import decode_keys
+from checkpoint.state_store.keys import MAX_INLINE_BYTES, are_plain, encode_key, encode_keys
 from checkpoint.state_store.overlay import Overlay
-from checkpoint.state_store.reader import StateReader
-from checkpoint.state_store.scanning import keys_of
+from checkpoint.state_store.reader import StateReader, WriterState
+from checkpoint.state_store.records import is_timed
 from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.sorted_layers import are_in_order, without_repeats
 from checkpoint.state_store.timeouts import (
@@ -83,7 +83,7 @@ class StateWriter(StateReader):
     @property
     def state(self) -> WriterState:
         """Where this writer is in its life."""
-        return WriterState(self._life.end or "open")
+        return WriterState(self._ended or "open")
 
     def get_many(self, keys: Sequence[Any]) -> list[Any]:
         """Return the values of the first of *keys*, in less time than one by one.
@@ -91,7 +91,7 @@ class StateWriter(StateReader):
         Of all of them unless they are large, of one at least if there is one. To put or remove
         these keys next takes less time, too.
         """
-        self._life.require()
+        self._require_open()
         raws, _ = encode_keys(list(keys))
         records: list[bytes | None] = []
         for part in _PARTS:
@@ -106,7 +106,7 @@ class StateWriter(StateReader):
 
         To put those that are not takes less time next.
         """
-        self._life.require()
+        self._require_open()
         self._near = near = {}
         found: list[bool] = []
         for start in range(0, len(keys), UPDATE_KEYS):
@@ -143,7 +143,7 @@ class StateWriter(StateReader):
             timeouts_ms: when each of them is due, in ms since the epoch, in the order of *values*.
                 None: never, whatever it was.
         """
-        self._life.require()
+        self._require_open()
         if timeouts_ms is not None:
             require_timeouts(timeouts_ms)
         keys, near = list(values), self._near
@@ -175,21 +175,28 @@ class StateWriter(StateReader):
         In less time than one by one; to be read to its end, because many are removed before the
         first of them is shown.
         """
-        self._life.require()
+        self._require_open()
         return self._take_due(until_ms)
 
     def _take_due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
         for due in self._removed_due(until_ms):
-            keys = keys_of(due.raws, due.records, self._decode, self._classes)
-            yield from zip(keys, self._decode_many(due.records), due.timeouts_ms, strict=True)
-            self._life.require()
+            yield from zip(
+                self._keys_of(due), self._decode_many(due.records), due.timeouts_ms, strict=True
+            )
+            self._require_open()
+
+    def _keys_of(self, due: DueRecords) -> list[Any]:
+        longest = max(due.raws, key=len, default=b"")
+        if len(longest) <= MAX_INLINE_BYTES and all(map(is_timed, due.records)):
+            return decode_keys(due.raws, self._classes)
+        return list(map(self._key_of, due.raws, due.records))
 
     def remove_due(self, until_ms: int) -> int:
         """Remove the keys that are due before *until_ms*, and return how many.
 
         In less time than :meth:`take_due`, because nothing is shown.
         """
-        self._life.require()
+        self._require_open()
         return sum(len(due.raws) for due in self._removed_due(until_ms))
 
     def _removed_due(self, until_ms: int) -> Iterator[DueRecords]:
@@ -212,7 +219,7 @@ class StateWriter(StateReader):
             step: ``(given, value or None) -> new value``, or None to remove the key. The new value
                 has no timeout. It must not change the store itself.
         """
-        self._life.require()
+        self._require_open()
         self._near.clear()
         rest = iter(pairs)
         while chunk := list(islice(rest, UPDATE_KEYS)):
@@ -256,7 +263,7 @@ class StateWriter(StateReader):
         Raises:
             CheckpointError: they were not, or perhaps not, written. The writer is aborted.
         """
-        self._life.require()
+        self._require_open()
         end = "aborted"
         try:
             committed = self._commit(self._overlay.changes())
@@ -267,7 +274,7 @@ class StateWriter(StateReader):
 
     def abort(self) -> None:
         """Drop all changes and end this writer, if it has not come to its end."""
-        if self._life.is_open:
+        if not self._ended:
             self._end("aborted")
 
     def close(self) -> None:
@@ -275,7 +282,7 @@ class StateWriter(StateReader):
         self.abort()
 
     def _end(self, end: str) -> None:
-        self._life.finish(end)
+        self._ended = end
         self._near.clear()
         self._overlay.close()
 
@@ -285,8 +292,8 @@ class StateWriter(StateReader):
 
     def _record(self, key: Any) -> bytes | None:
         """Return the record of a key, and remember it with its encoding."""
-        if not self._life.is_open:
-            self._life.require()
+        if self._ended:
+            self._require_open()
         near = self._near
         try:
             known = near.get(key)
@@ -300,8 +307,8 @@ class StateWriter(StateReader):
 
     def _take(self, key: Any) -> tuple[bytes, bytes | None]:
         """Return encoding and record of a key that is about to change."""
-        if not self._life.is_open:
-            self._life.require()
+        if self._ended:
+            self._require_open()
         try:
             known = self._near.pop(key, None)
         except TypeError:

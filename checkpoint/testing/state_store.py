@@ -9,8 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from checkpoint.state_store.life import StateStoreUseError, WriterState
-from checkpoint.state_store.reader import StateReader
+from checkpoint.state_store.reader import StateReader, StateStoreUseError, WriterState
 from checkpoint.state_store.store import StateStore
 from checkpoint.state_store.writer import StateWriter
 from checkpoint.stored_state import EMPTY, Reference

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from checkpoint.state_store import Classes
-from checkpoint.state_store.making import Maker
+from checkpoint.state_store.classes import Maker
 from checkpoint.state_store.schemas import Schema, schema_of_id
 
 

@@ -12,8 +12,8 @@ from itertools import islice
 from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.state_store import EMPTY, PickleValues, Shapes
 from checkpoint.state_store.decoding import UndecodableKeyError, decode_key
-from checkpoint.state_store.history import changes_between
 from checkpoint.state_store.reader import StateReader
+from checkpoint.state_store.store_files import changes_between
 from checkpoint.stored_state import Reference, StoreCommit, StoredPartition
 from checkpoint.tools.common import (
     Commands,

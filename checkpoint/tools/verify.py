@@ -33,9 +33,7 @@ from checkpoint.state_files import (
 )
 from checkpoint.state_store import EMPTY
 from checkpoint.state_store.chain import walk_back
-from checkpoint.state_store.changelog import read_base as read_changelog_base
-from checkpoint.state_store.changelog import read_changelog
-from checkpoint.state_store.snapshot import list_snapshots
+from checkpoint.state_store.store_files import list_snapshots, read_changelog, read_parent
 from checkpoint.stored_state import Reference, StoreId
 from checkpoint.tools.common import (
     Problem,
@@ -226,7 +224,7 @@ def _require_stored(files: Files, store: StoreId, reference: Reference, ref: Fil
 def _walk_to_snapshot(files: Files, store: StoreId, newest: Reference) -> None:
     """Follow changelogs back to a snapshot, or to the empty store."""
     snapshots = list_snapshots(files, store)
-    for reference in walk_back(newest, lambda found: read_changelog_base(files, store, found)):
+    for reference in walk_back(newest, lambda found: read_parent(files, store, found)):
         if reference in snapshots and reference != newest:
             return
         if reference != EMPTY:

@@ -24,7 +24,7 @@ from checkpoint.names import uid_part
 from checkpoint.record_files import RecordId
 from checkpoint.state_files import read_file_id, state_file_record
 from checkpoint.state_store.reference import StoredKind, parse_file_name
-from checkpoint.state_store.stored_file import read_header
+from checkpoint.state_store.store_files import read_header
 
 INPUT_DIRECTORY = re.compile(rf"(?:{FILES_PREFIX}|{RECEIVED_PREFIX}|{INPUTS_PREFIX})[^/]+")
 """Where the log of one input is."""

@@ -8,9 +8,13 @@ from contextlib import closing
 from checkpoint import CommitLog, CommitRecord, Files, StoreCommit
 from checkpoint.state_store.base import Base, Bases, Changes
 from checkpoint.state_store.chain import plan_rebuilds
-from checkpoint.state_store.changelog import read_base, read_changelog
 from checkpoint.state_store.checksum import pairs_checksum
-from checkpoint.state_store.snapshot import list_snapshots, read_snapshot
+from checkpoint.state_store.store_files import (
+    list_snapshots,
+    read_changelog,
+    read_parent,
+    read_snapshot,
+)
 from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
 
 KEYS = 40
@@ -90,7 +94,7 @@ def require_files(files: Files, store: StoreId, reference: Reference) -> None:
     """Assert the same by files alone, with no local copy."""
     plan = next(
         plan_rebuilds(
-            reference, list_snapshots(files, store), lambda ref: read_base(files, store, ref)
+            reference, list_snapshots(files, store), lambda ref: read_parent(files, store, ref)
         )
     )
     records: dict[bytes, bytes] = {}

@@ -21,7 +21,7 @@ STORES = (store_of(0, 2), store_of(1, 2))
 def main(url: str, local: str, epoch: int) -> None:
     files = open_files(url)
     settings = LocalSettings(first_map_bytes=1 << 20, writes_through_map=bool(epoch % 2))
-    bases = LmdbBases(files, local, epoch, settings, keeps_copies=True)
+    bases = LmdbBases(files, local, epoch, settings, caches_changelogs=True)
     log = CommitLog(files)
     while True:
         time_ms = run_batch(files, bases, STORES, epoch)

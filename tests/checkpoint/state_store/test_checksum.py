@@ -32,7 +32,7 @@ from checkpoint.state_store.checksum import (
 from checkpoint.state_store.local_copy import LmdbBase
 from checkpoint.state_store.maintenance import take_snapshot
 from checkpoint.state_store.reference import StoredKind
-from checkpoint.state_store.stored_file import StoredHeader, stored_frames, this_writer
+from checkpoint.state_store.store_files import StoredHeader, stored_frames
 from checkpoint.testing.memory_bases import MemoryBases
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -179,9 +179,7 @@ def test_a_snapshot_with_a_wrong_checksum_is_passed_over(
     with closing(host.bases.open(ID, reference)) as base:
         part = Changes(list(base.scan()), [], list(base.scan_index()), [], base.count(), 7)
         codec = base.codec
-    header = StoredHeader(
-        ID, StoredKind.SNAPSHOT, reference, reference, codec, Compression.NONE, this_writer()
-    )
+    header = StoredHeader(ID, StoredKind.SNAPSHOT, reference, reference, codec, Compression.NONE)
     host.bases.files.create(header.name, stored_frames(header, [part], FrameTotals()))
     assert Host(tmp_path, "other").checksum(reference) is not None
     assert "leads to a wrong content" in caplog.text

@@ -38,7 +38,9 @@ BATCHES_BEFORE = 3
 
 def bases_on(files: Files, path: Path, host: str = "host") -> LmdbBases:
     settings = LocalSettings(first_map_bytes=1 << 20, writes_through_map=False)
-    return LmdbBases(files, str(path / host), settings=settings, keeps_copies=True, boot="boot")
+    return LmdbBases(
+        files, str(path / host), settings=settings, caches_changelogs=True, boot="boot"
+    )
 
 
 def work(files: Files, bases: LmdbBases) -> None:

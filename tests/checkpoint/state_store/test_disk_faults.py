@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from checkpoint import CheckpointError, CommitLog, StorageRefusedError, open_files
-from checkpoint.state_store import changelog as changelog_module
-from checkpoint.state_store import local_directory
+from checkpoint.state_store import changelog_cache, local_directory
 from checkpoint.state_store.lmdb_bases import LmdbBases
 from checkpoint.state_store.local_copy import LocalSettings
 from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
@@ -30,7 +29,7 @@ def bases(tmp_path: Path) -> Iterator[LmdbBases]:
         open_files(tmp_path / "files"),
         str(tmp_path / "local"),
         settings=settings,
-        keeps_copies=True,
+        caches_changelogs=True,
     )
     close_unused()
 
@@ -113,7 +112,7 @@ def test_a_copy_that_cannot_be_kept_is_no_fault(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(changelog_module, "os", Full())
+        patch.setattr(changelog_cache, "os", Full())
         references.append(commit(bases, STORE, references[1]).reference)
     copies = list(Path(bases.local_directory).rglob("*.changes*"))
     assert len(copies) == 1  # of the first one, whole

@@ -63,7 +63,7 @@ def require_committed(path: Path, told: int, host: str) -> int:
     assert latest is not None
     assert latest.batch_time_ms in (told, told + 1000)
     settings = LocalSettings(first_map_bytes=1 << 20)
-    bases = LmdbBases(files, str(path / host), settings=settings, keeps_copies=True)
+    bases = LmdbBases(files, str(path / host), settings=settings, caches_changelogs=True)
     for store, reference in named(latest, STORES).items():
         assert reference.version == latest.batch_time_ms // 1000
         require_open(bases, store, reference)

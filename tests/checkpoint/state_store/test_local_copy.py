@@ -301,13 +301,13 @@ def test_the_copy_of_another_store_is_not_taken(bases: LmdbBases) -> None:
 
 def test_copies_of_changelogs_stand_in_for_the_storage(tmp_path: Path) -> None:
     """What was committed on this host is applied without reading it from far away, once."""
-    bases = make_bases(tmp_path, keeps_copies=True, compression=Compression.ZSTD)
+    bases = make_bases(tmp_path, caches_changelogs=True, compression=Compression.ZSTD)
     references = commit_up_to(bases, STORE, 3)
     loser = commit(bases, STORE, references[2])
     require_open(bases, STORE, references[2])
     (tmp_path / "files" / file_name(STORE, references[3], StoredKind.CHANGES)).unlink()
     require_open(bases, STORE, references[3])
-    copies = tmp_path / "local" / "stream-1" / "boot-1" / "copies.d"
+    copies = tmp_path / "local" / "stream-1" / "boot-1" / "changelogs.d"
     assert [path for path in copies.rglob("*") if path.is_file()] == []
     assert (tmp_path / "files" / name_of(loser)).exists()
 
@@ -315,10 +315,10 @@ def test_copies_of_changelogs_stand_in_for_the_storage(tmp_path: Path) -> None:
 @pytest.mark.parametrize("left", [0, 10, 300, -3])
 def test_a_torn_copy_of_a_changelog_is_not_used(tmp_path: Path, left: int) -> None:
     """The storage has the whole one."""
-    bases = make_bases(tmp_path, keeps_copies=True)
+    bases = make_bases(tmp_path, caches_changelogs=True)
     references = commit_up_to(bases, STORE, 3)
     require_open(bases, STORE, references[2])
-    copies = tmp_path / "local" / "stream-1" / "boot-1" / "copies.d"
+    copies = tmp_path / "local" / "stream-1" / "boot-1" / "changelogs.d"
     path = copies / file_name(STORE, references[3], StoredKind.CHANGES)
     path.write_bytes(path.read_bytes()[:left])
     require_open(bases, STORE, references[3])
@@ -365,7 +365,7 @@ def test_everything_is_private(tmp_path: Path) -> None:
     """Files and directories are for their owner only, whatever the umask."""
     umask = os.umask(0)
     try:
-        bases = make_bases(tmp_path, keeps_copies=True)
+        bases = make_bases(tmp_path, caches_changelogs=True)
         references = commit_up_to(bases, STORE, 2)
         require_open(bases, STORE, references[1])
     finally:

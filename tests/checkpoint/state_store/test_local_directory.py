@@ -29,7 +29,7 @@ def test_each_store_has_a_directory_of_its_own() -> None:
     stores = [
         StoreId(stream, operator, name, partition, count)
         for stream in ("s", "../s", "S")
-        for operator in ("a", "a/b", "copies.d")
+        for operator in ("a", "a/b", "changelogs.d")
         for name in ("x", "..", "\u00e9")
         for partition, count in ((0, 1), (0, 2), (1, 2))
     ]

@@ -22,7 +22,7 @@ from checkpoint.state_store.maintenance import (
     snapshot_if_due,
 )
 from checkpoint.state_store.progress import Progress
-from checkpoint.state_store.snapshot import list_snapshots
+from checkpoint.state_store.store_files import list_snapshots
 from checkpoint.stored_state import EMPTY, Reference
 from tests.support.local_copies import close_unused, sweep_local
 from tests.support.stores import commit, commit_up_to, require_open, store_of

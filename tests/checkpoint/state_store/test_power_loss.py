@@ -16,10 +16,9 @@ import pytest
 import checkpoint.framing
 from checkpoint import CheckpointError, CommitLog, CorruptCheckpointError
 from checkpoint.state_store.base import Base
-from checkpoint.state_store.changelog import write_changelog
 from checkpoint.state_store.reference import STORE_PREFIX, new_uid
 from checkpoint.state_store.retention import apply_store_retention, plan_store_retention
-from checkpoint.state_store.snapshot import write_snapshot
+from checkpoint.state_store.store_files import write_changelog, write_snapshot
 from checkpoint.stored_state import EMPTY, Reference, StoreId
 from checkpoint.testing import Omission, SimulatedCrash, SimulatedDisk, check_files
 from checkpoint.testing.memory_bases import MemoryBases

@@ -17,7 +17,7 @@ from checkpoint.state_store.lmdb_bases import LmdbBases
 from checkpoint.state_store.local_copy import LocalSettings
 from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
 from checkpoint.state_store.reference import StoredKind, file_name, new_uid
-from checkpoint.state_store.stored_file import StoredHeader, stored_frames, this_writer
+from checkpoint.state_store.store_files import StoredHeader, stored_frames
 from checkpoint.stored_state import EMPTY, Reference
 from tests.support.local_copies import close_unused
 from tests.support.stores import commit, require_open, store_of
@@ -136,7 +136,7 @@ def test_when_there_is_no_way_both_files_are_named(stored: Stored) -> None:
 def put_file(
     stored: Stored, kind: StoredKind, reference: Reference, base: Reference, part: Changes
 ) -> None:
-    header = StoredHeader(STORE, kind, reference, base, {}, stored.compression, this_writer())
+    header = StoredHeader(STORE, kind, reference, base, {}, stored.compression)
     stored.bases.files.create(header.name, stored_frames(header, [part], FrameTotals()))
 
 

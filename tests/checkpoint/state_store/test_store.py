@@ -24,8 +24,8 @@ from checkpoint.state_store import (
 )
 from checkpoint.state_store.base import Bases
 from checkpoint.state_store.classes import Classes
-from checkpoint.state_store.life import CodecMismatchError, WriterState
 from checkpoint.state_store.plain_pickles import NotPlainError
+from checkpoint.state_store.reader import CodecMismatchError, WriterState
 from checkpoint.testing import FaultyBases, SimulatedCrash, check_bases, check_state_store
 from checkpoint.testing.memory_bases import MemoryBases
 from tests.dstreams.rdd.sample_keys import Colour, Point, User

@@ -16,15 +16,13 @@ from checkpoint import (
     StorageRefusedError,
     open_files,
 )
-from checkpoint.state_store.changelog import write_changelog
-from checkpoint.state_store.history import changes_between
 from checkpoint.state_store.reference import STORE_PREFIX, StoredKind, new_uid, parse_file_name
 from checkpoint.state_store.retention import (
     StoreRetentionPlan,
     apply_store_retention,
     plan_store_retention,
 )
-from checkpoint.state_store.snapshot import write_snapshot
+from checkpoint.state_store.store_files import changes_between, write_changelog, write_snapshot
 from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 from checkpoint.testing.memory_bases import MemoryBases

@@ -15,10 +15,16 @@ from checkpoint.framing import FileKind, FileRef, write_frames
 from checkpoint.json_records import decode
 from checkpoint.state_store.base import Changes
 from checkpoint.state_store.blocks import Compression, encode_blocks
-from checkpoint.state_store.changelog import read_base, read_changelog, write_changelog
 from checkpoint.state_store.reference import StoredKind, epoch_of, file_name, new_uid
-from checkpoint.state_store.snapshot import list_snapshots, read_snapshot, write_snapshot
-from checkpoint.state_store.stored_file import open_stored
+from checkpoint.state_store.store_files import (
+    list_snapshots,
+    open_stored,
+    read_changelog,
+    read_parent,
+    read_snapshot,
+    write_changelog,
+    write_snapshot,
+)
 from checkpoint.stored_state import EMPTY, Reference, StoreId
 from checkpoint.testing.memory_bases import MemoryBases
 from tests.support.stores import changes, commit_up_to, content, store_of
@@ -49,7 +55,7 @@ def test_a_changelog_says_what_it_is_and_what_changed(
     done = write_changelog(files, STORE, EMPTY, uid, changes(1), {"keys": "k"}, compression)
     stored = read_changelog(files, STORE, done.reference)
     parts = list(stored.parts)
-    assert stored.header.base == read_base(files, STORE, done.reference) == EMPTY
+    assert stored.header.parent == read_parent(files, STORE, done.reference) == EMPTY
     assert stored.header.codec == {"keys": "k"}
     assert epoch_of(stored.header.reference.uid) == 3
     assert {key: record for part in parts for key, record in part.puts} == content(1)[0]
@@ -100,7 +106,7 @@ def test_a_snapshot_holds_a_whole_content(files: Files, compression: Compression
 def test_a_missing_file_is_named(files: Files) -> None:
     """With the version and the store that need it, and what can be done."""
     reference = Reference(7, new_uid(1))
-    for read in (read_changelog, read_snapshot, read_base):
+    for read in (read_changelog, read_snapshot, read_parent):
         with pytest.raises(CorruptCheckpointError, match=r"is missing.*version 7") as error:
             read(files, STORE, reference)
         assert error.value.remedy.startswith("restore the file from a copy")
@@ -158,7 +164,7 @@ def header(**other: object) -> dict[str, object]:
         "kind": "changes",
         "store": IDS,
         "reference": {"version": 3, "uid": "ab" * 12},
-        "base": {"version": 2, "uid": "cd" * 12},
+        "parent": {"version": 2, "uid": "cd" * 12},
         "codec": {},
         "compression": "none",
         "writer": {},
@@ -189,12 +195,12 @@ GOOD = b"".join(block for block, _ in encode_blocks(changes(1)[0], Compression.N
         ),
         ({"reference": {"version": 3, "uid": "../x"}}, GOOD, 1, "uid '../x' of version 3"),
         (
-            {"base": {"version": 1, "uid": "cd" * 12}},
+            {"parent": {"version": 1, "uid": "cd" * 12}},
             GOOD,
             1,
             "version 1; expected version 2",
         ),
-        ({"base": {}}, GOOD, 1, "missing required field `version` - at `$.base`"),
+        ({"parent": {}}, GOOD, 1, "missing required field `version` - at `$.parent`"),
         ({"store": {**IDS, "partition": 1}}, GOOD, 1, "partition 1 of store 'default' must be 0"),
         ({"store": {**IDS, "store": ""}}, GOOD, 1, "store of a state store is empty"),
         ({"store": 1}, GOOD, 1, "Expected `object`, got `int` - at `$.store`"),

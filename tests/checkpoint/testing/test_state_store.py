@@ -10,7 +10,6 @@ import pytest
 from checkpoint import StoredPartition
 from checkpoint.state_store import EMPTY, Reference, StateStore, StoreId
 from checkpoint.state_store.base import Changes
-from checkpoint.state_store.life import Life
 from checkpoint.state_store.reader import StateReader
 from checkpoint.state_store.writer import StateWriter
 from checkpoint.testing import check_bases, check_state_store
@@ -83,13 +82,6 @@ def test_contents_that_break_a_promise(make_bases: Callable[[], MemoryBases]) ->
         check_bases(make_bases)
 
 
-class Immortal(Life):
-    """Never comes to its end."""
-
-    def finish(self, end: str) -> None:
-        self.end = end
-
-
 def forgets_index(writer: StateWriter) -> None:
     writer._overlay._move = lambda raw, from_ms, to_ms: None  # type: ignore[method-assign]
 
@@ -112,7 +104,7 @@ def shares_values(writer: StateWriter) -> None:
 
 
 def lives_on(writer: StateWriter) -> None:
-    writer._life = Immortal("writer", ID, EMPTY)
+    writer._require_open = lambda: None  # type: ignore[method-assign]
 
 
 def scans_what_is_now(writer: StateWriter) -> None:

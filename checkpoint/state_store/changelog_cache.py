@@ -1,0 +1,118 @@
+"""Changelogs of a store, and the cache of them that a host keeps of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+
+from checkpoint.errors import CorruptCheckpointError, StorageRefusedError
+from checkpoint.files import Files
+from checkpoint.local_files import LocalFiles
+from checkpoint.state_store.local_directory import make_directories
+from checkpoint.state_store.reference import (
+    StoredKind,
+    directory_of,
+    file_name,
+    new_suffix,
+    parse_file_name,
+)
+from checkpoint.state_store.store_files import StoredFile, Tee, read_changelog, read_parent
+from checkpoint.stored_state import Reference, StoreId
+
+
+class Changelogs:
+    """Changelogs of one store, from the cache of this host where they are in it.
+
+    Args:
+        files: where all of them are.
+        cache: directory of the cache, None if this host keeps none.
+        store: whose they are.
+    """
+
+    def __init__(self, files: Files, cache: str | None, store: StoreId) -> None:
+        self.files = files
+        self.store = store
+        self._cache = cache
+        self._opened: tuple[Reference, StoredFile] | None = None
+
+    def open(self, reference: Reference) -> StoredFile:
+        """Open the changes that led to *reference*. Raises as read_changelog does."""
+        if self._opened is not None and self._opened[0] == reference:
+            changelog = self._opened[1]
+            self._opened = None
+            return changelog
+        if self._cache is not None:
+            try:
+                return read_changelog(LocalFiles(self._cache), self.store, reference)
+            except (CorruptCheckpointError, StorageRefusedError):
+                self.drop_cached(reference)
+        return read_changelog(self.files, self.store, reference)
+
+    def parent_of(self, reference: Reference) -> Reference:
+        """Return the parent of *reference*. Raises as read_parent does."""
+        if self._opened is None:  # the newest: mostly the only one, and applied next
+            self._opened = reference, self.open(reference)
+            return self._opened[1].header.parent
+        return read_parent(self.files, self.store, reference)
+
+    @contextlib.contextmanager
+    def caching(self, reference: Reference) -> Iterator[Tee | None]:
+        """Keep in the cache what passes the tee, if all goes well; else there is nothing of it.
+
+        That the cache cannot be written is no failure.
+        """
+        if self._cache is None:
+            yield None
+            return
+        path = self._path(reference)
+        temp = f"{path}.{new_suffix()}"
+        fd = -1
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):
+                make_directories(os.path.dirname(path))
+                fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                stack.callback(_delete, temp)
+                stack.callback(os.close, fd)
+            is_whole = fd >= 0
+
+            def tee(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+                nonlocal is_whole
+                for piece in pieces:
+                    try:
+                        is_whole = is_whole and os.write(fd, piece) == memoryview(piece).nbytes
+                    except OSError:
+                        is_whole = False
+                    yield piece
+
+            yield tee
+            if is_whole:
+                with contextlib.suppress(OSError):
+                    os.rename(temp, path)
+
+    def drop_cached(self, reference: Reference) -> bool:
+        """Delete a changelog from the cache, and return whether it was there."""
+        return self._cache is not None and _delete(self._path(reference))
+
+    def drop_cached_up_to(self, version: int) -> None:
+        """Delete all up to a version from the cache, also those of attempts that lost."""
+        if self._cache is None:
+            return
+        directory = directory_of(self.store)
+        with contextlib.suppress(OSError):
+            for name in os.listdir(os.path.join(self._cache, directory)):
+                found = parse_file_name(directory + name)
+                if found is not None and found[1].version <= version:
+                    self.drop_cached(found[1])
+
+    def _path(self, reference: Reference) -> str:
+        name = file_name(self.store, reference, StoredKind.CHANGES)
+        return os.path.join(self._cache or "", name)
+
+
+def _delete(path: str) -> bool:
+    try:
+        os.unlink(path)
+    except OSError:
+        return False
+    return True

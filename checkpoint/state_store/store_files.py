@@ -1,0 +1,356 @@
+"""Files of a state store: changelogs and snapshots.
+
+Both are frames (:mod:`checkpoint.framing`) of blocks (:mod:`checkpoint.state_store.blocks`) under a
+header that says whose they are. A reader knows which store and which version it wants, and refuses
+a file that says anything else, wherever it lies.
+
+A **changelog** is what one attempt changed, and names its parent: the version that it changed. So a
+chain can be walked from any version back to the beginning, with no listing and no knowledge of the
+driver. A **snapshot** is a whole version, so that a chain has an end. It is named by the version
+that it holds; whoever finds one on its chain can use it, and nothing else refers to it. Two
+processes may write the same one at a time: the first wins, and both hold the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import platform
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from msgspec import field
+
+from checkpoint.errors import RESTORE, UPGRADE, AlreadyExistsError, CorruptCheckpointError
+from checkpoint.files import READ_CHUNK_BYTES, Files, location
+from checkpoint.framing import (
+    FileKind,
+    FileRef,
+    Frames,
+    FrameTotals,
+    read_frames,
+    write_frames,
+)
+from checkpoint.json_records import JsonRecord, convert
+from checkpoint.state_store.base import Base, Changes, Pairs
+from checkpoint.state_store.blocks import Compression, decode_block, encode_blocks
+from checkpoint.state_store.chain import plan_catch_up
+from checkpoint.state_store.checksum import records_checksum, require_checksum
+from checkpoint.state_store.reference import (
+    StoredKind,
+    directory_of,
+    file_name,
+    parse_file_name,
+)
+from checkpoint.stored_state import Reference, StoredPartition, StoreId
+
+LAYOUT = 1
+"""Version of the blocks and of the header; :data:`checkpoint.framing.FORMAT` is that of frames."""
+
+HEADER_CHUNK_BYTES = 4096
+
+PART_ITEMS = 1 << 14
+
+_KINDS = {StoredKind.CHANGES: FileKind.CHANGES, StoredKind.SNAPSHOT: FileKind.SNAPSHOT}
+_T = TypeVar("_T")
+
+Tee = Callable[[Iterable["bytes | memoryview"]], Iterator["bytes | memoryview"]]
+
+
+def this_writer() -> dict[str, str]:
+    """Return facts about this process that a reader may want to know."""
+    return {"python": platform.python_version()}
+
+
+class StoredHeader(JsonRecord, frozen=True):
+    """What a file of a store says of itself.
+
+    Args:
+        store: whose it is.
+        kind: what it holds.
+        reference: the version that it holds, or leads to.
+        parent: the version that was changed; that of a snapshot is the reference itself.
+        codec: how keys and records are encoded, as who wrote them said.
+        compression: of its blocks.
+        writer: facts about the process that wrote it.
+        layout: version of the blocks and of this header.
+    """
+
+    store: StoreId
+    kind: StoredKind
+    reference: Reference
+    parent: Reference
+    codec: Mapping[str, str]
+    compression: Compression
+    writer: Mapping[str, str] = field(default_factory=this_writer)
+    layout: int = LAYOUT
+
+    @property
+    def name(self) -> str:
+        """Name of the file."""
+        return file_name(self.store, self.reference, self.kind)
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file that is being read.
+
+    Args:
+        header: its header, verified.
+        parts: iterator of its blocks; each is verified before it is handed out, and it ends only
+            if the whole file was good.
+        totals: what was read so far.
+    """
+
+    header: StoredHeader
+    parts: Iterator[Changes]
+    totals: FrameTotals
+
+
+def stored_frames(
+    header: StoredHeader, parts: Iterable[Changes], totals: FrameTotals
+) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of a file, in pieces, as *parts* are pulled.
+
+    Raises:
+        ValueError: a key, an index entry or a record is larger than a store can hold.
+    """
+    blocks = (block for part in parts for block in encode_blocks(part, header.compression))
+    return write_frames(_KINDS[header.kind], header, blocks, totals)
+
+
+def open_stored(
+    files: Files,
+    store: StoreId,
+    reference: Reference,
+    kind: StoredKind,
+    chunk_bytes: int = READ_CHUNK_BYTES,
+) -> StoredFile:
+    """Open the file that holds *reference*, or the changes that led to it.
+
+    Raises:
+        CorruptCheckpointError: it is missing, damaged, or another one; also raised while pulling
+            parts.
+        StorageRefusedError: the storage cannot be read.
+    """
+    name = file_name(store, reference, kind)
+    file = location(files, name)
+    try:
+        frames = read_frames(files.read_chunks(name, chunk_bytes), _KINDS[kind], file)
+    except FileNotFoundError as error:
+        wanted = f"the {kind.value} of version {reference.version} of {_subject(store)}"
+        raise CorruptCheckpointError(file, "is missing", wanted, RESTORE) from error
+    header = read_header(frames.header, kind, file)
+    _require_identity(header, store, reference, file)
+    return StoredFile(header, _read_parts(frames, header.compression, file), frames.totals)
+
+
+def read_header(data: Mapping[str, object], kind: StoredKind, file: str) -> StoredHeader:
+    """Read what a file of a store says of itself.
+
+    Raises:
+        CorruptCheckpointError: it has no such header.
+    """
+    layout = data.get("layout")
+    if layout != LAYOUT:
+        found, expected = f"is written in layout {layout!r}", f"layout {LAYOUT}"
+        raise CorruptCheckpointError(file, found, expected, UPGRADE)
+    header = convert(data, StoredHeader, file, "the header of a file of a state store")
+    if header.kind is not kind:
+        found, expected = f"is {header.kind.value} by its header", kind.value
+        raise CorruptCheckpointError(file, found, expected, RESTORE)
+    return header
+
+
+def _read_parts(frames: Frames, compression: Compression, file: str) -> Iterator[Changes]:
+    for number, (payload, operations) in enumerate(frames.blocks):
+        try:
+            part = decode_block(payload, compression)
+        except ValueError as error:
+            found = f"has no block of changes as block {number}: {error}"
+            raise CorruptCheckpointError(file, found, "one", RESTORE) from error
+        if part.operation_count != operations:
+            found = f"has {part.operation_count} changes in block {number}"
+            raise CorruptCheckpointError(file, found, f"{operations}", RESTORE)
+        yield part
+    if not frames.totals.blocks:
+        raise CorruptCheckpointError(file, "has no blocks", "one at least", RESTORE)
+
+
+def _require_identity(
+    header: StoredHeader, store: StoreId, reference: Reference, file: str
+) -> None:
+    if header.store != store:
+        found = f"is of {_subject(header.store)}"
+        raise CorruptCheckpointError(file, found, _subject(store), RESTORE)
+    if header.reference != reference:
+        found = f"is of version {header.reference.version}, attempt {header.reference.uid}"
+        expected = f"version {reference.version}, attempt {reference.uid}"
+        raise CorruptCheckpointError(file, found, expected, RESTORE)
+    is_changes = header.kind is StoredKind.CHANGES
+    if header.parent.version != reference.version - is_changes:
+        found = f"was made of version {header.parent.version}"
+        expected = f"version {reference.version - is_changes}"
+        raise CorruptCheckpointError(file, found, expected, RESTORE)
+
+
+def _subject(store: StoreId) -> str:
+    return (
+        f"partition {store.partition} of {store.partition_count} of store {store.store!r} of "
+        f"operator {store.operator_uid!r} of stream {store.stream_id!r}"
+    )
+
+
+def write_changelog(
+    files: Files,
+    store: StoreId,
+    parent: Reference,
+    uid: str,
+    changes: Iterable[Changes],
+    codec: Mapping[str, str],
+    compression: Compression = Compression.NONE,
+    tee: Tee | None = None,
+) -> StoredPartition:
+    """Write the changes of one attempt, durably, and say what was written.
+
+    Args:
+        files: where to.
+        store: the store that is changed.
+        parent: the version that is changed.
+        uid: uid of the attempt, new for ever.
+        changes: parts, pulled one at a time; at least one.
+        codec: how keys and records are encoded.
+        compression: of the blocks.
+        tee: gets the bytes of the file on their way.
+
+    Raises:
+        ValueError: there are no changes, or a key or a record is too large.
+        CheckpointError: as in :meth:`Files.create`; whatever happened, try again only under a new
+            uid.
+    """
+    reference = Reference(parent.version + 1, uid)
+    header = StoredHeader(store, StoredKind.CHANGES, reference, parent, codec, compression)
+    totals = FrameTotals()
+    last: list[Changes] = []
+    pieces = stored_frames(header, _remembering(changes, last), totals)
+    files.create(header.name, tee(pieces) if tee is not None else pieces)
+    ref = FileRef.of(header.name, totals)
+    return StoredPartition(store.partition, reference, ref, last[0].count)
+
+
+def read_changelog(files: Files, store: StoreId, reference: Reference) -> StoredFile:
+    """Open the changes that led to *reference*.
+
+    Raises:
+        CorruptCheckpointError: the file is missing, damaged, or another one; also raised while
+            pulling parts.
+        StorageRefusedError: the storage cannot be read.
+    """
+    return open_stored(files, store, reference, StoredKind.CHANGES)
+
+
+def read_parent(files: Files, store: StoreId, reference: Reference) -> Reference:
+    """Return the version that the changes which led to *reference* were made on.
+
+    Only the header is read. Raises as :func:`read_changelog` does.
+    """
+    kind = StoredKind.CHANGES
+    return open_stored(files, store, reference, kind, HEADER_CHUNK_BYTES).header.parent
+
+
+def _remembering(changes: Iterable[Changes], last: list[Changes]) -> Iterator[Changes]:
+    for given in changes:
+        last[:] = [given]
+        yield given
+    if not last:
+        raise ValueError("a commit must have at least one part of changes; it may be empty")
+
+
+def changes_between(
+    files: Files, store: StoreId, older: Reference, newer: Reference
+) -> Iterator[tuple[Reference, Changes]]:
+    """Yield (content, changes that led to it), oldest first; large changes in several parts.
+
+    Args:
+        files: where the changelogs are.
+        store: the store.
+        older: a content; its own changes are not among them.
+        newer: a later content of the same chain.
+
+    Raises:
+        ValueError: *newer* does not follow from *older*.
+        CorruptCheckpointError: a changelog is missing or damaged.
+    """
+    plan = plan_catch_up(older, newer, lambda ref: read_parent(files, store, ref), sys.maxsize)
+    if plan is None:
+        raise ValueError(
+            f"version {newer.version} ({newer.uid}) of store {store.store!r} does not follow from "
+            f"version {older.version} ({older.uid}); take two versions of one history, older first"
+        )
+    for reference in plan.changelogs:
+        for part in read_changelog(files, store, reference).parts:
+            yield reference, part
+
+
+def write_snapshot(
+    files: Files,
+    store: StoreId,
+    base: Base,
+    codec: Mapping[str, str],
+    compression: Compression = Compression.NONE,
+) -> int | None:
+    """Write an open content as a snapshot, and return the size of the file in bytes.
+
+    Returns:
+        None if there is one already.
+
+    Raises:
+        CheckpointError: as in :meth:`Files.create`; trying again is fine.
+        ChecksumMismatchError: the content is not what its history says; there is no snapshot.
+    """
+    reference = base.reference
+    header = StoredHeader(store, StoredKind.SNAPSHOT, reference, reference, codec, compression)
+    frames = stored_frames(header, _whole(base), FrameTotals())
+    try:
+        return files.create(header.name, frames)
+    except AlreadyExistsError:
+        return None
+
+
+def read_snapshot(files: Files, store: StoreId, reference: Reference) -> StoredFile:
+    """Open the snapshot of *reference*; its parts are puts and index puts in order.
+
+    Raises:
+        CorruptCheckpointError: the file is missing, damaged, or another one; also raised while
+            pulling parts.
+        StorageRefusedError: the storage cannot be read.
+    """
+    return open_stored(files, store, reference, StoredKind.SNAPSHOT)
+
+
+def list_snapshots(files: Files, store: StoreId) -> frozenset[Reference]:
+    """Return which snapshots of a store can be seen, of whatever chain."""
+    parsed = (parse_file_name(name) for name in files.list(directory_of(store)))
+    return frozenset(
+        found[1] for found in parsed if found is not None and found[2] is StoredKind.SNAPSHOT
+    )
+
+
+def _whole(base: Base) -> Iterator[Changes]:
+    count, checksum, found = base.count(), base.checksum, 0
+    yield Changes([], [], [], [], count, checksum)
+    for pairs in _batches(base.scan()):
+        puts = Pairs(*zip(*pairs, strict=True))
+        if checksum is not None:
+            found += records_checksum(*puts.columns())
+        yield Changes(puts, [], [], [], count, checksum)
+    require_checksum(checksum, found)
+    for entries in _batches(base.scan_index()):
+        yield Changes([], [], entries, [], count, checksum)
+
+
+def _batches(items: Iterable[_T]) -> Iterator[list[_T]]:
+    items = iter(items)
+    while batch := list(itertools.islice(items, PART_ITEMS)):
+        yield batch
