@@ -29,7 +29,6 @@ from checkpoint.state_store.sorted_layers import (
     CHUNK_KEYS,
     Columns,
     OrderedChanges,
-    columns_of,
     entries_between,
     overlaid,
     parts_of,
@@ -156,20 +155,6 @@ class Overlay:
     def _own_index(self, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes | None]]:
         in_memory = entries_between(self._index, b"", stop)
         return overlaid(self._spilled.scan_index(stop), in_memory) if self._spilled else in_memory
-
-    def _own_columns(self) -> Iterator[Columns]:
-        """Yield keys and records of all changes, in parts, in key order."""
-        if self._spilled:
-            return _in_columns(self._own())
-        if self._ordered:
-            return self._ordered.columns()
-        return _in_parts(*columns_of(self._changed))
-
-    def _own_index_columns(self) -> Iterator[Columns]:
-        """Yield entries of the timeout index and None for those that leave it, likewise."""
-        if self._spilled:
-            return _in_columns(self._own_index())
-        return _in_parts(*columns_of(self._index))
 
     def put_plain(
         self,
@@ -346,7 +331,9 @@ class Overlay:
 
     def changes(self) -> Iterator[Changes]:
         """Yield all changes in parts, each of a bounded number of keys."""
-        columns, index = self._own_columns(), self._own_index_columns()
+        is_in_order = self._ordered and not self._spilled
+        columns = self._ordered.columns() if is_in_order else _in_columns(self._own())
+        index = _in_columns(self._own_index())
         base = self._base if self._has_removed_new else None
         return parts_of(columns, index, self._has_removed, base, self._count, self._checksum)
 
@@ -365,9 +352,3 @@ def _in_columns(pairs: Iterator[tuple[bytes, bytes | None]]) -> Iterator[Columns
     while part := list(islice(pairs, CHUNK_KEYS)):
         raws, records = map(list, zip(*part, strict=True))
         yield raws, records
-
-
-def _in_parts(raws: list[bytes], records: list[bytes | None]) -> Iterator[Columns]:
-    for start in range(0, len(raws), CHUNK_KEYS):
-        chunk = slice(start, start + CHUNK_KEYS)
-        yield raws[chunk], records[chunk]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress, islice
-from operator import itemgetter, lt
+from operator import lt
 from typing import TypeVar
 
 from checkpoint.state_store.base import Base, Changes, Pairs
@@ -99,18 +99,11 @@ def entries_between(
     changed: dict[bytes, _V], start: bytes = b"", stop: bytes | None = None
 ) -> Iterator[tuple[bytes, _V]]:
     """Return what is in *changed* now, sorted by key, from *start* up to before *stop*."""
-    pairs: Iterable[tuple[bytes, _V]] = changed.items()
+    keys: Iterable[bytes] = changed
     if start != b"" or stop is not None:
-        pairs = (pair for pair in pairs if start <= pair[0] and (stop is None or pair[0] < stop))
-    return iter(sorted(pairs, key=itemgetter(0)))
-
-
-def columns_of(changed: dict[bytes, _V]) -> tuple[list[bytes], list[_V]]:
-    """Return what is in *changed* now, keys and values apart, sorted by key."""
-    ordered = sorted(changed)
-    if ordered == list(changed):  # they came in order
-        return ordered, list(changed.values())
-    return ordered, list(map(changed.__getitem__, ordered))
+        keys = (key for key in changed if start <= key and (stop is None or key < stop))
+    ordered = sorted(keys)
+    return iter(list(zip(ordered, map(changed.__getitem__, ordered), strict=True)))
 
 
 def parts_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 from checkpoint.errors import CheckpointError
 from checkpoint.state_store.base import Base, Bases, Changes
@@ -52,12 +53,9 @@ def _commit(
 def _require_content(
     bases: Bases, reference: Reference, pairs: Pairs, index: Sequence[bytes] = ()
 ) -> None:
-    base = bases.open(_store(), reference)
-    try:
+    with closing(bases.open(_store(), reference)) as base:
         _require_base(base, reference, pairs, index)
-    finally:
-        base.close()
-        base.close()
+    base.close()
 
 
 def _require_base(
@@ -98,14 +96,8 @@ def _check_commit(bases: Bases) -> None:
     require(first.size_bytes > 0, "size_bytes of a commit must be its size")
     digest = "" if first.file is None else first.file.digest
     require(digest != "", "digest of a commit must tell it from others")
-    second = _commit(
-        bases,
-        first.reference,
-        2,
-        [(b"sa", b"11."), (b"sb", b"2.")],
-        [b"sc"],
-        index=([b"t2", b"t3"], [b"t1", b"not there"]),
-    )
+    puts, index = [(b"sa", b"11."), (b"sb", b"2.")], ([b"t2", b"t3"], [b"t1", b"not there"])
+    second = _commit(bases, first.reference, 2, puts, [b"sc"], index)
     _require_content(bases, second.reference, [(b"sa", b"11."), (b"sb", b"2.")], [b"t2", b"t3"])
     _require_content(bases, first.reference, [(b"sa", b"1."), (b"sc", b"3.")], [b"t1", b"t2"])
 
@@ -121,12 +113,10 @@ def _check_checksums(bases: Bases) -> None:
         (0, [Changes([], [key for key, _ in pairs], [], [], 0, 0)]),
     ):
         reference = bases.commit(_store(), reference, parts, CODEC).reference
-        base = bases.open(_store(), reference)
-        require_equal(base.checksum, wanted, f"checksum of {reference}")
-        base.close()
-    base = bases.open(_store(), EMPTY)
-    require_equal(base.checksum, 0, "checksum before the first commit")
-    base.close()
+        with closing(bases.open(_store(), reference)) as base:
+            require_equal(base.checksum, wanted, f"checksum of {reference}")
+    with closing(bases.open(_store(), EMPTY)) as base:
+        require_equal(base.checksum, 0, "checksum before the first commit")
 
 
 def _check_scan_bounds(bases: Bases) -> None:
@@ -160,26 +150,20 @@ def _check_sizes(bases: Bases) -> None:
 
 def _check_many(bases: Bases) -> None:
     pairs = [(b"%08d" % number, b"%d." % number) for number in range(5_000)]
+    keys = [key for key, _ in pairs]
     parts = [
-        Changes(pairs[at : at + 1_000], [], [key for key, _ in pairs[at : at + 1_000]], [], 5_000)
+        Changes(pairs[at : at + 1_000], [], keys[at : at + 1_000], [], 5_000)
         for at in range(0, 5_000, 1_000)
     ]
     reference = bases.commit(_store(), EMPTY, iter(parts), CODEC).reference
-    _require_content(bases, reference, pairs, [key for key, _ in pairs])
-    odd, even = pairs[1::2], pairs[::2]
+    _require_content(bases, reference, pairs, keys)
+    odd = [(key, b"new.") for key in keys[1::2]]
     parts = [
-        Changes(
-            [(key, b"new.") for key, _ in odd[at : at + 500]],
-            [k for k, _ in even[at : at + 500]],
-            [],
-            [],
-            2_500,
-        )
+        Changes(odd[at : at + 500], keys[::2][at : at + 500], [], [], 2_500)
         for at in range(0, 2_500, 500)
     ]
     later = bases.commit(_store(), reference, iter(parts), CODEC).reference
-    wanted = [(key, b"new.") for key, _ in odd]
-    _require_content(bases, later, wanted, [key for key, _ in pairs])
+    _require_content(bases, later, odd, keys)
 
 
 def _check_attempts(bases: Bases) -> None:
@@ -263,15 +247,7 @@ def _check_unknown(bases: Bases) -> None:
 
 
 _CHECKS: tuple[Callable[[Bases], None], ...] = (
-    _check_empty,
-    _check_commit,
-    _check_checksums,
-    _check_scan_bounds,
-    _check_sizes,
-    _check_many,
-    _check_attempts,
-    _check_open_together,
-    _check_failed_commit,
-    _check_stores_are_apart,
+    _check_empty, _check_commit, _check_checksums, _check_scan_bounds, _check_sizes, _check_many,
+    _check_attempts, _check_open_together, _check_failed_commit, _check_stores_are_apart,
     _check_unknown,
-)
+)  # fmt: skip

@@ -65,55 +65,35 @@ class FaultyBase:
     """A content of :class:`FaultyBases`."""
 
     def __init__(self, inner: Base, bases: FaultyBases) -> None:
+        self.reference = inner.reference
+        self.codec = inner.codec
+        self.checksum = inner.checksum
         self._inner = inner
         self._bases = bases
         self._is_open = True
         self._call = bases.call
 
-    @property
-    def reference(self) -> Reference:
-        """The content that this is."""
-        return self._inner.reference
-
-    @property
-    def codec(self) -> Mapping[str, str]:
-        """How keys and records are encoded."""
-        return self._inner.codec
-
-    @property
-    def checksum(self) -> int | None:
-        """The checksum that the last commit said."""
-        return self._inner.checksum
-
     def get(self, key: bytes, /) -> bytes | None:
-        """Return the record of *key*, None if there is none."""
         return self._call("get", lambda: self._inner.get(key))
 
     def get_many(self, keys: Sequence[bytes], /) -> list[bytes | None]:
-        """Return the records of many keys."""
         return self._call("get_many", lambda: self._inner.get_many(keys))
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Iterate over (key, record) in key order, from *start* up to before *stop*."""
         return self._steps("scan", self._inner.scan(start, stop))
 
     def scan_index(self, stop: bytes | None = None) -> Iterator[bytes]:
-        """Iterate over the entries of the timeout index in order, up to before *stop*."""
         return self._steps("scan_index", self._inner.scan_index(stop))
 
     def count(self) -> int:
-        """Return how many keys there are."""
         return self._call("count", self._inner.count)
 
     def size_bytes(self) -> int:
-        """Return about how much room this content takes."""
         return self._call("size_bytes", self._inner.size_bytes)
 
     def close(self) -> None:
-        """Give the content back."""
-        if self._is_open:
-            self._is_open = False
-            self._bases.opened -= 1
+        self._bases.opened -= self._is_open
+        self._is_open = False
         self._inner.close()
 
     def _steps(self, operation: str, steps: Iterator[_T]) -> Iterator[_T]:

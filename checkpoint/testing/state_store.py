@@ -23,7 +23,6 @@ from checkpoint.testing.programs import (
     require_content,
     require_stored,
 )
-from checkpoint.testing.updates import UPDATE_CHECKS
 
 _EQUAL_KEYS: tuple[tuple[Any, ...], ...] = (
     (1, 1.0, True, Decimal(1), Fraction(1), 1 + 0j),
@@ -93,33 +92,23 @@ def _check_copies(store: StateStore) -> None:
 
 def _check_life(store: StateStore) -> None:
     def calls(view: Any) -> list[Callable[[], object]]:
+        scans = [view.items, lambda: view.prefix("a"), lambda: view.range("a", None)]
         reads: list[Callable[[], object]] = [
-            functools.partial(view.get, "a"),
-            functools.partial(view.timeout_ms, "a"),
-            view.count,
-            view.size_bytes,
-            lambda: list(view.items()),
-            lambda: list(view.prefix("a")),
-            lambda: list(view.range("a", None)),
-            lambda: list(view.due(1)),
+            *(lambda scan=scan: list(scan()) for scan in (*scans, lambda: view.due(1))),
+            *(lambda read=read: read("a") for read in (view.get, view.timeout_ms)),
+            *(view.count, view.size_bytes),
         ]
         if not hasattr(view, "put"):
             return reads
-        return [
-            *reads,
-            functools.partial(view.put, "a", 1),
-            functools.partial(view.remove, "a"),
-            functools.partial(view.update, [("a", 1)], lambda given, value: given),
-            view.commit,
-        ]
+        update = functools.partial(view.update, [("a", 1)], lambda given, value: given)
+        put, remove = functools.partial(view.put, "a", 1), functools.partial(view.remove, "a")
+        return [*reads, put, remove, update, view.commit]
 
-    def end_by_commit(writer: StateWriter) -> None:
-        writer.commit()
-
-    for end, state in (
-        (end_by_commit, WriterState.COMMITTED),
-        (lambda writer: writer.abort(), WriterState.ABORTED),
-    ):
+    ends: list[tuple[Callable[[StateWriter], object], WriterState]] = [
+        (StateWriter.commit, WriterState.COMMITTED),
+        (StateWriter.abort, WriterState.ABORTED),
+    ]
+    for end, state in ends:
         writer = store.writer(ID, EMPTY)
         require_equal(writer.state, WriterState.OPEN, "state of a new writer")
         writer.put("a", 1)
@@ -329,6 +318,61 @@ def _check_timeouts(store: StateStore) -> None:
     reader.close()
 
 
+def _check_update(store: StateStore) -> None:
+    root = commit(store, EMPTY, lambda writer: writer.put("a", 1, timeout_ms=7))
+    with store.writer(ID, root) as writer:
+        pairs = [("a", 1), ("b", 2), ("a", 3), (1, 4), (1.0, 5), ("c", 0), ("d", 0), ("d", 6)]
+        writer.update(pairs, lambda given, value: (value or 0) + given or None)
+        require_equal(writer.count(), 4, "count after update")
+        reference = writer.commit().reference
+    model: Model = {"a": (5, None), "b": (2, None), 1: (9, None), "d": (6, None)}
+    require_stored(store, reference, model)
+    with store.writer(ID, reference) as writer:
+        writer.update([(key, 0) for key in ("a", "b", "x", 1)], lambda given, value: None)
+        require_equal(list(writer.items()), [("d", 6)], "items after update removed the others")
+
+
+def _check_order_of_updates(store: StateStore) -> None:
+    """Steps are made in the order given, and keep what they return as it was then."""
+    seen: list[int] = []
+    scratch: list[int] = []
+
+    def count(given: int, value: Any) -> Any:
+        seen.append(given)
+        return (value or 0) + 1
+
+    def share(given: int, value: Any) -> Any:
+        scratch.append(given)
+        return (given, scratch) if given % 2 else scratch
+
+    with store.writer(ID, EMPTY) as writer:
+        writer.update(((f"key {number % 3_000}", number) for number in range(5_000)), count)
+        require_equal(seen, list(range(5_000)), "order of the steps of an update")
+        writer.update([(f"key {number}", number) for number in (1, 0, 3)], share)
+        wanted = {"key 1": (1, [1]), "key 0": [1, 0], "key 3": (3, [1, 0, 3]), "key 7": 2}
+        for key, value in wanted.items():
+            require_equal(writer.get(key), value, f"value of {key!r} after update")
+
+
+def _check_numbers(store: StateStore) -> None:
+    """Numbers keep their types, one by one and many at once."""
+    numbers = [0, 1, -1, 1.0, True, False, -0.0, math.inf, 2**63 - 1, 2**63, -(2**63) - 1, 1j]
+    values: list[Any] = [*numbers, *((number, 0.5) for number in numbers), (1,) * 40, ((1,), 2)]
+    alike: list[Any] = [(number, -number / 3) for number in range(100)]
+
+    def put_all(writer: StateWriter) -> None:
+        for key, value in enumerate(values):
+            writer.put(key, value)
+        writer.update(enumerate(alike, len(values)), lambda given, value: given)
+        writer.update([(key, None) for key in range(len(values))], lambda given, value: value)
+
+    with store.reader(ID, commit(store, EMPTY, put_all)) as reader:
+        for key, value in enumerate([*values, *alike]):
+            require_equal(repr(reader.get(key)), repr(value), f"value {value!r:.60}, type and sign")
+        found = [value for _, value in reader.items()]
+        require_equal(list(map(repr, found)), list(map(repr, [*values, *alike])), "all numbers")
+
+
 def _check_random_program(store: StateStore) -> None:
     """Many versions of random changes, each compared with a dict, and read back later."""
     models: dict[Reference, Model] = {EMPTY: {}}
@@ -346,16 +390,7 @@ def _check_random_program(store: StateStore) -> None:
 
 
 _CHECKS: tuple[Callable[[StateStore], None], ...] = (
-    _check_values,
-    _check_copies,
-    _check_life,
-    _check_abort,
-    _check_versions,
-    _check_equal_keys,
-    _check_refused_keys,
-    _check_scans,
-    _check_change_while_iterating,
-    _check_timeouts,
-    *UPDATE_CHECKS,
-    _check_random_program,
-)
+    _check_values, _check_copies, _check_life, _check_abort, _check_versions, _check_equal_keys,
+    _check_refused_keys, _check_scans, _check_change_while_iterating, _check_timeouts,
+    _check_update, _check_order_of_updates, _check_numbers, _check_random_program,
+)  # fmt: skip
