@@ -166,6 +166,22 @@ def require_picklable(func: Callable[..., Any], operation: str) -> None:
     ) from failure
 
 
+def require_function(func: Callable[..., Any], operation: str, shape: str, count: int = 1) -> None:
+    """Check at definition a function for the workers, which would otherwise fail in every batch.
+
+    Args:
+        func: what the user passed.
+        operation: the method it was passed to, for the message.
+        shape: how it will be called.
+        count: how many arguments it gets.
+
+    Raises:
+        InvalidStreamError: as :func:`require_arity` and :func:`require_picklable`.
+    """
+    require_arity(func, (count,), operation, shape)
+    require_picklable(func, operation)
+
+
 def call_site(skip_packages: tuple[str, ...] = ("dstreams", "pyspark")) -> str:
     """Return ``file.py:12`` of the innermost caller outside of *skip_packages*.
 

@@ -13,11 +13,18 @@ from pyspark import RDD, StorageLevel
 from pyspark.rdd import portable_hash
 from pyspark.resultiterable import ResultIterable
 
-from dstreams.callables import call_site, describe, require_arity, require_picklable
+from dstreams.callables import (
+    call_site,
+    describe,
+    require_arity,
+    require_function,
+    require_picklable,
+)
 from dstreams.durations import batch_datetime, batch_time_ms, require_duration_ms
 from dstreams.errors import InvalidStreamError, StreamLifecycleError
 from dstreams.graph.node import Node
 from dstreams.graph.output import OutputOperation
+from dstreams.graph.plan import StreamOptions
 from dstreams.graph.reduced import ReducedDStream
 from dstreams.graph.reduced_window import ReducedWindowedDStream
 from dstreams.graph.state import StateDStream
@@ -94,10 +101,10 @@ class DStream(Generic[T_co]):
     or contexts. The type parameter is that of the elements: type checkers follow it through a
     pipeline.
 
-    A batch in which a stream has no RDD has none in what is made of it, and calls no output.
-    Everywhere *numPartitions* None means the default parallelism of the SparkContext, and
-    *partitionFunc* is ``key -> int`` or a :class:`~dstreams.StablePartitioner`, None meaning
-    :func:`~dstreams.stable_hash`.
+    In a batch in which a stream has no RDD its outputs are not called, and what is made of that
+    batch alone has no RDD either. Everywhere *numPartitions* None means the default parallelism of
+    the SparkContext, and *partitionFunc* is ``key -> int`` or a
+    :class:`~dstreams.StablePartitioner`, None meaning :func:`~dstreams.stable_hash`.
 
     **Windows.** A window at time t covers (t - windowDuration, t]; the first windows are shorter.
     *windowDuration* and *slideDuration* are seconds, positive multiples of this stream's slide; a
@@ -272,8 +279,8 @@ class DStream(Generic[T_co]):
         [[('a', [1, 2])]]
         """
         operation = self._operation("combineByKey", createCombiner, "createCombiner(v) -> c")
-        _require_function(mergeValue, operation, "mergeValue(c, v) -> c", 2)
-        _require_function(mergeCombiners, operation, "mergeCombiners(c, d) -> c", 2)
+        require_function(mergeValue, operation, "mergeValue(c, v) -> c", 2)
+        require_function(mergeCombiners, operation, "mergeCombiners(c, d) -> c", 2)
         partitioner = self._partitioner(numPartitions, partitionFunc, operation)
         combiner = Combiner(createCombiner, mergeValue, mergeCombiners)
         return self._transformed(
@@ -420,15 +427,20 @@ class DStream(Generic[T_co]):
             raise InvalidStreamError(
                 f"storageLevel must be a StorageLevel, got {type(storageLevel).__name__}"
             )
-        self._ssc._graph.options_of(self._node).storage_level = storageLevel
+        self._options.storage_level = storageLevel
         return self
 
     def checkpoint(self: Self, interval: float) -> Self:
         """Make the RDDs of this stream durable every *interval* seconds.
 
+        Stored state is made durable in every batch all the same. Of the stream that
+        ``mapWithState`` returns, the interval says in which batches it looks for timeouts, where it
+        does as Spark does: where ``spark.dstreams.mapWithState.timeouts`` is ``checkpoint``.
+
         Args:
             interval: seconds, a multiple of this stream's slide. Stateful streams have a default:
-                the first multiple of the slide that is 10 seconds or more.
+                the first multiple of the slide that is 10 seconds or more; with stored state ten
+                slides.
 
         Raises:
             InvalidStreamError: *interval* is no positive duration; that it is a multiple of the
@@ -438,22 +450,22 @@ class DStream(Generic[T_co]):
         A storage level that was chosen before stays as it is.
         """
         self._ssc._require_initialized("the checkpoint interval of a stream cannot be changed")
-        interval_ms = require_duration_ms(interval, "interval")
-        options = self._ssc._graph.options_of(self._node)
-        options.checkpoint_ms = interval_ms
-        if options.storage_level is None and self._node.default_storage is None:
+        options, node = self._options, self._node
+        options.checkpoint_ms = require_duration_ms(interval, "interval")
+        is_persisted = options.storage_level is not None or node.default_storage is not None
+        if not is_persisted and not isinstance(node, StateStoreDStream):
             options.storage_level = StorageLevel.MEMORY_ONLY
         return self
 
     @property
     def is_cached(self) -> bool:
         """Whether a storage level was chosen for this stream."""
-        return self._ssc._graph.options_of(self._node).storage_level is not None
+        return self._options.storage_level is not None
 
     @property
     def is_checkpointed(self) -> bool:
         """Whether a checkpoint interval was chosen for this stream."""
-        return self._ssc._graph.options_of(self._node).checkpoint_ms is not None
+        return self._options.checkpoint_ms is not None
 
     def groupByKey(
         self: DStream[tuple[K, V]],
@@ -1163,8 +1175,12 @@ class DStream(Generic[T_co]):
         """Name an operation and its call site; with a *shape* check its function, too."""
         operation = f"{name} at {call_site()}"
         if shape:
-            _require_function(f, operation, shape, count)
+            require_function(f, operation, shape, count)
         return operation
+
+    @property
+    def _options(self) -> StreamOptions:
+        return self._ssc._graph.options_of(self._node)
 
     def _derived(self, node: Node) -> DStream[Any]:
         """Return the stream of a node that has just been made of this one's."""
@@ -1275,9 +1291,9 @@ class DStream(Generic[T_co]):
         func, inverse, keeps = functions
         times = WindowTimes.of(*durations, self._node.slide_ms, operation)
         if inverse is not None:
-            _require_function(inverse, operation, "inverse(reduced, left) -> reduced", 2)
+            require_function(inverse, operation, "inverse(reduced, left) -> reduced", 2)
         if keeps is not None:
-            _require_function(keeps, operation, "filterFunc((key, value)) -> bool")
+            require_function(keeps, operation, "filterFunc((key, value)) -> bool")
         reduction = Reduction(func, f"reduce function {describe(func)} of {operation}")
         batches = ReducedDStream(pairs._node, reduction, partitioner, operation)
         is_scala = self._ssc._settings.window_inverse == "scala"
@@ -1339,25 +1355,6 @@ class MapWithStateDStream(DStream[Any]):
     Semantics: org.apache.spark.streaming.dstream.MapWithStateDStream (4.3).
     """
 
-    def checkpoint(self, interval: float) -> MapWithStateDStream:
-        """Say in which batches ``mapWithState`` looks for timeouts, where it does as Spark does.
-
-        That is, where ``spark.dstreams.mapWithState.timeouts`` is ``checkpoint``. The state is made
-        durable in every batch all the same.
-
-        Args:
-            interval: seconds, a multiple of this stream's slide; ten slides unless it is set.
-
-        Raises:
-            InvalidStreamError: *interval* is no positive duration; that it is a multiple of the
-                slide is checked at start.
-            StreamLifecycleError: the context has started.
-        """
-        self._ssc._require_initialized("the checkpoint interval of a stream cannot be changed")
-        interval_ms = require_duration_ms(interval, "interval")
-        self._ssc._graph.options_of(self._node).checkpoint_ms = interval_ms
-        return self
-
     def stateSnapshots(self) -> DStream[tuple[Any, Any]]:
         """Return the stream of (key, state) of every key, after each batch.
 
@@ -1404,12 +1401,6 @@ class MapWithStateDStream(DStream[Any]):
                 f"{self._node.operation} has no state yet, or the context has stopped"
             )
         return entries.map(_state_and_timeout)
-
-
-def _require_function(f: Any, operation: str, shape: str, count: int = 1) -> None:
-    """Check at definition what would otherwise fail in every batch."""
-    require_arity(f, (count,), operation, shape)
-    require_picklable(f, operation)
 
 
 def _timed(func: Callable[..., RDD[Any] | None]) -> TransformFunc:

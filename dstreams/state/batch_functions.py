@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dstreams.callables import describe, require_arity, require_picklable
+from dstreams.callables import describe, require_function
 from dstreams.durations import require_duration_ms
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.state_version import StateVersion
@@ -102,8 +102,7 @@ class EventClock:
                     f"{operation} has timeout='eventTime', which needs eventTime and watermark"
                 )
             return None
-        require_arity(event_time, (1,), operation, "eventTime(value) -> datetime")
-        require_picklable(event_time, operation)
+        require_function(event_time, operation, "eventTime(value) -> datetime")
         delay_ms = 0 if watermark == 0 else require_duration_ms(watermark, "watermark")
         where = f"eventTime {describe(event_time)} of {operation}"
         return cls(EventTime(event_time, where), delay_ms)

@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 
 from pyspark import RDD
 
-from dstreams.callables import require_arity, require_picklable
+from dstreams.callables import require_function
 from dstreams.durations import parse_duration_ms
 from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
@@ -313,8 +313,7 @@ class StreamingDataset(Instead, Generic[T_co]):
         return explanation(self.plan.tree(), planned.root.tree(), extended=extended)
 
     def _elements(self, f: Callable[[Any], Any], kind: ElementKind) -> StreamingDataset[Any]:
-        require_arity(f, (1,), kind, "f(record)")
-        require_picklable(f, kind)
+        require_function(f, kind, "f(record)")
         return self._with(Elements(self.plan, f, kind))
 
     def _deduplicated(
@@ -420,8 +419,7 @@ class GroupedDataset(Generic[K, T]):
         Raises:
             InvalidStreamError: *f* is no such function.
         """
-        require_arity(f, (2,), "reduceGroups", "f(record, record)")
-        require_picklable(f, "reduceGroups")
+        require_function(f, "reduceGroups", "f(record, record)", 2)
         return self.agg(Reduce(func=f), name=name)
 
     def agg(
@@ -462,8 +460,7 @@ class GroupedDataset(Generic[K, T]):
         keep_timer: bool,
         name: str | None,
     ) -> StreamingDataset[Any]:
-        require_arity(func, (3,), operation, "f(key, records, state)")
-        require_picklable(func, operation)
+        require_function(func, operation, "f(key, records, state)", 3)
         if not self.keys or any(isinstance(key, (TimeWindow, SessionWindow)) for key in self.keys):
             raise InvalidStreamError(
                 f"{operation} needs a key that is a function or a field, and no window; "

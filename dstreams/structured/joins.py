@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from dstreams.callables import require_arity, require_picklable
+from dstreams.callables import require_function
 from dstreams.durations import parse_duration_ms
 from dstreams.errors import InvalidStreamError
 from dstreams.structured.logical import Join, JoinType, LogicalPlan
@@ -40,8 +40,7 @@ def join_plan(
         InvalidStreamError: a key, the kind of join or the range is none.
     """
     if matches is not None:
-        require_arity(matches, (2,), "join", "matches(left, right)")
-        require_picklable(matches, "join")
+        require_function(matches, "join", "matches(left, right)", 2)
     return Join(
         left,
         right,

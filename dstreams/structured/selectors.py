@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dstreams.callables import describe, require_arity, require_picklable
+from dstreams.callables import describe, require_function
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import shorten
 
@@ -78,8 +78,7 @@ def selector(
             f"{where} takes the name of a field or a function of a record, got {spec!r} "
             f"({type(spec).__name__})"
         )
-    require_arity(spec, (1,), where, "f(record)")
-    require_picklable(spec, where)
+    require_function(spec, where, "f(record)")
     return spec
 
 
