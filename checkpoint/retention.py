@@ -172,7 +172,7 @@ def apply_retention(log: CommitLog, plan: RetentionPlan, epoch: int) -> None:
         ConcurrentWriterError: a newer driver has taken over or committed; nothing was deleted.
         StorageRefusedError: a file could not be deleted; the rest is still there.
     """
-    newest = max((record_id.epoch for record_id in log.all_ids()), default=0)
+    newest = max((record_id.epoch for record_id in log.ids()), default=0)
     require_newest(log.files, epoch)
     if newest > epoch:  # in a directory without claims
         raise ConcurrentWriterError(

@@ -15,7 +15,7 @@ comes, and what happens there, once: ``kill9`` kills the process at once, ``rais
 ``state.start`` ``.done`` before copies of its state are written; after it
 ``out.start`` ``.done``   before and after each output
 ``commit.start`` ``.done`` outputs have run; the batch is committed
-``clean.start`` ``.done`` before what is old is forgotten and deleted; after it
+``clean.start`` ``.done`` before what is old is forgotten; as it is deleted, or after it
 ``rec.fence``             a restart has taken the stream over
 ``rec.load``              it knows where its state is
 ``rec.replay``            it reads input of committed batches again

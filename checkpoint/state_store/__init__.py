@@ -18,9 +18,9 @@ from checkpoint.state_store.progress import Progress
 from checkpoint.state_store.reader import StateReader, StateStoreUseError
 from checkpoint.state_store.reference import STORE_PREFIX
 from checkpoint.state_store.retention import (
+    Retention,
     apply_store_retention,
     plan_store_retention,
-    retire_batches,
 )
 from checkpoint.state_store.schemas import StoredClassError, is_class_of_data
 from checkpoint.state_store.shapes import Shapes
@@ -42,6 +42,7 @@ __all__ = [
     "PickleValues",
     "Progress",
     "Reference",
+    "Retention",
     "Shapes",
     "SnapshotRule",
     "StateReader",
@@ -58,7 +59,6 @@ __all__ = [
     "plan_store_retention",
     "require_rdds",
     "require_state",
-    "retire_batches",
     "snapshot_if_due",
     "sweep_local_once",
 ]

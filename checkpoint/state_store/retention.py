@@ -20,14 +20,18 @@ As in :mod:`checkpoint.retention`, files go before the records that name them.
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
+from checkpoint.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, begin_file
 from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.errors import ConcurrentWriterError, StorageRefusedError
-from checkpoint.lineage import read_lineage
+from checkpoint.lineage import Lineage, read_lineage
+from checkpoint.record_files import record_ids
 from checkpoint.retention import (
     LISTED_PREFIXES,
     RetentionPlan,
@@ -42,10 +46,11 @@ from checkpoint.state_store.reference import (
     epoch_of,
     parse_file_name,
 )
-from checkpoint.stored_state import Reference
+from checkpoint.stored_state import Reference, StoreId
 
 KEPT_SNAPSHOTS = 2
 ORPHAN_VERSIONS = 2
+LISTED_EVERY = 10
 
 _log = logging.getLogger("checkpoint.state_store")
 
@@ -69,7 +74,7 @@ class StoreRetentionPlan:
 class _Chain:
     """What records say of one partition."""
 
-    references: frozenset[Reference]
+    references: Set[Reference]
     latest_version: int
 
     @property
@@ -122,7 +127,9 @@ def plan_store_retention(
         records, _anchor_ms(records, snapshots, oldest_needed_ms, kept_snapshots), operators
     )
     dropped = set(commits.batch_times_ms)
-    kept = _chains(record for record in records if record.batch_time_ms not in dropped)
+    kept = chains
+    if dropped:
+        kept = _chains(record for record in records if record.batch_time_ms not in dropped)
     old, orphans = [], []
     for directory, stored in by_directory.items():
         oldest_kept = kept[directory].oldest_version if directory in kept else sys.maxsize
@@ -166,39 +173,79 @@ def apply_store_retention(log: CommitLog, plan: StoreRetentionPlan, epoch: int) 
     return failed
 
 
-def retire_batches(
-    log: CommitLog,
-    epoch: int,
-    oldest_needed_ms: int,
-    oldest_input_ms: int | None = None,
-    operators: Collection[str] | None = None,
-) -> list[str]:
-    """Delete what neither a restart nor a batch to come can need: records, state, graphs, epochs.
+class Retention:
+    """Deletes what a stream can never need again, for the driver that has it.
+
+    It goes by the records that this driver has read and written. Storage is listed the first time,
+    for what drivers before have left, where tasks have written snapshots, and at every tenth time,
+    for what attempts that lost have left.
 
     Args:
-        log: the commit records of the stream.
+        commits: the commit records of the stream.
         epoch: epoch of this driver.
-        oldest_needed_ms: the earliest batch whose state may be wanted.
-        oldest_input_ms: the earliest batch whose begin record may be, as in
-            :func:`checkpoint.retention.plan_leftovers`.
-        operators: uids of the operators of the stream, as in
-            :func:`checkpoint.retention.plan_retention`.
-
-    Returns:
-        Names of the files that could not be deleted; they are tried again the next time.
-
-    Raises:
-        CheckpointError: something could not be read, or a newer driver has taken over; nothing was
-            deleted then.
     """
-    records = log.records()
-    names = [name for prefix in LISTED_PREFIXES for name in log.files.list(prefix)]
-    lineage = read_lineage(log.files)
-    stores = log.files.list(STORE_PREFIX)
-    plan = plan_store_retention(records, stores, oldest_needed_ms, epoch, operators=operators)
-    others = plan_leftovers(lineage, names, records, plan.commits, oldest_input_ms)
-    plan = replace(plan, commits=replace(plan.commits, others=others))
-    return apply_store_retention(log, plan, epoch)
+
+    def __init__(self, commits: CommitLog, epoch: int) -> None:
+        self._commits = commits
+        self._epoch = epoch
+        self._lineage: Lineage | None = None
+        self._stores: set[str] = set()
+        self._others: set[str] = set()
+        self._times = 0
+        self._has_snapshots = False
+
+    def expect_snapshots(self) -> None:
+        """Take note that tasks have written snapshots."""
+        self._has_snapshots = True
+
+    def retire(self, oldest_needed_ms: int, oldest_input_ms: int | None = None) -> list[str]:
+        """Delete what neither a restart nor a batch to come can need.
+
+        Args:
+            oldest_needed_ms: the earliest batch whose state may be wanted.
+            oldest_input_ms: the earliest batch whose begin record may be, as in
+                :func:`checkpoint.retention.plan_leftovers`.
+
+        Returns:
+            Names of the files that could not be deleted; they are tried again the next time.
+
+        Raises:
+            CheckpointError: something could not be read, or a newer driver has taken over; nothing
+                was deleted then.
+        """
+        records = self._commits.records()
+        lineage = self._look(records)
+        operators, epoch = self._commits.operators, self._epoch
+        plan = plan_store_retention(
+            records, self._stores, oldest_needed_ms, epoch, operators=operators
+        )
+        others = plan_leftovers(lineage, self._others, records, plan.commits, oldest_input_ms)
+        plan = replace(plan, commits=replace(plan.commits, others=others))
+        failed = apply_store_retention(self._commits, plan, epoch)
+        # Records that could not be deleted are there again when storage is listed the next time.
+        gone = {*plan.orphans, *plan.snapshots, *plan.commits.state_files, *others}
+        self._stores -= gone.difference(failed)
+        self._others -= gone.difference(failed, others if failed else ())
+        return failed
+
+    def oldest_begun_ms(self, default_ms: int) -> int:
+        """Return the time of the oldest batch of which it is known what it has read."""
+        begun = record_ids(self._others, BEGIN_PREFIX, BEGIN_SUFFIX)
+        return begun[0].time_ms if begun else default_ms
+
+    def _look(self, records: Iterable[CommitRecord]) -> Lineage:
+        """Learn what there is that this driver cannot know, after the records were read."""
+        files = self._commits.files
+        is_turn = self._times % LISTED_EVERY == 0
+        if is_turn or self._lineage is None:
+            self._lineage = read_lineage(files, self._lineage)
+            self._others = {name for prefix in LISTED_PREFIXES for name in files.list(prefix)}
+        if is_turn or self._has_snapshots:
+            self._has_snapshots = False
+            self._stores = set(files.list(STORE_PREFIX))
+        self._times += 1
+        self._others.update(begin_file(record.record_id) for record in records)
+        return self._lineage
 
 
 def _delete(log: CommitLog, name: str) -> bool:
@@ -212,25 +259,28 @@ def _delete(log: CommitLog, name: str) -> bool:
 
 def _chains(records: Iterable[CommitRecord]) -> dict[str, _Chain]:
     """Collect what *records* name, by directory."""
-    references: dict[str, set[Reference]] = {}
-    newest: dict[str, tuple[int, int]] = {}
-    for record in records:
+    references: dict[str, set[Reference]] = defaultdict(set)
+    latest: dict[str, int] = {}
+    for record in sorted(records, key=lambda record: record.batch_time_ms):
         for directory, reference in _named(record):
-            references.setdefault(directory, set()).add(reference)
-            at = (record.batch_time_ms, reference.version)
-            newest[directory] = max(newest.get(directory, at), at)
-    return {
-        directory: _Chain(frozenset(references[directory]), newest[directory][1])
-        for directory in references
-    }
+            references[directory].add(reference)
+            latest[directory] = reference.version
+    return {directory: _Chain(references[directory], latest[directory]) for directory in references}
 
 
 def _named(record: CommitRecord) -> Iterator[tuple[str, Reference]]:
     """Yield (directory, reference) of all partitions of all stores."""
     for commit in record.stores:
-        for stored in commit.partitions:
-            store = commit.store_id(record.stream_id, stored.partition)
-            yield directory_of(store), stored.reference
+        directories = _directories(commit.operator_uid, commit.store, len(commit.partitions))
+        for directory, stored in zip(directories, commit.partitions, strict=True):
+            yield directory, stored.reference
+
+
+@functools.lru_cache(maxsize=256)
+def _directories(operator_uid: str, store: str, count: int) -> tuple[str, ...]:
+    """Return the directory of each partition: the same strings for each record."""
+    ids = (StoreId("any stream", operator_uid, store, number, count) for number in range(count))
+    return tuple(map(directory_of, ids))
 
 
 def _anchor_ms(

@@ -55,6 +55,7 @@ class BatchRun:
         self._unmade: set[int] = set()
         self._failed_by_itself = False
         self._was_cut_off = False
+        self._leaves_waste = False
         self._jobs: dict[int, tuple[OutputOperation, RDD[Any]]] | None = None
 
     def run(self) -> BatchResult:
@@ -70,6 +71,8 @@ class BatchRun:
         if self._error is not None:
             self._error.batch_infos = (info,)
         self._engine.tell(BatchCompleted(info))
+        if self._leaves_waste:
+            self._clean_up()
         return BatchResult(info, self._error, self._ends_stream())
 
     def _run(self) -> dict[int, tuple[OutputOperation, RDD[Any]]]:
@@ -97,8 +100,7 @@ class BatchRun:
             # Where the stream goes on, a failed output does not undo the state: the next batch
             # builds on it, and the record says which outputs failed.
             self._commit(snapshots)
-        if not self._must_end():
-            self._clean_up()
+        self._leaves_waste = not self._must_end()
         return jobs
 
     def _step(self, name: str) -> None:
@@ -224,12 +226,14 @@ class BatchRun:
 
     def _clean_up(self) -> None:
         self._step("clean.start")
+        after = f"the batch at {self._batch.time_ms} ms"
         try:
-            self._engine.clean_up(self._batch)
+            clean_up = self._engine.forget(self._batch)
         except Exception:
-            logger.warning(
-                "cleaning up after the batch at %d ms failed", self._batch.time_ms, exc_info=True
-            )
+            logger.warning("cleaning up after %s failed", after, exc_info=True)
+        else:
+            if clean_up is not None:
+                self._engine.janitor.post(after, clean_up)
         self._step("clean.done")
 
     def _fail(

@@ -25,7 +25,7 @@ from checkpoint import (
     Tenure,
     state_files_of,
 )
-from checkpoint.state_store import retire_batches
+from checkpoint.state_store import Retention
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.rdd.durable import NO_PARTITIONER, WrittenRdd, read_rdd, write_rdd
@@ -86,6 +86,7 @@ class StreamDurability:
         graph: the snapshot of the graph that batches begin with, None for none.
         uids: of the streams with state.
         commits: the commit records.
+        retention: deletes what nobody needs any more.
     """
 
     def __init__(self, tenure: Tenure, stream_id: str, plan: Plan, spark: SparkContext) -> None:
@@ -100,6 +101,7 @@ class StreamDurability:
         self.commits: CommitLog = tenure.commits
         self.commits.operators = self.uids
         self._begins: BatchLog = tenure.begins
+        self.retention = Retention(tenure.commits, tenure.epoch)
         self.graph: RecordId | None = None
 
     def begin(
@@ -221,25 +223,6 @@ class StreamDurability:
     def read(self, written: WrittenRdd, like: RDD[Any]) -> RDD[Any]:
         """Return the committed files as an RDD with the partitioner of *like*."""
         return read_rdd(self._spark, self.files, written, like)
-
-    def oldest_begun_ms(self, default_ms: int) -> int:
-        """Return the time of the oldest batch of which it is known what it has read."""
-        return min((begun.time_ms for begun in self._begins.all_ids()), default=default_ms)
-
-    def retire(self, oldest_needed_ms: int, oldest_input_ms: int) -> None:
-        """Delete what neither a restart nor a batch to come can need.
-
-        Args:
-            oldest_needed_ms: the earliest batch whose state may be wanted.
-            oldest_input_ms: the earliest batch whose input may be.
-
-        Raises:
-            CheckpointError: something could not be read or deleted, or a newer driver has taken
-                over; nothing was deleted then.
-        """
-        epoch, uids = self.tenure.epoch, self.uids
-        for name in retire_batches(self.commits, epoch, oldest_needed_ms, oldest_input_ms, uids):
-            logger.warning("%s could not be deleted; it is tried again later", name)
 
 
 def _facts(made: BatchCommit) -> dict[str, object]:

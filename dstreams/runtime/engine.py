@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 from checkpoint import BeginRecord, CheckpointError, RecordId
@@ -30,6 +31,7 @@ from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.graph.reach import asked_after
 from dstreams.graph.state_store_dstream import StateStoreDStream
+from dstreams.kernel.janitor import Janitor
 from dstreams.rdd import jvm
 from dstreams.rdd.state_version import NO_EVENT_TIME, StateVersion
 from dstreams.runtime.batch import Batch, BatchResult, InputFailure, RddSnapshot
@@ -90,6 +92,7 @@ class Engine:
         self.names = _names(readers)
         self.tell = tell
         self.stops_on_failure = stops_on_failure
+        self.janitor = Janitor()
         self._durability = durability
         self._clock = clock
         self.inputs = BatchInputs(history, readers)
@@ -416,10 +419,10 @@ class Engine:
             and version.metrics is not None
         )
 
-    def clean_up(self, batch: Batch) -> None:
-        """Forget and delete what no later batch, and no restart, needs."""
+    def forget(self, batch: Batch) -> Callable[[], None] | None:
+        """Forget what no later batch needs, and return what deletes files; None for none now."""
         if self._unbridged or not self.history.is_current(batch.time_ms):
-            return  # a state that could not be made yet needs all that came since the last one
+            return None  # a state that could not be made yet needs all that came since the last one
         self.history.forget(batch.time_ms)
         asked = self._asked_after(batch.time_ms)
         for stream in batch.inputs:
@@ -427,22 +430,36 @@ class Engine:
             kept_ms = 0 if remembered is None else remembered.remember_ms
             self.inputs.forget(stream, batch.time_ms - kept_ms)
         is_turn = (batch.batch_id + 1) % _MAINTENANCE_BATCHES == 0
-        if is_turn and self.plan.in_state_store():
-            self.history.states.maintain()
+        written = self.history.states.maintain() if is_turn and self.plan.in_state_store() else 0
         if self._durability is None or self.snapshots is None:
-            return
-        if is_turn or self.snapshots.is_at(batch.time_ms):
-            oldest_ms = self.snapshots.oldest_needed_ms(batch.time_ms, asked)
-            inputs = (asked[node] for node in self.readers if node in asked)
-            oldest_input_ms = min(chain(inputs, [batch.time_ms])) + 1
-            self._durability.retire(oldest_ms, oldest_input_ms)
-            self.snapshots.discard_before(oldest_ms)
-            self._sweep(self._durability)
-            oldest_begun_ms = self._durability.oldest_begun_ms(batch.time_ms)
-            for reader in self.readers.values():
-                if isinstance(reader, DurableReader):
-                    # What a batch has read is there as long as its record: a rewind may go there.
-                    reader.retire(oldest_begun_ms - 1)
+            return None
+        if written:
+            self._durability.retention.expect_snapshots()
+        if not is_turn and not self.snapshots.is_at(batch.time_ms):
+            return None
+        oldest_ms = self.snapshots.oldest_needed_ms(batch.time_ms, asked)
+        inputs = (asked[node] for node in self.readers if node in asked)
+        oldest_input_ms = min(chain(inputs, [batch.time_ms])) + 1
+        self.snapshots.discard_before(oldest_ms)
+        return partial(self._clean_up, self._durability, batch.time_ms, oldest_ms, oldest_input_ms)
+
+    def _clean_up(
+        self, durability: StreamDurability, time_ms: int, oldest_ms: int, oldest_input_ms: int
+    ) -> None:
+        """Delete what neither a restart nor a batch after *time_ms* needs; on any thread.
+
+        Raises:
+            CheckpointError: something could not be read or deleted, or a newer driver has taken
+                over; nothing was deleted then.
+        """
+        for name in durability.retention.retire(oldest_ms, oldest_input_ms):
+            logger.warning("%s could not be deleted; it is tried again later", name)
+        self._sweep(durability)
+        oldest_begun_ms = durability.retention.oldest_begun_ms(time_ms)
+        for reader in self.readers.values():
+            if isinstance(reader, DurableReader):
+                # What a batch has read is there as long as its record: a rewind may go there.
+                reader.retire(oldest_begun_ms - 1)
 
     def _sweep(self, durability: StreamDurability) -> None:
         """Delete, once, what a driver before this one had moved and could not make count."""
@@ -459,6 +476,7 @@ class Engine:
 
     def close(self) -> None:
         """Close the sources and forget everything; says on disk that this driver has stopped."""
+        self.janitor.close()
         close_all(self.readers.values())
         self.history.clear()
         if self.plan.in_state_store() and self._durability is not None:

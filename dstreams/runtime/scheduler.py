@@ -82,6 +82,7 @@ class Scheduler:
 
     def start(self) -> None:
         """Begin; jobs get the local properties that the calling thread has now."""
+        self._engine.janitor.use_thread()
         self._runner.start()
         self._generator.start()
 

@@ -18,6 +18,7 @@ from checkpoint import ConcurrentWriterError
 from checkpoint.state_store import Classes
 from dstreams.clock import Clock
 from dstreams.errors import RestartError
+from dstreams.kernel.janitor import Janitor
 from dstreams.kernel.state_versions import StateVersions
 from dstreams.kernel.store_upkeep import open_store, require_trusted_values
 from dstreams.rdd.counting import RecordCount, counted
@@ -53,7 +54,7 @@ from dstreams.structured.watermarks import WatermarkRule, Watermarks
 
 logger = logging.getLogger(__name__)
 
-_SNAPSHOT_EVERY = 10
+_CLEAN_EVERY = 10
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,7 @@ class MicroBatchExecution:
         _require_same_records(newest, recovered.newest)
         store = open_store(state_files, checkpoint.epoch, conf, definition.classes)
         self.states = StateVersions(spark, store, checkpoint.query_id)
+        self.janitor = Janitor()
         self._last: IncrementalExecution | None = None
         self._seconds = SecondsWarning(definition.name or checkpoint.query_id)
         self._operator_progress: list[StateOperatorProgress] = []
@@ -227,6 +229,7 @@ class MicroBatchExecution:
 
     def close(self) -> None:
         """Stop the sources, and give up what is held; whatever came before."""
+        self.janitor.close()
         _stop_all(self._readers)
         self.states.release()
         self.states.close(is_scratch=self.checkpoint.is_scratch and bool(self.planned.names))
@@ -353,13 +356,17 @@ class MicroBatchExecution:
 
     def _clean_up(self, batch_id: int) -> None:
         try:
-            if batch_id % _SNAPSHOT_EVERY == _SNAPSHOT_EVERY - 1:
-                self.states.maintain()
-            self.checkpoint.clean(batch_id, self.conf.retained_batches)
+            if batch_id % _CLEAN_EVERY == _CLEAN_EVERY - 1 and self.states.maintain():
+                self.checkpoint.expect_snapshots()
+            if batch_id % _CLEAN_EVERY == 0:
+                self.checkpoint.compact()
         except ConcurrentWriterError:
             raise
         except Exception:
             logger.warning("cleaning up after batch %d failed", batch_id, exc_info=True)
+        if batch_id % _CLEAN_EVERY == 0:
+            retained = self.conf.retained_batches
+            self.janitor.post(f"batch {batch_id}", lambda: self.checkpoint.clean(retained))
 
     def _incremental(
         self, record: OffsetRecord, rdds: list[RDD[Any]] | None = None

@@ -235,6 +235,7 @@ class StreamingQuery:
             self._environment.spark.setJobGroup(
                 self.runId, f"streaming query {self.name or self.id}", interruptOnCancel=True
             )
+            self._execution.janitor.use_thread()
             if not self._stopping.is_set():
                 self._run_triggers()
         except BaseException as error:

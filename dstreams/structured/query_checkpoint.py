@@ -43,13 +43,12 @@ from checkpoint import (
     take_over,
     write_graph,
 )
-from checkpoint.state_store import require_state, retire_batches
+from checkpoint.state_store import Retention, require_state
 from dstreams.errors import RestartError
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.spark_checkpoint import require_no_query_of_spark
 from dstreams.structured.logs import OffsetRecord, QueryCommit, source_uid
 
-_CLEAN_EVERY = 10
 _log = logging.getLogger(__name__)
 
 
@@ -97,7 +96,6 @@ class QueryCheckpoint:
         self._tenure: Tenure | None = None
         self._times: dict[int, int] = {}
         self._beginnings: dict[int, str] = {}
-        self._committed_ms: list[int] = []
         self._input_logs: list[InputLog] = []
 
     @property
@@ -140,7 +138,7 @@ class QueryCheckpoint:
         self._begins, self._commits = tenure.begins, tenure.commits
         self._times = {begun.batch_id: begun.batch_time_ms for begun in self._plan.in_flight}
         self._beginnings = {begun.batch_id: begun.beginning for begun in self._plan.in_flight}
-        self._committed_ms = list(self._plan.committed_ms)
+        self._retention = Retention(tenure.commits, tenure.epoch)
         self._last_ms = max([-1, *self._plan.begins, *self._plan.committed_ms])
         at_ms = now_ms if self._plan.last_ms is None else self._plan.last_ms
         graph = GraphSnapshot(self.query_id, at_ms, tenure.epoch, description, b"")
@@ -200,29 +198,31 @@ class QueryCheckpoint:
         time_ms = self._times[record.batch_id]
         self._commits.commit(record.to_commit(self.query_id, time_ms, self.epoch))
         del self._times[record.batch_id], self._beginnings[record.batch_id]
-        self._committed_ms.append(time_ms)
 
-    def clean(self, batch_id: int, retained: int) -> None:
-        """Now and then, delete what only batches before the last *retained* ones needed.
+    def compact(self) -> None:
+        """Put together what sources keep for themselves, so that it is few files.
 
-        What sources keep for themselves is put together, so that it is few files.
+        Raises:
+            CheckpointError: it cannot be read or written.
+        """
+        for log in self._input_logs:
+            log.compact()
+
+    def expect_snapshots(self) -> None:
+        """Take note that tasks have written snapshots of state."""
+        self._retention.expect_snapshots()
+
+    def clean(self, retained: int) -> None:
+        """Delete what only batches before the last *retained* ones needed; on any thread.
 
         Raises:
             ConcurrentWriterError: another run has taken the checkpoint over.
             CheckpointError: something cannot be read.
         """
-        if batch_id % _CLEAN_EVERY:
-            return
-        if len(self._committed_ms) > retained + 1:
-            self._retire(retained)
-        for log in self._input_logs:
-            log.compact()
-
-    def _retire(self, retained: int) -> None:
-        oldest_ms = self._committed_ms[-retained - 1]
-        for name in retire_batches(self._commits, self.epoch, oldest_ms):
-            _log.warning("%s could not be deleted; it is tried again later", name)
-        self._committed_ms = self._commits.times()
+        committed_ms = self._commits.times()
+        if len(committed_ms) > retained + 1:
+            for name in self._retention.retire(committed_ms[-retained - 1]):
+                _log.warning("%s could not be deleted; it is tried again later", name)
 
     def close(self) -> None:
         """Say that this run has stopped, and delete a checkpoint that was for it alone."""

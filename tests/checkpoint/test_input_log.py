@@ -24,7 +24,7 @@ from checkpoint import (
 )
 from checkpoint.fencing import claim_epoch
 from checkpoint.lineage import Base, Lineage, read_lineage, write_base
-from checkpoint.state_store import retire_batches
+from checkpoint.state_store import Retention
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 from tests.support.faults import FAULTS, Interrupted, fault_ids
 
@@ -99,7 +99,7 @@ def test_of_many_drivers(files: Files, lives: int) -> None:
         tenure.begins.begin(begun)
         commits = tenure.commits
         commits.commit(CommitRecord(STREAM, number - 1, time_ms, tenure.epoch, {}, {}))
-        assert retire_batches(commits, tenure.epoch, time_ms) == []
+        assert Retention(commits, tenure.epoch).retire(time_ms) == []
         assert commits.times() == [time_ms]
         log.compact()
     assert len(files.list("epochs/")) < 2 * lives or lives < 10

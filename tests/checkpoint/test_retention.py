@@ -144,7 +144,7 @@ def test_an_older_driver_deletes_nothing(log: CommitLog) -> None:
 def test_what_cannot_be_deleted_stops_the_rest(log: CommitLog) -> None:
     """A refusal is reported, and the record that knows the name stays."""
     plan = plan_retention(records_of(log), 9999)
-    faulty = FaultyFiles(log.files, 4, "before", StorageRefusedError)
+    faulty = FaultyFiles(log.files, 5, "before", StorageRefusedError)
     with pytest.raises(StorageRefusedError, match="delete state/2000"):
         apply_retention(CommitLog(faulty), plan, epoch=1)
     assert log.times() == [1000, 2000, 3000]

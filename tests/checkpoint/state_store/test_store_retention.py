@@ -8,16 +8,20 @@ from pathlib import Path
 import pytest
 
 from checkpoint import (
+    BeginRecord,
     CommitLog,
     CommitRecord,
     ConcurrentWriterError,
     Files,
+    Owner,
     RecordId,
     StorageRefusedError,
     open_files,
+    take_over,
 )
 from checkpoint.state_store.reference import STORE_PREFIX, StoredKind, new_uid, parse_file_name
 from checkpoint.state_store.retention import (
+    Retention,
     StoreRetentionPlan,
     apply_store_retention,
     plan_store_retention,
@@ -236,6 +240,41 @@ def test_a_plan_of_nothing_deletes_nothing(history: History) -> None:
     assert history.log.times() == [1000]
     with pytest.raises(ValueError, match="kept snapshots must be 1"):
         plan_store_retention([], [], 0, 1, kept_snapshots=0)
+
+
+def test_a_driver_deletes_by_what_it_has_read_and_written(tmp_path: Path) -> None:
+    """It lists at a start, for new snapshots and now and then; it reads no record that it wrote."""
+    files = FaultyFiles(open_files(tmp_path), 0)
+    owner = Owner.of_this_process(0)
+    history = History(files)
+    for _ in range(2):
+        tenure = take_over(files, "stream-1", owner)
+        history.log, epoch = tenure.commits, tenure.epoch
+        retention = Retention(tenure.commits, epoch)
+        for number in range(15):
+            version = len(history.references[STORES[0]])
+            tenure.begins.begin(BeginRecord("stream-1", version, version * 1000, epoch, {}))
+            if number == 7:
+                history.changelog(STORES[0], epoch)  # of an attempt that loses
+            history.batch(epoch)
+            if number % 4 == 1:
+                for store in STORES:
+                    history.snapshot(store, version)
+                retention.expect_snapshots()
+            files.calls.clear()
+            assert retention.retire(version * 1000) == []
+            asked = {call for call in files.calls if not call.startswith("delete ")}
+            if number in (0, 10):
+                assert {"list epochs/", "list stores/", "list batches/", "list state/"} <= asked
+                assert number == 0 or not {call for call in asked if "read commits/" in call}
+            else:
+                assert asked == {"list epochs/", *(["list stores/"] if number % 4 == 1 else ())}
+    times = tenure.commits.times()
+    assert times == tenure.begins.times() == CommitLog(files).times()
+    assert times == [version * 1000 for version in range(25, 31)]
+    assert history.versions(StoredKind.SNAPSHOT) == [25, 29]
+    assert history.versions(StoredKind.CHANGES) == [25, 26, 27, 28, 29, 30]
+    history.require_readable(25)
 
 
 def test_changes_between_two_versions(history: History) -> None:
