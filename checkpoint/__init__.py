@@ -46,6 +46,7 @@ from checkpoint.framing import MAX_BLOCK_BYTES, FileRef
 from checkpoint.fsspec_files import FsspecFiles, without_secrets
 from checkpoint.graph_snapshot import (
     GraphSnapshot,
+    all_graphs,
     drop_graphs,
     read_graph,
     read_newest_graph,
@@ -83,7 +84,14 @@ from checkpoint.state_files import (
     write_state_file,
 )
 from checkpoint.stored_state import StoreCommit, StoredPartition
-from checkpoint.streams import StreamDirectory, list_streams, newest_stream, open_stream, stream_url
+from checkpoint.streams import (
+    StreamDirectory,
+    began_ms,
+    list_streams,
+    open_stream,
+    stream_ids,
+    stream_url,
+)
 from checkpoint.trust import require_trusted
 
 __all__ = [
@@ -132,14 +140,15 @@ __all__ = [
     "StreamLog",
     "Tenure",
     "UntrustedFileError",
+    "all_graphs",
     "apply_retention",
+    "began_ms",
     "begin_file",
     "claim_epoch",
     "compaction_due",
     "drop_graphs",
     "list_streams",
     "new_attempt",
-    "newest_stream",
     "open_existing",
     "open_files",
     "open_output",
@@ -157,6 +166,7 @@ __all__ = [
     "require_trusted",
     "require_unused",
     "state_files_of",
+    "stream_ids",
     "stream_url",
     "take_over",
     "unsigned",

@@ -1,6 +1,6 @@
 """Files: the few things that checkpoints ask of a file system.
 
-Everything durable is a file that is created once, whole, and never changed; so five operations are
+Everything durable is a file that is created once, whole, and never changed; so six operations are
 enough, and whatever does them right (:func:`checkpoint.testing.check_files`) can hold a checkpoint.
 """
 
@@ -73,6 +73,14 @@ class Files(Protocol):
         """
         ...
 
+    def directories(self, directory: str = "") -> Names:
+        """Return the names of the directories in a directory, sorted; nothing in them is listed.
+
+        Args:
+            directory: its name; that of the root by default. One that is not there has none.
+        """
+        ...
+
     def delete(self, name: str) -> None:
         """Delete a file; that there is none is fine.
 
@@ -113,6 +121,9 @@ class FilesBelow:
         require_prefix(prefix)
         start = len(self.directory) + 1
         return [name[start:] for name in self.inner.list(f"{self.directory}/{prefix}")]
+
+    def directories(self, directory: str = "") -> Names:
+        return self.inner.directories(f"{self.directory}/{directory}".rstrip("/"))
 
     def delete(self, name: str) -> None:
         self.inner.delete(self._inside(name))

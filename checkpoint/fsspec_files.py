@@ -11,6 +11,7 @@ import re
 import secrets  # noqa: TID251
 import threading
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from checkpoint.errors import AlreadyExistsError, StorageRefusedError, StorageUncertainError
@@ -20,9 +21,13 @@ EXCLUSIVE_PROTOCOLS = frozenset({"abfs", "abfss", "az", "gcs", "gs", "memory", "
 """Protocols whose fsspec file system creates a file whole, and only if it is absent.
 
 Read in the sources of s3fs, gcsfs and adlfs (2026.8 to 2026.10): one conditional request
-(``If-None-Match``, ``ifGenerationMatch``, ``overwrite=False``). The others inherit a check that
-is followed by a write, or show a file while it is still being written.
+(``If-None-Match``, ``ifGenerationMatch``, ``overwrite=False``), which of a file in parts is the
+last one. The others inherit a check that is followed by a write, or show a file while it is still
+being written.
 """
+
+PART_BYTES = 16 << 20
+"""What a process holds of a file in memory while it writes it, about twice."""
 
 _NOT_DONE = (FileNotFoundError, PermissionError, NotImplementedError, TypeError, ValueError)
 
@@ -47,10 +52,11 @@ def without_secrets(text: str) -> str:
 class FsspecFiles:
     """Files below *url* of an fsspec file system that can create exclusively.
 
-    A file is collected in memory and sent in one conditional request: so it is there whole or not
-    at all, also when the sender dies, and a failure before the request has changed nothing. Where
-    the protocol is right but the server ignores the condition (some S3 look-alikes), a probe that
-    is made before the first create finds out.
+    A file is sent in one conditional request, or, where it is larger than :data:`PART_BYTES`, in
+    parts, of which the last, conditional request makes a file: so it is there whole or not at all,
+    also when the sender dies, and a failure before that request has changed nothing. Where the
+    protocol is right but the server ignores the condition (some S3 look-alikes), a probe that is
+    made before the first create finds out.
 
     Args:
         url: ``protocol://...``; the protocol one of :data:`EXCLUSIVE_PROTOCOLS`.
@@ -98,22 +104,55 @@ class FsspecFiles:
 
     def create(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
         require_name(name)
-        data = b"".join(chunks)
         if not self._is_proved:
             self.require_exclusive_create()
         fs, root = self._connect()
+        is_memory = fs.protocol == "memory"  # which shows a file that is sent in parts at once
+        begin: list[bytes | memoryview] = []
+        size_bytes, rest = 0, iter(chunks)
+        for chunk in rest:
+            begin.append(chunk)
+            size_bytes += memoryview(chunk).nbytes
+            if size_bytes > PART_BYTES and not is_memory:
+                return self._create_in_parts(fs, f"{root}/{name}", name, chain(begin, rest))
+        data = b"".join(begin)
+        with self._creating(name), _memory_lock if is_memory else contextlib.nullcontext():
+            fs.pipe_file(f"{root}/{name}", data, mode="create")
+        return size_bytes
+
+    def _create_in_parts(
+        self, fs: Any, path: str, name: str, chunks: Iterable[bytes | memoryview]
+    ) -> int:
+        with self._creating(name, is_last=False):
+            upload = fs.open(path, "xb", block_size=PART_BYTES)
+        size_bytes = 0
         try:
-            with _memory_lock if fs.protocol == "memory" else contextlib.nullcontext():
-                fs.pipe_file(f"{root}/{name}", data, mode="create")
+            for chunk in chunks:
+                with self._creating(name, is_last=False):
+                    upload.write(chunk)
+                size_bytes += memoryview(chunk).nbytes
+            with self._creating(name):
+                upload.close()
+        except BaseException:
+            with contextlib.suppress(Exception):
+                upload.discard()
+            upload.closed = True  # or the collector of garbage would close it, and so make the file
+            raise
+        return size_bytes
+
+    @contextlib.contextmanager
+    def _creating(self, name: str, *, is_last: bool = True) -> Iterator[None]:
+        """Say of an error whether the file may be there: only the last request makes it."""
+        try:
+            yield
         except FileExistsError as error:
             raise AlreadyExistsError(
                 f"{self.url}/{name} exists already, and files are created only once"
             ) from error
-        except _NOT_DONE as error:
-            raise StorageRefusedError(self._message("create", name, error)) from error
         except Exception as error:
-            raise StorageUncertainError(self._message("create", name, error)) from error
-        return len(data)
+            is_uncertain = is_last and not isinstance(error, _NOT_DONE)
+            kind = StorageUncertainError if is_uncertain else StorageRefusedError
+            raise kind(self._message("create", name, error)) from error
 
     def read_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
         require_name(name)
@@ -146,6 +185,18 @@ class FsspecFiles:
             paths = list(_walk(fs, f"{root}/{directory}".rstrip("/")))
         names = (path.removeprefix(f"{root}/") for path in paths)
         return sorted(name for name in names if name.startswith(prefix) and is_name(name))
+
+    def directories(self, directory: str = "") -> Names:
+        fs, root = self._connect()
+        above = f"{root}/{require_name(directory)}" if directory else root
+        with self._refusing("list", directory):
+            try:
+                entries = fs.ls(above, detail=True)
+            except FileNotFoundError:
+                return []
+        paths = (entry["name"].rstrip("/") for entry in entries if entry["type"] == "directory")
+        names = (path.removeprefix(f"{above}/") for path in paths if path != above)
+        return sorted(name for name in names if is_name(name))
 
     def delete(self, name: str) -> None:
         fs, root = self._connect()

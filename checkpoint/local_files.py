@@ -159,6 +159,18 @@ class LocalFiles:
             os.stat(self.root)  # a missing root is an error, not an empty listing
             return sorted(name for name in self._walk(directory) if name.startswith(prefix))
 
+    def directories(self, directory: str = "") -> Names:
+        path = self._path(directory) if directory else self.root
+        with _refusing("list", self.root):
+            os.stat(self.root)
+            try:
+                entries = os.scandir(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+            with entries:
+                found = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
+        return sorted(entry.name for entry in found if is_name(entry.name))
+
     def delete(self, name: str) -> None:
         path = self._path(name)
         with _refusing("delete", path), contextlib.suppress(FileNotFoundError):

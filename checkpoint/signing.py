@@ -128,6 +128,9 @@ class SignedFiles:
     def list(self, prefix: str) -> Names:
         return self.inner.list(prefix)
 
+    def directories(self, directory: str = "") -> Names:
+        return self.inner.directories(directory)
+
     def delete(self, name: str) -> None:
         self.inner.delete(name)
 

@@ -12,7 +12,7 @@ from checkpoint.graph_snapshot import GRAPH_PREFIX, GRAPH_SUFFIX
 from checkpoint.opening import open_files
 from checkpoint.record_files import record_ids
 
-_STREAM = re.compile(r"(stream-(\d+)-[0-9a-f]+)/(.+)")
+_STREAM_ID = re.compile(r"stream-\d+-[0-9a-f]+")
 _CLAIM = re.compile(rf"(.+)/{EPOCH_PREFIX}\d{{10,}}\.{CLAIM}")
 
 
@@ -48,21 +48,21 @@ def list_streams(files: Files) -> list[StreamDirectory]:
     Args:
         files: the location that the streams were given, not that of one stream.
     """
-    names: dict[tuple[int, str], list[str]] = {}
+    names: dict[str, list[str]] = {}
     for name in files.list(""):
-        match = _STREAM.fullmatch(name)
-        if match:
-            names.setdefault((int(match[2]), match[1]), []).append(match[3])
+        stream_id, slash, inside = name.partition("/")
+        if slash and _STREAM_ID.fullmatch(stream_id):
+            names.setdefault(stream_id, []).append(inside)
     return [
         StreamDirectory(
             stream_id,
-            zero_ms,
+            began_ms(stream_id),
             len(epochs_with(inside, CLAIM)),
             len(record_ids(inside, GRAPH_PREFIX, GRAPH_SUFFIX)),
             len(record_ids(inside, COMMIT_PREFIX, COMMIT_SUFFIX)),
             len(inside),
         )
-        for (zero_ms, stream_id), inside in sorted(names.items())
+        for stream_id, inside in sorted(names.items(), key=lambda item: (began_ms(item[0]), item))
     ]
 
 
@@ -74,14 +74,21 @@ def list_claimed(files: Files) -> list[str]:
     return sorted({match[1] for match in map(_CLAIM.fullmatch, files.list("")) if match})
 
 
-def newest_stream(url: str) -> StreamDirectory | None:
-    """Return the newest stream that a restart can go on with: one that has a graph snapshot.
+def stream_ids(files: Files) -> list[str]:
+    """Return the streams below the location of a checkpoint, the newest first.
+
+    Nothing in their directories is listed.
 
     Args:
-        url: the location of the checkpoint.
+        files: as in :func:`list_streams`.
     """
-    with_graph = [stream for stream in list_streams(open_files(url)) if stream.graphs]
-    return with_graph[-1] if with_graph else None
+    found = [name for name in files.directories() if _STREAM_ID.fullmatch(name)]
+    return sorted(found, key=lambda stream_id: (began_ms(stream_id), stream_id), reverse=True)
+
+
+def began_ms(stream_id: str) -> int:
+    """Return when a stream began, as its id says."""
+    return int(stream_id.split("-")[1])
 
 
 def open_stream(url: str, stream_id: str) -> Files:

@@ -70,6 +70,9 @@ class FaultyFiles(OneFault):
     def list(self, prefix: str) -> Names:
         return self.call(f"list {prefix}", lambda: self._inner.list(prefix))
 
+    def directories(self, directory: str = "") -> Names:
+        return self.call(f"directories {directory}", lambda: self._inner.directories(directory))
+
     def delete(self, name: str) -> None:
         return self.call(f"delete {name}", lambda: self._inner.delete(name))
 
@@ -165,6 +168,16 @@ def _check_list(files: Files) -> None:
         require(found == expected, f"list({prefix!r}) must be {expected}, got {found}")
 
 
+def _check_directories(files: Files) -> None:
+    require(files.directories() == [], "directories() of nothing is not empty")
+    for name in ("b/1", "b/c/2", "a/3", "d"):
+        files.create(name, [b"x"])
+    require(files.directories() == ["a", "b"], "directories() must be those in the root, sorted")
+    require(files.directories("b") == ["c"], "directories(b) must be those in b")
+    for name in ("a", "d", "e"):
+        require(files.directories(name) == [], f"directories({name}) of none is not empty")
+
+
 def _check_delete(files: Files) -> None:
     files.create("a/gone", [b"1"])
     files.create("a/kept", [b"2"])
@@ -196,7 +209,8 @@ def _check_names(files: Files) -> None:
 
 _CHECKS: tuple[Callable[[Files], None], ...] = (
     _check_round_trip, _check_create_once, _check_failed_create_leaves_nothing,
-    _check_one_creator_wins, _check_list, _check_delete, _check_missing, _check_names,
+    _check_one_creator_wins, _check_list, _check_directories, _check_delete, _check_missing,
+    _check_names,
 )  # fmt: skip
 
 

@@ -86,6 +86,11 @@ class SimulatedDisk:
         self._require_alive()
         return sorted(name for name in self._seen if name.startswith(prefix))
 
+    def directories(self, directory: str = "") -> Names:
+        above = f"{directory}/" if directory else ""
+        inside = (name.removeprefix(above).partition("/") for name in self.list(above))
+        return sorted({name for name, slash, _ in inside if slash})
+
     def delete(self, name: str) -> None:
         self._step(f"unlink {require_name(name)}")
         self._seen.pop(name, None)

@@ -16,9 +16,9 @@ from checkpoint import (
     Files,
     GraphSnapshot,
     RecoveryPlan,
-    StreamDirectory,
     StreamLog,
-    list_streams,
+    all_graphs,
+    began_ms,
     open_files,
     open_stream,
     plan_recovery,
@@ -27,6 +27,7 @@ from checkpoint import (
     read_newest_graph,
     read_plan,
     require_trusted,
+    stream_ids,
     without_secrets,
 )
 from dstreams.durations import batch_datetime
@@ -131,15 +132,15 @@ def find_stream(directory: str) -> FoundStream | None:
         raise InvalidStreamError(f"checkpointPath must be a path or URL, got {directory!r}")
     try:
         files = open_files(directory)
-        found = _newest_stream(directory, files)
+        newest = _newest_stream(directory, files)
     except (CheckpointError, ValueError) as error:
         raise InvalidStreamError(
             f"the checkpoint directory {without_secrets(directory)!r} cannot be used: {error}"
         ) from error
-    if found is None:
+    if newest is None:
         _require_nothing(directory, files)
         return None
-    files = open_stream(directory, found.stream_id)
+    stream_id, files = newest
     try:
         log = read_log(files)
         recovery = plan_recovery(log)
@@ -148,20 +149,21 @@ def find_stream(directory: str) -> FoundStream | None:
         raise _cannot_be_taken_up(directory, error) from error
     if snapshot is None:
         raise RestartError(f"{files.url} has a graph, and it does not count; begin anew")
-    return FoundStream(files, found.zero_ms, snapshot, recovery, log)
+    return FoundStream(files, began_ms(stream_id), snapshot, recovery, log)
 
 
-def _newest_stream(directory: str, files: Files) -> StreamDirectory | None:
+def _newest_stream(directory: str, files: Files) -> tuple[str, Files] | None:
     """Return the newest stream that has a graph, or has lost the one it had; None for none.
 
     An older one is not what the user means, even where it is the only one that has a graph.
     """
-    for stream in reversed(list_streams(files)):
-        if stream.graphs:
-            return stream
+    for stream_id in stream_ids(files):
+        inside = open_stream(directory, stream_id)
+        if all_graphs(inside):
+            return stream_id, inside
         with suppress(CheckpointError):  # of one that is damaged as well the error is told below
-            if read_plan(open_stream(directory, stream.stream_id)).graph is not None:
-                return stream
+            if read_plan(inside).graph is not None:
+                return stream_id, inside
     return None
 
 

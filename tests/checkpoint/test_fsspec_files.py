@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry, known_implementations
+from fsspec.spec import AbstractBufferedFile
 
 from checkpoint import (
     AlreadyExistsError,
@@ -43,16 +45,16 @@ class ObjectStore(MemoryFileSystem):
     def _strip_protocol(cls, path: str) -> str:
         return "/" + path.removeprefix("s3://").strip("/")
 
-    def _maybe_fail(self, call: str) -> None:
+    def maybe_fail(self, call: str) -> None:
         if self.failing is not None and self.failing[0] == call:
             raise self.failing[1]
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
-        self._maybe_fail("create")
+        self.maybe_fail("create")
         super().pipe_file(path, value, mode, **options)
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
-        self._maybe_fail("ls")
+        self.maybe_fail("ls")
         if path not in self.listings:
             self.listings[path] = super().ls(path, detail, **options)
         return self.listings[path]
@@ -61,8 +63,40 @@ class ObjectStore(MemoryFileSystem):
         self.listings.clear()
 
     def info(self, path: str, **options: Any) -> Any:
-        self._maybe_fail("info")
+        self.maybe_fail("info")
         return super().info(path, **options)
+
+
+class Upload(AbstractBufferedFile):
+    """A file that is sent in parts, which the last request makes a file, as s3fs does."""
+
+    def _initiate_upload(self) -> None:
+        self.parts: list[bytes] = []
+
+    def _upload_chunk(self, final: bool = False) -> bool:
+        self.fs.maybe_fail("part")
+        self.parts.append(self.buffer.getvalue())
+        self.fs.part_sizes.append(len(self.parts[-1]))
+        if final:
+            self.fs.pipe_file(self.path, b"".join(self.parts), mode="create")
+        return True
+
+    def discard(self) -> None:
+        self.fs.given_up.append(self.path)
+
+
+class StoreOfParts(ObjectStore):
+    """An object store that takes large files in parts."""
+
+    part_sizes: ClassVar[list[int]] = []
+    given_up: ClassVar[list[str]] = []
+
+    def _open(
+        self, path: str, mode: str = "rb", block_size: int | None = None, **options: Any
+    ) -> Any:
+        if block_size is None:
+            return super()._open(path, mode, **options)
+        return Upload(self, path, mode, block_size, size=0)
 
 
 class CarelessStore(ObjectStore):
@@ -123,6 +157,75 @@ def test_the_proof_leaves_nothing_and_is_made_once(object_store: type[ObjectStor
     object_store.failing = ("ls", AssertionError("no call but one"))
     files.create("b", [b"x"])
     assert sorted(object_store.store) == ["/bucket/c/a", "/bucket/c/b"]
+
+
+@pytest.fixture
+def in_parts(
+    object_store: type[ObjectStore], monkeypatch: pytest.MonkeyPatch
+) -> type[StoreOfParts]:
+    """Let a file of more than 100 bytes be a large one."""
+    monkeypatch.setitem(_registry, "s3", StoreOfParts)
+    monkeypatch.setattr(fsspec_files, "PART_BYTES", 100)
+    monkeypatch.setattr(StoreOfParts, "part_sizes", [])
+    monkeypatch.setattr(StoreOfParts, "given_up", [])
+    return StoreOfParts
+
+
+def large(upto: int = 1000, fails: BaseException | None = None) -> Iterator[bytes]:
+    for number in range(0, upto, 20):
+        yield f"{number:020}".encode()
+    if fails is not None:
+        raise fails
+
+
+def test_a_large_file_is_sent_in_parts(in_parts: type[StoreOfParts]) -> None:
+    """No more of it than two parts is in memory at a time; it is created once, as any other."""
+    files = FsspecFiles("s3://bucket/c")
+    assert files.create("a", large()) == 1000
+    assert files.read("a") == b"".join(large())
+    assert max(in_parts.part_sizes) <= 120
+    with pytest.raises(AlreadyExistsError, match="are created only once"):
+        files.create("a", large(1020))
+    assert files.read("a") == b"".join(large())
+    in_parts.part_sizes.clear()
+    assert files.create("b", large(100)) == 100
+    assert in_parts.part_sizes == []
+    check_files(lambda: FsspecFiles(f"s3://bucket/{uuid.uuid4()}"))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "kind"),
+    [
+        ("part", TimeoutError("slow"), StorageRefusedError),
+        ("part", PermissionError("no"), StorageRefusedError),
+        ("create", TimeoutError("slow"), StorageUncertainError),
+        ("create", PermissionError("no"), StorageRefusedError),
+    ],
+)
+def test_of_a_file_in_parts_only_the_last_request_is_uncertain(
+    in_parts: type[StoreOfParts], call: str, error: Exception, kind: type[CheckpointError]
+) -> None:
+    """What was sent before is given up, and never becomes a file."""
+    files = FsspecFiles("s3://bucket/c")
+    files.require_exclusive_create()
+    in_parts.failing = (call, error)
+    with pytest.raises(kind, match=r"s3://bucket/c/a") as raised:
+        files.create("a", large())
+    assert type(raised.value) is kind
+    in_parts.failing = None
+    gc.collect()
+    assert files.list("") == []
+    assert in_parts.given_up == ["/bucket/c/a"]
+
+
+def test_an_error_of_who_makes_a_large_file_leaves_nothing(in_parts: type[StoreOfParts]) -> None:
+    """It is passed on as it is."""
+    files = FsspecFiles("s3://bucket/c")
+    with pytest.raises(LookupError, match="no such state"):
+        files.create("a", large(fails=LookupError("no such state")))
+    gc.collect()
+    assert files.list("") == []
+    assert in_parts.given_up == ["/bucket/c/a"]
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,14 @@ from checkpoint import (
     GraphSnapshot,
     Owner,
     list_streams,
-    newest_stream,
     open_files,
     open_stream,
+    stream_ids,
     stream_url,
     take_over,
     write_graph,
 )
+from checkpoint.testing import FaultyFiles
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 
@@ -31,7 +32,7 @@ def test_streams_are_found_by_their_directories(tmp_path: Path) -> None:
     """In the order in which they began; other files and directories are none."""
     url = str(tmp_path)
     assert list_streams(open_files(url)) == []
-    assert newest_stream(url) is None
+    assert stream_ids(open_files(url)) == []
     for stream_id, with_graph in (
         ("stream-9000-00000001", True),
         ("stream-10000-00000002", True),
@@ -44,7 +45,7 @@ def test_streams_are_found_by_their_directories(tmp_path: Path) -> None:
     assert [stream.zero_ms for stream in found] == [9000, 10_000, 20_000]
     assert [stream.graphs for stream in found] == [1, 1, 0]
     assert [stream.epochs for stream in found] == [1, 1, 1]
-    newest = newest_stream(url)
-    assert newest is not None
-    assert newest.stream_id == "stream-10000-00000002"
-    assert stream_url(f"{url}/", newest.stream_id) == f"{url}/stream-10000-00000002"
+    counted = FaultyFiles(open_files(url), 0)
+    assert stream_ids(counted) == [stream.stream_id for stream in reversed(found)]
+    assert counted.calls == ["directories "]
+    assert stream_url(f"{url}/", found[1].stream_id) == f"{url}/stream-10000-00000002"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from checkpoint import RecoveryPlan, newest_stream, open_stream, read_plan
+from checkpoint import RecoveryPlan, open_files, open_stream, read_plan, stream_ids
 from tests.recovery import application as app
 
 ROOT = Path(__file__).parents[2]
@@ -67,9 +67,8 @@ def environment_of(faults: str) -> dict[str, str]:
 def plan_of(directory: Path) -> RecoveryPlan:
     """What the next life begins with."""
     checkpoint = f"{directory}/checkpoint"
-    stream = newest_stream(checkpoint)
-    assert stream is not None
-    return read_plan(open_stream(checkpoint, stream.stream_id))
+    newest = stream_ids(open_files(checkpoint))[0]
+    return read_plan(open_stream(checkpoint, newest))
 
 
 def last_id(directory: Path) -> int:

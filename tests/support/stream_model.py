@@ -259,6 +259,9 @@ class PausedFiles:
     def list(self, prefix: str) -> list[str]:
         return self._after_pause(self.inner.list)(prefix)
 
+    def directories(self, directory: str = "") -> list[str]:
+        return self._after_pause(self.inner.directories)(directory)
+
     def delete(self, name: str) -> None:
         self._after_pause(self.inner.delete)(name)
 

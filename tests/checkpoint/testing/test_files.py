@@ -78,6 +78,13 @@ class ListsDirectories(LocalFiles):
         return [name for name in super().list("") if f"{name}/".startswith(f"{prefix}/")]
 
 
+class TakesFilesForDirectories(LocalFiles):
+    """Gives whatever is in a directory."""
+
+    def directories(self, directory: str = "") -> Any:
+        return sorted(name.name for name in os.scandir(os.path.join(self.root, directory)))
+
+
 class MissesDelete(LocalFiles):
     """Fails when there is nothing to delete."""
 
@@ -112,6 +119,7 @@ BROKEN = [
     LeavesTorn,
     ListsUnsorted,
     ListsDirectories,
+    TakesFilesForDirectories,
     MissesDelete,
     ReadsNothing,
     TakesAnyName,
