@@ -34,19 +34,19 @@ from checkpoint import open_files
 from checkpoint.state_store import (
     EMPTY,
     DataValues,
-    LmdbBases,
+    LmdbBackend,
     Reference,
     Shapes,
     StateStore,
     StoreId,
     environments,
 )
-from checkpoint.state_store.base import Bases
-from checkpoint.state_store.blocks import Compression
+from checkpoint.state_store.backend import StateBackend
+from checkpoint.state_store.change_blocks import Compression
 from checkpoint.state_store.classes import Classes
-from checkpoint.state_store.local_copy import LmdbBase
 from checkpoint.state_store.maintenance import take_snapshot
-from checkpoint.testing.memory_bases import MemoryBases
+from checkpoint.state_store.replica import LmdbVersion
+from checkpoint.testing.memory_backend import MemoryBackend
 
 ID = StoreId("benchmark", "counts", "default", 0, 1)
 TIMEOUT_MS = 1_000_000
@@ -202,13 +202,13 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def make_bases(directory: str | None) -> Bases:
+def make_backend(directory: str | None) -> StateBackend:
     """Return contents in memory, or on files below *directory*."""
     if directory is None:
-        return MemoryBases()
+        return MemoryBackend()
     local = os.path.join(directory, "local")
     os.makedirs(local, mode=0o700, exist_ok=True)
-    return LmdbBases(open_files(os.path.join(directory, "files")), local)
+    return LmdbBackend(open_files(os.path.join(directory, "files")), local)
 
 
 def fill(store: StateStore, case: Case, timeouts: bool = False) -> Reference:
@@ -318,8 +318,8 @@ OPEN = """
 import sys, time
 from checkpoint.state_store import Reference
 from checkpoint.state_store import StateStore
-from state_store import ID, make_bases
-store = StateStore(make_bases(sys.argv[1]))
+from state_store import ID, make_backend
+store = StateStore(make_backend(sys.argv[1]))
 start = time.perf_counter()
 reader = store.reader(ID, Reference(int(sys.argv[2]), sys.argv[3]))
 reader.get("user-7")
@@ -341,9 +341,9 @@ def run_open(store: StateStore, directory: str, rounds: int) -> None:
     run_rebuild("changelogs", case, directory, reference, Compression.NONE)
     for compression in Compression:
         files = os.path.join(directory, "files")
-        bases = LmdbBases(open_files(files), fresh(directory), compression=compression)
-        with bases.open_apart(ID, reference) as base:
-            size_bytes = take_snapshot(bases, ID, cast(LmdbBase, base))
+        backend = LmdbBackend(open_files(files), fresh(directory), compression=compression)
+        with backend.open_apart(ID, reference) as base:
+            size_bytes = take_snapshot(backend, ID, cast(LmdbVersion, base))
         name = f"a snapshot of {(size_bytes or 0) / 1e6:.0f} MB ({compression.value})"
         run_rebuild(name, case, directory, reference, compression)
         for snapshot in glob.glob(os.path.join(files, "**", "*.snapshot"), recursive=True):
@@ -353,14 +353,14 @@ def run_open(store: StateStore, directory: str, rounds: int) -> None:
 def run_rebuild(
     source: str, case: Case, directory: str, reference: Reference, compression: Compression
 ) -> None:
-    """Measure building the local copies of hosts that have none."""
+    """Measure building the replicas of hosts that have none."""
     watch = Stopwatch()
     for _ in range(5):
         local = fresh(directory)
         files = open_files(os.path.join(directory, "files"))
-        bases = LmdbBases(files, local, compression=compression)
+        backend = LmdbBackend(files, local, compression=compression)
         with watch.lap("rebuild"):
-            StateStore(bases).reader(ID, reference).close()
+            StateStore(backend).reader(ID, reference).close()
         for path in list(environments._table.open):
             environments._table.open.pop(path).env.close()
         shutil.rmtree(local)
@@ -424,7 +424,7 @@ def main() -> None:
 def run(name: str, options: argparse.Namespace, directory: str) -> None:
     """Run one case below a directory of its own."""
     classes = Classes(frozenset({__name__}))
-    store = StateStore(make_bases(None if options.memory else directory), DataValues(classes))
+    store = StateStore(make_backend(None if options.memory else directory), DataValues(classes))
     if name == "scan":
         run_scan(store)
     elif name == "floor":

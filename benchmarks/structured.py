@@ -126,13 +126,13 @@ def drain(rows: Iterable[Any]) -> None:
 def run_dstreams(name: str, case: Case, batches: int, directory: str) -> dict[str, Any]:
     """Run the case on our operators; returns milliseconds of each batch, and the last counts."""
     from checkpoint import open_files
-    from checkpoint.state_store import LmdbBases, StateStore
+    from checkpoint.state_store import LmdbBackend, StateStore
     from dstreams.kernel.state_versions import StateVersions
     from dstreams.structured.operators.execution_context import ExecutionContext
     from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 
     spark = start_spark()
-    store = StateStore(LmdbBases(open_files(f"{directory}/files"), f"{directory}/local"))
+    store = StateStore(LmdbBackend(open_files(f"{directory}/files"), f"{directory}/local"))
     states = StateVersions(spark, store)
     info = StatefulOperatorStateInfo.empty(PARTITIONS)
     late_ms = watermark_ms = 0

@@ -19,7 +19,7 @@ from checkpoint.tools.common import (
     MISUSED,
     STATUS,
     SUCCEEDED,
-    Result,
+    CommandResult,
     UsageError,
 )
 from checkpoint.tools.contents import add_diff, add_read
@@ -27,7 +27,7 @@ from checkpoint.tools.garbage import add_gc
 from checkpoint.tools.inventory import add_list, add_show
 from checkpoint.tools.rewind import add_rewind
 from checkpoint.tools.savepoint import add_export, add_import
-from checkpoint.tools.state import add_state
+from checkpoint.tools.state_command import add_state
 from checkpoint.tools.verify_command import add_verify
 
 __all__ = ["FAILED", "IN_USE", "MISUSED", "SUCCEEDED", "main"]
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m checkpoint") 
     """
     options = _parser(prog).parse_args(argv)
     try:
-        result: Result = options.run(options)
+        result: CommandResult = options.run(options)
         for line in _shown(result, getattr(options, "json", False)):
             sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
@@ -81,7 +81,7 @@ def _complain(error: Exception, status: int) -> int:
     return status
 
 
-def _shown(result: Result, as_json: bool) -> Iterator[str]:
+def _shown(result: CommandResult, as_json: bool) -> Iterator[str]:
     if result.rows is not None and (as_json or result.lines is None):
         yield from map(json.dumps, result.rows)
     elif as_json or result.lines is None:

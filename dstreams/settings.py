@@ -87,7 +87,7 @@ class Settings(StateSettings):
         state_local_retention_ms: how long a host keeps copies of stored state that no stream uses;
             one that comes back later builds new ones (``spark.dstreams.state.localRetention``).
         state_checksums: carry a checksum of each partition of stored state from batch to batch,
-            which finds a damaged local copy before it is published
+            which finds a damaged replica before it is published
             (``spark.dstreams.state.checksums``).
         map_with_state_timeouts: when ``mapWithState`` looks for keys that have timed out
             (``spark.dstreams.mapWithState.timeouts``). ``exact``: in every batch; ``checkpoint``:

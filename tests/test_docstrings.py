@@ -15,7 +15,7 @@ import pytest
 from pyspark import SparkContext
 
 from checkpoint import open_files
-from checkpoint.state_store import LmdbBases, StateStore, StoreId
+from checkpoint.state_store import LmdbBackend, StateStore, StoreId
 from dstreams import DStream, StreamingContext, StreamingContextState
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.partitioner import StablePartitioner
@@ -83,7 +83,7 @@ def run_on(spark: SparkContext) -> Callable[..., list[Any]]:
 @pytest.fixture
 def names(sc: SparkContext, tmp_path: Path) -> dict[str, Any]:
     """What the examples take for granted."""
-    bases = LmdbBases(open_files(str(tmp_path / "files")), str(tmp_path / "local"))
+    bases = LmdbBackend(open_files(str(tmp_path / "files")), str(tmp_path / "local"))
     partitioner, both = StablePartitioner(2), Reduction(add, "sum")
     monday = reduce_pairs(sc.parallelize([("a", 1), ("b", 2)]), both, partitioner)
     tuesday = reduce_pairs(sc.parallelize([("b", 7)]), both, partitioner)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from checkpoint.state_store.base import Bases
+from checkpoint.state_store.backend import StateBackend
 from checkpoint.state_store.classes import Classes
-from checkpoint.state_store.lmdb_bases import LmdbBases
-from checkpoint.state_store.local_copy import LocalSettings
+from checkpoint.state_store.file_names import STORE_PREFIX
+from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.maintenance import (
     SnapshotRule,
     delete_local,
@@ -14,9 +14,9 @@ from checkpoint.state_store.maintenance import (
     sweep_local_once,
 )
 from checkpoint.state_store.plain_pickles import NotPlainError
-from checkpoint.state_store.progress import Progress
-from checkpoint.state_store.reader import StateReader, StateStoreUseError
-from checkpoint.state_store.reference import STORE_PREFIX
+from checkpoint.state_store.preflight import require_rdds, require_state
+from checkpoint.state_store.replica import LocalSettings
+from checkpoint.state_store.replica_meta import ReplicaMeta
 from checkpoint.state_store.retention import (
     Retention,
     apply_store_retention,
@@ -24,27 +24,27 @@ from checkpoint.state_store.retention import (
 )
 from checkpoint.state_store.schemas import StoredClassError, is_class_of_data
 from checkpoint.state_store.shapes import Shapes
-from checkpoint.state_store.standing import require_rdds, require_state
 from checkpoint.state_store.store import StateStore
+from checkpoint.state_store.store_reader import StateReader, StateStoreUseError
+from checkpoint.state_store.store_writer import StateWriter
 from checkpoint.state_store.values import DataValues, PickleValues, ValueCodec
-from checkpoint.state_store.writer import StateWriter
 from checkpoint.stored_state import EMPTY, Reference, StoreId
 
 __all__ = [
     "EMPTY",
     "STORE_PREFIX",
-    "Bases",
     "Classes",
     "DataValues",
-    "LmdbBases",
+    "LmdbBackend",
     "LocalSettings",
     "NotPlainError",
     "PickleValues",
-    "Progress",
     "Reference",
+    "ReplicaMeta",
     "Retention",
     "Shapes",
     "SnapshotRule",
+    "StateBackend",
     "StateReader",
     "StateStore",
     "StateStoreUseError",

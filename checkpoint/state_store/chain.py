@@ -3,7 +3,7 @@
 ::
 
     empty <- v1 <- v2 <- v3 <- v4 <- v5     each changelog names its parent
-                   snapshot   local copy
+                   snapshot   replica
 
 Pure functions over *parent_of*, which reads the parent of a reference out of the header of its
 changelog. Snapshots are looked up among those that a listing shows; one that is not on the chain is
@@ -21,11 +21,11 @@ ParentOf = Callable[[Reference], Reference]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How to get a content.
+class ReplayPlan:
+    """How to get a version.
 
     Args:
-        start: what to begin with: a snapshot, the local copy, or the empty store.
+        start: what to begin with: a snapshot, the replica, or the empty store.
         changelogs: what to apply to it, oldest first.
     """
 
@@ -34,7 +34,7 @@ class Plan:
 
 
 def walk_back(reference: Reference, parent_of: ParentOf) -> Iterator[Reference]:
-    """Yield *reference*, its parent, and so on; the empty content is the last."""
+    """Yield *reference*, its parent, and so on; the empty version is the last."""
     while True:
         yield reference
         if reference == EMPTY:
@@ -44,25 +44,25 @@ def walk_back(reference: Reference, parent_of: ParentOf) -> Iterator[Reference]:
 
 def plan_catch_up(
     local: Reference, reference: Reference, parent_of: ParentOf, max_changelogs: int
-) -> Plan | None:
-    """Plan how to bring the local copy up to *reference*.
+) -> ReplayPlan | None:
+    """Plan how to bring the replica up to *reference*.
 
     Returns:
-        None if the copy is ahead, on another chain, or more than *max_changelogs* behind.
+        None if the replica is ahead, on another chain, or more than *max_changelogs* behind.
     """
     if not 0 <= reference.version - local.version <= max_changelogs:
         return None
     changelogs: list[Reference] = []
     for passed in walk_back(reference, parent_of):
         if passed.version <= local.version:
-            return Plan(local, tuple(reversed(changelogs))) if passed == local else None
+            return ReplayPlan(local, tuple(reversed(changelogs))) if passed == local else None
         changelogs.append(passed)
     return None
 
 
 def plan_rebuilds(
     reference: Reference, snapshots: Set[Reference], parent_of: ParentOf
-) -> Iterator[Plan]:
+) -> Iterator[ReplayPlan]:
     """Yield the ways to build *reference* from nothing, the shortest first.
 
     Each begins with an older snapshot of the chain than the one before; the last begins with the
@@ -71,5 +71,5 @@ def plan_rebuilds(
     changelogs: list[Reference] = []
     for passed in walk_back(reference, parent_of):
         if passed == EMPTY or passed in snapshots:
-            yield Plan(passed, tuple(reversed(changelogs)))
+            yield ReplayPlan(passed, tuple(reversed(changelogs)))
         changelogs.append(passed)

@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator
 from checkpoint.errors import CorruptCheckpointError, StorageRefusedError
 from checkpoint.files import Files
 from checkpoint.local_files import LocalFiles
-from checkpoint.state_store.local_directory import make_directories
-from checkpoint.state_store.reference import (
+from checkpoint.state_store.file_names import (
     StoredKind,
     directory_of,
     file_name,
     new_suffix,
     parse_file_name,
 )
+from checkpoint.state_store.replica_directory import make_directories
 from checkpoint.state_store.store_files import StoredFile, Tee, read_changelog, read_parent
 from checkpoint.stored_state import Reference, StoreId
 

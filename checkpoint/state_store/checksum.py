@@ -1,10 +1,9 @@
-"""The checksum of a content: what its records add up to, in any order.
+"""The checksum of a version: what its records add up to, in any order.
 
 A writer that puts and removes records can carry it from version to version without looking at the
-others. So it knows what a content must be, whatever became of a local copy: changes that were
-applied twice or not at all, pages that rotted on a disk or were overwritten in memory. It is
-compared where a whole content is read anyway: before a snapshot is published, and after a copy was
-built.
+others. So it knows what a version must be, whatever became of a replica: changes that were applied
+twice or not at all, pages that rotted on a disk or were overwritten in memory. It is compared where
+a whole version is read anyway: before a snapshot is published, and after a replica was built.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from zlib import crc32
 
-from checkpoint.state_store.base import Base
+from checkpoint.state_store.backend import RawVersion
 
 _CHUNK_PAIRS = 4096
 _LIMIT = 1 << 64  # of 2**32 records, and more than there can be
 
 
 class ChecksumMismatchError(Exception):
-    """A content is not what its history says."""
+    """A version is not what its history says."""
 
 
 def records_checksum(keys: Iterable[bytes], records: Iterable[bytes]) -> int:
@@ -33,10 +32,10 @@ def pairs_checksum(pairs: Iterable[tuple[bytes, bytes]]) -> int:
     return sum(records_checksum(*zip(*chunk, strict=True)) for chunk in _chunks(pairs))
 
 
-def first_checksum(base: Base) -> int:
-    """Return the checksum of a content, that of one without by reading all of it, once."""
-    checksum = base.checksum
-    return pairs_checksum(base.scan()) if checksum is None else checksum
+def first_checksum(version: RawVersion) -> int:
+    """Return the checksum of a version, that of one without by reading all of it, once."""
+    checksum = version.checksum
+    return pairs_checksum(version.scan()) if checksum is None else checksum
 
 
 def moved_checksum(
@@ -51,7 +50,7 @@ def moved_checksum(
 
 
 def require_checksum(checksum: int | None, found: int) -> None:
-    """Raise if a content that was read is not what its history says; None: it does not say.
+    """Raise if a version that was read is not what its history says; None: it does not say.
 
     Raises:
         ChecksumMismatchError: it is not.

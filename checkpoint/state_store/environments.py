@@ -22,8 +22,8 @@ from typing import Any
 import lmdb
 
 from checkpoint.errors import StorageRefusedError
-from checkpoint.state_store.local_directory import (
-    PartitionDirectory,
+from checkpoint.state_store.replica_directory import (
+    ReplicaDirectory,
     is_mapped_generation,
     refusing,
 )
@@ -36,12 +36,12 @@ _DATABASES = (b"d", b"x", b"m")
 _NO_FALLOCATE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
-class DamagedCopyError(Exception):
-    """A local copy is not what it should be: rebuild it."""
+class DamagedReplicaError(Exception):
+    """A replica is not what it should be: rebuild it."""
 
 
 class MapBusyError(Exception):
-    """The map must grow, and contents are open in this process: go on in a new generation."""
+    """The map must grow, and versions are open in this process: go on in a new generation."""
 
 
 @dataclass(eq=False)
@@ -54,7 +54,7 @@ class Environment:
         env: the environment.
         data: keys and records.
         index: the timeout index.
-        meta: which content it is.
+        meta: which version it is.
         users: who has it now; the environment is closed only when there are none.
         is_retired: another generation counts now.
     """
@@ -76,10 +76,10 @@ class Environment:
         return os.path.basename(self.path)
 
     def begin(self) -> lmdb.Transaction[bytes]:
-        """Begin to read the newest content; to be ended by :meth:`end`.
+        """Begin to read the newest version; to be ended by :meth:`end`.
 
         Raises:
-            MapBusyError: another process made the map larger, and contents are open here.
+            MapBusyError: another process made the map larger, and versions are open here.
         """
         self.env.reader_check()
         try:
@@ -100,7 +100,7 @@ class Environment:
         """Double the map, after a write that found it full.
 
         Raises:
-            MapBusyError: contents are open in this process.
+            MapBusyError: versions are open in this process.
             StorageRefusedError: there is no room.
         """
         map_bytes = 2 * self.env.info()["map_size"]
@@ -112,7 +112,7 @@ class Environment:
         """Take the size that another process gave the map.
 
         Raises:
-            MapBusyError: contents are open in this process.
+            MapBusyError: versions are open in this process.
         """
         self._resize(0)
 
@@ -121,7 +121,7 @@ class Environment:
         return int(self.env.info()["last_pgno"] + 1) * int(self.env.stat()["psize"])
 
     def live_bytes(self) -> int:
-        """Return how much of the file holds the newest content."""
+        """Return how much of the file holds the newest version."""
         with self.env.begin() as txn:
             return sum(live_bytes(txn, database) for database in (self.data, self.index, self.meta))
 
@@ -158,7 +158,7 @@ _table = _Table()
 os.register_at_fork(after_in_child=_table.forget_parents)
 
 
-def acquire_open(directory: PartitionDirectory, generation: str) -> Environment | None:
+def acquire_open(directory: ReplicaDirectory, generation: str) -> Environment | None:
     """Return the environment of a generation if it is open in this process; else None.
 
     It is to be given back by :func:`release`.
@@ -172,13 +172,13 @@ def acquire_open(directory: PartitionDirectory, generation: str) -> Environment 
         return environment
 
 
-def acquire(directory: PartitionDirectory, generation: str, max_open: int) -> Environment:
+def acquire(directory: ReplicaDirectory, generation: str, max_open: int) -> Environment:
     """Return the environment of a generation, opened if it is not; give it back by release.
 
     The lock of *directory* must be held: opening waits for who is writing, without a limit.
 
     Raises:
-        DamagedCopyError: it is not there, or damaged.
+        DamagedReplicaError: it is not there, or damaged.
         StorageRefusedError: it cannot be opened.
     """
     with _table.lock:
@@ -208,7 +208,7 @@ def release(environment: Environment) -> None:
             environment.env.close()
 
 
-def close_if_unused(directory: PartitionDirectory) -> None:
+def close_if_unused(directory: ReplicaDirectory) -> None:
     """Close the environment of a directory that nobody will open again."""
     with _table.lock:
         environment = _table.open.get(directory.path)
@@ -234,7 +234,7 @@ def create_environment(path: str, wants_map: bool, map_bytes: int) -> Environmen
 
 
 def copy_compact(environment: Environment, path: str, map_bytes: int) -> None:
-    """Write the newest content into the directory *path*, without the room that was freed.
+    """Write the newest version into the directory *path*, without the room that was freed.
 
     Raises:
         StorageRefusedError: there is no room.
@@ -259,7 +259,7 @@ def reserve(path: str, map_bytes: int) -> None:
     Raises:
         StorageRefusedError: there is no room.
     """
-    with refusing(f"reserve {map_bytes} bytes for the local copy in", path):
+    with refusing(f"reserve {map_bytes} bytes for the replica in", path):
         fd = os.open(os.path.join(path, "data.mdb"), os.O_RDWR | os.O_CLOEXEC)
         try:
             os.posix_fallocate(fd, 0, map_bytes)
@@ -271,25 +271,25 @@ def reserve(path: str, map_bytes: int) -> None:
 def translating(action: str, path: str) -> Iterator[None]:
     """Turn errors of LMDB that are no damage into the error that says: this did not happen."""
     try:
-        with refusing(f"{action} the local copy in", path):
+        with refusing(f"{action} the replica in", path):
             yield
     except (lmdb.MapFullError, lmdb.MapResizedError):
         raise
     except (lmdb.DiskError, lmdb.MemoryError, lmdb.ReadersFullError) as error:
         raise StorageRefusedError(
-            f"cannot {action} the local copy in {path}: {error}; the state itself is intact; look "
+            f"cannot {action} the replica in {path}: {error}; the state itself is intact; look "
             "at free space, limits of address space (ulimit -v) and processes that stopped reading"
         ) from error
 
 
-def _open(directory: PartitionDirectory, generation: str) -> Environment:
+def _open(directory: ReplicaDirectory, generation: str) -> Environment:
     path = directory.child(generation)
     try:
         size_bytes = os.stat(os.path.join(path, "data.mdb")).st_size
     except OSError as error:
-        raise DamagedCopyError(f"{path} has no data: {error}") from error
+        raise DamagedReplicaError(f"{path} has no data: {error}") from error
     if size_bytes < 2 * _PAGE_BYTES:
-        raise DamagedCopyError(f"{path} has {size_bytes} bytes of data")
+        raise DamagedReplicaError(f"{path} has {size_bytes} bytes of data")
     is_mapped = is_mapped_generation(generation)
     try:
         with translating("open", path):
@@ -297,16 +297,16 @@ def _open(directory: PartitionDirectory, generation: str) -> Environment:
             map_bytes = size_bytes if is_mapped else 2 * size_bytes
             env = _open_lmdb(path, max(map_bytes, _FIRST_MAP_BYTES), is_mapped, False)
     except lmdb.Error as error:
-        raise DamagedCopyError(f"{path} cannot be opened: {error}") from error
+        raise DamagedReplicaError(f"{path} cannot be opened: {error}") from error
     try:
         used_bytes = int(env.info()["last_pgno"] + 1) * int(env.stat()["psize"])
         if used_bytes > size_bytes:  # reading past the end of the file would be a signal
-            raise DamagedCopyError(f"{path} has {size_bytes} bytes of {used_bytes}")
+            raise DamagedReplicaError(f"{path} has {size_bytes} bytes of {used_bytes}")
         return Environment(path, is_mapped, env, *_open_databases(env))
     except lmdb.Error as error:
         env.close()
-        raise DamagedCopyError(f"{path} cannot be read: {error}") from error
-    except DamagedCopyError:
+        raise DamagedReplicaError(f"{path} cannot be read: {error}") from error
+    except DamagedReplicaError:
         env.close()
         raise
 

@@ -18,15 +18,16 @@ import lmdb
 from checkpoint.errors import StorageRefusedError
 from checkpoint.state_store.checksum import ChecksumMismatchError
 from checkpoint.state_store.environments import (
-    DamagedCopyError,
+    DamagedReplicaError,
     acquire,
     copy_compact,
     release,
 )
-from checkpoint.state_store.lmdb_bases import APART, LmdbBases
-from checkpoint.state_store.local_copy import CopyIsAheadError, LmdbBase
-from checkpoint.state_store.local_directory import (
-    PartitionDirectory,
+from checkpoint.state_store.file_names import new_suffix
+from checkpoint.state_store.lmdb_backend import APART, LmdbBackend
+from checkpoint.state_store.replica import LmdbVersion, ReplicaIsAheadError
+from checkpoint.state_store.replica_directory import (
+    ReplicaDirectory,
     boot_id,
     delete_tree,
     newest_change_s,
@@ -34,8 +35,7 @@ from checkpoint.state_store.local_directory import (
     require_private,
     stream_directory,
 )
-from checkpoint.state_store.progress import Progress
-from checkpoint.state_store.reference import new_suffix
+from checkpoint.state_store.replica_meta import ReplicaMeta
 from checkpoint.state_store.store_files import list_snapshots, write_snapshot
 from checkpoint.stored_state import EMPTY, Reference, StoreId
 
@@ -55,118 +55,118 @@ class SnapshotRule:
     min_changelogs: int = 10
     max_changelogs: int = 100
 
-    def is_due(self, progress: Progress) -> bool:
-        """Whether a copy that stands there should be written as a snapshot."""
-        if progress.changelogs < self.min_changelogs:
+    def is_due(self, meta: ReplicaMeta) -> bool:
+        """Whether a replica that stands there should be written as a snapshot."""
+        if meta.changelogs < self.min_changelogs:
             return False
-        is_much = progress.changelog_bytes >= progress.snapshot_bytes
-        return is_much or progress.changelogs >= self.max_changelogs
+        is_much = meta.changelog_bytes >= meta.snapshot_bytes
+        return is_much or meta.changelogs >= self.max_changelogs
 
 
 def maintain_store(
-    bases: LmdbBases, store: StoreId, reference: Reference, rule: SnapshotRule | None = None
+    backend: LmdbBackend, store: StoreId, reference: Reference, rule: SnapshotRule | None = None
 ) -> int | None:
-    """Do what is due for a store: a snapshot, a smaller local copy, and sweeping once a process.
+    """Do what is due for a store: a snapshot, a smaller replica, and sweeping once a process.
 
     Returns:
         The size of the snapshot in bytes, None if none was written.
 
     Raises:
-        CheckpointError: as :func:`snapshot_if_due`. A local copy that cannot be made smaller stays
+        CheckpointError: as :func:`snapshot_if_due`. A replica that cannot be made smaller stays
             as it is, until the next time.
     """
-    size_bytes = snapshot_if_due(bases, store, reference, rule)
+    size_bytes = snapshot_if_due(backend, store, reference, rule)
     with contextlib.suppress(StorageRefusedError):
-        compact_if_due(bases, store)
-        bases.local_copy(store).directory.mark_used()
-        sweep_local_once(bases)
+        compact_if_due(backend, store)
+        backend.replica(store).directory.mark_used()
+        sweep_local_once(backend)
     return size_bytes
 
 
 def snapshot_if_due(
-    bases: LmdbBases, store: StoreId, reference: Reference, rule: SnapshotRule | None = None
+    backend: LmdbBackend, store: StoreId, reference: Reference, rule: SnapshotRule | None = None
 ) -> int | None:
-    """Write a snapshot of a content if it is time, and return its size in bytes.
+    """Write a snapshot of a version if it is time, and return its size in bytes.
 
-    While it is written the local copy keeps the pages of that content, so its file grows by what
+    While it is written the replica keeps the pages of that version, so its file grows by what
     batches change meanwhile.
 
     Returns:
-        None if it was not time, there is one already, or the local copy has gone on to a later
-        content: it is not taken back for a snapshot.
+        None if it was not time, there is one already, or the replica has gone on to a later
+        version: it is not taken back for a snapshot.
 
     Raises:
-        CheckpointError: the content cannot be opened, or the snapshot not be written; nothing is
+        CheckpointError: the version cannot be opened, or the snapshot not be written; nothing is
             lost by that, try again later.
     """
     if reference == EMPTY:
         return None
-    copy = bases.local_copy(store)
+    replica = backend.replica(store)
     try:
-        base = copy.open(reference)
-    except CopyIsAheadError:
+        version = replica.open(reference)
+    except ReplicaIsAheadError:
         return None
-    with contextlib.closing(base):
-        if not (rule or SnapshotRule()).is_due(base.progress):
+    with contextlib.closing(version):
+        if not (rule or SnapshotRule()).is_due(version.meta):
             return None
-        return take_snapshot(bases, store, base)
+        return take_snapshot(backend, store, version)
 
 
-def take_snapshot(bases: LmdbBases, store: StoreId, base: LmdbBase) -> int | None:
-    """Write an open content as a snapshot, whether it is time or not.
+def take_snapshot(backend: LmdbBackend, store: StoreId, version: LmdbVersion) -> int | None:
+    """Write an open version as a snapshot, whether it is time or not.
 
     Returns:
         The size of the snapshot in bytes, None if there is one already.
 
     Raises:
-        StorageRefusedError: it could not be written, or the local copy is damaged; no snapshot is
+        StorageRefusedError: it could not be written, or the replica is damaged; no snapshot is
             left, and a damaged copy is not used again.
         StorageUncertainError: it may have been written.
     """
     size_bytes: int | None = None
-    if base.reference not in list_snapshots(bases.files, store):
+    if version.reference not in list_snapshots(backend.files, store):
         try:
             size_bytes = write_snapshot(
-                bases.files, store, base, base.codec, bases.effective_compression
+                backend.files, store, version, version.codec, backend.effective_compression
             )
         except ChecksumMismatchError as error:
-            base.distrust()
+            version.distrust()
             raise StorageRefusedError(
-                f"the local copy of version {base.reference.version} of store {store.store!r} of "
+                f"the replica of version {version.reference.version} of store {store.store!r} of "
                 f"operator {store.operator_uid!r}, partition {store.partition}, is damaged: "
                 f"{error}; no snapshot was written, and the next open builds a new copy. Look at "
                 "memory and disk of this host"
             ) from error
-    bases.local_copy(store).note_snapshot(base.progress, size_bytes or base.size_bytes())
+    backend.replica(store).note_snapshot(version.meta, size_bytes or version.size_bytes())
     return size_bytes
 
 
 def compaction_due(used_bytes: int, live_bytes: int, min_bytes: int = 16 << 20) -> bool:
-    """Whether a local copy has so much room that was freed that it should be written anew.
+    """Whether a replica has so much room that was freed that it should be written anew.
 
-    Twice the live pages and twice what a batch touches is normal, as both contents of a batch are
+    Twice the live pages and twice what a batch touches is normal, as both versions of a batch are
     there; a long read leaves more.
     """
     return used_bytes > min_bytes and used_bytes > 4 * live_bytes
 
 
-def compact_if_due(bases: LmdbBases, store: StoreId, min_bytes: int = 16 << 20) -> bool:
-    """Write the local copy of a store anew if it has grown, and return whether that was done.
+def compact_if_due(backend: LmdbBackend, store: StoreId, min_bytes: int = 16 << 20) -> bool:
+    """Write the replica of a store anew if it has grown, and return whether that was done.
 
     Raises:
-        StorageRefusedError: there is no room, or another process holds the lock; the copy is as it
-            was.
+        StorageRefusedError: there is no room, or another process holds the lock; the replica is as
+            it was.
     """
-    directory = bases.local_copy(store).directory
+    directory = backend.replica(store).directory
     if directory.current() is None:
         return False
-    with directory.locked(bases.settings.lock_timeout_ms):
+    with directory.locked(backend.settings.lock_timeout_ms):
         generation = directory.current()
         if generation is None:
             return False
         try:
-            environment = acquire(directory, generation, bases.settings.max_open)
-        except DamagedCopyError:
+            environment = acquire(directory, generation, backend.settings.max_open)
+        except DamagedReplicaError:
             return False  # the next open builds a new one
         try:
             used_bytes, live_bytes = environment.used_bytes(), environment.live_bytes()
@@ -182,25 +182,25 @@ def compact_if_due(bases: LmdbBases, store: StoreId, min_bytes: int = 16 << 20) 
     return True
 
 
-def delete_local(bases: LmdbBases, stream_id: str) -> None:
+def delete_local(backend: LmdbBackend, stream_id: str) -> None:
     """Delete all that this host keeps of a stream, of which the files are given up as well.
 
     Processes that have some of it open keep the room until they close it.
     """
-    _delete_stream(stream_directory(bases.local_directory, stream_id))
+    _delete_stream(stream_directory(backend.local_directory, stream_id))
 
 
-def sweep_local_once(bases: LmdbBases) -> None:
+def sweep_local_once(backend: LmdbBackend) -> None:
     """Delete what processes that died have left below the local directory, once in this process.
 
-    That is: copies of earlier starts of the host, unfinished and old generations, contents that
-    were opened apart, and all of streams that were not used for a long time: these build new copies
-    when they go on. What is locked is left alone.
+    That is: replicas of earlier starts of the host, unfinished and old generations, versions that
+    were opened apart, and all of streams that were not used for a long time: these build new
+    replicas when they go on. What is locked is left alone.
 
     Raises:
         StorageRefusedError: the directory is not of this user alone, or cannot be written.
     """
-    _sweep_once(bases.local_directory, bases.boot or boot_id(), bases.settings.unused_ms)
+    _sweep_once(backend.local_directory, backend.boot or boot_id(), backend.settings.unused_ms)
 
 
 @functools.cache
@@ -234,7 +234,7 @@ def _delete_stream(stream: str) -> bool:
     with contextlib.ExitStack() as stack:
         try:
             for lock in _locks(stream):
-                stack.enter_context(PartitionDirectory(os.path.dirname(lock)).locked(0))
+                stack.enter_context(ReplicaDirectory(os.path.dirname(lock)).locked(0))
         except StorageRefusedError:
             return False
         # Out of the way in one step: who comes for it now makes a new one.
@@ -254,7 +254,7 @@ def _locks(directory: str) -> list[str]:
 def _sweep_host(host: str) -> list[str]:
     swept = []
     for lock in _locks(host):
-        directory = PartitionDirectory(os.path.dirname(lock))
+        directory = ReplicaDirectory(os.path.dirname(lock))
         with contextlib.suppress(StorageRefusedError), directory.locked(0):
             if os.path.basename(os.path.dirname(directory.path)) == APART:
                 delete_tree(directory.path)

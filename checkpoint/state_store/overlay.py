@@ -1,6 +1,6 @@
-"""An overlay: changes that nobody else sees yet, on the content that they are made on.
+"""An overlay: changes that nobody else sees yet, on the version that they are made on.
 
-What is read through it is what was changed, and else what the content has. Nothing here asks where
+What is read through it is what was changed, and else what the version has. Nothing here asks where
 a record was before: who changes one has looked it up.
 """
 
@@ -11,7 +11,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any
 
-from checkpoint.state_store.base import Base, Changes
+from checkpoint.state_store.backend import Changes, RawVersion
 from checkpoint.state_store.checksum import first_checksum, moved_checksum
 from checkpoint.state_store.keys import MAX_INLINE_BYTES, comes_back, encode_whole
 from checkpoint.state_store.plain_pickles import NotPlainError
@@ -50,12 +50,12 @@ _PLAIN_ENDS = {PLAIN_END}
 
 
 class Overlay:
-    """Changes to a content, in memory and in files.
+    """Changes to a version, in memory and in files.
 
     Args:
-        base: the content.
+        version: what is changed.
         values: codec of its values.
-        shapes: those of the content; keys that are put may add to them.
+        shapes: those of the version; keys that are put may add to them.
         spill_bytes: changes above about this are held on disk, not in memory.
         spill_directory: where; None for the default of the system.
         checksums: carry the checksum of all records on.
@@ -63,40 +63,40 @@ class Overlay:
 
     def __init__(
         self,
-        base: Base,
+        version: RawVersion,
         values: ValueCodec,
         shapes: Shapes,
         spill_bytes: int,
         spill_directory: str | None,
         checksums: bool,
     ) -> None:
-        self._base = base
+        self._version = version
         self._encode = values.encoder(shapes)
         self._classes = values.classes
         self._changed: dict[bytes, bytes | None] = {}  # None: removed
         self._ordered = OrderedChanges()  # put in their order; as long as nothing is in _changed
         self._index: dict[bytes, bytes | None] = {}
         self._spilled = Spill(spill_directory)
-        self._below: Callable[[bytes], bytes | None] = base.get
+        self._below: Callable[[bytes], bytes | None] = version.get
         self._has_removed = False
-        self._has_removed_new = False  # perhaps: one that the base may not have
+        self._has_removed_new = False  # perhaps: one that the version may not have
         self._spill_bytes = spill_bytes
         self._room = spill_bytes
-        self._count = base.count()
-        self._checksum = first_checksum(base) if checksums else None
+        self._count = version.count()
+        self._checksum = first_checksum(version) if checksums else None
 
     @property
     def reference(self) -> Reference:
-        """The content that is changed."""
-        return self._base.reference
+        """The version that is changed."""
+        return self._version.reference
 
     def count(self) -> int:
         """Return the number of keys."""
         return self._count
 
     def size_bytes(self) -> int:
-        """Return about how much room the content takes, with the changes that are in memory."""
-        return self._base.size_bytes() + self._spill_bytes - self._room
+        """Return about how much room the version takes, with the changes that are in memory."""
+        return self._version.size_bytes() + self._spill_bytes - self._room
 
     def fold(self) -> None:
         """Bring all changes where one of them can be found by its key."""
@@ -118,11 +118,11 @@ class Overlay:
 
     def records_below(self, raws: list[bytes]) -> list[bytes | None]:
         """Return what :meth:`records` does for keys of which none is changed in memory."""
-        return list(map(self._below, raws)) if self._spilled else self._base.get_many(raws)
+        return list(map(self._below, raws)) if self._spilled else self._version.get_many(raws)
 
     def _spilled_or_below(self, raw: bytes) -> bytes | None:
         spilled = self._spilled.get(raw)
-        return self._base.get(raw) if spilled is None else spilled or None
+        return self._version.get(raw) if spilled is None else spilled or None
 
     def get(self, raw: bytes) -> bytes | None:
         """Return the record of an encoded key, None if it is not there."""
@@ -132,13 +132,13 @@ class Overlay:
 
     def scan(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes | None]]:
         """Iterate over encoded keys and records in order, None for one that was removed."""
-        base: Iterator[tuple[bytes, bytes | None]] = self._base.scan(start, stop)
-        yield from overlaid(base, self._own(start, stop)) if self._has_changes() else base
+        below: Iterator[tuple[bytes, bytes | None]] = self._version.scan(start, stop)
+        yield from overlaid(below, self._own(start, stop)) if self._has_changes() else below
 
     def scan_index(self, stop: bytes) -> Iterator[bytes]:
         """Iterate over the entries of the timeout index in order, up to before *stop*."""
-        base = ((entry, _ENTRY) for entry in self._base.scan_index(stop))
-        for entry, present in overlaid(base, self._own_index(stop)):
+        below = ((entry, _ENTRY) for entry in self._version.scan_index(stop))
+        for entry, present in overlaid(below, self._own_index(stop)):
             if present is not None:
                 yield entry
 
@@ -334,18 +334,20 @@ class Overlay:
         is_in_order = self._ordered and not self._spilled
         columns = self._ordered.columns() if is_in_order else _in_columns(self._own())
         index = _in_columns(self._own_index())
-        base = self._base if self._has_removed_new else None
-        return parts_of(columns, index, self._has_removed, base, self._count, self._checksum)
+        removes_from = self._version if self._has_removed_new else None
+        return parts_of(
+            columns, index, self._has_removed, removes_from, self._count, self._checksum
+        )
 
     def close(self) -> None:
-        """Drop all changes, and give the content back."""
+        """Drop all changes, and give the version back."""
         self._changed.clear()
         self._ordered.clear()
         self._index.clear()
         try:
             self._spilled.close()
         finally:
-            self._base.close()
+            self._version.close()
 
 
 def _in_columns(pairs: Iterator[tuple[bytes, bytes | None]]) -> Iterator[Columns]:

@@ -39,7 +39,7 @@ from checkpoint.retention import (
     plan_leftovers,
     plan_retention,
 )
-from checkpoint.state_store.reference import (
+from checkpoint.state_store.file_names import (
     STORE_PREFIX,
     StoredKind,
     directory_of,

@@ -2,7 +2,7 @@
 
 A shape is written as one plain tuple of all the fields, behind a head of nine bytes with the digest
 of the schema: a text that names the classes and their fields, and that is stored once beside all
-records of a content (:class:`Shapes`); see :mod:`checkpoint.state_store.classes`.
+records of a version (:class:`Shapes`); see :mod:`checkpoint.state_store.classes`.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ Flat = tuple[Any, ...]
 
 
 class Shapes:
-    """The shapes that the records of a content have: their schemas, by digest.
+    """The shapes that the records of a version have: their schemas, by digest.
 
-    They are part of what is stored beside a content about how it is encoded, and go with it from
+    They are part of what is stored beside a version about how it is encoded, and go with it from
     version to version. Records have a digest, not a number, so that one that is damaged, or that is
-    of another content, is never taken for a value of another class.
+    of another version, is never taken for a value of another class.
 
     Args:
-        codec: what is stored beside the content.
+        codec: what is stored beside the version.
     """
 
     def __init__(self, codec: Mapping[str, str] | None = None) -> None:
         self._schemas = {name: text for name, text in (codec or {}).items() if _is_name(name)}
 
     def to_codec(self) -> Mapping[str, str]:
-        """Return what is to be stored beside a content."""
+        """Return what is to be stored beside a version."""
         return self._schemas
 
     def add(self, schema: str) -> bytes | None:
@@ -100,7 +100,7 @@ def shape_of(
     Args:
         parts: of each item of a tuple, or of the value itself; None for what is plain.
         kinds: their classes.
-        shapes: those of the content; it becomes one of them.
+        shapes: those of the version; it becomes one of them.
         is_tuple: whether they are items.
     """
     known = [part for part in parts if part is not None]

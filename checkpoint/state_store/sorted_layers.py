@@ -1,4 +1,4 @@
-"""Layers of changes over a base: sorted streams in which the upper one wins, and their columns."""
+"""Layers of changes: sorted streams in which the upper one wins, and their columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import compress, islice
 from operator import lt
 from typing import TypeVar
 
-from checkpoint.state_store.base import Base, Changes, Pairs
+from checkpoint.state_store.backend import Changes, Pairs, RawVersion
 from checkpoint.state_store.columns import Column
 
 CHUNK_KEYS = 50_000
@@ -110,7 +110,7 @@ def parts_of(
     columns: Iterator[Columns],
     index: Iterator[Columns],
     has_removed: bool,
-    removes_from: Base | None,
+    removes_from: RawVersion | None,
     count: int,
     checksum: int | None,
 ) -> Iterator[Changes]:

@@ -1,8 +1,9 @@
 """Files of a state store: changelogs and snapshots.
 
-Both are frames (:mod:`checkpoint.framing`) of blocks (:mod:`checkpoint.state_store.blocks`) under a
-header that says whose they are. A reader knows which store and which version it wants, and refuses
-a file that says anything else, wherever it lies.
+Both are frames (:mod:`checkpoint.framing`) of blocks of changes
+(:mod:`checkpoint.state_store.change_blocks`) under a header that says whose they are. Who reads one
+knows which store and which version it wants, and refuses a file that says anything else, wherever
+it lies.
 
 A **changelog** is what one attempt changed, and names its parent: the version that it changed. So a
 chain can be walked from any version back to the beginning, with no listing and no knowledge of the
@@ -33,11 +34,11 @@ from checkpoint.framing import (
     write_frames,
 )
 from checkpoint.json_records import JsonRecord, convert
-from checkpoint.state_store.base import Base, Changes, Pairs
-from checkpoint.state_store.blocks import Compression, decode_block, encode_blocks
+from checkpoint.state_store.backend import Changes, Pairs, RawVersion
 from checkpoint.state_store.chain import plan_catch_up
+from checkpoint.state_store.change_blocks import Compression, decode_block, encode_blocks
 from checkpoint.state_store.checksum import records_checksum, require_checksum
-from checkpoint.state_store.reference import (
+from checkpoint.state_store.file_names import (
     StoredKind,
     directory_of,
     file_name,
@@ -270,13 +271,13 @@ def _remembering(changes: Iterable[Changes], last: list[Changes]) -> Iterator[Ch
 def changes_between(
     files: Files, store: StoreId, older: Reference, newer: Reference
 ) -> Iterator[tuple[Reference, Changes]]:
-    """Yield (content, changes that led to it), oldest first; large changes in several parts.
+    """Yield (version, changes that led to it), oldest first; large changes in several parts.
 
     Args:
         files: where the changelogs are.
         store: the store.
-        older: a content; its own changes are not among them.
-        newer: a later content of the same chain.
+        older: a version; its own changes are not among them.
+        newer: a later version of the same chain.
 
     Raises:
         ValueError: *newer* does not follow from *older*.
@@ -296,22 +297,22 @@ def changes_between(
 def write_snapshot(
     files: Files,
     store: StoreId,
-    base: Base,
+    version: RawVersion,
     codec: Mapping[str, str],
     compression: Compression = Compression.NONE,
 ) -> int | None:
-    """Write an open content as a snapshot, and return the size of the file in bytes.
+    """Write an open version as a snapshot, and return the size of the file in bytes.
 
     Returns:
         None if there is one already.
 
     Raises:
         CheckpointError: as in :meth:`Files.create`; trying again is fine.
-        ChecksumMismatchError: the content is not what its history says; there is no snapshot.
+        ChecksumMismatchError: the version is not what its history says; there is no snapshot.
     """
-    reference = base.reference
+    reference = version.reference
     header = StoredHeader(store, StoredKind.SNAPSHOT, reference, reference, codec, compression)
-    frames = stored_frames(header, _whole(base), FrameTotals())
+    frames = stored_frames(header, _whole(version), FrameTotals())
     try:
         return files.create(header.name, frames)
     except AlreadyExistsError:
@@ -337,16 +338,16 @@ def list_snapshots(files: Files, store: StoreId) -> frozenset[Reference]:
     )
 
 
-def _whole(base: Base) -> Iterator[Changes]:
-    count, checksum, found = base.count(), base.checksum, 0
+def _whole(version: RawVersion) -> Iterator[Changes]:
+    count, checksum, found = version.count(), version.checksum, 0
     yield Changes([], [], [], [], count, checksum)
-    for pairs in _batches(base.scan()):
+    for pairs in _batches(version.scan()):
         puts = Pairs(*zip(*pairs, strict=True))
         if checksum is not None:
             found += records_checksum(*puts.columns())
         yield Changes(puts, [], [], [], count, checksum)
     require_checksum(checksum, found)
-    for entries in _batches(base.scan_index()):
+    for entries in _batches(version.scan_index()):
         yield Changes([], [], entries, [], count, checksum)
 
 

@@ -1,4 +1,4 @@
-"""Public test tools: conformance of files, of contents and of state stores, and faults on demand.
+"""Public test tools: conformance of files, of versions and of state stores, and faults on demand.
 
 They raise plain ``AssertionError`` and need no test framework::
 
@@ -7,27 +7,27 @@ They raise plain ``AssertionError`` and need no test framework::
         check_files(lambda: MyFiles(tmp_path / str(next(numbers))))
 
     def test_my_contents():
-        check_bases(MyBases)
+        check_backend(MyBases)
         check_state_store(lambda: StateStore(MyBases()))
 """
 
-from checkpoint.testing.bases import check_bases
-from checkpoint.testing.faulty_bases import FaultyBases
-from checkpoint.testing.files import FaultyFiles, check_files
-from checkpoint.testing.memory_bases import MemoryBases
+from checkpoint.testing.backend_checks import check_backend
+from checkpoint.testing.faulty_backend import FaultyBackend
+from checkpoint.testing.file_checks import FaultyFiles, check_files
+from checkpoint.testing.memory_backend import MemoryBackend
 from checkpoint.testing.one_fault import Effect, SimulatedCrash
 from checkpoint.testing.simulated_disk import Omission, SimulatedDisk
-from checkpoint.testing.state_store import check_state_store
+from checkpoint.testing.store_checks import check_state_store
 
 __all__ = [
     "Effect",
-    "FaultyBases",
+    "FaultyBackend",
     "FaultyFiles",
-    "MemoryBases",
+    "MemoryBackend",
     "Omission",
     "SimulatedCrash",
     "SimulatedDisk",
-    "check_bases",
+    "check_backend",
     "check_files",
     "check_state_store",
 ]

@@ -1,4 +1,4 @@
-"""One operation of many fails: what files and contents that fail on demand have in common."""
+"""One operation of many fails: what files and versions that fail on demand have in common."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from itertools import count as numbers
 from typing import Any
 
-from checkpoint.state_store.reader import StateReader
 from checkpoint.state_store.store import StateStore
-from checkpoint.state_store.writer import StateWriter
+from checkpoint.state_store.store_reader import StateReader
+from checkpoint.state_store.store_writer import StateWriter
 from checkpoint.stored_state import Reference, StoreId
 from checkpoint.testing.claims import require_equal
 
@@ -68,7 +68,7 @@ def change_anything(writer: StateWriter, model: Model, draw: Iterator[int]) -> N
 def commit(
     store: StateStore, reference: Reference, change: Callable[[StateWriter], object]
 ) -> Reference:
-    """Commit what *change* does to a writer of a content, and return the one after it."""
+    """Commit what *change* does to a writer of a version, and return the one after it."""
     with store.writer(ID, reference) as writer:
         change(writer)
         committed = writer.commit()
@@ -77,7 +77,7 @@ def commit(
 
 
 def require_stored(store: StateStore, reference: Reference, model: Model) -> None:
-    """Raise ``AssertionError`` unless a content is what *model* holds."""
+    """Raise ``AssertionError`` unless a version is what *model* holds."""
     reader = store.reader(ID, reference)
     require_equal(reader.reference, reference, "reference of a reader")
     require_content(reader, model, f"a reader of {reference}")

@@ -15,8 +15,8 @@ from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.errors import CorruptCheckpointError
 from checkpoint.files import Files
 from checkpoint.opening import open_existing
-from checkpoint.state_store import DataValues, LmdbBases, Reference, StoreId, ValueCodec
-from checkpoint.state_store.base import Base
+from checkpoint.state_store import DataValues, LmdbBackend, Reference, StoreId, ValueCodec
+from checkpoint.state_store.backend import RawVersion
 from checkpoint.streams import StreamDirectory, list_streams, stream_url
 from checkpoint.tools.unpickling import ShownData
 
@@ -40,7 +40,7 @@ class UsageError(Exception):
 
 
 @dataclass(frozen=True)
-class Result:
+class CommandResult:
     """What a command returns.
 
     Args:
@@ -115,24 +115,24 @@ def record_at(log: CommitLog, time_ms: int | None) -> CommitRecord:
 
 
 @contextmanager
-def opened_base(files: Files, store: StoreId, reference: Reference) -> Iterator[Base]:
+def opened_version(files: Files, store: StoreId, reference: Reference) -> Iterator[RawVersion]:
     """Open the content of a store in a copy of its own."""
     with ExitStack() as stack:
         local = stack.enter_context(tempfile.TemporaryDirectory(prefix="checkpoint-state-"))
-        yield stack.enter_context(LmdbBases(files, local).open_apart(store, reference))
+        yield stack.enter_context(LmdbBackend(files, local).open_apart(store, reference))
 
 
-def codec_of(base: Base, pickled: ValueCodec | None) -> ValueCodec:
+def codec_of(version: RawVersion, pickled: ValueCodec | None) -> ValueCodec:
     """Return what reads the values of a store.
 
     Args:
-        base: its content.
+        version: its content.
         pickled: what reads pickles of any kind, None for nothing.
 
     Raises:
         UsageError: there are such pickles, and nothing is to read them.
     """
-    recorded = base.codec.get("values", DataValues().name)
+    recorded = version.codec.get("values", DataValues().name)
     if recorded.split()[0] == DataValues().name:
         return ShownData()
     if pickled is None:

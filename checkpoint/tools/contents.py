@@ -15,20 +15,20 @@ from checkpoint.files import Files
 from checkpoint.recovery import StateCopy
 from checkpoint.state_files import read_state_file
 from checkpoint.state_store import PickleValues, Shapes
-from checkpoint.state_store.base import Base
-from checkpoint.state_store.reader import StateReader
+from checkpoint.state_store.backend import RawVersion
+from checkpoint.state_store.store_reader import StateReader
 from checkpoint.state_store.values import ValueCodec
 from checkpoint.stored_state import StoreCommit
 from checkpoint.tools.common import (
+    CommandResult,
     Commands,
-    Result,
     UsageError,
     add_location,
     codec_of,
     literal,
     moment,
     open_stream_at,
-    opened_base,
+    opened_version,
     record_at,
 )
 from checkpoint.tools.plain import NotShown, Shower, Unshown, pairs_of
@@ -39,7 +39,7 @@ _MISSING: Any = object()
 
 
 @dataclass(frozen=True)
-class State:
+class OperatorState:
     """The state of one operator after a batch.
 
     Args:
@@ -80,14 +80,14 @@ class State:
     def _pairs_of_store(self, commit: StoreCommit) -> Iterator[tuple[Any, Any]]:
         for stored in commit.partitions:
             store = commit.store_id(self.stream_id, stored.partition)
-            with opened_base(self.files, store, stored.reference) as base:
-                shapes = Shapes(base.codec)
-                yield from StateReader(store, base, self._codec(base, shapes), shapes).items()
+            with opened_version(self.files, store, stored.reference) as version:
+                shapes = Shapes(version.codec)
+                yield from StateReader(store, version, self._codec(version, shapes), shapes).items()
 
-    def _codec(self, base: Base, shapes: Shapes) -> ValueCodec:
+    def _codec(self, version: RawVersion, shapes: Shapes) -> ValueCodec:
         if self.unpickle:
             return _ShownValues(PickleValues().decoder(shapes))
-        return _ShownValues(codec_of(base, _ShownValues(plain_loads)).decoder(shapes))
+        return _ShownValues(codec_of(version, _ShownValues(plain_loads)).decoder(shapes))
 
 
 class _ShownValues(PickleValues):
@@ -154,7 +154,7 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="as ever: each line is JSON anyway")
 
 
-def _read(options: argparse.Namespace) -> Result:
+def _read(options: argparse.Namespace) -> CommandResult:
     state = _state(options, options.at)
     wanted = None if options.key is None else literal(options.key)
     pairs = state.pairs()
@@ -162,10 +162,10 @@ def _read(options: argparse.Namespace) -> Result:
         pairs = ((key, value) for key, value in pairs if _is_same(key, wanted, options.key))
     shown = Shower().shown
     rows = ({"key": shown(key), "value": shown(value)} for key, value in pairs)
-    return Result(rows=_counted(islice(rows, options.limit)), note=_age_of(state))
+    return CommandResult(rows=_counted(islice(rows, options.limit)), note=_age_of(state))
 
 
-def _age_of(state: State) -> str | None:
+def _age_of(state: OperatorState) -> str | None:
     """Say of which batch a copy is that is older than the batch that was asked for."""
     if isinstance(state.where, StoreCommit) or state.where.time_ms >= state.time_ms:
         return None
@@ -194,12 +194,12 @@ def _is_same(key: Any, wanted: Any, text: str) -> bool:
     return bool((key == wanted and type(key) is type(wanted)) or key == text)
 
 
-def _diff(options: argparse.Namespace) -> Result:
+def _diff(options: argparse.Namespace) -> CommandResult:
     older, newer = _state(options, options.older), _state(options, options.newer)
-    return Result(rows=_counted(islice(_differences(older, newer), options.limit)))
+    return CommandResult(rows=_counted(islice(_differences(older, newer), options.limit)))
 
 
-def _differences(older: State, newer: State) -> Iterator[dict[str, Any]]:
+def _differences(older: OperatorState, newer: OperatorState) -> Iterator[dict[str, Any]]:
     """Yield what came, went and changed; ``?`` where nobody can tell, as it is not shown."""
     shown = Shower().shown
     before: dict[tuple[str, str], tuple[Any, Any]] = {}
@@ -232,7 +232,7 @@ def _hashable(key: Any, found: Any) -> tuple[str, str]:
     return type(key).__name__, json.dumps(found, sort_keys=True)
 
 
-def _state(options: argparse.Namespace, time_ms: int | None) -> State:
+def _state(options: argparse.Namespace, time_ms: int | None) -> OperatorState:
     files = open_stream_at(options.url, options.stream)
     if options.unpickle:
         files = require_trusted(files)
@@ -252,19 +252,19 @@ def _state(options: argparse.Namespace, time_ms: int | None) -> State:
     )
 
 
-def _is_store(state: State, store: str | None) -> bool:
+def _is_store(state: OperatorState, store: str | None) -> bool:
     return store is None or (isinstance(state.where, StoreCommit) and state.where.store == store)
 
 
-def _states(log: CommitLog, record: CommitRecord, unpickle: bool) -> Iterator[State]:
+def _states(log: CommitLog, record: CommitRecord, unpickle: bool) -> Iterator[OperatorState]:
     for uid, record_id in sorted(record.copies.items()):
         try:
             holder = record if record_id == record.record_id else log.read_record(record_id)
         except FileNotFoundError:
             continue  # nobody needs it any more
         copy = StateCopy(record_id.time_ms, holder.operators.get(uid))
-        yield State(log.files, record.stream_id, uid, record.batch_time_ms, copy, unpickle)
+        yield OperatorState(log.files, record.stream_id, uid, record.batch_time_ms, copy, unpickle)
     for commit in record.stores:
-        yield State(
+        yield OperatorState(
             log.files, record.stream_id, commit.operator_uid, record.batch_time_ms, commit, unpickle
         )

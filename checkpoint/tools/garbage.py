@@ -30,11 +30,11 @@ from checkpoint.recovery import read_plan
 from checkpoint.signing import SignedFiles
 from checkpoint.state_files import STATE_PREFIX, state_file_record
 from checkpoint.state_store import STORE_PREFIX
-from checkpoint.state_store.reference import StoredKind, epoch_of, parse_file_name
+from checkpoint.state_store.file_names import StoredKind, epoch_of, parse_file_name
 from checkpoint.streams import list_streams, stream_url
 from checkpoint.tools.common import (
+    CommandResult,
     Commands,
-    Result,
     UsageError,
     add_dry_run,
     add_location,
@@ -59,7 +59,7 @@ def add_gc(commands: Commands) -> None:
     parser.set_defaults(run=_gc)
 
 
-def _gc(options: argparse.Namespace) -> Result:
+def _gc(options: argparse.Namespace) -> CommandResult:
     files = open_stream_at(options.url, options.stream)
     require_unused(files)
     read_plan(files)  # of a damaged stream nothing is deleted
@@ -74,7 +74,7 @@ def _gc(options: argparse.Namespace) -> Result:
     paths = [path for path, _ in garbage]
     did = "would be deleted" if options.dry_run else "deleted"
     data = {"url": files.url, "files": paths, "done": not options.dry_run}
-    return Result(data, [*paths, f"{len(paths)} files {did}"])
+    return CommandResult(data, [*paths, f"{len(paths)} files {did}"])
 
 
 def garbage_of(files: Files, void: bool = False) -> Iterator[str]:

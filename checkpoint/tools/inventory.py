@@ -20,8 +20,8 @@ from checkpoint.recovery import RecoveryPlan, read_plan
 from checkpoint.signing import facts_of
 from checkpoint.streams import list_claimed, list_streams, stream_url
 from checkpoint.tools.common import (
+    CommandResult,
     Commands,
-    Result,
     add_location,
     is_stream,
     moment,
@@ -49,7 +49,7 @@ def add_show(commands: Commands) -> None:
     parser.set_defaults(run=_show)
 
 
-def _list(options: argparse.Namespace) -> Result:
+def _list(options: argparse.Namespace) -> CommandResult:
     files = open_location(options.url)
     streams: list[dict[str, Any]] = []
     if is_stream(files):
@@ -64,7 +64,7 @@ def _list(options: argparse.Namespace) -> Result:
         f"{facts['epochs']} starts, {facts['driver']}"
         for facts in streams
     ]
-    return Result({"streams": streams}, lines or [f"{options.url} has no streams"])
+    return CommandResult({"streams": streams}, lines or [f"{options.url} has no streams"])
 
 
 def _began_ms(files: Files) -> int | None:
@@ -101,7 +101,7 @@ def _driver(files: Files, epochs: list[int]) -> str:
     return f"{owner} {state}"
 
 
-def _show(options: argparse.Namespace) -> Result:
+def _show(options: argparse.Namespace) -> CommandResult:
     files = open_stream_at(options.url, options.stream)
     plan = read_plan(files)
     failed = _failed_outputs(files)
@@ -125,7 +125,7 @@ def _show(options: argparse.Namespace) -> Result:
         "files": _counts(files),
     }
     needed_after = {uid: upto_ms for uid, upto_ms, _ in needed_no_more}
-    return Result(data, _lines(data, plan, failed, needed_after))
+    return CommandResult(data, _lines(data, plan, failed, needed_after))
 
 
 def _epochs(files: Files, lineage: Lineage) -> Iterator[dict[str, object]]:

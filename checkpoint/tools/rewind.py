@@ -22,8 +22,8 @@ from checkpoint.lineage import Base, Lineage, lineage_from, read_lineage, write_
 from checkpoint.record_files import RecordId
 from checkpoint.recovery import RecoveryPlan, plan_recovery, read_log
 from checkpoint.tools.common import (
+    CommandResult,
     Commands,
-    Result,
     UsageError,
     add_dry_run,
     add_location,
@@ -77,7 +77,7 @@ def add_rewind(commands: Commands) -> None:
     parser.set_defaults(run=_rewind)
 
 
-def _rewind(options: argparse.Namespace) -> Result:
+def _rewind(options: argparse.Namespace) -> CommandResult:
     files = open_stream_at(options.url, options.stream)
     require_unused(files)
     before = CommitLog(files).latest()
@@ -99,7 +99,7 @@ def _rewind(options: argparse.Namespace) -> Result:
         f"{len(target.begins)} batches after it run again, with the same input",
         f"to undo this, before the stream runs again: rewind --to {undo}",
     ]
-    return Result(data, lines)
+    return CommandResult(data, lines)
 
 
 def plan_rewind(files: Files, to_ms: int) -> tuple[Target, RecoveryPlan]:

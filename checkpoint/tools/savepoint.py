@@ -47,9 +47,9 @@ from checkpoint.signing import is_signed, renamable, unsigned
 from checkpoint.state_store import STORE_PREFIX
 from checkpoint.streams import stream_url
 from checkpoint.tools.common import (
+    CommandResult,
     Commands,
     Problem,
-    Result,
     UsageError,
     add_location,
     moment,
@@ -114,7 +114,7 @@ def add_import(commands: Commands) -> None:
     parser.set_defaults(run=_import)
 
 
-def _export(options: argparse.Namespace) -> Result:
+def _export(options: argparse.Namespace) -> CommandResult:
     files = open_stream_at(options.url, options.stream)
     plan = read_plan(files)
     target, name = _split(options.file)
@@ -131,10 +131,10 @@ def _export(options: argparse.Namespace) -> Result:
         f"{options.file}: {written.stream_id} up to the batch at {moment(plan.last_ms)}, "
         f"{written.files} files, {size(size_bytes)}"
     )
-    return Result(data, [line])
+    return CommandResult(data, [line])
 
 
-def _import(options: argparse.Namespace) -> Result:
+def _import(options: argparse.Namespace) -> CommandResult:
     source, name = _split(options.file)
     if not source.exists(name):
         raise UsageError(f"there is no file {options.file}")
@@ -145,7 +145,7 @@ def _import(options: argparse.Namespace) -> Result:
     plan = import_stream(source, name, files)
     data = {"stream": savepoint.stream_id, "url": files.url, "last_ms": plan.last_ms}
     line = f"{files.url}: {savepoint.stream_id} up to the batch at {moment(plan.last_ms)}"
-    return Result(data, [line])
+    return CommandResult(data, [line])
 
 
 def _split(path: str) -> tuple[Files, str]:

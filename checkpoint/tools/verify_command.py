@@ -16,8 +16,8 @@ from checkpoint.files import Files
 from checkpoint.tools.common import (
     PROBLEMS,
     SUCCEEDED,
+    CommandResult,
     Commands,
-    Result,
     UsageError,
     add_location,
     moment,
@@ -37,7 +37,7 @@ def add_verify(commands: Commands) -> None:
     parser.set_defaults(run=_verify)
 
 
-def _verify(options: argparse.Namespace) -> Result:
+def _verify(options: argparse.Namespace) -> CommandResult:
     files = open_stream_at(options.url, options.stream)
     findings = verify_stream(files)
     data: dict[str, object] = {
@@ -54,7 +54,7 @@ def _verify(options: argparse.Namespace) -> Result:
         data["good_ms"] = good_ms
         lines.append(_way_back(options, good_ms, last_ms))
     lines.append(summary)
-    return Result(data, lines, status=PROBLEMS if findings.problems else SUCCEEDED)
+    return CommandResult(data, lines, status=PROBLEMS if findings.problems else SUCCEEDED)
 
 
 def newest_good(files: Files) -> tuple[int | None, int | None]:

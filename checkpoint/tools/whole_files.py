@@ -23,7 +23,7 @@ from checkpoint.lineage import read_base
 from checkpoint.names import uid_part
 from checkpoint.record_files import RecordId
 from checkpoint.state_files import read_file_id, state_file_record
-from checkpoint.state_store.reference import StoredKind, parse_file_name
+from checkpoint.state_store.file_names import StoredKind, parse_file_name
 from checkpoint.state_store.store_files import read_header
 
 INPUT_DIRECTORY = re.compile(rf"(?:{FILES_PREFIX}|{RECEIVED_PREFIX}|{INPUTS_PREFIX})[^/]+")

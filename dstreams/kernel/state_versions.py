@@ -23,7 +23,7 @@ from pyspark import RDD, SparkContext
 from pyspark.rdd import PipelinedRDD
 
 from checkpoint import CheckpointError, CommitLog
-from checkpoint.state_store import LmdbBases, SnapshotRule, StateStore, StoreId, delete_local
+from checkpoint.state_store import LmdbBackend, SnapshotRule, StateStore, StoreId, delete_local
 from dstreams.errors import InvalidStreamError
 from dstreams.kernel.store_upkeep import StoreUpkeep, maintain_stores
 from dstreams.rdd.empty_partitions import empty_partitions, pinned_partitions
@@ -256,8 +256,8 @@ class StateVersions:
         with self._lock:
             passed, self._temporary = self._temporary, []
         self._delete(passed)
-        if is_scratch and isinstance(self.store.bases, LmdbBases):
-            delete_local(self.store.bases, self._stream_id)
+        if is_scratch and isinstance(self.store.backend, LmdbBackend):
+            delete_local(self.store.backend, self._stream_id)
 
     def release(self) -> None:
         """Give up the rows of all batches."""
@@ -267,8 +267,8 @@ class StateVersions:
 
     def _committed(self, uid: str, operation: str, batch: int) -> StateVersion:
         """Read the version that the commit record of a batch names."""
-        bases = self.store.bases
-        log = CommitLog(bases.files) if isinstance(bases, LmdbBases) else None
+        backend = self.store.backend
+        log = CommitLog(backend.files) if isinstance(backend, LmdbBackend) else None
         times = [] if log is None else log.times()
         if log is not None and batch in times:
             record = log.read(batch)
@@ -282,14 +282,14 @@ class StateVersions:
 
     def _delete(self, passed: Iterable[_Temporary]) -> None:
         """Delete the stores of versions, which have them for themselves."""
-        bases = self.store.bases
-        if not isinstance(bases, LmdbBases):
+        backend = self.store.backend
+        if not isinstance(backend, LmdbBackend):
             return
         try:
             for commit in (commit for kept in passed for commit in kept.version.commits):
                 if commit.file is not None:
-                    for name in bases.files.list(f"{commit.file.name.rpartition('/')[0]}/"):
-                        bases.files.delete(name)
+                    for name in backend.files.list(f"{commit.file.name.rpartition('/')[0]}/"):
+                        backend.files.delete(name)
         except CheckpointError as error:
             logger.warning("state of an earlier batch could not be deleted: %s", error)
 

@@ -17,10 +17,10 @@ from checkpoint.state_store import (
     STORE_PREFIX,
     Classes,
     DataValues,
-    LmdbBases,
+    LmdbBackend,
     LocalSettings,
     PickleValues,
-    Progress,
+    ReplicaMeta,
     SnapshotRule,
     StateStore,
     maintain_store,
@@ -48,10 +48,10 @@ def open_store(
     is_pickled = settings.state_values == "pickle"
     codec = PickleValues() if is_pickled else DataValues(classes or Classes())
     local = LocalSettings(unused_ms=settings.state_local_retention_ms)
-    bases = LmdbBases(files, directory, epoch, local)
+    backend = LmdbBackend(files, directory, epoch, local)
     with suppress(CheckpointError):  # then the tasks say what is wrong there
-        sweep_local_once(bases)
-    return StateStore(bases, codec, checksums=settings.state_checksums)
+        sweep_local_once(backend)
+    return StateStore(backend, codec, checksums=settings.state_checksums)
 
 
 def require_trusted_values(files: Files, settings: StateSettings) -> Files:
@@ -81,12 +81,12 @@ class StoreUpkeep:
     def __init__(self, rule: SnapshotRule | None = None, ask_every: int = 10) -> None:
         self._rule = rule or SnapshotRule()
         self._ask_every = ask_every
-        self._progress: list[Progress | None] = []
+        self._progress: list[ReplicaMeta | None] = []
         self._times = 0
 
     def made(self, version: StateVersion) -> None:
         """A batch made *version*."""
-        first = Progress(EMPTY) if version.version == 1 else None
+        first = ReplicaMeta(EMPTY) if version.version == 1 else None
         known = self._progress or [first] * len(version.commits)
         self._progress = [
             None
@@ -102,7 +102,7 @@ class StoreUpkeep:
             progress is None or self._rule.is_due(progress) for progress in self._progress
         )
 
-    def done(self, told: Sequence[Progress | None]) -> None:
+    def done(self, told: Sequence[ReplicaMeta | None]) -> None:
         """The hosts said where their replicas stand."""
         self._progress = list(told)
 
@@ -126,9 +126,9 @@ def maintain_stores(
     Returns:
         How many snapshots were written.
     """
-    if not isinstance(store.bases, LmdbBases):
+    if not isinstance(store.backend, LmdbBackend):
         return 0
-    done = PipelinedRDD(partitions, _Maintain(store.bases, version, rule)).collect()
+    done = PipelinedRDD(partitions, _Maintain(store.backend, version, rule)).collect()
     by_partition = {split: progress for split, _, progress in done}
     upkeep.done([by_partition[split] for split in sorted(by_partition)])
     return sum(count for _, count, _ in done)
@@ -142,19 +142,19 @@ class _Maintain:
     where that is at another version, or there is none.
     """
 
-    bases: LmdbBases
+    backend: LmdbBackend
     version: StateVersion
     rule: SnapshotRule | None
 
     def __call__(
         self, split: int, frames: Iterable[bytes]
-    ) -> Iterator[tuple[int, int, Progress | None]]:
+    ) -> Iterator[tuple[int, int, ReplicaMeta | None]]:
         settle_worker()
         for _ in frames:  # a worker whose input is left unread is not used again
             pass
         store_id = replace(self.version.store_id, partition=split)
         reference = self.version.references[split]
-        count = int(maintain_store(self.bases, store_id, reference, self.rule) is not None)
-        progress = self.bases.local_copy(store_id).progress()
+        count = int(maintain_store(self.backend, store_id, reference, self.rule) is not None)
+        progress = self.backend.replica(store_id).meta()
         stands_here = progress is not None and progress.reference == reference
         yield split, count, progress if stands_here else None

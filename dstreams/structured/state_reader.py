@@ -92,7 +92,7 @@ class QueryStateReader:
     Args:
         spark: where tasks run.
         location: path or URL of the checkpoint.
-        conf: where hosts keep local copies.
+        conf: where hosts keep replicas.
         classes: the classes of data that the program names, None for none.
 
     Raises:

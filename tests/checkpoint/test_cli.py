@@ -15,7 +15,7 @@ from checkpoint.cli import main
 from checkpoint.state_store import (
     EMPTY,
     DataValues,
-    LmdbBases,
+    LmdbBackend,
     PickleValues,
     Reference,
     StateStore,
@@ -33,7 +33,7 @@ class Stream:
     def __init__(self, root: Path, values: ValueCodec) -> None:
         (root / "local").mkdir(parents=True, mode=0o700)
         self.files = open_files(str(root / "files"))
-        bases = LmdbBases(self.files, str(root / "local"))
+        bases = LmdbBackend(self.files, str(root / "local"))
         self.store = StateStore(bases, values, checksums=True)
         self.references = dict.fromkeys(range(PARTITIONS), EMPTY)
 

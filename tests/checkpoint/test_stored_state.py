@@ -23,7 +23,7 @@ from checkpoint import (
 from checkpoint.framing import FileKind, read_frames, write_frames
 from checkpoint.json_records import convert, encode
 from checkpoint.stored_state import EMPTY, Reference, StoreId
-from checkpoint.testing.memory_bases import MemoryBases
+from checkpoint.testing.memory_backend import MemoryBackend
 from tests.support.stores import commit
 
 UID = "00000001" + "ab" * 8
@@ -148,7 +148,7 @@ def test_a_store_is_named_once() -> None:
 
 def test_what_a_task_reports_is_what_the_next_one_opens(tmp_path: Path) -> None:
     """Through a record, and pickled on its way to the driver."""
-    store, bases = StoreId("stream-1", "counts", "default", 0, 1), MemoryBases()
+    store, bases = StoreId("stream-1", "counts", "default", 0, 1), MemoryBackend()
     reported = pickle.loads(pickle.dumps(commit(bases, store, EMPTY)))
     log = CommitLog(open_files(tmp_path))
     log.commit(replace(RECORD, stores=(StoreCommit("counts", "default", "stable", (reported,)),)))

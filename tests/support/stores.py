@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 
 from checkpoint import CommitLog, CommitRecord, Files, StoreCommit
-from checkpoint.state_store.base import Base, Bases, Changes
+from checkpoint.state_store.backend import Changes, RawVersion, StateBackend
 from checkpoint.state_store.chain import plan_rebuilds
 from checkpoint.state_store.checksum import pairs_checksum
 from checkpoint.state_store.store_files import (
@@ -59,20 +59,20 @@ def changes(version: int) -> list[Changes]:
     ]
 
 
-def commit(bases: Bases, store: StoreId, base: Reference) -> StoredPartition:
+def commit(backend: StateBackend, store: StoreId, base: Reference) -> StoredPartition:
     """Commit the version after *base*."""
-    return bases.commit(store, base, changes(base.version + 1), {"keys": "test"})
+    return backend.commit(store, base, changes(base.version + 1), {"keys": "test"})
 
 
-def commit_up_to(bases: Bases, store: StoreId, version: int) -> list[Reference]:
+def commit_up_to(backend: StateBackend, store: StoreId, version: int) -> list[Reference]:
     """Commit versions 1 to *version*, and return all references from the empty one on."""
     references = [EMPTY]
     for _ in range(version):
-        references.append(commit(bases, store, references[-1]).reference)
+        references.append(commit(backend, store, references[-1]).reference)
     return references
 
 
-def require_content(base: Base, version: int) -> None:
+def require_content(base: RawVersion, version: int) -> None:
     """Assert that *base* holds what a version holds."""
     records, index = content(version)
     assert dict(base.scan()) == records
@@ -83,15 +83,15 @@ def require_content(base: Base, version: int) -> None:
         assert base.get(key) == records.get(key)
 
 
-def require_open(bases: Bases, store: StoreId, reference: Reference) -> None:
+def require_open(backend: StateBackend, store: StoreId, reference: Reference) -> None:
     """Assert that a content opens and is what it should be."""
-    with closing(bases.open(store, reference)) as base:
+    with closing(backend.open(store, reference)) as base:
         assert base.reference == reference
         require_content(base, reference.version)
 
 
 def require_files(files: Files, store: StoreId, reference: Reference) -> None:
-    """Assert the same by files alone, with no local copy."""
+    """Assert the same by files alone, with no replica."""
     plan = next(
         plan_rebuilds(
             reference, list_snapshots(files, store), lambda ref: read_parent(files, store, ref)
@@ -117,13 +117,15 @@ def _parts(
         yield from read_changelog(files, store, reference).parts
 
 
-def run_batch(files: Files, bases: Bases, stores: Sequence[StoreId], epoch: int = 1) -> int:
+def run_batch(
+    files: Files, backend: StateBackend, stores: Sequence[StoreId], epoch: int = 1
+) -> int:
     """Run the batch after the newest record: commit all stores, and name them in a record."""
     log = CommitLog(files)
     latest = log.latest()
     time_ms = 1000 if latest is None else latest.batch_time_ms + 1000
     references = named(latest, stores)
-    committed = [commit(bases, store, references[store]) for store in stores]
+    committed = [commit(backend, store, references[store]) for store in stores]
     log.commit(record(time_ms, committed, epoch))
     return time_ms
 

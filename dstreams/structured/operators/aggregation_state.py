@@ -4,14 +4,14 @@ The value of a key is its buffer, in a tuple so that it can be None. All of it r
 partition, and without Spark:
 
 >>> from checkpoint.state_store import EMPTY, StateStore, StoreId
->>> from checkpoint.testing import MemoryBases
+>>> from checkpoint.testing import MemoryBackend
 >>> from dstreams.rdd.state_metrics import StateMetrics
 >>> from dstreams.structured.operators.aggregate_functions import Count
 >>> from dstreams.structured.operators.aggregation_state import MergeRows, RestoreRows, SaveRows
 >>> from dstreams.structured.operators.grouping import Grouping
 >>> from dstreams.state.group_state import OutputMode
 >>> by_key = Grouping(key=str)
->>> with StateStore(MemoryBases()).writer(StoreId("s", "count", "default", 0, 1), EMPTY) as store:
+>>> with StateStore(MemoryBackend()).writer(StoreId("s", "count", "default", 0, 1), EMPTY) as store:
 ...     store.put("a", (4,))
 ...     rows = RestoreRows(by_key)(store, iter([("a", 1), ("b", 1)]), StateMetrics())
 ...     merged = MergeRows(Count())(store, rows, StateMetrics())

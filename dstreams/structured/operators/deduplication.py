@@ -16,11 +16,12 @@
 What a task does runs without Spark too:
 
 >>> from checkpoint.state_store import EMPTY, StateStore, StoreId
->>> from checkpoint.testing import MemoryBases
+>>> from checkpoint.testing import MemoryBackend
 >>> from dstreams.rdd.state_metrics import StateMetrics
 >>> from dstreams.structured.operators.deduplication import DropDuplicates
 >>> drop = DropDuplicates()
->>> with StateStore(MemoryBases()).writer(StoreId("s", "dedupe", "default", 0, 1), EMPTY) as store:
+>>> seen = StateStore(MemoryBackend())
+>>> with seen.writer(StoreId("s", "dedupe", "default", 0, 1), EMPTY) as store:
 ...     list(drop(store, iter(()), iter([("a", (None, 1)), ("a", (None, 2))]), StateMetrics()))
 [(None, 1)]
 """

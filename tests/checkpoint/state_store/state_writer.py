@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 
 from checkpoint import CommitLog, open_files
-from checkpoint.state_store.lmdb_bases import LmdbBases
-from checkpoint.state_store.local_copy import LocalSettings
+from checkpoint.state_store.file_names import STORE_PREFIX
+from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.maintenance import SnapshotRule, compact_if_due, snapshot_if_due
-from checkpoint.state_store.reference import STORE_PREFIX
+from checkpoint.state_store.replica import LocalSettings
 from checkpoint.state_store.retention import apply_store_retention, plan_store_retention
 from tests.support.stores import named, require_open, run_batch, store_of
 
@@ -21,15 +21,15 @@ STORES = (store_of(0, 2), store_of(1, 2))
 def main(url: str, local: str, epoch: int) -> None:
     files = open_files(url)
     settings = LocalSettings(first_map_bytes=1 << 20, writes_through_map=bool(epoch % 2))
-    bases = LmdbBases(files, local, epoch, settings, caches_changelogs=True)
+    backend = LmdbBackend(files, local, epoch, settings, caches_changelogs=True)
     log = CommitLog(files)
     while True:
-        time_ms = run_batch(files, bases, STORES, epoch)
+        time_ms = run_batch(files, backend, STORES, epoch)
         print(time_ms, flush=True)
         for store, reference in named(log.latest(), STORES).items():
-            require_open(bases, store, reference)
-            snapshot_if_due(bases, store, reference, SnapshotRule(2, 3))
-            compact_if_due(bases, store, min_bytes=1)
+            require_open(backend, store, reference)
+            snapshot_if_due(backend, store, reference, SnapshotRule(2, 3))
+            compact_if_due(backend, store, min_bytes=1)
         records = [log.read(time) for time in log.times()]
         plan = plan_store_retention(records, files.list(STORE_PREFIX), time_ms - 2000, epoch)
         apply_store_retention(log, plan, epoch)

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from checkpoint.state_store.chain import Plan, plan_catch_up, plan_rebuilds, walk_back
+from checkpoint.state_store.chain import ReplayPlan, plan_catch_up, plan_rebuilds, walk_back
 from checkpoint.stored_state import EMPTY, Reference
 
 CHAIN = [EMPTY, *(Reference(version, f"{version:08x}") for version in range(1, 9))]
@@ -27,19 +27,19 @@ def test_a_walk_ends_with_the_empty_content() -> None:
 @pytest.mark.parametrize(
     ("local", "wanted", "most", "plan"),
     [
-        (CHAIN[5], CHAIN[5], 0, Plan(CHAIN[5], ())),
-        (CHAIN[4], CHAIN[5], 1, Plan(CHAIN[4], (CHAIN[5],))),
-        (CHAIN[2], CHAIN[5], 9, Plan(CHAIN[2], tuple(CHAIN[3:6]))),
-        (EMPTY, CHAIN[2], 9, Plan(EMPTY, tuple(CHAIN[1:3]))),
+        (CHAIN[5], CHAIN[5], 0, ReplayPlan(CHAIN[5], ())),
+        (CHAIN[4], CHAIN[5], 1, ReplayPlan(CHAIN[4], (CHAIN[5],))),
+        (CHAIN[2], CHAIN[5], 9, ReplayPlan(CHAIN[2], tuple(CHAIN[3:6]))),
+        (EMPTY, CHAIN[2], 9, ReplayPlan(EMPTY, tuple(CHAIN[1:3]))),
         (CHAIN[2], CHAIN[5], 2, None),  # too far behind
         (CHAIN[6], CHAIN[5], 9, None),  # ahead
         (OTHER[4], CHAIN[5], 9, None),  # on another chain
         (OTHER[5], CHAIN[5], 9, None),  # the same version of another chain
-        (OTHER[3], CHAIN[5], 9, Plan(CHAIN[3], tuple(CHAIN[4:6]))),  # before they part
+        (OTHER[3], CHAIN[5], 9, ReplayPlan(CHAIN[3], tuple(CHAIN[4:6]))),  # before they part
     ],
 )
 def test_a_copy_catches_up_only_along_its_own_chain(
-    local: Reference, wanted: Reference, most: int, plan: Plan | None
+    local: Reference, wanted: Reference, most: int, plan: ReplayPlan | None
 ) -> None:
     """Changelogs from the copy to the content, or no way."""
     assert plan_catch_up(local, wanted, base_of, most) == plan
@@ -49,13 +49,13 @@ def test_rebuilds_begin_with_the_newest_snapshot_of_the_chain() -> None:
     """Each further plan goes back to an older one, the last to the beginning."""
     snapshots = frozenset({CHAIN[2], CHAIN[5], OTHER[6], CHAIN[8]})
     assert list(plan_rebuilds(CHAIN[7], snapshots, base_of)) == [
-        Plan(CHAIN[5], tuple(CHAIN[6:8])),
-        Plan(CHAIN[2], tuple(CHAIN[3:8])),
-        Plan(EMPTY, tuple(CHAIN[1:8])),
+        ReplayPlan(CHAIN[5], tuple(CHAIN[6:8])),
+        ReplayPlan(CHAIN[2], tuple(CHAIN[3:8])),
+        ReplayPlan(EMPTY, tuple(CHAIN[1:8])),
     ]
 
 
 def test_a_snapshot_of_the_content_itself_needs_no_changelog() -> None:
     """Nothing of the chain before it is read."""
     plans = plan_rebuilds(CHAIN[8], frozenset({CHAIN[8]}), {}.__getitem__)
-    assert next(plans) == Plan(CHAIN[8], ())
+    assert next(plans) == ReplayPlan(CHAIN[8], ())

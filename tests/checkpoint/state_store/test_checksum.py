@@ -15,25 +15,25 @@ from checkpoint.framing import FrameTotals
 from checkpoint.state_store import (
     EMPTY,
     DataValues,
-    LmdbBases,
+    LmdbBackend,
     Reference,
     Shapes,
     StateStore,
     StoreId,
 )
-from checkpoint.state_store.base import Changes
-from checkpoint.state_store.blocks import Compression
+from checkpoint.state_store.backend import Changes
+from checkpoint.state_store.change_blocks import Compression
 from checkpoint.state_store.checksum import (
     ChecksumMismatchError,
     moved_checksum,
     pairs_checksum,
     require_checksum,
 )
-from checkpoint.state_store.local_copy import LmdbBase
+from checkpoint.state_store.file_names import StoredKind
 from checkpoint.state_store.maintenance import take_snapshot
-from checkpoint.state_store.reference import StoredKind
+from checkpoint.state_store.replica import LmdbVersion
 from checkpoint.state_store.store_files import StoredHeader, stored_frames
-from checkpoint.testing.memory_bases import MemoryBases
+from checkpoint.testing.memory_backend import MemoryBackend
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 
@@ -71,13 +71,13 @@ def test_what_it_finds() -> None:
 
 
 class Host:
-    """A host with a local copy of its own."""
+    """A host with a replica of its own."""
 
     def __init__(self, root: Path, name: str) -> None:
         local = root / name
         local.mkdir(mode=0o700)
-        self.bases = LmdbBases(open_files(root / "files"), str(local))
-        self.store = StateStore(self.bases, checksums=True)
+        self.backend = LmdbBackend(open_files(root / "files"), str(local))
+        self.store = StateStore(self.backend, checksums=True)
 
     def batch(self, reference: Reference, number: int) -> Reference:
         with self.store.writer(ID, reference) as writer:
@@ -88,16 +88,16 @@ class Host:
             return writer.commit().reference
 
     def checksum(self, reference: Reference) -> int | None:
-        with closing(self.bases.open(ID, reference)) as base:
+        with closing(self.backend.open(ID, reference)) as base:
             checksum = base.checksum
             if checksum is not None:
                 assert checksum == pairs_checksum(base.scan())
             return checksum
 
     def rot(self, reference: Reference) -> None:
-        """Change a byte of a record in the local copy."""
-        with closing(self.bases.open(ID, reference)) as base:
-            assert isinstance(base, LmdbBase)
+        """Change a byte of a record in the replica."""
+        with closing(self.backend.open(ID, reference)) as base:
+            assert isinstance(base, LmdbVersion)
             environment = base._environment
             with environment.env.begin(db=environment.data, write=True) as txn:
                 txn.put(b"skey 3", DataValues().encoder(Shapes())("rotten"))
@@ -110,11 +110,11 @@ def test_it_is_carried(tmp_path: Path) -> None:
     for number in range(1, 5):
         reference = first.batch(reference, number)
         assert first.checksum(reference) is not None
-    with closing(first.bases.open(ID, reference)) as base:
-        assert isinstance(base, LmdbBase)
-        assert take_snapshot(first.bases, ID, base)
+    with closing(first.backend.open(ID, reference)) as base:
+        assert isinstance(base, LmdbVersion)
+        assert take_snapshot(first.backend, ID, base)
     assert Host(tmp_path, "second").checksum(reference) == first.checksum(reference)
-    with StateStore(first.bases).writer(ID, reference) as writer:
+    with StateStore(first.backend).writer(ID, reference) as writer:
         writer.put("key 3", "without")
         without = writer.commit().reference
     assert first.checksum(without) is None
@@ -128,10 +128,10 @@ def test_a_rotten_copy_becomes_no_snapshot(tmp_path: Path) -> None:
     reference = host.batch(host.batch(EMPTY, 1), 2)
     good = host.checksum(reference)
     host.rot(reference)
-    with closing(host.bases.open(ID, reference)) as base:
-        assert isinstance(base, LmdbBase)
+    with closing(host.backend.open(ID, reference)) as base:
+        assert isinstance(base, LmdbVersion)
         with pytest.raises(StorageRefusedError, match=r"is damaged: .* no snapshot was written"):
-            take_snapshot(host.bases, ID, base)
+            take_snapshot(host.backend, ID, base)
     assert not list((tmp_path / "files").rglob("*.snapshot"))
     assert host.checksum(reference) == good
 
@@ -146,8 +146,8 @@ def test_what_was_made_of_a_rotten_copy_is_refused(tmp_path: Path) -> None:
         writer.update([("key 3", 1)], lambda new, old: new)
         wrong = writer.commit().reference
     with pytest.raises(CorruptCheckpointError, match="leads to a wrong content") as error:
-        Host(tmp_path, "other").bases.open(ID, wrong)
-    assert "worked on a damaged local copy; go back to a batch before it" in error.value.remedy
+        Host(tmp_path, "other").backend.open(ID, wrong)
+    assert "worked on a damaged replica; go back to a batch before it" in error.value.remedy
     assert "checkpoint rewind" in error.value.remedy
     assert Host(tmp_path, "third").checksum(reference) is not None
 
@@ -166,7 +166,7 @@ def test_a_checksum_never_becomes_negative(tmp_path: Path) -> None:
         writer.remove("key 3")
         wrong = writer.commit().reference
     with pytest.raises(CorruptCheckpointError, match="leads to a wrong content"):
-        Host(tmp_path, "other").bases.open(ID, wrong)
+        Host(tmp_path, "other").backend.open(ID, wrong)
 
 
 def test_a_snapshot_with_a_wrong_checksum_is_passed_over(
@@ -176,11 +176,11 @@ def test_a_snapshot_with_a_wrong_checksum_is_passed_over(
     host = Host(tmp_path, "host")
     reference = host.batch(host.batch(EMPTY, 1), 2)
     host.rot(reference)
-    with closing(host.bases.open(ID, reference)) as base:
+    with closing(host.backend.open(ID, reference)) as base:
         part = Changes(list(base.scan()), [], list(base.scan_index()), [], base.count(), 7)
         codec = base.codec
     header = StoredHeader(ID, StoredKind.SNAPSHOT, reference, reference, codec, Compression.NONE)
-    host.bases.files.create(header.name, stored_frames(header, [part], FrameTotals()))
+    host.backend.files.create(header.name, stored_frames(header, [part], FrameTotals()))
     assert Host(tmp_path, "other").checksum(reference) is not None
     assert "leads to a wrong content" in caplog.text
 
@@ -188,4 +188,4 @@ def test_a_snapshot_with_a_wrong_checksum_is_passed_over(
 def test_memory_requires_it() -> None:
     """The model finds a writer that counts wrongly."""
     with pytest.raises(ChecksumMismatchError):
-        MemoryBases().commit(ID, EMPTY, [Changes([(b"a", b"1")], [], [], [], 1, 5)], {})
+        MemoryBackend().commit(ID, EMPTY, [Changes([(b"a", b"1")], [], [], [], 1, 5)], {})

@@ -25,14 +25,14 @@ from pyspark.sql import Row
 from checkpoint import open_files
 from checkpoint.state_store import (
     EMPTY,
-    LmdbBases,
+    LmdbBackend,
     SnapshotRule,
     StateStore,
     StoreId,
     snapshot_if_due,
 )
 from checkpoint.state_store.classes import Classes
-from checkpoint.state_store.decoding import decode_key
+from checkpoint.state_store.key_decoding import decode_key
 from checkpoint.state_store.keys import encode_key
 from checkpoint.state_store.plain_pickles import NotPlainError
 from checkpoint.state_store.schemas import Schema, StoredClassError, fields_of, schema_of_text
@@ -100,12 +100,12 @@ class Slotted:
 
 
 @dataclass
-class Base:
+class RawVersion:
     name: str = "base"
 
 
 @dataclass
-class Child(Base):
+class Child(RawVersion):
     tags: list[str] = field(default_factory=list)
     status: Status = Status.OPEN
     hidden: int = field(default=3, init=False, repr=False, compare=False)
@@ -605,7 +605,7 @@ def test_schemas_go_with_the_content(tmp_path: Path) -> None:
     store, files = StoreId("stream-1", "classes", "default", 0, 1), open_files(tmp_path / "files")
 
     def host(name: str) -> StateStore:
-        return StateStore(LmdbBases(files, str(tmp_path / name)), CODEC)
+        return StateStore(LmdbBackend(files, str(tmp_path / name)), CODEC)
 
     reference = EMPTY
     for value in (Plain(1, 2.0), (Place(1), 5), 7):
@@ -616,7 +616,7 @@ def test_schemas_go_with_the_content(tmp_path: Path) -> None:
         with host(name).reader(store, reference) as reader:
             assert [value for _, value in reader.items()] == [(Place(1), 5), 7, Plain(1, 2.0)]
         snapshot_if_due(
-            LmdbBases(files, str(tmp_path / name)), store, reference, SnapshotRule(1, 1)
+            LmdbBackend(files, str(tmp_path / name)), store, reference, SnapshotRule(1, 1)
         )
         for changelog in (tmp_path / "files").rglob("*.changes"):
             changelog.unlink()

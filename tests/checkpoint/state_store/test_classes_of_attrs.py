@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from checkpoint.state_store.classes import Classes
-from checkpoint.state_store.decoding import decode_key
+from checkpoint.state_store.key_decoding import decode_key
 from checkpoint.state_store.keys import comes_back, encode_key
 from checkpoint.state_store.schemas import StoredClassError
 from checkpoint.state_store.shapes import Shapes

@@ -19,15 +19,15 @@ from checkpoint import (
     Files,
     open_files,
 )
-from checkpoint.state_store import local_directory
-from checkpoint.state_store.lmdb_bases import LmdbBases
-from checkpoint.state_store.local_copy import LocalSettings
+from checkpoint.state_store import replica_directory
+from checkpoint.state_store.file_names import STORE_PREFIX
+from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
-from checkpoint.state_store.reference import STORE_PREFIX
+from checkpoint.state_store.replica import LocalSettings
 from checkpoint.state_store.retention import apply_store_retention, plan_store_retention
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 from tests.support.faults import FAULTS, fault_ids
-from tests.support.local_copies import close_unused
+from tests.support.replicas import close_unused
 from tests.support.stores import named, require_open, run_batch, store_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -36,21 +36,21 @@ STORES = (store_of(0, 2), store_of(1, 2))
 BATCHES_BEFORE = 3
 
 
-def bases_on(files: Files, path: Path, host: str = "host") -> LmdbBases:
+def bases_on(files: Files, path: Path, host: str = "host") -> LmdbBackend:
     settings = LocalSettings(first_map_bytes=1 << 20, writes_through_map=False)
-    return LmdbBases(
+    return LmdbBackend(
         files, str(path / host), settings=settings, caches_changelogs=True, boot="boot"
     )
 
 
-def work(files: Files, bases: LmdbBases) -> None:
+def work(files: Files, backend: LmdbBackend) -> None:
     """One batch with everything that belongs to it."""
     log = CommitLog(files)
     for store, reference in named(log.latest(), STORES).items():
-        require_open(bases, store, reference)
-    run_batch(files, bases, STORES)
+        require_open(backend, store, reference)
+    run_batch(files, backend, STORES)
     for store, reference in named(log.latest(), STORES).items():
-        snapshot_if_due(bases, store, reference, SnapshotRule(2, 2))
+        snapshot_if_due(backend, store, reference, SnapshotRule(2, 2))
     records = [log.read(time_ms) for time_ms in log.times()]
     needed_ms = records[-1].batch_time_ms - 1000
     plan = plan_store_retention(records, files.list(STORE_PREFIX), needed_ms, epoch=1)
@@ -60,12 +60,12 @@ def work(files: Files, bases: LmdbBases) -> None:
 def require_recovered(files: Files, path: Path, host: str) -> int:
     """Assert that the newest record and the one before open, and return the newest time."""
     log = CommitLog(files)
-    bases = bases_on(files, path, host)
+    backend = bases_on(files, path, host)
     times = log.times()
     for time_ms in times[-2:]:
         for store, reference in named(log.read(time_ms), STORES).items():
             if reference.version:
-                require_open(bases, store, reference)
+                require_open(backend, store, reference)
     return times[-1]
 
 
@@ -158,17 +158,19 @@ def test_a_crash_between_any_two_calls_on_the_local_directory_loses_nothing(
     files, path = prepared(tmp_path, 0)
     newest = named(CommitLog(files).latest(), STORES)
     for at in itertools.count(1):
-        bases = bases_on(files, path, f"host-{at}")
+        backend = bases_on(files, path, f"host-{at}")
         counter = [at]
         with monkeypatch.context() as patch:
             names = ("mkdir", "rename", "open", "write", "unlink", "listdir")
-            patch.setattr(local_directory, "os", FaultyLocal(local_directory.os, names, counter))
+            patch.setattr(
+                replica_directory, "os", FaultyLocal(replica_directory.os, names, counter)
+            )
             try:
-                require_open(bases, STORES[0], newest[STORES[0]])
+                require_open(backend, STORES[0], newest[STORES[0]])
                 met = False
             except SimulatedCrash:
                 met = True
-        require_open(bases, STORES[0], newest[STORES[0]])
+        require_open(backend, STORES[0], newest[STORES[0]])
         if not met:
             break
     assert at > 10

@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 
 from checkpoint import CheckpointError, CommitLog, StorageRefusedError, open_files
-from checkpoint.state_store import changelog_cache, local_directory
-from checkpoint.state_store.lmdb_bases import LmdbBases
-from checkpoint.state_store.local_copy import LocalSettings
+from checkpoint.state_store import changelog_cache, replica_directory
+from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
-from tests.support.local_copies import close_unused
+from checkpoint.state_store.replica import LocalSettings
+from tests.support.replicas import close_unused
 from tests.support.stores import commit, commit_up_to, named, require_open, run_batch, store_of
 
 STORE = store_of()
 
 
 @pytest.fixture
-def bases(tmp_path: Path) -> Iterator[LmdbBases]:
+def backend(tmp_path: Path) -> Iterator[LmdbBackend]:
     settings = LocalSettings(first_map_bytes=1 << 20)
-    yield LmdbBases(
+    yield LmdbBackend(
         open_files(tmp_path / "files"),
         str(tmp_path / "local"),
         settings=settings,
@@ -38,16 +38,16 @@ def bases(tmp_path: Path) -> Iterator[LmdbBases]:
     "code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO, errno.ESTALE, errno.EMFILE]
 )
 def test_a_fault_at_any_system_call_of_a_commit(
-    tmp_path: Path, bases: LmdbBases, faulty_os: Callable[..., Any], code: int
+    tmp_path: Path, backend: LmdbBackend, faulty_os: Callable[..., Any], code: int
 ) -> None:
     """Mkdir, open, write, sync, link, unlink: the batch fails or is there, and the next runs."""
-    run_batch(bases.files, bases, [STORE])
-    log, messages = CommitLog(bases.files), list[str]()
+    run_batch(backend.files, backend, [STORE])
+    log, messages = CommitLog(backend.files), list[str]()
     for at in range(1, 40):
         before = log.latest()
         faulty = faulty_os(at, OSError(code, os.strerror(code)))
         try:
-            run_batch(bases.files, bases, [STORE])
+            run_batch(backend.files, backend, [STORE])
         except CheckpointError as error:
             messages.append(str(error))
         faulty_os(0, OSError())
@@ -55,7 +55,7 @@ def test_a_fault_at_any_system_call_of_a_commit(
         assert before is not None
         assert latest is not None
         assert latest.batch_time_ms - before.batch_time_ms in (0, 1000)
-        require_open(bases, STORE, named(latest, [STORE])[STORE])
+        require_open(backend, STORE, named(latest, [STORE])[STORE])
         if not faulty.fired:
             break
     assert at > 15
@@ -64,10 +64,10 @@ def test_a_fault_at_any_system_call_of_a_commit(
 
 
 def test_a_full_local_disk_is_an_error_of_the_local_disk(
-    bases: LmdbBases, monkeypatch: pytest.MonkeyPatch
+    backend: LmdbBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It names the directory and says that the state is intact; with room again it goes on."""
-    references = commit_up_to(bases, STORE, 2)
+    references = commit_up_to(backend, STORE, 2)
 
     def full(fd: int, offset: int, length: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -75,14 +75,14 @@ def test_a_full_local_disk_is_an_error_of_the_local_disk(
     with monkeypatch.context() as patch:
         patch.setattr(os, "posix_fallocate", full)
         with pytest.raises(StorageRefusedError, match=r"reserve \d+ bytes.*No space left") as error:
-            bases.open(STORE, references[2])
-        assert bases.local_directory in str(error.value)
+            backend.open(STORE, references[2])
+        assert backend.local_directory in str(error.value)
         assert "the state itself is intact" in str(error.value)
-    require_open(bases, STORE, references[2])
+    require_open(backend, STORE, references[2])
 
 
 def test_where_room_cannot_be_reserved_the_map_is_not_written(
-    bases: LmdbBases, monkeypatch: pytest.MonkeyPatch
+    backend: LmdbBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such file systems work too, a little slower."""
 
@@ -90,19 +90,19 @@ def test_where_room_cannot_be_reserved_the_map_is_not_written(
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
     monkeypatch.setattr(os, "posix_fallocate", unknown)
-    references = commit_up_to(bases, STORE, 3)
+    references = commit_up_to(backend, STORE, 3)
     for reference in references:
-        require_open(bases, STORE, reference)
-    generation = bases.local_copy(STORE).directory.current()
+        require_open(backend, STORE, reference)
+    generation = backend.replica(STORE).directory.current()
     assert generation is not None
-    assert not local_directory.is_mapped_generation(generation)
+    assert not replica_directory.is_mapped_generation(generation)
 
 
 def test_a_copy_that_cannot_be_kept_is_no_fault(
-    bases: LmdbBases, monkeypatch: pytest.MonkeyPatch
+    backend: LmdbBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The changelog is in the storage; the copy on this host only saves a read."""
-    references = commit_up_to(bases, STORE, 1)
+    references = commit_up_to(backend, STORE, 1)
 
     class Full:
         def __getattr__(self, name: str) -> Any:
@@ -113,46 +113,46 @@ def test_a_copy_that_cannot_be_kept_is_no_fault(
 
     with monkeypatch.context() as patch:
         patch.setattr(changelog_cache, "os", Full())
-        references.append(commit(bases, STORE, references[1]).reference)
-    copies = list(Path(bases.local_directory).rglob("*.changes*"))
+        references.append(commit(backend, STORE, references[1]).reference)
+    copies = list(Path(backend.local_directory).rglob("*.changes*"))
     assert len(copies) == 1  # of the first one, whole
-    require_open(bases, STORE, references[2])
+    require_open(backend, STORE, references[2])
 
 
 @pytest.mark.parametrize("name", ["files", "local"])
-def test_a_deleted_directory(tmp_path: Path, bases: LmdbBases, name: str) -> None:
+def test_a_deleted_directory(tmp_path: Path, backend: LmdbBackend, name: str) -> None:
     """Of the storage: an error, and never an empty state. Of this host: built again."""
-    references = commit_up_to(bases, STORE, 3)
-    require_open(bases, STORE, references[3])
+    references = commit_up_to(backend, STORE, 3)
+    require_open(backend, STORE, references[3])
     shutil.move(tmp_path / name, tmp_path / "away")
     if name == "files":
         with pytest.raises(StorageRefusedError, match="make the directory again"):
-            commit(bases, STORE, references[3])
+            commit(backend, STORE, references[3])
         with pytest.raises(CheckpointError):
-            snapshot_if_due(bases, STORE, references[3], SnapshotRule(1, 1))
+            snapshot_if_due(backend, STORE, references[3], SnapshotRule(1, 1))
         assert not (tmp_path / "files").exists()
         shutil.move(tmp_path / "away", tmp_path / "files")
-    references.append(commit(bases, STORE, references[3]).reference)
-    require_open(bases, STORE, references[4])
+    references.append(commit(backend, STORE, references[3]).reference)
+    require_open(backend, STORE, references[4])
 
 
-def test_a_local_directory_that_is_a_file(tmp_path: Path, bases: LmdbBases) -> None:
+def test_a_local_directory_that_is_a_file(tmp_path: Path, backend: LmdbBackend) -> None:
     """The error names it."""
-    reference = commit_up_to(bases, STORE, 1)[1]
-    shutil.rmtree(bases.local_directory)
-    Path(bases.local_directory).write_text("a file")
+    reference = commit_up_to(backend, STORE, 1)[1]
+    shutil.rmtree(backend.local_directory)
+    Path(backend.local_directory).write_text("a file")
     with pytest.raises(StorageRefusedError, match="local"):
-        bases.open(STORE, reference)
-    Path(bases.local_directory).unlink()
-    require_open(bases, STORE, reference)
+        backend.open(STORE, reference)
+    Path(backend.local_directory).unlink()
+    require_open(backend, STORE, reference)
 
 
-def test_a_generation_directory_that_is_read_only(bases: LmdbBases) -> None:
+def test_a_generation_directory_that_is_read_only(backend: LmdbBackend) -> None:
     """A file in the place of the lock, which cannot be opened for writing."""
-    reference = commit_up_to(bases, STORE, 1)[1]
-    directory = bases.local_copy(STORE).directory
-    local_directory.make_directories(directory.child("lock"))
+    reference = commit_up_to(backend, STORE, 1)[1]
+    directory = backend.replica(STORE).directory
+    replica_directory.make_directories(directory.child("lock"))
     with pytest.raises(StorageRefusedError, match="cannot lock"):
-        bases.open(STORE, reference)
+        backend.open(STORE, reference)
     os.rmdir(directory.child("lock"))
-    require_open(bases, STORE, reference)
+    require_open(backend, STORE, reference)

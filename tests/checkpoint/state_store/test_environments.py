@@ -17,11 +17,11 @@ import pytest
 
 from checkpoint import StorageRefusedError, open_files
 from checkpoint.state_store import environments
-from checkpoint.state_store.base import Changes
-from checkpoint.state_store.lmdb_bases import LmdbBases
-from checkpoint.state_store.local_copy import LmdbBase, LocalSettings
+from checkpoint.state_store.backend import Changes
+from checkpoint.state_store.lmdb_backend import LmdbBackend
+from checkpoint.state_store.replica import LmdbVersion, LocalSettings
 from checkpoint.stored_state import EMPTY, Reference
-from tests.support.local_copies import close_unused
+from tests.support.replicas import close_unused
 from tests.support.stores import commit, commit_up_to, require_content, require_open, store_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -33,13 +33,13 @@ ROOT = Path(__file__).parents[3]
 READER = """
 import sys
 from checkpoint import open_files
-from checkpoint.state_store.lmdb_bases import LmdbBases
-from checkpoint.state_store.local_copy import LocalSettings
+from checkpoint.state_store.lmdb_backend import LmdbBackend
+from checkpoint.state_store.replica import LocalSettings
 from checkpoint.stored_state import Reference
 from tests.support.stores import require_content, store_of
 files, local, version, uid = sys.argv[1:]
-bases = LmdbBases(open_files(files), local, settings=LocalSettings(first_map_bytes=1 << 20))
-base = bases.open(store_of(), Reference(int(version), uid))
+backend = LmdbBackend(open_files(files), local, settings=LocalSettings(first_map_bytes=1 << 20))
+base = backend.open(store_of(), Reference(int(version), uid))
 print(base.count(), flush=True)
 sys.stdin.readline()
 print(len(list(base.scan())), flush=True)
@@ -47,17 +47,17 @@ print(len(list(base.scan())), flush=True)
 
 
 @pytest.fixture
-def bases(tmp_path: Path) -> Iterator[LmdbBases]:
+def backend(tmp_path: Path) -> Iterator[LmdbBackend]:
     settings = LocalSettings(first_map_bytes=1 << 20, max_open=4)
-    yield LmdbBases(open_files(tmp_path / "files"), str(tmp_path / "local"), settings=settings)
+    yield LmdbBackend(open_files(tmp_path / "files"), str(tmp_path / "local"), settings=settings)
     close_unused()
 
 
 @contextlib.contextmanager
-def reader(bases: LmdbBases, reference: Reference) -> Iterator[subprocess.Popen[str]]:
+def reader(backend: LmdbBackend, reference: Reference) -> Iterator[subprocess.Popen[str]]:
     """Another process that has a content open."""
-    url = bases.files.url.removeprefix("file://")
-    command = [sys.executable, "-c", READER, url, bases.local_directory]
+    url = backend.files.url.removeprefix("file://")
+    command = [sys.executable, "-c", READER, url, backend.local_directory]
     with subprocess.Popen(
         [*command, str(reference.version), reference.uid],
         cwd=ROOT,
@@ -77,90 +77,92 @@ def answer(process: subprocess.Popen[str]) -> int:
     return int(process.stdout.readline())
 
 
-def many(bases: LmdbBases, base: Reference, number: int, count: int) -> Reference:
+def many(backend: LmdbBackend, base: Reference, number: int, count: int) -> Reference:
     """Commit a thousand records of 2 kB each."""
     puts = [(b"%d-%04d" % (number, key), os.urandom(2000)) for key in range(1000)]
-    return bases.commit(STORE, base, [Changes(puts, [], [], [], count + 1000)], {}).reference
+    return backend.commit(STORE, base, [Changes(puts, [], [], [], count + 1000)], {}).reference
 
 
-def test_two_processes_share_a_copy(bases: LmdbBases) -> None:
+def test_two_processes_share_a_copy(backend: LmdbBackend) -> None:
     """One reads version 3 while the other goes on to 6 and grows the map; both are right."""
-    references = commit_up_to(bases, STORE, 3)
-    count = commit_count(bases, references[3])
-    with reader(bases, references[3]) as process:
+    references = commit_up_to(backend, STORE, 3)
+    count = commit_count(backend, references[3])
+    with reader(backend, references[3]) as process:
         assert answer(process) == count
         reference = references[3]
         for number in range(3):
-            reference = many(bases, reference, number, count + number * 1000)
-            with contextlib.closing(bases.open(STORE, reference)) as base:
+            reference = many(backend, reference, number, count + number * 1000)
+            with contextlib.closing(backend.open(STORE, reference)) as base:
                 assert base.count() == count + (number + 1) * 1000
         print(file=process.stdin, flush=True)
         assert answer(process) == count
 
 
-def commit_count(bases: LmdbBases, reference: Reference) -> int:
-    with contextlib.closing(bases.open(STORE, reference)) as base:
+def commit_count(backend: LmdbBackend, reference: Reference) -> int:
+    with contextlib.closing(backend.open(STORE, reference)) as base:
         return base.count()
 
 
-def test_a_process_follows_a_map_that_another_has_grown(bases: LmdbBases) -> None:
+def test_a_process_follows_a_map_that_another_has_grown(backend: LmdbBackend) -> None:
     """This one has the small map; what it opens next is in the part that it does not see."""
-    references = commit_up_to(bases, STORE, 2)
-    held = bases.open(STORE, references[2])
+    references = commit_up_to(backend, STORE, 2)
+    held = backend.open(STORE, references[2])
     count = held.count()
     held.close()
-    reference = many(bases, references[2], 0, count)
-    with reader(bases, reference) as process:
+    reference = many(backend, references[2], 0, count)
+    with reader(backend, reference) as process:
         assert answer(process) == count + 1000
-    with contextlib.closing(bases.open(STORE, reference)) as base:
+    with contextlib.closing(backend.open(STORE, reference)) as base:
         assert len(list(base.scan())) == count + 1000
 
 
-def test_the_same_while_a_content_is_open_here(bases: LmdbBases) -> None:
+def test_the_same_while_a_content_is_open_here(backend: LmdbBackend) -> None:
     """The map cannot be exchanged under a reader: this process goes on in a new generation."""
-    references = commit_up_to(bases, STORE, 2)
-    held = bases.open(STORE, references[2])
-    reference = many(bases, references[2], 0, held.count())
-    with reader(bases, reference) as process:
+    references = commit_up_to(backend, STORE, 2)
+    held = backend.open(STORE, references[2])
+    reference = many(backend, references[2], 0, held.count())
+    with reader(backend, reference) as process:
         assert answer(process) == held.count() + 1000
-    with contextlib.closing(bases.open(STORE, reference)) as base:
+    with contextlib.closing(backend.open(STORE, reference)) as base:
         assert base.count() == held.count() + 1000
     require_content(held, 2)
     held.close()
 
 
-def test_the_pages_of_a_reader_that_died_are_used_again(bases: LmdbBases) -> None:
+def test_the_pages_of_a_reader_that_died_are_used_again(backend: LmdbBackend) -> None:
     """A killed process pins what it read only until somebody opens a content."""
-    reference = many(bases, EMPTY, 0, 0)
-    with contextlib.closing(bases.open(STORE, reference)):
+    reference = many(backend, EMPTY, 0, 0)
+    with contextlib.closing(backend.open(STORE, reference)):
         pass
-    with reader(bases, reference) as process:
+    with reader(backend, reference) as process:
         assert answer(process) == 1000
         process.send_signal(signal.SIGKILL)
         process.wait()
     used = []
     for _ in range(8):
         puts = [(b"0-%04d" % key, os.urandom(2000)) for key in range(1000)]
-        reference = bases.commit(STORE, reference, [Changes(puts, [], [], [], 1000)], {}).reference
-        base = bases.open(STORE, reference)
-        assert isinstance(base, LmdbBase)
+        reference = backend.commit(
+            STORE, reference, [Changes(puts, [], [], [], 1000)], {}
+        ).reference
+        base = backend.open(STORE, reference)
+        assert isinstance(base, LmdbVersion)
         used.append(base._environment.used_bytes())  # the promise is about the file
         base.close()
     assert used[-1] == used[3]
 
 
-def test_few_environments_are_kept_open(bases: LmdbBases) -> None:
+def test_few_environments_are_kept_open(backend: LmdbBackend) -> None:
     """The least used are closed, those with an open content are not."""
     stores = [store_of(partition, 8) for partition in range(8)]
-    references = {store: commit_up_to(bases, store, 2) for store in stores}
-    held = bases.open(stores[0], references[stores[0]][2])
+    references = {store: commit_up_to(backend, store, 2) for store in stores}
+    held = backend.open(stores[0], references[stores[0]][2])
     for store in stores:
-        require_open(bases, store, references[store][2])
-    assert len(environments._table.open) <= bases.settings.max_open
+        require_open(backend, store, references[store][2])
+    assert len(environments._table.open) <= backend.settings.max_open
     require_content(held, 2)
     held.close()
     for store in stores:
-        require_open(bases, store, references[store][1])
+        require_open(backend, store, references[store][1])
 
 
 def in_child(work: object) -> int:
@@ -178,32 +180,32 @@ def in_child(work: object) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_a_fork_opens_for_itself_and_leaves_its_parent_alone(bases: LmdbBases) -> None:
+def test_a_fork_opens_for_itself_and_leaves_its_parent_alone(backend: LmdbBackend) -> None:
     """Also when the parent is reading: its pages do not change under it."""
-    references = commit_up_to(bases, STORE, 4)
-    held = bases.open(STORE, references[2])
+    references = commit_up_to(backend, STORE, 4)
+    held = backend.open(STORE, references[2])
 
     def child() -> None:
         held.close()
-        require_open(bases, STORE, references[3])
+        require_open(backend, STORE, references[3])
         close_unused()
 
     assert in_child(child) == 0
     require_content(held, 2)
     environment = held._environment  # type: ignore[attr-defined]
     assert str(os.getpid()) in environment.env.readers()
-    require_open(bases, STORE, references[4])
+    require_open(backend, STORE, references[4])
     require_content(held, 2)
     held.close()
-    require_open(bases, STORE, references[4])
+    require_open(backend, STORE, references[4])
 
 
-def test_without_address_space_the_error_says_so(bases: LmdbBases) -> None:
+def test_without_address_space_the_error_says_so(backend: LmdbBackend) -> None:
     """A limit on the memory of workers counts maps; the state is intact, and opens without it."""
-    reference = many(bases, EMPTY, 0, 0)
-    wide = LmdbBases(
-        bases.files,
-        f"{bases.local_directory}-wide",
+    reference = many(backend, EMPTY, 0, 0)
+    wide = LmdbBackend(
+        backend.files,
+        f"{backend.local_directory}-wide",
         settings=LocalSettings(writes_through_map=False, first_map_bytes=1 << 36),
     )
 
@@ -213,37 +215,37 @@ def test_without_address_space_the_error_says_so(bases: LmdbBases) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
         with pytest.raises(StorageRefusedError, match="the state itself is intact"):
             wide.open(STORE, reference)
-        require_count(bases, reference, 1000)
+        require_count(backend, reference, 1000)
 
     assert in_child(child) == 0
     require_count(wide, reference, 1000)
 
 
-def require_count(bases: LmdbBases, reference: Reference, count: int) -> None:
-    with contextlib.closing(bases.open(STORE, reference)) as base:
+def require_count(backend: LmdbBackend, reference: Reference, count: int) -> None:
+    with contextlib.closing(backend.open(STORE, reference)) as base:
         assert base.count() == count
 
 
 @pytest.mark.parametrize("through_map", [True, False])
-def test_a_file_may_not_grow_any_more(bases: LmdbBases, through_map: bool) -> None:
+def test_a_file_may_not_grow_any_more(backend: LmdbBackend, through_map: bool) -> None:
     """A limit on files stands for a full disk: an error, the copy as it was, and on without it."""
     settings = LocalSettings(first_map_bytes=1 << 20, writes_through_map=through_map)
-    bases = LmdbBases(bases.files, bases.local_directory, settings=settings)
-    references = commit_up_to(bases, STORE, 2)
-    require_open(bases, STORE, references[2])
-    count = commit_count(bases, references[2])
-    reference = many(bases, references[2], 0, count)
+    backend = LmdbBackend(backend.files, backend.local_directory, settings=settings)
+    references = commit_up_to(backend, STORE, 2)
+    require_open(backend, STORE, references[2])
+    count = commit_count(backend, references[2])
+    reference = many(backend, references[2], 0, count)
     close_unused()
 
     def child() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
         with pytest.raises(StorageRefusedError, match="the state itself is intact"):
-            bases.open(STORE, reference)
-        require_open(bases, STORE, references[2])
+            backend.open(STORE, reference)
+        require_open(backend, STORE, references[2])
 
     assert in_child(child) == 0
-    require_open(bases, STORE, references[2])
-    require_count(bases, reference, count + 1000)
-    references.append(commit(bases, STORE, references[2]).reference)
-    require_open(bases, STORE, references[3])
+    require_open(backend, STORE, references[2])
+    require_count(backend, reference, count + 1000)
+    references.append(commit(backend, STORE, references[2]).reference)
+    require_open(backend, STORE, references[3])

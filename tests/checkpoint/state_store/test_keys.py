@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from checkpoint.errors import CheckpointError
-from checkpoint.state_store.decoding import UndecodableKeyError, decode_key
+from checkpoint.state_store.key_decoding import UndecodableKeyError, decode_key
 from checkpoint.state_store.keys import (
     MAX_INLINE_BYTES,
     comes_back,

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from checkpoint import CommitLog, open_files
-from checkpoint.state_store.lmdb_bases import LmdbBases
-from checkpoint.state_store.local_copy import LocalSettings
-from tests.support.local_copies import close_unused
+from checkpoint.state_store.lmdb_backend import LmdbBackend
+from checkpoint.state_store.replica import LocalSettings
+from tests.support.replicas import close_unused
 from tests.support.stores import named, require_open, store_of
 
 STORES = (store_of(0, 2), store_of(1, 2))
@@ -63,10 +63,10 @@ def require_committed(path: Path, told: int, host: str) -> int:
     assert latest is not None
     assert latest.batch_time_ms in (told, told + 1000)
     settings = LocalSettings(first_map_bytes=1 << 20)
-    bases = LmdbBases(files, str(path / host), settings=settings, caches_changelogs=True)
+    backend = LmdbBackend(files, str(path / host), settings=settings, caches_changelogs=True)
     for store, reference in named(latest, STORES).items():
         assert reference.version == latest.batch_time_ms // 1000
-        require_open(bases, store, reference)
+        require_open(backend, store, reference)
     close_unused()
     return latest.batch_time_ms
 

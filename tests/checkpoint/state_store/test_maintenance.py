@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from checkpoint import StorageRefusedError, open_files
-from checkpoint.state_store.base import Changes
-from checkpoint.state_store.lmdb_bases import LmdbBases
-from checkpoint.state_store.local_copy import LmdbBase, LocalSettings
+from checkpoint.state_store.backend import Changes
+from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.maintenance import (
     SnapshotRule,
     compact_if_due,
@@ -21,10 +20,11 @@ from checkpoint.state_store.maintenance import (
     maintain_store,
     snapshot_if_due,
 )
-from checkpoint.state_store.progress import Progress
+from checkpoint.state_store.replica import LmdbVersion, LocalSettings
+from checkpoint.state_store.replica_meta import ReplicaMeta
 from checkpoint.state_store.store_files import list_snapshots
 from checkpoint.stored_state import EMPTY, Reference
-from tests.support.local_copies import close_unused, sweep_local
+from tests.support.replicas import close_unused, sweep_local
 from tests.support.stores import commit, commit_up_to, require_open, store_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -34,9 +34,9 @@ ALWAYS = SnapshotRule(1, 1)
 
 
 @pytest.fixture
-def bases(tmp_path: Path) -> LmdbBases:
+def backend(tmp_path: Path) -> LmdbBackend:
     settings = LocalSettings(first_map_bytes=1 << 20)
-    return LmdbBases(
+    return LmdbBackend(
         open_files(tmp_path / "files"), str(tmp_path / "local"), settings=settings, boot="boot-1"
     )
 
@@ -47,9 +47,9 @@ def many_keys(count: int) -> tuple[list[bytes], Changes]:
     return keys, Changes([(key, os.urandom(2000)) for key in keys], [], [], [], count)
 
 
-def file_bytes(bases: LmdbBases) -> int:
-    """Return the size of the local copy."""
-    directory = bases.local_copy(STORE).directory
+def file_bytes(backend: LmdbBackend) -> int:
+    """Return the size of the replica."""
+    directory = backend.replica(STORE).directory
     return os.stat(directory.child(f"{directory.current()}/data.mdb")).st_size
 
 
@@ -68,62 +68,62 @@ def test_a_snapshot_is_due_by_the_amount_of_change(
     changelogs: int, changelog_bytes: int, snapshot_bytes: int, due: bool
 ) -> None:
     """When reading the changelogs costs as much as reading a snapshot."""
-    progress = Progress(
+    progress = ReplicaMeta(
         Reference(500, "ab" * 12), {}, EMPTY, snapshot_bytes, changelogs, changelog_bytes
     )
     assert SnapshotRule().is_due(progress) is due
 
 
-def test_snapshots_come_as_they_are_due(bases: LmdbBases) -> None:
+def test_snapshots_come_as_they_are_due(backend: LmdbBackend) -> None:
     """The first after ten batches, the next one not before ten more."""
     reference, written = EMPTY, []
     for version in range(1, 34):
-        reference = commit(bases, STORE, reference).reference
-        if snapshot_if_due(bases, STORE, reference) is not None:
+        reference = commit(backend, STORE, reference).reference
+        if snapshot_if_due(backend, STORE, reference) is not None:
             written.append(version)
     assert written[0] == 10
     assert all(later - earlier >= 10 for earlier, later in zip(written, written[1:]))  # noqa: B905, RUF007
-    assert sorted(found.version for found in list_snapshots(bases.files, STORE)) == written
-    base = bases.open(STORE, reference)
-    assert isinstance(base, LmdbBase)
-    assert base.progress.snapshot.version == written[-1]
-    assert base.progress.changelogs == 33 - written[-1]
+    assert sorted(found.version for found in list_snapshots(backend.files, STORE)) == written
+    base = backend.open(STORE, reference)
+    assert isinstance(base, LmdbVersion)
+    assert base.meta.snapshot.version == written[-1]
+    assert base.meta.changelogs == 33 - written[-1]
     base.close()
 
 
-def test_a_snapshot_is_written_once(bases: LmdbBases) -> None:
+def test_a_snapshot_is_written_once(backend: LmdbBackend) -> None:
     """Whoever comes second finds it, and the empty content needs none."""
-    reference = commit_up_to(bases, STORE, 3)[3]
-    assert snapshot_if_due(bases, STORE, reference, ALWAYS) is not None
-    assert snapshot_if_due(bases, STORE, reference, ALWAYS) is None
-    assert snapshot_if_due(bases, STORE, EMPTY, ALWAYS) is None
-    other = LmdbBases(bases.files, f"{bases.local_directory}-2", settings=bases.settings)
+    reference = commit_up_to(backend, STORE, 3)[3]
+    assert snapshot_if_due(backend, STORE, reference, ALWAYS) is not None
+    assert snapshot_if_due(backend, STORE, reference, ALWAYS) is None
+    assert snapshot_if_due(backend, STORE, EMPTY, ALWAYS) is None
+    other = LmdbBackend(backend.files, f"{backend.local_directory}-2", settings=backend.settings)
     assert snapshot_if_due(other, STORE, reference, ALWAYS) is None
 
 
-def test_a_snapshot_of_a_content_that_is_open_while_batches_go_on(bases: LmdbBases) -> None:
+def test_a_snapshot_of_a_content_that_is_open_while_batches_go_on(backend: LmdbBackend) -> None:
     """It holds the content it was asked for, and the copy remembers how far it is now."""
-    references = commit_up_to(bases, STORE, 4)
-    with contextlib.closing(bases.local_copy(STORE).open(references[4])) as base:
-        held = base.progress
+    references = commit_up_to(backend, STORE, 4)
+    with contextlib.closing(backend.replica(STORE).open(references[4])) as base:
+        held = base.meta
         for _ in range(3):
-            references.append(commit(bases, STORE, references[-1]).reference)
-            require_open(bases, STORE, references[-1])
-        bases.local_copy(STORE).note_snapshot(held, 1234)
-    with contextlib.closing(bases.local_copy(STORE).open(references[7])) as base:
-        assert base.progress.snapshot == references[4]
-        assert (base.progress.changelogs, base.progress.snapshot_bytes) == (3, 1234)
+            references.append(commit(backend, STORE, references[-1]).reference)
+            require_open(backend, STORE, references[-1])
+        backend.replica(STORE).note_snapshot(held, 1234)
+    with contextlib.closing(backend.replica(STORE).open(references[7])) as base:
+        assert base.meta.snapshot == references[4]
+        assert (base.meta.changelogs, base.meta.snapshot_bytes) == (3, 1234)
 
 
-def test_the_copy_is_not_taken_back_for_a_snapshot(bases: LmdbBases) -> None:
+def test_the_copy_is_not_taken_back_for_a_snapshot(backend: LmdbBackend) -> None:
     """Batches have gone on; the snapshot is of a later content, or not now."""
-    references = commit_up_to(bases, STORE, 4)
-    require_open(bases, STORE, references[4])
-    generation = bases.local_copy(STORE).directory.current()
-    assert snapshot_if_due(bases, STORE, references[3], ALWAYS) is None
-    assert snapshot_if_due(bases, STORE, references[4], ALWAYS) is not None
-    assert bases.local_copy(STORE).directory.current() == generation
-    progress = bases.local_copy(STORE).progress()
+    references = commit_up_to(backend, STORE, 4)
+    require_open(backend, STORE, references[4])
+    generation = backend.replica(STORE).directory.current()
+    assert snapshot_if_due(backend, STORE, references[3], ALWAYS) is None
+    assert snapshot_if_due(backend, STORE, references[4], ALWAYS) is not None
+    assert backend.replica(STORE).directory.current() == generation
+    progress = backend.replica(STORE).meta()
     assert progress is not None
     assert progress.snapshot == references[4]
 
@@ -140,59 +140,61 @@ def test_compaction_is_due_when_most_of_a_file_was_freed(used: int, live: int, d
 def test_a_copy_that_has_grown_is_compacted(tmp_path: Path, through_map: bool) -> None:
     """Most keys were removed: the file shrinks, readers of the old one are not disturbed."""
     settings = LocalSettings(writes_through_map=through_map, first_map_bytes=1 << 20)
-    bases = LmdbBases(open_files(tmp_path / "files"), str(tmp_path / "local"), settings=settings)
+    backend = LmdbBackend(
+        open_files(tmp_path / "files"), str(tmp_path / "local"), settings=settings
+    )
     keys, full = many_keys(3000)
-    reference = bases.commit(STORE, EMPTY, [full], {}).reference
-    before = bases.open(STORE, reference)
+    reference = backend.commit(STORE, EMPTY, [full], {}).reference
+    before = backend.open(STORE, reference)
     emptied = Changes([], keys[10:], [], [], 10)
-    reference = bases.commit(STORE, reference, [emptied], {}).reference
-    bases.open(STORE, reference).close()
-    large = file_bytes(bases)
-    assert compact_if_due(bases, STORE, min_bytes=1 << 20)
-    assert file_bytes(bases) < large / 4
-    assert not compact_if_due(bases, STORE, min_bytes=1 << 20)
+    reference = backend.commit(STORE, reference, [emptied], {}).reference
+    backend.open(STORE, reference).close()
+    large = file_bytes(backend)
+    assert compact_if_due(backend, STORE, min_bytes=1 << 20)
+    assert file_bytes(backend) < large / 4
+    assert not compact_if_due(backend, STORE, min_bytes=1 << 20)
     assert len(list(before.scan())) == 3000
     before.close()
-    with contextlib.closing(bases.open(STORE, reference)) as base:
+    with contextlib.closing(backend.open(STORE, reference)) as base:
         assert [key for key, _ in base.scan()] == keys[:10]
         again = Changes(full.puts[10:], [], [], [], 3000)
-        reference = bases.commit(STORE, reference, [again], {}).reference
-    with contextlib.closing(bases.open(STORE, reference)) as base:
+        reference = backend.commit(STORE, reference, [again], {}).reference
+    with contextlib.closing(backend.open(STORE, reference)) as base:
         assert base.count() == 3000
 
 
-def test_maintaining_a_store_does_all_that_is_due(bases: LmdbBases) -> None:
-    """A snapshot, a smaller local copy, and the first time in a process what the dead have left."""
-    left = Path(bases.local_directory) / "stream-0" / "boot-0"
+def test_maintaining_a_store_does_all_that_is_due(backend: LmdbBackend) -> None:
+    """A snapshot, a smaller replica, and the first time in a process what the dead have left."""
+    left = Path(backend.local_directory) / "stream-0" / "boot-0"
     keys, full = many_keys(10_000)
-    reference = bases.commit(STORE, EMPTY, [full], {}).reference
-    bases.open(STORE, reference).close()
+    reference = backend.commit(STORE, EMPTY, [full], {}).reference
+    backend.open(STORE, reference).close()
     emptied = Changes([], keys[10:], [], [], 10)
-    reference = bases.commit(STORE, reference, [emptied], {}).reference
-    bases.open(STORE, reference).close()
-    large = file_bytes(bases)
+    reference = backend.commit(STORE, reference, [emptied], {}).reference
+    backend.open(STORE, reference).close()
+    large = file_bytes(backend)
     for _ in range(2):
         left.mkdir(parents=True, exist_ok=True)
-        maintain_store(bases, STORE, reference, ALWAYS)
-    assert list_snapshots(bases.files, STORE) == {reference}
-    assert file_bytes(bases) < large / 4
+        maintain_store(backend, STORE, reference, ALWAYS)
+    assert list_snapshots(backend.files, STORE) == {reference}
+    assert file_bytes(backend) < large / 4
     assert left.exists()  # as the second time was not the first
-    sweep_local(bases)
+    sweep_local(backend)
     assert not left.exists()
 
 
-def test_there_is_nothing_to_compact_where_there_is_no_copy(bases: LmdbBases) -> None:
+def test_there_is_nothing_to_compact_where_there_is_no_copy(backend: LmdbBackend) -> None:
     """No copy is made for that."""
-    assert not compact_if_due(bases, STORE)
-    assert not (Path(bases.local_directory) / "stream-1").exists()
+    assert not compact_if_due(backend, STORE)
+    assert not (Path(backend.local_directory) / "stream-1").exists()
 
 
-def test_sweeping_deletes_what_the_dead_have_left(bases: LmdbBases) -> None:
+def test_sweeping_deletes_what_the_dead_have_left(backend: LmdbBackend) -> None:
     """Other starts of the host, unfinished generations, contents apart; nothing that is in use."""
-    references = commit_up_to(bases, STORE, 3)
-    require_open(bases, STORE, references[3])
-    stream = Path(bases.local_directory) / "stream-1"
-    directory = Path(bases.local_copy(STORE).directory.path)
+    references = commit_up_to(backend, STORE, 3)
+    require_open(backend, STORE, references[3])
+    stream = Path(backend.local_directory) / "stream-1"
+    directory = Path(backend.replica(STORE).directory.path)
     (stream / "boot-0" / "counts").mkdir(parents=True)
     (directory / f"tmp-{'0' * 16}").mkdir()
     (directory / f"g1-{'0' * 16}").mkdir()
@@ -201,8 +203,8 @@ def test_sweeping_deletes_what_the_dead_have_left(bases: LmdbBases) -> None:
     dead = stream / "boot-1" / "apart.d" / ("0" * 16)
     dead.mkdir(parents=True)
     (dead / "lock").touch()
-    with bases.open_apart(STORE, references[2]) as base:
-        swept = [os.path.relpath(path, stream) for path in sweep_local(bases)]
+    with backend.open_apart(STORE, references[2]) as base:
+        swept = [os.path.relpath(path, stream) for path in sweep_local(backend)]
         assert base.count()
     at = directory.relative_to(stream)
     assert sorted(swept) == sorted(
@@ -214,22 +216,22 @@ def test_sweeping_deletes_what_the_dead_have_left(bases: LmdbBases) -> None:
             f"{at}/tmp-{'0' * 16}",  # noqa: S108
         ]
     )
-    assert sweep_local(bases) == []
+    assert sweep_local(backend) == []
     assert (directory / "notes").exists()
-    require_open(bases, STORE, references[3])
+    require_open(backend, STORE, references[3])
 
 
-def test_a_stopped_process_does_not_stop_this_one_for_ever(bases: LmdbBases) -> None:
+def test_a_stopped_process_does_not_stop_this_one_for_ever(backend: LmdbBackend) -> None:
     """The lock has a limit, and the message says what may be the matter."""
-    references = commit_up_to(bases, STORE, 2)
-    require_open(bases, STORE, references[1])
-    hasty = LmdbBases(
-        bases.files,
-        bases.local_directory,
+    references = commit_up_to(backend, STORE, 2)
+    require_open(backend, STORE, references[1])
+    hasty = LmdbBackend(
+        backend.files,
+        backend.local_directory,
         settings=LocalSettings(lock_timeout_ms=30),
         boot="boot-1",
     )
-    with bases.local_copy(STORE).directory.locked(1000):
+    with backend.replica(STORE).directory.locked(1000):
         require_open(hasty, STORE, references[1])  # needs no lock
         with pytest.raises(StorageRefusedError, match="was held by another process for 30 ms"):
             hasty.open(STORE, references[2])
@@ -245,61 +247,63 @@ def age(directory: Path, days: float) -> None:
 
 
 @pytest.mark.parametrize(("days", "is_kept"), [(6.9, True), (7.1, False)])
-def test_sweeping_deletes_what_nobody_uses(bases: LmdbBases, days: float, is_kept: bool) -> None:
+def test_sweeping_deletes_what_nobody_uses(
+    backend: LmdbBackend, days: float, is_kept: bool
+) -> None:
     """A stream that has not gone on for a week keeps no copies; it builds new ones when it does."""
-    references = commit_up_to(bases, STORE, 3)
-    require_open(bases, STORE, references[3])
-    stream = Path(bases.local_directory) / "stream-1"
+    references = commit_up_to(backend, STORE, 3)
+    require_open(backend, STORE, references[3])
+    stream = Path(backend.local_directory) / "stream-1"
     age(stream, days)
-    assert sweep_local(bases) == ([] if is_kept else [str(stream)])
+    assert sweep_local(backend) == ([] if is_kept else [str(stream)])
     assert [path.name for path in stream.parent.iterdir()] == (["stream-1"] if is_kept else [])
-    require_open(bases, STORE, references[3])
+    require_open(backend, STORE, references[3])
 
 
-def test_how_long_copies_are_kept(bases: LmdbBases) -> None:
+def test_how_long_copies_are_kept(backend: LmdbBackend) -> None:
     """It is the time of the settings; a stream with one file that is younger stays whole."""
-    bases = dataclasses.replace(bases, settings=LocalSettings(unused_ms=3_600_000))
-    references = commit_up_to(bases, STORE, 1)
-    require_open(bases, STORE, references[1])
-    stream = Path(bases.local_directory) / "stream-1"
+    backend = dataclasses.replace(backend, settings=LocalSettings(unused_ms=3_600_000))
+    references = commit_up_to(backend, STORE, 1)
+    require_open(backend, STORE, references[1])
+    stream = Path(backend.local_directory) / "stream-1"
     age(stream, 0.05)
     (lock,) = stream.rglob("lock")
     os.utime(lock)
-    assert sweep_local(bases) == []
+    assert sweep_local(backend) == []
     age(stream, 0.05)
-    assert sweep_local(bases) == [str(stream)]
+    assert sweep_local(backend) == [str(stream)]
 
 
-def test_maintenance_is_use(bases: LmdbBases) -> None:
+def test_maintenance_is_use(backend: LmdbBackend) -> None:
     """A stream that goes on keeps its copies, also where nothing of a file says when it changed."""
-    references = commit_up_to(bases, STORE, 1)
-    require_open(bases, STORE, references[1])
-    age(Path(bases.local_directory) / "stream-1", 8)
-    maintain_store(bases, STORE, references[1])
-    assert sweep_local(bases) == []
+    references = commit_up_to(backend, STORE, 1)
+    require_open(backend, STORE, references[1])
+    age(Path(backend.local_directory) / "stream-1", 8)
+    maintain_store(backend, STORE, references[1])
+    assert sweep_local(backend) == []
 
 
-def test_what_is_locked_is_kept(bases: LmdbBases) -> None:
+def test_what_is_locked_is_kept(backend: LmdbBackend) -> None:
     """Copies that somebody is changing stay, however old all of their files are."""
-    references = commit_up_to(bases, STORE, 1)
-    require_open(bases, STORE, references[1])
-    stream = Path(bases.local_directory) / "stream-1"
-    with bases.local_copy(STORE).directory.locked(0):
+    references = commit_up_to(backend, STORE, 1)
+    require_open(backend, STORE, references[1])
+    stream = Path(backend.local_directory) / "stream-1"
+    with backend.replica(STORE).directory.locked(0):
         age(stream, 8)
-        assert sweep_local(bases) == []
-        delete_local(bases, "stream-1")
+        assert sweep_local(backend) == []
+        delete_local(backend, "stream-1")
         assert stream.exists()
 
 
-def test_copies_of_a_stream_that_is_given_up(bases: LmdbBases) -> None:
+def test_copies_of_a_stream_that_is_given_up(backend: LmdbBackend) -> None:
     """They are deleted, open ones too, and those of other streams are not."""
     other = dataclasses.replace(STORE, stream_id="stream-2")
-    references = {store: commit_up_to(bases, store, 2) for store in (STORE, other)}
+    references = {store: commit_up_to(backend, store, 2) for store in (STORE, other)}
     for store, known in references.items():
-        require_open(bases, store, known[2])
-    with contextlib.closing(bases.open(STORE, references[STORE][2])) as base:
-        delete_local(bases, "stream-1")
-        assert os.listdir(bases.local_directory) == ["stream-2"]
+        require_open(backend, store, known[2])
+    with contextlib.closing(backend.open(STORE, references[STORE][2])) as base:
+        delete_local(backend, "stream-1")
+        assert os.listdir(backend.local_directory) == ["stream-2"]
         assert base.count()
-    delete_local(bases, "stream-1")
-    require_open(bases, other, references[other][2])
+    delete_local(backend, "stream-1")
+    require_open(backend, other, references[other][2])

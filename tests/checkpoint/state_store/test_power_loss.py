@@ -15,13 +15,13 @@ import pytest
 
 import checkpoint.framing
 from checkpoint import CheckpointError, CommitLog, CorruptCheckpointError
-from checkpoint.state_store.base import Base
-from checkpoint.state_store.reference import STORE_PREFIX, new_uid
+from checkpoint.state_store.backend import RawVersion
+from checkpoint.state_store.file_names import STORE_PREFIX, new_uid
 from checkpoint.state_store.retention import apply_store_retention, plan_store_retention
 from checkpoint.state_store.store_files import write_changelog, write_snapshot
 from checkpoint.stored_state import EMPTY, Reference, StoreId
 from checkpoint.testing import Omission, SimulatedCrash, SimulatedDisk, check_files
-from checkpoint.testing.memory_bases import MemoryBases
+from checkpoint.testing.memory_backend import MemoryBackend
 from tests.support.stores import (
     changes,
     commit_up_to,
@@ -35,10 +35,10 @@ STORES = (store_of(0, 2), store_of(1, 2))
 BATCHES = 6
 
 
-def content_at(store: StoreId, reference: Reference) -> Base:
+def content_at(store: StoreId, reference: Reference) -> RawVersion:
     """A content in memory, under the reference that a test gave it."""
-    bases = MemoryBases()
-    base = bases.open(store, commit_up_to(bases, store, reference.version)[-1])
+    backend = MemoryBackend()
+    base = backend.open(store, commit_up_to(backend, store, reference.version)[-1])
     base.reference = reference
     return base
 

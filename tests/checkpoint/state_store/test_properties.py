@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, precondition, rule
 
 from checkpoint import open_files
-from checkpoint.state_store import EMPTY, LmdbBases, Reference, StateStore, StoreId
-from checkpoint.state_store.base import Bases
-from checkpoint.state_store.reader import StateReader
-from checkpoint.state_store.writer import StateWriter
-from checkpoint.testing.memory_bases import MemoryBases
+from checkpoint.state_store import EMPTY, LmdbBackend, Reference, StateStore, StoreId
+from checkpoint.state_store.backend import StateBackend
+from checkpoint.state_store.store_reader import StateReader
+from checkpoint.state_store.store_writer import StateWriter
+from checkpoint.testing.memory_backend import MemoryBackend
 from checkpoint.testing.programs import Model, require_content
 
 keys = st.one_of(
@@ -40,12 +40,12 @@ class StoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = StateStore(self.make_bases(), spill_bytes=self.spill_bytes, checksums=True)
+        self.store = StateStore(self.make_backend(), spill_bytes=self.spill_bytes, checksums=True)
         self.store_id = StoreId("stream-1", "counts", "default", 0, 1)
         self.models: dict[Reference, Model] = {EMPTY: {}}
 
-    def make_bases(self) -> Bases:
-        return MemoryBases()
+    def make_backend(self) -> StateBackend:
+        return MemoryBackend()
 
     @rule(target=writers, data=st.data())
     def open_writer(self, data: st.DataObject) -> tuple[StateWriter, Model]:
@@ -197,12 +197,12 @@ class SpillingMachine(StoreMachine):
 
 
 class LmdbMachine(StoreMachine):
-    """On files, with a local copy."""
+    """On files, with a replica."""
 
-    def make_bases(self) -> Bases:
+    def make_backend(self) -> StateBackend:
         self.root = Path(tempfile.mkdtemp())
         (self.root / "local").mkdir(mode=0o700)
-        return LmdbBases(open_files(str(self.root / "files")), str(self.root / "local"))
+        return LmdbBackend(open_files(str(self.root / "files")), str(self.root / "local"))
 
     def teardown(self) -> None:
         with contextlib.ExitStack() as stack:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from checkpoint import StorageRefusedError
 from checkpoint.state_store import EMPTY, StateStore, StoreId
 from checkpoint.state_store.spill import Spill
-from checkpoint.testing.memory_bases import MemoryBases
+from checkpoint.testing.memory_backend import MemoryBackend
 
 ID = StoreId("stream-1", "counts", "default", 0, 1)
 
@@ -59,7 +59,7 @@ def test_files_have_no_name(tmp_path: Path) -> None:
 
 def test_open_iterators_see_what_was_there(tmp_path: Path) -> None:
     """An iterator shows what was there when it began, while more is spilled."""
-    store = StateStore(MemoryBases(), spill_bytes=2_000, spill_directory=str(tmp_path))
+    store = StateStore(MemoryBackend(), spill_bytes=2_000, spill_directory=str(tmp_path))
     with store.writer(ID, EMPTY) as writer:
         for number in range(50):
             writer.put(number, number)
@@ -96,7 +96,7 @@ def test_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missin
             raise lmdb.Error(os.strerror(errno.ENOSPC))
 
         monkeypatch.setattr("checkpoint.state_store.spill.lmdb.open", full)
-    store = StateStore(MemoryBases(), spill_bytes=100, spill_directory=str(directory))
+    store = StateStore(MemoryBackend(), spill_bytes=100, spill_directory=str(directory))
     refused = pytest.raises(StorageRefusedError, match=r"cannot be spilled to .*; make room there")
     with store.writer(ID, EMPTY) as writer, refused:
         writer.put("a", "x" * 1_000)
@@ -119,7 +119,7 @@ def test_file_grows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_memory_is_bounded() -> None:
     """Many changes take the memory that the store was given for them, and not much more."""
-    store = StateStore(MemoryBases(), spill_bytes=1_000_000)
+    store = StateStore(MemoryBackend(), spill_bytes=1_000_000)
     with store.writer(ID, EMPTY) as writer:
         tracemalloc.start()
         for number in range(20_000):

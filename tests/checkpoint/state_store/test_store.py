@@ -15,69 +15,69 @@ from checkpoint import CorruptCheckpointError, StorageRefusedError, open_files
 from checkpoint.state_store import (
     EMPTY,
     DataValues,
-    LmdbBases,
+    LmdbBackend,
     PickleValues,
     Reference,
     StateStore,
     StateStoreUseError,
     StoreId,
 )
-from checkpoint.state_store.base import Bases
+from checkpoint.state_store.backend import StateBackend
 from checkpoint.state_store.classes import Classes
 from checkpoint.state_store.plain_pickles import NotPlainError
-from checkpoint.state_store.reader import CodecMismatchError, WriterState
-from checkpoint.testing import FaultyBases, SimulatedCrash, check_bases, check_state_store
-from checkpoint.testing.memory_bases import MemoryBases
+from checkpoint.state_store.store_reader import CodecMismatchError, WriterState
+from checkpoint.testing import FaultyBackend, SimulatedCrash, check_backend, check_state_store
+from checkpoint.testing.memory_backend import MemoryBackend
 from tests.dstreams.rdd.sample_keys import Colour, Point, User
 
 ID = StoreId("stream-1", "counts", "default", 0, 1)
 
-MakeBases = Callable[[], Bases]
+MakeBases = Callable[[], StateBackend]
 
 
 @pytest.fixture(params=["memory", "lmdb"])
-def make_bases(request: pytest.FixtureRequest, tmp_path: Path) -> MakeBases:
+def make_backend(request: pytest.FixtureRequest, tmp_path: Path) -> MakeBases:
     numbers = itertools.count()
 
-    def make() -> Bases:
+    def make() -> StateBackend:
         if request.param == "memory":
-            return MemoryBases()
+            return MemoryBackend()
         root = tmp_path / str(next(numbers))
         (root / "local").mkdir(parents=True, mode=0o700)
-        return LmdbBases(open_files(str(root / "files")), str(root / "local"))
+        return LmdbBackend(open_files(str(root / "files")), str(root / "local"))
 
     return make
 
 
-def test_bases_conform(make_bases: MakeBases) -> None:
+def test_bases_conform(make_backend: MakeBases) -> None:
     """Contents in memory and on files do what is asked of contents."""
-    check_bases(make_bases)
+    check_backend(make_backend)
 
 
 @pytest.mark.parametrize("spill_bytes", [500, 64 << 20], ids=["spilling", "in memory"])
-def test_store_conforms(make_bases: MakeBases, spill_bytes: int) -> None:
+def test_store_conforms(make_backend: MakeBases, spill_bytes: int) -> None:
     """A store does what it promises, wherever contents and changes are."""
     for checksums in (False, True):
         check_state_store(
             lambda checksums=checksums: StateStore(  # type: ignore[misc]
-                make_bases(), spill_bytes=spill_bytes, checksums=checksums
+                make_backend(), spill_bytes=spill_bytes, checksums=checksums
             )
         )
 
 
 def test_store_conforms_with_pickle() -> None:
     """The explicit codec changes nothing else."""
-    check_state_store(lambda: StateStore(MemoryBases(), values=PickleValues()))
+    check_state_store(lambda: StateStore(MemoryBackend(), values=PickleValues()))
 
 
 def test_codec_is_recorded() -> None:
     """What was written says how it is encoded, and what the caller said about it."""
-    bases = MemoryBases()
-    store = StateStore(bases, schema="(count, last seen)")
+    backend = MemoryBackend()
+    store = StateStore(backend, schema="(count, last seen)")
     with store.writer(ID, EMPTY) as writer:
         reference = writer.commit().reference
     wanted = {"keys": "keys-1", "values": store.values.name, "schema": "(count, last seen)"}
-    assert bases.open(ID, reference).codec == wanted
+    assert backend.open(ID, reference).codec == wanted
 
 
 @pytest.mark.parametrize(
@@ -92,10 +92,10 @@ def test_codec_is_recorded() -> None:
 )
 def test_codec_must_fit(opened_with: dict[str, Any], fits: bool) -> None:
     """A store is opened as it was written, but for more classes; the message says how it was."""
-    bases = FaultyBases(MemoryBases(), 0)
-    with StateStore(bases, schema="count").writer(ID, EMPTY) as writer:
+    backend = FaultyBackend(MemoryBackend(), 0)
+    with StateStore(backend, schema="count").writer(ID, EMPTY) as writer:
         reference = writer.commit().reference
-    store = StateStore(bases, **{"schema": "count", **opened_with})
+    store = StateStore(backend, **{"schema": "count", **opened_with})
     for open_ in (store.reader, store.writer):
         if fits:
             with open_(ID, reference):
@@ -105,13 +105,13 @@ def test_codec_must_fit(opened_with: dict[str, Any], fits: bool) -> None:
                 open_(ID, reference)
     with store.writer(ID, EMPTY) as writer:
         writer.commit()
-    assert bases.opened == 0
+    assert backend.opened == 0
 
 
 def test_store_can_be_sent_to_tasks(tmp_path: Path) -> None:
     """A store on files is a value: the driver makes it, tasks use it."""
     (tmp_path / "local").mkdir(mode=0o700)
-    store = StateStore(LmdbBases(open_files(str(tmp_path / "files")), str(tmp_path / "local")))
+    store = StateStore(LmdbBackend(open_files(str(tmp_path / "files")), str(tmp_path / "local")))
     copy = pickle.loads(pickle.dumps(store))
     with copy.writer(ID, EMPTY) as writer:
         writer.put("a", 1)
@@ -129,7 +129,7 @@ def test_store_can_be_sent_to_tasks(tmp_path: Path) -> None:
 )
 def test_message_at_the_end(end: str, remedy: str) -> None:
     """A writer that came to its end says whose it was, how it ended and what to do."""
-    writer = StateStore(MemoryBases()).writer(ID, EMPTY)
+    writer = StateStore(MemoryBackend()).writer(ID, EMPTY)
     if end == "committed":
         writer.commit()
     else:
@@ -152,19 +152,19 @@ def test_message_at_the_end(end: str, remedy: str) -> None:
 )
 def test_every_operation_may_fail(effect: str, error: type[BaseException]) -> None:
     """Whatever fails: the error is passed on, the old content intact, and nothing left open."""
-    inner = MemoryBases()
+    inner = MemoryBackend()
     root = write_root(StateStore(inner))
     make = (lambda text: error(text, "", "", "")) if error is CorruptCheckpointError else error
     for at in itertools.count(1):
-        bases = FaultyBases(inner, at, effect, make)  # type: ignore[arg-type]
+        backend = FaultyBackend(inner, at, effect, make)  # type: ignore[arg-type]
         try:
-            run_batch(StateStore(bases, spill_bytes=600), root)
+            run_batch(StateStore(backend, spill_bytes=600), root)
         except error:
-            assert bases.fired
+            assert backend.fired
         else:
-            assert not bases.fired
+            assert not backend.fired
             break
-        assert bases.opened == 0
+        assert backend.opened == 0
         assert read_all(StateStore(inner), root) == {"a": 1, "b": 2, "c": 3}
     assert at > 10
 
@@ -198,13 +198,13 @@ def read_all(store: StateStore, reference: Reference) -> dict[object, object]:
 
 def test_commit_that_fails_aborts() -> None:
     """After a commit that failed, nothing can be done with the writer."""
-    inner = MemoryBases()
-    bases = FaultyBases(inner, 3, error=StorageRefusedError)
-    writer = StateStore(bases).writer(ID, EMPTY)
+    inner = MemoryBackend()
+    backend = FaultyBackend(inner, 3, error=StorageRefusedError)
+    writer = StateStore(backend).writer(ID, EMPTY)
     with pytest.raises(StorageRefusedError, match="operation 3: get"):
         writer.put("a", 1)
-    bases = FaultyBases(inner, 4, error=StorageRefusedError)
-    writer = StateStore(bases).writer(ID, EMPTY)
+    backend = FaultyBackend(inner, 4, error=StorageRefusedError)
+    writer = StateStore(backend).writer(ID, EMPTY)
     writer.put("a", 1)
     with pytest.raises(StorageRefusedError, match="operation 4: commit"):
         writer.commit()
@@ -218,7 +218,7 @@ def test_keys_as_they_were_put() -> None:
     """Scans return a key as it was put last: of the kind that it was, members as members."""
     keys = [True, 2.0, ("a", 1.0), Colour.RED, User("anna", 1), Point(1.0, "y")]
     for values in (DataValues(Classes(frozenset({Point.__module__}))), PickleValues()):
-        store = StateStore(MemoryBases(), values)
+        store = StateStore(MemoryBackend(), values)
         with store.writer(ID, EMPTY) as writer:
             for key in keys:
                 writer.put(key, 0)
@@ -230,7 +230,7 @@ def test_keys_as_they_were_put() -> None:
 
 def test_keys_of_classes_that_are_not_named() -> None:
     """A key of a class of data that the program does not name is refused when it is put."""
-    with StateStore(MemoryBases()).writer(ID, EMPTY) as writer:
+    with StateStore(MemoryBackend()).writer(ID, EMPTY) as writer:
         for key in (Colour.RED, User("anna", 1), Point(1.0, "y"), ("a", Colour.RED)):
             put_many = functools.partial(writer.put_many, {key: 0})
             update = functools.partial(writer.update, [(key, 0)], lambda given, value: given)
@@ -243,7 +243,7 @@ def test_keys_of_classes_that_are_not_named() -> None:
 def test_equal_keys_of_several_classes_are_one() -> None:
     """A named tuple is the key that the tuple of its items is, as Python has it."""
     classes = Classes(frozenset({Point.__module__}))
-    with StateStore(MemoryBases(), DataValues(classes)).writer(ID, EMPTY) as writer:
+    with StateStore(MemoryBackend(), DataValues(classes)).writer(ID, EMPTY) as writer:
         writer.put(Point(1, "y"), "named")
         assert writer.get((1.0, "y")) == "named"
         writer.put((1, "y"), "plain")
@@ -254,7 +254,7 @@ def test_equal_keys_of_several_classes_are_one() -> None:
 @pytest.mark.parametrize("longest", [475, 600])
 def test_scans_by_long_bounds(longest: int) -> None:
     """A bound longer than what is kept of a long key finds no key too many, short ones neither."""
-    with StateStore(MemoryBases()).writer(ID, EMPTY) as writer:
+    with StateStore(MemoryBackend()).writer(ID, EMPTY) as writer:
         lengths = [460, 466, 470, longest]
         writer.update([("z" * length, length) for length in lengths], lambda given, value: given)
         assert sorted(length for _, length in writer.prefix("z" * 470)) == [470, longest]
@@ -263,7 +263,7 @@ def test_scans_by_long_bounds(longest: int) -> None:
 
 def test_size_counts_changes() -> None:
     """The size of a writer grows with what is put, and is asked of the content elsewhere."""
-    store = StateStore(MemoryBases())
+    store = StateStore(MemoryBackend())
     with store.writer(ID, EMPTY) as writer:
         empty = writer.size_bytes()
         writer.put("a", "x" * 1000)
@@ -276,7 +276,7 @@ def test_size_counts_changes() -> None:
 def test_values_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """A value above the limit is refused by its size, and nothing has changed."""
     monkeypatch.setattr("checkpoint.state_store.overlay.MAX_VALUE_BYTES", 1000)
-    with StateStore(MemoryBases()).writer(ID, EMPTY) as writer:
+    with StateStore(MemoryBackend()).writer(ID, EMPTY) as writer:
         with pytest.raises(ValueError, match="must be at most 1000 bytes when encoded; split it"):
             writer.put("a", "x" * 2000, timeout_ms=1)
         assert (writer.count(), list(writer.items()), list(writer.due(5))) == (0, [], [])
@@ -289,7 +289,7 @@ def test_update_pulls_lazily_and_in_order() -> None:
     def pairs() -> Iterator[tuple[int, int]]:
         yield from ((number % 3_000, number) for number in range(5_000))
 
-    with StateStore(MemoryBases()).writer(ID, EMPTY) as writer:
+    with StateStore(MemoryBackend()).writer(ID, EMPTY) as writer:
         writer.update(pairs(), lambda given, value: seen.append(given) or (value or 0) + 1)
         assert seen == list(range(5_000))
         assert writer.count() == 3_000
@@ -298,7 +298,7 @@ def test_update_pulls_lazily_and_in_order() -> None:
 
 def test_error_of_a_step_is_passed_on() -> None:
     """A step that fails leaves a writer that can be aborted, and says what it said."""
-    with StateStore(MemoryBases()).writer(ID, EMPTY) as writer:
+    with StateStore(MemoryBackend()).writer(ID, EMPTY) as writer:
         with pytest.raises(ZeroDivisionError):
             writer.update([("a", 0)], lambda given, value: 1 // given)
         with pytest.raises(TypeError, match="not plain data"):
@@ -317,7 +317,7 @@ def _add(given: int, value: int | None) -> int:
 )
 def test_updates_in_order_and_what_else_a_writer_does(between: str, spill_bytes: int) -> None:
     """Keys that come in order are as any others for what happens before, between and after them."""
-    store = StateStore(MemoryBases(), spill_bytes=spill_bytes)
+    store = StateStore(MemoryBackend(), spill_bytes=spill_bytes)
     model: dict[str, int] = {}
     reference = EMPTY
     for start in (0, 300):
@@ -360,7 +360,7 @@ def test_updates_in_order_and_what_else_a_writer_does(between: str, spill_bytes:
 
 def test_a_step_that_looks_at_its_own_store() -> None:
     """What a step has read is not taken for what the key holds after the update."""
-    store = StateStore(MemoryBases())
+    store = StateStore(MemoryBackend())
     with store.writer(ID, EMPTY) as writer:
         writer.update([("a", 1), ("b", 2)], lambda given, _: given + (writer.get("b") or 0))
         writer.put("b", 5)
@@ -375,7 +375,7 @@ def test_equal_changes_in_memory_have_one_digest() -> None:
     """What a commit in memory says of itself follows from its changes, in order or not."""
     found = []
     for keys in ("abc", "cab"):
-        with StateStore(MemoryBases()).writer(ID, EMPTY) as writer:
+        with StateStore(MemoryBackend()).writer(ID, EMPTY) as writer:
             writer.update([(key, 1) for key in keys], _add)
             committed = writer.commit()
         assert committed.file is not None

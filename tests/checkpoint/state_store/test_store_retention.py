@@ -19,7 +19,7 @@ from checkpoint import (
     open_files,
     take_over,
 )
-from checkpoint.state_store.reference import STORE_PREFIX, StoredKind, new_uid, parse_file_name
+from checkpoint.state_store.file_names import STORE_PREFIX, StoredKind, new_uid, parse_file_name
 from checkpoint.state_store.retention import (
     Retention,
     StoreRetentionPlan,
@@ -29,7 +29,7 @@ from checkpoint.state_store.retention import (
 from checkpoint.state_store.store_files import changes_between, write_changelog, write_snapshot
 from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
-from checkpoint.testing.memory_bases import MemoryBases
+from checkpoint.testing.memory_backend import MemoryBackend
 from tests.support.stores import changes, commit_up_to, content, record, require_files, store_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -65,8 +65,8 @@ class History:
         return write_changelog(self.files, store, base, new_uid(epoch), parts, {})
 
     def snapshot(self, store: StoreId, version: int) -> None:
-        bases = MemoryBases()
-        base = bases.open(store, commit_up_to(bases, store, version)[version])
+        backend = MemoryBackend()
+        base = backend.open(store, commit_up_to(backend, store, version)[version])
         base.reference = self.references[store][version]
         write_snapshot(self.files, store, base, {})
 

@@ -13,9 +13,9 @@ import pytest
 from checkpoint import CorruptCheckpointError, Files, StorageRefusedError, open_files
 from checkpoint.framing import FileKind, FileRef, write_frames
 from checkpoint.json_records import decode
-from checkpoint.state_store.base import Changes
-from checkpoint.state_store.blocks import Compression, encode_blocks
-from checkpoint.state_store.reference import StoredKind, epoch_of, file_name, new_uid
+from checkpoint.state_store.backend import Changes
+from checkpoint.state_store.change_blocks import Compression, encode_blocks
+from checkpoint.state_store.file_names import StoredKind, epoch_of, file_name, new_uid
 from checkpoint.state_store.store_files import (
     list_snapshots,
     open_stored,
@@ -26,7 +26,7 @@ from checkpoint.state_store.store_files import (
     write_snapshot,
 )
 from checkpoint.stored_state import EMPTY, Reference, StoreId
-from checkpoint.testing.memory_bases import MemoryBases
+from checkpoint.testing.memory_backend import MemoryBackend
 from tests.support.stores import changes, commit_up_to, content, store_of
 
 STORE = store_of()
@@ -87,9 +87,9 @@ def _failing() -> list[Changes]:
 @pytest.mark.parametrize("compression", Compression)
 def test_a_snapshot_holds_a_whole_content(files: Files, compression: Compression) -> None:
     """Keys and index in order; a second writer of the same finds that it is there."""
-    bases = MemoryBases()
-    reference = commit_up_to(bases, STORE, 6)[6]
-    base = bases.open(STORE, reference)
+    backend = MemoryBackend()
+    reference = commit_up_to(backend, STORE, 6)[6]
+    base = backend.open(STORE, reference)
     size_bytes = write_snapshot(files, STORE, base, {"keys": "k"}, compression)
     assert write_snapshot(files, STORE, base, {"keys": "k"}, compression) is None
     assert list_snapshots(files, STORE) == {reference}
@@ -266,8 +266,8 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
 def good_files(files: Files) -> list[tuple[bytes, StoredKind, Reference]]:
     good = []
     for compression in Compression:
-        bases = MemoryBases()
-        base = bases.open(STORE, commit_up_to(bases, STORE, 4)[4])
+        backend = MemoryBackend()
+        base = backend.open(STORE, commit_up_to(backend, STORE, 4)[4])
         write_snapshot(files, STORE, base, {}, compression)
         reference = write(files, compression)
         for kind, ref in ((StoredKind.CHANGES, reference), (StoredKind.SNAPSHOT, base.reference)):

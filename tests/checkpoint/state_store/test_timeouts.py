@@ -14,13 +14,13 @@ from checkpoint.state_store.timeouts import (
     require_timeouts,
     split_entry,
 )
-from checkpoint.testing.memory_bases import MemoryBases
+from checkpoint.testing.memory_backend import MemoryBackend
 
 ID = StoreId("stream-1", "sessions", "default", 0, 1)
 
 
-def entries(bases: MemoryBases, reference: Reference) -> list[tuple[int, bytes]]:
-    return [split_entry(entry) for entry in bases.open(ID, reference).scan_index()]
+def entries(backend: MemoryBackend, reference: Reference) -> list[tuple[int, bytes]]:
+    return [split_entry(entry) for entry in backend.open(ID, reference).scan_index()]
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.binary(max_size=3))
@@ -44,26 +44,26 @@ def test_no_timeouts(timeout_ms: object) -> None:
 
 def test_touch_does_not_move_a_key() -> None:
     """A timeout that is put off changes no entry; the walk that meets it too early moves it."""
-    bases = MemoryBases()
-    store = StateStore(bases)
+    backend = MemoryBackend()
+    store = StateStore(backend)
     reference = EMPTY
     for timeout_ms in (10, 20, 30):
         with store.writer(ID, reference) as writer:
             writer.put("a", timeout_ms, timeout_ms)
             reference = writer.commit().reference
-        assert entries(bases, reference) == [(10, b"sa")]
+        assert entries(backend, reference) == [(10, b"sa")]
     with store.writer(ID, reference) as writer:
         assert list(writer.due(15)) == []
         moved = writer.commit().reference
-    assert entries(bases, moved) == [(30, b"sa")]
+    assert entries(backend, moved) == [(30, b"sa")]
     with store.reader(ID, reference) as reader:
         assert (list(reader.due(15)), list(reader.due(31))) == ([], [("a", 30, 30)])
 
 
 def test_earlier_timeout_moves_at_once() -> None:
     """A key that is due earlier than its entry gets another entry and loses the old one."""
-    bases = MemoryBases()
-    store = StateStore(bases)
+    backend = MemoryBackend()
+    store = StateStore(backend)
     with store.writer(ID, EMPTY) as writer:
         writer.put("a", 1, 20)
         writer.put("b", 1, 20)
@@ -74,18 +74,18 @@ def test_earlier_timeout_moves_at_once() -> None:
         writer.put("b", 1)
         writer.remove("c")
         reference = writer.commit().reference
-    assert entries(bases, reference) == [(5, b"sa")]
+    assert entries(backend, reference) == [(5, b"sa")]
 
 
 def test_many_keys_leave_together() -> None:
     """Keys that were put together, of one size, are due as those are that were put one by one."""
-    bases = MemoryBases()
-    store = StateStore(bases)
+    backend = MemoryBackend()
+    store = StateStore(backend)
     with store.writer(ID, EMPTY) as writer:
         writer.put_many({f"k{n:04}": n for n in range(1500)}, list(range(1500)))
         writer.put("k0003", 3, 700)  # is named at 3, and due at 700
         reference = writer.commit().reference
-    assert len(entries(bases, reference)) == 1500
+    assert len(entries(backend, reference)) == 1500
     with store.writer(ID, reference) as writer:
         writer.put_many({f"n{n:04}": n for n in range(1500)}, list(range(1500)))
         assert writer.has_many(["k0003", "k0600", "x", "n1499"]) == [True, True, False, True]
@@ -98,13 +98,13 @@ def test_many_keys_leave_together() -> None:
         due = [key for key, _, _ in reader.due(701)]
     assert due.count("k0003") == 1
     assert len(due) == 201
-    assert len(entries(bases, reference)) == 3000 - 2 * 601 + 1
+    assert len(entries(backend, reference)) == 3000 - 2 * 601 + 1
 
 
 def test_due_keys_are_found_without_a_scan() -> None:
     """Asking what is due looks at the entries that are due, and at no other key."""
-    bases = MemoryBases()
-    store = StateStore(bases)
+    backend = MemoryBackend()
+    store = StateStore(backend)
     with store.writer(ID, EMPTY) as writer:
         for number in range(1_000):
             writer.put(number, number, timeout_ms=number)
@@ -119,8 +119,8 @@ def test_due_keys_are_found_without_a_scan() -> None:
 
 def test_move_between_get_and_put() -> None:
     """A key that the walk moves between its get and its put keeps one entry."""
-    bases = MemoryBases()
-    store = StateStore(bases)
+    backend = MemoryBackend()
+    store = StateStore(backend)
     with store.writer(ID, EMPTY) as writer:
         writer.put("a", 1, 5)
         writer.put("a", 1, 50)
@@ -128,7 +128,7 @@ def test_move_between_get_and_put() -> None:
         assert list(writer.due(10)) == []
         writer.put("a", 2, 60)
         reference = writer.commit().reference
-    assert entries(bases, reference) == [(50, b"sa")]
+    assert entries(backend, reference) == [(50, b"sa")]
     with store.reader(ID, reference) as reader:
         assert list(reader.due(61)) == [("a", 2, 60)]
 
@@ -145,8 +145,8 @@ def test_index_belongs_to_the_records(
     steps: list[tuple[str, int | None, int]], commit_every: int
 ) -> None:
     """After any program each key with a timeout has one entry, not later than it, and no other."""
-    bases = MemoryBases()
-    store = StateStore(bases)
+    backend = MemoryBackend()
+    store = StateStore(backend)
     reference = EMPTY
     for at in range(0, len(steps), commit_every):
         with store.writer(ID, reference) as writer:
@@ -158,7 +158,7 @@ def test_index_belongs_to_the_records(
             reference = writer.commit().reference
         with store.reader(ID, reference) as reader:
             timeouts = {key: reader.timeout_ms(key) for key, _ in reader.items()}
-        found = entries(bases, reference)
+        found = entries(backend, reference)
         indexed = {raw[1:].decode(): time_ms for time_ms, raw in found}
         assert len(indexed) == len(found)
         assert indexed.keys() == {key for key, time_ms in timeouts.items() if time_ms is not None}

@@ -29,7 +29,7 @@ from checkpoint.cli import main
 from checkpoint.state_store import (
     EMPTY,
     DataValues,
-    LmdbBases,
+    LmdbBackend,
     SnapshotRule,
     StateStore,
     StoreId,
@@ -66,7 +66,7 @@ def stored(tmp_path: Path) -> Path:
     root = tmp_path / "stored"
     files = open_files(root)
     (tmp_path / "local").mkdir(mode=0o700)
-    bases = LmdbBases(files, str(tmp_path / "local"), 1)
+    bases = LmdbBackend(files, str(tmp_path / "local"), 1)
     store = StateStore(bases, DataValues())
     tenure = take_over(files, STREAM, Owner.of_this_process(0))
     write_graph(tenure.guard, GraphSnapshot(STREAM, 0, 1, {"operators": {}}, b""))

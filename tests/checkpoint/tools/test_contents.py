@@ -21,7 +21,7 @@ from checkpoint import (
 from checkpoint.state_store import (
     EMPTY,
     DataValues,
-    LmdbBases,
+    LmdbBackend,
     PickleValues,
     Shapes,
     StateStore,
@@ -209,7 +209,7 @@ def test_values_of_a_store_beside_one_that_cannot_be_shown_are_shown(
     (tmp_path / "local").mkdir(mode=0o700)
     files = open_files(tmp_path / "stream")
     tenure = take_over(files, STREAM, Owner.of_this_process(0))
-    bases = LmdbBases(files, str(tmp_path / "local"), 1)
+    bases = LmdbBackend(files, str(tmp_path / "local"), 1)
     store = StoreId(STREAM, "sessions", "default", 0, 1)
     with StateStore(bases, codec).writer(store, EMPTY) as writer:
         for key, value in {"a": [1], "bad": HOSTILE, "c": [3]}.items():

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.state_store import Classes, DataValues, Shapes
-from checkpoint.state_store.decoding import decode_key
+from checkpoint.state_store.key_decoding import decode_key
 from checkpoint.state_store.keys import encode_key
 from checkpoint.state_store.values import UndecodableValueError
 from checkpoint.tools import plain

@@ -11,7 +11,7 @@ import pytest
 from pyspark import RDD, SparkContext
 
 from checkpoint import open_files
-from checkpoint.state_store import LmdbBases, StateStore, StateWriter
+from checkpoint.state_store import LmdbBackend, StateStore, StateWriter
 from dstreams.errors import RestartError
 from dstreams.graph.history import History
 from dstreams.graph.node import Node, Rdds
@@ -125,8 +125,8 @@ def run_of(
     graph = StreamGraph(1000, 1000)
     graph.outputs.append(OutputOperation(node, lambda time_ms, rdd: None, "out at a.py:9"))
     plan = graph.freeze(0, has_checkpoint_directory=True)
-    bases = LmdbBases(open_files(str(directory / "files")), str(directory / "local"))
-    states = StateVersions(sc, StateStore(bases), "stream-1")
+    backend = LmdbBackend(open_files(str(directory / "files")), str(directory / "local"))
+    states = StateVersions(sc, StateStore(backend), "stream-1")
     return Run(node, states, History(plan, sc, states=states))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from checkpoint.state_store import StateStore
-from checkpoint.testing.memory_bases import MemoryBases
+from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.kernel.state_versions import StateVersions
 from dstreams.rdd.partitioner import StablePartitioner
 
@@ -18,7 +18,7 @@ PARTITIONER = StablePartitioner(2)
 
 def test_what_a_batch_that_was_cut_off_has_made_is_not_committed_before_it() -> None:
     """Its version is there, and the record of the batch before names the one of that."""
-    states = StateVersions(SPARK, StateStore(MemoryBases()))
+    states = StateVersions(SPARK, StateStore(MemoryBackend()))
     empty = states.empty("counts", PARTITIONER)
     committed, cut_off = replace(empty, watermark_ms=500), replace(empty, watermark_ms=1500)
     states.restore("counts", 1000, committed)
@@ -30,7 +30,7 @@ def test_what_a_batch_that_was_cut_off_has_made_is_not_committed_before_it() -> 
 
 def test_moved_stores_over_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     """They go when the rows of the first batch after the gap are forgotten, which need them."""
-    states = StateVersions(SPARK, StateStore(MemoryBases()))
+    states = StateVersions(SPARK, StateStore(MemoryBackend()))
     deleted: list[Any] = []
     monkeypatch.setattr(states, "_delete", deleted.extend)
     version = states.empty("counts", PARTITIONER)

@@ -10,9 +10,9 @@ from typing import Any
 from checkpoint import FileRef, StoredPartition, open_files
 from checkpoint.state_store import (
     EMPTY,
-    LmdbBases,
-    Progress,
+    LmdbBackend,
     Reference,
+    ReplicaMeta,
     SnapshotRule,
     StateStore,
     StoreId,
@@ -46,10 +46,10 @@ def made(version: int, *sizes: int) -> StateVersion:
     return StateVersion(store_id, "stable", references, commits)
 
 
-def snapshot(version: int, size_bytes: int) -> Progress:
+def snapshot(version: int, size_bytes: int) -> ReplicaMeta:
     """Where a copy stands of which a snapshot was just written."""
     reference = Reference(version, uid(version))
-    return Progress(reference, {}, reference, size_bytes)
+    return ReplicaMeta(reference, {}, reference, size_bytes)
 
 
 def test_a_new_state_is_due_by_its_changelogs() -> None:
@@ -104,7 +104,7 @@ def test_a_batch_that_made_nothing_of_what_is_known_is_asked_for() -> None:
 def test_hosts_are_asked_now_and_then() -> None:
     """Only they know how large their copies have become."""
     upkeep = StoreUpkeep(RULE, ask_every=4)
-    assert Progress(EMPTY).changelogs == 0
+    assert ReplicaMeta(EMPTY).changelogs == 0
     assert [upkeep.is_due() for _ in range(8)] == [False, False, False, True] * 2
 
 
@@ -115,11 +115,11 @@ def test_where_replicas_are(tmp_path: Path) -> None:
     """
     files = open_files(tmp_path / "files")
     usual, said = (
-        open_store(files, 1, StateSettings(state_local_directory=directory)).bases
+        open_store(files, 1, StateSettings(state_local_directory=directory)).backend
         for directory in (None, str(tmp_path / "here"))
     )
-    assert isinstance(usual, LmdbBases)
-    assert isinstance(said, LmdbBases)
+    assert isinstance(usual, LmdbBackend)
+    assert isinstance(said, LmdbBackend)
     assert os.path.dirname(usual.local_directory) == tempfile.gettempdir()
     assert PREFIX in usual.local_directory
     for stream in ("one", "other"):

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext
 
 from checkpoint import open_files
-from checkpoint.state_store import LmdbBases, StateStore, StateWriter
+from checkpoint.state_store import LmdbBackend, StateStore, StateWriter
 from dstreams.rdd.failures import summarize
 from dstreams.rdd.kept_rows import HeldFrames
 from dstreams.rdd.shuffle import shuffle_pairs
@@ -42,7 +42,7 @@ class Tag:
 
 @pytest.fixture
 def store(tmp_path: Path) -> StateStore:
-    return StateStore(LmdbBases(open_files(str(tmp_path / "files")), str(tmp_path / "local")))
+    return StateStore(LmdbBackend(open_files(str(tmp_path / "files")), str(tmp_path / "local")))
 
 
 def tagged(sc: SparkContext, store: StateStore, *, draws: bool) -> StateStoreRDD:

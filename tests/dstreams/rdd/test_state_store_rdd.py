@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext, TaskContext
 
 from checkpoint import open_files
-from checkpoint.state_store import LmdbBases, StateStore, StateWriter
+from checkpoint.state_store import LmdbBackend, StateStore, StateWriter
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.empty_partitions import empty_partitions, pinned_partitions
 from dstreams.rdd.failures import summarize
@@ -54,7 +54,7 @@ class Count:
 
 @pytest.fixture
 def store(tmp_path: Path) -> StateStore:
-    return StateStore(LmdbBases(open_files(str(tmp_path / "files")), str(tmp_path / "local")))
+    return StateStore(LmdbBackend(open_files(str(tmp_path / "files")), str(tmp_path / "local")))
 
 
 def blocks(sc: SparkContext, letters: str, side: Side = Side.BATCH) -> RDD[bytes]:

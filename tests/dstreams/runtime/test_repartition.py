@@ -11,7 +11,7 @@ import pytest
 from pyspark import RDD, SparkContext
 
 from checkpoint import CommitLog, CommitRecord, LocalFiles, StoreCommit
-from checkpoint.state_store import STORE_PREFIX, LmdbBases, StoreId
+from checkpoint.state_store import STORE_PREFIX, LmdbBackend, StoreId
 from checkpoint.stored_state import EMPTY
 from dstreams import RestartError, StateSpec, StreamingContext
 from dstreams.runtime.repartition import delete_abandoned
@@ -36,13 +36,13 @@ def test_what_no_record_names_is_deleted(tmp_path: Path) -> None:
     """Of earlier drivers, and of moved state alone; a store of which anything is named stays."""
     (tmp_path / "files").mkdir()
     files = LocalFiles(str(tmp_path / "files"))
-    bases = LmdbBases(files, str(tmp_path / "local"), 4)
+    backend = LmdbBackend(files, str(tmp_path / "local"), 4)
     names = ["default", "epoch-2-1000", "epoch-3-1000", "epoch-3-2000", "epoch-4-2000"]
     made = {}
     for name in names:
         store = StoreId("stream-1", "counts", name, 0, 1)
-        first = commit(bases, store, EMPTY)
-        made[name] = commit(bases, store, first.reference)
+        first = commit(backend, store, EMPTY)
+        made[name] = commit(backend, store, first.reference)
     for epoch, time_ms, name in ((2, 1000, "epoch-2-1000"), (3, 2000, "epoch-3-2000")):
         stores = (StoreCommit("counts", name, "stable", (made[name],)),)
         CommitLog(files).commit(CommitRecord("stream-1", 1, time_ms, epoch, {}, {}, stores))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from checkpoint.state_store import EMPTY, StateStore, StoreId
-from checkpoint.testing.memory_bases import MemoryBases
+from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.state.function_errors import NotStorableError
 from dstreams.state.near_rows import NearRows, may_wait
 from tests.dstreams.state.stores import DictStore
@@ -45,7 +45,7 @@ def test_they_do_what_one_by_one_does(kind: str, due_ms: int | None) -> None:
 
 def test_a_row_is_written_as_it_was_put() -> None:
     """What a later call does to a state changes no row."""
-    store, shared = StateStore(MemoryBases()), [0]
+    store, shared = StateStore(MemoryBackend()), [0]
     with store.writer(StoreId("s", "o", "default", 0, 1), EMPTY) as writer:
         near = NearRows(writer, "f")
         for key, given, _ in near.of([("a", 1), ("b", 2)]):
@@ -56,7 +56,7 @@ def test_a_row_is_written_as_it_was_put() -> None:
 
 def test_fewer_rows_are_read_ahead_where_they_are_large() -> None:
     """A store that reads less than it was asked for is asked again."""
-    store = StateStore(MemoryBases())
+    store = StateStore(MemoryBackend())
     with store.writer(StoreId("s", "o", "default", 0, 1), EMPTY) as writer:
         writer.put_many(dict.fromkeys(range(20), ("x" * 600_000,)))
         assert len(writer.get_many(range(20))) == 8
@@ -74,7 +74,7 @@ def test_fewer_rows_are_read_ahead_where_they_are_large() -> None:
 )
 def test_what_is_refused_is_named(keys: list[Any], row: Row, message: str) -> None:
     """The message names the key and the function, though many are read or written together."""
-    store = StateStore(MemoryBases())
+    store = StateStore(MemoryBackend())
     writer = store.writer(StoreId("s", "o", "default", 0, 1), EMPTY)
     with writer, pytest.raises(NotStorableError, match=message):
         put_all(NearRows(writer, "f at app.py:3"), keys, row)

@@ -11,7 +11,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from checkpoint.state_store import StateStore
-from checkpoint.testing.memory_bases import MemoryBases
+from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.kernel.listener_bus import ListenerBus
 from dstreams.kernel.state_versions import StateVersions
 from dstreams.rdd.partitioner import StablePartitioner
@@ -88,7 +88,7 @@ def test_rows_that_cannot_be_given_up_are_no_error() -> None:
             released.append(self)
             raise Py4JError("Spark has stopped")
 
-    states: Any = StateVersions(SimpleNamespace(), StateStore(MemoryBases()))  # type: ignore[arg-type]
+    states: Any = StateVersions(SimpleNamespace(), StateStore(MemoryBackend()))  # type: ignore[arg-type]
     version = states.empty("counts", StablePartitioner(2))
     for batch in (0, 1):
         states.restore("counts", batch, version)

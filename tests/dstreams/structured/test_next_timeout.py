@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from checkpoint import open_files
-from checkpoint.state_store import EMPTY, LmdbBases, StateStore, StoreId
+from checkpoint.state_store import EMPTY, LmdbBackend, StateStore, StoreId
 from dstreams.structured.flat_map_groups_with_state import earliest_timeout_ms
 
 STORE = StoreId("stream", "groups", "default", 0, 1)
@@ -16,7 +16,7 @@ STORE = StoreId("stream", "groups", "default", 0, 1)
 
 @pytest.fixture
 def store(tmp_path: Path) -> StateStore:
-    return StateStore(LmdbBases(open_files(tmp_path / "files"), str(tmp_path / "local")))
+    return StateStore(LmdbBackend(open_files(tmp_path / "files"), str(tmp_path / "local")))
 
 
 def test_none(store: StateStore) -> None:

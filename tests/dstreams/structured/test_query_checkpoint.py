@@ -17,7 +17,7 @@ from checkpoint import (
 )
 from checkpoint.state_store import (
     EMPTY,
-    LmdbBases,
+    LmdbBackend,
     SnapshotRule,
     StateStore,
     StoreId,
@@ -45,20 +45,20 @@ class Batches:
         self.checkpoint = opened(directory)
         self._retained = retained
         self._snapshot_every = snapshot_every
-        self.bases = LmdbBases(
+        self.backend = LmdbBackend(
             self.checkpoint.files, str(directory / "local"), self.checkpoint.epoch
         )
         self.references = {-1: EMPTY}
 
     def run(self, number: int) -> None:
         before = self.references[number - 1]
-        with StateStore(self.bases).writer(STORE, before) as writer:
+        with StateStore(self.backend).writer(STORE, before) as writer:
             writer.put("batch", number)
             writer.put(number, number)
             committed = writer.commit()
         self.references[number] = committed.reference
         if self._snapshot_every and number % self._snapshot_every == 0:
-            snapshot_if_due(self.bases, STORE, committed.reference, SnapshotRule(1))
+            snapshot_if_due(self.backend, STORE, committed.reference, SnapshotRule(1))
             self.checkpoint.expect_snapshots()
         self.checkpoint.begin(OffsetRecord(number, 0, 0, 0, (number,)))
         store = StoreCommit("count", "default", "stable", (committed,))
@@ -68,7 +68,7 @@ class Batches:
 
     def read(self, number: int, directory: Path) -> object:
         """Return what the state of a batch says its number is, on another host."""
-        elsewhere = replace(self.bases, local_directory=str(directory / f"elsewhere{number}"))
+        elsewhere = replace(self.backend, local_directory=str(directory / f"elsewhere{number}"))
         with StateStore(elsewhere).reader(STORE, self.references[number]) as reader:
             return reader.get("batch")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from checkpoint.state_store import EMPTY, Reference, StateStore, StoreId
-from checkpoint.testing.memory_bases import MemoryBases
+from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_store_rdd import StoreFunction
@@ -51,7 +51,7 @@ class LocalStore:
     references: list[Reference] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.store = StateStore(MemoryBases())
+        self.store = StateStore(MemoryBackend())
         self.references = [EMPTY] * self.partitions
 
     def batch(self, function: StoreFunction, pairs: Iterable[tuple[Any, Any]]) -> Batch:

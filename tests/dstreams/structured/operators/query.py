@@ -10,7 +10,7 @@ from typing import Any
 from pyspark import SparkContext
 
 from checkpoint import open_files
-from checkpoint.state_store import LmdbBases, StateStore
+from checkpoint.state_store import LmdbBackend, StateStore
 from dstreams.kernel.state_versions import StateVersions
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.execution_context import ExecutionContext
@@ -49,8 +49,8 @@ class SparkQuery:
         self, sc: SparkContext, plan: PhysicalOperator, directory: Path, partitions: int = 2
     ) -> None:
         self._sc, self._plan = sc, plan
-        bases = LmdbBases(open_files(str(directory / "files")), str(directory / "local"))
-        self.states = StateVersions(sc, StateStore(bases))
+        backend = LmdbBackend(open_files(str(directory / "files")), str(directory / "local"))
+        self.states = StateVersions(sc, StateStore(backend))
         stateful = [node for node in plan.walk() if isinstance(node, StatefulOperator)]
         self._infos = {
             number: StatefulOperatorStateInfo.empty(partitions, number)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.state_store import EMPTY, StateStore, StoreId
-from checkpoint.testing.memory_bases import MemoryBases
+from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.group_state import OutputMode
 from dstreams.state.input_processor import UserFunctionError
@@ -251,7 +251,7 @@ def test_a_window_of_another_time_is_kept(fused: bool) -> None:
 
 def test_restore_counts_what_it_puts_out() -> None:
     """One row for a new key, two for a known one; without a key and rows, all of the state."""
-    with StateStore(MemoryBases()).writer(StoreId("s", "o", "default", 0, 1), EMPTY) as store:
+    with StateStore(MemoryBackend()).writer(StoreId("s", "o", "default", 0, 1), EMPTY) as store:
         store.put("a", (4,))
         metrics = StateMetrics()
         rows = RestoreRows(BY_VALUE)(store, iter([("a", 1), ("b", 1)]), metrics)

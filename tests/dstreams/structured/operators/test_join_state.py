@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark import SparkContext
 
 from checkpoint.state_store import EMPTY, StateStore, StateWriter, StoreId
-from checkpoint.testing.memory_bases import MemoryBases
+from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.held_rows import HeldRows
 from dstreams.rdd.state_metrics import StateMetrics
@@ -274,7 +274,7 @@ def test_what_changes_is_spilled(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(join_state, "HeldRows", Held)
     for memory_mb in (1 << 62, 0.001):
-        with StateStore(MemoryBases()).writer(STORE, EMPTY) as store:
+        with StateStore(MemoryBackend()).writer(STORE, EMPTY) as store:
             rows, metrics = large_rows(store, memory_mb)
             found.append((rows, metrics.numUpdatedStateRows, sorted(store.items(), key=repr)))
     assert found[0] == found[1]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark import SparkContext
 
 from checkpoint.state_store import EMPTY, StateStore, StoreId
-from checkpoint.testing.memory_bases import MemoryBases
+from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.held_rows import HeldRows
 from dstreams.rdd.state_metrics import StateMetrics
@@ -246,7 +246,7 @@ def test_what_changes_is_spilled(in_one_walk: bool, monkeypatch: pytest.MonkeyPa
         save = SaveSessions(OutputMode.Complete, memory_mb=memory_mb)
         steps: Any = (restore, merge, save)
         walk = StateSteps((MergeIntoSessions(*steps),) if in_one_walk else steps)
-        states, reference, rows, metrics = StateStore(MemoryBases()), EMPTY, [], StateMetrics()
+        states, reference, rows, metrics = StateStore(MemoryBackend()), EMPTY, [], StateMetrics()
         for _ in range(2):
             with states.writer(STORE, reference) as store:
                 rows.append(list(walk(store, iter(()), iter(many_sessions()), metrics)))

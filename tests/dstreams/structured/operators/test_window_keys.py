@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.state_store import EMPTY, StateStore, StoreId
-from checkpoint.testing.memory_bases import MemoryBases
+from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.structured.operators.window_keys import (
     join_time,
     passed_by,
@@ -47,7 +47,7 @@ def test_passed_by_a_watermark(pairs: list[tuple[int, Any]], watermark_ms: int) 
     is_passed = passed_by(watermark_ms)
     expected = {join_time(*pair) for pair in pairs if pair[0] <= watermark_ms}
     assert {join_time(*pair) for pair in pairs if is_passed(join_time(*pair))} == expected
-    with StateStore(MemoryBases()).writer(StoreId("s", "o", "default", 0, 1), EMPTY) as store:
+    with StateStore(MemoryBackend()).writer(StoreId("s", "o", "default", 0, 1), EMPTY) as store:
         for pair in pairs:
             store.put(join_time(*pair), pair[0])
         found = list(passed_keys(store, watermark_ms))
@@ -58,7 +58,7 @@ def test_passed_by_a_watermark(pairs: list[tuple[int, Any]], watermark_ms: int) 
 
 def test_passed_times() -> None:
     """A time that is a key of its own is passed likewise."""
-    with StateStore(MemoryBases()).writer(StoreId("s", "o", "default", 0, 1), EMPTY) as store:
+    with StateStore(MemoryBackend()).writer(StoreId("s", "o", "default", 0, 1), EMPTY) as store:
         for time_ms in (-5, 0, 3, 4, 2**62):
             store.put(time_ms, True)
         assert [key for key, _ in passed_keys(store, 3)] == [-5, 0, 3]

@@ -1,4 +1,4 @@
-"""Changes into LMDB: one changelog into a copy that is in use, or everything into a new one."""
+"""Changes into LMDB: one changelog into a replica that is in use, or everything into a new one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import lmdb
 
 from checkpoint.errors import RESTORE, CorruptCheckpointError, StorageRefusedError
 from checkpoint.files import location
-from checkpoint.state_store.base import Changes
-from checkpoint.state_store.chain import Plan
+from checkpoint.state_store.backend import Changes
+from checkpoint.state_store.chain import ReplayPlan
 from checkpoint.state_store.changelog_cache import Changelogs
 from checkpoint.state_store.checksum import (
     ChecksumMismatchError,
@@ -20,39 +20,39 @@ from checkpoint.state_store.checksum import (
     require_checksum,
 )
 from checkpoint.state_store.environments import (
-    DamagedCopyError,
+    DamagedReplicaError,
     Environment,
     create_environment,
     translating,
 )
-from checkpoint.state_store.local_directory import PartitionDirectory, delete_tree
-from checkpoint.state_store.progress import Progress, read_progress, write_progress, write_store
-from checkpoint.state_store.reference import StoredKind, file_name
+from checkpoint.state_store.file_names import StoredKind, file_name
+from checkpoint.state_store.replica_directory import ReplicaDirectory, delete_tree
+from checkpoint.state_store.replica_meta import ReplicaMeta, read_meta, write_meta, write_store
 from checkpoint.state_store.store_files import StoredFile, read_snapshot
 from checkpoint.stored_state import EMPTY, Reference
 
 _log = logging.getLogger("checkpoint.state_store")
 
 _GO_BACK = (
-    "its writer worked on a damaged local copy; go back to a batch before it with python -m "
+    "its writer worked on a damaged replica; go back to a batch before it with python -m "
     "checkpoint rewind; verify says to which"
 )
 
 
 def apply_changelog(environment: Environment, changelog: StoredFile) -> None:
-    """Apply a changelog to a copy that holds its parent, in one transaction.
+    """Apply a changelog to a replica that holds its parent, in one transaction.
 
     Raises:
-        CorruptCheckpointError: the file is damaged; the copy is as it was.
-        DamagedCopyError: the copy has not the keys that it must have then; it is as it was.
-        lmdb.MapFullError: the map must grow; the copy is as it was.
+        CorruptCheckpointError: the file is damaged; the replica is as it was.
+        DamagedReplicaError: the replica has not the keys that it must have then; it is as it was.
+        lmdb.MapFullError: the map must grow; the replica is as it was.
     """
     header = changelog.header
     with translating("apply changes to", environment.path), environment.env.begin(write=True) as w:
-        progress = read_progress(environment, w)
-        if progress.reference != header.parent:
-            raise DamagedCopyError(
-                f"{environment.path} holds version {progress.reference.version}, "
+        meta = read_meta(environment, w)
+        if meta.reference != header.parent:
+            raise DamagedReplicaError(
+                f"{environment.path} holds version {meta.reference.version}, "
                 f"not the parent of version {header.reference.version}"
             )
         count, checksum = -1, None
@@ -61,14 +61,12 @@ def apply_changelog(environment: Environment, changelog: StoredFile) -> None:
             count, checksum = part.count, part.checksum
         found = w.stat(environment.data)["entries"]
         if found != count:
-            raise DamagedCopyError(
+            raise DamagedReplicaError(
                 f"{environment.path} has {found} keys of {count} in version "
                 f"{header.reference.version}"
             )
-        after = progress.after(
-            header.reference, header.codec, changelog.totals.size_bytes, checksum
-        )
-        write_progress(environment, w, after)
+        after = meta.after(header.reference, header.codec, changelog.totals.size_bytes, checksum)
+        write_meta(environment, w, after)
 
 
 def put_changes(environment: Environment, txn: lmdb.Transaction[bytes], changes: Changes) -> None:
@@ -86,9 +84,9 @@ def put_changes(environment: Environment, txn: lmdb.Transaction[bytes], changes:
 
 
 def build_generation(
-    directory: PartitionDirectory,
+    directory: ReplicaDirectory,
     changelogs: Changelogs,
-    plans: Iterator[Plan],
+    plans: Iterator[ReplayPlan],
     wants_map: bool,
     map_bytes: int,
 ) -> None:
@@ -122,9 +120,9 @@ def build_generation(
 
 
 def _build_generation(
-    directory: PartitionDirectory,
+    directory: ReplicaDirectory,
     changelogs: Changelogs,
-    plan: Plan,
+    plan: ReplayPlan,
     wants_map: bool,
     map_bytes: int,
 ) -> None:
@@ -138,8 +136,8 @@ def _build_generation(
         directory.publish(temp, version, environment.is_mapped)
     except lmdb.Error as error:  # nothing that is new can be damaged: it is the disk
         raise StorageRefusedError(
-            f"cannot build the local copy in {temp}: {error}; the state itself is intact, look "
-            "at that file system or use another directory for local copies"
+            f"cannot build the replica in {temp}: {error}; the state itself is intact, look "
+            "at that file system or use another directory for replicas"
         ) from error
     finally:
         delete_tree(temp)
@@ -159,30 +157,30 @@ class _Builder:
         self._changelogs = changelogs
         self._store = changelogs.store
 
-    def build(self, plan: Plan) -> int:
+    def build(self, plan: ReplayPlan) -> int:
         """Load what *plan* says, and return the version that it leads to."""
-        progress = Progress(plan.start)
+        meta = ReplicaMeta(plan.start)
         if plan.start != EMPTY:
-            progress = self._load_snapshot(plan.start)
+            meta = self._load_snapshot(plan.start)
         for reference in plan.changelogs:
             changelog = self._changelogs.open(reference)
             file = self._location(reference, StoredKind.CHANGES)
             checksum = self._load(changelog.parts, file, put_changes)
             size_bytes = changelog.totals.size_bytes
-            progress = progress.after(reference, changelog.header.codec, size_bytes, checksum)
-        self._require_checksum(plan, progress)
+            meta = meta.after(reference, changelog.header.codec, size_bytes, checksum)
+        self._require_checksum(plan, meta)
 
         def finish(txn: lmdb.Transaction[bytes]) -> None:
             write_store(self._environment, txn, self._store)
-            write_progress(self._environment, txn, progress)
+            write_meta(self._environment, txn, meta)
 
         self._run(finish)
-        return progress.reference.version
+        return meta.reference.version
 
     def _location(self, reference: Reference, kind: StoredKind) -> str:
         return location(self._changelogs.files, file_name(self._store, reference, kind))
 
-    def _load_snapshot(self, reference: Reference) -> Progress:
+    def _load_snapshot(self, reference: Reference) -> ReplicaMeta:
         try:
             snapshot = read_snapshot(self._changelogs.files, self._store, reference)
             file = self._location(reference, StoredKind.SNAPSHOT)
@@ -190,7 +188,7 @@ class _Builder:
         except CorruptCheckpointError as error:
             raise _DamagedSnapshotError(error) from error
         codec, size_bytes = snapshot.header.codec, snapshot.totals.size_bytes
-        return Progress(
+        return ReplicaMeta(
             reference, codec, snapshot=reference, snapshot_bytes=size_bytes, checksum=checksum
         )
 
@@ -212,16 +210,16 @@ class _Builder:
             raise CorruptCheckpointError(file, f"leads to {found} keys", f"{count} keys", RESTORE)
         return checksum
 
-    def _require_checksum(self, plan: Plan, progress: Progress) -> None:
-        """Raise if files that are whole lead to a content that is not what its history says."""
-        if progress.checksum is None:
+    def _require_checksum(self, plan: ReplayPlan, meta: ReplicaMeta) -> None:
+        """Raise if files that are whole lead to a version that is not what its history says."""
+        if meta.checksum is None:
             return
         try:
             with self._environment.env.begin(db=self._environment.data) as txn:
-                require_checksum(progress.checksum, pairs_checksum(txn.cursor()))
+                require_checksum(meta.checksum, pairs_checksum(txn.cursor()))
         except ChecksumMismatchError as error:
             kind = StoredKind.CHANGES if plan.changelogs else StoredKind.SNAPSHOT
-            file = self._location(progress.reference, kind)
+            file = self._location(meta.reference, kind)
             cause = CorruptCheckpointError(
                 file, f"leads to a wrong content: {error}", "the content its writer had", _GO_BACK
             )

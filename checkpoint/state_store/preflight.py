@@ -14,7 +14,12 @@ from checkpoint.framing import FileRef
 from checkpoint.graph_snapshot import RDDS_PREFIX, GraphSnapshot, rdd_files
 from checkpoint.recovery import RecoveryPlan
 from checkpoint.state_files import StatePartition, read_state_file
-from checkpoint.state_store.reference import STORE_PREFIX, StoredKind, directory_of, parse_file_name
+from checkpoint.state_store.file_names import (
+    STORE_PREFIX,
+    StoredKind,
+    directory_of,
+    parse_file_name,
+)
 from checkpoint.state_store.store_files import HEADER_CHUNK_BYTES, open_stored
 
 READ_WHOLE_BYTES = 32 << 20
@@ -106,12 +111,12 @@ def _require_chain(
     version: int,
     versions: dict[str, dict[StoredKind, set[int]]],
 ) -> None:
-    """Raise if a version is not there at all between a content and the snapshot before it."""
+    """Raise if changes are missing between a version and the snapshot before it."""
     there = versions.get(directory, {kind: set() for kind in StoredKind})
     snapshots = [found for found in there[StoredKind.SNAPSHOT] if found <= version]
     first = max(snapshots, default=0) + 1
     lost = set(range(first, version + 1)) - there[StoredKind.CHANGES]
-    # A copy on the worker may serve instead; it would be the last one of what it holds.
+    # A replica on the worker may serve instead; it would be the last one of what it holds.
     if lost:
         name = f"{directory}{max(lost):016d}-*.changes"
         wanted = f"the changes that led to version {version}, from version {first} on"

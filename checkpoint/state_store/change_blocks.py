@@ -21,7 +21,7 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from checkpoint.framing import MAX_BLOCK_BYTES
-from checkpoint.state_store.base import Changes, Pairs
+from checkpoint.state_store.backend import Changes, Pairs
 from checkpoint.state_store.columns import Column
 
 MAX_KEY_BYTES = 503

@@ -1,8 +1,8 @@
 """Where values meet bytes: what a state store needs of what lies below it, and nothing else.
 
 Above are keys and values of Python (:mod:`checkpoint.state_store.store`), below are bytes in key
-order, in memory or in files. Whatever provides :class:`Bases` can hold a state store;
-``checkpoint.testing.check_bases`` proves that it does.
+order, in memory or in files. Whatever provides :class:`StateBackend` can hold a state store;
+``checkpoint.testing.check_backend`` proves that it does.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class Changes:
 
     Args:
         puts: pairs (key, record).
-        removes: keys; each of them was in the base.
+        removes: keys; each of them was in the parent version.
         index_puts: entries for the timeout index, eight bytes of time and a key; some of them may
             be there already.
         index_removes: entries that leave the timeout index; some may not be there.
         count: keys of the store after all changes of the commit.
-        checksum: checksum of the content after them; None: whoever made them does not know.
+        checksum: checksum of the version after them; None: whoever made them does not know.
     """
 
     puts: Sequence[tuple[bytes, bytes]]
@@ -81,15 +81,15 @@ class Changes:
         return sum(map(len, parts))
 
 
-class Base(Protocol):
-    """One content of a store, immutable while it is open: bytes in, bytes out.
+class RawVersion(Protocol):
+    """One version of a store, immutable while it is open: bytes in, bytes out.
 
     Iterators that were obtained before :meth:`close` must not be pulled after it.
     """
 
     @property
     def reference(self) -> Reference:
-        """The content that this is."""
+        """The version that this is."""
         ...
 
     @property
@@ -123,19 +123,19 @@ class Base(Protocol):
         ...
 
     def size_bytes(self) -> int:
-        """Return about how much room this content takes."""
+        """Return about how much room this version takes."""
         ...
 
     def close(self) -> None:
-        """Give the content back; again is fine."""
+        """Give the version back; again is fine."""
         ...
 
 
-class Bases(Protocol):
-    """All contents of all stores."""
+class StateBackend(Protocol):
+    """All versions of all stores."""
 
-    def open(self, store: StoreId, reference: Reference) -> Base:
-        """Open one content, which stays as it is until it is closed.
+    def open(self, store: StoreId, reference: Reference) -> RawVersion:
+        """Open one version, which stays as it is until it is closed.
 
         Raises:
             CheckpointError: it cannot be had: never committed, no longer kept, or damaged.
@@ -145,14 +145,14 @@ class Bases(Protocol):
     def commit(
         self,
         store: StoreId,
-        base: Reference,
+        parent: Reference,
         changes: Iterable[Changes],
         codec: Mapping[str, str],
     ) -> StoredPartition:
         """Write the changes of one attempt, durably, under a name that is new for ever.
 
-        Any number of attempts may commit on one base; none of them disturbs another, and which of
-        them counts is decided by who writes the commit record. Nothing of *base* changes.
+        Any number of attempts may commit on one parent; none of them disturbs another, and which of
+        them counts is decided by who writes the commit record. Nothing of *parent* changes.
 
         Args:
             changes: at least one part, in key order overall; pulled once.

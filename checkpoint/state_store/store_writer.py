@@ -1,4 +1,4 @@
-"""A writer: one content, and an overlay of changes on it.
+"""A writer: one version, and an overlay of changes on it.
 
 A writer begins open. What its calls do then, and afterwards:
 
@@ -12,7 +12,7 @@ aborted     StateStoreUseError   StateStoreUseError   nothing
 
 A commit that fails aborts, whatever the error: the attempt has failed, and the next one is another
 writer. As a context manager a writer aborts what was not committed. None of this changes the
-content it was opened on, nor disturbs another writer on it.
+version it was opened on, nor disturbs another writer on it.
 
 Nothing below is changed before :meth:`StateWriter.commit` hands all changes over. The overlay is
 bytes, so what a caller does to a value after it was put changes nothing here.
@@ -24,14 +24,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from checkpoint.state_store.base import Changes
-from checkpoint.state_store.decoding import decode_keys
+from checkpoint.state_store.backend import Changes
+from checkpoint.state_store.key_decoding import decode_keys
 from checkpoint.state_store.keys import MAX_INLINE_BYTES, are_plain, encode_key, encode_keys
 from checkpoint.state_store.overlay import Overlay
-from checkpoint.state_store.reader import StateReader, WriterState
 from checkpoint.state_store.records import is_timed
 from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.sorted_layers import are_in_order, without_repeats
+from checkpoint.state_store.store_reader import StateReader, WriterState
 from checkpoint.state_store.timeouts import (
     DueRecords,
     due_records,
@@ -47,7 +47,7 @@ _PARTS = (slice(0, 8), slice(8, 64), slice(64, None))  # of keys that are read t
 
 
 class StateWriter(StateReader):
-    """A content, and changes to it that only this writer sees until they count.
+    """A version, and changes to it that only this writer sees until they count.
 
     It reads as :class:`StateReader` does, its own changes included. A store may be changed while it
     is iterated over: an iterator shows what was there when its first pair was asked for, and one of
@@ -57,8 +57,8 @@ class StateWriter(StateReader):
     Args:
         store: the store.
         values: codec of its values.
-        shapes: those of the content; what is put may add to them.
-        overlay: the content, and changes to it.
+        shapes: those of the version; what is put may add to them.
+        overlay: the version, and changes to it.
         commit: writes the changes.
     """
 

@@ -1,4 +1,4 @@
-"""Contents in memory: for tests, and the model that every other implementation is compared with."""
+"""Versions in memory: for tests, and the model that every other implementation is compared with."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from functools import cached_property
 
 from checkpoint.errors import CorruptCheckpointError
 from checkpoint.framing import FileRef
-from checkpoint.state_store.base import Changes
+from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.checksum import pairs_checksum, require_checksum
-from checkpoint.state_store.reference import StoredKind, file_name
+from checkpoint.state_store.file_names import StoredKind, file_name
 from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
 
 
@@ -37,8 +37,8 @@ class _Content:
 _NOTHING = _Content({}, frozenset(), {}, 0)
 
 
-class MemoryBase:
-    """One content in memory."""
+class MemoryVersion:
+    """One version in memory."""
 
     def __init__(self, reference: Reference, content: _Content) -> None:
         self.reference = reference
@@ -75,33 +75,33 @@ class MemoryBase:
         return pairs + sum(map(len, self._content.index))
 
     def close(self) -> None:
-        """Give the content back, which is nothing to do."""
+        """Give the version back, which is nothing to do."""
 
 
-class MemoryBases:
-    """Contents in memory. Every content stays until it is forgotten, and each is a whole copy."""
+class MemoryBackend:
+    """Versions in memory. Every version stays until it is forgotten, and each is a whole copy."""
 
     def __init__(self) -> None:
         self._contents: dict[tuple[StoreId, Reference], _Content] = {}
         self._attempts = 0
 
-    def open(self, store: StoreId, reference: Reference) -> MemoryBase:
-        """Open one content.
+    def open(self, store: StoreId, reference: Reference) -> MemoryVersion:
+        """Open one version.
 
         Raises:
             CorruptCheckpointError: it was never committed, or was forgotten.
         """
-        return MemoryBase(reference, self._content(store, reference))
+        return MemoryVersion(reference, self._content(store, reference))
 
     def commit(
         self,
         store: StoreId,
-        base: Reference,
+        parent: Reference,
         changes: Iterable[Changes],
         codec: Mapping[str, str],
     ) -> StoredPartition:
-        """Keep a changed copy of a content under a reference that is new."""
-        before = self._content(store, base)
+        """Keep a changed copy of a version under a reference that is new."""
+        before = self._content(store, parent)
         records, index = dict(before.records), set(before.index)
         digest = hashlib.blake2b(digest_size=16)
         size_bytes = operations = count = 0
@@ -121,7 +121,7 @@ class MemoryBases:
             raise ValueError(f"changes of {count} keys make a store of {len(records)} keys")
         require_checksum(checksum, pairs_checksum(records.items()))
         self._attempts += 1
-        reference = Reference(base.version + 1, f"{self._attempts:016x}")
+        reference = Reference(parent.version + 1, f"{self._attempts:016x}")
         self._contents[store, reference] = _Content(
             records, frozenset(index), dict(codec), checksum
         )
@@ -130,12 +130,12 @@ class MemoryBases:
         return StoredPartition(store.partition, reference, ref, count)
 
     def references(self, store: StoreId) -> list[Reference]:
-        """Return the contents of a store that are kept, by version, but the empty one."""
+        """Return the versions of a store that are kept, by version, but the empty one."""
         kept = [reference for owner, reference in self._contents if owner == store]
         return sorted(kept, key=lambda reference: (reference.version, reference.uid))
 
     def forget(self, store: StoreId, reference: Reference) -> None:
-        """Keep a content no longer."""
+        """Keep a version no longer."""
         self._contents.pop((store, reference), None)
 
     def _content(self, store: StoreId, reference: Reference) -> _Content:

@@ -26,14 +26,14 @@ from checkpoint.files import FilesBelow
 from checkpoint.state_store import (
     EMPTY,
     DataValues,
-    LmdbBases,
+    LmdbBackend,
     SnapshotRule,
     StateStore,
     StoreId,
+    preflight,
     require_rdds,
     require_state,
     snapshot_if_due,
-    standing,
 )
 from checkpoint.stored_state import StoreCommit
 
@@ -47,8 +47,8 @@ def files(tmp_path: Path) -> Files:
     """A stream with a copy of one state, and five versions of another with a snapshot of two."""
     files = open_files(tmp_path / "stream")
     (tmp_path / "local").mkdir(mode=0o700)
-    bases = LmdbBases(files, str(tmp_path / "local"), 1)
-    store, store_id = StateStore(bases, DataValues()), StoreId(STREAM, "counts", "default", 0, 1)
+    backend = LmdbBackend(files, str(tmp_path / "local"), 1)
+    store, store_id = StateStore(backend, DataValues()), StoreId(STREAM, "counts", "default", 0, 1)
     tenure = take_over(files, STREAM, Owner.of_this_process(0))
     commits, reference = tenure.commits, EMPTY
     for number in range(5):
@@ -57,7 +57,7 @@ def files(tmp_path: Path) -> Files:
             committed = writer.commit()
         reference = committed.reference
         if number == 1:
-            snapshot_if_due(bases, store_id, reference, SnapshotRule(1, 1))
+            snapshot_if_due(backend, store_id, reference, SnapshotRule(1, 1))
         stores = (StoreCommit("counts", "default", "stable", (committed,)),)
         copies = {"sums": copied(files, 1000 * (number + 1))} if number == 3 else {}
         record = CommitRecord(STREAM, number, 1000 * (number + 1), 1, copies, {}, stores)
@@ -121,7 +121,7 @@ def test_of_large_files_the_tasks_read_the_rest(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A start takes no longer for a state that is large: it looks at the beginning alone."""
-    monkeypatch.setattr(standing.Reading.__init__, "__defaults__", (10,))
+    monkeypatch.setattr(preflight.Reading.__init__, "__defaults__", (10,))
     plan = read_plan(files)
     (path,) = (tmp_path / "stream").glob("state/sums/*.state")
     content = path.read_bytes()

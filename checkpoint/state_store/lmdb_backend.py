@@ -1,4 +1,4 @@
-"""Stores on files, with local copies in LMDB: what a task on any host opens and commits to."""
+"""Stores on files, with replicas in LMDB: what a task on any host opens and commits to."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from checkpoint.files import Files
-from checkpoint.state_store.base import Base, Changes
-from checkpoint.state_store.blocks import Compression
+from checkpoint.state_store.backend import Changes, RawVersion
+from checkpoint.state_store.change_blocks import Compression
 from checkpoint.state_store.changelog_cache import Changelogs
 from checkpoint.state_store.environments import close_if_unused
-from checkpoint.state_store.local_copy import (
-    CopyIsAheadError,
-    LmdbBase,
-    LocalCopy,
+from checkpoint.state_store.file_names import new_suffix, new_uid
+from checkpoint.state_store.replica import (
+    LmdbVersion,
     LocalSettings,
+    Replica,
+    ReplicaIsAheadError,
 )
-from checkpoint.state_store.local_directory import (
-    PartitionDirectory,
+from checkpoint.state_store.replica_directory import (
+    ReplicaDirectory,
     boot_id,
     delete_tree,
     host_directory,
     require_private,
 )
-from checkpoint.state_store.reference import new_suffix, new_uid
 from checkpoint.state_store.store_files import write_changelog
 from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
 
@@ -34,8 +34,8 @@ APART = "apart.d"
 _CACHE = "changelogs.d"
 
 
-class EmptyBase:
-    """The content of a store before its first commit."""
+class EmptyVersion:
+    """The version of a store before its first commit."""
 
     reference = EMPTY
     codec: Mapping[str, str] = {}
@@ -64,18 +64,18 @@ class EmptyBase:
 
 
 @dataclass(frozen=True)
-class LmdbBases:
-    """Contents in *files*, read through local copies below a directory of this host.
+class LmdbBackend:
+    """Versions in *files*, read through replicas below a directory of this host.
 
     A value that can be pickled: the driver makes it, tasks use it. One local directory for all
-    processes of a host lets each of them find the copies of the others; with several of them the
+    processes of a host lets each of them find the replicas of the others; with several of them the
     same is only slower.
 
     Args:
         files: where changelogs and snapshots are, for all hosts.
         local_directory: path on each host, on a local file system, of this user alone.
         epoch: epoch of the driver that the attempts work for.
-        settings: how local copies are kept.
+        settings: how replicas are kept.
         compression: of new files; None compresses where *files* are not on a path.
         caches_changelogs: keep what is committed here on this host until it is applied; None does
             so where *files* are not on a path.
@@ -93,68 +93,68 @@ class LmdbBases:
     def __post_init__(self) -> None:
         object.__setattr__(self, "local_directory", os.path.abspath(self.local_directory))
 
-    def open(self, store: StoreId, reference: Reference) -> Base:
-        """Open one content.
+    def open(self, store: StoreId, reference: Reference) -> RawVersion:
+        """Open one version.
 
-        The local copy is brought to it, but never back: a content that is older than what the copy
+        The replica is brought to it, but never back: a version that is older than what the replica
         holds is built apart, at the cost of a rebuild.
 
         Raises:
-            CorruptCheckpointError: the content cannot be had: its files are damaged or missing.
+            CorruptCheckpointError: the version cannot be had: its files are damaged or missing.
             StorageRefusedError: the storage, or the local file system, did not work.
         """
         if reference == EMPTY:
-            return EmptyBase()
+            return EmptyVersion()
         try:
-            return self.local_copy(store).open(reference)
-        except CopyIsAheadError:
+            return self.replica(store).open(reference)
+        except ReplicaIsAheadError:
             return self._open_apart(store, reference)
 
     def commit(
         self,
         store: StoreId,
-        base: Reference,
+        parent: Reference,
         changes: Iterable[Changes],
         codec: Mapping[str, str],
     ) -> StoredPartition:
         """Write the changes of one attempt. Raises as :func:`write_changelog` does."""
         uid = new_uid(self.epoch)
-        with self._changelogs(store).caching(Reference(base.version + 1, uid)) as tee:
+        with self._changelogs(store).caching(Reference(parent.version + 1, uid)) as tee:
             return write_changelog(
-                self.files, store, base, uid, changes, codec, self.effective_compression, tee
+                self.files, store, parent, uid, changes, codec, self.effective_compression, tee
             )
 
-    def local_copy(self, store: StoreId) -> LocalCopy:
-        """Return the local copy of *store*, which may not exist yet."""
+    def replica(self, store: StoreId) -> Replica:
+        """Return the replica of *store*, which may not exist yet."""
         require_private(self.local_directory)
-        directory = PartitionDirectory.of(self._host(store), store)
-        return LocalCopy(directory, self._changelogs(store), self.settings)
+        directory = ReplicaDirectory.of(self._host(store), store)
+        return Replica(directory, self._changelogs(store), self.settings)
 
     @contextlib.contextmanager
-    def open_apart(self, store: StoreId, reference: Reference) -> Iterator[Base]:
-        """Open any content in a copy of its own, which is deleted afterwards.
+    def open_apart(self, store: StoreId, reference: Reference) -> Iterator[RawVersion]:
+        """Open any version in a replica of its own, which is deleted afterwards.
 
-        For looking at old versions: :meth:`open` would take the local copy back to them, and the
+        For looking at old versions: :meth:`open` would take the replica back to them, and the
         next batch would have to bring it forth again.
         """
         if reference == EMPTY:
-            yield EmptyBase()
+            yield EmptyVersion()
             return
         require_private(self.local_directory)
-        with contextlib.closing(self._open_apart(store, reference)) as base:
-            yield base
+        with contextlib.closing(self._open_apart(store, reference)) as version:
+            yield version
 
-    def _open_apart(self, store: StoreId, reference: Reference) -> LmdbBase:
-        directory = PartitionDirectory(os.path.join(self._host(store), APART, new_suffix()))
-        copy = PartitionDirectory(directory.child("copy"))
+    def _open_apart(self, store: StoreId, reference: Reference) -> LmdbVersion:
+        directory = ReplicaDirectory(os.path.join(self._host(store), APART, new_suffix()))
+        copy = ReplicaDirectory(directory.child("copy"))
         with contextlib.ExitStack() as stack:
             # Held until it is closed, so that nobody sweeps it.
             stack.enter_context(directory.locked(self.settings.lock_timeout_ms))
             stack.callback(delete_tree, directory.path)
             stack.callback(close_if_unused, copy)
-            base = LocalCopy(copy, self._changelogs(store), self.settings).open(reference)
-            base.on_close = stack.pop_all().close
-        return base
+            version = Replica(copy, self._changelogs(store), self.settings).open(reference)
+            version.on_close = stack.pop_all().close
+        return version
 
     @property
     def effective_compression(self) -> Compression:
@@ -176,4 +176,4 @@ class LmdbBases:
         return Changelogs(self.files, cache, store)
 
 
-__all__ = ["EmptyBase", "LmdbBase", "LmdbBases"]
+__all__ = ["EmptyVersion", "LmdbBackend", "LmdbVersion"]

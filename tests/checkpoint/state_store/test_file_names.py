@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from checkpoint.state_store.reference import (
+from checkpoint.state_store.file_names import (
     StoredKind,
     directory_of,
     epoch_of,

@@ -1,4 +1,4 @@
-"""What a local copy says of itself, and how far it is from its last snapshot."""
+"""What a replica says of itself, and how far it is from its last snapshot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from checkpoint.errors import CorruptCheckpointError
 from checkpoint.json_records import JsonRecord, decode, encode
-from checkpoint.state_store.environments import DamagedCopyError, Environment
+from checkpoint.state_store.environments import DamagedReplicaError, Environment
 from checkpoint.stored_state import EMPTY, Reference, StoreId
 
 LOCAL_LAYOUT = 1
@@ -21,14 +21,14 @@ _SELF = b"self"
 _STORE = b"store"
 
 
-class Progress(JsonRecord, frozen=True):
-    """Where a local copy stands.
+class ReplicaMeta(JsonRecord, frozen=True):
+    """Where a replica stands.
 
     Args:
-        reference: the content that it holds.
+        reference: the version that it holds.
         codec: how keys and records are encoded, as the last changelog said.
-        checksum: checksum of the content, as the last changelog said; None if it did not.
-        snapshot: the content of the last snapshot before it, the empty one if there is none.
+        checksum: checksum of the version, as the last changelog said; None if it did not.
+        snapshot: the version of the last snapshot before it, the empty one if there is none.
         snapshot_bytes: size of that snapshot.
         changelogs: changelogs since that snapshot.
         changelog_bytes: their size.
@@ -48,8 +48,8 @@ class Progress(JsonRecord, frozen=True):
         codec: Mapping[str, str],
         size_bytes: int,
         checksum: int | None,
-    ) -> Progress:
-        """Return where the copy stands when one more changelog was applied."""
+    ) -> ReplicaMeta:
+        """Return where the replica stands when one more changelog was applied."""
         return replace(
             self,
             reference=reference,
@@ -60,23 +60,23 @@ class Progress(JsonRecord, frozen=True):
         )
 
 
-def write_progress(
-    environment: Environment, txn: lmdb.Transaction[bytes], progress: Progress
-) -> None:
-    """Say in *txn* where the copy stands."""
-    txn.put(_SELF, encode(progress), db=environment.meta)
+def write_meta(environment: Environment, txn: lmdb.Transaction[bytes], meta: ReplicaMeta) -> None:
+    """Say in *txn* where the replica stands."""
+    txn.put(_SELF, encode(meta), db=environment.meta)
 
 
-def read_progress(environment: Environment, txn: lmdb.Transaction[bytes]) -> Progress:
-    """Read where the copy stands.
+def read_meta(environment: Environment, txn: lmdb.Transaction[bytes]) -> ReplicaMeta:
+    """Read where the replica stands.
 
     Raises:
-        DamagedCopyError: it does not say.
+        DamagedReplicaError: it does not say.
     """
     try:
         return _parse(txn.get(_SELF, db=environment.meta) or b"nothing", environment.path)
     except CorruptCheckpointError as error:
-        raise DamagedCopyError(f"{environment.path} does not say what it holds: {error}") from error
+        raise DamagedReplicaError(
+            f"{environment.path} does not say what it holds: {error}"
+        ) from error
 
 
 def write_store(environment: Environment, txn: lmdb.Transaction[bytes], store: StoreId) -> None:
@@ -85,14 +85,14 @@ def write_store(environment: Environment, txn: lmdb.Transaction[bytes], store: S
 
 
 def require_store(environment: Environment, txn: lmdb.Transaction[bytes], store: StoreId) -> None:
-    """Raise DamagedCopyError if this is the copy of another store, or of another layout."""
+    """Raise DamagedReplicaError if this is the replica of another store, or of another layout."""
     if txn.get(_STORE, db=environment.meta) != _store_json(store):
-        raise DamagedCopyError(f"{environment.path} is not the copy of {store}")
+        raise DamagedReplicaError(f"{environment.path} is not the copy of {store}")
 
 
 @functools.lru_cache(maxsize=256)  # an open reads the same bytes several times
-def _parse(value: bytes, path: str) -> Progress:
-    return decode(value, Progress, path, "what a local copy holds")
+def _parse(value: bytes, path: str) -> ReplicaMeta:
+    return decode(value, ReplicaMeta, path, "what a replica holds")
 
 
 @functools.lru_cache(maxsize=256)

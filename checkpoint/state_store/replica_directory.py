@@ -1,4 +1,4 @@
-"""Directories of local copies: whose they are, which generation counts, and who may change it.
+"""Directories of replicas: whose they are, which generation counts, and who may change it.
 
 ::
 
@@ -9,7 +9,7 @@
         tmp-<random>/            a generation that is being built
 
 Nothing here is synced. The boot id makes that safe: after a power loss the name is another one, so
-a copy that lost what the kernel still had in memory is never looked at.
+a replica that lost what the kernel still had in memory is never looked at.
 
 A root is for one host, and for processes that see each other (one pid namespace).
 """
@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 from checkpoint.errors import StorageRefusedError
 from checkpoint.names import uid_part
-from checkpoint.state_store.reference import new_suffix
+from checkpoint.state_store.file_names import new_suffix
 from checkpoint.stored_state import StoreId
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -46,7 +46,7 @@ _own_boot_id = new_suffix()
 def boot_id() -> str:
     """Return a name for the time since the kernel of this host was started.
 
-    Where the kernel does not tell, it is a name for this process: copies are then not shared.
+    Where the kernel does not tell, it is a name for this process: replicas are then not shared.
     """
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
@@ -56,13 +56,13 @@ def boot_id() -> str:
 
 
 def require_private(root: str) -> None:
-    """Make the directory of all local copies if it is missing, and require that it is ours alone.
+    """Make the directory of all replicas if it is missing, and require that it is ours alone.
 
     Raises:
         StorageRefusedError: it cannot be made, is no directory, belongs to another user, or can be
             written by others.
     """
-    with refusing("make the directory of local copies", root):
+    with refusing("make the directory of replicas", root):
         make_directories(root)
         status = os.lstat(root)
     if not stat.S_ISDIR(status.st_mode):
@@ -70,7 +70,7 @@ def require_private(root: str) -> None:
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise StorageRefusedError(
             f"{root} belongs to user {status.st_uid} and has mode {status.st_mode & 0o777:04o}; "
-            f"local copies of state need a directory of user {os.geteuid()} that no other can "
+            f"replicas of state need a directory of user {os.geteuid()} that no other can "
             "write, mode 0700: have it removed, or give another one"
         )
 
@@ -86,12 +86,12 @@ def make_directories(path: str) -> None:
 
 
 def stream_directory(root: str, stream_id: str) -> str:
-    """Return where the local copies of a stream are."""
+    """Return where the replicas of a stream are."""
     return os.path.join(root, uid_part(stream_id))
 
 
 def host_directory(root: str, stream_id: str, boot: str) -> str:
-    """Return where the local copies of a stream are, since the host was started."""
+    """Return where the replicas of a stream are, since the host was started."""
     return os.path.join(stream_directory(root, stream_id), boot)
 
 
@@ -129,18 +129,18 @@ def refusing(action: str, path: str) -> Iterator[None]:
     except OSError as error:
         raise StorageRefusedError(
             f"cannot {action} {path}: {error.strerror or error}; the state itself is intact, look "
-            "at that file system or use another directory for local copies"
+            "at that file system or use another directory for replicas"
         ) from error
 
 
 @dataclass(frozen=True)
-class PartitionDirectory:
-    """The directory of the local copy of one partition."""
+class ReplicaDirectory:
+    """The directory of the replica of one partition."""
 
     path: str
 
     @classmethod
-    def of(cls, host: str, store: StoreId) -> PartitionDirectory:
+    def of(cls, host: str, store: StoreId) -> ReplicaDirectory:
         """Return the directory of *store* below that of the stream."""
         name = f"p{store.partition:05d}-of-{store.partition_count:05d}"
         parts = (uid_part(store.operator_uid), uid_part(store.store), name)

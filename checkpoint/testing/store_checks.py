@@ -9,9 +9,9 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from checkpoint.state_store.reader import StateReader, StateStoreUseError, WriterState
 from checkpoint.state_store.store import StateStore
-from checkpoint.state_store.writer import StateWriter
+from checkpoint.state_store.store_reader import StateReader, StateStoreUseError, WriterState
+from checkpoint.state_store.store_writer import StateWriter
 from checkpoint.stored_state import EMPTY, Reference
 from checkpoint.testing.claims import require, require_equal, require_raises
 from checkpoint.testing.programs import (

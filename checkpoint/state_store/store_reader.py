@@ -1,4 +1,4 @@
-"""A reader of one content.
+"""A reader of one version.
 
 Keys: see :mod:`checkpoint.state_store.keys`. Values: whatever the codec takes, but None, which
 means that there is none. What a store hands out is new at each call; to change it in place changes
@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from checkpoint.errors import CheckpointError
-from checkpoint.state_store.base import Base
-from checkpoint.state_store.decoding import decode_key, decode_keys
+from checkpoint.state_store.backend import RawVersion
+from checkpoint.state_store.key_decoding import decode_key, decode_keys
 from checkpoint.state_store.keys import MAX_INLINE_BYTES, encode_key
 from checkpoint.state_store.overlay import Overlay
 from checkpoint.state_store.ranges import EVERYTHING, KeyRange, key_range, prefix_range
@@ -42,7 +42,7 @@ class StateStoreUseError(CheckpointError, RuntimeError):
 
 
 class CodecMismatchError(CheckpointError, ValueError):
-    """A content was written by another codec, or with another schema, than it is opened with."""
+    """A version was written by another codec, or with another schema, than it is opened with."""
 
 
 class WriterState(enum.Enum):
@@ -57,35 +57,35 @@ _R = TypeVar("_R", bound="StateReader")
 
 
 class StateReader:
-    """One content of a store.
+    """One version of a store.
 
     Every method but :meth:`close` raises :class:`StateStoreUseError` after it, and so do the
     iterators. Keys that cannot be are refused with ``TypeError`` or ``ValueError``.
 
     Args:
         store: the store.
-        base: the content.
+        content: a version, or one with changes to it.
         values: codec of its values.
-        shapes: those of the content.
+        shapes: those of the version.
     """
 
     _what = "reader"
 
     def __init__(
-        self, store: StoreId, base: Base | Overlay, values: ValueCodec, shapes: Shapes
+        self, store: StoreId, content: RawVersion | Overlay, values: ValueCodec, shapes: Shapes
     ) -> None:
         self.store = store
-        self._content = base
-        self._get = base.get
+        self._content = content
+        self._get = content.get
         self._decode = values.decoder(shapes)
         self._decode_many = values.many_decoder(shapes)
         self._classes = values.classes
-        self._reference = base.reference
+        self._reference = content.reference
         self._ended = ""
 
     @property
     def reference(self) -> Reference:
-        """The content that was opened."""
+        """The version that was opened."""
         return self._reference
 
     def get(self, key: Any) -> Any:
@@ -138,12 +138,12 @@ class StateReader:
         return self._content.count()
 
     def size_bytes(self) -> int:
-        """Return about how much room the content takes."""
+        """Return about how much room the version takes."""
         self._require_open()
         return self._content.size_bytes()
 
     def close(self) -> None:
-        """Give the content back; again is fine."""
+        """Give the version back; again is fine."""
         if not self._ended:
             self._ended = "closed"
             self._content.close()

@@ -1,25 +1,25 @@
-"""Contents that fail on demand."""
+"""Versions that fail on demand."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from checkpoint.state_store.base import Base, Bases, Changes
+from checkpoint.state_store.backend import Changes, RawVersion, StateBackend
 from checkpoint.stored_state import Reference, StoredPartition, StoreId
 from checkpoint.testing.one_fault import Effect, OneFault, SimulatedCrash
 
 _T = TypeVar("_T")
 
 
-class FaultyBases(OneFault):
-    """Contents of which one operation fails, number *at* (from 1).
+class FaultyBackend(OneFault):
+    """Versions of which one operation fails, number *at* (from 1).
 
     Operations are opening, each look-up, each step of a scan, counting, and committing; closing
     never fails.
 
     Args:
-        inner: the contents that do the work.
+        inner: the versions that do the work.
         at: number of the operation that fails, counted over all methods.
         effect: fail before the operation had its effect, after it, or in the middle of the parts of
             a commit (any other operation then fails before).
@@ -31,47 +31,47 @@ class FaultyBases(OneFault):
 
     def __init__(
         self,
-        inner: Bases,
+        inner: StateBackend,
         at: int,
         effect: Effect = "before",
         error: Callable[[str], BaseException] = SimulatedCrash,
     ) -> None:
         super().__init__(at, effect, error)
-        self.opened = 0  # contents that are open now
+        self.opened = 0  # versions that are open now
         self._inner = inner
 
-    def open(self, store: StoreId, reference: Reference) -> FaultyBase:
-        """Open a content whose operations count as well."""
-        base = FaultyBase(self.call("open", lambda: self._inner.open(store, reference)), self)
+    def open(self, store: StoreId, reference: Reference) -> FaultyVersion:
+        """Open a version whose operations count as well."""
+        version = FaultyVersion(self.call("open", lambda: self._inner.open(store, reference)), self)
         self.opened += 1
-        return base
+        return version
 
     def commit(
         self,
         store: StoreId,
-        base: Reference,
+        parent: Reference,
         changes: Iterable[Changes],
         codec: Mapping[str, str],
     ) -> StoredPartition:
         """Commit, unless it is this operation that fails."""
         return self.call(
             "commit",
-            lambda: self._inner.commit(store, base, self.torn(changes), codec),
+            lambda: self._inner.commit(store, parent, self.torn(changes), codec),
             writes_parts=True,
         )
 
 
-class FaultyBase:
-    """A content of :class:`FaultyBases`."""
+class FaultyVersion:
+    """A version of :class:`FaultyBackend`."""
 
-    def __init__(self, inner: Base, bases: FaultyBases) -> None:
+    def __init__(self, inner: RawVersion, backend: FaultyBackend) -> None:
         self.reference = inner.reference
         self.codec = inner.codec
         self.checksum = inner.checksum
         self._inner = inner
-        self._bases = bases
+        self._backend = backend
         self._is_open = True
-        self._call = bases.call
+        self._call = backend.call
 
     def get(self, key: bytes, /) -> bytes | None:
         return self._call("get", lambda: self._inner.get(key))
@@ -92,7 +92,7 @@ class FaultyBase:
         return self._call("size_bytes", self._inner.size_bytes)
 
     def close(self) -> None:
-        self._bases.opened -= self._is_open
+        self._backend.opened -= self._is_open
         self._is_open = False
         self._inner.close()
 

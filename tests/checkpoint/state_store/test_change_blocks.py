@@ -8,8 +8,8 @@ import struct
 import pytest
 import zstandard
 
-from checkpoint.state_store.base import Changes
-from checkpoint.state_store.blocks import (
+from checkpoint.state_store.backend import Changes
+from checkpoint.state_store.change_blocks import (
     BLOCK_BYTES,
     MAX_KEY_BYTES,
     MAX_RECORD_BYTES,

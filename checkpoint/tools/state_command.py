@@ -11,18 +11,18 @@ from itertools import islice
 
 from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.state_store import EMPTY, PickleValues, Shapes
-from checkpoint.state_store.decoding import UndecodableKeyError, decode_key
-from checkpoint.state_store.reader import StateReader
+from checkpoint.state_store.key_decoding import UndecodableKeyError, decode_key
 from checkpoint.state_store.store_files import changes_between
+from checkpoint.state_store.store_reader import StateReader
 from checkpoint.stored_state import Reference, StoreCommit, StoredPartition
 from checkpoint.tools.common import (
+    CommandResult,
     Commands,
-    Result,
     UsageError,
     codec_of,
     literal,
     open_stream_at,
-    opened_base,
+    opened_version,
     record_at,
 )
 from checkpoint.tools.instances import ShownClasses
@@ -67,9 +67,9 @@ def add_state(commands: Commands) -> None:
     state.set_defaults(run=run_state)
 
 
-def run_state(options: argparse.Namespace) -> Result:
+def run_state(options: argparse.Namespace) -> CommandResult:
     """Run the command."""
-    return Result(lines=_ACTIONS[options.action](options))
+    return CommandResult(lines=_ACTIONS[options.action](options))
 
 
 def _stores(options: argparse.Namespace) -> Iterator[str]:
@@ -132,10 +132,12 @@ def _verify(options: argparse.Namespace) -> Iterator[str]:
     files = _log(options).files
     for stored in _partitions(commit, options):
         store = commit.store_id(record.stream_id, stored.partition)
-        with opened_base(files, store, stored.reference) as base:  # which verifies all it reads
-            known = "no checksum" if base.checksum is None else f"checksum {base.checksum:x}"
+        with opened_version(
+            files, store, stored.reference
+        ) as version:  # which verifies all it reads
+            known = "no checksum" if version.checksum is None else f"checksum {version.checksum:x}"
             where = f"partition {stored.partition}, version {stored.reference.version}"
-            yield f"{where}: {base.count()} keys, whole, {known}"
+            yield f"{where}: {version.count()} keys, whole, {known}"
 
 
 def _changes(options: argparse.Namespace) -> Iterator[str]:
@@ -209,10 +211,10 @@ def _readers(options: argparse.Namespace) -> Iterator[tuple[StoredPartition, Sta
     files = _log(options).files
     for stored in _partitions(commit, options):
         store = commit.store_id(record.stream_id, stored.partition)
-        with opened_base(files, store, stored.reference) as base:
+        with opened_version(files, store, stored.reference) as version:
             # As the writer chose, or any pickle where that is asked for.
-            codec = PickleValues() if options.trust_pickle else codec_of(base, None)
-            yield stored, StateReader(store, base, codec, Shapes(base.codec))
+            codec = PickleValues() if options.trust_pickle else codec_of(version, None)
+            yield stored, StateReader(store, version, codec, Shapes(version.codec))
 
 
 _ACTIONS: dict[str, Callable[[argparse.Namespace], Iterator[str]]] = {

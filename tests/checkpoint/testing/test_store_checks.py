@@ -9,16 +9,16 @@ import pytest
 
 from checkpoint import StoredPartition
 from checkpoint.state_store import EMPTY, Reference, StateStore, StoreId
-from checkpoint.state_store.base import Changes
-from checkpoint.state_store.reader import StateReader
-from checkpoint.state_store.writer import StateWriter
-from checkpoint.testing import check_bases, check_state_store
-from checkpoint.testing.memory_bases import MemoryBase, MemoryBases
+from checkpoint.state_store.backend import Changes
+from checkpoint.state_store.store_reader import StateReader
+from checkpoint.state_store.store_writer import StateWriter
+from checkpoint.testing import check_backend, check_state_store
+from checkpoint.testing.memory_backend import MemoryBackend, MemoryVersion
 
 ID = StoreId("stream-1", "counts", "default", 0, 1)
 
 
-class UnsortedBase(MemoryBase):
+class UnsortedBase(MemoryVersion):
     """Scans in the order in which keys came."""
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
@@ -26,24 +26,24 @@ class UnsortedBase(MemoryBase):
         return iter([p for p in found if start <= p[0] and (stop is None or p[0] < stop)][::-1])
 
 
-class InclusiveBase(MemoryBase):
+class InclusiveBase(MemoryVersion):
     """Takes the stop of a scan for its last key."""
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         return super().scan(start, None if stop is None else stop + b"\0")
 
 
-class Unsorted(MemoryBases):
-    def open(self, store: StoreId, reference: Reference) -> MemoryBase:
+class Unsorted(MemoryBackend):
+    def open(self, store: StoreId, reference: Reference) -> MemoryVersion:
         return UnsortedBase(reference, self._content(store, reference))
 
 
-class Inclusive(MemoryBases):
-    def open(self, store: StoreId, reference: Reference) -> MemoryBase:
+class Inclusive(MemoryBackend):
+    def open(self, store: StoreId, reference: Reference) -> MemoryVersion:
         return InclusiveBase(reference, self._content(store, reference))
 
 
-class OneUid(MemoryBases):
+class OneUid(MemoryBackend):
     """Names every attempt on a version the same."""
 
     def commit(
@@ -53,7 +53,7 @@ class OneUid(MemoryBases):
         return super().commit(store, base, changes, codec)
 
 
-class OneStore(MemoryBases):
+class OneStore(MemoryBackend):
     """Holds all partitions in one."""
 
     def _content(self, store: StoreId, reference: Reference) -> Any:
@@ -61,7 +61,7 @@ class OneStore(MemoryBases):
         return found[0] if found else super()._content(store, reference)
 
 
-class KeepsRemoved(MemoryBases):
+class KeepsRemoved(MemoryBackend):
     """Forgets to remove."""
 
     def commit(
@@ -75,11 +75,11 @@ class KeepsRemoved(MemoryBases):
         return super().commit(store, base, kept, codec)
 
 
-@pytest.mark.parametrize("make_bases", [Unsorted, Inclusive, OneUid, OneStore, KeepsRemoved])
-def test_contents_that_break_a_promise(make_bases: Callable[[], MemoryBases]) -> None:
+@pytest.mark.parametrize("make_backend", [Unsorted, Inclusive, OneUid, OneStore, KeepsRemoved])
+def test_contents_that_break_a_promise(make_backend: Callable[[], MemoryBackend]) -> None:
     """Contents that do one thing wrong are found out."""
     with pytest.raises((AssertionError, ValueError)):
-        check_bases(make_bases)
+        check_backend(make_backend)
 
 
 def forgets_index(writer: StateWriter) -> None:
@@ -140,7 +140,7 @@ def test_stores_that_break_a_promise(spoil: Callable[[StateWriter], None]) -> No
             return writer
 
     with pytest.raises(Exception) as caught:  # noqa: PT011 - some trip over themselves
-        check_state_store(lambda: Spoilt(MemoryBases()))
+        check_state_store(lambda: Spoilt(MemoryBackend()))
     assert isinstance(caught.value, (AssertionError, ValueError))
 
 
@@ -157,21 +157,21 @@ class Everything(StateStore):
 def test_reader_that_breaks_a_promise() -> None:
     """Readers are checked as well."""
     with pytest.raises(AssertionError, match="number of items of a reader"):
-        check_state_store(lambda: Everything(MemoryBases()))
+        check_state_store(lambda: Everything(MemoryBackend()))
 
 
 def test_memory_forgets_only_what_it_is_told() -> None:
     """The model keeps every content until it is told to forget it, and says what it has."""
-    bases = MemoryBases()
-    store = StateStore(bases)
+    backend = MemoryBackend()
+    store = StateStore(backend)
     with store.writer(ID, EMPTY) as writer:
         first = writer.commit().reference
     with store.writer(ID, first) as writer:
         second = writer.commit().reference
-    assert bases.references(ID) == [first, second]
-    bases.forget(ID, first)
+    assert backend.references(ID) == [first, second]
+    backend.forget(ID, first)
     with pytest.raises(Exception, match=r"does not hold version 1 .* one of the versions \[2\]"):
-        bases.open(ID, first)
+        backend.open(ID, first)
     refused: Sequence[Any] = [Changes([], [], [], [], 5)]
     with pytest.raises(ValueError, match="changes of 5 keys make a store of 0 keys"):
-        bases.commit(ID, EMPTY, refused, {})
+        backend.commit(ID, EMPTY, refused, {})

@@ -1,9 +1,9 @@
-"""What tests do with local copies: close all of them, and sweep again in the same process."""
+"""What tests do with replicas: close all of them, and sweep again in the same process."""
 
 from __future__ import annotations
 
-from checkpoint.state_store import LmdbBases, environments, maintenance
-from checkpoint.state_store.local_directory import boot_id
+from checkpoint.state_store import LmdbBackend, environments, maintenance
+from checkpoint.state_store.replica_directory import boot_id
 
 
 def close_unused() -> None:
@@ -14,7 +14,7 @@ def close_unused() -> None:
             table.open.pop(path).env.close()
 
 
-def sweep_local(bases: LmdbBases) -> list[str]:
+def sweep_local(backend: LmdbBackend) -> list[str]:
     """Sweep however often that was done, and return the paths that were deleted."""
-    boot = bases.boot or boot_id()
-    return maintenance._sweep(bases.local_directory, boot, bases.settings.unused_ms)
+    boot = backend.boot or boot_id()
+    return maintenance._sweep(backend.local_directory, boot, backend.settings.unused_ms)

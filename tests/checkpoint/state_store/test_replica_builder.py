@@ -11,15 +11,15 @@ import pytest
 
 from checkpoint import CorruptCheckpointError, open_files
 from checkpoint.framing import FrameTotals
-from checkpoint.state_store.base import Changes
-from checkpoint.state_store.blocks import Compression
-from checkpoint.state_store.lmdb_bases import LmdbBases
-from checkpoint.state_store.local_copy import LocalSettings
+from checkpoint.state_store.backend import Changes
+from checkpoint.state_store.change_blocks import Compression
+from checkpoint.state_store.file_names import StoredKind, file_name, new_uid
+from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
-from checkpoint.state_store.reference import StoredKind, file_name, new_uid
+from checkpoint.state_store.replica import LocalSettings
 from checkpoint.state_store.store_files import StoredHeader, stored_frames
 from checkpoint.stored_state import EMPTY, Reference
-from tests.support.local_copies import close_unused
+from tests.support.replicas import close_unused
 from tests.support.stores import commit, require_open, store_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -34,17 +34,17 @@ class Stored:
         self.path = path
         self.compression = compression
         self.hosts = 0
-        self.bases = self.new_host()
+        self.backend = self.new_host()
         self.references = [EMPTY]
         for version in range(1, 10):
-            self.references.append(commit(self.bases, STORE, self.references[-1]).reference)
+            self.references.append(commit(self.backend, STORE, self.references[-1]).reference)
             if version in (3, 6):
                 rule = SnapshotRule(1, 1)
-                assert snapshot_if_due(self.bases, STORE, self.references[-1], rule)
+                assert snapshot_if_due(self.backend, STORE, self.references[-1], rule)
 
-    def new_host(self) -> LmdbBases:
+    def new_host(self) -> LmdbBackend:
         self.hosts += 1
-        return LmdbBases(
+        return LmdbBackend(
             open_files(self.path / "files"),
             str(self.path / f"host-{self.hosts}"),
             settings=LocalSettings(first_map_bytes=1 << 20),
@@ -137,7 +137,7 @@ def put_file(
     stored: Stored, kind: StoredKind, reference: Reference, base: Reference, part: Changes
 ) -> None:
     header = StoredHeader(STORE, kind, reference, base, {}, stored.compression)
-    stored.bases.files.create(header.name, stored_frames(header, [part], FrameTotals()))
+    stored.backend.files.create(header.name, stored_frames(header, [part], FrameTotals()))
 
 
 def test_a_changelog_that_leads_to_another_count_is_refused(stored: Stored) -> None:
@@ -145,10 +145,10 @@ def test_a_changelog_that_leads_to_another_count_is_refused(stored: Stored) -> N
     reference = Reference(10, new_uid(1))
     part = Changes([(b"new", b"1")], [], [], [], 99)
     put_file(stored, StoredKind.CHANGES, reference, stored.references[9], part)
-    require_open(stored.bases, STORE, stored.references[9])
+    require_open(stored.backend, STORE, stored.references[9])
     with pytest.raises(CorruptCheckpointError, match=r"leads to \d+ keys; expected 99 keys"):
-        stored.bases.open(STORE, reference)
-    require_open(stored.bases, STORE, stored.references[9])
+        stored.backend.open(STORE, reference)
+    require_open(stored.backend, STORE, stored.references[9])
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from checkpoint import (
     StorageUncertainError,
 )
 from checkpoint.testing import FaultyFiles, SimulatedCrash, check_files
-from checkpoint.testing.files import RACING_CREATORS
+from checkpoint.testing.file_checks import RACING_CREATORS
 
 
 class Replaces(LocalFiles):

@@ -1,4 +1,4 @@
-"""Directories of local copies: names, locks, generations."""
+"""Directories of replicas: names, locks, generations."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from checkpoint import StorageRefusedError
-from checkpoint.state_store import local_directory
-from checkpoint.state_store.local_directory import (
-    PartitionDirectory,
+from checkpoint.state_store import replica_directory
+from checkpoint.state_store.replica_directory import (
+    ReplicaDirectory,
     boot_id,
     delete_tree,
     host_directory,
@@ -20,8 +20,8 @@ from checkpoint.stored_state import StoreId
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> PartitionDirectory:
-    return PartitionDirectory(str(tmp_path / "partition"))
+def directory(tmp_path: Path) -> ReplicaDirectory:
+    return ReplicaDirectory(str(tmp_path / "partition"))
 
 
 def test_each_store_has_a_directory_of_its_own() -> None:
@@ -34,9 +34,7 @@ def test_each_store_has_a_directory_of_its_own() -> None:
         for partition, count in ((0, 1), (0, 2), (1, 2))
     ]
     paths = {
-        PartitionDirectory.of(
-            host_directory("/root-of-copies", store.stream_id, "boot"), store
-        ).path
+        ReplicaDirectory.of(host_directory("/root-of-copies", store.stream_id, "boot"), store).path
         for store in stores
     }
     assert len(paths) == len(stores)
@@ -52,7 +50,7 @@ def test_the_boot_id_is_that_of_the_kernel() -> None:
 
 def test_without_a_boot_id_copies_are_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else trusts them, as nobody knows whether the host was started since."""
-    monkeypatch.setattr(local_directory, "_BOOT_ID", "/no/such/file")
+    monkeypatch.setattr(replica_directory, "_BOOT_ID", "/no/such/file")
     boot_id.cache_clear()
     try:
         assert boot_id().startswith("process-")
@@ -60,7 +58,7 @@ def test_without_a_boot_id_copies_are_of_this_process(monkeypatch: pytest.Monkey
         boot_id.cache_clear()
 
 
-def test_a_generation_counts_when_it_is_published(directory: PartitionDirectory) -> None:
+def test_a_generation_counts_when_it_is_published(directory: ReplicaDirectory) -> None:
     """Then those before it are deleted, and so is what was left half built."""
     assert directory.current() is None
     with directory.locked(1000):
@@ -84,14 +82,14 @@ def test_a_generation_counts_when_it_is_published(directory: PartitionDirectory)
 
 
 @pytest.mark.parametrize("text", ["", "../../etc", "g1", "tmp-0123456789abcdef", "g1-" + "0" * 17])
-def test_what_is_no_name_of_a_generation_is_none(directory: PartitionDirectory, text: str) -> None:
+def test_what_is_no_name_of_a_generation_is_none(directory: ReplicaDirectory, text: str) -> None:
     """Torn, or written by somebody else: it leads nowhere."""
     with directory.locked(1000):
         Path(directory.child("cur")).write_text(text)
     assert directory.current() is None
 
 
-def test_a_lock_excludes_the_others_until_it_is_released(directory: PartitionDirectory) -> None:
+def test_a_lock_excludes_the_others_until_it_is_released(directory: ReplicaDirectory) -> None:
     """In this process as in others; a deleted lock file excludes nobody for ever."""
     with directory.locked(1000):
         with pytest.raises(StorageRefusedError, match="was held by another process"):

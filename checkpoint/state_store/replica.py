@@ -1,17 +1,17 @@
-"""The local copy of a partition: an LMDB file that holds one confirmed content.
+"""The replica of a partition: an LMDB file that holds one confirmed version.
 
 Confirm, then apply: no attempt writes its own results here. It writes a changelog of its own, the
 driver says which one counts, and the next open applies that. So abort, retry, twins and attempts of
 a dead driver have nothing to undo: what they wrote is not on the chain that is asked for.
 
 ============================================ =====================================================
-the copy holds                               open does
+the replica holds                            open does
 ============================================ =====================================================
-the content that is asked for                a read transaction, which is that content until closed
+the version that is asked for                a read transaction, which is that version until closed
 one some changelogs before it, on its chain  applies those, each in one transaction
 another chain, one far before it             rebuilds a new generation from snapshot and changelogs
 something damaged, nothing, another layout   the same
-one after it, on its chain                   leaves the copy alone: the content is built apart
+one after it, on its chain                   leaves the replica alone: the version is built apart
 ============================================ =====================================================
 """
 
@@ -31,7 +31,7 @@ from checkpoint.errors import CorruptCheckpointError, StorageRefusedError
 from checkpoint.state_store.chain import plan_catch_up, plan_rebuilds
 from checkpoint.state_store.changelog_cache import Changelogs
 from checkpoint.state_store.environments import (
-    DamagedCopyError,
+    DamagedReplicaError,
     Environment,
     MapBusyError,
     acquire,
@@ -39,13 +39,13 @@ from checkpoint.state_store.environments import (
     live_bytes,
     release,
 )
-from checkpoint.state_store.local_directory import (
-    PartitionDirectory,
+from checkpoint.state_store.replica_builder import apply_changelog, build_generation
+from checkpoint.state_store.replica_directory import (
+    ReplicaDirectory,
     is_mapped_generation,
     refusing,
 )
-from checkpoint.state_store.progress import Progress, read_progress, require_store, write_progress
-from checkpoint.state_store.rebuild import apply_changelog, build_generation
+from checkpoint.state_store.replica_meta import ReplicaMeta, read_meta, require_store, write_meta
 from checkpoint.state_store.store_files import list_snapshots, read_parent
 from checkpoint.stored_state import Reference
 
@@ -54,19 +54,19 @@ _log = logging.getLogger("checkpoint.state_store")
 
 @dataclass(frozen=True)
 class LocalSettings:
-    """How local copies are kept.
+    """How replicas are kept.
 
     Args:
         writes_through_map: reserve the room of the file and write through its mapping where the
             file system can: a quarter less CPU with large states. Switch it off on file systems
             that promise room they do not have (btrfs, zfs, thin volumes): running out of it is a
             signal there, which kills the process (not the state).
-        first_map_bytes: room of a new copy; doubled as it fills.
+        first_map_bytes: room of a new replica; doubled as it fills.
         lock_timeout_ms: how long to wait for another process that applies or rebuilds.
         max_open: environments that a process keeps open.
-        max_catch_up: changelogs to apply at most; a copy further behind is rebuilt.
-        unused_ms: copies of a stream that nobody has changed for that long are deleted, by whoever
-            maintains another store on that host.
+        max_catch_up: changelogs to apply at most; a replica further behind is rebuilt.
+        unused_ms: replicas of a stream that nobody has changed for that long are deleted, by
+            whoever maintains another store on that host.
     """
 
     writes_through_map: bool = True
@@ -86,29 +86,29 @@ class LocalSettings:
             min(self.lock_timeout_ms, self.max_catch_up) < 0
             or min(self.max_open, self.unused_ms) < 1
         ):
-            raise ValueError(f"settings of local copies must not be negative: {self}")
+            raise ValueError(f"settings of replicas must not be negative: {self}")
 
 
-class CopyIsAheadError(Exception):
-    """The copy holds a later content of the same chain, and is not taken back for an older one.
+class ReplicaIsAheadError(Exception):
+    """The replica holds a later version of the same chain, and is not taken back for an older one.
 
     Who asks is late (an attempt of an old batch, a block that was lost and is computed again); the
-    batches that go on need the copy where it is.
+    batches that go on need the replica where it is.
     """
 
 
-class LmdbBase:
-    """One content, read from a local copy; it stays as it is until it is closed."""
+class LmdbVersion:
+    """One version, read from a replica; it stays as it is until it is closed."""
 
     def __init__(
         self,
-        directory: PartitionDirectory,
+        directory: ReplicaDirectory,
         environment: Environment,
         txn: lmdb.Transaction[bytes],
-        progress: Progress,
+        meta: ReplicaMeta,
     ) -> None:
-        self.reference = progress.reference
-        self.progress = progress
+        self.reference = meta.reference
+        self.meta = meta
         self._directory = directory
         self._environment = environment
         self._txn = txn
@@ -119,12 +119,12 @@ class LmdbBase:
     @property
     def codec(self) -> Mapping[str, str]:
         """How keys and records are encoded, as the last commit said."""
-        return self.progress.codec
+        return self.meta.codec
 
     @property
     def checksum(self) -> int | None:
         """The checksum that the last commit said."""
-        return self.progress.checksum
+        return self.meta.checksum
 
     def distrust(self) -> None:
         """Let the next open build a new copy."""
@@ -192,57 +192,57 @@ class LmdbBase:
             raise self._failure(error) from error
 
     def _failure(self, error: lmdb.Error) -> Exception:
-        """Say what an error of LMDB means; a copy that cannot be read is not tried again."""
+        """Say what an error of LMDB means; a replica that cannot be read is not tried again."""
         if not self._is_open:
             return ValueError(f"version {self.reference.version} of a store was closed already")
         if isinstance(error, lmdb.BadValsizeError):
             return ValueError(f"a key must be 1 to 511 bytes: {error}")
         self.distrust()
         return StorageRefusedError(
-            f"the local copy in {self._environment.path} cannot be read: {error}; the state itself "
+            f"the replica in {self._environment.path} cannot be read: {error}; the state itself "
             "is intact, and the next open builds a new copy"
         )
 
 
-class LocalCopy:
-    """The local copy of one store, as a value: what it is made of, and how it is kept."""
+class Replica:
+    """The replica of one store, as a value: what it is made of, and how it is kept."""
 
     def __init__(
-        self, directory: PartitionDirectory, changelogs: Changelogs, settings: LocalSettings
+        self, directory: ReplicaDirectory, changelogs: Changelogs, settings: LocalSettings
     ) -> None:
         self.directory = directory
         self._changelogs = changelogs
         self._store = changelogs.store
         self._settings = settings
 
-    def open(self, reference: Reference) -> LmdbBase:
-        """Open one content, bringing the copy to it if it holds another one.
+    def open(self, reference: Reference) -> LmdbVersion:
+        """Open one version, bringing the replica to it if it holds another one.
 
         Raises:
-            CopyIsAheadError: the copy holds a later content of the same chain.
-            CorruptCheckpointError: the content cannot be had: its files are damaged or missing.
+            ReplicaIsAheadError: the replica holds a later version of the same chain.
+            CorruptCheckpointError: the version cannot be had: its files are damaged or missing.
             StorageRefusedError: the storage, or the local file system, did not work.
         """
         generation = self.directory.current()
         if generation is not None:
             environment = acquire_open(self.directory, generation)
-            base = None if environment is None else self._read(environment, reference)
-            if base is not None:
-                return base
+            version = None if environment is None else self._read(environment, reference)
+            if version is not None:
+                return version
         with self.directory.locked(self._settings.lock_timeout_ms):
-            base = self._open_if_there(reference)  # another process may have brought it there
-            if base is None:
+            version = self._open_if_there(reference)  # another process may have brought it there
+            if version is None:
                 self._bring_to(reference)
-                base = self._open_if_there(reference)
-        if base is None:
+                version = self._open_if_there(reference)
+        if version is None:
             raise StorageRefusedError(
-                f"the local copy in {self.directory.path} was built and cannot be opened; look at "
+                f"the replica in {self.directory.path} was built and cannot be opened; look at "
                 "that file system, and at who deletes files there"
             )
-        return base
+        return version
 
-    def progress(self) -> Progress | None:
-        """Return where the copy stands now, None if there is none that can be read.
+    def meta(self) -> ReplicaMeta | None:
+        """Return where the replica stands now, None if there is none that can be read.
 
         Raises:
             StorageRefusedError: the local file system did not work.
@@ -256,16 +256,16 @@ class LocalCopy:
             txn = None
             try:
                 txn = environment.begin()
-                return self._progress(environment, txn)
-            except (DamagedCopyError, MapBusyError, lmdb.Error):
+                return self._meta(environment, txn)
+            except (DamagedReplicaError, MapBusyError, lmdb.Error):
                 return None
             finally:
                 _give_back(environment, txn)
 
-    def note_snapshot(self, held: Progress, snapshot_bytes: int) -> None:
-        """Remember that there is a snapshot of what the copy held; if that fails, it is forgotten.
+    def note_snapshot(self, held: ReplicaMeta, snapshot_bytes: int) -> None:
+        """Remember that there is a snapshot of what the replica held.
 
-        Then the next one is due too early, and that is all.
+        If that fails, the next one is due too early, and that is all.
         """
         try:
             with self.directory.locked(self._settings.lock_timeout_ms):
@@ -276,8 +276,8 @@ class LocalCopy:
                     _note_snapshot(environment, held, snapshot_bytes)
                 finally:
                     release(environment)
-        except (DamagedCopyError, StorageRefusedError, lmdb.Error) as error:
-            _log.warning("a snapshot was written, and the local copy does not know: %s", error)
+        except (DamagedReplicaError, StorageRefusedError, lmdb.Error) as error:
+            _log.warning("a snapshot was written, and the replica does not know: %s", error)
 
     def _acquire_current(self) -> Environment | None:
         """Open what counts now, None if there is nothing, or it is damaged: see _bring_to."""
@@ -286,22 +286,22 @@ class LocalCopy:
             return None
         try:
             return acquire(self.directory, generation, self._settings.max_open)
-        except DamagedCopyError:
+        except DamagedReplicaError:
             return None
 
-    def _open_if_there(self, reference: Reference) -> LmdbBase | None:
+    def _open_if_there(self, reference: Reference) -> LmdbVersion | None:
         environment = self._acquire_current()
         return None if environment is None else self._read(environment, reference)
 
-    def _read(self, environment: Environment, reference: Reference) -> LmdbBase | None:
-        """Begin to read if *reference* is what the copy holds; else give *environment* back."""
+    def _read(self, environment: Environment, reference: Reference) -> LmdbVersion | None:
+        """Begin to read if *reference* is what the replica holds; else give *environment* back."""
         txn = None
         try:
             txn = environment.begin()
-            progress = self._progress(environment, txn)
-            if progress.reference == reference:
-                return LmdbBase(self.directory, environment, txn, progress)
-        except (DamagedCopyError, MapBusyError, lmdb.Error):
+            meta = self._meta(environment, txn)
+            if meta.reference == reference:
+                return LmdbVersion(self.directory, environment, txn, meta)
+        except (DamagedReplicaError, MapBusyError, lmdb.Error):
             pass  # found again, and repaired, by _bring_to
         except BaseException:
             _give_back(environment, txn)
@@ -317,8 +317,8 @@ class LocalCopy:
                 break
             except MapBusyError:
                 self._copy_generation(generation)
-            except (DamagedCopyError, CorruptCheckpointError, lmdb.Error) as error:
-                _log.warning("local copy rebuilt: %s", error)
+            except (DamagedReplicaError, CorruptCheckpointError, lmdb.Error) as error:
+                _log.warning("replica rebuilt: %s", error)
                 break
         snapshots = list_snapshots(self._changelogs.files, self._store)
         build_generation(
@@ -334,17 +334,17 @@ class LocalCopy:
         try:
             txn = environment.begin()
             try:
-                local = self._progress(environment, txn).reference
+                local = self._meta(environment, txn).reference
             finally:
                 environment.end(txn)
             plan = plan_catch_up(
                 local, reference, self._changelogs.parent_of, self._settings.max_catch_up
             )
             if plan is None and self._is_ahead(local, reference):
-                raise CopyIsAheadError(self.directory.path)
+                raise ReplicaIsAheadError(self.directory.path)
             if plan is None:
                 _log.info(
-                    "local copy of version %d does not lead to version %d: rebuilding %s",
+                    "replica of version %d does not lead to version %d: rebuilding %s",
                     local.version,
                     reference.version,
                     self.directory.path,
@@ -384,12 +384,12 @@ class LocalCopy:
                 self._changelogs.drop_cached_up_to(reference.version)
                 return
 
-    def _progress(self, environment: Environment, txn: lmdb.Transaction[bytes]) -> Progress:
+    def _meta(self, environment: Environment, txn: lmdb.Transaction[bytes]) -> ReplicaMeta:
         require_store(environment, txn, self._store)
-        return read_progress(environment, txn)
+        return read_meta(environment, txn)
 
     def _copy_generation(self, generation: str) -> None:
-        """Go on in a copy of the file: contents that are open here pin the map of this one.
+        """Go on in a copy of the file: versions that are open here pin the map of this one.
 
         Nobody writes while the lock is held, so the copy is whole.
         """
@@ -407,9 +407,9 @@ def _give_back(environment: Environment, txn: lmdb.Transaction[bytes] | None) ->
     release(environment)
 
 
-def _note_snapshot(environment: Environment, held: Progress, snapshot_bytes: int) -> None:
+def _note_snapshot(environment: Environment, held: ReplicaMeta, snapshot_bytes: int) -> None:
     with environment.env.begin(write=True) as txn:
-        now = read_progress(environment, txn)
+        now = read_meta(environment, txn)
         if now.snapshot == held.snapshot and now.changelogs >= held.changelogs:
             since = replace(
                 now,
@@ -418,4 +418,4 @@ def _note_snapshot(environment: Environment, held: Progress, snapshot_bytes: int
                 changelogs=now.changelogs - held.changelogs,
                 changelog_bytes=now.changelog_bytes - held.changelog_bytes,
             )
-            write_progress(environment, txn, since)
+            write_meta(environment, txn, since)

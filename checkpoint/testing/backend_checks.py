@@ -1,0 +1,253 @@
+"""Conformance of :class:`checkpoint.state_store.backend.Bases`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from contextlib import closing
+
+from checkpoint.errors import CheckpointError
+from checkpoint.state_store.backend import Changes, RawVersion, StateBackend
+from checkpoint.state_store.checksum import pairs_checksum
+from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
+from checkpoint.testing.claims import require, require_equal, require_raises
+from checkpoint.testing.one_fault import SimulatedCrash
+
+CODEC = {"keys": "keys-1", "values": "data-1"}
+LONGEST_KEY = 496
+LONGEST_ENTRY = LONGEST_KEY + 8
+
+Pairs = Sequence[tuple[bytes, bytes]]
+
+
+def check_backend(make_backend: Callable[[], StateBackend]) -> None:
+    """Check that versions do what :class:`StateBackend` promises.
+
+    Args:
+        make_backend: returns new and empty ones at each call.
+
+    Raises:
+        AssertionError: a promise is broken; the message says which.
+    """
+    for check in _CHECKS:
+        check(make_backend())
+
+
+def _store(partition: int = 0, name: str = "default") -> StoreId:
+    return StoreId("stream-1", "counts", name, partition, 2)
+
+
+def _commit(
+    backend: StateBackend,
+    parent: Reference,
+    count: int,
+    puts: Pairs = (),
+    removes: Sequence[bytes] = (),
+    index: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
+    store: StoreId | None = None,
+) -> StoredPartition:
+    changes = Changes(list(puts), list(removes), list(index[0]), list(index[1]), count)
+    return backend.commit(store or _store(), parent, [changes], CODEC)
+
+
+def _require_content(
+    backend: StateBackend, reference: Reference, pairs: Pairs, index: Sequence[bytes] = ()
+) -> None:
+    with closing(backend.open(_store(), reference)) as version:
+        _require_version(version, reference, pairs, index)
+    version.close()
+
+
+def _require_version(
+    version: RawVersion, reference: Reference, pairs: Pairs, index: Sequence[bytes] = ()
+) -> None:
+    what = f"of {reference}"
+    require_equal(version.reference, reference, "reference of an open content")
+    codec = CODEC if reference.version else {}
+    require_equal(dict(version.codec), codec, f"codec {what}")
+    require_equal(list(version.scan()), list(pairs), f"scan {what}")
+    require_equal(list(version.scan_index()), list(index), f"scan_index {what}")
+    require_equal(version.count(), len(pairs), f"count {what}")
+    require(version.size_bytes() >= 0, f"size_bytes {what} must not be negative")
+    records = dict(pairs)
+    keys = [*reversed(records), b"?", *records]
+    wanted = [records.get(key) for key in keys]
+    require_equal(version.get_many(keys), wanted, f"get_many {what}")
+    require_equal(version.get_many([]), [], f"get_many of no keys {what}")
+    for key, record in pairs:
+        require_equal(version.get(key), record, f"get({key!r:.60}) {what}")
+        for other in (key + b"\0", key[:-1] or b"?"):
+            require_equal(version.get(other), records.get(other), f"get({other!r:.60}) {what}")
+
+
+def _check_empty(backend: StateBackend) -> None:
+    _require_content(backend, EMPTY, [])
+    committed = _commit(backend, EMPTY, 0)
+    require_equal(committed.reference.version, 1, "version after a commit without changes")
+    _require_content(backend, committed.reference, [])
+    again = _commit(backend, committed.reference, 0)
+    require_equal(again.reference.version, 2, "version after two commits without changes")
+
+
+def _check_commit(backend: StateBackend) -> None:
+    first = _commit(backend, EMPTY, 2, [(b"sa", b"1."), (b"sc", b"3.")], index=([b"t1", b"t2"], ()))
+    require_equal(first.count, 2, "count of a commit")
+    require_equal(first.partition, 0, "partition of a commit")
+    require(first.size_bytes > 0, "size_bytes of a commit must be its size")
+    digest = "" if first.file is None else first.file.digest
+    require(digest != "", "digest of a commit must tell it from others")
+    puts, index = [(b"sa", b"11."), (b"sb", b"2.")], ([b"t2", b"t3"], [b"t1", b"not there"])
+    second = _commit(backend, first.reference, 2, puts, [b"sc"], index)
+    _require_content(backend, second.reference, [(b"sa", b"11."), (b"sb", b"2.")], [b"t2", b"t3"])
+    _require_content(backend, first.reference, [(b"sa", b"1."), (b"sc", b"3.")], [b"t1", b"t2"])
+
+
+def _check_checksums(backend: StateBackend) -> None:
+    pairs = [(b"sa", b"1."), (b"sb", b"2.")]
+    checksum = pairs_checksum(pairs)
+    reference = EMPTY
+    for wanted, parts in (
+        (checksum, [Changes([pair], [], [], [], 2, checksum) for pair in pairs]),
+        (None, [Changes([], [], [], [], 2)]),
+        (checksum, [Changes([], [], [], [], 2, checksum)]),
+        (0, [Changes([], [key for key, _ in pairs], [], [], 0, 0)]),
+    ):
+        reference = backend.commit(_store(), reference, parts, CODEC).reference
+        with closing(backend.open(_store(), reference)) as version:
+            require_equal(version.checksum, wanted, f"checksum of {reference}")
+    with closing(backend.open(_store(), EMPTY)) as version:
+        require_equal(version.checksum, 0, "checksum before the first commit")
+
+
+def _check_scan_bounds(backend: StateBackend) -> None:
+    keys = [b"\0", b"a", b"a\0", b"a\0\xff", b"ab", b"b", b"b\xff\xff", b"\xff" * 3]
+    pairs = [(key, key + b".") for key in keys]
+    reference = _commit(backend, EMPTY, len(pairs), pairs).reference
+    version = backend.open(_store(), reference)
+    for start in (b"", *keys, b"0", b"\xff" * 4):
+        for stop in (None, b"", *keys, b"c", b"\xff" * 4):
+            found = [key for key, _ in version.scan(start, stop)]
+            wanted = [key for key in keys if start <= key and (stop is None or key < stop)]
+            require_equal(found, wanted, f"keys of scan({start!r}, {stop!r})")
+    version.close()
+    entries = sorted(keys)
+    indexed = _commit(backend, reference, len(pairs), index=(entries, ())).reference
+    version = backend.open(_store(), indexed)
+    for stop in (None, b"", *keys, b"c"):
+        wanted = [entry for entry in entries if stop is None or entry < stop]
+        require_equal(list(version.scan_index(stop)), wanted, f"scan_index({stop!r})")
+    version.close()
+
+
+def _check_sizes(backend: StateBackend) -> None:
+    keys = [b"k" * LONGEST_KEY, b"k" * (LONGEST_KEY - 1), b"k"]
+    pairs = sorted((key, bytes(range(256)) * size) for size, key in enumerate(keys, 1))
+    big = (b"z", bytes(range(256)) * 20_000)
+    entry = b"\0" * 8 + b"e" * (LONGEST_ENTRY - 8)
+    reference = _commit(backend, EMPTY, 4, [*pairs, big], index=([entry], ())).reference
+    _require_content(backend, reference, [*pairs, big], [entry])
+
+
+def _check_many(backend: StateBackend) -> None:
+    pairs = [(b"%08d" % number, b"%d." % number) for number in range(5_000)]
+    keys = [key for key, _ in pairs]
+    parts = [
+        Changes(pairs[at : at + 1_000], [], keys[at : at + 1_000], [], 5_000)
+        for at in range(0, 5_000, 1_000)
+    ]
+    reference = backend.commit(_store(), EMPTY, iter(parts), CODEC).reference
+    _require_content(backend, reference, pairs, keys)
+    odd = [(key, b"new.") for key in keys[1::2]]
+    parts = [
+        Changes(odd[at : at + 500], keys[::2][at : at + 500], [], [], 2_500)
+        for at in range(0, 2_500, 500)
+    ]
+    later = backend.commit(_store(), reference, iter(parts), CODEC).reference
+    _require_content(backend, later, odd, keys)
+
+
+def _check_attempts(backend: StateBackend) -> None:
+    """Twins on one version, on two versions, and a version that is open while others commit."""
+    root = _commit(backend, EMPTY, 1, [(b"sa", b"0.")]).reference
+    before = backend.open(_store(), root)
+    twins = [
+        _commit(backend, root, 2, [(b"sb", record)]).reference for record in (b"1.", b"2.", b"1.")
+    ]
+    require_equal({twin.version for twin in twins}, {2}, "versions of twins")
+    require_equal(len({twin.uid for twin in twins}), 3, "number of different uids of three twins")
+    for twin, record in zip(twins, (b"1.", b"2.", b"1."), strict=True):
+        _require_content(backend, twin, [(b"sa", b"0."), (b"sb", record)])
+    _require_version(before, root, [(b"sa", b"0.")])
+    before.close()
+    children = [_commit(backend, twin, 1, [], [b"sa"]).reference for twin in twins]
+    for child, record in reversed(list(zip(children, (b"1.", b"2.", b"1."), strict=True))):
+        _require_content(backend, child, [(b"sb", record)])
+    _require_content(backend, root, [(b"sa", b"0.")])
+    _require_content(backend, EMPTY, [])
+
+
+def _check_open_together(backend: StateBackend) -> None:
+    reference, pairs = EMPTY, []
+    references = []
+    for number in range(6):
+        pair = (b"s%d" % number, b"%d." % number)
+        pairs.append(pair)
+        reference = _commit(backend, reference, number + 1, [pair]).reference
+        references.append(reference)
+    opened = [backend.open(_store(), reference) for reference in references]
+    scans = [version.scan() for version in opened]
+    firsts = [next(scan) for scan in scans]
+    require_equal(firsts, [pairs[0]] * 6, "first pairs of contents that are open together")
+    for number, scan in enumerate(scans):
+        require_equal(list(scan), pairs[1 : number + 1], "rest of a content beside others")
+    for version in opened:
+        version.close()
+
+
+def _check_failed_commit(backend: StateBackend) -> None:
+    root = _commit(backend, EMPTY, 1, [(b"sa", b"0.")]).reference
+
+    def parts(error: BaseException) -> object:
+        yield Changes([(b"sb", b"1.")], [], [], [], 2)
+        raise error
+
+    for error in (LookupError("user code"), SimulatedCrash()):
+        try:
+            backend.commit(_store(), root, parts(error), CODEC)  # type: ignore[arg-type]
+        except BaseException as raised:
+            require(raised is error, f"commit must pass on {error!r}, got {raised!r}")
+        else:
+            require(False, f"commit must pass on {error!r}")
+    _require_content(backend, root, [(b"sa", b"0.")])
+    later = _commit(backend, root, 2, [(b"sb", b"2.")]).reference
+    _require_content(backend, later, [(b"sa", b"0."), (b"sb", b"2.")])
+
+
+def _check_stores_are_apart(backend: StateBackend) -> None:
+    stores = [_store(0), _store(1), _store(0, "other")]
+    references = [
+        _commit(backend, EMPTY, 1, [(b"s", b"%d." % number)], store=store).reference
+        for number, store in enumerate(stores)
+    ]
+    for number, (store, reference) in enumerate(zip(stores, references, strict=True)):
+        version = backend.open(store, reference)
+        require_equal(list(version.scan()), [(b"s", b"%d." % number)], f"content of {store}")
+        version.close()
+    foreign = functools.partial(backend.open, stores[1], references[0])
+    require_raises(CheckpointError, foreign, "open of another partition's content")
+
+
+def _check_unknown(backend: StateBackend) -> None:
+    for reference in (Reference(1, "00000000deadbeef"), Reference(7, "ffffffffffffffff")):
+        require_raises(CheckpointError, functools.partial(backend.open, _store(), reference))
+    known = _commit(backend, EMPTY, 1, [(b"s", b".")]).reference
+    other = Reference(known.version + 1, known.uid)
+    require_raises(CheckpointError, functools.partial(backend.open, _store(), other))
+    _require_content(backend, known, [(b"s", b".")])
+
+
+_CHECKS: tuple[Callable[[StateBackend], None], ...] = (
+    _check_empty, _check_commit, _check_checksums, _check_scan_bounds, _check_sizes, _check_many,
+    _check_attempts, _check_open_together, _check_failed_commit, _check_stores_are_apart,
+    _check_unknown,
+)  # fmt: skip
