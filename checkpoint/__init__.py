@@ -56,6 +56,13 @@ from checkpoint.input_log import INPUT_FILES, InputLog
 from checkpoint.lineage import read_lineage
 from checkpoint.local_files import LocalFiles
 from checkpoint.opening import open_existing, open_files, open_output
+from checkpoint.pair_blocks import (
+    PairBlock,
+    PairForm,
+    pair_header,
+    rows_of_fields,
+    with_origin,
+)
 from checkpoint.record_files import RecordId
 from checkpoint.recovery import (
     RecoveryPlan,
@@ -124,6 +131,8 @@ __all__ = [
     "NotDurableError",
     "OperatorCommit",
     "Owner",
+    "PairBlock",
+    "PairForm",
     "RecordId",
     "RecoveryPlan",
     "RetentionPlan",
@@ -153,6 +162,7 @@ __all__ = [
     "open_files",
     "open_output",
     "open_stream",
+    "pair_header",
     "plan_leftovers",
     "plan_recovery",
     "plan_retention",
@@ -165,11 +175,13 @@ __all__ = [
     "read_state_file",
     "require_trusted",
     "require_unused",
+    "rows_of_fields",
     "state_files_of",
     "stream_ids",
     "stream_url",
     "take_over",
     "unsigned",
+    "with_origin",
     "without_secrets",
     "write_graph",
     "write_state_file",

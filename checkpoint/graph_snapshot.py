@@ -54,6 +54,7 @@ class GraphSnapshot:
         epoch: epoch of the driver that wrote it.
         description: JSON about operators, inputs, durations and versions; no secrets.
         payload: bytes that only the driver can read.
+        with_state: uids of the operators that have copies of state; None where that is not said.
     """
 
     stream_id: str
@@ -61,6 +62,7 @@ class GraphSnapshot:
     epoch: int
     description: Mapping[str, object]
     payload: bytes
+    with_state: tuple[str, ...] | None = None
 
     @property
     def record_id(self) -> RecordId:
@@ -74,6 +76,7 @@ class _Header(JsonRecord, frozen=True):
     stream_id: Text
     time_ms: Count
     epoch: Count
+    with_state: tuple[Text, ...] | None = None
 
 
 def write_graph(guard: EpochGuard, snapshot: GraphSnapshot) -> None:
@@ -85,7 +88,7 @@ def write_graph(guard: EpochGuard, snapshot: GraphSnapshot) -> None:
         ConcurrentWriterError: a newer driver has taken over.
         CheckpointError: as in :meth:`Files.create`.
     """
-    header = _Header(snapshot.stream_id, snapshot.time_ms, snapshot.epoch)
+    header = _Header(snapshot.stream_id, snapshot.time_ms, snapshot.epoch, snapshot.with_state)
     frames = write_frames(FileKind.GRAPH, header, _blocks(snapshot))
     name = graph_file(snapshot.record_id)
     require_no_key(guard.files, name, snapshot.payload)
@@ -129,10 +132,12 @@ def _read_graph(files: Files, record_id: RecordId) -> GraphSnapshot:
     require_header(frames.header, {"time_ms": record_id.time_ms, "epoch": record_id.epoch}, file)
     if not blocks:
         raise CorruptCheckpointError(file, "has no description", "that of a graph", RESTORE)
-    stream_id = convert(frames.header, _Header, file, "the header of a graph").stream_id
+    header = convert(frames.header, _Header, file, "the header of a graph")
     description = decode(blocks[0], dict[str, object], file, _DESCRIPTION)
     payload = b"".join(blocks[1:])
-    return GraphSnapshot(stream_id, record_id.time_ms, record_id.epoch, description, payload)
+    return GraphSnapshot(
+        header.stream_id, header.time_ms, header.epoch, description, payload, header.with_state
+    )
 
 
 def read_newest_graph(

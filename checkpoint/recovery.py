@@ -11,8 +11,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-import msgspec
-
 from checkpoint.batch_log import BEGIN_PREFIX, BatchLog, BeginRecord, begin_file
 from checkpoint.commit_log import (
     COMMIT_PREFIX,
@@ -23,9 +21,8 @@ from checkpoint.commit_log import (
 )
 from checkpoint.errors import RESTORE, CorruptCheckpointError
 from checkpoint.fencing import BASE, EpochGuard, Owner, claim_epoch, epoch_file
-from checkpoint.files import Files, location
-from checkpoint.graph_snapshot import all_graphs, graph_file, read_graph
-from checkpoint.json_records import convert
+from checkpoint.files import Files
+from checkpoint.graph_snapshot import all_graphs, read_graph
 from checkpoint.lineage import Base, Lineage, read_lineage, write_base
 from checkpoint.record_files import RecordId
 from checkpoint.stored_state import StoreCommit
@@ -277,19 +274,6 @@ def _read_log(files: Files, lineage: Lineage, known: StreamLog | None) -> Stream
     return StreamLog(files.url, lineage, commit_ids, begin_ids, commits, begins, removed)
 
 
-class _Operator(msgspec.Struct, frozen=True):
-    """An operator, as the description of a graph has it among other things."""
-
-    uid: str
-    state: object = None
-
-
-class _GraphOf(msgspec.Struct, frozen=True):
-    """The description of a graph, as far as it is read here."""
-
-    operators: tuple[_Operator, ...]
-
-
 def _removed(files: Files, lineage: Lineage, gone: Collection[str]) -> Collection[str]:
     """Return those of the operators *gone* that have no state in the newest graph.
 
@@ -297,11 +281,9 @@ def _removed(files: Files, lineage: Lineage, gone: Collection[str]) -> Collectio
     """
     graphs = lineage.snapshots(all_graphs(files)) if gone else []
     with suppress(CorruptCheckpointError):
-        for graph in graphs[:1]:
-            described = read_graph(files, graph).description
-            graph_of = convert(described, _GraphOf, location(files, graph_file(graph)), "a graph")
-            with_state = {one.uid for one in graph_of.operators if one.state != "none"}
-            return set(gone) - with_state
+        with_state = read_graph(files, graphs[0]).with_state if graphs else None
+        if with_state is not None:
+            return set(gone).difference(with_state)
     return ()
 
 

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from checkpoint.pair_blocks import PairBlock, PairForm, rows_of_fields
 from checkpoint.tools.instances import Instance
 from checkpoint.tools.unpickling import Opaque, Parts, TooManyPartsError
 
-# Payload of a block of pairs: side, form, rows and length of the key column, then the columns; a
-# column is a pickled list, in form 1 that of values is a list of pickles, and in form 2 a tuple of
-# the columns of their fields, which are lists or again such tuples.
-_COLUMNS = struct.Struct("<BBII")
-_SIDES = 2
-_COMMON, _SEPARATE, _FIELDS = _FORMS = range(3)
 _CHARACTERS_OF_PART = 64  # a part for each so many of a text
 _DECIMAL_BITS = 10_000  # of an int in decimal; Python refuses some more
 
@@ -70,21 +64,20 @@ def pairs_of(payload: bytes, loads: Loads) -> Iterator[tuple[Any, Any]]:
 
 
 def _pairs(payload: bytes, loads: Loads) -> Iterator[tuple[Any, Any]]:
-    columns = _columns(payload)
-    if columns is None:
+    block = _block_of(payload)
+    if block is None:
         yield from map(_pair, _as_list(loads(payload)))
         return
-    keys, values, form = columns
-    key_list = loads(keys)
+    key_list = loads(bytes(block.key_column))
     try:
-        value_list = loads(values)
+        value_list = loads(bytes(block.value_column))
     except Exception as error:
         value_list = [Unshown(str(error))] * len(key_list)
     else:
-        if form == _SEPARATE:
+        if block.form is PairForm.SEPARATE:
             value_list = [_loaded(loads, value) for value in value_list]
-        elif form == _FIELDS:
-            value_list = _rows(value_list)
+        elif block.form is PairForm.FIELDS:
+            value_list = rows_of_fields(value_list)
     yield from zip(key_list, value_list, strict=True)
 
 
@@ -95,18 +88,14 @@ def _loaded(loads: Loads, value: bytes) -> Any:
         return Unshown(str(error))
 
 
-def _rows(column: Any) -> list[Any]:
-    return column if isinstance(column, list) else list(zip(*map(_rows, column), strict=True))
-
-
-def _columns(payload: bytes) -> tuple[bytes, bytes, int] | None:
-    if len(payload) < _COLUMNS.size:
+def _block_of(payload: bytes) -> PairBlock | None:
+    """Return the block that a payload is; None for a pickle, whose first byte is no side."""
+    if payload[:1] > b"\x01":
         return None
-    # A pickle begins with other bytes than a side and a form.
-    side, form, _, key_bytes = _COLUMNS.unpack_from(payload)
-    end = _COLUMNS.size + key_bytes
-    is_known = side < _SIDES and form in _FORMS and end <= len(payload)
-    return (payload[_COLUMNS.size : end], payload[end:], form) if is_known else None
+    try:
+        return PairBlock(payload)
+    except ValueError:
+        return None
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -9,24 +9,16 @@ records are shuffled in them; pairs are made only where somebody asks for pairs.
 >>> decode_block(block).keys(), decode_block(block).values()
 (['a', 'b'], [1, 2])
 
-Layout: side (1 byte), form (1 byte), rows and length of the key column (4 bytes each, unsigned,
-little endian), key column, value column. A column is a pickled list. In form ``SEPARATE`` the value
-column is a list of pickles instead, one for each row: a block has this form when several rows hold
-one mutable object, which a common pickle would hand out as one object again, so that changing one
-key's state in place would change the other's. In form ``FIELDS`` all values are tuples of one
-length with nothing but plain values in them; the value column is a pickled tuple of the columns of
-their fields, each a list, or again a tuple where its values are such tuples.
-
-A block that was shuffled in order says where it comes from: the highest bit of its side is set, and
-after the value column stand the number of the partition before the shuffle and that of the block
-among those of it (4 bytes each).
+How they lie in a block is told by :mod:`checkpoint.pair_blocks`. A block has the form ``SEPARATE``
+when several rows hold one mutable object, which a common pickle would hand out as one object again,
+so that changing one key's state in place would change the other's; and the form ``FIELDS`` when all
+values are tuples of one length with nothing but plain values in them.
 """
 
 from __future__ import annotations
 
 import gc
 import pickle
-import struct
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -38,10 +30,8 @@ from uuid import UUID
 
 from pyspark import cloudpickle
 
-_HEADER: Final = struct.Struct("<BBII")
-_ORIGIN: Final = struct.Struct("<II")
-_HAS_ORIGIN = 0x80
-_COMMON, _SEPARATE, _FIELDS = 0, 1, 2
+from checkpoint import PairBlock, PairForm, pair_header, rows_of_fields
+
 _MAX_FIELDS, _MAX_DEPTH = 32, 3
 _PROTOCOL: Final = 5
 _NUMBERS: Final = (int, float, bool, complex, Decimal, Fraction)
@@ -68,42 +58,15 @@ class Side(IntEnum):
     STATE = 1
 
 
-class Block:
-    """A decoded view of one block; the columns are unpickled when they are asked for.
+class Block(PairBlock):
+    """A decoded view of one block; the columns are unpickled when they are asked for."""
 
-    Attributes:
-        rows: how many rows it has.
-        side: what its values are.
-        origin: where it comes from: partition before the shuffle, number of the block there; twice
-            -1 if it does not say.
-    """
-
-    __slots__ = ("_data", "_form", "_keys_end", "origin", "rows", "side")
-
-    def __init__(self, data: bytes | memoryview) -> None:
-        side, self._form, self.rows, key_bytes = _HEADER.unpack_from(data)
-        self._data = memoryview(data)
-        self.origin: tuple[int, int] = (-1, -1)
-        if side & _HAS_ORIGIN:
-            side -= _HAS_ORIGIN
-            self.origin = _ORIGIN.unpack_from(data, len(data) - _ORIGIN.size)
-        self.side = Side(side)
-        self._keys_end = _HEADER.size + key_bytes
+    __slots__ = ()
 
     @property
-    def size(self) -> int:
-        """Bytes of the encoded block."""
-        return len(self._data)
-
-    @property
-    def data(self) -> bytes:
-        """The encoded block."""
-        return bytes(self._data)
-
-    @property
-    def key_column(self) -> memoryview:
-        """The pickled keys, to be reused as they are."""
-        return self._data[_HEADER.size : self._keys_end]
+    def side(self) -> Side:
+        """What its values are."""
+        return Side(self.side_number)
 
     def keys(self) -> list[Any]:
         """Unpickle the keys."""
@@ -111,21 +74,16 @@ class Block:
 
     def values(self) -> list[Any]:
         """Unpickle the values, each a private copy."""
-        values = pickle.loads(self._data[self._keys_end :])
-        if self._form == _COMMON:
+        values = pickle.loads(self.value_column)
+        if self.form is PairForm.COMMON:
             return values  # type: ignore[no-any-return]
-        return _rows_of(values) if self._form == _FIELDS else list(map(pickle.loads, values))
+        is_fields = self.form is PairForm.FIELDS
+        return rows_of_fields(values) if is_fields else list(map(pickle.loads, values))
 
 
 def decode_block(data: bytes | memoryview) -> Block:
     """Look into the bytes of one block."""
     return Block(data)
-
-
-def with_origin(block: bytes, partition: int, number: int) -> bytes:
-    """Return *block* with where it comes from: a partition, and its number there."""
-    side = bytes((block[0] | _HAS_ORIGIN,))
-    return b"".join((side, memoryview(block)[1:], _ORIGIN.pack(partition, number)))
 
 
 def encode_block(
@@ -144,23 +102,23 @@ def encode_block(
         key_column: the pickled keys of an earlier block with the same keys.
         kinds: the types of the values, where they are known already.
     """
-    form = _COMMON
+    form = PairForm.COMMON
     column: _Column = values
     try:
         kinds = kinds or set(map(type, values))
         if not _ATOMIC.issuperset(kinds):
             fields = _fields_of(values, kinds)
             if fields is not None:
-                form, column = _FIELDS, fields
+                form, column = PairForm.FIELDS, fields
             elif _share_a_mutable(values):
-                form, column = _SEPARATE, list(map(_dumps, values))
+                form, column = PairForm.SEPARATE, list(map(_dumps, values))
         value_bytes = _dumps(column)
         key_bytes = _dumps(keys) if key_column is None else key_column
     except Exception as error:
         raise _explain_unpicklable(
             keys if key_column is None else pickle.loads(key_column), values
         ) from error
-    header = _HEADER.pack(side, form, len(values), len(key_bytes))
+    header = pair_header(side, form, len(values), len(key_bytes))
     return b"".join((header, key_bytes, value_bytes))
 
 
@@ -187,11 +145,6 @@ def _fields_of(values: list[Any], kinds: set[type], depth: int = 0) -> _Column |
             return None
         fields.append(field)
     return tuple(fields)
-
-
-def _rows_of(column: _Column) -> list[Any]:
-    """Return the values that :func:`_fields_of` was called with."""
-    return column if isinstance(column, list) else list(zip(*map(_rows_of, column), strict=True))
 
 
 def _dumps(value: Any) -> bytes:

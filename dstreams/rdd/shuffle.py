@@ -18,8 +18,9 @@ from typing import Any
 from pyspark import RDD, StorageLevel
 from pyspark.rdd import PipelinedRDD
 
+from checkpoint import with_origin
 from dstreams.rdd import jvm
-from dstreams.rdd.blocks import BlockBuilder, Side, decode_block, shorten, with_origin
+from dstreams.rdd.blocks import BlockBuilder, Side, decode_block, shorten
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.worker import settle_worker
 

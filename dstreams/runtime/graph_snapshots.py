@@ -117,6 +117,9 @@ def write_snapshot(
         tenure.epoch,
         {**describe_plan(plan, spark.getConf(), began), "rdds": _described_files(rdds)},
         pickle.dumps(_Payload(pickled.data, rdds, settings)),
+        with_state=tuple(
+            plan.nodes[node].uid for node in (*plan.checkpointed(), *plan.in_state_store())
+        ),
     )
     write_graph(tenure.guard, snapshot)
     return snapshot.record_id

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -196,24 +195,16 @@ def test_of_an_operator_that_was_removed_no_copy_is_named(files: Files) -> None:
 
 
 @pytest.mark.parametrize(
-    ("operators", "is_needed"),
-    [
-        ([{"uid": "a", "state": "copied"}], False),
-        ([{"uid": "a", "state": "copied"}, {"uid": "b", "state": "none"}], False),
-        ([{"uid": "a", "state": "copied"}, {"uid": "b", "state": "copied"}], True),
-        ([{"uid": "a", "state": "copied"}, {"uid": "b"}], True),
-        ("not a list", True),
-        (None, True),
-    ],
+    ("with_state", "is_needed"), [(("a",), False), ((), False), (("a", "b"), True), (None, True)]
 )
 def test_a_copy_that_is_gone_is_needed_if_the_newest_graph_has_its_operator(
-    files: Files, operators: Any, is_needed: bool
+    files: Files, with_state: tuple[str, ...] | None, is_needed: bool
 ) -> None:
-    """Releases before this one named copies of removed operators for ever."""
+    """A rewind goes to a batch before it was removed, whose copies of it are deleted."""
     tenure = start(files)
-    if operators is not None:
-        for time_ms, described in enumerate([[{"uid": "b", "state": "copied"}], operators]):
-            graph = GraphSnapshot("stream-1", time_ms, 1, {"operators": described}, b"")
+    if with_state is not None:
+        for time_ms, uids in enumerate([("b",), with_state]):
+            graph = GraphSnapshot("stream-1", time_ms, 1, {}, b"", uids)
             write_graph(tenure.guard, graph)
     run(tenure, record(1000, "b"), record(2000, "a"), record(3000))
     files.delete("commits/0000000000001000-e1.commit")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext
 
-from dstreams.rdd.blocks import Side, decode_block, encode_block, with_origin
+from checkpoint import with_origin
+from dstreams.rdd.blocks import Side, decode_block, encode_block
 from dstreams.rdd.ordered_frames import in_order
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import shuffle_pairs
