@@ -137,7 +137,8 @@ class CommitLog(RecordLog[CommitRecord]):
     """The commit records among *files*.
 
     The driver that has a stream knows which of its records count, since nobody else adds one: it
-    neither lists them nor reads one twice.
+    neither lists them nor reads one twice. It holds those that are kept; of their parts, which are
+    many and cannot be in a circle, the collector of garbage knows nothing.
 
     Args:
         files: the directory of a stream.

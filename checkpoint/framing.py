@@ -103,7 +103,7 @@ class FrameTotals:
         self.size_bytes += payload_bytes
 
 
-class FileRef(JsonRecord, frozen=True):
+class FileRef(JsonRecord, frozen=True, gc=False):
     """A complete file: what its writer returns, and what a record names.
 
     Args:

@@ -42,7 +42,7 @@ class StoreId:
             )
 
 
-class Reference(JsonRecord, frozen=True):
+class Reference(JsonRecord, frozen=True, gc=False):
     """One exact content of a store, for ever.
 
     Args:
@@ -67,7 +67,7 @@ EMPTY = Reference(0, "")
 """The content of every store before its first commit."""
 
 
-class StoredPartition(JsonRecord, frozen=True):
+class StoredPartition(JsonRecord, frozen=True, gc=False):
     """One partition of a store after a commit: what a task returns, and what a record names.
 
     Args:
