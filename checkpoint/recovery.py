@@ -139,12 +139,14 @@ class Tenure:
         plan: what it begins with.
         commits: the commit records, which continue after the last committed batch.
         begins: what batches read, which continues after the last batch that was begun.
+        lineage: which epochs lead to this one.
     """
 
     guard: EpochGuard
     plan: RecoveryPlan
     commits: CommitLog
     begins: BatchLog
+    lineage: Lineage
 
     @property
     def epoch(self) -> int:
@@ -181,7 +183,8 @@ def take_over(files: Files, stream_id: str, owner: Owner, found: StreamLog | Non
             _require_stream(files, plan, stream_id)
         finally:
             guard.check()  # a newer driver may be at work on what was read
-        write_base(guard, next_base(stream_id, guard.epoch, log.lineage, plan))
+        base = next_base(stream_id, guard.epoch, log.lineage, plan)
+        write_base(guard, base)
     except Exception:
         guard.give_up()
         raise
@@ -192,6 +195,7 @@ def take_over(files: Files, stream_id: str, owner: Owner, found: StreamLog | Non
         plan,
         CommitLog(files, guard, log.lineage, log.commits, counted),
         BatchLog(files, guard, log.lineage, begun=begun),
+        Lineage((base, *log.lineage.bases)),
     )
 
 

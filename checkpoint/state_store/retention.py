@@ -30,8 +30,8 @@ from dataclasses import dataclass, replace
 from checkpoint.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, begin_file
 from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.errors import ConcurrentWriterError, StorageRefusedError
-from checkpoint.lineage import Lineage, read_lineage
 from checkpoint.record_files import record_ids
+from checkpoint.recovery import Tenure
 from checkpoint.retention import (
     LISTED_PREFIXES,
     RetentionPlan,
@@ -181,14 +181,13 @@ class Retention:
     for what attempts that lost have left.
 
     Args:
-        commits: the commit records of the stream.
-        epoch: epoch of this driver.
+        tenure: the stream in the hands of this driver.
     """
 
-    def __init__(self, commits: CommitLog, epoch: int) -> None:
-        self._commits = commits
-        self._epoch = epoch
-        self._lineage: Lineage | None = None
+    def __init__(self, tenure: Tenure) -> None:
+        self._commits = tenure.commits
+        self._epoch = tenure.epoch
+        self._lineage = tenure.lineage
         self._stores: set[str] = set()
         self._others: set[str] = set()
         self._times = 0
@@ -214,12 +213,12 @@ class Retention:
                 was deleted then.
         """
         records = self._commits.records()
-        lineage = self._look(records)
+        self._look(records)
         operators, epoch = self._commits.operators, self._epoch
         plan = plan_store_retention(
             records, self._stores, oldest_needed_ms, epoch, operators=operators
         )
-        others = plan_leftovers(lineage, self._others, records, plan.commits, oldest_input_ms)
+        others = plan_leftovers(self._lineage, self._others, records, plan.commits, oldest_input_ms)
         plan = replace(plan, commits=replace(plan.commits, others=others))
         failed = apply_store_retention(self._commits, plan, epoch)
         # Records that could not be deleted are there again when storage is listed the next time.
@@ -233,19 +232,17 @@ class Retention:
         begun = record_ids(self._others, BEGIN_PREFIX, BEGIN_SUFFIX)
         return begun[0].time_ms if begun else default_ms
 
-    def _look(self, records: Iterable[CommitRecord]) -> Lineage:
+    def _look(self, records: Iterable[CommitRecord]) -> None:
         """Learn what there is that this driver cannot know, after the records were read."""
         files = self._commits.files
         is_turn = self._times % LISTED_EVERY == 0
-        if is_turn or self._lineage is None:
-            self._lineage = read_lineage(files, self._lineage)
+        if is_turn:
             self._others = {name for prefix in LISTED_PREFIXES for name in files.list(prefix)}
         if is_turn or self._has_snapshots:
             self._has_snapshots = False
             self._stores = set(files.list(STORE_PREFIX))
         self._times += 1
         self._others.update(begin_file(record.record_id) for record in records)
-        return self._lineage
 
 
 def _delete(log: CommitLog, name: str) -> bool:

@@ -101,7 +101,7 @@ class StreamDurability:
         self.commits: CommitLog = tenure.commits
         self.commits.operators = self.uids
         self._begins: BatchLog = tenure.begins
-        self.retention = Retention(tenure.commits, tenure.epoch)
+        self.retention = Retention(tenure)
         self.graph: RecordId | None = None
 
     def begin(

@@ -138,7 +138,7 @@ class QueryCheckpoint:
         self._begins, self._commits = tenure.begins, tenure.commits
         self._times = {begun.batch_id: begun.batch_time_ms for begun in self._plan.in_flight}
         self._beginnings = {begun.batch_id: begun.beginning for begun in self._plan.in_flight}
-        self._retention = Retention(tenure.commits, tenure.epoch)
+        self._retention = Retention(tenure)
         self._last_ms = max([-1, *self._plan.begins, *self._plan.committed_ms])
         at_ms = now_ms if self._plan.last_ms is None else self._plan.last_ms
         graph = GraphSnapshot(self.query_id, at_ms, tenure.epoch, description, b"")

@@ -99,7 +99,7 @@ def test_of_many_drivers(files: Files, lives: int) -> None:
         tenure.begins.begin(begun)
         commits = tenure.commits
         commits.commit(CommitRecord(STREAM, number - 1, time_ms, tenure.epoch, {}, {}))
-        assert Retention(commits, tenure.epoch).retire(time_ms) == []
+        assert Retention(tenure).retire(time_ms) == []
         assert commits.times() == [time_ms]
         log.compact()
     assert len(files.list("epochs/")) < 2 * lives or lives < 10

@@ -250,7 +250,7 @@ def test_a_driver_deletes_by_what_it_has_read_and_written(tmp_path: Path) -> Non
     for _ in range(2):
         tenure = take_over(files, "stream-1", owner)
         history.log, epoch = tenure.commits, tenure.epoch
-        retention = Retention(tenure.commits, epoch)
+        retention = Retention(tenure)
         for number in range(15):
             version = len(history.references[STORES[0]])
             tenure.begins.begin(BeginRecord("stream-1", version, version * 1000, epoch, {}))

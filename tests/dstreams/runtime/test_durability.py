@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -24,6 +25,7 @@ from checkpoint import (
     open_files,
     read_state_file,
 )
+from checkpoint.state_store import Retention
 from checkpoint.testing import FaultyFiles
 from dstreams import (
     BatchFailedError,
@@ -521,6 +523,39 @@ def test_a_clean_up_that_fails_fails_nothing(
     log = log_of(tmp_path)
     assert len(log.times()) == 3
     assert len(log.files.list("state/")) == 3
+
+
+def test_a_batch_of_a_started_stream_waits_for_no_clean_up(
+    sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next batches run beside it, and a stop lets it end."""
+    began, may_end = threading.Event(), threading.Event()
+    retire = Retention.retire
+
+    def slow(self: Retention, oldest_ms: int, oldest_input_ms: int | None = None) -> list[str]:
+        began.set()
+        assert may_end.wait(60)
+        return retire(self, oldest_ms, oldest_input_ms)
+
+    monkeypatch.setattr(Retention, "retire", slow)
+    clock = ManualClock()
+    ssc = StreamingContext(sc, 1, clock=clock)
+    ssc.checkpoint(str(tmp_path))
+    seen: list[int] = []
+    states = ssc.queueStream(ones(6)).updateStateByKey(add, 1).checkpoint(1)
+    states.foreachRDD(lambda rdd: seen.append(rdd.count()))
+    ssc.start()
+    try:
+        clock.advance(1000)
+        assert began.wait(60)
+        clock.advance(4000)
+        wait_for(lambda: len(seen) == 5)
+    finally:
+        may_end.set()
+        ssc.stop(stopSparkContext=False)
+    times = log_of(tmp_path).times()
+    assert times[-1] == 5000
+    assert times[0] > 1000
 
 
 def test_a_task_that_cannot_write_fails_the_batch(sc: SparkContext, tmp_path: Path) -> None:
