@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from dstreams.rdd.stable_hash import stable_hash as stable_hash
     from dstreams.receiving.receiver import Receiver as Receiver
     from dstreams.runtime.grafting import RestoreReport as RestoreReport
+    from dstreams.runtime.life_cycle import StreamingContextState as StreamingContextState
     from dstreams.settings import Settings as Settings
     from dstreams.state.group_state import GroupState as GroupState
     from dstreams.state.group_state import GroupStateTimeout as GroupStateTimeout
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from dstreams.state.keyed_state import State as State
     from dstreams.state.state_spec import StateSpec as StateSpec
     from dstreams.streaming_context import StreamingContext as StreamingContext
-    from dstreams.streaming_context import StreamingContextState as StreamingContextState
 
 _HOMES = {
     "BatchFailedError": "dstreams.errors",
@@ -76,7 +76,7 @@ _HOMES = {
     "StreamError": "dstreams.errors",
     "StreamLifecycleError": "dstreams.errors",
     "StreamingContext": "dstreams.streaming_context",
-    "StreamingContextState": "dstreams.streaming_context",
+    "StreamingContextState": "dstreams.runtime.life_cycle",
     "StreamingListener": "dstreams.listener",
     "TestGroupState": "dstreams.state.group_state",
     "stable_hash": "dstreams.rdd.stable_hash",

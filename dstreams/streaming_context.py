@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import math
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from enum import Enum
 from typing import Any, BinaryIO, ClassVar, Literal, TypeVar, overload
 
 from pyspark import RDD, SparkContext, StorageLevel
@@ -19,13 +16,11 @@ from dstreams.clock import Clock, SystemClock
 from dstreams.dstream import DStream
 from dstreams.durations import batch_datetime, require_duration_ms
 from dstreams.errors import (
-    DurabilityError,
-    IncompleteStopError,
     InvalidStreamError,
     RestartError,
     StreamLifecycleError,
 )
-from dstreams.events import BatchInfo, StreamingStarted
+from dstreams.events import BatchInfo
 from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
 from dstreams.graph.plan import StreamGraph
@@ -38,10 +33,10 @@ from dstreams.rdd.worker_python import use_driver_python
 from dstreams.receiving.receiver import Receiver
 from dstreams.receiving.receiver_source import ReceiverSource
 from dstreams.receiving.socket_receiver import SocketReceiver
-from dstreams.runtime.cut_off import cut_off
 from dstreams.runtime.engine import Engine
 from dstreams.runtime.grafting import RestoreReport
 from dstreams.runtime.graph_snapshots import read_snapshot, settings_of
+from dstreams.runtime.life_cycle import LifeCycle, StreamingContextState
 from dstreams.runtime.opening import Surroundings, open_engine, warn_of_refusals
 from dstreams.runtime.restarting import (
     FoundStream,
@@ -51,9 +46,6 @@ from dstreams.runtime.restarting import (
     spark_of_setup,
 )
 from dstreams.runtime.resuming import EarlierRun
-from dstreams.runtime.scheduler import Scheduler
-from dstreams.runtime.signals import SignalStop
-from dstreams.runtime.unseen_failure import UnseenFailure
 from dstreams.settings import UNLIMITED_MS, Settings
 from dstreams.sources.file_formats import FixedRecords, FormatName, ReadFiles, file_format
 from dstreams.sources.file_stream import FileSource
@@ -67,17 +59,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Self = TypeVar("Self", bound="StreamingContext")
-
-_LISTENERS_S = 5.0
-"""Seconds that a step and a stop wait for listeners that have not been told everything yet."""
-
-
-class StreamingContextState(str, Enum):
-    """Where a context is in its life; it never goes back."""
-
-    INITIALIZED = "INITIALIZED"
-    ACTIVE = "ACTIVE"
-    STOPPED = "STOPPED"
 
 
 class StreamingContext:
@@ -107,8 +88,6 @@ class StreamingContext:
     """
 
     _dstreams_driver_only: ClassVar[bool] = True
-    _active: ClassVar[Any] = None
-    _active_lock: ClassVar[threading.RLock] = threading.RLock()
 
     def __init__(
         self,
@@ -133,27 +112,12 @@ class StreamingContext:
         self._given_settings = settings
         self._settings = settings or Settings.from_conf(dict(sparkContext.getConf().getAll()))
         self._checkpoint_directory: str | None = None
-        self._state = StreamingContextState.INITIALIZED
-        self._started_at: str | None = None
-        self._engine: Engine | None = None
-        self._scheduler: Scheduler | None = None
-        is_graceful = self._settings.stop_gracefully_on_shutdown
-        hasten = self._stop_at_once_on_signal if is_graceful else None
-        self._signals = SignalStop(self._stop_on_signal, hasten)
-        self._failure = UnseenFailure()
-        self._ended = threading.Condition()
-        self._error: BaseException | None = None
-        self._incomplete: IncompleteStopError | None = None
-        self._was_awaited = False
-        self._stop_spark = False
-        self._stepping: threading.Thread | None = None  # noqa: TID251
-        self._stop_after_step = False
-        self._stop_gracefully = False
         self._earlier: EarlierRun | None = None
         self._allowed_classes = AllowedClasses()
         self._bus = ListenerBus(StreamingListener, CALLBACKS, self._settings.max_queued_events)
         for name in self._settings.extra_listeners:
             self._bus.add(load_listener(name))
+        self._life = LifeCycle(self, self._open_engine, self._sc, self._settings, self._bus)
         warn_if_untuned(sparkContext)
         use_driver_python(sparkContext)
         if self._settings.checkpoint_directory is not None:
@@ -275,14 +239,15 @@ class StreamingContext:
                     _require_fit(report, found)
                     ssc._earlier = earlier
             if dryRun:
-                ssc._finish()
+                ssc._life.finish()
                 return report
             return _with_directory(ssc, checkpointPath)
 
     @classmethod
     def getActive(cls: type[Self]) -> Self | None:
         """Return the context of this process that is started and not stopped, if there is one."""
-        active: Self | None = cls._active
+        life = LifeCycle.active
+        active: Self | None = None if life is None else life.context
         return active
 
     @classmethod
@@ -326,30 +291,8 @@ class StreamingContext:
             EnvironmentNotReadyError: the Python workers lack what dstreams needs.
             StreamLifecycleError: the context was stopped, or another one is active.
         """
-        with StreamingContext._active_lock:
-            if self._state is StreamingContextState.ACTIVE:
-                if self._scheduler is None:
-                    raise StreamLifecycleError(
-                        "a context that is stepped by hand cannot be started; step on, or stop it "
-                        "and take up its checkpoint with another"
-                    )
-                logger.warning("StreamingContext has already been started")
-                return
-            engine = self._activate()
-            self._scheduler = Scheduler(
-                engine,
-                self._sc,
-                self._clock,
-                self._settings,
-                report=self._report,
-                failed=self._failure.happened,
-                finished=self._finish,
-            )
-            self._scheduler.start()
-        if self._checkpoint_directory is not None:
+        if self._life.start(self._clock) and self._checkpoint_directory is not None:
             warn_of_refusals(self._graph)
-        atexit.register(self._stop_at_exit)
-        self._signals.install()
 
     def step(self, n: int = 1) -> list[BatchInfo]:
         """Run the next *n* batches on the calling thread, without waiting for their times.
@@ -378,11 +321,7 @@ class StreamingContext:
         """
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise InvalidStreamError(f"n must be a positive number of batches, got {n!r}")
-        self._begin_steps()
-        try:
-            return self._run_steps(n)
-        finally:
-            self._stepping = None
+        return self._life.step(n)
 
     def awaitTermination(self, timeout: float | None = None) -> None:
         """Wait until the streams are stopped.
@@ -394,7 +333,7 @@ class StreamingContext:
             BatchFailedError: a batch failed, now or before; with several, the first.
             IncompleteStopError: a graceful stop left out batches or received records.
         """
-        self.awaitTerminationOrTimeout(timeout)
+        self._life.wait(timeout)
 
     def awaitTerminationOrTimeout(self, timeout: float | None = None) -> bool:
         """Wait until the streams are stopped, and say whether they are.
@@ -406,18 +345,7 @@ class StreamingContext:
             BatchFailedError: a batch failed, now or before; with several, the first.
             IncompleteStopError: a graceful stop left out batches or received records.
         """
-        with self._ended:
-            self._was_awaited = True
-            self._ended.wait_for(
-                lambda: self._error is not None or self._state is StreamingContextState.STOPPED,
-                timeout,
-            )
-        if self._error is not None:
-            # The program goes on, and may do something else now, unless it was asked to end.
-            self._was_awaited = self._error is self._incomplete
-            self._failure.seen()
-            raise self._error
-        return self._state is StreamingContextState.STOPPED
+        return self._life.wait(timeout)
 
     def stop(self, stopSparkContext: bool = True, stopGraceFully: bool = False) -> None:
         """Stop the streams.
@@ -451,14 +379,14 @@ class StreamingContext:
 
         Semantics: pyspark.streaming.StreamingContext.stop (4.3), which waits for batches as long.
         """
-        self._failure.seen()
-        self._stop(stopSparkContext, stopGraceFully)
+        self._life.failure.seen()
+        self._life.stop(stopSparkContext, stopGraceFully)
 
     def getState(self) -> StreamingContextState:
         """Return where the context is in its life."""
-        if self._state is StreamingContextState.STOPPED:
-            self._failure.seen()
-        return self._state
+        if self._life.state is StreamingContextState.STOPPED:
+            self._life.failure.seen()
+        return self._life.state
 
     def remember(self, duration: float) -> None:
         """Keep the RDDs of output streams for at least *duration* seconds, for queries and slices.
@@ -820,12 +748,11 @@ class StreamingContext:
         self._bus.remove(streamingListener)
 
     def _require_initialized(self, what: str) -> None:
-        if self._state is not StreamingContextState.INITIALIZED:
-            when = "started" if self._state is StreamingContextState.ACTIVE else "stopped"
-            raise StreamLifecycleError(
-                f"{what} after the StreamingContext has been {when}; define everything before "
-                "start(), or create a new StreamingContext"
-            )
+        self._life.require_initialized(what)
+
+    @property
+    def _engine(self) -> Engine | None:
+        return self._life.engine
 
     def _combine(
         self, dstreams: Sequence[DStream[Any]], func: TransformFunc, operation: str
@@ -889,182 +816,22 @@ class StreamingContext:
             ssc._earlier = found.earlier()
             return _with_directory(ssc, directory)
 
-    def _activate(self) -> Engine:
-        """Freeze the graph and open the sources; on failure the context is stopped."""
-        if self._state is StreamingContextState.STOPPED:
-            raise StreamLifecycleError(
-                "the StreamingContext has already been stopped and cannot run again; create a "
-                "new one"
-            )
-        with StreamingContext._active_lock:
-            active = StreamingContext._active
-            if active is not None:
-                raise StreamLifecycleError(
-                    "only one StreamingContext may be active in a process; the active one was "
-                    f"started at {active._started_at}"
-                )
-            self._started_at = call_site()
-            try:
-                engine = open_engine(self._graph, self._surroundings())
-            except BaseException:
-                self._finish()
-                raise
-            StreamingContext._active = self
-            self._engine = engine
-            self._earlier = None  # with all that was read of it
-            self._state = StreamingContextState.ACTIVE
-            self._bus.post(StreamingStarted(self._clock.now_ms()))
-            return engine
-
-    def _surroundings(self) -> Surroundings:
-        return Surroundings(
+    def _open_engine(self) -> Engine:
+        surroundings = Surroundings(
             self._sc,
             self._clock,
             self._settings,
             self._checkpoint_directory,
-            self._report,
+            self._life.report,
             self._bus.post,
             self,
             self._given_settings,
             self._earlier,
             classes_of_program(self._graph, allowed=self._allowed_classes, depth=2),
         )
-
-    def _begin_steps(self) -> None:
-        """Let this thread step, and no other one meanwhile; a stop is put off until it has."""
-        with StreamingContext._active_lock:
-            if self._scheduler is not None:
-                raise StreamLifecycleError(
-                    "a context that was started cannot be stepped by hand; its batches run as time "
-                    "passes, or give it a ManualClock"
-                )
-            if self._stepping is not None:
-                raise StreamLifecycleError(
-                    f"a step is running in thread {self._stepping.name}, and batches run one after "
-                    "another; step again when it has returned"
-                )
-            if self._engine is None:
-                self._activate()
-            self._stepping = threading.current_thread()
-
-    def _run_steps(self, n: int) -> list[BatchInfo]:
-        infos: list[BatchInfo] = []
-        for _ in range(n):
-            engine = self._engine
-            if engine is None:
-                raise StreamLifecycleError("the StreamingContext was stopped while it was stepped")
-            result = engine.run_batch(engine.plan_batch())
-            self._bus.drain(_LISTENERS_S)
-            infos.append(result.info)
-            if isinstance(result.error, DurabilityError):
-                self._finish()
-            elif self._stop_after_step or result.ends_stream:
-                self._end_steps()
-            if result.error is not None:
-                result.error.batch_infos = tuple(infos)
-                raise result.error
-            if self._stop_after_step:
-                break
-        return infos
-
-    def _end_steps(self) -> None:
-        """Stop after a step in which that was asked for, as after any other batch."""
-        if self._engine is not None:
-            self._engine.checkpoint_at_end(is_abandoned=not self._stop_gracefully)
-        self._finish()
-
-    def _stop(self, stopSparkContext: bool, stopGraceFully: bool) -> None:
-        scheduler = self._scheduler
-        incomplete: IncompleteStopError | None = None
-        is_listener = self._bus.is_own_thread() and self._state is StreamingContextState.ACTIVE
-        is_in_step = is_listener or threading.current_thread() is self._stepping
-        if is_in_step and scheduler is None:
-            self._stop_spark, self._stop_gracefully = stopSparkContext, stopGraceFully
-            self._stop_after_step = True
-            return
-        if scheduler is None or self._state is StreamingContextState.STOPPED:
-            if self._state is not StreamingContextState.ACTIVE:
-                logger.warning("StreamingContext is not running, there is nothing to stop")
-            elif self._engine is not None:
-                self._engine.checkpoint_at_end(is_abandoned=not stopGraceFully)
-            self._finish()
-        elif is_listener or scheduler.is_own_thread():
-            self._stop_spark = stopSparkContext
-            scheduler.request_stop(abandon=not stopGraceFully)
-            return
-        else:
-            scheduler.request_stop(abandon=not stopGraceFully)
-            scheduler.join(self._settings.wait_for_batches_ms / 1000)
-            self._finish()
-            incomplete = self._incomplete if stopGraceFully else None
-        if stopSparkContext:
-            self._sc.stop()
-        if incomplete is not None:
-            raise incomplete
-
-    def _report(self, error: BaseException) -> None:
-        """Let ``awaitTermination`` raise *error*, unless an earlier one stands."""
-        with self._ended:
-            if self._error is None:
-                self._error = error
-            self._ended.notify_all()
-
-    def _finish(self) -> None:
-        """End the life of the context; called by whoever comes first, and harmless after."""
-        with StreamingContext._active_lock:
-            engine, self._engine = self._engine, None
-            if engine is not None:
-                self._tell_what_is_left(engine)
-                engine.close()
-            if StreamingContext._active is self:
-                StreamingContext._active = None
-        self._bus.close(_LISTENERS_S)
-        self._signals.remove()
-        atexit.unregister(self._stop_at_exit)
-        with self._ended:
-            self._state = StreamingContextState.STOPPED
-            self._ended.notify_all()
-        if self._stop_spark:
-            self._sc.stop()
-
-    def _tell_what_is_left(self, engine: Engine) -> None:
-        """Name what no batch has run to its end, and let who asked for all of it be told."""
-        scheduler = self._scheduler
-        batches = () if scheduler is None else scheduler.unfinished
-        left = cut_off(engine, batches, goes_on=self._checkpoint_directory is not None)
-        if not left:
-            return
-        why = "" if scheduler is None else scheduler.why_abandoned
-        if scheduler is None or not scheduler.is_graceful:
-            level = logging.WARNING if left.lost else logging.INFO
-            logger.log(level, "the streams stopped (%s); %s", why or "between two steps", left)
-            return
-        message = f"a graceful stop did not run all that was received ({why}); {left}"
-        logger.error("%s", message)
-        self._incomplete = IncompleteStopError(message, left.batch_times_ms, left.lost, left.again)
-        self._report(self._incomplete)
-
-    def _stop_on_signal(self) -> bool:
-        if self._state is StreamingContextState.STOPPED:
-            return False  # nobody waits for the streams any more, and the program is meant
-        logger.info("asked to end by a signal, stopping the streams")
-        self._stop_at_exit()
-        return self._was_awaited
-
-    def _stop_at_once_on_signal(self) -> None:
-        """A second signal: what a graceful stop has not run by now is left out, and named."""
-        if self._scheduler is not None:
-            logger.warning("asked to end by a second signal, stopping the streams at once")
-            self._scheduler.request_stop(abandon=True, why="a second signal asked to end at once")
-
-    def _stop_at_exit(self) -> None:
-        """Stop because the process ends, and let its exit status say what was left out."""
-        graceful = self._settings.stop_gracefully_on_shutdown
-        try:
-            self._stop(stopSparkContext=False, stopGraceFully=graceful)
-        except IncompleteStopError:
-            if not self._was_awaited:
-                self._failure.told_to_nobody()
+        engine = open_engine(self._graph, surroundings)
+        self._earlier = None  # with all that was read of it
+        return engine
 
 
 class JavaCalls:

@@ -35,6 +35,7 @@ from dstreams import (
     StreamingContextState,
 )
 from dstreams.faults import Fault, FaultError
+from dstreams.runtime.life_cycle import LifeCycle
 from dstreams.sources.file_stream import FileReader
 from dstreams.testing import ManualClock
 from tests.recovery.feeding import define as define_fed
@@ -982,9 +983,7 @@ def test_two_drivers_on_one_checkpoint(sc: SparkContext, tmp_path: Path) -> None
     older = begin(sc, tmp_path, [["a"]] * 6, lambda words: watch(words.map(_one)))
     older.step(2)
     (stream,) = tmp_path.glob("stream-*")
-    from dstreams.streaming_context import StreamingContext  # noqa: PLC0415
-
-    StreamingContext._active = None  # as in another process
+    LifeCycle.active = None  # as in another process
     newer = recover(tmp_path)
     newer.step(1)
     with pytest.raises(BatchFailedError, match=r"process \d+ on host .* has taken over"):

@@ -135,8 +135,8 @@ def test_a_started_context_runs_no_other_jobs(sc: SparkContext) -> None:
     try:
         clock.advance(3000)
         wait_for(lambda: len(seen) == 3)
-        assert ssc._scheduler is not None
-        group = ssc._scheduler._job_group
+        assert ssc._life.scheduler is not None
+        group = ssc._life.scheduler._job_group
     finally:
         ssc.stop(stopSparkContext=False)
     sc._jsc.sc().listenerBus().waitUntilEmpty()

@@ -31,7 +31,7 @@ ssc = StreamingContext(
         wait_for_batches_ms=100 if how == "too long" else 3_600_000,
     ),
 )
-ssc._failure._attention_s = 1.0
+ssc._life.failure._attention_s = 1.0
 
 begun = []
 
@@ -61,7 +61,7 @@ elif how == "too long":
     while not begun:
         threading.Event().wait(0.01)
 elif how == "leaving":
-    while ssc._scheduler._runner.is_alive():
+    while ssc._life.scheduler._runner.is_alive():
         threading.Event().wait(0.01)
 else:
     try:

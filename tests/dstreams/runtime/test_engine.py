@@ -98,7 +98,7 @@ def collected(stream: DStream) -> list[list[Any]]:
 
 def engine_of(ssc: StreamingContext) -> Engine:
     """Freeze the graph as a first step would do it, without running a batch."""
-    return ssc._activate()
+    return ssc._life._activate()
 
 
 def run(engine: Engine) -> BatchResult:

@@ -60,7 +60,7 @@ def test_the_queue_of_batches_is_bounded(sc: SparkContext, clock: ManualClock, g
     try:
         clock.advance(10_000)
         assert gate.entered.wait(60)
-        scheduler = ssc._scheduler
+        scheduler = ssc._life.scheduler
         assert scheduler is not None
         wait_for(scheduler._queue.full)
         # One runs, two wait, and one is in the hands of the generator.
@@ -81,7 +81,7 @@ def test_stopping_at_once_frees_a_generator_that_waits(
     ssc.start()
     clock.advance(10_000)
     assert gate.entered.wait(60)
-    scheduler = ssc._scheduler
+    scheduler = ssc._life.scheduler
     assert scheduler is not None
     wait_for(scheduler._queue.full)
     stop = threading.Thread(target=lambda: ssc.stop(stopSparkContext=False), daemon=True)
@@ -283,7 +283,7 @@ def test_a_last_copy_that_takes_too_long_does_not_hold_up_the_stop(
     ssc = StreamingContext(sc, 1, clock=clock, settings=Settings(wait_for_batches_ms=100))
     ssc.queueStream([]).pprint()
     ssc.start()
-    scheduler = ssc._scheduler
+    scheduler = ssc._life.scheduler
     assert scheduler is not None
     try:
         ssc.stop(stopSparkContext=False, stopGraceFully=True)

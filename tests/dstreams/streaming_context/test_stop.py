@@ -58,15 +58,15 @@ def in_background(ssc: StreamingContext, **parameters: bool) -> threading.Thread
         target=lambda: ssc.stop(stopSparkContext=False, **parameters), daemon=True
     )
     thread.start()
-    scheduler = ssc._scheduler
+    scheduler = ssc._life.scheduler
     assert scheduler is not None
     wait_for(scheduler._stopping.is_set)
     return thread
 
 
 def queued(ssc: StreamingContext) -> int:
-    assert ssc._scheduler is not None
-    return ssc._scheduler._queue.qsize()
+    assert ssc._life.scheduler is not None
+    return ssc._life.scheduler._queue.qsize()
 
 
 # At once -------------------------------------------------------------------------------------
@@ -228,8 +228,8 @@ def test_a_job_that_takes_too_long_is_cancelled(
     assert message.endswith(f"{left}; lost: records of queueStream that were not counted")
     assert ssc.getState() is StreamingContextState.STOPPED
     wait_for(lambda: active_jobs(sc) == [])
-    assert ssc._scheduler is not None
-    assert not ssc._scheduler._runner.is_alive()
+    assert ssc._life.scheduler is not None
+    assert not ssc._life.scheduler._runner.is_alive()
     with pytest.raises(IncompleteStopError) if graceful else nullcontext():
         ssc.awaitTermination()
     assert sc.parallelize([1, 2]).sum() == 3
@@ -402,7 +402,7 @@ def test_a_stop_at_once_ends_a_graceful_one(
 
     waiting = threading.Thread(target=stop_gracefully, daemon=True)
     waiting.start()
-    scheduler = ssc._scheduler
+    scheduler = ssc._life.scheduler
     assert scheduler is not None
     wait_for(lambda: scheduler.is_graceful)
     at_once = in_background(ssc)
@@ -499,7 +499,7 @@ ssc.queueStream([[1]]).foreachRDD(lambda rdd: ssc.stop())
 ssc.start()
 clock.advance(1000)
 print("inside a batch:", ssc.awaitTerminationOrTimeout(60))
-ssc._scheduler._runner.join(60)
+ssc._life.scheduler._runner.join(60)
 print("Spark stopped after it:", is_stopped(spark))
 
 spark, clock, ssc = started()
@@ -511,7 +511,7 @@ try:
     print(ssc.awaitTerminationOrTimeout(60))
 except Exception as error:
     print("without Spark:", type(error).__name__)
-ssc._scheduler._runner.join(60)
+ssc._life.scheduler._runner.join(60)
 print("the context:", ssc.getState().value)
 ssc.stop()
 """

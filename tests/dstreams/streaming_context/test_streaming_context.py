@@ -309,7 +309,7 @@ def test_a_clock_that_jumps_in_the_middle_of_a_batch_changes_no_batch(
     clock.advance(1000)
     assert entered.wait(60)
     clock.advance(1000)
-    wait_for(lambda: ssc._scheduler is not None and ssc._scheduler._queue.qsize() == 1)
+    wait_for(lambda: ssc._life.scheduler is not None and ssc._life.scheduler._queue.qsize() == 1)
     leave.set()
     clock.advance(1000)
     wait_for(lambda: len(seen) == 3)
@@ -406,7 +406,7 @@ def test_waiting_ends_when_another_thread_stops(ssc: StreamingContext) -> None:
     ]
     for waiter in waiters:
         waiter.start()
-    wait_for(lambda: len(ssc._ended._waiters) == 2)  # type: ignore[attr-defined]
+    wait_for(lambda: len(ssc._life._ended._waiters) == 2)  # type: ignore[attr-defined]
     assert ended == []
     ssc.stop(stopSparkContext=False)
     for waiter in waiters:
