@@ -62,15 +62,15 @@ Self = TypeVar("Self", bound="StreamingContext")
 
 
 class StreamingContext:
-    """Defines streams on a SparkContext, and runs them batch by batch.
+    """Defines streams on a SparkContext, and runs them batch by batch::
 
-    >>> ssc = StreamingContext(sc, 1)
-    >>> ssc.checkpoint("checkpoints")
-    >>> words = ssc.socketTextStream("localhost", 9999).flatMap(str.split)
-    >>> counts = words.map(lambda w: (w, 1)).updateStateByKey(lambda vs, s: sum(vs) + (s or 0))
-    >>> counts.pprint()
-    >>> ssc.start()
-    >>> ssc.awaitTermination()
+        ssc = StreamingContext(sc, 1)
+        ssc.checkpoint("checkpoints")
+        words = ssc.socketTextStream("localhost", 9999).flatMap(str.split)
+        counts = words.map(lambda w: (w, 1)).updateStateByKey(lambda vs, s: sum(vs) + (s or 0))
+        counts.pprint()
+        ssc.start()
+        ssc.awaitTermination()
 
     Args:
         sparkContext: the context that runs the jobs; :func:`dstreams.tuned_context` makes a fast

@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[1]
 # own data belong to.
 RUN = (
     "dstreams.dstream",
+    "dstreams.streaming_context",
     "dstreams.rdd",
     "dstreams.structured.operators",
     "checkpoint",
@@ -37,7 +38,6 @@ RUN = (
 )
 
 SHOWN = {
-    "dstreams.streaming_context": "reads from a network",
     "dstreams.rdd.durable": "writes where the caller says",
     "checkpoint": "run by a test of its own, because it writes to a file system all share",
     "checkpoint.file_log": "writes where the caller says",
