@@ -14,7 +14,7 @@ from checkpoint.state_store.maintenance import (
     sweep_local_once,
 )
 from checkpoint.state_store.plain_pickles import NotPlainError
-from checkpoint.state_store.preflight import require_rdds, require_state
+from checkpoint.state_store.preflight import require_rdds, require_stored_state
 from checkpoint.state_store.replica import LocalSettings
 from checkpoint.state_store.replica_meta import ReplicaMeta
 from checkpoint.state_store.retention import (
@@ -58,7 +58,7 @@ __all__ = [
     "maintain_store",
     "plan_store_retention",
     "require_rdds",
-    "require_state",
+    "require_stored_state",
     "snapshot_if_due",
     "sweep_local_once",
 ]

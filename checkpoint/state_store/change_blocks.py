@@ -47,7 +47,7 @@ class Compression(enum.Enum):
     ZSTD = "zstd"
 
 
-def encode_blocks(changes: Changes, compression: Compression) -> Iterator[tuple[bytes, int]]:
+def encode_changes(changes: Changes, compression: Compression) -> Iterator[tuple[bytes, int]]:
     """Yield pairs (bytes of a block, changes in it); one at least.
 
     Raises:
@@ -105,7 +105,7 @@ def _halves(column: Column) -> tuple[Column, Column]:
     return column.part(0, middle), column.part(middle, len(column))
 
 
-def decode_block(payload: bytes, compression: Compression) -> Changes:
+def decode_changes(payload: bytes, compression: Compression) -> Changes:
     """Read what :func:`encode_block` returned.
 
     Raises:

@@ -84,7 +84,7 @@ def encode_key(key: Any) -> bytes:
         except UnicodeEncodeError:
             return b"s" + key.encode("utf-8", "surrogatepass")
     raw = encode_whole(key)
-    return raw if len(raw) <= MAX_INLINE_BYTES else shorten(raw)
+    return raw if len(raw) <= MAX_INLINE_BYTES else cut_key(raw)
 
 
 def encode_keys(keys: list[Any], classes: KeyClasses | None = None) -> tuple[list[bytes], bool]:
@@ -130,7 +130,7 @@ def encode_whole(key: Any) -> bytes:
     return _encode_other(key)
 
 
-def shorten(whole: bytes) -> bytes:
+def cut_key(whole: bytes) -> bytes:
     """Return what stands for an encoding of more than 480 bytes.
 
     Raises:

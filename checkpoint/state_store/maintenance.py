@@ -36,7 +36,7 @@ from checkpoint.state_store.replica_directory import (
     stream_directory,
 )
 from checkpoint.state_store.replica_meta import ReplicaMeta
-from checkpoint.state_store.store_files import list_snapshots, write_snapshot
+from checkpoint.state_store.store_files import list_snapshots, write_state_snapshot
 from checkpoint.stored_state import EMPTY, Reference, StoreId
 
 ASIDE = "deleted."
@@ -126,7 +126,7 @@ def take_snapshot(backend: LmdbBackend, store: StoreId, version: LmdbVersion) ->
     size_bytes: int | None = None
     if version.reference not in list_snapshots(backend.files, store):
         try:
-            size_bytes = write_snapshot(
+            size_bytes = write_state_snapshot(
                 backend.files, store, version, version.codec, backend.effective_compression
             )
         except ChecksumMismatchError as error:
@@ -141,7 +141,7 @@ def take_snapshot(backend: LmdbBackend, store: StoreId, version: LmdbVersion) ->
     return size_bytes
 
 
-def compaction_due(used_bytes: int, live_bytes: int, min_bytes: int = 16 << 20) -> bool:
+def replica_compaction_due(used_bytes: int, live_bytes: int, min_bytes: int = 16 << 20) -> bool:
     """Whether a replica has so much room that was freed that it should be written anew.
 
     Twice the live pages and twice what a batch touches is normal, as both versions of a batch are
@@ -170,7 +170,7 @@ def compact_if_due(backend: LmdbBackend, store: StoreId, min_bytes: int = 16 << 
             return False  # the next open builds a new one
         try:
             used_bytes, live_bytes = environment.used_bytes(), environment.live_bytes()
-            if not compaction_due(used_bytes, live_bytes, min_bytes):
+            if not replica_compaction_due(used_bytes, live_bytes, min_bytes):
                 return False
             temp = directory.new_temp()
             copy_compact(environment, temp, 2 * live_bytes)

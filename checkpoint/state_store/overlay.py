@@ -38,7 +38,7 @@ from checkpoint.state_store.timeouts import (
     DueRecords,
     index_entries,
     index_entry,
-    require_timeout,
+    require_timeout_ms,
 )
 from checkpoint.state_store.values import MAX_VALUE_BYTES, ValueCodec
 from checkpoint.stored_state import Reference
@@ -266,8 +266,8 @@ class Overlay:
         indexed_ms = stood_ms
         if timeout_ms is None:
             indexed_ms = None
-        elif stood_ms is None or stood_ms > require_timeout(timeout_ms):
-            indexed_ms = require_timeout(timeout_ms)
+        elif stood_ms is None or stood_ms > require_timeout_ms(timeout_ms):
+            indexed_ms = require_timeout_ms(timeout_ms)
         if indexed_ms != stood_ms:
             self._move(raw, stood_ms, indexed_ms)
         return indexed_ms

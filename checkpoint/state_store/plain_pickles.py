@@ -141,7 +141,7 @@ class NotPlainError(TypeError):
         )
 
 
-def name_of(kind: Any) -> tuple[str, str]:
+def pickled_name(kind: Any) -> tuple[str, str]:
     """Return module and name by which a pickle names a class or function."""
     return (kind.__module__, kind.__qualname__)
 
@@ -169,7 +169,7 @@ class _Callable:
 
 def plain_names() -> dict[tuple[str, str], Any]:
     """Return what a pickle may name, by module and name: nothing that a pickle could change."""
-    return {name_of(known): _unchangeable(known) for known in (*PLAIN, *_MAKERS)}
+    return {pickled_name(known): _unchangeable(known) for known in (*PLAIN, *_MAKERS)}
 
 
 def _unchangeable(known: Any) -> Any:
@@ -237,7 +237,7 @@ class _KnownClasses(dict[type, "Written | None"]):
     def _require_named(self, kind: type, how: Written | None) -> Written | None:
         if how is None:
             return None
-        module, name = name_of(kind)
+        module, name = pickled_name(kind)
         found = self._classes.find(module, name)
         again = None if found is None else written(found)
         if again is not None and again.schema == how.schema:
@@ -320,7 +320,7 @@ class PlainPickler:
 
     def _path_in(self, value: Any, what: str) -> str:
         """Return where in *value* the part is that cannot be written."""
-        if what == f"a {'.'.join(name_of(type(value)))}":
+        if what == f"a {'.'.join(pickled_name(type(value)))}":
             return ""
         for name, part in _parts_of(value):
             if not self._is_taken(part):

@@ -44,7 +44,7 @@ class Reading:
                 pass
 
 
-def require_state(
+def require_stored_state(
     files: Files, plan: RecoveryPlan, operators: Collection[str] | None = None
 ) -> None:
     """Require the state that a restart begins with.

@@ -14,18 +14,9 @@ from typing import Any
 
 from checkpoint.state_store.keys import KEPT_BYTES, encode_whole
 
-_KINDS = {
-    ord("h"): (b"h", b"k"),
-    ord("i"): (b"h", b"k"),
-    ord("j"): (b"h", b"k"),
-    ord("s"): (b"s", b"t"),
-    ord("b"): (b"b", b"c"),
-    ord("t"): (b"t", b"u"),
-    ord("d"): (b"d", b"e"),
-    ord("w"): (b"w", b"x"),
-    ord("m"): (b"m", b"n"),
-    ord("u"): (b"u", b"v"),
-}
+# By the tag of a bound: where the encodings of its kind begin, and where they end.
+_KINDS = {tag: (bytes((tag,)), bytes((tag + 1,))) for tag in b"sbtdwmu"}
+_KINDS |= dict.fromkeys(b"hij", (b"h", b"k"))
 
 
 @dataclass(frozen=True)

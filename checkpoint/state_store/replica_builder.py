@@ -28,7 +28,7 @@ from checkpoint.state_store.environments import (
 from checkpoint.state_store.file_names import StoredKind, file_name
 from checkpoint.state_store.replica_directory import ReplicaDirectory, delete_tree
 from checkpoint.state_store.replica_meta import ReplicaMeta, read_meta, write_meta, write_store
-from checkpoint.state_store.store_files import StoredFile, read_snapshot
+from checkpoint.state_store.store_files import StoredFile, read_state_snapshot
 from checkpoint.stored_state import EMPTY, Reference
 
 _log = logging.getLogger("checkpoint.state_store")
@@ -182,7 +182,7 @@ class _Builder:
 
     def _load_snapshot(self, reference: Reference) -> ReplicaMeta:
         try:
-            snapshot = read_snapshot(self._changelogs.files, self._store, reference)
+            snapshot = read_state_snapshot(self._changelogs.files, self._store, reference)
             file = self._location(reference, StoredKind.SNAPSHOT)
             checksum = self._load(snapshot.parts, file, _append)
         except CorruptCheckpointError as error:

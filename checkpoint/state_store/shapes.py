@@ -163,7 +163,7 @@ class ShapeReader(NamedTuple):
     many: Callable[[list[Flat]], list[Any]]
 
 
-def reader_of(schema: str, classes: Classes) -> ShapeReader:
+def shape_reader(schema: str, classes: Classes) -> ShapeReader:
     """Return what makes values of their fields.
 
     Args:

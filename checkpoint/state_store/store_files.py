@@ -36,7 +36,7 @@ from checkpoint.framing import (
 from checkpoint.json_records import JsonRecord, convert
 from checkpoint.state_store.backend import Changes, Pairs, RawVersion
 from checkpoint.state_store.chain import plan_catch_up
-from checkpoint.state_store.change_blocks import Compression, decode_block, encode_blocks
+from checkpoint.state_store.change_blocks import Compression, decode_changes, encode_changes
 from checkpoint.state_store.checksum import records_checksum, require_checksum
 from checkpoint.state_store.file_names import (
     StoredKind,
@@ -117,7 +117,7 @@ def stored_frames(
     Raises:
         ValueError: a key, an index entry or a record is larger than a store can hold.
     """
-    blocks = (block for part in parts for block in encode_blocks(part, header.compression))
+    blocks = (block for part in parts for block in encode_changes(part, header.compression))
     return write_frames(_KINDS[header.kind], header, blocks, totals)
 
 
@@ -167,7 +167,7 @@ def read_header(data: Mapping[str, object], kind: StoredKind, file: str) -> Stor
 def _read_parts(frames: Frames, compression: Compression, file: str) -> Iterator[Changes]:
     for number, (payload, operations) in enumerate(frames.blocks):
         try:
-            part = decode_block(payload, compression)
+            part = decode_changes(payload, compression)
         except ValueError as error:
             found = f"has no block of changes as block {number}: {error}"
             raise CorruptCheckpointError(file, found, "one", RESTORE) from error
@@ -294,7 +294,7 @@ def changes_between(
             yield reference, part
 
 
-def write_snapshot(
+def write_state_snapshot(
     files: Files,
     store: StoreId,
     version: RawVersion,
@@ -319,7 +319,7 @@ def write_snapshot(
         return None
 
 
-def read_snapshot(files: Files, store: StoreId, reference: Reference) -> StoredFile:
+def read_state_snapshot(files: Files, store: StoreId, reference: Reference) -> StoredFile:
     """Open the snapshot of *reference*; its parts are puts and index puts in order.
 
     Raises:

@@ -36,7 +36,7 @@ from checkpoint.state_store.timeouts import (
     DueRecords,
     due_records,
     index_stop,
-    require_timeouts,
+    require_timeouts_ms,
 )
 from checkpoint.state_store.values import ValueCodec
 from checkpoint.stored_state import StoredPartition, StoreId
@@ -145,7 +145,7 @@ class StateWriter(StateReader):
         """
         self._require_open()
         if timeouts_ms is not None:
-            require_timeouts(timeouts_ms)
+            require_timeouts_ms(timeouts_ms)
         keys, near = list(values), self._near
         for key, value in values.items():
             if value is None:

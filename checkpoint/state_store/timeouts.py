@@ -40,7 +40,7 @@ def split_entry(entry: bytes) -> tuple[int, bytes]:
     return _TIME.unpack_from(entry)[0], entry[TIME_BYTES:]
 
 
-def require_timeout(timeout_ms: int) -> int:
+def require_timeout_ms(timeout_ms: int) -> int:
     """Return *timeout_ms* if a key can be due then.
 
     Raises:
@@ -53,13 +53,13 @@ def require_timeout(timeout_ms: int) -> int:
     )
 
 
-def require_timeouts(timeouts_ms: Sequence[int]) -> None:
-    """Raise as :func:`require_timeout` does if one of *timeouts_ms* is wrong."""
+def require_timeouts_ms(timeouts_ms: Sequence[int]) -> None:
+    """Raise as :func:`require_timeout_ms` does if one of *timeouts_ms* is wrong."""
     are_ints = set(map(type, timeouts_ms)) <= {int}
     if not are_ints or not 0 <= min(timeouts_ms, default=0) <= max(timeouts_ms, default=0):
         for timeout_ms in timeouts_ms:
-            require_timeout(timeout_ms)
-    require_timeout(max(timeouts_ms, default=0))
+            require_timeout_ms(timeout_ms)
+    require_timeout_ms(max(timeouts_ms, default=0))
 
 
 class DueRecords(NamedTuple):

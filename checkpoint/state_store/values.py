@@ -48,7 +48,7 @@ from checkpoint.state_store.rows import (
     pack_rows,
 )
 from checkpoint.state_store.schemas import StoredClassError, Take, schema_of_id
-from checkpoint.state_store.shapes import SHAPE, Shape, Shapes, head_of, reader_of
+from checkpoint.state_store.shapes import SHAPE, Shape, Shapes, head_of, shape_reader
 
 MAX_VALUE_BYTES = 32 << 20
 _MAX_KNOWN = 256
@@ -379,7 +379,7 @@ class _DataDecoder:
     def __init__(self, classes: Classes, shapes: Shapes) -> None:
         known = lru_cache(maxsize=_MAX_KNOWN)
         self._maker = known(lambda text: classes.maker(schema_of_id(text)))
-        self._reader = known(lambda head: reader_of(shapes.schema(head), classes))
+        self._reader = known(lambda head: shape_reader(shapes.schema(head), classes))
         self.decode = self._decoder()
 
     def _decoder(self) -> Decoder:

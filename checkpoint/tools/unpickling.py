@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from checkpoint.state_store import DataValues
 from checkpoint.state_store.plain_pickles import plain_names
-from checkpoint.state_store.shapes import SHAPE, Shapes, head_of, reader_of
+from checkpoint.state_store.shapes import SHAPE, Shapes, head_of, shape_reader
 from checkpoint.state_store.values import Decoder, UndecodableValueError, ValueCodec
 from checkpoint.tools.instances import Instance, ShownClasses
 
@@ -268,7 +268,7 @@ class ShownData(DataValues):
             try:
                 if record[:1] == _SHAPE:
                     head = head_of(record)
-                    make = reader_of(shapes.schema(head), self.classes).one
+                    make = shape_reader(shapes.schema(head), self.classes).one
                     return make(decode(record[len(head) :]))
                 return plain_loads(record) if record[:1] == pickle.PROTO else decode_other(record)
             except (ValueError, LookupError, RecursionError) as error:

@@ -22,7 +22,7 @@ from checkpoint import (
     stream_url,
     take_over,
 )
-from checkpoint.state_store import Classes, require_state
+from checkpoint.state_store import Classes, require_stored_state
 from dstreams.clock import Clock
 from dstreams.events import Event, Tell
 from dstreams.faults import fault
@@ -122,7 +122,7 @@ def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
 
     try:
         durability = StreamDurability(tenure, earlier.stream_id, plan, around.spark)
-        require_state(files, tenure.plan, durability.uids)
+        require_stored_state(files, tenure.plan, durability.uids)
         before_start = write_graph if is_first else _nothing
         engine = _opened(plan, earlier, around, durability, files, before_start)
     except BaseException:

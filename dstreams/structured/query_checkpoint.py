@@ -43,7 +43,7 @@ from checkpoint import (
     take_over,
     write_graph,
 )
-from checkpoint.state_store import Retention, require_state
+from checkpoint.state_store import Retention, require_stored_state
 from dstreams.errors import RestartError
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.spark_checkpoint import require_no_query_of_spark
@@ -130,7 +130,7 @@ class QueryCheckpoint:
             ConcurrentWriterError: another run takes it over at this moment.
             CheckpointError: it cannot be written, or what a restart needs is damaged.
         """
-        require_state(self.files, self._plan)
+        require_stored_state(self.files, self._plan)
         versions = {"python": platform.python_version(), "pyspark": pyspark.__version__}
         owner = Owner.of_this_process(now_ms, {"run": self._run_id, **versions})
         tenure = take_over(self.files, self.query_id, owner, self._found)

@@ -13,7 +13,7 @@ from checkpoint.state_store.store_files import (
     list_snapshots,
     read_changelog,
     read_parent,
-    read_snapshot,
+    read_state_snapshot,
 )
 from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
 
@@ -112,7 +112,7 @@ def _parts(
     files: Files, store: StoreId, start: Reference, changelogs: Iterable[Reference]
 ) -> Iterator[Changes]:
     if start != EMPTY:
-        yield from read_snapshot(files, store, start).parts
+        yield from read_state_snapshot(files, store, start).parts
     for reference in changelogs:
         yield from read_changelog(files, store, reference).parts
 

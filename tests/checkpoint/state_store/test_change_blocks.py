@@ -15,8 +15,8 @@ from checkpoint.state_store.change_blocks import (
     MAX_RECORD_BYTES,
     Compression,
     Pairs,
-    decode_block,
-    encode_blocks,
+    decode_changes,
+    encode_changes,
 )
 
 SOME = Changes(
@@ -36,8 +36,8 @@ SOME = Changes(
 )
 def test_what_is_encoded_is_decoded(changes: Changes, compression: Compression) -> None:
     """Puts, removes, index entries and count come back."""
-    [(block, operations)] = encode_blocks(changes, compression)
-    found = decode_block(block, compression)
+    [(block, operations)] = encode_changes(changes, compression)
+    found = decode_changes(block, compression)
     assert list(found.puts) == list(changes.puts)
     assert list(found.removes) == changes.removes
     assert list(found.index_puts) == changes.index_puts
@@ -50,10 +50,10 @@ def test_what_is_encoded_is_decoded(changes: Changes, compression: Compression) 
 def test_large_changes_are_cut_into_blocks() -> None:
     """No block is much larger than it should be, and their order is that of the keys."""
     puts = [(b"%06d" % number, b"x" * 100) for number in range(50_000)]
-    blocks = list(encode_blocks(Changes(puts, [b"~"], [], [], 50_000), Compression.NONE))
+    blocks = list(encode_changes(Changes(puts, [b"~"], [], [], 50_000), Compression.NONE))
     assert len(blocks) > 4
     assert all(len(block) < 1.2 * BLOCK_BYTES for block, _ in blocks)
-    parts = [decode_block(block, Compression.NONE) for block, _ in blocks]
+    parts = [decode_changes(block, Compression.NONE) for block, _ in blocks]
     assert sorted(put for part in parts for put in part.puts) == puts
     assert sum(operations for _, operations in blocks) == 50_001
     assert {part.count for part in parts} == {50_000}
@@ -84,7 +84,7 @@ def test_what_no_store_can_hold_is_refused_before_it_is_written(
 ) -> None:
     """The error says what is too large, how large it may be, and what to do."""
     with pytest.raises(ValueError, match=message) as error:
-        list(encode_blocks(changes, Compression.NONE))
+        list(encode_changes(changes, Compression.NONE))
     assert "split them over several keys" in str(error.value)
 
 
@@ -93,19 +93,19 @@ def test_a_block_that_grows_without_end_is_not_decompressed() -> None:
     bomb = zstandard.ZstdCompressor().compress(bytes(100 << 20))
     for stated in (100, 64 << 20, 100 << 20):
         with pytest.raises(ValueError, match="says that it has"):
-            decode_block(struct.pack("<I", stated) + bomb, Compression.ZSTD)
+            decode_changes(struct.pack("<I", stated) + bomb, Compression.ZSTD)
     silent = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1000))
     with pytest.raises(ValueError, match="says that it has"):
-        decode_block(struct.pack("<I", 1000) + silent, Compression.ZSTD)
+        decode_changes(struct.pack("<I", 1000) + silent, Compression.ZSTD)
 
 
 @pytest.mark.parametrize("compression", Compression)
 def test_damaged_blocks_are_errors_and_nothing_else(compression: Compression) -> None:
     """Whatever bytes change, a block is decoded or a ValueError; also without a checksum above."""
     rng = random.Random(5)
-    [(block, _)] = encode_blocks(SOME, compression)
+    [(block, _)] = encode_changes(SOME, compression)
     small = Changes(SOME.puts[:2], SOME.removes, SOME.index_puts, SOME.index_removes, 4)
-    [(little, _)] = encode_blocks(small, compression)
+    [(little, _)] = encode_changes(small, compression)
     refused = 0
     for _ in range(3000):
         damaged = bytearray(rng.choice([block, little, little, little]))
@@ -113,7 +113,7 @@ def test_damaged_blocks_are_errors_and_nothing_else(compression: Compression) ->
             damaged[rng.randrange(len(damaged))] = rng.choice([0, 1, 255, rng.randrange(256)])
         cut = damaged[: rng.choice([len(damaged), rng.randrange(len(damaged) + 1)])]
         try:
-            decode_block(bytes(cut), compression)
+            decode_changes(bytes(cut), compression)
         except ValueError:
             refused += 1
     assert refused > 1000

@@ -15,9 +15,9 @@ from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.maintenance import (
     SnapshotRule,
     compact_if_due,
-    compaction_due,
     delete_local,
     maintain_store,
+    replica_compaction_due,
     snapshot_if_due,
 )
 from checkpoint.state_store.replica import LmdbVersion, LocalSettings
@@ -133,7 +133,7 @@ def test_the_copy_is_not_taken_back_for_a_snapshot(backend: LmdbBackend) -> None
 )
 def test_compaction_is_due_when_most_of_a_file_was_freed(used: int, live: int, due: bool) -> None:
     """Not of small files, and not of what two contents of a batch take."""
-    assert compaction_due(used, live) is due
+    assert replica_compaction_due(used, live) is due
 
 
 @pytest.mark.parametrize("through_map", [True, False])

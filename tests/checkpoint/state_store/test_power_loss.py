@@ -18,7 +18,7 @@ from checkpoint import CheckpointError, CommitLog, CorruptCheckpointError
 from checkpoint.state_store.backend import RawVersion
 from checkpoint.state_store.file_names import STORE_PREFIX, new_uid
 from checkpoint.state_store.retention import apply_store_retention, plan_store_retention
-from checkpoint.state_store.store_files import write_changelog, write_snapshot
+from checkpoint.state_store.store_files import write_changelog, write_state_snapshot
 from checkpoint.stored_state import EMPTY, Reference, StoreId
 from checkpoint.testing import Omission, SimulatedCrash, SimulatedDisk, check_files
 from checkpoint.testing.memory_backend import MemoryBackend
@@ -58,7 +58,7 @@ def run(disk: SimulatedDisk, acknowledged: list[int]) -> None:
         acknowledged.append(time_ms)
         if time_ms % 2000 == 0:
             for store, committed in zip(STORES, done, strict=True):
-                write_snapshot(disk, store, content_at(store, committed.reference), {})
+                write_state_snapshot(disk, store, content_at(store, committed.reference), {})
             records = [log.read(time) for time in log.times()]
             plan = plan_store_retention(records, disk.list(STORE_PREFIX), time_ms - 1000, 1)
             apply_store_retention(log, plan, 1)

@@ -32,7 +32,7 @@ from checkpoint.state_store import (
     StoreId,
     preflight,
     require_rdds,
-    require_state,
+    require_stored_state,
     snapshot_if_due,
 )
 from checkpoint.stored_state import StoreCommit
@@ -96,12 +96,12 @@ def test_state_that_is_not_what_it_was_is_refused(
 ) -> None:
     """With the name of the file; the state of an operator that was removed is not asked for."""
     plan = read_plan(files)
-    require_state(files, plan)
+    require_stored_state(files, plan)
     (path,) = (tmp_path / "stream").glob(pattern)
     damage(path)
     with pytest.raises(CorruptCheckpointError, match=said):
-        require_state(files, plan)
-    require_state(files, plan, ())
+        require_stored_state(files, plan)
+    require_stored_state(files, plan, ())
 
 
 def test_what_is_before_a_snapshot_is_not_needed(files: Files, tmp_path: Path) -> None:
@@ -110,11 +110,11 @@ def test_what_is_before_a_snapshot_is_not_needed(files: Files, tmp_path: Path) -
     (first,) = (tmp_path / "stream").glob("stores/**/*1-*.changes")
     content = first.read_bytes()
     first.unlink()
-    require_state(files, plan)
+    require_stored_state(files, plan)
     first.write_bytes(content)
     (snapshot,) = (tmp_path / "stream").glob("stores/**/*.snapshot")
     snapshot.unlink()
-    require_state(files, plan)
+    require_stored_state(files, plan)
 
 
 def test_of_large_files_the_tasks_read_the_rest(
@@ -126,10 +126,10 @@ def test_of_large_files_the_tasks_read_the_rest(
     (path,) = (tmp_path / "stream").glob("state/sums/*.state")
     content = path.read_bytes()
     path.write_bytes(content[:-1])
-    require_state(files, plan)
+    require_stored_state(files, plan)
     path.write_bytes(content[:20])
     with pytest.raises(CorruptCheckpointError, match="ends after 20 bytes"):
-        require_state(files, plan)
+        require_stored_state(files, plan)
 
 
 def test_the_rdds_of_a_graph_are_there(files: Files, tmp_path: Path) -> None:

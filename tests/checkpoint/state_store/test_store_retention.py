@@ -26,7 +26,11 @@ from checkpoint.state_store.retention import (
     apply_store_retention,
     plan_store_retention,
 )
-from checkpoint.state_store.store_files import changes_between, write_changelog, write_snapshot
+from checkpoint.state_store.store_files import (
+    changes_between,
+    write_changelog,
+    write_state_snapshot,
+)
 from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 from checkpoint.testing.memory_backend import MemoryBackend
@@ -68,7 +72,7 @@ class History:
         backend = MemoryBackend()
         base = backend.open(store, commit_up_to(backend, store, version)[version])
         base.reference = self.references[store][version]
-        write_snapshot(self.files, store, base, {})
+        write_state_snapshot(self.files, store, base, {})
 
     def records(self) -> list[CommitRecord]:
         return [self.log.read(time_ms) for time_ms in self.log.times()]

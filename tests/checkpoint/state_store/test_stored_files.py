@@ -14,16 +14,16 @@ from checkpoint import CorruptCheckpointError, Files, StorageRefusedError, open_
 from checkpoint.framing import FileKind, FileRef, write_frames
 from checkpoint.json_records import decode
 from checkpoint.state_store.backend import Changes
-from checkpoint.state_store.change_blocks import Compression, encode_blocks
+from checkpoint.state_store.change_blocks import Compression, encode_changes
 from checkpoint.state_store.file_names import StoredKind, epoch_of, file_name, new_uid
 from checkpoint.state_store.store_files import (
     list_snapshots,
     open_stored,
     read_changelog,
     read_parent,
-    read_snapshot,
+    read_state_snapshot,
     write_changelog,
-    write_snapshot,
+    write_state_snapshot,
 )
 from checkpoint.stored_state import EMPTY, Reference, StoreId
 from checkpoint.testing.memory_backend import MemoryBackend
@@ -90,10 +90,10 @@ def test_a_snapshot_holds_a_whole_content(files: Files, compression: Compression
     backend = MemoryBackend()
     reference = commit_up_to(backend, STORE, 6)[6]
     base = backend.open(STORE, reference)
-    size_bytes = write_snapshot(files, STORE, base, {"keys": "k"}, compression)
-    assert write_snapshot(files, STORE, base, {"keys": "k"}, compression) is None
+    size_bytes = write_state_snapshot(files, STORE, base, {"keys": "k"}, compression)
+    assert write_state_snapshot(files, STORE, base, {"keys": "k"}, compression) is None
     assert list_snapshots(files, STORE) == {reference}
-    stored = read_snapshot(files, STORE, reference)
+    stored = read_state_snapshot(files, STORE, reference)
     parts = list(stored.parts)
     records, index = content(6)
     assert [put for part in parts for put in part.puts] == sorted(records.items())
@@ -106,7 +106,7 @@ def test_a_snapshot_holds_a_whole_content(files: Files, compression: Compression
 def test_a_missing_file_is_named(files: Files) -> None:
     """With the version and the store that need it, and what can be done."""
     reference = Reference(7, new_uid(1))
-    for read in (read_changelog, read_snapshot, read_parent):
+    for read in (read_changelog, read_state_snapshot, read_parent):
         with pytest.raises(CorruptCheckpointError, match=r"is missing.*version 7") as error:
             read(files, STORE, reference)
         assert error.value.remedy.startswith("restore the file from a copy")
@@ -154,7 +154,7 @@ def test_a_changelog_is_no_snapshot(files: Files) -> None:
     data = files.read(file_name(STORE, reference, StoredKind.CHANGES))
     files.create(file_name(STORE, reference, StoredKind.SNAPSHOT), [data])
     with pytest.raises(CorruptCheckpointError, match="is of kind b'CHNG'"):
-        read_snapshot(files, STORE, reference)
+        read_state_snapshot(files, STORE, reference)
 
 
 def header(**other: object) -> dict[str, object]:
@@ -179,7 +179,7 @@ IDS: dict[str, object] = {
     "partition": 0,
     "partition_count": 1,
 }
-GOOD = b"".join(block for block, _ in encode_blocks(changes(1)[0], Compression.NONE))
+GOOD = b"".join(block for block, _ in encode_changes(changes(1)[0], Compression.NONE))
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def good_files(files: Files) -> list[tuple[bytes, StoredKind, Reference]]:
     for compression in Compression:
         backend = MemoryBackend()
         base = backend.open(STORE, commit_up_to(backend, STORE, 4)[4])
-        write_snapshot(files, STORE, base, {}, compression)
+        write_state_snapshot(files, STORE, base, {}, compression)
         reference = write(files, compression)
         for kind, ref in ((StoredKind.CHANGES, reference), (StoredKind.SNAPSHOT, base.reference)):
             good.append((files.read(file_name(STORE, ref, kind)), kind, ref))
@@ -336,7 +336,7 @@ def test_a_forged_file_is_refused_or_read(files: Files) -> None:
     assert refused > 1000
 
 
-@pytest.mark.parametrize("read", [read_changelog, read_snapshot])
+@pytest.mark.parametrize("read", [read_changelog, read_state_snapshot])
 def test_a_directory_in_place_of_a_file_is_refused(
     tmp_path: Path, files: Files, read: Callable[..., object]
 ) -> None:

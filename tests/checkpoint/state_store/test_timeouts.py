@@ -10,8 +10,8 @@ from checkpoint.state_store import EMPTY, Reference, StateStore, StoreId
 from checkpoint.state_store.timeouts import (
     index_entry,
     index_stop,
-    require_timeout,
-    require_timeouts,
+    require_timeout_ms,
+    require_timeouts_ms,
     split_entry,
 )
 from checkpoint.testing.memory_backend import MemoryBackend
@@ -37,9 +37,9 @@ def test_entries_are_in_the_order_of_time(first: int, second: int, key: bytes) -
 def test_no_timeouts(timeout_ms: object) -> None:
     """What is no time is refused."""
     with pytest.raises(ValueError, match="must be an int from 0 to"):
-        require_timeout(timeout_ms)  # type: ignore[arg-type]
+        require_timeout_ms(timeout_ms)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="must be an int from 0 to"):
-        require_timeouts([5, timeout_ms])  # type: ignore[list-item]
+        require_timeouts_ms([5, timeout_ms])  # type: ignore[list-item]
 
 
 def test_touch_does_not_move_a_key() -> None:
