@@ -41,7 +41,9 @@ from dstreams.rdd.blocks import (
     encode_block,
     shorten,
 )
+from dstreams.rdd.failures import summarize
 from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.user_errors import UserFunctionError, failed
 from dstreams.rdd.worker import settle_worker
 
 NewValues = dict[Any, list[Any]]
@@ -118,10 +120,6 @@ class IteratorUpdate(Protocol):
         ...
 
 
-class UpdateError(RuntimeError):
-    """The user's update function failed, or gave what is no state; the message names the key."""
-
-
 class DuplicateKeyError(ValueError):
     """One key stands twice in a state."""
 
@@ -152,7 +150,7 @@ class ColumnStep:
         try:
             yield from self._steps(frames)
         except UnpicklableError as error:
-            raise UpdateError(f"{self.update.where}: {error}") from error
+            raise UserFunctionError(f"{self.update.where}: {error}") from error
 
     def _steps(self, frames: Iterable[bytes]) -> Iterator[bytes]:
         fresh, state = _split_sides(frames, self.update.where)
@@ -205,10 +203,8 @@ class ColumnStep:
             if len(results) != rows:  # whoever takes from an iterator takes this for its end
                 raise StopIteration
         except Exception as error:
-            key = shorten(names()[min(len(results), rows - 1)])
-            raise UpdateError(
-                f"{self.update.where} failed for key {key}: {_said(error)}"
-            ) from error
+            key = names()[min(len(results), rows - 1)]
+            raise failed(self.update.where, key, error) from error
         return results
 
 
@@ -239,12 +235,12 @@ class IteratorStep:
         entries = self._entries(frames)
         try:
             yield from self._states(self.update(entries), split)
-        except (UpdateError, DuplicateKeyError):
+        except (UserFunctionError, DuplicateKeyError):
             raise
         except UnpicklableError as error:
-            raise UpdateError(f"{self.update.where}: {error}") from error
+            raise UserFunctionError(f"{self.update.where}: {error}") from error
         except Exception as error:
-            raise UpdateError(f"{self.update.where} failed: {_said(error)}") from error
+            raise UserFunctionError(f"{self.update.where} failed: {summarize(error)}") from error
         for _ in entries:  # a worker whose input is left unread is not used again
             pass
 
@@ -253,7 +249,7 @@ class IteratorStep:
         seen = _SeenKeys(self.update.where)
         for pair in pairs:
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-                raise UpdateError(
+                raise UserFunctionError(
                     f"{self.update.where} must return pairs of key and state, got "
                     f"{shorten(pair)} ({type(pair).__name__})"
                 )
@@ -276,8 +272,8 @@ class IteratorStep:
             yield from zip(keys, map(fresh.pop, keys, _no_values()), block.values(), strict=False)
         yield from ((key, values, None) for key, values in fresh.items())
 
-    def _moved(self, key: Any, split: int) -> UpdateError:
-        return UpdateError(
+    def _moved(self, key: Any, split: int) -> UserFunctionError:
+        return UserFunctionError(
             f"{self.update.where} returned the key {shorten(key)} in partition {split}, but it "
             f"belongs in partition {self.partitioner(key) if self.partitioner else None}; pass "
             "preservePartitioning=False to let the function change keys"
@@ -331,22 +327,17 @@ def _split_sides(frames: Iterable[bytes], where: str) -> tuple[NewValues, Iterat
     return fresh, iter(())
 
 
-def _unhashable(keys: list[Any], where: str) -> UpdateError:
+def _unhashable(keys: list[Any], where: str) -> UserFunctionError:
     """Return what to say where a user's partition function let such a key pass."""
     for key in keys:
         try:
             {key}  # noqa: B018
         except TypeError as error:
-            return UpdateError(
+            return UserFunctionError(
                 f"{where}: the key {shorten(key)} cannot be looked up ({error}); use an immutable "
                 "value, for example tuple(key) for a list"
             )
-    return UpdateError(f"{where}: the keys cannot be looked up")
-
-
-def _said(error: Exception) -> str:
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return UserFunctionError(f"{where}: the keys cannot be looked up")
 
 
 def _live(keys: list[Any], states: list[Any]) -> tuple[list[Any], list[Any]]:

@@ -29,9 +29,7 @@ from dstreams.rdd.blocks import (
     UnpicklableError,
     decode_block,
     encode_block,
-    shorten,
 )
-from dstreams.rdd.cogroup import UpdateError
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import (
     BlockPairsRDD,
@@ -40,6 +38,7 @@ from dstreams.rdd.shuffle import (
     shuffle_pairs,
     why_unplaceable,
 )
+from dstreams.rdd.user_errors import UserFunctionError, failed
 from dstreams.rdd.worker import settle_worker
 
 END: Final = encode_block(Side.BATCH, [], [])
@@ -62,14 +61,12 @@ class UserFunction:
     func: Callable[..., Any]
     where: str
 
-    def failed(self, key: Any, error: Exception) -> UpdateError:
+    def failed(self, key: Any, error: Exception) -> UserFunctionError:
         """Return what to raise for an *error* that came up with *key*."""
         unplaceable = why_unplaceable(key, self.where)
         if unplaceable is not None:
-            return UpdateError(unplaceable)
-        text = str(error)
-        said = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        return UpdateError(f"{self.where} failed for key {shorten(key)}: {said}")
+            return UserFunctionError(unplaceable)
+        return failed(self.where, key, error)
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,7 @@ class Reduction(UserFunction):
         """Reduce *values* into *total*, by key.
 
         Raises:
-            UpdateError: the function failed, or a key cannot be looked up; the message names it.
+            UserFunctionError: the function failed, or a key cannot be looked up.
         """
         func = self.func
         key: Any = None
@@ -113,7 +110,7 @@ def reduce_pairs(
 
     Raises:
         TypeError: in the task, for a record that is no pair or a key that cannot be placed.
-        UpdateError: in the task, when the function fails.
+        UserFunctionError: in the task, when the function fails.
     """
     if rdd.partitioner == partitioner:
         if isinstance(rdd, BlockPairsRDD):
@@ -190,5 +187,5 @@ def _blocks(total: dict[Any, Any], where: str) -> Iterator[bytes]:
         yield from builder.extend(total.keys(), total.values())
         yield from builder.flush()
     except UnpicklableError as error:
-        raise UpdateError(f"{where}: {error}") from error
+        raise UserFunctionError(f"{where}: {error}") from error
     yield END

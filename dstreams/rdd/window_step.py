@@ -41,8 +41,8 @@ from dstreams.rdd.blocks import (
     encode_block,
     shorten,
 )
-from dstreams.rdd.cogroup import UpdateError
 from dstreams.rdd.reduction import Reduction, UserFunction
+from dstreams.rdd.user_errors import UserFunctionError
 from dstreams.rdd.worker import settle_worker
 
 _NOTHING: Final = object()
@@ -134,7 +134,7 @@ class WindowStep:
         try:
             yield from slide.blocks(blocks)
         except UnpicklableError as error:
-            raise UpdateError(f"{reduction.where}: {error}") from error
+            raise UserFunctionError(f"{reduction.where}: {error}") from error
 
 
 def _reduced(blocks: Iterator[Block], count: int, reduction: Reduction) -> dict[Any, Any]:
@@ -254,13 +254,13 @@ class _Slide:
                 raise self._never_was(key)
         return list(self._entered.keys()), list(self._entered.values())
 
-    def _never_was(self, key: Any) -> UpdateError:
+    def _never_was(self, key: Any) -> UserFunctionError:
         filtered = (
             ""
             if self._functions.keeps is None
             else ", or did filterFunc drop it while the window still had values of it"
         )
-        return UpdateError(
+        return UserFunctionError(
             f"{self._functions.reduction.where}: values of the key {shorten(key)} leave the "
             "window, but neither the previous window nor what enters has a value for it; do keys "
             f"of type {type(key).__name__} compare and hash consistently, in every "

@@ -11,6 +11,7 @@ from checkpoint import CheckpointError
 from checkpoint.state_store import NotPlainError
 from dstreams.errors import StreamError
 from dstreams.rdd.blocks import shorten
+from dstreams.rdd.user_errors import UserFunctionError
 
 # What codecs raise. Errors of the storage, some of which are ValueErrors, are none of these.
 _REFUSALS = (TypeError, ValueError, AttributeError, RecursionError, PickleError)
@@ -20,10 +21,6 @@ PLAIN_ROWS = frozenset({list, tuple, GeneratorType, map, filter})
 """What functions return as rows nearly always: of these :func:`require_rows` has nothing to say."""
 
 _OF_TABLES = frozenset({"pandas", "numpy", "polars", "pyarrow"})
-
-
-class UserFunctionError(RuntimeError):
-    """The user's function failed, or returned what it must not; the message names the key."""
 
 
 class NotStorableError(TypeError):
@@ -68,21 +65,6 @@ def _remedy(returned: Any) -> str | None:
     if isinstance(returned, (str, bytes)) or not is_iterable:
         return "return a list of rows, or yield them"
     return None
-
-
-def raise_failed(where: str, key: Any, error: BaseException) -> NoReturn:
-    """Raise that the function failed.
-
-    Args:
-        where: operation and function.
-        key: the key that it was called for.
-        error: what it raised.
-
-    Raises:
-        UserFunctionError: always.
-    """
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    raise UserFunctionError(f"{where} failed for key {shorten(key)}: {text}") from error
 
 
 def raise_refused(where: str, what: str, key: Any, error: Exception) -> NoReturn:

@@ -17,10 +17,9 @@ from typing import Any, NoReturn
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import shorten
 from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.rdd.user_errors import UserFunctionError, failed
 from dstreams.state.function_errors import (
     PLAIN_ROWS,
-    UserFunctionError,
-    raise_failed,
     raise_refused,
     require_rows,
 )
@@ -206,7 +205,7 @@ class InputProcessor:
         is_of_values = reader is not None and error is reader.error
         if is_of_values or isinstance(error, UserFunctionError):
             raise error
-        raise_failed(self.where, key, error)
+        raise failed(self.where, key, error) from error
 
 
 _NOTHING: Any = object()

@@ -14,7 +14,8 @@ from dstreams.durations import batch_datetime
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import shorten
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.state.function_errors import raise_failed, raise_refused
+from dstreams.rdd.user_errors import failed
+from dstreams.state.function_errors import raise_refused
 from dstreams.state.group_state_rows import KeyedStore, Rows
 from dstreams.state.keyed_state import State, StoredState
 from dstreams.state.near_rows import NearRows
@@ -44,7 +45,7 @@ class MappingFunction:
                 return [self.func(key, value, state)]
             emitted = self.func(time, key, value, state)
         except (Exception, SystemExit) as error:
-            raise_failed(self.where, key, error)
+            raise failed(self.where, key, error) from error
         return [] if emitted is None else [emitted]
 
 
@@ -103,7 +104,7 @@ class RecordProcessor:
                         func(time, key, value, state) if takes_time else func(key, value, state)
                     )
                 except (Exception, SystemExit) as error:
-                    raise_failed(self.func.where, key, error)
+                    raise failed(self.func.where, key, error) from error
                 if state.is_removed:
                     near.remove(key)
                     removed += 1

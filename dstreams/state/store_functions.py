@@ -17,7 +17,7 @@ from dstreams.durations import event_time_us
 from dstreams.rdd.blocks import shorten
 from dstreams.rdd.ordered_groups import GroupsInOrder
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.state.function_errors import UserFunctionError
+from dstreams.rdd.user_errors import UserFunctionError, failed
 from dstreams.state.group_state import NO_TIMESTAMP, GroupStateTimeout
 from dstreams.state.group_state_rows import GroupStateManager
 from dstreams.state.input_processor import GroupFunction, InputProcessor
@@ -71,9 +71,7 @@ class EventTime:
         try:
             moment = self.func(value)
         except Exception as error:
-            raise UserFunctionError(
-                f"{self.where} failed for {shorten(value)}: {type(error).__name__}: {error}"
-            ) from error
+            raise failed(self.where, value, error, "record") from error
         return self._in_us(moment)
 
     def of_all(self, values: list[Any]) -> list[int | None]:

@@ -12,8 +12,9 @@ from typing import Any
 from dstreams.callables import describe, require_arity
 from dstreams.durations import batch_datetime
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.cogroup import ColumnStep, IteratorStep, StateTask, UpdateError
+from dstreams.rdd.cogroup import ColumnStep, IteratorStep, StateTask
 from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.user_errors import UserFunctionError
 
 
 class UpdateForm(str, Enum):
@@ -123,7 +124,7 @@ class _Iterator:
     def __call__(self, entries: Iterator[tuple[Any, list[Any], Any]]) -> Iterable[tuple[Any, Any]]:
         result = self.func(entries)
         if not isinstance(result, Iterable):
-            raise UpdateError(
+            raise UserFunctionError(
                 f"{self.where} must return an iterator of (key, state), got {type(result).__name__}"
             )
         return result

@@ -28,6 +28,7 @@ from pyspark.rdd import PipelinedRDD
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
+from dstreams.rdd.user_errors import failed
 from dstreams.rdd.worker import settle_worker
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction, Count
@@ -38,7 +39,6 @@ from dstreams.structured.operators.aggregation_state import (
     SaveRows,
 )
 from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.operators.failures import failed
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.physical_operator import (
     NarrowExec,

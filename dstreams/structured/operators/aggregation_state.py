@@ -29,9 +29,9 @@ from typing import Any
 from checkpoint.state_store import StateWriter
 from dstreams.rdd.ordered_reduction import reduce_in_order
 from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.rdd.user_errors import failed
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction
-from dstreams.structured.operators.failures import failed
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.state_steps import Row, Rows
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkpoint.state_store import StateWriter
-from dstreams.structured.operators.failures import failed
+from dstreams.rdd.user_errors import failed
 from dstreams.structured.operators.window_keys import (
     passed_by,
     passed_keys,

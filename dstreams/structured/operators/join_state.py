@@ -29,7 +29,7 @@ from dstreams.errors import InvalidStreamError
 from dstreams.rdd.held_rows import HeldRows
 from dstreams.rdd.ordered_groups import GroupsInOrder
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.structured.operators.failures import failed
+from dstreams.rdd.user_errors import failed
 from dstreams.structured.operators.physical_operator import Event
 
 LEFT, RIGHT = 0, 1

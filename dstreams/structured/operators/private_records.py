@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from dstreams.rdd.blocks import is_immutable
-from dstreams.structured.operators.failures import failed
+from dstreams.rdd.user_errors import failed
 
 
 def may_change_records(function: object) -> bool:

@@ -26,10 +26,10 @@ from dstreams.errors import InvalidStreamError
 from dstreams.rdd.held_rows import HeldRows
 from dstreams.rdd.ordered_groups import GroupsInOrder
 from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.rdd.user_errors import failed
 from dstreams.rdd.worker import settle_worker
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction
-from dstreams.structured.operators.failures import failed
 from dstreams.structured.operators.windows import SessionWindows, Window
 
 _MOST_SESSIONS = 100_000

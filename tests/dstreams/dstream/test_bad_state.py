@@ -141,7 +141,7 @@ CASES: dict[str, tuple[Operation, Any, str]] = {
     "no event time": (
         in_event_time(lambda value: {}[value]),
         "a",
-        r"eventTime .* of flatMapGroupsWithState at .* failed for 2: KeyError: 2",
+        r"eventTime .* of flatMapGroupsWithState at .* failed for record 2: KeyError: 2",
     ),
     "a text for an event time": (
         in_event_time(lambda value: "soon"),

@@ -20,11 +20,11 @@ from dstreams.rdd.cogroup import (
     DuplicateKeyError,
     IteratorStep,
     StateTask,
-    UpdateError,
     cogroup_with_state,
 )
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
+from dstreams.rdd.user_errors import UserFunctionError
 from dstreams.state.update_function import UpdateFunction
 from tests.dstreams.rdd.lineage import bytes_shuffled, lineage_of, shuffles_in
 from tests.dstreams.rdd.updates import (
@@ -272,10 +272,10 @@ def test_failure_names_the_key(form: str, keys: int) -> None:
         r"update function \S+(divide|keyed):\d+ of test failed for key 'key 2': "
         "ZeroDivisionError: integer division or modulo by zero"
     )
-    with pytest.raises(UpdateError, match=message) as caught:
+    with pytest.raises(UserFunctionError, match=message) as caught:
         run(in_form(divide, form), [("key 2", 13), ("new", 1)], state)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    with pytest.raises(UpdateError, match="failed for key 'new 4': ZeroDivisionError"):
+    with pytest.raises(UserFunctionError, match="failed for key 'new 4': ZeroDivisionError"):
         run(in_form(divide, form), [(f"new {n}", 9 + n) for n in range(9)], state)
 
 
@@ -291,7 +291,7 @@ def test_stop_iteration_does_not_end_the_state(form: str, keys: int) -> None:
     batch = [(n, 0) for n in range(keys) if n != 2]
     for given_values in (batch, []):
         key = 2 if given_values else 0
-        with pytest.raises(UpdateError, match=f"failed for key {key}: StopIteration"):
+        with pytest.raises(UserFunctionError, match=f"failed for key {key}: StopIteration"):
             run(in_form(first, form), given_values, state)
 
 
@@ -305,10 +305,10 @@ def test_state_that_cannot_be_pickled_is_named(form: str) -> None:
     message = (
         r"update function \S+ of test: the value of type lock of key 'guilty' cannot be pickled"
     )
-    with pytest.raises(UpdateError, match=message):
+    with pytest.raises(UserFunctionError, match=message):
         run(in_form(lock, form), [("fine", 1), ("guilty", "lock")], [])
     state = run(in_form(lock, form), [(n, 1) for n in range(5000)] + [("guilty", 1)], [])
-    with pytest.raises(UpdateError, match=message):
+    with pytest.raises(UserFunctionError, match=message):
         run(in_form(lock, form), [("guilty", "lock")], state)
 
 
@@ -339,10 +339,10 @@ def test_unhashable_key_is_named(form: str) -> None:
         r"update function \S+ of test: the key \['a'\] cannot be looked up "
         r"\(unhashable type: 'list'\); use an immutable value, for example tuple\(key\)"
     )
-    with pytest.raises(UpdateError, match=message):
+    with pytest.raises(UserFunctionError, match=message):
         run(in_form(sum_up, form), [(["a"], 1)], [])
     state = frames_of([("b", 1), (["a"], 1)], Side.STATE)
-    with pytest.raises(UpdateError, match=message):
+    with pytest.raises(UserFunctionError, match=message):
         run(in_form(sum_up, form, unique=False), [], state)
 
 
@@ -406,7 +406,7 @@ def test_iterator_may_not_move_a_key_that_has_a_place() -> None:
         "returned the key 5 in partition 0, but it belongs in partition 1; pass "
         "preservePartitioning=False to let the function change keys"
     )
-    with pytest.raises(UpdateError, match=message):
+    with pytest.raises(UserFunctionError, match=message):
         run(task, [(4, 1)], [], split=0)
     assert pairs_in(run(task, [(4, 1)], [], split=1)) == [(5, [1])]
 
@@ -442,7 +442,7 @@ def test_iterator_that_returns_no_states(
     function: Any, message: str, partitioner: StablePartitioner | None
 ) -> None:
     """What is no iterator of pairs is an error that names the function and what came."""
-    with pytest.raises(UpdateError, match=rf"update function \S+:\d+ of test.*{message}"):
+    with pytest.raises(UserFunctionError, match=rf"update function \S+:\d+ of test.*{message}"):
         run(iterate(function, partitioner), [("a", 1)], [])
 
 

@@ -11,10 +11,10 @@ from pyspark import RDD, SparkContext
 
 from dstreams.rdd import reduction
 from dstreams.rdd.blocks import Side, decode_block
-from dstreams.rdd.cogroup import UpdateError
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.reduction import END, Reduction, reduce_pairs
 from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
+from dstreams.rdd.user_errors import UserFunctionError
 from tests.dstreams.rdd.lineage import bytes_shuffled, shuffles_in
 
 PLUS = Reduction(operator.add, "reduce function plus of reduceByKey at a.py:1")
@@ -118,12 +118,14 @@ def test_errors_name_what_is_wrong(sc: SparkContext, records: list[Any], message
 def test_merge_names_the_key_that_failed() -> None:
     """The one at which the function was, not the first."""
     total: dict[str, Any] = {}
-    with pytest.raises(UpdateError, match="failed for key 'b': TypeError"):
+    with pytest.raises(UserFunctionError, match="failed for key 'b': TypeError"):
         PLUS.merge(total, ["a", "b", "a", "b"], [1, 2, 3, ""])
     assert total == {"a": 4, "b": 2}
 
 
 def test_a_value_that_cannot_be_pickled() -> None:
     """Is named with its key."""
-    with pytest.raises(UpdateError, match=r"plus.*: the value of type generator of key 'a' cannot"):
+    with pytest.raises(
+        UserFunctionError, match=r"plus.*: the value of type generator of key 'a' cannot"
+    ):
         list(reduction._blocks({"a": (x for x in ())}, PLUS.where))

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pyspark import RDD, SparkContext
 
 from dstreams.rdd.blocks import MAX_BYTES, MAX_ROWS, BlockBuilder, Side, decode_block, encode_block
-from dstreams.rdd.cogroup import UpdateError
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.reduction import END, Reduction, UserFunction, reduce_pairs
 from dstreams.rdd.shuffle import pairs_of_blocks
+from dstreams.rdd.user_errors import UserFunctionError
 from dstreams.rdd.window_step import WindowFunctions, WindowStep, slide_window
 from tests.dstreams.rdd.lineage import bytes_shuffled, shuffles_in
 from tests.support.jobs import count_jobs
@@ -230,7 +230,7 @@ def test_changing_a_value_in_place_changes_no_other() -> None:
 
 
 def refused(functions: WindowFunctions, state: Any, left: Any, entered: Any) -> str:
-    with pytest.raises(UpdateError) as caught:
+    with pytest.raises(UserFunctionError) as caught:
         slide(functions, state_of(state), left, entered)
     return str(caught.value)
 

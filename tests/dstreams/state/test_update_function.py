@@ -14,8 +14,9 @@ from pyspark import cloudpickle
 from dstreams.durations import batch_datetime
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import Side, decode_block, encode_block
-from dstreams.rdd.cogroup import ColumnStep, IteratorStep, UpdateError
+from dstreams.rdd.cogroup import ColumnStep, IteratorStep
 from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.user_errors import UserFunctionError
 from dstreams.state.update_function import UpdateForm, UpdateFunction
 
 OPERATION = "updateStateByKey at app.py:12"
@@ -77,7 +78,9 @@ def test_values_form(func: Any) -> None:
 
 def test_builtin_as_an_update_function() -> None:
     """A builtin that publishes no signature is taken at its word, and told by its name."""
-    with pytest.raises(UpdateError, match=r"update function builtins.max of .* failed for key 'a'"):
+    with pytest.raises(
+        UserFunctionError, match=r"update function builtins.max of .* failed for key 'a'"
+    ):
         applied(max, "values")
 
 
@@ -191,7 +194,7 @@ def test_errors_name_operation_and_function(form: str) -> None:
         raise LookupError("no such thing")
 
     where = rf"update function \S*fail:\d+ of {OPERATION} failed"
-    with pytest.raises(UpdateError, match=rf"{where}.*: LookupError: no such thing"):
+    with pytest.raises(UserFunctionError, match=rf"{where}.*: LookupError: no such thing"):
         applied(fail, form)
 
 

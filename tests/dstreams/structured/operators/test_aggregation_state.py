@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from checkpoint.state_store import EMPTY, StateStore, StoreId
 from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.rdd.user_errors import UserFunctionError
 from dstreams.state.group_state import OutputMode
-from dstreams.state.input_processor import UserFunctionError
 from dstreams.structured.operators.aggregate_functions import (
     AggregateFunction,
     Average,

@@ -17,7 +17,7 @@ from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.held_rows import HeldRows
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.state.input_processor import UserFunctionError
+from dstreams.rdd.user_errors import UserFunctionError
 from dstreams.structured.operators import join_state
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec

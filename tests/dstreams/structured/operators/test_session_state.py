@@ -15,8 +15,8 @@ from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.held_rows import HeldRows
 from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.rdd.user_errors import UserFunctionError
 from dstreams.state.group_state import OutputMode
-from dstreams.state.input_processor import UserFunctionError
 from dstreams.structured.operators import session_state
 from dstreams.structured.operators.aggregate_functions import Count
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
