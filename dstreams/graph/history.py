@@ -7,7 +7,6 @@ from typing import Any
 
 from pyspark import RDD, SparkContext
 
-from dstreams.errors import RestartError
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.graph.state_store_dstream import StateStoreDStream
@@ -64,16 +63,10 @@ class History:
     def state_before(
         self, node: Node, time_ms: int, partitioner: StablePartitioner
     ) -> StateVersion:
-        """The version of the state of *node* in the state store that a batch begins with.
-
-        Raises:
-            RestartError: it was restored, and its keys are placed otherwise than now.
-        """
+        """The version of the state of *node* in the state store that a batch begins with."""
         uid, before_ms = self._plan.nodes[node].uid, time_ms - node.slide_ms
         version = self.states.at(uid, before_ms)
         if version is not None:
-            if not version.is_placed_by(partitioner):
-                raise _placed_otherwise(node, version, partitioner)
             return version
         if before_ms > self._plan.zero_ms:
             raise LookupError(
@@ -299,14 +292,6 @@ class History:
             self._persisted_here.discard((node, rdd))
             if self._unpersist:
                 rdd.unpersist()
-
-
-def _placed_otherwise(node: Node, version: StateVersion, now: StablePartitioner) -> RestartError:
-    return RestartError(
-        f"the state of {node.operation} was written in {len(version.references)} partitions by "
-        f"{version.partitioner}, but now its keys are placed in {now.numPartitions} by {now.name}; "
-        "start with the number of partitions and the partition function of then"
-    )
 
 
 def _is_persisted(rdd: RDD[Any]) -> bool:

@@ -98,6 +98,10 @@ class Plan:
             if plan.checkpoint_ms is not None and not isinstance(node, StateStoreDStream)
         )
 
+    def stateful(self) -> tuple[Node, ...]:
+        """Nodes that stand on what they were in the batch before, parents first."""
+        return tuple(node for node in self.nodes if node.asks_itself)
+
     def in_state_store(self) -> tuple[StateStoreDStream, ...]:
         """Nodes with state in the state store, parents first."""
         return tuple(node for node in self.nodes if isinstance(node, StateStoreDStream))

@@ -197,12 +197,12 @@ class StateVersions:
             partitions = empty_partitions(self._spark, StablePartitioner(len(version.references)))
         else:
             partitions = pinned_partitions(self._spark, rdd.partitioner)
-        entries: RDD[Any] = PipelinedRDD(partitions, _Read(self.store, version, True))
+        entries: RDD[Any] = PipelinedRDD(partitions, _ReadState(self.store, version, True))
         return entries
 
     def pairs(self, uid: str, batch: int, partitioner: StablePartitioner) -> RDD[Any]:
         """Return the RDD of all keys and values of a version, placed by *partitioner* as it is."""
-        task = _Read(self.store, self._known[uid][batch].version, False)
+        task = _ReadState(self.store, self._known[uid][batch].version, False)
         pairs: RDD[Any] = PipelinedRDD(empty_partitions(self._spark, partitioner), task, True)
         return pairs
 
@@ -303,7 +303,7 @@ def _unpersist(rdds: Iterable[StateStoreRDD | None]) -> None:
 
 
 @dataclass(frozen=True)
-class _Read:
+class _ReadState:
     """Task: all pairs of the store of a partition, with the timeouts of the keys if asked for."""
 
     store: StateStore

@@ -24,7 +24,7 @@ from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.worker import settle_worker
 
 MARK = b"\xff"
-"""What stands before a handle; no block begins so."""
+"""What a frame begins with that is no block; none begins so."""
 
 _LENGTH = struct.Struct("<Q")
 _HELD_IN_MEMORY_BYTES = 64 << 20
@@ -48,7 +48,7 @@ class CountedRows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Handle:
+class MadePartition:
     """What a task tells the driver, and what stands before its rows.
 
     Args:
@@ -68,10 +68,10 @@ class Handle:
         return MARK + pickle.dumps(self)
 
     @classmethod
-    def from_frame(cls, frame: bytes) -> Handle:
+    def from_frame(cls, frame: bytes) -> MadePartition:
         """Return what :meth:`to_frame` was called on."""
-        handle: Handle = pickle.loads(frame[len(MARK) :])
-        return handle
+        made: MadePartition = pickle.loads(frame[len(MARK) :])
+        return made
 
 
 class HeldFrames:
@@ -120,21 +120,21 @@ class ReadRows:
         settle_worker()
         rest = iter(frames)
         try:
-            handle = Handle.from_frame(next(rest))
-            for frame in self._that_count(handle, rest):
+            made = MadePartition.from_frame(next(rest))
+            for frame in self._that_count(made, rest):
                 yield from decode_block(frame).values()
         finally:
             deque(rest, maxlen=0)  # a worker whose input is left unread is used no more
 
-    def _that_count(self, handle: Handle, frames: Iterator[bytes]) -> Iterator[bytes]:
+    def _that_count(self, made: MadePartition, frames: Iterator[bytes]) -> Iterator[bytes]:
         """Return the frames of the attempt that counts."""
         if not self.counted:
             return frames
-        counts = self.counted[handle.split]
-        if handle.rows.reference == counts.reference or handle.rows.digest == counts.digest:
+        counts = self.counted[made.split]
+        if made.rows.reference == counts.reference or made.rows.digest == counts.digest:
             return frames
         raise RowsChangedError(
-            f"rows of {self.operator_uid} in partition {handle.split} were lost and computed "
+            f"rows of {self.operator_uid} in partition {made.split} were lost and computed "
             "again, and came out otherwise than those that its state was made with: its function "
             "does not return the same for the same input; make it do so: what is drawn or looked "
             "up belongs into the records, before the state"

@@ -44,13 +44,13 @@ from checkpoint.state_store import (
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import Block, BlockBuilder, Side
 from dstreams.rdd.empty_partitions import pinned_partitions
-from dstreams.rdd.kept_rows import CountedRows, Handle, HeldFrames, ReadRows
+from dstreams.rdd.kept_rows import CountedRows, HeldFrames, MadePartition, ReadRows
 from dstreams.rdd.ordered_frames import in_order
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_version import StateVersion
 from dstreams.rdd.worker import settle_worker
 
-_HANDLE, _ROWS = 1, 0  # labels of frames
+_MADE, _ROWS = 1, 0  # labels of frames
 
 Pairs = Iterator[tuple[Any, Any]]
 
@@ -118,17 +118,17 @@ class StateStoreRDD:
         Raises:
             Py4JJavaError: a task failed, in the user's function or in the store.
         """
-        frames = self._frames.collect(_HANDLE)
-        found = sorted(map(Handle.from_frame, frames), key=lambda handle: handle.split)
+        frames = self._frames.collect(_MADE)
+        found = sorted(map(MadePartition.from_frame, frames), key=lambda made: made.split)
         total = StateMetrics()
-        for handle in found:
-            total.add(handle.metrics)
-        self._counted[:] = [handle.rows for handle in found]
+        for made in found:
+            total.add(made.metrics)
+        self._counted[:] = [made.rows for made in found]
         before = self._before
         return replace(
             before,
-            references=tuple(handle.committed.reference for handle in found),
-            commits=tuple(handle.committed for handle in found),
+            references=tuple(made.committed.reference for made in found),
+            commits=tuple(made.committed for made in found),
             metrics=total,
             event_time_max_ms=max(before.event_time_max_ms, total.eventTimeMaxMs),
         )
@@ -149,7 +149,7 @@ class StateStoreRDD:
 
 @dataclass(frozen=True)
 class _StoreTask:
-    """Task: blocks of pairs -> a handle, then blocks of rows, each after its label."""
+    """Task: blocks of pairs -> what it made, then blocks of rows, each after its label."""
 
     store: StateStore
     store_id: StoreId
@@ -179,8 +179,8 @@ class _StoreTask:
             metrics.commitTimeMs = _ms_since(started)
         metrics.numTotalStateRows = committed.count
         rows = CountedRows(committed.reference, held.digest())
-        handle = Handle(split, committed, metrics, rows)
-        yield from jvm.addressed(_HANDLE, handle.to_frame())
+        made = MadePartition(split, committed, metrics, rows)
+        yield from jvm.addressed(_MADE, made.to_frame())
         for frame in held.frames():
             yield from jvm.addressed(_ROWS, frame)
 

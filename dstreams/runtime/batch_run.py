@@ -130,7 +130,7 @@ class BatchRun:
 
     def _make_states(self) -> None:
         """Make every version in the state store, before any output: once, also when that fails."""
-        for node in self._engine.plan.nodes:
+        for node in self._engine.plan.stateful():
             try:
                 self._engine.make_state(node, self._batch.time_ms)
             except Exception as error:

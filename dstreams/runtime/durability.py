@@ -62,8 +62,8 @@ class BatchCommit:
     time_ms: int
     written: Mapping[Node, WrittenRdd]
     states: Mapping[str, tuple[int, StateVersion]]
-    without_state: Sequence[Node]
-    failed_outputs: Sequence[str]
+    without_state: Sequence[Node] = ()
+    failed_outputs: Sequence[str] = ()
     unread: Sequence[str] = ()
     inputs_needed_after: Mapping[str, int] = field(default_factory=dict)
 

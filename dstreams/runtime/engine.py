@@ -263,7 +263,7 @@ class Engine:
         """
         if isinstance(node, StateStoreDStream):
             self.history.make_state(node, time_ms)
-        elif node.asks_itself and self.snapshots is not None:
+        elif self.snapshots is not None:
             self.snapshots.catch_up(node, time_ms)
 
     def write_snapshot(self, node: Node, time_ms: int) -> RddSnapshot | None:
@@ -290,12 +290,8 @@ class Engine:
         if self._durability is None or self.snapshots is None:
             return
         states = self._states(batch.time_ms)
-        versions: dict[Node, int] = {
-            node: states[uid][0]
-            for node in self.plan.in_state_store()
-            if (uid := self.plan.nodes[node].uid) in states
-        }
-        asked = self.snapshots.asked_once_committed(batch.time_ms, snapshots, versions)
+        versions = {uid: time_ms for uid, (time_ms, _) in states.items()}
+        asked = self.snapshots.committing(batch.time_ms, snapshots, versions)
         made = BatchCommit(
             batch_id=batch.batch_id,
             time_ms=batch.time_ms,
@@ -309,7 +305,7 @@ class Engine:
         self._durability.commit(made)
         self._needed_after = made.inputs_needed_after
         self._last_committed = batch
-        self.snapshots.committed(batch.time_ms, snapshots, versions)
+        self.snapshots.committed(batch.time_ms, snapshots)
 
     def _inputs_needed_after(self, time_ms: int, asked: Mapping[Node, int]) -> dict[str, int]:
         """After which time a restart reads each input of files again."""
@@ -366,8 +362,6 @@ class Engine:
                 time_ms=time_ms,
                 written={node: snapshot.files for node, snapshot in (written or {}).items()},
                 states=self._states(time_ms),
-                without_state=(),
-                failed_outputs=(),
                 inputs_needed_after=self._needed_after,
             )
         )

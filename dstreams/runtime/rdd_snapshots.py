@@ -55,18 +55,10 @@ class RddSnapshots:
         for cut_ms in range(newest_ms + step_ms, time_ms, step_ms):
             rdd = self._history.at(node, cut_ms)
             if rdd is not None and rdd.getNumPartitions() > 0:
-                self._cut_lineage(node, cut_ms, rdd)
-
-    def _cut_lineage(self, node: Node, time_ms: int, rdd: RDD[Any]) -> None:
-        """Replace an RDD by its files. No record names them: they serve this run alone."""
-        try:
-            written = self._durability.write(node, time_ms, rdd)
-        except Exception:
-            self._durability.discard(node, time_ms)
-            raise
-        self._uncommitted.append((node, time_ms))
-        self._in_files.setdefault(node, []).append(time_ms)
-        self._history.replace(node, time_ms, self._durability.read(written, rdd))
+                snapshot = self.write(node, cut_ms, rdd)
+                # No record names it: it serves this run alone.
+                self._uncommitted.append((node, cut_ms))
+                self._replace(node, cut_ms, snapshot)
 
     def make(self, node: Node, time_ms: int) -> RddSnapshot | None:
         """Make the RDD of *node*, and write a snapshot of it when one is due; None for none.
@@ -97,45 +89,37 @@ class RddSnapshots:
         """Streams that turned out to have no state at a time."""
         return tuple(node for node, known_ms in self._stateless.items() if known_ms == time_ms)
 
-    def committed(
-        self, time_ms: int, snapshots: Mapping[Node, RddSnapshot], versions: Mapping[Node, int]
-    ) -> None:
-        """A batch was committed: let the next one read its snapshots, so that lineage ends here.
-
-        Args:
-            time_ms: the batch.
-            snapshots: its snapshots.
-            versions: of each state in the state store, the time of the version that was committed.
-        """
-        for node in self.without_state(time_ms):
-            self.known(node, time_ms)
-        for node, version_ms in versions.items():
-            self.known(node, version_ms)
-        for node, snapshot in snapshots.items():
-            self._overdue.discard(node)
-            self._in_files.setdefault(node, []).append(time_ms)
-            self.known(node, time_ms)
-            read = self._durability.read(snapshot.files, snapshot.rdd)
-            self._history.replace(node, time_ms, read)
-
-    def asked_once_committed(
-        self, time_ms: int, snapshots: Iterable[Node], versions: Mapping[Node, int]
+    def committing(
+        self, time_ms: int, snapshots: Iterable[Node], versions: Mapping[str, int]
     ) -> dict[Node, int]:
-        """After which time a restart may ask each stream for its RDDs, if a batch is committed.
+        """Take note of what a batch is committed with; where that fails, no batch comes after it.
 
         Args:
             time_ms: the batch.
             snapshots: streams of which it has a snapshot.
-            versions: as in :meth:`committed`.
+            versions: of each state in the state store, by uid, the batch that made its version.
+
+        Returns:
+            After which time a restart may ask each stream for its RDDs then.
         """
-        made = {**dict.fromkeys((*snapshots, *self.without_state(time_ms)), time_ms), **versions}
+        for node in (*snapshots, *self.without_state(time_ms)):
+            self.known(node, time_ms)
+        for node in self._plan.in_state_store():
+            uid = self._plan.nodes[node].uid
+            if uid in versions:
+                self.known(node, versions[uid])
+        return asked_after(self._plan, time_ms, self.newest)
 
-        def newest(node: Node, upto_ms: int) -> int:
-            known_ms = self.newest(node, upto_ms)
-            made_ms = made.get(node, known_ms)
-            return max(known_ms, made_ms) if made_ms <= upto_ms else known_ms
+    def committed(self, time_ms: int, snapshots: Mapping[Node, RddSnapshot]) -> None:
+        """A batch was committed: let the next one read its snapshots, so that lineage ends here."""
+        for node, snapshot in snapshots.items():
+            self._overdue.discard(node)
+            self._replace(node, time_ms, snapshot)
 
-        return asked_after(self._plan, time_ms, newest)
+    def _replace(self, node: Node, time_ms: int, snapshot: RddSnapshot) -> None:
+        self._in_files.setdefault(node, []).append(time_ms)
+        read = self._durability.read(snapshot.files, snapshot.rdd)
+        self._history.replace(node, time_ms, read)
 
     def known(self, node: Node, time_ms: int) -> None:
         """A restart can stand on the state of *node* at a time."""

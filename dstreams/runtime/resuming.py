@@ -87,7 +87,7 @@ def resume(
     Raises:
         RestartError: something that is needed is not there.
         SourceError: input that is needed is not there.
-        Exception: whatever a job raises that puts stored state into other partitions.
+        Exception: whatever a job raises that puts state into other partitions.
     """
     recovery = durability.tenure.plan
     if recovery.last_ms is None and not recovery.in_flight:

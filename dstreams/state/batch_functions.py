@@ -27,7 +27,7 @@ _TIMEOUTS = {
 
 @dataclass(frozen=True)
 class StateBatch:
-    """A batch of a stream with stored state.
+    """A batch of a stream with state in the state store.
 
     Args:
         time_ms: the batch time.

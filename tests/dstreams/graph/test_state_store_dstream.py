@@ -12,7 +12,6 @@ from pyspark import RDD, SparkContext
 
 from checkpoint import open_files
 from checkpoint.state_store import LmdbBackend, StateStore, StateWriter
-from dstreams.errors import RestartError
 from dstreams.graph.history import History
 from dstreams.graph.node import Node, Rdds
 from dstreams.graph.output import OutputOperation
@@ -186,16 +185,6 @@ def test_initial_states_are_for_the_first_batch_ever(sc: SparkContext, tmp_path:
     second = run_of(sc, tmp_path, "a", "a", initial=initial)
     second.go_on(1, first.committed())
     assert second.rows(2) == [("a", 12, 500)]
-
-
-def test_keys_that_are_placed_otherwise_now(sc: SparkContext, tmp_path: Path) -> None:
-    """A restart with another number of partitions says what was and what is."""
-    first = run_of(sc, tmp_path, "a")
-    first.rows(1)
-    second = run_of(sc, tmp_path, "a", "a", partitions=3)
-    second.go_on(1, first.committed())
-    with pytest.raises(RestartError, match=r"count at a\.py:2 was written in 2 partitions by"):
-        second.rows(2)
 
 
 def test_the_watermark_never_goes_back(sc: SparkContext, tmp_path: Path) -> None:
