@@ -12,6 +12,7 @@ from py4j.protocol import Py4JError
 
 from checkpoint.state_store import StateStore
 from checkpoint.testing.memory_backend import MemoryBackend
+from dstreams.kernel.janitor import Janitor
 from dstreams.kernel.listener_bus import ListenerBus
 from dstreams.kernel.state_versions import StateVersions
 from dstreams.rdd.partitioner import StablePartitioner
@@ -42,6 +43,7 @@ class Stuck:
         )
         sink = SimpleNamespace(close=lambda: self.closed.append("sink"))
         self.definition = SimpleNamespace(name="stuck", sink=sink)
+        self.janitor = Janitor()
 
     def pin(self) -> None:
         pass
