@@ -22,7 +22,6 @@ what it reads, and runs the same on the driver, in a worker, and in a test witho
 """
 
 from checkpoint.batch_log import BatchLog, BeginRecord, begin_file
-from checkpoint.block_log import BlockLog
 from checkpoint.commit_log import (
     INPUTS_NEEDED_AFTER,
     CommitLog,
@@ -40,7 +39,6 @@ from checkpoint.errors import (
     UntrustedFileError,
 )
 from checkpoint.fencing import EpochGuard, Owner, claim_epoch, read_claim, require_unused
-from checkpoint.file_log import FileBase, FileBatch, FileHistory, FileLog, FileStamp, compaction_due
 from checkpoint.files import Files, FilesBelow
 from checkpoint.framing import MAX_BLOCK_BYTES, FileRef
 from checkpoint.fsspec_files import FsspecFiles, without_secrets
@@ -52,7 +50,16 @@ from checkpoint.graph_snapshot import (
     read_newest_graph,
     write_graph,
 )
-from checkpoint.input_log import INPUT_FILES, InputLog
+from checkpoint.inputs import (
+    INPUT_BLOCKS,
+    INPUT_END,
+    INPUT_FILES,
+    INPUT_START,
+    InputPast,
+    InputSnapshots,
+    blocks_in,
+    files_in,
+)
 from checkpoint.lineage import read_lineage
 from checkpoint.local_files import LocalFiles
 from checkpoint.opening import open_existing, open_files, open_output
@@ -63,6 +70,7 @@ from checkpoint.pair_blocks import (
     rows_of_fields,
     with_origin,
 )
+from checkpoint.received_blocks import ReceivedBlocks
 from checkpoint.record_files import RecordId
 from checkpoint.recovery import (
     RecoveryPlan,
@@ -103,36 +111,35 @@ from checkpoint.trust import require_trusted
 
 __all__ = [
     "INPUTS_NEEDED_AFTER",
+    "INPUT_BLOCKS",
+    "INPUT_END",
     "INPUT_FILES",
+    "INPUT_START",
     "LISTED_PREFIXES",
     "MAX_BLOCK_BYTES",
     "AlreadyExistsError",
     "BatchLog",
     "BeginRecord",
-    "BlockLog",
     "CheckpointError",
     "CommitLog",
     "CommitRecord",
     "ConcurrentWriterError",
     "CorruptCheckpointError",
     "EpochGuard",
-    "FileBase",
-    "FileBatch",
-    "FileHistory",
-    "FileLog",
     "FileRef",
-    "FileStamp",
     "Files",
     "FilesBelow",
     "FsspecFiles",
     "GraphSnapshot",
-    "InputLog",
+    "InputPast",
+    "InputSnapshots",
     "LocalFiles",
     "NotDurableError",
     "OperatorCommit",
     "Owner",
     "PairBlock",
     "PairForm",
+    "ReceivedBlocks",
     "RecordId",
     "RecoveryPlan",
     "RetentionPlan",
@@ -153,9 +160,10 @@ __all__ = [
     "apply_retention",
     "began_ms",
     "begin_file",
+    "blocks_in",
     "claim_epoch",
-    "compaction_due",
     "drop_graphs",
+    "files_in",
     "list_streams",
     "new_attempt",
     "open_existing",

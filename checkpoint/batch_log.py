@@ -6,9 +6,9 @@ under the same numbers, times and epochs; so each record has a random id of its 
 lie beside commit records (:mod:`checkpoint.commit_log`) and count by the same rule
 (:mod:`checkpoint.lineage`).
 
-A begin record names what it stands on: the begin record before it, the graph, and of each input
-that keeps a log the newest record, which names the one before that. So what is missing is missed:
-nobody takes a record that was lost for one that was never written.
+A begin record names what it stands on: the begin record before it, the graph, and the newest
+snapshot of the inputs (:mod:`checkpoint.inputs`). So what is missing is missed: nobody takes a
+record that was lost for one that was never written.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BeginRecord(BatchRecord, frozen=True):
             the same again.
         watermarks: event time that each operator or query goes by in this batch, in ms, by its uid.
         facts: JSON that the driver wants back; such as that the batch stands for several.
-        logs: the newest record in the log of each input that has one, by the directory of the log.
+        inputs_snapshot: the newest snapshot of inputs, None for none.
         graph: the newest graph snapshot, None for none.
         previous: the begin record of the batch before, None for the first one.
         beginning: 64 random bits, which no batch of another history of the checkpoint has; empty
@@ -52,7 +52,7 @@ class BeginRecord(BatchRecord, frozen=True):
     inputs: Mapping[Text, object]
     watermarks: Mapping[str, int] = field(default_factory=dict)
     facts: Mapping[str, object] = field(default_factory=dict)
-    logs: Mapping[str, RecordId] = field(default_factory=dict)
+    inputs_snapshot: RecordId | None = None
     graph: RecordId | None = None
     previous: RecordId | None = None
     beginning: str = ""

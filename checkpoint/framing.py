@@ -57,9 +57,7 @@ class FileKind(enum.Enum):
 
     STATE = b"STAT"
     COMMIT = b"COMM"
-    FILES = b"FILE"
     RECEIVED = b"RECV"
-    ALLOCATION = b"ALOC"
     CHANGES = b"CHNG"
     SNAPSHOT = b"SNAP"
     CLAIM = b"CLAM"
@@ -67,7 +65,7 @@ class FileKind(enum.Enum):
     BEGIN = b"BEGN"
     GRAPH = b"GRPH"
     EXPORT = b"EXPT"
-    INPUT = b"INPT"
+    INPUTS = b"INPS"
 
 
 class FrameTotals:

@@ -20,7 +20,7 @@ epoch: files that were written without fencing, as tests and tools do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -120,30 +120,6 @@ class Lineage:
         was not, the record that the newest epoch wrote, or took over.
         """
         there = set(ids)
-        return self._begun(there, lambda begun: begun if begun in there else None)
-
-    def logged(self, ids: Iterable[RecordId]) -> dict[int, RecordId]:
-        """Return the record of each batch in the log of an input, by its time, oldest first.
-
-        It was written as the batch was begun, so it counts as the begin record does. Where an epoch
-        began a batch anew, the log has what it took over.
-        """
-        there = set(ids)
-        taken_over = {
-            (base.epoch, begun.time_ms): begun for base in self.bases for begun in base.begins
-        }
-
-        def written(begun: RecordId) -> RecordId | None:
-            found: RecordId | None = begun
-            while found is not None and found not in there:
-                found = taken_over.get((found.epoch, found.time_ms))
-            return found
-
-        return self._begun(there, written)
-
-    def _begun(
-        self, there: Collection[RecordId], written: Callable[[RecordId], RecordId | None]
-    ) -> dict[int, RecordId]:
         if not self.is_claimed:
             return {record_id.time_ms: record_id for record_id in sorted(there)}
         found: dict[int, RecordId] = {}
@@ -151,9 +127,8 @@ class Lineage:
             own = [record_id for record_id in there if record_id.epoch == epoch]
             # What the epoch has begun anew stands before what it took over.
             for begun in (*sorted(own), *base.begins):
-                record_id = written(begun)
-                if record_id is not None and _is_inside(begun.time_ms, after_ms, upto_ms):
-                    found.setdefault(begun.time_ms, record_id)
+                if begun in there and _is_inside(begun.time_ms, after_ms, upto_ms):
+                    found.setdefault(begun.time_ms, begun)
         return dict(sorted(found.items()))
 
     def snapshots(self, ids: Iterable[RecordId]) -> list[RecordId]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from checkpoint.batch_log import BEGIN_PREFIX, BatchLog, BeginRecord, begin_file
 from checkpoint.commit_log import (
@@ -82,6 +82,7 @@ class RecoveryPlan:
             here never had one: it is made from the first batch on.
         stores: state in stores after the last committed batch.
         watermarks: event time after the last committed batch, by uid.
+        lineage: which epochs follow from each other.
     """
 
     stream_id: str | None
@@ -92,6 +93,7 @@ class RecoveryPlan:
     copies: Mapping[str, StateCopy]
     stores: tuple[StoreCommit, ...]
     watermarks: Mapping[str, int]
+    lineage: Lineage = field(default_factory=lambda: Lineage((), False), compare=False)
 
     @property
     def last_ms(self) -> int | None:
@@ -115,19 +117,6 @@ class RecoveryPlan:
         """The graph snapshot that the newest batch which names one was begun with."""
         graphs = (begun.graph for _, begun in sorted(self.begins.items()) if begun.graph)
         return next(reversed(list(graphs)), None)
-
-    def said_of(self, uid: str) -> dict[RecordId, object]:
-        """Return what the begin record of each batch says of an input."""
-        return {begun.record_id: begun.inputs.get(uid) for begun in self.begins.values()}
-
-    @property
-    def newest_records(self) -> dict[str, RecordId]:
-        """The newest record in the log of each input, as batches name them, by its directory."""
-        return {
-            directory: newest
-            for _, begun in sorted(self.begins.items())
-            for directory, newest in begun.logs.items()
-        }
 
 
 @dataclass(frozen=True)
@@ -327,6 +316,7 @@ def plan_recovery(log: StreamLog) -> RecoveryPlan:
         copies=copies,
         stores=() if last is None else last.stores,
         watermarks={} if last is None else last.watermarks,
+        lineage=log.lineage,
     )
 
 

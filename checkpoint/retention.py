@@ -14,16 +14,13 @@ Planning is a pure function of the records, executing it is a loop. Three things
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from checkpoint.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, begin_file
-from checkpoint.block_log import RECEIVED_PREFIX
 from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.errors import ConcurrentWriterError
 from checkpoint.fencing import EPOCH_PREFIX, epoch_of_file, require_newest
-from checkpoint.file_log import FILES_PREFIX
 from checkpoint.graph_snapshot import (
     GRAPH_PREFIX,
     GRAPH_SUFFIX,
@@ -32,12 +29,10 @@ from checkpoint.graph_snapshot import (
     graph_file,
     rdds_of_no_graph,
 )
-from checkpoint.input_log import INPUTS_PREFIX
+from checkpoint.inputs import INPUTS_PREFIX, INPUTS_SUFFIX, snapshot_file
 from checkpoint.lineage import Lineage
 from checkpoint.record_files import RecordId, record_ids
 from checkpoint.state_files import STATE_PREFIX, state_file_record
-
-_INPUT_PREFIXES = (FILES_PREFIX, RECEIVED_PREFIX, INPUTS_PREFIX)
 
 LISTED_PREFIXES = (
     BEGIN_PREFIX,
@@ -45,11 +40,9 @@ LISTED_PREFIXES = (
     RDDS_PREFIX,
     EPOCH_PREFIX,
     STATE_PREFIX,
-    *_INPUT_PREFIXES,
+    INPUTS_PREFIX,
 )
 """Where the names that :func:`plan_leftovers` judges begin."""
-
-_INPUT_EPOCH = re.compile(r"/\d{16,}-e(\d+)\.[a-z]+$")
 
 
 @dataclass(frozen=True)
@@ -129,13 +122,13 @@ def plan_leftovers(
         records: all commit records that count.
         plan: what is dropped of them.
         oldest_input_ms: the earliest batch whose begin record may be wanted, for windows that
-            reach back before the oldest copy; None for the oldest record that is kept.
+            reach back before the oldest copy, or because no snapshot of inputs stands for it; None
+            for the oldest record that is kept.
 
     Returns:
-        Names of begin records, of graph snapshots beyond the newest few and of the RDDs that they
-        name, of state files that no record names, and of epochs of which nothing is left, in the
-        order in which they may go.
-        What the logs of inputs have recorded is something: it counts only while its epoch is known.
+        Names of begin records, of snapshots of inputs before the one that stands for these, of
+        graph snapshots beyond the newest few and of the RDDs that they name, of state files that no
+        record names, and of epochs of which nothing is left, in the order in which they may go.
     """
     dropped = set(plan.commits)
     kept = sorted(record.record_id for record in records if record.record_id not in dropped)
@@ -146,13 +139,17 @@ def plan_leftovers(
     begin_ms = kept_ms if oldest_input_ms is None else min(kept_ms, oldest_input_ms)
     begins = record_ids(listed, BEGIN_PREFIX, BEGIN_SUFFIX)
     old_begins = [begun for begun in begins if begun.time_ms < begin_ms]
+    inputs = record_ids(listed, INPUTS_PREFIX, INPUTS_SUFFIX)
+    standing = [one for one in lineage.snapshots(inputs) if one.time_ms < begin_ms]
+    old_inputs = [one for one in inputs if standing and one < max(standing)]
     graphs = record_ids(listed, GRAPH_PREFIX, GRAPH_SUFFIX)
     old_graphs = _old_graphs(lineage.snapshots(graphs), kept_ms)
-    records_left = {*kept, *begins, *graphs}.difference(old_begins, old_graphs)
-    left = [*(record_id.epoch for record_id in records_left), *_epochs_of_inputs(listed)]
+    there = {*kept, *begins, *inputs, *graphs}
+    left = [one.epoch for one in there.difference(old_begins, old_inputs, old_graphs)]
     named = frozenset().union(*(record.file_names() for record in records))
     return (
         *(begin_file(begun) for begun in old_begins),
+        *map(snapshot_file, old_inputs),
         *(graph_file(graph) for graph in old_graphs),
         *rdds_of_no_graph(listed, set(graphs).difference(old_graphs), lineage.head),
         *_orphans(listed, named, kept_ms, lineage.head),
@@ -205,14 +202,6 @@ def _orphans(
         is_past = record_id is not None and record_id.time_ms < kept_ms
         if is_past and record_id is not None and record_id.epoch <= epoch and name not in named:
             yield name
-
-
-def _epochs_of_inputs(names: Iterable[str]) -> Iterator[int]:
-    """Yield the epochs of the records of input logs."""
-    for name in names:
-        match = _INPUT_EPOCH.search(name) if name.startswith(_INPUT_PREFIXES) else None
-        if match is not None:
-            yield int(match[1])
 
 
 def _old_epochs(names: Iterable[str], left: Iterable[int], lineage: Lineage) -> Iterator[str]:

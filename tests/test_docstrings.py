@@ -40,7 +40,6 @@ RUN = (
 SHOWN = {
     "dstreams.rdd.durable": "writes where the caller says",
     "checkpoint": "run by a test of its own, because it writes to a file system all share",
-    "checkpoint.file_log": "writes where the caller says",
 }
 
 WITHOUT_EXAMPLE = {

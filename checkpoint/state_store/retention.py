@@ -24,13 +24,14 @@ import functools
 import logging
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from checkpoint.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, begin_file
 from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.errors import ConcurrentWriterError, StorageRefusedError
-from checkpoint.record_files import record_ids
+from checkpoint.inputs import snapshot_file
+from checkpoint.record_files import RecordId, record_ids
 from checkpoint.recovery import Tenure
 from checkpoint.retention import (
     LISTED_PREFIXES,
@@ -197,13 +198,21 @@ class Retention:
         """Take note that tasks have written snapshots."""
         self._has_snapshots = True
 
-    def retire(self, oldest_needed_ms: int, oldest_input_ms: int | None = None) -> list[str]:
+    def retire(
+        self,
+        oldest_needed_ms: int,
+        oldest_input_ms: int | None = None,
+        retire_inputs: Callable[[int, int], RecordId | None] | None = None,
+    ) -> list[str]:
         """Delete what neither a restart nor a batch to come can need.
 
         Args:
             oldest_needed_ms: the earliest batch whose state may be wanted.
             oldest_input_ms: the earliest batch whose begin record may be, as in
                 :func:`checkpoint.retention.plan_leftovers`.
+            retire_inputs: called with the time up to which no begin record is needed, and how many
+                of these there are; returns the snapshot of inputs that stands for those which may
+                be deleted (:meth:`checkpoint.inputs.InputSnapshots.retire`).
 
         Returns:
             Names of the files that could not be deleted; they are tried again the next time.
@@ -218,6 +227,13 @@ class Retention:
         plan = plan_store_retention(
             records, self._stores, oldest_needed_ms, epoch, operators=operators
         )
+        if retire_inputs is not None:
+            oldest_ms = _oldest_kept_ms(records, plan.commits, oldest_input_ms)
+            begun = record_ids(self._others, BEGIN_PREFIX, BEGIN_SUFFIX)
+            batches = sum(record_id.time_ms < oldest_ms for record_id in begun)
+            snapshot = retire_inputs(oldest_ms - 1, batches)
+            oldest_input_ms = 0 if snapshot is None else min(oldest_ms, snapshot.time_ms + 1)
+            self._others |= set() if snapshot is None else {snapshot_file(snapshot)}
         others = plan_leftovers(self._lineage, self._others, records, plan.commits, oldest_input_ms)
         plan = replace(plan, commits=replace(plan.commits, others=others))
         failed = apply_store_retention(self._commits, plan, epoch)
@@ -226,11 +242,6 @@ class Retention:
         self._stores -= gone.difference(failed)
         self._others -= gone.difference(failed, others if failed else ())
         return failed
-
-    def oldest_begun_ms(self, default_ms: int) -> int:
-        """Return the time of the oldest batch of which it is known what it has read."""
-        begun = record_ids(self._others, BEGIN_PREFIX, BEGIN_SUFFIX)
-        return begun[0].time_ms if begun else default_ms
 
     def _look(self, records: Iterable[CommitRecord]) -> None:
         """Learn what there is that this driver cannot know, after the records were read."""
@@ -243,6 +254,15 @@ class Retention:
             self._stores = set(files.list(STORE_PREFIX))
         self._times += 1
         self._others.update(begin_file(record.record_id) for record in records)
+
+
+def _oldest_kept_ms(
+    records: Sequence[CommitRecord], plan: RetentionPlan, oldest_input_ms: int | None
+) -> int:
+    """Return the earliest batch whose begin record may be needed."""
+    dropped = set(plan.commits)
+    kept_ms = [one.batch_time_ms for one in records if one.record_id not in dropped]
+    return min([*kept_ms, *([] if oldest_input_ms is None else [oldest_input_ms])], default=0)
 
 
 def _delete(log: CommitLog, name: str) -> bool:

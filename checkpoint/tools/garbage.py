@@ -24,6 +24,7 @@ from checkpoint.graph_snapshot import (
     graph_file,
     rdds_of_no_graph,
 )
+from checkpoint.inputs import snapshot_file, snapshot_ids
 from checkpoint.lineage import read_lineage
 from checkpoint.local_files import LocalFiles
 from checkpoint.recovery import read_plan
@@ -105,6 +106,9 @@ def garbage_of(files: Files, void: bool = False) -> Iterator[str]:
         begun = batch_log.all_ids()
         kept = set(lineage.begins(begun).values())
         yield from (begin_file(found) for found in begun if found not in kept)
+        snapshots = snapshot_ids(files)
+        standing = lineage.snapshots(snapshots)
+        yield from (snapshot_file(found) for found in snapshots if found not in standing)
         newest_graphs = lineage.snapshots(graphs)[:KEPT_GRAPHS]
         yield from (graph_file(found) for found in graphs if found not in newest_graphs)
         graphs = newest_graphs

@@ -11,10 +11,9 @@ from typing import Any
 from checkpoint.commit_log import INPUTS_NEEDED_AFTER, CommitLog, CommitRecord
 from checkpoint.errors import CheckpointError
 from checkpoint.fencing import claimed_epochs, has_ended, read_claim
-from checkpoint.file_log import FileLog
 from checkpoint.files import Files
 from checkpoint.graph_snapshot import read_newest_graph
-from checkpoint.input_log import INPUT_FILES, InputLog
+from checkpoint.inputs import files_in, read_inputs
 from checkpoint.lineage import Lineage, read_base, read_lineage
 from checkpoint.recovery import RecoveryPlan, read_plan
 from checkpoint.signing import facts_of
@@ -174,29 +173,20 @@ def _files_needed_no_more(files: Files, plan: RecoveryPlan) -> Iterator[tuple[st
     as the stream remembers it, which is as long as it is listed. The state of a query is durable in
     each commit, so that no batch of it up to the newest commit is read again.
     """
-    last, stream_id = plan.last, plan.stream_id or ""
+    last = plan.last
     if last is None:
         return
-    said, lineage = last.facts.get(INPUTS_NEEDED_AFTER), read_lineage(files)
-    for uid, after_ms in said.items() if isinstance(said, dict) else ():
-        history = FileLog(files, stream_id, uid, 0).load(lineage)
-        if history is not None:
-            stamps = list(history.base.taken) if history.base.upto_ms <= after_ms else []
-            for time_ms, batch in sorted(history.batches.items()):
-                stamps += batch.files if time_ms <= after_ms else ()
-            yield uid, after_ms, [stamp.path for stamp in stamps]
-    begun = plan.begins.get(last.batch_time_ms)
-    for uid, end in () if begun is None else begun.inputs.items():
-        if isinstance(end, int):
-            values = InputLog(files, stream_id, uid, 0).read(end, lineage).values()
-            paths = [path for value in values for path in _paths_in(value)]
-            if paths:
-                yield uid, last.batch_time_ms, paths
-
-
-def _paths_in(value: Mapping[str, object]) -> list[str]:
-    paths = value.get(INPUT_FILES)
-    return paths if isinstance(paths, list) else []
+    said, inputs = last.facts.get(INPUTS_NEEDED_AFTER), read_inputs(files, plan)
+    is_stream = isinstance(said, dict)
+    uids = {uid for begun in plan.begins.values() for uid in begun.inputs}
+    needed = said if isinstance(said, dict) else dict.fromkeys(sorted(uids), last.batch_time_ms)
+    for uid, after_ms in needed.items():
+        past = inputs.past(uid)
+        paths = files_in(past.facts) if past.upto_ms <= after_ms else []
+        for time_ms, facts in past.batches.items():
+            paths += files_in(facts) if past.upto_ms < time_ms <= after_ms else ()
+        if paths or is_stream:
+            yield uid, after_ms, paths
 
 
 def _operators(plan: RecoveryPlan) -> Iterator[dict[str, Any]]:

@@ -8,16 +8,16 @@ files are there, another rewind can make the later batches count again.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from checkpoint.batch_log import BatchLog
-from checkpoint.block_log import BlockLog
 from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.errors import CorruptCheckpointError
 from checkpoint.fencing import BASE, EPOCH_PREFIX, Owner, claim_epoch, epochs_with, require_unused
 from checkpoint.files import Files
-from checkpoint.framing import FileRef
+from checkpoint.inputs import blocks_of
 from checkpoint.lineage import Base, Lineage, lineage_from, read_lineage, write_base
 from checkpoint.record_files import RecordId
 from checkpoint.recovery import RecoveryPlan, plan_recovery, read_log
@@ -121,12 +121,12 @@ def plan_rewind(files: Files, to_ms: int) -> tuple[Target, RecoveryPlan]:
             raise
         raise UsageError(f"a restart cannot begin at {to_ms} ms: {error}") from error
     _require_copies(files, record)
-    _require_received(files, record, plan, lineage)
+    _require_received(files, record, plan)
     findings = Findings()
     for found in _holders(log.commits, record):
         verify_record(files, found, findings)
     verify_stores(files, record, findings)
-    verify_inputs(files, files.list(""), plan, lineage, findings)
+    verify_inputs(files, plan, findings)
     if findings.problems:
         raise findings.problems[0].error()
     return target, plan
@@ -173,26 +173,23 @@ def _require_copies(files: Files, record: CommitRecord) -> None:
         )
 
 
-def _require_received(
-    files: Files, record: CommitRecord, plan: RecoveryPlan, lineage: Lineage
-) -> None:
+def _require_received(files: Files, record: CommitRecord, plan: RecoveryPlan) -> None:
     """Raise if received blocks are gone that a restart would read again."""
     copied_ms = [copied.time_ms for copied in record.copies.values()]
     oldest_ms = min([record.batch_time_ms, *copied_ms])
-    logs: dict[str, Mapping[int, Sequence[FileRef]]] = {}
-    for time_ms, begun in plan.begins.items():
-        for uid, read in begun.inputs.items() if time_ms > oldest_ms else ():
-            if not isinstance(read, Mapping) or not read.get("logged"):
-                continue  # without a write-ahead log nothing is there, and nothing was promised
-            if uid not in logs:
-                logs[uid] = BlockLog(files, record.stream_id, uid, 0).allocated(lineage)
-            found = len(logs[uid].get(time_ms, ()))
-            if found != read["blocks"]:
-                raise UsageError(
-                    f"a restart cannot begin at {record.batch_time_ms} ms: it would read again the "
-                    f"batch at {time_ms} ms, of whose {read['blocks']} blocks that {uid} received "
-                    f"{found} are there; go to a later batch"
-                )
+    wanted: Counter[tuple[int, str]] = Counter()
+    found: Counter[tuple[int, str]] = Counter()
+    for time_ms, uid, ref in blocks_of(files, plan):
+        if time_ms > oldest_ms:
+            wanted[time_ms, uid] += 1
+            found[time_ms, uid] += files.exists(ref.name)
+    for (time_ms, uid), count in wanted.items():
+        if found[time_ms, uid] != count:
+            raise UsageError(
+                f"a restart cannot begin at {record.batch_time_ms} ms: it would read again the "
+                f"batch at {time_ms} ms, of whose {count} blocks that {uid} received "
+                f"{found[time_ms, uid]} are there; go to a later batch"
+            )
 
 
 def _holders(commits: Mapping[RecordId, CommitRecord], record: CommitRecord) -> list[CommitRecord]:

@@ -1,10 +1,10 @@
 """``export`` and ``import``: a stream in one file, to be kept, or to go on somewhere else.
 
 The file holds what a restart needs: the records that count and every file that they name, snapshots
-of stores and of the graph, and the logs of the inputs; of a stream of which one of them is damaged
-or missing there is no export. Names in it are relative, so it can be imported at any location, on
-any machine. A stream that was imported begins with an epoch of its
-own; the original is not touched and knows nothing of it, so only one of the two should go on.
+of stores, of the graph and of the inputs, and received blocks; of a stream of which one of them is
+damaged or missing there is no export. Names in it are relative, so it can be imported at any
+location, on any machine. A stream that was imported begins with an epoch of its own; the original
+is not touched and knows nothing of it, so only one of the two should go on.
 
 What is imported will be run: a restart unpickles the graph. So a file that others than this user
 and root can write is refused, as a checkpoint is, unless it is signed or the user vouches for it.
@@ -18,7 +18,6 @@ import sys
 from collections.abc import Iterator
 
 from checkpoint.batch_log import BatchLog, begin_file
-from checkpoint.block_log import RECEIVED_PREFIX
 from checkpoint.commit_log import COMMIT_PREFIX, CommitLog, commit_file
 from checkpoint.errors import (
     RESTORE,
@@ -27,7 +26,6 @@ from checkpoint.errors import (
     UntrustedFileError,
 )
 from checkpoint.fencing import BASE, CLAIM, EPOCH_PREFIX, Owner, claim_epoch, epoch_file
-from checkpoint.file_log import FILES_PREFIX
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import FileKind, Frames, read_frames, write_frames
 from checkpoint.graph_snapshot import (
@@ -37,11 +35,12 @@ from checkpoint.graph_snapshot import (
     graph_file,
     rdds_of_no_graph,
 )
-from checkpoint.input_log import INPUTS_PREFIX
+from checkpoint.inputs import INPUTS_PREFIX
 from checkpoint.json_records import Count, JsonRecord, Text, convert, decode, encode
 from checkpoint.lineage import Base, read_lineage, write_base
 from checkpoint.names import Name, is_name
 from checkpoint.opening import open_files
+from checkpoint.received_blocks import RECEIVED_PREFIX
 from checkpoint.recovery import RecoveryPlan, next_base, read_plan
 from checkpoint.signing import is_signed, renamable, unsigned
 from checkpoint.state_store import STORE_PREFIX
@@ -217,7 +216,7 @@ def needed_files(files: Files) -> list[str]:
     names |= set(rdds).difference(rdds_of_no_graph(rdds, graphs, sys.maxsize))
     for base in lineage.bases:
         names |= {epoch_file(base.epoch, BASE), epoch_file(base.epoch, CLAIM)}
-    for prefix in (FILES_PREFIX, RECEIVED_PREFIX, INPUTS_PREFIX, STORE_PREFIX):
+    for prefix in (RECEIVED_PREFIX, INPUTS_PREFIX, STORE_PREFIX):
         names |= set(files.list(prefix))
     there = set(files.list(""))
     return sorted(names & there, key=lambda name: (_is_late(name), name))

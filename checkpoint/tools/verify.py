@@ -3,27 +3,25 @@
 First every file is read to its end, which checks all checksums, and has to say of itself what its
 name says. Then every record that counts is followed: each file that it names is there, with the
 size and the digest it had; changelogs lead back to a snapshot or to the beginning; records follow
-each other without a gap; the log of every input can be read.
+each other without a gap; what inputs have read is known, and received blocks are there.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 from checkpoint.batch_log import begin_file
-from checkpoint.block_log import RECEIVED_PREFIX, BlockLog
 from checkpoint.commit_log import COMMIT_PREFIX, COMMIT_SUFFIX, CommitLog, CommitRecord
 from checkpoint.errors import RESTORE, CheckpointError, CorruptCheckpointError, StorageRefusedError
 from checkpoint.fencing import CLAIM, epoch_file
-from checkpoint.file_log import FILES_PREFIX, FileLog
 from checkpoint.files import Files, location
 from checkpoint.framing import FileRef
 from checkpoint.graph_snapshot import read_newest_graph, read_rdds
-from checkpoint.input_log import INPUTS_PREFIX, InputLog
+from checkpoint.inputs import InputHistory, blocks_of, read_inputs
 from checkpoint.lineage import Lineage, read_lineage
+from checkpoint.received_blocks import ReceivedBlocks
 from checkpoint.record_files import RecordId, record_ids
 from checkpoint.recovery import RecoveryPlan, read_plan
 from checkpoint.state_files import (
@@ -38,7 +36,7 @@ from checkpoint.stored_state import Reference, StoreId
 from checkpoint.tools.common import (
     Problem,
 )
-from checkpoint.tools.whole_files import INPUT_DIRECTORY, input_ids, reader_of
+from checkpoint.tools.whole_files import reader_of
 
 FOREIGN = "remove it, if nobody needs it: no stream has written it"
 
@@ -115,7 +113,7 @@ def verify_stream(files: Files) -> Findings:
             where = location(files, begin_file(lost))
             findings.add(Problem(where, "is missing", wanted, RESTORE))
         findings.try_to(partial(verify_graph, files, plan), files.url)
-        verify_inputs(files, names, plan, lineage[0], findings)
+        verify_inputs(files, plan, findings)
     return findings
 
 
@@ -247,57 +245,19 @@ def verify_graph(files: Files, plan: RecoveryPlan) -> None:
 # What inputs promise ------------------------------------------------------------------------------
 
 
-def verify_inputs(
-    files: Files, names: Iterable[str], plan: RecoveryPlan, lineage: Lineage, findings: Findings
-) -> None:
-    """Verify the logs of all inputs, as they are in a lineage.
+def verify_inputs(files: Files, plan: RecoveryPlan, findings: Findings) -> None:
+    """Verify what records say of inputs, and the received blocks that they name.
 
     Args:
         files: the directory of the stream.
-        names: the files in it.
         plan: what a restart begins with.
-        lineage: which epochs follow from each other.
         findings: what is found is added.
     """
-    logs = _first_of_each(names)
-    for directory in sorted(plan.newest_records.keys() - logs.keys()):
-        wanted = "the log of an input that batches were begun with"
-        findings.add(Problem(location(files, directory), "is missing", wanted, RESTORE))
-    for directory, name in sorted(logs.items()):
-        if findings.try_to(partial(input_ids, files, name), location(files, name)):
-            read = partial(_READERS[name.partition("/")[0] + "/"], files, input_ids(files, name))
-            findings.try_to(partial(read, plan, lineage), location(files, directory))
-
-
-def _first_of_each(names: Iterable[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name in names:
-        match = INPUT_DIRECTORY.match(name)
-        if match:
-            found.setdefault(match[0], name)
-    return found
-
-
-def _read_file_log(
-    files: Files, ids: tuple[str, str], plan: RecoveryPlan, lineage: Lineage
-) -> None:
-    FileLog(files, *ids, 0, plan.newest_records).load(lineage)
-
-
-def _read_blocks(files: Files, ids: tuple[str, str], plan: RecoveryPlan, lineage: Lineage) -> None:
-    log = BlockLog(files, *ids, 0)
-    log.require_allocated(plan.said_of(ids[1]), lineage)
-    for refs in log.allocated(lineage).values():
-        for ref in refs:
-            log.read(ref)
-
-
-def _read_values(files: Files, ids: tuple[str, str], plan: RecoveryPlan, lineage: Lineage) -> None:
-    InputLog(files, *ids, 0, plan.newest_records).read(sys.maxsize, lineage)
-
-
-_READERS = {
-    FILES_PREFIX: _read_file_log,
-    RECEIVED_PREFIX: _read_blocks,
-    INPUTS_PREFIX: _read_values,
-}
+    inputs: list[InputHistory] = []
+    findings.try_to(lambda: inputs.append(read_inputs(files, plan)), files.url)
+    for found in inputs:
+        retired_ms = -1 if found.snapshot is None else found.snapshot.time_ms
+        for time_ms, uid, ref in blocks_of(files, plan):
+            if time_ms > retired_ms:
+                blocks = ReceivedBlocks(files, plan.stream_id or "", uid, 0)
+                findings.try_to(partial(blocks.read, ref), location(files, ref.name))

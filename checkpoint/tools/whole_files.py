@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from functools import partial
 
 import msgspec
 
 from checkpoint.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, BatchLog
-from checkpoint.block_log import RECEIVED_PREFIX
 from checkpoint.commit_log import COMMIT_PREFIX, COMMIT_SUFFIX, CommitLog
 from checkpoint.errors import RESTORE, CorruptCheckpointError
 from checkpoint.fencing import CLAIM, END, epoch_of_file, read_claim, read_end
-from checkpoint.file_log import FILES_PREFIX
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import FileKind, read_frames
 from checkpoint.graph_snapshot import GRAPH_PREFIX, GRAPH_SUFFIX, RDDS_PREFIX, read_graph
-from checkpoint.input_log import INPUTS_PREFIX
+from checkpoint.inputs import INPUTS_PREFIX, INPUTS_SUFFIX, read_snapshot
 from checkpoint.json_records import convert
 from checkpoint.lineage import read_base
 from checkpoint.names import uid_part
+from checkpoint.received_blocks import RECEIVED_PREFIX
 from checkpoint.record_files import RecordId
 from checkpoint.state_files import read_file_id, state_file_record
 from checkpoint.state_store.file_names import StoredKind, parse_file_name
 from checkpoint.state_store.store_files import read_header
-
-INPUT_DIRECTORY = re.compile(rf"(?:{FILES_PREFIX}|{RECEIVED_PREFIX}|{INPUTS_PREFIX})[^/]+")
-"""Where the log of one input is."""
 
 _STORED = {FileKind.CHANGES: StoredKind.CHANGES, FileKind.SNAPSHOT: StoredKind.SNAPSHOT}
 
@@ -41,6 +36,7 @@ def reader_of(files: Files, name: str) -> Callable[[], str] | None:
         (COMMIT_PREFIX, COMMIT_SUFFIX, CommitLog(files).read_record),
         (BEGIN_PREFIX, BEGIN_SUFFIX, BatchLog(files).read_record),
         (GRAPH_PREFIX, GRAPH_SUFFIX, partial(read_graph, files)),
+        (INPUTS_PREFIX, INPUTS_SUFFIX, partial(read_snapshot, files)),
     ):
         record_id = RecordId.parse(name, prefix, suffix)
         if record_id is not None:
@@ -54,14 +50,6 @@ def reader_of(files: Files, name: str) -> Callable[[], str] | None:
     return None if kind is None else partial(_read_frames, files, name, kind)
 
 
-def input_ids(files: Files, name: str) -> tuple[str, str]:
-    """Return stream and input that a file of the log of an input says it is of."""
-    chunks = files.read_chunks(name, READ_CHUNK_BYTES)
-    file = location(files, name)
-    header = _input_header(read_frames(chunks, _input_kind(name), file).header, file)
-    return header.stream_id, header.input_uid
-
-
 def _stream_of(read: Callable[[], object]) -> Callable[[], str]:
     return lambda: str(getattr(read(), "stream_id", ""))
 
@@ -73,15 +61,7 @@ def _kind(name: str) -> FileKind | None:
         return FileKind.CHANGES if stored[2] is StoredKind.CHANGES else FileKind.SNAPSHOT
     if state_file_record(name) is not None:
         return FileKind.STATE
-    return _input_kind(name) if INPUT_DIRECTORY.match(name) else None
-
-
-def _input_kind(name: str) -> FileKind:
-    if name.startswith(FILES_PREFIX):
-        return FileKind.FILES
-    if name.startswith(INPUTS_PREFIX):
-        return FileKind.INPUT
-    return FileKind.RECEIVED if name.endswith(".block") else FileKind.ALLOCATION
+    return FileKind.RECEIVED if name.startswith(RECEIVED_PREFIX) else None
 
 
 def _read_frames(files: Files, name: str, kind: FileKind) -> str:
@@ -95,20 +75,14 @@ def _read_frames(files: Files, name: str, kind: FileKind) -> str:
     return stream_id
 
 
-class _InputHeader(msgspec.Struct, frozen=True):
-    """What a file of the log of an input says of itself; which of these depends on its kind."""
+class _BlockHeader(msgspec.Struct, frozen=True):
+    """What the file of a received block says of itself."""
 
     stream_id: str
     input_uid: str
-    epoch: int = 0
-    sequence: int = 0
-    attempt: str = ""
-    batch_time_ms: int = 0
-    upto_ms: int | None = None
-
-
-def _input_header(header: Mapping[str, object], file: str) -> _InputHeader:
-    return convert(header, _InputHeader, file, "the header of a file of an input")
+    epoch: int
+    sequence: int
+    attempt: str
 
 
 def _written_as(
@@ -122,13 +96,6 @@ def _written_as(
     if kind in _STORED:
         stored = read_header(header, _STORED[kind], file)
         return stored.store.stream_id, stored.name
-    found = _input_header(header, file)
-    prefix, _, rest = name.split("/", 2)
-    if kind is FileKind.RECEIVED:
-        rest = f"blocks/{found.sequence:016d}-e{found.epoch}-{found.attempt}.block"
-    elif kind is not FileKind.INPUT:  # of which number those are the value says
-        is_base = found.upto_ms is not None
-        time_ms = found.batch_time_ms if found.upto_ms is None else found.upto_ms
-        what = "bases/{}.base" if is_base else "batches/{}.batch"
-        rest = what.format(RecordId(time_ms, found.epoch).stem)
-    return found.stream_id, f"{prefix}/{uid_part(found.input_uid)}/{rest}"
+    found = convert(header, _BlockHeader, file, "the header of a received block")
+    block = f"{found.sequence:016d}-e{found.epoch}-{found.attempt}.block"
+    return found.stream_id, f"{RECEIVED_PREFIX}{uid_part(found.input_uid)}/{block}"

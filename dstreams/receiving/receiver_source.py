@@ -10,8 +10,8 @@ from typing import Any
 
 from pyspark import RDD
 
-from checkpoint import BlockLog, FileRef
-from dstreams.errors import InvalidStreamError, SourceError
+from checkpoint import INPUT_BLOCKS, InputPast, ReceivedBlocks, blocks_in
+from dstreams.errors import InvalidStreamError
 from dstreams.events import ReceiverInfo
 from dstreams.receiving.block_queue import BlockQueue
 from dstreams.receiving.blocks import ReceivedBlock, decode_records
@@ -35,9 +35,9 @@ class ReceiverSource:
     most ``spark.dstreams.receiver.maxBufferBytes``, then the receiver has to wait.
 
     Without a write-ahead log, what was received and not processed is lost when the driver dies.
-    With one, a block is on disk before :meth:`Receiver.storeAll` returns, and so is the record of
-    the blocks of a batch before the batch runs. A run that finds them there, of a run before it,
-    plans the batches of that run as they were, and has the blocks without a batch in its first.
+    With one, a block is on disk before :meth:`Receiver.storeAll` returns, and the begin record of a
+    batch names its blocks. A run that finds them there, of a run before it, plans the batches of
+    that run as they were, and has the blocks without a batch in its first.
 
     Args:
         receiver: the receiver.
@@ -64,8 +64,8 @@ class ReceiverReader:
         settings = environment.settings
         self._source = source
         self._environment = environment
-        self._log = _block_log(source, environment)
-        write = None if self._log is None else self._log.write
+        self._files = _received_blocks(source, environment)
+        write = None if self._files is None else self._files.write
         self._queue = BlockQueue(source.name, settings.receiver_max_buffer_bytes, write)
         info = ReceiverInfo(source.stream_id, source.name, False, socket.gethostname(), "driver")
         self._supervisor = ReceiverSupervisor(source.receiver, info, self._queue.put, environment)
@@ -75,20 +75,33 @@ class ReceiverReader:
         rate = settings.receiver_max_rate
         self._batch_records = None if rate is None else rate * environment.batch_ms / 1000
         self._credit = 0.0
-        self._recorded: set[int] = set()
-        # Of earlier runs; read when the first batch of theirs is planned again.
-        self._allocated: Mapping[int, Sequence[FileRef]] | None = None
-        self._planned_upto_ms = environment.planned_upto_ms
-        if self._log is not None and self._planned_upto_ms is not None:
-            # A run may have ended between the record of a batch's blocks and that of the batch.
-            self._planned_upto_ms = max([self._planned_upto_ms, *self._log.times()])
+        self._named: dict[int, list[str]] = {}  # names of blocks, by batch
+        self._begun_upto_ms = -1
 
     def start(self) -> None:
-        if self._log is not None:
-            self._log.require_allocated(self._environment.begun(self._environment.uid))
-            refs = self._log.unallocated()
-            self._queue.restore(_read_block(self._log, ref) for ref in refs)
+        """Take up what earlier runs have received, and begin to receive.
+
+        Raises:
+            CheckpointError: what earlier runs have received cannot be read.
+        """
+        if self._files is not None:
+            past = self._environment.past(self._environment.uid)
+            self._begun_upto_ms = past.begun_ms
+            self._named = {
+                time_ms: [ref.name for ref in blocks_in(facts, self._source.name)]
+                for time_ms, facts in past.batches.items()
+            }
+            self._take_up(self._files, past)
         self._supervisor.start()
+
+    def _take_up(self, files: ReceivedBlocks, past: InputPast) -> None:
+        """Let the first batch have the blocks that no batch has."""
+        retired = set((past.facts or {}).get(INPUT_BLOCKS, ()))
+        left = retired.intersection(files.names())  # its deletion was cut off
+        if left:
+            files.delete(sorted(left))
+        found = files.read_others({name for names in self._named.values() for name in names})
+        self._queue.restore(ReceivedBlock(payload, ref.records, ref) for ref, payload in found)
 
     def update_rate(self, records_per_second: float) -> None:
         """Let the receiver take that many records a second; ``maxRate`` is never exceeded.
@@ -98,59 +111,45 @@ class ReceiverReader:
         self._supervisor.update_rate(records_per_second)
 
     def plan(self, batch_time_ms: int) -> PlannedInput:
-        before_ms = self._planned_upto_ms
-        if self._log is not None and before_ms is not None and batch_time_ms <= before_ms:
-            return _planned(batch_time_ms, self._planned_before(batch_time_ms))
+        if batch_time_ms <= self._begun_upto_ms:  # it did without this input, and does again
+            return _planned(batch_time_ms, ())
         blocks = self._queue.peek(self._next_credit())
-        if self._log is not None and blocks:
-            refs = [block.ref for block in blocks if block.ref is not None]
-            # When this fails, the blocks stay where they are, and the next batch has them.
-            self._log.allocate(batch_time_ms, refs)
-            self._recorded.add(batch_time_ms)
         self._queue.take(blocks, batch_time_ms)
         planned = _planned(batch_time_ms, blocks)
         self._credit -= planned.records or 0
+        if self._files is not None:
+            self._named[batch_time_ms] = [block.ref.name for block in blocks if block.ref]
         return planned
 
     def recorded(self, planned: PlannedInput) -> Mapping[str, object]:
-        """How much; which blocks, the record of the batch says, if there is one."""
-        is_logged = self._log is not None
-        return {"blocks": len(planned.content), "records": planned.records, "logged": is_logged}
+        """Which blocks, and how much; without a write-ahead log, how much."""
+        facts: dict[str, object] = {"records": planned.records}
+        if self._files is not None and planned.content:
+            facts[INPUT_BLOCKS] = [block.ref for block in planned.content]
+        return facts
 
     def replay(self, batch_time_ms: int, recorded: Mapping[str, Any]) -> PlannedInput:
-        """Take the blocks that the record of the batch names.
+        """Take the same blocks again.
 
         Without a write-ahead log they are gone with the driver that had them; the log says so.
 
         Raises:
-            SourceError: the record is not there any more.
+            CheckpointError: a block is not there any more.
         """
-        blocks = self._planned_before(batch_time_ms)
-        if len(blocks) == recorded["blocks"]:
+        refs = blocks_in(recorded, self._source.name)
+        if refs and self._files is not None:
+            read = self._files.read
+            blocks = [ReceivedBlock(read(ref), ref.records, ref) for ref in refs]
             return _planned(batch_time_ms, blocks)
-        if self._log is not None:
-            raise SourceError(
-                f"{self._source.name}: the batch at {batch_time_ms} ms has read "
-                f"{recorded['blocks']} blocks, and {len(blocks)} of them are recorded; restore the "
-                "directory 'received' of the checkpoint from a copy or an export"
+        if recorded["records"]:
+            logger.warning(
+                "%s: %d records of the batch at %d ms were received without a write-ahead log, and "
+                "are lost; set spark.streaming.receiver.writeAheadLog.enable",
+                self._source.name,
+                recorded["records"],
+                batch_time_ms,
             )
-        logger.warning(
-            "%s: %d records of the batch at %d ms were received without a write-ahead log, and are "
-            "lost; set spark.streaming.receiver.writeAheadLog.enable",
-            self._source.name,
-            recorded["records"],
-            batch_time_ms,
-        )
         return _planned(batch_time_ms, ())
-
-    def _planned_before(self, batch_time_ms: int) -> list[ReceivedBlock]:
-        """The blocks that an earlier run gave to a batch; without a record it gave none."""
-        if self._log is None:
-            return []
-        if self._allocated is None:
-            self._allocated = self._log.allocated()
-        self._recorded.add(batch_time_ms)
-        return [_read_block(self._log, ref) for ref in self._allocated.get(batch_time_ms, ())]
 
     def _next_credit(self) -> float | None:
         """How many records the next batch may have, None for all."""
@@ -174,18 +173,29 @@ class ReceiverReader:
     @property
     def forgets(self) -> bool:
         """Whether what batches have read is gone with this driver."""
-        return self._log is None
+        return self._files is None
 
     def release(self, batch_time_ms: int) -> None:
         self._queue.make_room(batch_time_ms)
 
-    def retire(self, batch_time_ms: int) -> None:
-        """Delete the files of batches up to this time: no later run reads them again."""
+    def snapshot_size(self) -> int | None:
+        """How many blocks batches have that are not retired; None without a write-ahead log."""
         # A copy: another thread may plan a batch meanwhile.
-        retired = {time_ms for time_ms in tuple(self._recorded) if time_ms <= batch_time_ms}
-        if self._log is not None and retired:
-            self._log.release(batch_time_ms)
-            self._recorded -= retired
+        return None if self._files is None else sum(map(len, tuple(self._named.values())))
+
+    def snapshot(self, upto_ms: int) -> Mapping[str, object]:
+        """The blocks of batches up to a time, which are deleted next."""
+        named = tuple(self._named.items())
+        return {INPUT_BLOCKS: [name for ms, names in named if ms <= upto_ms for name in names]}
+
+    def retire(self, batch_time_ms: int) -> None:
+        """Delete the blocks of batches up to this time: no later run reads them again."""
+        # A copy: another thread may plan a batch meanwhile.
+        for time_ms, names in tuple(self._named.items()):
+            if time_ms <= batch_time_ms:
+                if self._files is not None and names:
+                    self._files.delete(names)
+                del self._named[time_ms]
 
     def stop_receiving(self) -> None:
         self._stopping = True
@@ -226,11 +236,9 @@ def _planned(batch_time_ms: int, blocks: Sequence[ReceivedBlock]) -> PlannedInpu
     return PlannedInput(batch_time_ms, tuple(blocks), records, description)
 
 
-def _read_block(log: BlockLog, ref: FileRef) -> ReceivedBlock:
-    return ReceivedBlock(log.read(ref), ref.records, ref)
-
-
-def _block_log(source: ReceiverSource, environment: SourceEnvironment) -> BlockLog | None:
+def _received_blocks(
+    source: ReceiverSource, environment: SourceEnvironment
+) -> ReceivedBlocks | None:
     if not environment.settings.receiver_write_ahead_log:
         return None
     if environment.open_files is None:
@@ -238,8 +246,5 @@ def _block_log(source: ReceiverSource, environment: SourceEnvironment) -> BlockL
             f"{source.name}: spark.streaming.receiver.writeAheadLog.enable is true, and there is "
             "no checkpoint directory to write to; call ssc.checkpoint(directory) before start()"
         )
-    files = environment.open_files()
-    ids = (environment.run_id, environment.uid)
-    # A driver that has claimed its epoch has one that is newer than all there are.
-    epoch = max(environment.epoch, BlockLog(files, *ids, 0).last_epoch() + 1)
-    return BlockLog(files, *ids, epoch)
+    files, run_id = environment.open_files(), environment.run_id
+    return ReceivedBlocks(files, run_id, environment.uid, environment.epoch)

@@ -10,9 +10,10 @@ from dstreams.errors import MissingInputError
 from dstreams.events import InputInfo
 from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
+from dstreams.kernel.source import remedy_of
 from dstreams.runtime.batch import Batch, InputFailure
 from dstreams.runtime.input_counts import InputCounts
-from dstreams.sources.source import PlannedInput, ReaderOfFiles, SourceReader, explanation
+from dstreams.sources.source import PlannedInput, ReaderOfFiles, SourceReader
 
 
 class BatchInputs:
@@ -87,4 +88,4 @@ class BatchInputs:
 
     def explain(self, error: BaseException) -> str | None:
         """Say what to do about an error, None where no input has to do with it."""
-        return explanation(error, self._readers.values())
+        return remedy_of(error, self._readers.values())

@@ -7,6 +7,7 @@ import logging
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pyspark import RDD, SparkContext
@@ -19,6 +20,7 @@ from checkpoint import (
     CommitLog,
     CommitRecord,
     Files,
+    InputSnapshots,
     OperatorCommit,
     RecordId,
     StatePartition,
@@ -31,6 +33,7 @@ from dstreams.graph.plan import Plan
 from dstreams.rdd.durable import NO_PARTITIONER, WrittenRdd, read_rdd, write_rdd
 from dstreams.rdd.stable_hash import STABLE_HASH_NAME
 from dstreams.rdd.state_version import NO_EVENT_TIME, StateVersion
+from dstreams.sources.source import RetiringReader
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +87,7 @@ class StreamDurability:
 
     Attributes:
         graph: the snapshot of the graph that batches begin with, None for none.
+        inputs: what batches have read.
         uids: of the streams with state.
         commits: the commit records.
         retention: deletes what nobody needs any more.
@@ -103,6 +107,7 @@ class StreamDurability:
         self._begins: BatchLog = tenure.begins
         self.retention = Retention(tenure)
         self.graph: RecordId | None = None
+        self.inputs = InputSnapshots(tenure.guard, stream_id, tenure.plan)
 
     def begin(
         self,
@@ -110,7 +115,6 @@ class StreamDurability:
         time_ms: int,
         inputs: Mapping[str, object],
         facts: Mapping[str, object],
-        logs: Mapping[str, RecordId] | None = None,
         beginning: str = "",
     ) -> None:
         """Write down what a batch is going to read, by the uid of each input.
@@ -120,7 +124,6 @@ class StreamDurability:
             time_ms: its time.
             inputs: what each input says of the batch.
             facts: as in :class:`checkpoint.BeginRecord`.
-            logs: the newest record in the log of each input that has one.
             beginning: as in :class:`checkpoint.BeginRecord`.
 
         Raises:
@@ -134,7 +137,7 @@ class StreamDurability:
             inputs,
             {},
             facts,
-            logs or {},
+            self.inputs.newest,
             self.graph,
             beginning=beginning,
         )
@@ -223,6 +226,57 @@ class StreamDurability:
     def read(self, written: WrittenRdd, like: RDD[Any]) -> RDD[Any]:
         """Return the committed files as an RDD with the partitioner of *like*."""
         return read_rdd(self._spark, self.files, written, like)
+
+    def begin_inputs(self, readers: Mapping[str, RetiringReader]) -> None:
+        """Write down what inputs begin with of which no earlier run has written anything.
+
+        Args:
+            readers: of the inputs that have to know what earlier batches have read, by uid.
+
+        Raises:
+            CheckpointError: what earlier runs have read is lost, or it could not be written.
+        """
+        last_ms = self.tenure.plan.last_ms
+        upto_ms = self._plan.zero_ms if last_ms is None else last_ms
+        self.inputs.begin(readers, upto_ms, partial(_snapshot, readers))
+
+    def retire(
+        self,
+        oldest_needed_ms: int,
+        oldest_input_ms: int,
+        readers: Mapping[str, RetiringReader],
+    ) -> None:
+        """Delete what neither a restart nor a batch to come can need; on any thread.
+
+        Args:
+            oldest_needed_ms: the earliest batch whose state may be wanted.
+            oldest_input_ms: the earliest batch whose input may be.
+            readers: of the inputs that have to know what earlier batches have read, by uid.
+
+        Raises:
+            CheckpointError: something could not be read or deleted, or a newer driver has taken
+                over; nothing was deleted then.
+        """
+
+        def retire_inputs(upto_ms: int, batches: int) -> RecordId | None:
+            size = sum(reader.snapshot_size() or 0 for reader in readers.values())
+            snapshot = self.inputs.retire(upto_ms, batches, size, partial(_snapshot, readers))
+            if snapshot is not None:
+                for reader in readers.values():
+                    reader.retire(snapshot.time_ms)
+            return snapshot
+
+        left = self.retention.retire(
+            oldest_needed_ms, oldest_input_ms, retire_inputs if readers else None
+        )
+        for name in left:
+            logger.warning("%s could not be deleted; it is tried again later", name)
+
+
+def _snapshot(
+    readers: Mapping[str, RetiringReader], upto_ms: int
+) -> dict[str, Mapping[str, object]]:
+    return {uid: reader.snapshot(upto_ms) for uid, reader in readers.items()}
 
 
 def _facts(made: BatchCommit) -> dict[str, object]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
-from checkpoint import BeginRecord, CheckpointError, RecordId
+from checkpoint import BeginRecord, CheckpointError
 from dstreams.clock import Clock
 from dstreams.events import (
     BatchSubmitted,
@@ -43,11 +43,10 @@ from dstreams.runtime.histories import BatchHistory
 from dstreams.runtime.rdd_snapshots import RddSnapshots
 from dstreams.runtime.repartition import delete_abandoned
 from dstreams.sources.source import (
-    DurableReader,
-    LoggedReader,
     PlannedInput,
     ReaderOfFiles,
     ReplayableReader,
+    RetiringReader,
     SourceReader,
     close_all,
     is_lost_with_driver,
@@ -105,6 +104,16 @@ class Engine:
         self._resume_at_ms: int | None = None
         self._unbridged: list[tuple[int, int]] = []
         self._is_swept = False
+        self._begin_failure: InputFailure | None = None
+
+    @property
+    def snapshot_readers(self) -> dict[str, RetiringReader]:
+        """The inputs that have to know what earlier batches have read, by uid."""
+        return {
+            self.plan.input_uids[stream]: reader
+            for stream, reader in self.readers.items()
+            if isinstance(reader, RetiringReader) and reader.snapshot_size() is not None
+        }
 
     @property
     def next_time_ms(self) -> int:
@@ -177,15 +186,16 @@ class Engine:
         return reader.plan(time_ms)
 
     def _begin(self, batch: Batch) -> Batch:
-        """Write down what a batch reads; one for which that fails must not run."""
+        """Write down what a batch reads; one for which that fails must not run.
+
+        Nor any after it: its input is in no batch, until a restart finds what was begun.
+        """
         if self._durability is None:
             return batch
+        if self._begin_failure is not None:
+            return replace(batch, failure=self._begin_failure)
         fault("begin.start", batch.batch_id)
         inputs: dict[str, object] = {}
-        logs: dict[str, RecordId] = {}
-        for reader in self.readers.values():
-            if isinstance(reader, LoggedReader):
-                logs.update(reader.newest_records)
         for stream, planned in batch.inputs.items():
             reader = self.readers[stream]
             recorded: Mapping[str, object] = {"records": planned.records}
@@ -195,9 +205,10 @@ class Engine:
         facts = {} if batch.after_ms is None else {AFTER: batch.after_ms}
         try:
             number, time_ms = batch.batch_id, batch.time_ms
-            self._durability.begin(number, time_ms, inputs, facts, logs, batch.beginning)
+            self._durability.begin(number, time_ms, inputs, facts, batch.beginning)
         except CheckpointError as error:
-            return replace(batch, failure=InputFailure("writing down what it reads", error))
+            self._begin_failure = InputFailure("writing down what it reads", error)
+            return replace(batch, failure=self._begin_failure)
         fault("begin.done", batch.batch_id)
         return batch
 
@@ -435,25 +446,18 @@ class Engine:
         inputs = (asked[node] for node in self.readers if node in asked)
         oldest_input_ms = min(chain(inputs, [batch.time_ms])) + 1
         self.snapshots.discard_before(oldest_ms)
-        return partial(self._clean_up, self._durability, batch.time_ms, oldest_ms, oldest_input_ms)
+        return partial(self._clean_up, self._durability, oldest_ms, oldest_input_ms)
 
-    def _clean_up(
-        self, durability: StreamDurability, time_ms: int, oldest_ms: int, oldest_input_ms: int
-    ) -> None:
-        """Delete what neither a restart nor a batch after *time_ms* needs; on any thread.
+    def _clean_up(self, durability: StreamDurability, oldest_ms: int, oldest_input_ms: int) -> None:
+        """Delete what neither a restart nor a batch to come needs; on any thread.
 
         Raises:
             CheckpointError: something could not be read or deleted, or a newer driver has taken
                 over; nothing was deleted then.
         """
-        for name in durability.retention.retire(oldest_ms, oldest_input_ms):
-            logger.warning("%s could not be deleted; it is tried again later", name)
+        # What a batch has read is there as long as its record: a rewind may go there.
+        durability.retire(oldest_ms, oldest_input_ms, self.snapshot_readers)
         self._sweep(durability)
-        oldest_begun_ms = durability.retention.oldest_begun_ms(time_ms)
-        for reader in self.readers.values():
-            if isinstance(reader, DurableReader):
-                # What a batch has read is there as long as its record: a rewind may go there.
-                reader.retire(oldest_begun_ms - 1)
 
     def _sweep(self, durability: StreamDurability) -> None:
         """Delete, once, what a driver before this one had moved and could not make count."""

@@ -188,7 +188,7 @@ def _opened(
         store = open_store(files, epoch, around.settings, around.classes)
         states = StateVersions(around.spark, store, earlier.stream_id)
     history = History(plan, around.spark, unpersist=around.settings.unpersist, states=states)
-    return Engine(
+    engine = Engine(
         plan,
         history,
         readers,
@@ -198,6 +198,13 @@ def _opened(
         earlier.stream_id,
         stops_on_failure=around.settings.on_failure == "stop",
     )
+    try:
+        if durability is not None:
+            durability.begin_inputs(engine.snapshot_readers)
+    except BaseException:
+        close_all(readers.values())
+        raise
+    return engine
 
 
 def _take_over(files: Files, earlier: EarlierRun, around: Surroundings) -> Tenure:
@@ -228,15 +235,11 @@ def _environment(
     )
     if durability is None or files is None:
         return environment
-    recovery = durability.tenure.plan
-    planned = [*recovery.begins, *recovery.committed_ms]
     return replace(
         environment,
         open_files=lambda: files,
-        planned_upto_ms=max(planned, default=None),
         epoch=durability.tenure.epoch,
-        newest_records=recovery.newest_records,
-        begun=recovery.said_of,
+        past=durability.inputs.past,
     )
 
 

@@ -217,7 +217,7 @@ def _require_nothing(directory: str, files: Files) -> None:
             f"{run}, with state up to the batch at {newest} ms ({batch_datetime(newest)})",
         )
     # A driver that did not come to its first batch left a claim, and what its inputs begin with.
-    nothing = ("/epochs/", "/files/", "/inputs/", "/rdds/")
+    nothing = ("/epochs/", "/inputs/", "/rdds/")
     others = [
         name
         for name in names

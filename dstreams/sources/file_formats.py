@@ -8,11 +8,10 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from pyspark import RDD, SparkContext
 
-from checkpoint import FileStamp
 from dstreams.callables import describe, require_arity
 from dstreams.configuration import COUNT
 from dstreams.errors import InvalidStreamError
-from dstreams.sources.file_listing import spark_path
+from dstreams.sources.file_listing import FileStamp, spark_path
 
 ReadFiles = Callable[[SparkContext, list[str]], RDD[Any]]
 FormatName = Literal["textFile", "wholeTextFiles", "binaryFiles"]

@@ -9,17 +9,30 @@ import logging
 import os
 import re
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
-from checkpoint import FileStamp
 from dstreams.errors import InvalidStreamError, SourceError
 
 logger = logging.getLogger(__name__)
 
 _WILDCARDS = frozenset("*?[]{}\\")
+
+
+class FileStamp(NamedTuple):
+    """A file as a listing shows it.
+
+    Args:
+        path: path or URL.
+        modified_ms: modification time.
+        size_bytes: size.
+    """
+
+    path: str
+    modified_ms: int
+    size_bytes: int
 
 
 class FileListing(Protocol):

@@ -2,15 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from checkpoint import FileBase, FileBatch, FileHistory, FileStamp
+from checkpoint import INPUT_FILES, InputPast
+from dstreams.sources.file_listing import FileStamp
 
 Listing = Mapping[str, FileStamp]
 """Files by path."""
+
+
+@dataclass(frozen=True)
+class FileBatch:
+    """What one batch reads.
+
+    Args:
+        batch_time_ms: time of the batch.
+        settled_ms: what has appeared up to then was taken, now or before; older than the batch
+            where files have to wait.
+        files: the files, in the order in which they are read.
+    """
+
+    batch_time_ms: int
+    settled_ms: int
+    files: tuple[FileStamp, ...]
+
+    def facts(self) -> dict[str, object]:
+        """Return what the begin record of the batch says of it."""
+        return {INPUT_FILES: self.files, "settled_ms": self.settled_ms} if self.files else {}
+
+    @classmethod
+    def of(cls, batch_time_ms: int, facts: Mapping[str, Any]) -> FileBatch:
+        """Read what :meth:`facts` returned; without files, nothing more is settled."""
+        return cls(batch_time_ms, facts.get("settled_ms", 0), _stamps(facts.get(INPUT_FILES, ())))
+
+
+@dataclass(frozen=True)
+class FileBase:
+    """What all batches up to a time come to.
+
+    Args:
+        upto_ms: time of the last batch that this stands for; the start, in the first one.
+        new_since_ms: files modified up to then are not new.
+        settled_ms: as in :class:`FileBatch`.
+        there_before: files that were there at the start and do not count.
+        taken: files that were taken, as far as they are still there.
+    """
+
+    upto_ms: int
+    new_since_ms: int
+    settled_ms: int
+    there_before: tuple[FileStamp, ...] = ()
+    taken: tuple[FileStamp, ...] = ()
+
+    def facts(self) -> dict[str, object]:
+        """Return what the snapshot of inputs says of it."""
+        return {
+            "new_since_ms": self.new_since_ms,
+            "settled_ms": self.settled_ms,
+            "there_before": self.there_before,
+            INPUT_FILES: self.taken,
+        }
+
+
+@dataclass(frozen=True)
+class FileHistory:
+    """What earlier batches took, and since when files are new.
+
+    Args:
+        base: what old ones took.
+        batches: every batch with files after these, by its time, oldest first.
+    """
+
+    base: FileBase
+    batches: Mapping[int, FileBatch]
+
+    @classmethod
+    def of(cls, past: InputPast) -> FileHistory | None:
+        """Read what an earlier run has written down; None where it had not begun this input."""
+        facts = past.facts
+        if facts is None:
+            return None
+        base = FileBase(
+            past.upto_ms,
+            facts["new_since_ms"],
+            facts["settled_ms"],
+            _stamps(facts["there_before"]),
+            _stamps(facts[INPUT_FILES]),
+        )
+        batches = {
+            time_ms: FileBatch.of(time_ms, said)
+            for time_ms, said in past.batches.items()
+            if time_ms > past.upto_ms and said.get(INPUT_FILES)
+        }
+        return cls(base, batches)
+
+    @property
+    def settled_ms(self) -> int:
+        """What has appeared up to then was taken."""
+        newest = max(self.batches, default=None)
+        return self.base.settled_ms if newest is None else self.batches[newest].settled_ms
 
 
 @dataclass(frozen=True)
@@ -242,6 +335,10 @@ def _unfinished(path: str) -> str | None:
         return f"name begins with {name[0]}"
     ending = next((ending for ending in ("._COPYING_", ".tmp") if name.endswith(ending)), None)
     return None if ending is None else f"name ends in {ending}"
+
+
+def _stamps(listed: Iterable[Any]) -> tuple[FileStamp, ...]:
+    return tuple(FileStamp(*one) for one in listed)
 
 
 def _is_undecodable(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""New files of a directory as a source: each file in one batch, recorded before it is read."""
+"""New files of a directory as a source: each file in one batch."""
 
 from __future__ import annotations
 
@@ -13,15 +13,6 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark import RDD
 
-from checkpoint import (
-    FileBase,
-    FileBatch,
-    FileHistory,
-    FileLog,
-    FileStamp,
-    RecordId,
-    compaction_due,
-)
 from dstreams.callables import describe, require_arity
 from dstreams.durations import ahead_of_clock_ms
 from dstreams.errors import InvalidStreamError, MissingInputError, SourceError
@@ -29,8 +20,16 @@ from dstreams.rdd.failures import summarize
 from dstreams.rdd.jvm import passing_over_missing_files
 from dstreams.settings import IGNORE_MISSING_FILES, Settings
 from dstreams.sources.file_formats import TEXT_LINES, FileFormat
-from dstreams.sources.file_listing import has_wildcards, local_path, open_listing
-from dstreams.sources.file_selection import FileRules, FileSelection, Listing, Selection
+from dstreams.sources.file_listing import FileStamp, has_wildcards, local_path, open_listing
+from dstreams.sources.file_selection import (
+    FileBase,
+    FileBatch,
+    FileHistory,
+    FileRules,
+    FileSelection,
+    Listing,
+    Selection,
+)
 from dstreams.sources.source import PlannedInput, SourceEnvironment
 
 logger = logging.getLogger(__name__)
@@ -55,7 +54,7 @@ class FileSource:
     to whole batches) when it appears is ignored; the log says so. With *max_age_ms* only files that
     were there when the stream started are not new, and a file may be as old as that.
 
-    With a checkpoint directory the files of a batch are recorded there before they are read.
+    With a checkpoint directory the begin record of a batch names its files.
 
     Args:
         directory: path, URL, or pattern of Hadoop's (``*``, ``?``, ``[a-c]``, ``{a,b}``, and ``\\``
@@ -140,9 +139,8 @@ class FileSource:
 class FileReader:
     """Lists at each plan; the plan holds the files, and Spark reads them when the batch runs.
 
-    On a record of an earlier run it goes on where that ended: a batch that was recorded gets its
-    files again, and no other batch gets any of them. Batches without files have no record, so which
-    batches there were after the last one with files is told by the environment.
+    After an earlier run it goes on where that ended: a batch that was begun gets its files again,
+    and no other batch gets any of them.
     """
 
     def __init__(self, source: FileSource, environment: SourceEnvironment) -> None:
@@ -152,11 +150,8 @@ class FileReader:
         self._rules = source.rules(environment.settings, environment.batch_ms)
         # Batches are planned on one thread and end on another.
         self._lock = threading.Lock()
-        self._log: FileLog | None = None
-        self._base_ms = 0
-        self._recorded: dict[int, FileBatch] = {}
-        self._replayed: Mapping[int, FileBatch] = {}
-        self._replayed_upto_ms: int | None = None
+        self._settled = {0: 0}  # by the times of batches with files
+        self._begun_upto_ms = -1
         self._selection: FileSelection | None = None
         self._last_listing: Listing | None = None
         self._has_stopped = False
@@ -167,85 +162,56 @@ class FileReader:
         self._skipped: dict[int, tuple[FileStamp, ...]] = {}
 
     def start(self) -> None:
-        """Begin the record, or read it; refuse what can never be listed.
+        """Find out what earlier runs took; refuse what can never be listed.
 
         A directory that is not there yet is a warning.
 
         Raises:
             SourceError: the place is no directory, or cannot be listed.
-            CheckpointError: the record cannot be begun or read.
+            CheckpointError: what earlier runs took cannot be read.
         """
         with self._lock:
             listing = self._list() or {}
-            if self._environment.open_files is not None:
-                run_id, uid = self._environment.run_id, self._environment.uid
-                epoch, begun_with = self._environment.epoch, self._environment.newest_records
-                self._log = FileLog(self._environment.open_files(), run_id, uid, epoch, begun_with)
-            history = None if self._log is None else self._log.load()
+            past = self._environment.past(self._environment.uid)
+            history, is_new = FileHistory.of(past), False
             if history is None:
-                begun = self._begin(listing)
-                self._base_ms = begun.base.upto_ms
-                self._selection = FileSelection(begun, self._rules)
-                return
-            self._base_ms = history.base.upto_ms
-            self._selection = FileSelection(history, self._rules, resumed=True)
-            self._recorded = dict(history.batches)
-            self._replayed = history.batches
-            known_ms = self._environment.planned_upto_ms
-            upto_ms = history.base.upto_ms
-            newest = [upto_ms, *history.batches, upto_ms if known_ms is None else known_ms]
-            self._replayed_upto_ms = max(newest)
+                history, is_new = FileHistory(self._begin(listing), {}), True
+            self._selection = FileSelection(history, self._rules, resumed=not is_new)
+            self._settled = {history.base.upto_ms: history.base.settled_ms}
+            for time_ms, batch in history.batches.items():
+                self._settled[time_ms] = batch.settled_ms
+            self._begun_upto_ms = past.begun_ms
 
     def plan(self, batch_time_ms: int) -> PlannedInput:
-        """Choose the files of a batch, and record them.
+        """Choose the files of a batch.
 
         Raises:
             SourceError: the directory cannot be listed now, a file cannot be read, or the filter
                 failed; nothing was chosen.
-            CheckpointError: the record could not be written; nothing was chosen.
         """
         with self._lock:
-            if self._replayed_upto_ms is not None and batch_time_ms <= self._replayed_upto_ms:
-                batch = self._replayed.get(batch_time_ms)
-                return self._planned(batch_time_ms, () if batch is None else batch.files, 0)
+            if batch_time_ms <= self._begun_upto_ms:  # it did without this input, and does again
+                return self._planned(FileBatch(batch_time_ms, 0, ()), 0)
             self._decided.expect(batch_time_ms)
             listing = self._last_listing if self._has_stopped else self._list()
             if listing is None:
-                return self._planned(batch_time_ms, (), 0)
+                return self._planned(FileBatch(batch_time_ms, 0, ()), 0)
             selection = self._decided.select(listing, batch_time_ms, self._ahead_ms(batch_time_ms))
             self._tell(selection)
-            if selection.batch.files and self._log is not None:
-                self._log.record(selection.batch)
-                self._recorded[batch_time_ms] = selection.batch
             self._decided.take(selection)
             self._has_new = False
-            return self._planned(batch_time_ms, selection.batch.files, len(selection.waiting))
-
-    @property
-    def newest_records(self) -> Mapping[str, RecordId]:
-        """The newest record of the log, if there is one."""
-        return {} if self._log is None else self._log.newest_records
+            if selection.batch.files and self._environment.open_files is not None:
+                self._settled[batch_time_ms] = selection.batch.settled_ms
+            return self._planned(selection.batch, len(selection.waiting))
 
     def recorded(self, planned: PlannedInput) -> Mapping[str, object]:
-        """How many files; which, the record of the batch says."""
-        return {"files": len(planned.content)}
+        """Which files."""
+        batch: FileBatch = planned.content
+        return batch.facts()
 
     def replay(self, batch_time_ms: int, recorded: Mapping[str, Any]) -> PlannedInput:
-        """Take the files that the record of the batch names.
-
-        Raises:
-            SourceError: the record is not there any more.
-        """
-        with self._lock:
-            batch = self._replayed.get(batch_time_ms)
-            files = () if batch is None else batch.files
-            if len(files) != recorded["files"]:
-                raise SourceError(
-                    f"{self._source.name}: the batch at {batch_time_ms} ms has read "
-                    f"{recorded['files']} files, and their record names {len(files)}; restore the "
-                    "directory 'files' of the checkpoint from a copy or an export"
-                )
-            return self._planned(batch_time_ms, files, 0)
+        """Take the same files again."""
+        return self._planned(FileBatch.of(batch_time_ms, recorded), 0)
 
     def rdd(self, planned: PlannedInput) -> RDD[Any]:
         """Return the records of the files of a plan.
@@ -284,7 +250,7 @@ class FileReader:
         Only where a setting lets files vanish; else the batch has failed.
         """
         time_ms = planned.batch_time_ms
-        if not self._is_ignoring or not planned.content:
+        if not self._is_ignoring or not planned.content.files:
             return ""
         try:
             vanished = self._missing(self._read.get(time_ms, ()))
@@ -316,7 +282,7 @@ class FileReader:
 
     def _there(self, planned: PlannedInput) -> tuple[FileStamp, ...]:
         """The files of a plan; where a setting lets files vanish, those that are there."""
-        files: tuple[FileStamp, ...] = planned.content
+        files: tuple[FileStamp, ...] = planned.content.files
         missing = self._missing(files) if self._is_ignoring else ()
         if missing:
             self._skipped[planned.batch_time_ms] = missing
@@ -338,22 +304,23 @@ class FileReader:
         for time_ms in [time_ms for time_ms in self._read if time_ms <= batch_time_ms]:
             del self._read[time_ms]
 
-    def retire(self, batch_time_ms: int) -> None:
-        """Write what old batches took into one record, once that is worth it."""
+    def snapshot_size(self) -> int:
+        """How many files are remembered."""
         with self._lock:
-            if self._log is None or self._selection is None:
-                return
-            old = [time_ms for time_ms in self._recorded if time_ms <= batch_time_ms]
-            files = sum(len(self._recorded[time_ms].files) for time_ms in old)
-            newest_ms = max(old, default=self._base_ms)
-            if newest_ms <= self._base_ms:
-                return  # also in the first batches of a log that was begun later than they are due
-            if compaction_due(self._selection.taken_count, len(old), files):
-                settled_ms = self._recorded[newest_ms].settled_ms
-                self._log.compact(self._selection.base(newest_ms, settled_ms))
-                self._base_ms = newest_ms
-                for time_ms in old:
-                    del self._recorded[time_ms]
+            return self._decided.taken_count
+
+    def snapshot(self, upto_ms: int) -> Mapping[str, object]:
+        """What batches up to a time took."""
+        with self._lock:
+            newest_ms = max(time_ms for time_ms in self._settled if time_ms <= upto_ms)
+            return self._decided.base(upto_ms, self._settled[newest_ms]).facts()
+
+    def retire(self, batch_time_ms: int) -> None:
+        """Forget what is known of single batches up to this time: a snapshot stands for them."""
+        with self._lock:
+            known = sorted(time_ms for time_ms in self._settled if time_ms <= batch_time_ms)
+            for time_ms in known[:-1]:
+                del self._settled[time_ms]
 
     def stop_receiving(self) -> None:
         """Look once more: what is there now is what will be taken."""
@@ -389,8 +356,8 @@ class FileReader:
             raise SourceError(f"{self._source.name} has not been started")
         return self._selection
 
-    def _begin(self, listing: Listing) -> FileHistory:
-        """Say since when files are new, in the record if there is one."""
+    def _begin(self, listing: Listing) -> FileBase:
+        """Say since when files are new."""
         since_ms = self._source.new_since_ms
         before: tuple[FileStamp, ...] = ()
         if since_ms is not None and self._rules.max_age_ms is not None:
@@ -407,10 +374,7 @@ class FileReader:
         # Where a start takes longer than a batch, the first batches are older than this moment, and
         # a restart counts no record that is newer than the last of them that was committed.
         upto_ms, now_ms = self._environment.zero_ms, self._environment.clock.now_ms()
-        base = FileBase(upto_ms, new_since_ms, now_ms, before)
-        if self._log is not None:
-            self._log.compact(base)
-        return FileHistory(base, {})
+        return FileBase(upto_ms, new_since_ms, now_ms, before)
 
     def _list(self) -> Listing | None:
         listing = self._listing.files()
@@ -420,13 +384,12 @@ class FileReader:
             logger.warning("%s: no such directory; batches stay empty until it appears", name)
         return listing
 
-    def _planned(
-        self, batch_time_ms: int, files: tuple[FileStamp, ...], waiting: int
-    ) -> PlannedInput:
+    def _planned(self, batch: FileBatch, waiting: int) -> PlannedInput:
+        files = batch.files
         records = self._source.format.count(files) if files else 0
         description = f"new files: {_described(files)}" if files else "no new files"
         wait = f"; {waiting} more wait" if waiting else ""
-        return PlannedInput(batch_time_ms, files, records, f"{description}{wait}")
+        return PlannedInput(batch.batch_time_ms, batch, records, f"{description}{wait}")
 
     def _tell(self, selection: Selection) -> None:
         """Log what is left out, and fail for what should have been read.

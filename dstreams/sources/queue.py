@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, cast
 
 from pyspark import RDD
 
+from checkpoint import INPUT_END, INPUT_START
 from dstreams.errors import InvalidStreamError
 from dstreams.sources.source import PlannedInput, SourceEnvironment
 
@@ -116,11 +117,11 @@ class QueueReader:
     def recorded(self, planned: PlannedInput) -> Mapping[str, object]:
         """Which items."""
         first, end = self._taken[planned.batch_time_ms]
-        return {"from": first, "upto": end}
+        return {INPUT_START: first, INPUT_END: end}
 
     def replay(self, batch_time_ms: int, recorded: Mapping[str, Any]) -> PlannedInput:
         """Take the same items again, and go on after them."""
-        return self._take(batch_time_ms, recorded["from"], recorded["upto"])
+        return self._take(batch_time_ms, recorded[INPUT_START], recorded[INPUT_END])
 
     def rdd(self, planned: PlannedInput) -> RDD[Any] | None:
         if planned.content is None:

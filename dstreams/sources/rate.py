@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 from pyspark import RDD
 
+from checkpoint import INPUT_END, INPUT_START
 from dstreams.configuration import COUNT
 from dstreams.durations import batch_datetime
 from dstreams.sources.rate_limit import RateLimit
@@ -113,11 +114,13 @@ class RateReader:
         return PlannedInput(batch_time_ms, RowRange(first, count, due), count, description)
 
     def recorded(self, planned: PlannedInput) -> Mapping[str, object]:
-        return asdict(planned.content)
+        rows: RowRange = planned.content
+        return {INPUT_START: rows.first, INPUT_END: rows.first + rows.count, "due": rows.due}
 
     def replay(self, batch_time_ms: int, recorded: Mapping[str, Any]) -> PlannedInput:
         self._last_ms = batch_time_ms
-        rows = RowRange(recorded["first"], recorded["count"], recorded["due"])
+        first, end = recorded[INPUT_START], recorded[INPUT_END]
+        rows = RowRange(first, end - first, recorded["due"])
         description = f"{rows.count} rows from {rows.first} on"
         return PlannedInput(batch_time_ms, rows, rows.count, description)
 

@@ -12,9 +12,11 @@ from functools import partial
 from itertools import chain
 from typing import Any, ClassVar
 
-from pyspark import RDD
+from pyspark import RDD, SparkContext
 
+from dstreams.clock import Clock
 from dstreams.errors import InvalidStreamError, SourceError
+from dstreams.settings import Settings
 from dstreams.sources.line_buffer import LineBuffer
 from dstreams.sources.rate_limit import RateLimit
 from dstreams.sources.repeated_warning import RepeatedWarning
@@ -94,96 +96,109 @@ class SocketTextSource:
         return SocketTextReader(self, environment)
 
 
-class SocketTextReader:
-    """Receives in a thread, into a buffer of which each batch takes all whole lines.
+@dataclass(frozen=True)
+class TakenLines:
+    """Lines that were taken from a connection together.
 
-    The buffer and the connection belong to ``_changed``; the thread waits on it for room.
+    Args:
+        data: the lines, each with its end.
+        description: how much that is, and what was wrong with lines meanwhile, for people.
     """
 
-    forgets: ClassVar[bool] = True
+    data: bytes = b""
+    description: str = "0 lines, 0 bytes"
 
-    def __init__(self, source: SocketTextSource, environment: SourceEnvironment) -> None:
+    @property
+    def count(self) -> int:
+        """How many lines these are."""
+        return self.data.count(b"\n")
+
+    def rdd(self, spark: SparkContext) -> RDD[str]:
+        """Return the lines, without their ends."""
+        if not self.data:
+            return spark.emptyRDD()
+        pieces, partitions = _cut(self.data, spark.defaultParallelism)
+        return spark.parallelize(pieces, partitions).mapPartitions(_lines_of)
+
+
+class LineReceiver:
+    """Receives lines in a thread, into a buffer from which all whole ones can be taken.
+
+    The buffer and the connection belong to ``_changed``; the thread waits on it for room.
+
+    Args:
+        source: where the lines come from.
+        settings: of sockets.
+        clock: the driver's clock.
+        report_error: told of what ends the receiving, and of the first line that was skipped.
+    """
+
+    def __init__(
+        self,
+        source: SocketTextSource,
+        settings: Settings,
+        clock: Clock,
+        report_error: Callable[[Exception], None],
+    ) -> None:
         self._source = source
-        self._environment = environment
-        self._settings = environment.settings
-        self._lines = LineBuffer(self._settings.socket_max_line_bytes)
-        self._limit = RateLimit(environment.batch_ms)
+        self._settings = settings
+        self._report_error = report_error
+        self._lines = LineBuffer(settings.socket_max_line_bytes)
         self._connection: socket.socket | None = None
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._in_outage = False
         self._too_long = RepeatedWarning(
             logger,
-            environment.clock,
+            clock,
             "%s: skipped lines longer than %d bytes: %d; end lines with '\\n', or raise "
             "spark.dstreams.socket.maxLineBytes",
             source.name,
-            self._settings.socket_max_line_bytes,
+            settings.socket_max_line_bytes,
         )
         self._not_utf8 = RepeatedWarning(
             logger,
-            environment.clock,
+            clock,
             "%s: lines with bytes that are no UTF-8, which became U+FFFD: %d",
             source.name,
         )
-        self._planned_bytes: dict[int, int] = {}
+        self._taken_bytes: dict[int, int] = {}
         self._thread = threading.Thread(target=self._run, name=source.name, daemon=True)  # noqa: TID251
 
     def start(self) -> None:
+        """Begin to receive."""
         self._thread.start()
 
-    def update_rate(self, records_per_second: int) -> None:
-        self._limit.update(records_per_second)
+    def take(self, number: int, most: int | None = None) -> TakenLines:
+        """Take whole lines, under a number that grows from call to call.
 
-    def recorded(self, planned: PlannedInput) -> Mapping[str, object]:
-        """How much; the lines themselves are nowhere but here."""
-        return {"lines": planned.records}
-
-    def replay(self, batch_time_ms: int, recorded: Mapping[str, Any]) -> PlannedInput:
-        """Plan nothing: the lines are gone with the driver that had them; the log says so."""
-        if recorded["lines"]:
-            logger.warning(
-                "%s: %d lines of the batch at %d ms are lost: a socket cannot replay",
-                self._source.name,
-                recorded["lines"],
-                batch_time_ms,
-            )
-        return PlannedInput(batch_time_ms, b"", 0, "lost")
-
-    def plan(self, batch_time_ms: int) -> PlannedInput:
+        Args:
+            number: under which their bytes count as long as :meth:`make_room` was not told of it.
+            most: how many lines at most; None for all.
+        """
         with self._changed:
-            blocks, faults = self._lines.take(self._limit.most(batch_time_ms))
+            blocks, faults = self._lines.take(most)
             data = b"".join(blocks)
-            self._planned_bytes[batch_time_ms] = len(data)
+            self._taken_bytes[number] = len(data)
             self._changed.notify_all()
-        records = data.count(b"\n")
-        description = f"{records} lines, {len(data)} bytes"
+        lines = data.count(b"\n")
+        description = f"{lines} lines, {len(data)} bytes"
         if faults.too_long:
             limit = self._settings.socket_max_line_bytes
             description += f"; skipped {faults.too_long} lines longer than {limit} bytes"
         if faults.not_utf8:
             description += f"; received {faults.not_utf8} lines with bytes that are no UTF-8"
-        return PlannedInput(batch_time_ms, data, records, description)
+        return TakenLines(data, description)
 
-    def rdd(self, planned: PlannedInput) -> RDD[str]:
-        self._make_room(planned.batch_time_ms)
-        spark = self._environment.spark
-        if not planned.content:
-            return spark.emptyRDD()
-        pieces, partitions = _cut(planned.content, spark.defaultParallelism)
-        return spark.parallelize(pieces, partitions).mapPartitions(_lines_of)
-
-    def release(self, batch_time_ms: int) -> None:
-        self._make_room(batch_time_ms)
-
-    def _make_room(self, batch_time_ms: int) -> None:
-        """Stop counting batches up to this time: their bytes are in Spark, or not needed."""
+    def make_room(self, upto: int) -> None:
+        """Stop counting what was taken up to a number: its bytes are in Spark, or not needed."""
         with self._changed:
-            for time_ms in [time_ms for time_ms in self._planned_bytes if time_ms <= batch_time_ms]:
-                del self._planned_bytes[time_ms]
+            for number in [number for number in self._taken_bytes if number <= upto]:
+                del self._taken_bytes[number]
             self._changed.notify_all()
 
-    def stop_receiving(self) -> None:
+    def stop(self) -> None:
+        """End the connection; what was received can be taken."""
         with self._changed:
             self._stopping.set()
             if self._connection is not None:
@@ -193,17 +208,14 @@ class SocketTextReader:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(_JOIN_SECONDS)
 
-    def has_pending(self) -> bool:
-        with self._changed:
-            return self._lines.complete_bytes > 0
-
-    def waiting_records(self) -> int:
-        """Lines that were received and are in no batch."""
+    def waiting_lines(self) -> int:
+        """Lines that were received and not taken."""
         with self._changed:
             return self._lines.complete_lines
 
     def close(self) -> None:
-        self.stop_receiving()
+        """End the connection, and drop what was received."""
+        self.stop()
         with self._changed:
             self._lines.take()
 
@@ -222,7 +234,7 @@ class SocketTextReader:
                 f"{self._source.name} stopped receiving for good: {error!r}; start the context anew"
             )
             failure.__cause__ = error
-            self._environment.report_error(failure)
+            self._report_error(failure)
 
     def _receive_until_broken(self) -> str:
         """Receive over one connection; return why it ended."""
@@ -267,7 +279,7 @@ class SocketTextReader:
 
         def may_go_on() -> bool:
             # Batches that wait for their turn count too: a slow stream makes the sender wait.
-            waiting = self._lines.complete_bytes + sum(self._planned_bytes.values())
+            waiting = self._lines.complete_bytes + sum(self._taken_bytes.values())
             return waiting < self._settings.socket_max_buffer_bytes or self._stopping.is_set()
 
         with self._changed:
@@ -283,7 +295,7 @@ class SocketTextReader:
         if faults.too_long:
             self._too_long.add(faults.too_long)
             if self._settings.socket_long_lines == "fail" and before.too_long == 0:
-                self._environment.report_error(
+                self._report_error(
                     LineTooLongError(
                         f"{self._source.name} received a line longer than "
                         f"{self._settings.socket_max_line_bytes} bytes and skipped it; end lines "
@@ -298,6 +310,66 @@ class SocketTextReader:
         with self._changed:
             dropped = self._lines.drop_unfinished()
         return f"; dropped {dropped} bytes of an unfinished line" if dropped else ""
+
+
+class SocketTextReader:
+    """Gives each batch all whole lines that are there, up to its limit."""
+
+    forgets: ClassVar[bool] = True
+
+    def __init__(self, source: SocketTextSource, environment: SourceEnvironment) -> None:
+        self._source = source
+        self._spark = environment.spark
+        self._limit = RateLimit(environment.batch_ms)
+        self._receiver = LineReceiver(
+            source, environment.settings, environment.clock, environment.report_error
+        )
+
+    def start(self) -> None:
+        self._receiver.start()
+
+    def update_rate(self, records_per_second: int) -> None:
+        self._limit.update(records_per_second)
+
+    def plan(self, batch_time_ms: int) -> PlannedInput:
+        lines = self._receiver.take(batch_time_ms, self._limit.most(batch_time_ms))
+        return PlannedInput(batch_time_ms, lines, lines.count, lines.description)
+
+    def recorded(self, planned: PlannedInput) -> Mapping[str, object]:
+        """How much; the lines themselves are nowhere but here."""
+        return {"records": planned.records}
+
+    def replay(self, batch_time_ms: int, recorded: Mapping[str, Any]) -> PlannedInput:
+        """Plan nothing: the lines are gone with the driver that had them; the log says so."""
+        if recorded["records"]:
+            logger.warning(
+                "%s: %d lines of the batch at %d ms are lost: a socket cannot replay",
+                self._source.name,
+                recorded["records"],
+                batch_time_ms,
+            )
+        return PlannedInput(batch_time_ms, TakenLines(), 0, "lost")
+
+    def rdd(self, planned: PlannedInput) -> RDD[str]:
+        self._receiver.make_room(planned.batch_time_ms)
+        lines: TakenLines = planned.content
+        return lines.rdd(self._spark)
+
+    def release(self, batch_time_ms: int) -> None:
+        self._receiver.make_room(batch_time_ms)
+
+    def stop_receiving(self) -> None:
+        self._receiver.stop()
+
+    def has_pending(self) -> bool:
+        return self._receiver.waiting_lines() > 0
+
+    def waiting_records(self) -> int:
+        """Lines that were received and are in no batch."""
+        return self._receiver.waiting_lines()
+
+    def close(self) -> None:
+        self._receiver.close()
 
 
 def _is_host(host: object) -> bool:

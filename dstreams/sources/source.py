@@ -9,9 +9,10 @@ The calls come in this order, all but ``start``'s own threads from the driver's 
    runs, and ``reader.rdd(planned)`` turns that decision into an RDD. Times only grow from plan to
    plan; making the RDD of one plan twice gives the same records.
 4. ``reader.release(batch_time_ms)``: batches up to and with this time are not read again by this
-   run. A :class:`DurableReader` is also told ``retire(batch_time_ms)``, now and then: no later run
-   reads them again either, because what was made of them is durable, and the records of what they
-   have read are deleted, so that a rewind cannot go there.
+   run. A :class:`RetiringReader` is asked for a ``snapshot(batch_time_ms)``, now and then, and told
+   ``retire(batch_time_ms)`` when that is durable: no later run reads them again either, because
+   what was made of them is durable, and the records of what they have read are deleted, so that a
+   rewind cannot go there.
    A :class:`ReplayableReader` says of each plan, for the log of batches, what makes it again: after
    a restart ``reader.replay(batch_time_ms, recorded)`` takes the place of ``plan``. One that can do
    so only with certain settings says by ``forgets`` that it cannot.
@@ -23,23 +24,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from pyspark import RDD, SparkContext
 
-from checkpoint import Files, RecordId
+from checkpoint import Files, InputPast
 from dstreams.clock import Clock
-from dstreams.errors import SourceError
 from dstreams.events import Tell, tell_nobody
+from dstreams.kernel.source import Explaining, SnapshotReader
 from dstreams.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 
-def _nothing(uid: str) -> Mapping[RecordId, object]:
+def _no_past(uid: str) -> InputPast:
     """Return what there is of an input before the first run."""
-    return {}
+    return InputPast()
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,9 @@ class SourceEnvironment:
         run_id: name of this run of the stream.
         open_files: opens the files of this run, None without a checkpoint directory.
         uid: name of the input stream in those files.
-        planned_upto_ms: time of the last batch that an earlier run planned, None when there is no
-            earlier run or nobody knows: a batch up to then is planned again, not anew.
         epoch: number of this driver among those that ran the stream.
-        newest_records: the newest records in the logs of inputs that an earlier run began a batch
-            with, by the directory of the log.
-        begun: gives what the begin records of an earlier run say of an input, by its uid.
+        past: gives what earlier runs have read of an input, by its uid; raises a CheckpointError
+            where that is lost.
     """
 
     spark: SparkContext
@@ -76,10 +74,8 @@ class SourceEnvironment:
     run_id: str = "run"
     open_files: Callable[[], Files] | None = None
     uid: str = "input"
-    planned_upto_ms: int | None = None
     epoch: int = 1
-    newest_records: Mapping[str, RecordId] = field(default_factory=dict)
-    begun: Callable[[str], Mapping[RecordId, object]] = _nothing
+    past: Callable[[str], InputPast] = _no_past
 
 
 @dataclass(frozen=True)
@@ -140,23 +136,11 @@ class ReceivingReader(Protocol):
 
 
 @runtime_checkable
-class DurableReader(Protocol):
-    """A reader that keeps, in the files of its run, what its batches read."""
+class RetiringReader(SnapshotReader, Protocol):
+    """A reader that gives up what only old batches have read, once a snapshot stands for them."""
 
-    def retire(self, batch_time_ms: int) -> None: ...
-
-
-@runtime_checkable
-class LoggedReader(Protocol):
-    """A reader whose batches follow from one log, record by record."""
-
-    @property
-    def newest_records(self) -> Mapping[str, RecordId]:
-        """The newest record, by the directory of the log.
-
-        The begin record of each batch names it, and a restart gives it back as
-        :attr:`SourceEnvironment.newest_records`.
-        """
+    def retire(self, batch_time_ms: int) -> None:
+        """Give up what only batches up to this time have read; a snapshot of then is durable."""
         ...
 
 
@@ -178,34 +162,12 @@ class ReplayableReader(Protocol):
 
 
 @runtime_checkable
-class Explaining(Protocol):
-    """A reader whose input may vanish before it has been read."""
-
-    def explain(self, failure: str) -> str | None:
-        """Say what to do where a job has failed because an input file is not there."""
-        ...
-
-
-@runtime_checkable
 class ReaderOfFiles(Explaining, Protocol):
     """A reader that passes over files that have vanished, where a setting says so."""
 
     def noticed(self, planned: PlannedInput) -> str:
         """Say, once its batch has run, what of a plan was skipped; empty for nothing."""
         ...
-
-
-def explanation(error: BaseException, readers: Iterable[object]) -> str | None:
-    """Say what to do about an error of a batch; None where no input has to do with it.
-
-    Args:
-        error: of the batch. That of a source says so itself.
-        readers: of the inputs.
-    """
-    if isinstance(error, SourceError):
-        return None
-    found = (reader.explain(str(error)) for reader in readers if isinstance(reader, Explaining))
-    return next((one for one in found if one is not None), None)
 
 
 class Source(Protocol):

@@ -29,7 +29,6 @@ from checkpoint import (
     AlreadyExistsError,
     CheckpointError,
     Files,
-    FileStamp,
     open_existing,
     open_output,
     unsigned,
@@ -38,7 +37,7 @@ from dstreams.errors import RestartError
 from dstreams.sinks.committed_directory import CommittedDirectory
 from dstreams.sinks.manifest import Manifest
 from dstreams.sinks.output_batch import OutputBatch
-from dstreams.sources.file_listing import open_listing
+from dstreams.sources.file_listing import FileStamp, open_listing
 
 FileFormat = Literal["text", "json"]
 """What a line of a file is: a text, or a value as JSON."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pyspark import RDD, SparkContext
@@ -19,13 +20,13 @@ from checkpoint.state_store import Classes
 from dstreams.clock import Clock
 from dstreams.errors import RestartError
 from dstreams.kernel.janitor import Janitor
+from dstreams.kernel.source import remedy_of
 from dstreams.kernel.state_versions import StateVersions
 from dstreams.kernel.store_upkeep import open_store, require_trusted_values
 from dstreams.rdd.counting import RecordCount, counted
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_version import StateVersion
 from dstreams.settings import Settings
-from dstreams.sources.source import explanation
 from dstreams.state.group_state import OutputMode
 from dstreams.structured import logical
 from dstreams.structured.conf import QueryConf
@@ -171,10 +172,12 @@ class MicroBatchExecution:
                     self._spark,
                     self._clock,
                     settings,
-                    self.checkpoint.input_log(number),
                     None if newest is None else newest.ends[number],
+                    {} if newest is None else newest.between[number],
+                    partial(self.checkpoint.past, number),
                 )
                 readers.append(source.open(environment))
+            self.checkpoint.begin_inputs(readers)
         except BaseException:
             _stop_all(readers)
             raise
@@ -225,7 +228,7 @@ class MicroBatchExecution:
 
     def explain(self, error: BaseException) -> str | None:
         """Say what to do about an error of a batch, None where no source has to do with it."""
-        return explanation(error, self._readers)
+        return remedy_of(error, self._readers)
 
     def close(self) -> None:
         """Stop the sources, and give up what is held; whatever came before."""
@@ -253,6 +256,10 @@ class MicroBatchExecution:
             self._latest,
             self.conf.pinned(),
             self._operators,
+            tuple(
+                reader.facts(start, end)
+                for reader, start, end in zip(self._readers, self._done, self._latest, strict=True)
+            ),
         )
         with timer.part("walCommit"):
             self.checkpoint.begin(record)
@@ -358,15 +365,14 @@ class MicroBatchExecution:
         try:
             if batch_id % _CLEAN_EVERY == _CLEAN_EVERY - 1 and self.states.maintain():
                 self.checkpoint.expect_snapshots()
-            if batch_id % _CLEAN_EVERY == 0:
-                self.checkpoint.compact()
         except ConcurrentWriterError:
             raise
         except Exception:
             logger.warning("cleaning up after batch %d failed", batch_id, exc_info=True)
         if batch_id % _CLEAN_EVERY == 0:
             retained = self.conf.retained_batches
-            self.janitor.post(f"batch {batch_id}", lambda: self.checkpoint.clean(retained))
+            clean_up = partial(self.checkpoint.clean, retained, self._readers)
+            self.janitor.post(f"batch {batch_id}", clean_up)
 
     def _incremental(
         self, record: OffsetRecord, rdds: list[RDD[Any]] | None = None

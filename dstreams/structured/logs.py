@@ -5,7 +5,8 @@ by the time of its batch: that of the driver's clock, or one millisecond after t
 where the clock says no later one. The operators go by the clock's time, which is among the facts.
 
 ======================= ============================================================================
-inputs                  the offset up to which each source is read, null where it has none
+inputs                  the offset up to which each source is read (``end``), null where it has
+                        none, and what lies before it that only the source knows, such as files
 watermarks, before      what evicts state and fires timers (``query``), what drops late (``late``)
 facts, before           the clock's time, pinned settings, what the stateful operators are
 stores                  the state of each stateful operator
@@ -21,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkpoint import BeginRecord, CommitRecord, RecordId, StoreCommit
+from checkpoint import INPUT_END, BeginRecord, CommitRecord, RecordId, StoreCommit
 from dstreams.errors import RestartError
 from dstreams.rdd.stable_hash import STABLE_HASH_NAME
 from dstreams.structured.watermarks import Watermarks
@@ -41,6 +42,7 @@ class OffsetRecord:
         watermark_ms: what evicts state and fires timers in it.
         late_watermark_ms: what drops late records in it.
         ends: for each source, the offset it reads up to, as JSON; None where the source has none.
+        between: for each source, what it says of the records up to there, as JSON.
         conf: the pinned settings.
         operators: what the stateful operators are, in the order of the plan.
     """
@@ -52,13 +54,14 @@ class OffsetRecord:
     ends: tuple[Any, ...]
     conf: Mapping[str, str] = field(default_factory=dict)
     operators: tuple[Mapping[str, Any], ...] = ()
+    between: tuple[Mapping[str, Any], ...] = ()
 
     def to_begin(
         self,
         query_id: str,
         time_ms: int,
         epoch: int,
-        logs: Mapping[str, RecordId] | None = None,
+        inputs_snapshot: RecordId | None = None,
         graph: RecordId | None = None,
     ) -> BeginRecord:
         """Return the record of the batch log.
@@ -67,22 +70,26 @@ class OffsetRecord:
             query_id: id of the query.
             time_ms: what names the record.
             epoch: of this run.
-            logs: the newest value in the log of each source that has one, by its directory.
+            inputs_snapshot: the newest snapshot of what sources have read.
             graph: the newest graph snapshot.
         """
+        between = self.between or ({},) * len(self.ends)
         return BeginRecord(
             query_id,
             self.batch_id,
             time_ms,
             epoch,
-            {source_uid(number): end for number, end in enumerate(self.ends)},
+            {
+                source_uid(number): {**said, INPUT_END: end}
+                for number, (end, said) in enumerate(zip(self.ends, between, strict=True))
+            },
             {_QUERY: self.watermark_ms, _LATE: self.late_watermark_ms},
             {
                 _TIMESTAMP: self.timestamp_ms,
                 _CONF: dict(self.conf),
                 _OPERATORS: [dict(operator) for operator in self.operators],
             },
-            logs or {},
+            inputs_snapshot,
             graph,
         )
 
@@ -94,15 +101,18 @@ class OffsetRecord:
             RestartError: it is the record of something else.
         """
         facts: Mapping[str, Any] = record.facts
+        inputs: Mapping[str, Any] = record.inputs
         try:
+            said = [dict(inputs[source_uid(number)]) for number in range(len(inputs))]
             return cls(
                 batch_id=record.batch_id,
                 timestamp_ms=facts[_TIMESTAMP],
                 watermark_ms=record.watermarks[_QUERY],
                 late_watermark_ms=record.watermarks[_LATE],
-                ends=tuple(record.inputs[source_uid(n)] for n in range(len(record.inputs))),
+                ends=tuple(one.pop(INPUT_END) for one in said),
                 conf=facts[_CONF],
                 operators=tuple(facts[_OPERATORS]),
+                between=tuple(said),
             )
         except KeyError as error:
             raise _of_no_query(record.stream_id, error) from error

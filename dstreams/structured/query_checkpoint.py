@@ -7,7 +7,7 @@
     <checkpoint>/commits/      what each batch left behind
     <checkpoint>/graph/        what the query is, for people
     <checkpoint>/stores/       the state
-    <checkpoint>/inputs/       what sources keep for themselves
+    <checkpoint>/inputs/       what sources have read in batches whose records are deleted
 
 It is the directory of one stream, whose id is that of the query: ``python -m checkpoint`` shows,
 verifies and mends it.
@@ -19,8 +19,10 @@ import logging
 import platform
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pyspark
 from msgspec.structs import replace
@@ -30,8 +32,10 @@ from checkpoint import (
     ConcurrentWriterError,
     Files,
     GraphSnapshot,
-    InputLog,
+    InputPast,
+    InputSnapshots,
     Owner,
+    RecordId,
     RecoveryPlan,
     StreamLog,
     Tenure,
@@ -45,9 +49,11 @@ from checkpoint import (
 )
 from checkpoint.state_store import Retention, require_stored_state
 from dstreams.errors import RestartError
+from dstreams.kernel.source import SnapshotReader
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.spark_checkpoint import require_no_query_of_spark
 from dstreams.structured.logs import OffsetRecord, QueryCommit, source_uid
+from dstreams.structured.sources.base import MicroBatchReader
 
 _log = logging.getLogger(__name__)
 
@@ -96,7 +102,8 @@ class QueryCheckpoint:
         self._tenure: Tenure | None = None
         self._times: dict[int, int] = {}
         self._beginnings: dict[int, str] = {}
-        self._input_logs: list[InputLog] = []
+        self._ends: dict[int, tuple[Any, ...]] = {}
+        self._inputs: InputSnapshots | None = None
 
     @property
     def epoch(self) -> int:
@@ -136,23 +143,46 @@ class QueryCheckpoint:
         tenure = take_over(self.files, self.query_id, owner, self._found)
         self._tenure, self._plan, self._found = tenure, tenure.plan, None
         self._begins, self._commits = tenure.begins, tenure.commits
+        self._inputs = InputSnapshots(tenure.guard, self.query_id, self._plan)
+        self._ends = {
+            time_ms: OffsetRecord.from_begin(begun).ends
+            for time_ms, begun in self._plan.begins.items()
+        }
         self._times = {begun.batch_id: begun.batch_time_ms for begun in self._plan.in_flight}
         self._beginnings = {begun.batch_id: begun.beginning for begun in self._plan.in_flight}
         self._retention = Retention(tenure)
-        self._last_ms = max([-1, *self._plan.begins, *self._plan.committed_ms])
+        # No batch is of time 0: what sources begin with is written down as of then.
+        self._last_ms = max([0, *self._plan.begins, *self._plan.committed_ms])
         at_ms = now_ms if self._plan.last_ms is None else self._plan.last_ms
         graph = GraphSnapshot(self.query_id, at_ms, tenure.epoch, description, b"")
         write_graph(tenure.guard, graph)
         self._graph = graph.record_id
         return self.recovered()
 
-    def input_log(self, number: int) -> InputLog:
-        """Return where a source of this run keeps what it has to."""
-        uid = source_uid(number)
-        begun_with = self._plan.newest_records
-        log = InputLog(self.files, self.query_id, uid, self.epoch, begun_with)
-        self._input_logs.append(log)
-        return log
+    def past(self, number: int) -> InputPast:
+        """Return what earlier runs have read of a source.
+
+        Raises:
+            RestartError: it is lost.
+        """
+        if self._inputs is None:
+            return InputPast()
+        try:
+            return self._inputs.past(source_uid(number))
+        except CheckpointError as error:
+            raise RestartError(f"{self.files.url} cannot be taken up: {error}") from error
+
+    def begin_inputs(self, readers: Sequence[MicroBatchReader]) -> None:
+        """Write down what sources begin with that have to know what batches have read.
+
+        Raises:
+            ConcurrentWriterError: another run has taken the checkpoint over.
+            CheckpointError: it cannot be written.
+        """
+        knowing = _knowing(readers)
+        if self._inputs is not None:
+            last_ms = 0 if self._plan.last_ms is None else self._plan.last_ms
+            self._inputs.begin(map(source_uid, knowing), last_ms, partial(self._snapshot, knowing))
 
     def output_batch(self, batch_id: int) -> OutputBatch:
         """Return a batch that was begun and is not committed, as sinks are told of it."""
@@ -167,15 +197,12 @@ class QueryCheckpoint:
             CheckpointError: it cannot be written.
         """
         time_ms = max(record.timestamp_ms, self._last_ms + 1)
-        logs = {
-            directory: newest
-            for log in self._input_logs
-            for directory, newest in log.newest_records.items()
-        }
-        begun = record.to_begin(self.query_id, time_ms, self.epoch, logs, self._graph)
+        snapshot = None if self._inputs is None else self._inputs.newest
+        begun = record.to_begin(self.query_id, time_ms, self.epoch, snapshot, self._graph)
         begun = replace(begun, beginning=new_attempt())
         self._begins.begin(begun)
         self._last_ms = self._times[record.batch_id] = time_ms
+        self._ends[time_ms] = record.ends
         self._beginnings[record.batch_id] = begun.beginning
 
     def require_newest(self) -> None:
@@ -199,30 +226,59 @@ class QueryCheckpoint:
         self._commits.commit(record.to_commit(self.query_id, time_ms, self.epoch))
         del self._times[record.batch_id], self._beginnings[record.batch_id]
 
-    def compact(self) -> None:
-        """Put together what sources keep for themselves, so that it is few files.
-
-        Raises:
-            CheckpointError: it cannot be read or written.
-        """
-        for log in self._input_logs:
-            log.compact()
-
     def expect_snapshots(self) -> None:
         """Take note that tasks have written snapshots of state."""
         self._retention.expect_snapshots()
 
-    def clean(self, retained: int) -> None:
+    def clean(self, retained: int, readers: Sequence[MicroBatchReader]) -> None:
         """Delete what only batches before the last *retained* ones needed; on any thread.
 
+        What sources have read in them is written down in one file before.
+
         Raises:
-            ConcurrentWriterError: another run has taken the checkpoint over.
-            CheckpointError: something cannot be read.
+            CheckpointError: it cannot be read or written.
         """
-        committed_ms = self._commits.times()
-        if len(committed_ms) > retained + 1:
-            for name in self._retention.retire(committed_ms[-retained - 1]):
-                _log.warning("%s could not be deleted; it is tried again later", name)
+        committed_ms, inputs = self._commits.times(), self._inputs
+        if inputs is None or len(committed_ms) <= retained + 1:
+            return
+        oldest_ms, knowing = committed_ms[-retained - 1], _knowing(readers)
+        retire_inputs = partial(self._retire_inputs, inputs, knowing)
+        for name in self._retention.retire(
+            oldest_ms, retire_inputs=retire_inputs if knowing else None
+        ):
+            _log.warning("%s could not be deleted; it is tried again later", name)
+        if not knowing:
+            self._forget_ends(oldest_ms)
+
+    def _retire_inputs(
+        self,
+        inputs: InputSnapshots,
+        readers: Mapping[int, SnapshotReader],
+        upto_ms: int,
+        batches: int,
+    ) -> RecordId | None:
+        size = sum(reader.snapshot_size() or 0 for reader in readers.values())
+        snapshot = inputs.retire(upto_ms, batches, size, partial(self._snapshot, readers))
+        if snapshot is not None:
+            self._forget_ends(snapshot.time_ms)
+        return snapshot
+
+    def _forget_ends(self, upto_ms: int) -> None:
+        # A copy: another thread may begin a batch meanwhile.
+        for time_ms in tuple(self._ends):
+            if time_ms <= upto_ms:
+                del self._ends[time_ms]
+
+    def _snapshot(
+        self, readers: Mapping[int, SnapshotReader], upto_ms: int
+    ) -> dict[str, Mapping[str, Any]]:
+        """Return what sources have to know of batches up to a time."""
+        newest_ms = max((time_ms for time_ms in tuple(self._ends) if time_ms <= upto_ms), default=0)
+        ends = dict(enumerate(self._ends.get(newest_ms, ())))
+        return {
+            source_uid(number): reader.snapshot(ends.get(number))
+            for number, reader in readers.items()
+        }
 
     def close(self) -> None:
         """Say that this run has stopped, and delete a checkpoint that was for it alone."""
@@ -236,6 +292,11 @@ class QueryCheckpoint:
                 pass  # it is not the one to be asked any more
             except CheckpointError as error:
                 _log.info("the end of the run could not be written down: %s", error)
+
+
+def _knowing(readers: Sequence[MicroBatchReader]) -> dict[int, SnapshotReader]:
+    numbered = enumerate(readers)
+    return {number: one for number, one in numbered if isinstance(one, SnapshotReader)}
 
 
 def recovered_of(plan: RecoveryPlan, location: str) -> Recovered:

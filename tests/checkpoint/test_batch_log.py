@@ -48,8 +48,8 @@ def test_records_read_back_equal(log: BatchLog) -> None:
 
 
 def test_records_name_the_one_before_and_what_they_stand_on(log: BatchLog) -> None:
-    """The batch before, also when it is begun again; the graph; the newest records of inputs."""
-    stands_on = replace(RECORD, logs={"files/lines": RecordId(2000, 1)}, graph=RecordId(0, 1))
+    """The batch before, also when it is begun again; the graph; the newest snapshot of inputs."""
+    stands_on = replace(RECORD, inputs_snapshot=RecordId(1500, 1), graph=RecordId(0, 1))
     log.begin(stands_on)
     for _ in range(2):
         log.begin(replace(stands_on, batch_time_ms=3000))

@@ -92,16 +92,6 @@ def test_begins_count_that_were_taken_over(
     assert list(found.items()) == [(record_id.time_ms, record_id) for record_id in ids(*counted)]
 
 
-def test_what_a_log_has_of_a_batch_counts_when_it_is_begun_anew() -> None:
-    """The log of another input has nothing new then; a begin record that is lost is missed."""
-    later = lineage(FIRST, base(2, 1, 1, (2, 1)), base(3, 2, 1, (2, 2)))
-    assert later.logged(ids((1, 1), (2, 1))) == {1: RecordId(1, 1), 2: RecordId(2, 1)}
-    assert later.logged(ids((2, 1), (2, 2))) == {2: RecordId(2, 2)}
-    assert later.begins(ids((1, 1), (2, 1))) == {1: RecordId(1, 1)}
-    void = lineage(FIRST, base(2, 1, 1), base(3, 2, 1, (2, 2)))
-    assert void.logged(ids((1, 1), (2, 1))) == {1: RecordId(1, 1)}
-
-
 @pytest.mark.parametrize(
     ("bases", "there", "counted"),
     [

@@ -99,7 +99,7 @@ RECORDS = {
     ),
     "begin": (
         b'{"batch_id":3,"batch_time_ms":4000,"beginning":"b","epoch":2,"facts":{"f":[1]},'
-        b'"graph":[0,1],"inputs":{"i":{"n":2}},"logs":{"files/i":[3000,1]},"previous":[3000,1],'
+        b'"graph":[0,1],"inputs":{"i":{"n":2}},"inputs_snapshot":[3000,1],"previous":[3000,1],'
         b'"stream_id":"s","watermarks":{"w":-1}}'
     ),
 }
@@ -114,7 +114,7 @@ MEANT: dict[str, JsonRecord] = {
         {"i": {"n": 2}},
         {"w": -1},
         {"f": [1]},
-        logs={"files/i": RecordId(3000, 1)},
+        inputs_snapshot=RecordId(3000, 1),
         graph=RecordId(0, 1),
         previous=RecordId(3000, 1),
         beginning="b",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,16 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint import (
-    LISTED_PREFIXES,
     BeginRecord,
     CommitLog,
     CommitRecord,
     ConcurrentWriterError,
-    FileBase,
-    FileBatch,
-    FileLog,
     FileRef,
-    FileStamp,
+    InputSnapshots,
     LocalFiles,
     OperatorCommit,
     Owner,
@@ -29,10 +24,10 @@ from checkpoint import (
     apply_retention,
     plan_leftovers,
     plan_retention,
-    read_lineage,
     take_over,
 )
 from checkpoint.lineage import Base, Lineage
+from checkpoint.state_store import Retention
 from checkpoint.testing import FaultyFiles
 
 
@@ -258,47 +253,37 @@ def test_epochs_go_when_nothing_of_them_is_left() -> None:
     assert leftovers([*names, "batches/0000000000002000-e1.begin"], 2, 2000) == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "files/lines.0a/bases/{}.base",
-        "files/lines.0a/batches/{}.batch",
-        "received/a/batches/{}.batch",
-        "inputs/source-0.0a/{}.input",
-        "inputs/source-0.0a/{}.pack",
-    ],
-)
-def test_epochs_stay_while_logs_of_inputs_have_records_of_them(name: str) -> None:
-    """Without its epoch no such record would count: files would be read twice, or not at all."""
+def test_snapshots_of_inputs_go_when_a_newer_one_stands_for_the_same() -> None:
+    """That is one from before the oldest begin record that is kept; its epoch stays known."""
     epochs = [f"epochs/000000000{n}.claim" for n in (1, 2, 3)]
-    assert leftovers([*epochs, name.format("0000000000000500-e1")], dropped=2) == []
-    assert leftovers([*epochs, name.format("0000000000002500-e2")], dropped=2) == epochs[:1]
+    older, standing, later = (
+        f"inputs/{time_ms:016d}-e{epoch}.inputs"
+        for time_ms, epoch in ((500, 1), (1500, 2), (3500, 3))
+    )
+    assert leftovers([*epochs, older], dropped=2) == []
+    assert leftovers([*epochs, older, standing, later], dropped=2) == [older, epochs[0]]
 
 
 def test_a_stream_of_files_goes_on_after_many_short_lives(tmp_path: Path) -> None:
-    """Its record was begun by the first driver, of which nothing else is left in the end."""
+    """The snapshot was written by the first driver, of which nothing else is left in the end."""
     files = LocalFiles(str(tmp_path))
-    stamps = [FileStamp(f"file:/in/{number}", number, 1) for number in range(6)]
-    for number, stamp in enumerate(stamps):
-        owner = Owner("host", 1, "", number, {})
-        tenure = take_over(files, "stream-1", owner)
-        log = FileLog(files, "stream-1", "lines", tenure.epoch)
-        history = log.load()
-        if history is None:
-            log.compact(FileBase(upto_ms=0, new_since_ms=0, settled_ms=0))
+    for number in range(6):
+        tenure = take_over(files, "stream-1", Owner("host", 1, "", number, {}))
+        inputs = InputSnapshots(tenure.guard, "stream-1", tenure.plan)
+        past = inputs.past("lines")
+        if past.facts is None:
+            inputs.write(0, {"lines": {"files": []}})
         else:
-            assert [batch.files for batch in history.batches.values()] == [
-                (stamp,) for stamp in stamps[:number]
-            ]
+            assert past.batches == {
+                1000 * earlier: {"files": [f"/{earlier}"]} for earlier in range(1, number + 1)
+            }
         time_ms = 1000 * (number + 1)
-        log.record(FileBatch(time_ms, time_ms, (stamp,)))
-        begun = BeginRecord("stream-1", number, time_ms, tenure.epoch, {}, {}, {})
+        begun = BeginRecord(
+            "stream-1", number, time_ms, tenure.epoch, {"lines": {"files": [f"/{number + 1}"]}}
+        )
         tenure.begins.begin(begun)
         commits = tenure.commits
         commits.commit(record(time_ms, f"{time_ms}", epoch=tenure.epoch))
-        records = commits.records()
-        plan = plan_retention(records, time_ms)
-        names = [name for prefix in LISTED_PREFIXES for name in files.list(prefix)]
-        others = plan_leftovers(read_lineage(files), names, records, plan)
-        apply_retention(commits, replace(plan, others=others), tenure.epoch)
-    assert len(files.list("batches/")) == 1
+        retention = Retention(tenure)
+        retention.retire(time_ms, retire_inputs=lambda *_, inputs=inputs: inputs.newest)  # type: ignore[misc]
+    assert len(files.list("commits/")) == 1

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import SparkContext
+from pyspark import RDD, SparkContext
 
+from checkpoint import BatchLog, files_in, open_files
 from dstreams import BatchFailedError, DStream, StreamingContext
 from dstreams.testing import ManualClock
 
@@ -138,16 +139,22 @@ def test_files_are_limited_and_each_is_read_once(ssc: StreamingContext, tmp_path
 def test_files_are_in_the_checkpoint_before_they_are_read(
     ssc: StreamingContext, tmp_path: Path
 ) -> None:
-    """An output finds the record of its own batch."""
+    """An output finds them in the begin record of its own batch."""
     directory, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     directory.mkdir()
     ssc.checkpoint(str(checkpoint))
-    records: list[list[str]] = []
-    lines = ssc.textFileStream(str(directory))
-    lines.foreachRDD(lambda rdd: records.append([p.name for p in checkpoint.rglob("*.batch")]))
+    records: list[list[list[str]]] = []
+
+    def look(rdd: RDD[str]) -> None:
+        (stream,) = checkpoint.glob("stream-*")
+        log = BatchLog(open_files(stream))
+        said = (log.read(time_ms).inputs.values() for time_ms in log.times())
+        records.append([[Path(path).name for path in files_in(one)] for (one,) in said])
+
+    ssc.textFileStream(str(directory)).foreachRDD(look)
     put(directory / "a", "one", START_MS + 500)
     ssc.step(2)
-    assert records == [[f"{START_MS + 1000:016d}-e1.batch"]] * 2
+    assert records == [[["a"]], [["a"], []]]
 
 
 def test_a_graceful_stop_reads_what_is_there(sc: SparkContext, tmp_path: Path) -> None:

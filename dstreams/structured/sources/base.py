@@ -1,12 +1,15 @@
 """What a source of a query is: a value in the plan, and the reader that a query opens from it.
 
-An offset is a JSON value that says how far a source has been read; None is its beginning. The calls
+An offset is a JSON value that says how far a source has been read; None is its beginning. What lies
+between two offsets may be known to nobody else, such as which files they stand for: that the reader
+says by ``facts``. The calls
 of a reader come in this order, all on the thread of the query:
 
 1. ``latest(start, now_ms)``: how far the next batch may read, which is as far as the source has
    come, or less where there is a limit; *start* where there is nothing new. After ``pin`` it never
    goes beyond what there was at that moment, and with *in_one_batch* it goes there at once.
-2. the offset is written to the batch log;
+2. ``facts(start, end)``, as JSON: they are written to the batch log with the offset, and a restart
+   gives them back;
 3. ``rdd(start, end)``: the records after *start*, up to *end*; the same for the same two, also in
    another process.
 4. ``commit(end)``: no batch will read up to there again.
@@ -15,13 +18,13 @@ of a reader come in this order, all on the thread of the query:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from pyspark import RDD, SparkContext
 
-from checkpoint import InputLog
+from checkpoint import InputPast
 from dstreams.clock import Clock
 from dstreams.settings import Settings
 
@@ -34,16 +37,18 @@ class ReaderEnvironment:
         spark: makes the RDDs.
         clock: the driver's clock.
         settings: of sockets.
-        log: where this source keeps what it has to.
-        newest: the newest offset that a batch before this run names, None for none; what was
-            written of later ones does not count.
+        newest: the newest offset that a batch before this run names, None for none.
+        facts: what the reader of then said of it.
+        past: gives what the batches before this run have read; raises a CheckpointError where that
+            is lost.
     """
 
     spark: SparkContext
     clock: Clock
     settings: Settings
-    log: InputLog
-    newest: Any
+    newest: Any = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    past: Callable[[], InputPast] = InputPast
 
 
 class MicroBatchReader(Protocol):
@@ -52,6 +57,8 @@ class MicroBatchReader(Protocol):
     def latest(self, start: Any, now_ms: int) -> Any: ...
 
     def pin(self, now_ms: int, *, in_one_batch: bool) -> None: ...
+
+    def facts(self, start: Any, end: Any) -> Mapping[str, Any]: ...
 
     def rdd(self, start: Any, end: Any) -> RDD[Any]: ...
 

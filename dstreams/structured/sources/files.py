@@ -11,8 +11,8 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext
 
-from checkpoint import INPUT_FILES
-from dstreams.errors import RestartError, SourceError
+from checkpoint import INPUT_END, INPUT_FILES, files_in
+from dstreams.errors import SourceError
 from dstreams.rdd.failures import summarize
 from dstreams.rdd.jvm import passing_over_missing_files
 from dstreams.sources.file_listing import spark_path
@@ -64,7 +64,7 @@ class FileStreamSource:
 
 
 class FileReader:
-    """Deals files out to offsets, and writes down which before a batch can name the offset."""
+    """Deals files out to offsets, which count the batches that had files."""
 
     def __init__(self, source: FileStreamSource, environment: ReaderEnvironment) -> None:
         self._source = source
@@ -72,7 +72,7 @@ class FileReader:
         self._visible = VisibleFiles(source.directory, environment.spark)
         self._dealt: dict[int, list[str]] = {}  # what batches may still ask for
         self._count = 0
-        self._seen: set[str] = set()
+        self._seen: dict[str, int] = {}  # the offset that stands for each file
         self._pinned: list[str] | None = None
         self._is_in_one_batch = False
         self._read: list[str] = []  # by the newest batch
@@ -91,6 +91,17 @@ class FileReader:
 
     def pin(self, now_ms: int, *, in_one_batch: bool) -> None:
         self._pinned, self._is_in_one_batch = self._new_files(), in_one_batch
+
+    def facts(self, start: Any, end: Any) -> Mapping[str, Any]:
+        paths = self._between(start, end)
+        return {INPUT_FILES: paths} if paths else {}
+
+    def snapshot_size(self) -> int:
+        return len(self._seen)
+
+    def snapshot(self, end: Any) -> Mapping[str, Any]:
+        seen = tuple(self._seen.items())  # a copy: another thread may deal files out meanwhile
+        return {INPUT_FILES: [path for path, dealt in seen if dealt <= int(end or 0)]}
 
     def rdd(self, start: Any, end: Any) -> RDD[Any]:
         source, paths = self._source, self._between(start, end)
@@ -180,26 +191,23 @@ class FileReader:
 
     def _deal(self, paths: list[str]) -> None:
         number = self._count + 1
-        self._environment.log.write(number, {INPUT_FILES: paths})
         self._count, self._dealt[number] = number, paths
-        self._seen.update(paths)
+        self._seen.update(dict.fromkeys(paths, number))
 
     def _load(self) -> None:
-        newest = int(self._environment.newest or 0)
-        known: Mapping[int, Any] = self._environment.log.read(newest)
-        for number in range(1, newest + 1):
-            if number not in known:
-                raise RestartError(
-                    f"{self._source.name} has lost which files the offset {number} stands for; "
-                    "restore the directory 'inputs' of the checkpoint, or begin a new one"
-                )
-            self._dealt[number] = known[number][INPUT_FILES]
-            self._seen.update(self._dealt[number])
-        self._count = newest
+        past = self._environment.past()
+        self._seen.update(dict.fromkeys(files_in(past.facts), 0))
+        for facts in past.batches.values():
+            paths = files_in(facts)
+            if paths:
+                number = int(facts[INPUT_END])
+                self._dealt[number] = paths
+                self._seen.update(dict.fromkeys(paths, number))
+        self._count = int(self._environment.newest or 0)
 
     def _between(self, start: Any, end: Any) -> list[str]:
-        numbers = range(int(start or 0) + 1, int(end or 0) + 1)
-        return [path for number in numbers for path in self._dealt[number]]
+        first, last = int(start or 0) + 1, int(end or 0)
+        return [path for number in range(first, last + 1) for path in self._dealt.get(number, ())]
 
 
 def records_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyspark import RDD, SparkContext
@@ -102,6 +102,9 @@ class _MemoryReader:
 
     def pin(self, now_ms: int, *, in_one_batch: bool) -> None:
         self._pinned = self._source.count
+
+    def facts(self, start: Any, end: Any) -> Mapping[str, Any]:
+        return {}
 
     def rdd(self, start: Any, end: Any) -> RDD[Any]:
         additions = self._between(start, end)

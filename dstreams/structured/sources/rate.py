@@ -14,7 +14,7 @@ from dstreams.durations import batch_datetime
 from dstreams.sources.rate import RateSource
 from dstreams.structured.sources.base import ReaderEnvironment
 
-_START = 0  # number of the value that says when it began
+_START = "start_ms"  # fact: when it began
 _PARTITION_ROWS = 10_000
 
 
@@ -61,7 +61,7 @@ class RateReader:
     def __init__(self, rate: RateSource, environment: ReaderEnvironment) -> None:
         self._rate = rate
         self._environment = environment
-        self._start_ms = self._find_start_ms()
+        self._start_ms: int = environment.facts.get(_START, environment.clock.now_ms())
         self._pinned_ms: int | None = None
 
     def latest(self, start: Any, now_ms: int) -> Any:
@@ -71,6 +71,9 @@ class RateReader:
 
     def pin(self, now_ms: int, *, in_one_batch: bool) -> None:
         self._pinned_ms = now_ms
+
+    def facts(self, start: Any, end: Any) -> Mapping[str, Any]:
+        return {_START: self._start_ms}
 
     def rdd(self, start: Any, end: Any) -> RDD[RateRow]:
         spark = self._environment.spark
@@ -100,15 +103,6 @@ class RateReader:
 
     def _rows_until(self, offset: Any) -> int:
         return self._rate.rows_until(int(offset or 0) * 1000)
-
-    def _find_start_ms(self) -> int:
-        log = self._environment.log
-        known: Mapping[int, Any] = log.read(_START)
-        if _START in known:
-            return int(known[_START]["start_ms"])
-        start_ms = self._environment.clock.now_ms()
-        log.write(_START, {"start_ms": start_ms})
-        return start_ms
 
 
 def _stamped(

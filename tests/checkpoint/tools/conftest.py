@@ -13,18 +13,15 @@ from msgspec.structs import replace
 from checkpoint import (
     BeginRecord,
     CommitRecord,
-    FileBase,
-    FileBatch,
-    FileLog,
-    FileStamp,
     GraphSnapshot,
+    InputSnapshots,
     Owner,
+    ReceivedBlocks,
     RecordId,
     open_files,
     take_over,
     write_graph,
 )
-from checkpoint.block_log import BlockLog
 from checkpoint.cli import main
 from checkpoint.state_store import (
     EMPTY,
@@ -70,17 +67,20 @@ def stored(tmp_path: Path) -> Path:
     store = StateStore(bases, DataValues())
     tenure = take_over(files, STREAM, Owner.of_this_process(0))
     write_graph(tenure.guard, GraphSnapshot(STREAM, 0, 1, {"operators": {}}, b""))
-    inputs, received = FileLog(files, STREAM, "lines", 1), BlockLog(files, STREAM, "socket", 1)
-    inputs.compact(FileBase(0, 0, 0))
+    received = ReceivedBlocks(files, STREAM, "socket", 1)
+    inputs = InputSnapshots(tenure.guard, STREAM, tenure.plan)
+    inputs.write(0, {"lines": {"files": []}, "socket": {"blocks": []}})
     references = [EMPTY, EMPTY]
     begins, commits = tenure.begins, tenure.commits
     for number in range(5):
         time_ms = 1000 * (number + 1)
-        inputs.record(FileBatch(time_ms, time_ms, (FileStamp(f"/in/{number}", time_ms, 9),)))
-        received.allocate(time_ms, [received.write(number, b"payload", 1)])
-        read = {"lines": {}, "socket": {"blocks": 1, "records": 1, "logged": True}}
+        block = received.write(number, b"payload", 1)
+        read = {
+            "lines": {"files": [[f"/in/{number}", time_ms, 9]], "settled_ms": time_ms},
+            "socket": {"blocks": [block], "records": 1},
+        }
         begun = BeginRecord(STREAM, number, time_ms, 1, read)
-        begins.begin(replace(begun, logs=inputs.newest_records, graph=RecordId(0, 1)))
+        begins.begin(replace(begun, inputs_snapshot=inputs.newest, graph=RecordId(0, 1)))
         if number == 4:
             break
         partitions = []

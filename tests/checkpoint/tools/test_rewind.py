@@ -8,8 +8,16 @@ from random import Random
 
 import pytest
 
-from checkpoint import CommitLog, Owner, open_files, read_plan, take_over
-from checkpoint.block_log import BlockLog
+from checkpoint import (
+    CommitLog,
+    InputSnapshots,
+    Owner,
+    ReceivedBlocks,
+    open_files,
+    read_plan,
+    take_over,
+)
+from checkpoint.inputs import blocks_of
 from checkpoint.lineage import Lineage
 from checkpoint.testing import SimulatedCrash, SimulatedDisk
 from checkpoint.tools.rewind import plan_rewind, rewind
@@ -114,21 +122,28 @@ def test_a_stream_with_a_store_goes_back(run: Run, stored: Path) -> None:
 
 def test_received_blocks_that_were_released(run: Run, stored: Path) -> None:
     """A rewind whose restart would read them again is refused; one that does without is not."""
-    log = BlockLog(open_files(stored), STREAM, "socket", 1)
-    log.release(4000)
+    tenure = take_over(open_files(stored), STREAM, Owner.of_this_process(0))
+    blocks = ReceivedBlocks(tenure.guard.files, STREAM, "socket", tenure.epoch)
+    released = blocks.names()[:4]
+    inputs = InputSnapshots(tenure.guard, STREAM, tenure.plan)
+    inputs.write(4000, {"lines": {"files": []}, "socket": {"blocks": released}})
+    blocks.delete(released)
+    tenure.guard.release()
     status, _, error = run("rewind", stored, "--to", 3000)
     assert status == 2
     assert "the batch at 4000 ms, of whose 1 blocks that socket received 0 are there" in error
     assert run("rewind", stored, "--to", 4000)[0] == 0
-    assert list(log.allocated()) == [5000]
+    assert run("verify", stored)[1]["problems"] == []
 
 
 def test_received_blocks_that_are_there_again(run: Run, stored: Path) -> None:
     """After a rewind each batch has the blocks that it had, and none of them is free."""
-    log = BlockLog(open_files(stored), STREAM, "socket", 1)
-    before = log.allocated()
+    files = open_files(stored)
+    before = list(blocks_of(files, read_plan(files)))
     assert run("rewind", stored, "--to", 3000)[0] == 0
-    assert (log.allocated(), log.unallocated()) == (before, [])
+    assert list(blocks_of(files, read_plan(files))) == before
+    blocks = ReceivedBlocks(files, STREAM, "socket", 1)
+    assert blocks.read_others({ref.name for _, _, ref in before}) == []
 
 
 def test_what_was_taken_back_does_not_count(

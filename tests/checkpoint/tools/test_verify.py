@@ -88,10 +88,8 @@ FILES = {
 STORED_FILES = {
     "changes": "stores/sessions/default/p00001/0000000000000003-*.changes",
     "snapshot": "stores/sessions/default/p00000/0000000000000002-*.snapshot",
-    "file base": "files/lines/bases/0000000000000000-e1.base",
-    "file batch": "files/lines/batches/0000000000003000-e1.batch",
-    "block": "received/socket/blocks/0000000000000002-e1-*.block",
-    "allocation": "received/socket/batches/0000000000003000-e1.batch",
+    "inputs": "inputs/0000000000000000-e1.inputs",
+    "block": "received/socket/0000000000000002-e1-*.block",
 }
 
 

@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from checkpoint import BlockLog, Files, StorageRefusedError, open_files
+from checkpoint import Files, ReceivedBlocks, StorageRefusedError, open_files
 from checkpoint.testing import FaultyFiles
 from dstreams.errors import InvalidStreamError, SourceError, StreamLifecycleError
 from dstreams.events import Event, ReceiverError, ReceiverStarted, ReceiverStopped
 from dstreams.receiving.blocks import ReceivedBlock, decode_records
 from dstreams.receiving.receiver_source import ReceiverReader, ReceiverSource
-from dstreams.sources.source import DurableReader, PlannedInput, RateLimited
+from dstreams.sources.source import PlannedInput, RateLimited, RetiringReader
 from dstreams.testing import ManualClock
 from tests.support.receiving import Calls
-from tests.support.surroundings import Surroundings
+from tests.support.surroundings import Surroundings, Written
 from tests.support.waiting import wait_for
 
-AFTER_OPENING = 7
-"""The first operation after a reader has looked for what an earlier run left: six listings."""
+AFTER_OPENING = 3
+"""The first operation after a reader has looked for what an earlier run left: two listings."""
 
 
 class Reading:
@@ -35,12 +35,14 @@ class Reading:
         self,
         spark: SparkContext | None = None,
         files: Files | None = None,
-        planned_upto_ms: int | None = None,
+        written: Written | None = None,
+        epoch: int = 1,
         **settings: Any,
     ) -> None:
         self.receiver = Calls()
         self.surroundings = Surroundings()
         self.events: list[Event] = []
+        self.written = written or Written(0, {})
         self.clock = ManualClock(5000)
         settings = {"receiver_restart_delay_ms": 1, **settings}
         environment = replace(
@@ -48,7 +50,8 @@ class Reading:
             clock=self.clock,
             tell=self.events.append,
             open_files=None if files is None else lambda: files,
-            planned_upto_ms=planned_upto_ms,
+            epoch=epoch,
+            past=self.written.past,
         )
         source = ReceiverSource(self.receiver, 3, "receiverStream(Calls)")
         self.reader: ReceiverReader = source.open(environment)
@@ -59,7 +62,7 @@ class Reading:
 
     def plan(self, batch_time_ms: int) -> list[Any]:
         """The records that a batch has."""
-        return records_of(self.reader.plan(batch_time_ms))
+        return records_of(self.written.batch(self.reader, batch_time_ms))
 
 
 def records_of(planned: PlannedInput) -> list[Any]:
@@ -207,39 +210,51 @@ def test_large_batches_have_partitions(sc: SparkContext, read: Read) -> None:
 # Write-ahead log ---------------------------------------------------------------------------------
 
 
-def block_log(files: Files) -> BlockLog:
-    return BlockLog(files, "run", "input", 99)
+def received(files: Files) -> ReceivedBlocks:
+    return ReceivedBlocks(files, "run", "input", 99)
 
 
 def test_blocks_are_written_ahead(tmp_path: Path, read: Read) -> None:
-    """A block is on disk when storeAll returns, and its batch is when it is planned."""
+    """A block is on disk when storeAll returns, and the begin record of its batch names it."""
     files = open_files(tmp_path)
     reading = read(files=files, receiver_write_ahead_log=True)
-    log = block_log(files)
     reading.receiver.storeAll(["a", "b"])
     reading.receiver.storeAll(["c"])
-    refs = log.unallocated()
-    assert [ref.records for ref in refs] == [2, 1]
-    assert list(decode_records(map(log.read, refs))) == ["a", "b", "c"]
-    reading.reader.plan(6000)
-    assert log.unallocated() == []
-    assert log.allocated() == {6000: tuple(refs)}
+    found = received(files).read_others([])
+    assert [ref.records for ref, _ in found] == [2, 1]
+    assert list(decode_records(payload for _, payload in found)) == ["a", "b", "c"]
+    reading.plan(6000)
+    said = reading.written.batches[6000]
+    assert [ref["name"] for ref in said["blocks"]] == [ref.name for ref, _ in found]
+    assert said["records"] == 3
 
 
 def test_blocks_are_deleted_when_no_run_needs_them(tmp_path: Path, read: Read) -> None:
     """Not when this run has read them: a later one may have to."""
     files = open_files(tmp_path)
     reading = read(files=files, receiver_write_ahead_log=True)
-    assert isinstance(reading.reader, DurableReader)
-    log = block_log(files)
+    assert isinstance(reading.reader, RetiringReader)
     for time_ms in (6000, 7000):
         reading.receiver.storeAll([time_ms])
-        reading.reader.plan(time_ms)
+        reading.plan(time_ms)
     reading.reader.release(7000)
-    assert log.times() == [6000, 7000]
-    reading.reader.retire(6000)
-    assert log.times() == [7000]
-    assert len(log.blocks()) == 1
+    first, second = received(files).names()
+    reading.written.retire(reading.reader, 6000)
+    assert received(files).names() == [second]
+    assert reading.written.facts == {"blocks": [first]}
+
+
+def test_a_deletion_that_was_cut_off_is_finished(tmp_path: Path, read: Read) -> None:
+    """The snapshot says which blocks are not needed, though their batch is not known any more."""
+    files = open_files(tmp_path)
+    reading = read(files=files, receiver_write_ahead_log=True)
+    reading.receiver.storeAll([1])
+    reading.plan(6000)
+    written = Written(6000, dict(reading.reader.snapshot(6000)))
+    reading.reader.close()
+    later = read(files=files, written=written, receiver_write_ahead_log=True)
+    assert received(files).names() == []
+    assert later.plan(7000) == []
 
 
 def test_a_log_needs_a_directory() -> None:
@@ -268,17 +283,6 @@ def test_a_block_that_cannot_be_written_is_not_acknowledged(tmp_path: Path, read
     assert reading.plan(7000) == [1]
 
 
-def test_a_batch_that_cannot_be_recorded_leaves_its_blocks(tmp_path: Path, read: Read) -> None:
-    """The batch fails, and the next one has them."""
-    files = FaultyFiles(open_files(tmp_path), AFTER_OPENING + 1, "before", StorageRefusedError)
-    reading = read(files=files, receiver_write_ahead_log=True)
-    reading.receiver.storeAll([1])
-    with pytest.raises(StorageRefusedError):
-        reading.reader.plan(6000)
-    assert reading.plan(7000) == [1]
-    assert list(block_log(files).allocated()) == [7000]
-
-
 def test_single_records_wait_for_the_storage(tmp_path: Path, read: Read) -> None:
     """A block that cannot be written is tried again, and the error is told."""
     files = FaultyFiles(open_files(tmp_path), AFTER_OPENING, "before", StorageRefusedError)
@@ -302,23 +306,23 @@ def test_a_later_run_has_all_that_was_received(tmp_path: Path, read: Read) -> No
     assert reading.plan(8000) == ["c"]
     reading.receiver.storeAll(["d"])
     reading.reader.close()
-    later = read(files=files, planned_upto_ms=8000, receiver_write_ahead_log=True)
+    written = reading.written
+    later = read(files=files, written=written, epoch=2, receiver_write_ahead_log=True)
     later.receiver.storeAll(["e"])
     assert [later.plan(time_ms) for time_ms in (6000, 7000, 8000)] == [["a", "b"], [], ["c"]]
     assert later.plan(9000) == ["d", "e"]
-    later.reader.retire(9000)
-    log = block_log(files)
-    assert (log.blocks(), log.times()) == ([], [])
+    written.retire(later.reader, 9000)
+    assert received(files).names() == []
 
 
 def test_numbers_of_a_later_run_are_no_numbers_of_an_earlier(tmp_path: Path, read: Read) -> None:
     """Each run has an epoch of its own, so no block hides another."""
     files = open_files(tmp_path)
     for run in range(3):
-        reading = read(files=files, receiver_write_ahead_log=True)
+        reading = read(files=files, epoch=run, receiver_write_ahead_log=True)
         reading.receiver.storeAll([run])
         reading.reader.close()
-    reading = read(files=files, receiver_write_ahead_log=True)
+    reading = read(files=files, epoch=3, receiver_write_ahead_log=True)
     assert reading.plan(6000) == [0, 1, 2]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext
 
-from checkpoint import BatchLog, LocalFiles, StorageRefusedError
+from checkpoint import BatchLog, LocalFiles, StorageRefusedError, inputs
 from dstreams import BatchFailedError, DStream, DurabilityError, SourceError, StreamingContext
 from dstreams.events import BatchCompleted, BatchStarted, BatchSubmitted, InputInfo
 from dstreams.runtime.batch import BatchResult
@@ -134,7 +134,13 @@ def test_sources_are_told_what_is_not_read_again(ssc: StreamingContext) -> None:
 
 
 class KeepingReader(ScriptedReader):
-    """A reader with a durable record of what its batches read."""
+    """A reader that has to know what earlier batches have read."""
+
+    def snapshot_size(self) -> int:
+        return 0
+
+    def snapshot(self, upto_ms: int) -> dict[str, Any]:
+        return {"upto_ms": upto_ms}
 
     def retire(self, batch_time_ms: int) -> None:
         self._source.calls.append(f"retire {batch_time_ms}")
@@ -160,9 +166,10 @@ def begun_ms(directory: Path) -> list[int]:
 
 
 def test_a_durable_record_is_kept_as_long_as_that_of_its_batch(
-    ssc: StreamingContext, tmp_path: Path
+    ssc: StreamingContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a restart, or a rewind, can begin, the input of the batches after it is there."""
+    monkeypatch.setattr(inputs, "_FEW_BATCHES", 1)
     ssc.checkpoint(str(tmp_path))
     source = KeepingSource([[("a", 1)]] * 9)
     states = ssc._input(source, "keeping").updateStateByKey(add)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext
 
-from checkpoint import FileStamp
 from dstreams.errors import InvalidStreamError
 from dstreams.sources.file_formats import (
     FileFormat,
@@ -18,6 +17,7 @@ from dstreams.sources.file_formats import (
     file_format,
     partition_count,
 )
+from dstreams.sources.file_listing import FileStamp
 
 MB = 1 << 20
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
-from checkpoint import FileStamp
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.sources.file_listing import (
+    FileStamp,
     HadoopDirectories,
     LocalDirectory,
     local_path,

@@ -9,9 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint import FileBase, FileBatch, FileHistory, FileStamp
 from dstreams.settings import UNLIMITED_MS
-from dstreams.sources.file_selection import FileRules, FileSelection, Listing, Selection
+from dstreams.sources.file_listing import FileStamp
+from dstreams.sources.file_selection import (
+    FileBase,
+    FileBatch,
+    FileHistory,
+    FileRules,
+    FileSelection,
+    Listing,
+    Selection,
+)
 
 
 def there(modified_ms: dict[str, int], size: int = 1) -> Listing:

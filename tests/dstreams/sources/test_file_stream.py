@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import uuid
@@ -13,25 +14,13 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from checkpoint import (
-    FileBase,
-    FileBatch,
-    FileLog,
-    Files,
-    FileStamp,
-    Owner,
-    StorageRefusedError,
-    claim_epoch,
-    open_files,
-)
-from checkpoint.lineage import Base, write_base
-from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
+from checkpoint import open_files
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.settings import UNLIMITED_MS
 from dstreams.sources.file_formats import FixedRecords
 from dstreams.sources.file_stream import FileReader, FileSource
-from dstreams.sources.source import DurableReader, PlannedInput, SourceEnvironment
-from tests.support.surroundings import Surroundings
+from dstreams.sources.source import PlannedInput, RetiringReader, SourceEnvironment
+from tests.support.surroundings import Surroundings, Written
 
 
 def put(path: Path, text: str, modified_ms: int) -> None:
@@ -40,7 +29,7 @@ def put(path: Path, text: str, modified_ms: int) -> None:
 
 
 def names(planned: PlannedInput) -> list[str]:
-    return [file.path.rpartition("/")[2] for file in planned.content]
+    return [file.path.rpartition("/")[2] for file in planned.content.files]
 
 
 def started(source: FileSource, environment: SourceEnvironment) -> FileReader:
@@ -87,7 +76,7 @@ def test_each_new_file_is_in_one_batch(surroundings: Surroundings, tmp_path: Pat
     put(tmp_path / "b.txt", "", 11_500)
     plans = [reader.plan(time_ms) for time_ms in (11_000, 12_000, 13_000)]
     assert [names(plan) for plan in plans] == [["a.txt"], ["b.txt"], []]
-    assert plans[0].content[0].path == f"file://{tmp_path}/a.txt"
+    assert plans[0].content.files[0].path == f"file://{tmp_path}/a.txt"
     assert [plan.records for plan in plans] == [None, None, 0]
     assert [plan.description for plan in plans] == [
         "new files: a.txt",
@@ -163,7 +152,7 @@ def test_ignored_files_are_named_in_the_log_once(
         put(tmp_path / f"{number:02}.txt", "", 9000)
     reader = started(text_files(tmp_path, new_since_ms=10_000), surroundings.environment())
     for time_ms in (11_000, 12_000):
-        assert reader.plan(time_ms).content == ()
+        assert reader.plan(time_ms).content.files == ()
     (message,) = caplog.messages
     assert message.startswith(f"textFileStream(file://{tmp_path}): ignored 12 files: ")
     assert "00.txt (modified at 1970-01-01T00:00:09.000+00:00, which is not after" in message
@@ -214,7 +203,7 @@ def test_a_missing_directory_is_a_warning_and_may_appear(
     """One line when it is missing, also when it vanishes; what was taken is remembered."""
     directory = tmp_path / "later"
     reader = started(text_files(directory), surroundings.environment())
-    assert reader.plan(1000).content == ()
+    assert reader.plan(1000).content.files == ()
     assert caplog.messages == [
         f"textFileStream(file://{directory}): no such directory; "
         "batches stay empty until it appears"
@@ -224,10 +213,10 @@ def test_a_missing_directory_is_a_warning_and_may_appear(
     assert names(reader.plan(2000)) == ["a.txt"]
     directory.rename(tmp_path / "away")
     for time_ms in (3000, 4000):
-        assert reader.plan(time_ms).content == ()
+        assert reader.plan(time_ms).content.files == ()
     assert len(caplog.messages) == 2
     (tmp_path / "away").rename(directory)
-    assert reader.plan(500_000).content == ()
+    assert reader.plan(500_000).content.files == ()
 
 
 def test_start_refuses_what_is_no_directory(surroundings: Surroundings, tmp_path: Path) -> None:
@@ -334,188 +323,135 @@ def test_stopping_without_new_files_leaves_nothing_pending(
 
 
 @pytest.fixture
-def files() -> Files:
-    return open_files(f"memory://{uuid.uuid4()}")
-
-
-@pytest.fixture
 def recording(surroundings: Surroundings) -> Callable[..., SourceEnvironment]:
-    def environment(files: Files, **settings: Any) -> SourceEnvironment:
-        return replace(surroundings.environment(**settings), open_files=lambda: files)
+    """Make the environment of a stream with a checkpoint."""
+
+    def environment(written: Written, **settings: Any) -> SourceEnvironment:
+        files = open_files(f"memory://{uuid.uuid4()}")
+        there = surroundings.environment(**settings)
+        return replace(there, open_files=lambda: files, past=written.past)
 
     return environment
 
 
-def test_the_files_of_a_batch_are_recorded_when_it_is_planned(
-    recording: Callable[..., SourceEnvironment], files: Files, tmp_path: Path
+def test_a_batch_says_which_files_it_reads(
+    recording: Callable[..., SourceEnvironment], tmp_path: Path
 ) -> None:
-    """Before anything is read; a batch without files writes nothing."""
-    reader = started(text_files(tmp_path), recording(files))
-    assert isinstance(reader, DurableReader)
-    reader.plan(1000)
-    put(tmp_path / "a.txt", "one", 1500)
-    planned = reader.plan(2000)
-    history = FileLog(files, "run", "input").load()
-    assert history is not None
-    assert history.batches == {2000: FileBatch(2000, 2000, planned.content)}
+    """Its begin record has them; that of a batch without files has none."""
+    written = Written()
+    reader = written.started(text_files(tmp_path).open(recording(written)))
+    assert isinstance(reader, RetiringReader)
+    written.batch(reader, 1000)
+    path = tmp_path / "a.txt"
+    put(path, "one", 1500)
+    written.batch(reader, 2000)
+    assert written.batches == {
+        1000: {},
+        2000: {"files": [[f"file://{path}", 1500, 3]], "settled_ms": 2000},
+    }
 
 
-def test_a_reader_on_an_existing_record_repeats_and_loses_nothing(
-    recording: Callable[..., SourceEnvironment], files: Files, tmp_path: Path
+def test_a_reader_after_an_earlier_one_repeats_and_loses_nothing(
+    recording: Callable[..., SourceEnvironment], tmp_path: Path
 ) -> None:
-    """Recorded batches have their files again, batches in between none, later ones the rest."""
-    source = text_files(tmp_path, max_files=1)
-    first = started(source, recording(files))
+    """Batches that were begun have their files again, later ones the rest."""
+    source, written = text_files(tmp_path, max_files=1), Written()
+    first = written.started(source.open(recording(written)))
     put(tmp_path / "a.txt", "", 500)
     put(tmp_path / "b.txt", "", 600)
-    before = {time_ms: first.plan(time_ms) for time_ms in (1000, 2000)}
+    before = [names(written.batch(first, time_ms)) for time_ms in (1000, 2000)]
     put(tmp_path / "c.txt", "", 2500)
     put(tmp_path / "b.txt", "changed", 2600)
-    second = started(source, recording(files))
-    again = [names(second.plan(time_ms)) for time_ms in (1000, 1500, 2000, 900_000, 901_000)]
-    assert [names(plan) for plan in before.values()] == [["a.txt"], ["b.txt"]]
+    second = written.started(source.open(recording(written)))
+    times = (1000, 1500, 2000, 900_000, 901_000)
+    again = [names(written.batch(second, time_ms)) for time_ms in times]
+    assert before == [["a.txt"], ["b.txt"]]
     assert again == [["a.txt"], [], ["b.txt"], ["c.txt"], []]
 
 
 def test_a_start_that_takes_longer_than_batches_can_be_taken_up(
-    recording: Callable[..., SourceEnvironment],
-    surroundings: Surroundings,
-    files: Files,
-    tmp_path: Path,
+    recording: Callable[..., SourceEnvironment], surroundings: Surroundings, tmp_path: Path
 ) -> None:
     """Killed after the first batch, when more of them are older than the start, it loses none."""
     surroundings.clock.time_ms = 4500
-    write_base(claim_epoch(files, "run", Owner.of_this_process(0)), Base("run", 1, None, None))
-    source = text_files(tmp_path)
-    first = started(source, replace(recording(files), zero_ms=1000))
+    source, written = text_files(tmp_path), Written()
+    environment = replace(recording(written), zero_ms=1000)
+    first = written.started(source.open(environment), 1000)
     put(tmp_path / "a.txt", "", 1500)
-    assert names(first.plan(2000)) == ["a.txt"]
+    assert names(written.batch(first, 2000)) == ["a.txt"]
     put(tmp_path / "b.txt", "", 2500)
     surroundings.clock.time_ms = 9000
-    write_base(claim_epoch(files, "run", Owner.of_this_process(0)), Base("run", 2, 1, 2000))
-    environment = replace(recording(files), zero_ms=1000, planned_upto_ms=2000, epoch=2)
-    second = started(source, environment)
-    assert [names(second.plan(time_ms)) for time_ms in (2000, 3000, 4000)] == [
+    second = written.started(source.open(replace(environment, epoch=2)))
+    assert [names(written.batch(second, time_ms)) for time_ms in (2000, 3000, 4000)] == [
         ["a.txt"],
         ["b.txt"],
         [],
     ]
 
 
-def test_a_log_that_was_begun_after_its_first_batches_forgets_none_of_them(
-    recording: Callable[..., SourceEnvironment], files: Files, tmp_path: Path
-) -> None:
-    """Earlier releases began it at the time of the start, with batches that were missed before."""
-    environment = recording(files)
-    log = FileLog(files, environment.run_id, environment.uid, environment.epoch)
-    log.compact(FileBase(40_000, 0, 40_000))
-    for number in range(25):
-        time_ms, path = 1000 * (number + 1), tmp_path / f"{number:02d}.txt"
-        put(path, "", time_ms)
-        log.record(FileBatch(time_ms, 0, (FileStamp(f"file://{path}", time_ms, 0),)))
-    first = started(text_files(tmp_path), environment)
-    first.retire(25_000)
-    assert names(started(text_files(tmp_path), environment).plan(41_000)) == []
-    assert names(first.plan(41_000)) == []
-    put(tmp_path / "new.txt", "", 41_000)
-    assert names(first.plan(42_000)) == ["new.txt"]
-    first.retire(42_000)
-    history = log.load()
-    assert history is not None
-    assert history.base.upto_ms == 42_000
-    assert names(started(text_files(tmp_path), environment).plan(43_000)) == []
-
-
 def test_a_restart_knows_what_was_there_at_the_first_start(
-    recording: Callable[..., SourceEnvironment], files: Files, tmp_path: Path
+    recording: Callable[..., SourceEnvironment], tmp_path: Path
 ) -> None:
     """What came while no driver ran is new, whatever its time and that of the new definition."""
     put(tmp_path / "old.txt", "", 100)
     rules: dict[str, Any] = {"max_age_ms": UNLIMITED_MS}
-    started(text_files(tmp_path, new_since_ms=1000, **rules), recording(files)).plan(2000)
+    written = Written()
+    first = text_files(tmp_path, new_since_ms=1000, **rules).open(recording(written))
+    written.batch(written.started(first), 2000)
     put(tmp_path / "meanwhile.txt", "", 50)
-    second = started(text_files(tmp_path, new_since_ms=9_000_000, **rules), recording(files))
-    assert names(second.plan(10_000_000)) == ["meanwhile.txt"]
+    again = text_files(tmp_path, new_since_ms=9_000_000, **rules).open(recording(written))
+    assert names(written.batch(written.started(again), 10_000_000)) == ["meanwhile.txt"]
 
 
-def test_a_record_that_cannot_be_written_takes_nothing(
-    recording: Callable[..., SourceEnvironment], files: Files, tmp_path: Path
-) -> None:
-    """The batch fails, and the next one takes the files."""
-    sound = FaultyFiles(open_files(f"memory://{uuid.uuid4()}"), at=1000)
-    started(text_files(tmp_path), recording(sound))
-    at = len(sound.calls) + 1
-    broken = FaultyFiles(files, at, "before", StorageRefusedError)
-    reader = started(text_files(tmp_path), recording(broken))
-    put(tmp_path / "a.txt", "", 500)
-    with pytest.raises(StorageRefusedError, match=r"create files/input/batches/0*1000-e1\.batch"):
-        reader.plan(1000)
-    assert names(reader.plan(2000)) == ["a.txt"]
-    history = FileLog(files, "run", "input").load()
-    assert history is not None
-    assert list(history.batches) == [2000]
-
-
-@pytest.mark.parametrize("effect", ["before", "during", "after"])
 @pytest.mark.parametrize("max_age_ms", [None, UNLIMITED_MS])
-def test_a_crash_at_any_operation_of_the_record_loses_no_file_and_repeats_none(
-    recording: Callable[..., SourceEnvironment],
-    tmp_path: Path,
-    effect: Effect,
-    max_age_ms: int | None,
+def test_a_crash_in_any_batch_loses_no_file_and_repeats_none(
+    recording: Callable[..., SourceEnvironment], tmp_path: Path, max_age_ms: int | None
 ) -> None:
-    """What a batch was allowed to read before the crash is what it reads after it."""
-    arrivals = [["old"], ["a", "b"], [], ["c"], [*"defg"], ["h"]]
-    at = 0
-    while True:
-        at += 1
-        directory, files = tmp_path / str(at), open_files(f"memory://{uuid.uuid4()}")
+    """Before its begin record is there, or after: what that says is what it reads."""
+    arrivals = [["old"], ["a", "b"], [], ["c"], [*"defg"], ["h"], *[[]] * 4]
+    for crash, is_begun in itertools.product(range(len(arrivals)), (False, True)):
+        directory = tmp_path / f"{crash}-{is_begun}"
         directory.mkdir()
         source = text_files(directory, new_since_ms=0, max_files=2, max_age_ms=max_age_ms)
         put(directory / "old", "", 0)
-        faulty = FaultyFiles(files, at, effect)
-        reader: FileReader | None = None
+        written = Written()
+        reader = written.started(source.open(recording(written)))
         read: dict[int, list[str]] = {}
-        retries = 0
-        for batch, new in enumerate([*arrivals, *[[]] * 4]):
+        for batch, new in enumerate(arrivals):
             for name in new:
                 if name != "old":
                     put(directory / name, "", batch * 1000 - 500)
-            while True:
-                try:
-                    if reader is None:
-                        environment = recording(files if faulty.fired else faulty)
-                        upto_ms = max(read, default=None)
-                        reader = started(source, replace(environment, planned_upto_ms=upto_ms))
-                        for time_ms, found in read.items():
-                            assert names(reader.plan(time_ms)) == found
-                    planned = reader.plan(batch * 1000 + 1)
-                    reader.retire(batch * 1000 - 2000)
-                    break
-                except SimulatedCrash:
-                    reader, retries = None, retries + 1
-                    assert retries == 1
-            read[batch * 1000 + 1] = names(planned)
+            time_ms = batch * 1000 + 1
+            if batch == crash:
+                if is_begun:
+                    read[time_ms] = names(written.batch(reader, time_ms))
+                else:
+                    reader.plan(time_ms)
+                reader = written.started(source.open(recording(written)))
+                known = {ms: found for ms, found in read.items() if ms in written.batches}
+                assert {ms: names(written.batch(reader, ms)) for ms in known} == known
+            read[time_ms] = names(written.batch(reader, time_ms))
+            if time_ms > 3001:
+                written.retire(reader, time_ms - 3000)
         assert sorted(name for found in read.values() for name in found) == list("abcdefgh")
-        if not faulty.fired:
-            break
-    assert at > 5
 
 
-def test_old_records_become_one(
-    recording: Callable[..., SourceEnvironment], files: Files, tmp_path: Path
+def test_old_batches_become_one_snapshot(
+    recording: Callable[..., SourceEnvironment], tmp_path: Path
 ) -> None:
-    """Records stay few, and what they say is kept: the restart takes nothing twice."""
-    source = text_files(tmp_path, max_age_ms=UNLIMITED_MS)
-    reader = started(source, recording(files))
+    """What they say is kept, of single batches little is: the restart takes nothing twice."""
+    source, written = text_files(tmp_path, max_age_ms=UNLIMITED_MS), Written()
+    reader = written.started(source.open(recording(written)))
     for number in range(100):
         put(tmp_path / f"{number:03}", "", number * 1000)
-        assert len(reader.plan((number + 1) * 1000).content) == 1
-        reader.retire(number * 1000)
-        assert len(files.list("")) < 30
-    again = started(source, recording(files))
-    assert names(again.plan(100_000)) == ["099"]
-    assert names(again.plan(101_000)) == []
+        assert len(names(written.batch(reader, (number + 1) * 1000))) == 1
+        assert reader.snapshot_size() == number + 1
+        if number:
+            written.retire(reader, number * 1000)
+            assert len(reader._settled) <= 2
+    again = written.started(source.open(recording(written)))
+    assert names(written.batch(again, 100_000)) == ["099"]
+    assert names(written.batch(again, 101_000)) == []
 
 
 def test_without_a_record_there_is_nothing_to_retire(
@@ -630,5 +566,5 @@ def test_other_file_systems_are_reached_through_hadoop(
     source = FileSource("viewfs://tests/in", new_since_ms=0)
     reader = started(source, surroundings.environment(sc))
     planned = reader.plan(1000)
-    assert [file.path for file in planned.content] == ["viewfs://tests/in/a,1.txt"]
+    assert [file.path for file in planned.content.files] == ["viewfs://tests/in/a,1.txt"]
     assert reader.rdd(planned).collect() == ["through viewfs"]

@@ -17,7 +17,7 @@ from pyspark import SparkContext
 
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.sources.line_buffer import LineBuffer
-from dstreams.sources.socket import SocketTextReader, SocketTextSource, _lines_of
+from dstreams.sources.socket import SocketTextReader, SocketTextSource, TakenLines, _lines_of
 from dstreams.sources.source import PlannedInput, SourceEnvironment
 from tests.support.surroundings import Surroundings
 from tests.support.waiting import wait_for
@@ -79,7 +79,7 @@ def start() -> Iterator[StartReader]:
     yield started
     for reader in readers:
         reader.close()
-        assert not reader._thread.is_alive()
+        assert not reader._receiver._thread.is_alive()
 
 
 def closed_port() -> int:
@@ -94,10 +94,10 @@ def received(reader: SocketTextReader, data: bytes) -> list[PlannedInput]:
     def is_complete() -> bool:
         planned.append(reader.plan(1000 * (len(planned) + 1)))
         reader.release(planned[-1].batch_time_ms)
-        return sum(len(plan.content) for plan in planned) >= len(data)
+        return sum(len(plan.content.data) for plan in planned) >= len(data)
 
     wait_for(is_complete)
-    assert b"".join(plan.content for plan in planned) == data
+    assert b"".join(plan.content.data for plan in planned) == data
     return planned
 
 
@@ -135,13 +135,13 @@ def test_a_batch_takes_no_more_lines_than_the_rate_allows(
     reader.update_rate(2)
     data = b"".join(b"%d\n" % number for number in range(9))
     server.send(data)
-    wait_for(lambda: reader._lines.complete_bytes == len(data))
-    assert reader.plan(1000).content == b"0\n1\n"
+    wait_for(lambda: reader._receiver._lines.complete_bytes == len(data))
+    assert reader.plan(1000).content.data == b"0\n1\n"
     assert reader.plan(2000).records == 2
     assert reader.has_pending()
     reader.update_rate(4)
-    assert reader.plan(3000).content == b"4\n5\n6\n7\n"
-    assert reader.plan(4000).content == b"8\n"
+    assert reader.plan(3000).content.data == b"4\n5\n6\n7\n"
+    assert reader.plan(4000).content.data == b"8\n"
     assert not reader.has_pending()
     assert reader.plan(5000).records == 0
 
@@ -154,13 +154,13 @@ def test_lines_over_the_rate_make_the_sender_wait(
     reader.update_rate(1)
     with server.accept() as connection:
         connection.sendall(b"1\n2\n")
-        wait_for(lambda: reader._lines.complete_bytes == 4)
+        wait_for(lambda: reader._receiver._lines.complete_bytes == 4)
         connection.sendall(b"3\n")
-        assert reader.plan(1000).content == b"1\n"
-        assert reader._lines.complete_bytes == 2
+        assert reader.plan(1000).content.data == b"1\n"
+        assert reader._receiver._lines.complete_bytes == 2
         reader.release(1000)
-        wait_for(lambda: reader._lines.complete_bytes == 4)
-        assert reader.plan(2000).content == b"2\n"
+        wait_for(lambda: reader._receiver._lines.complete_bytes == 4)
+        assert reader.plan(2000).content.data == b"2\n"
 
 
 def test_a_batch_takes_whole_lines_and_leaves_the_unfinished_one(
@@ -186,11 +186,11 @@ def test_the_plan_counts_records_and_describes_them(
     reader = start(server.port, surroundings.environment())
     with server.accept() as connection:
         connection.sendall(b"one\n\ntwo\n")
-        wait_for(lambda: reader._lines.complete_bytes == 9)
+        wait_for(lambda: reader._receiver._lines.complete_bytes == 9)
         planned = reader.plan(1000)
     assert (planned.records, planned.description) == (3, "3 lines, 9 bytes")
     empty = reader.plan(2000)
-    assert (empty.content, empty.records) == (b"", 0)
+    assert (empty.content.data, empty.records) == (b"", 0)
 
 
 def test_the_end_of_the_stream_ends_the_last_line(
@@ -300,11 +300,11 @@ def test_a_full_buffer_makes_the_sender_wait_and_drops_nothing(
     reader = start(server.port, surroundings.environment(socket_max_buffer_bytes=limit))
     data = b"".join(b"line %07d\n" % number for number in range(2_000_000))
     sender = send_beside(server, data)
-    wait_for(lambda: reader._lines.complete_bytes >= limit)
+    wait_for(lambda: reader._receiver._lines.complete_bytes >= limit)
     assert sender.is_alive()
-    assert reader._lines.complete_bytes < limit + (64 << 10) + 20
+    assert reader._receiver._lines.complete_bytes < limit + (64 << 10) + 20
     planned = received(reader, data)
-    assert max(len(plan.content) for plan in planned) < limit + (64 << 10) + 20
+    assert max(len(plan.content.data) for plan in planned) < limit + (64 << 10) + 20
     sender.join(60)
     assert not sender.is_alive()
 
@@ -317,13 +317,13 @@ def test_batches_that_wait_for_their_turn_count_towards_the_buffer(
     reader = start(server.port, surroundings.environment(socket_max_buffer_bytes=limit))
     data = b"".join(b"line %07d\n" % number for number in range(2_000_000))
     sender = send_beside(server, data)
-    wait_for(lambda: reader._lines.complete_bytes >= limit)
+    wait_for(lambda: reader._receiver._lines.complete_bytes >= limit)
     first = reader.plan(1000)
-    assert len(first.content) >= limit
-    assert reader.plan(2000).content == b""
+    assert len(first.content.data) >= limit
+    assert reader.plan(2000).content.data == b""
     assert sender.is_alive()
     reader.release(2000)
-    received(reader, data[len(first.content) :])
+    received(reader, data[len(first.content.data) :])
     sender.join(60)
     assert not sender.is_alive()
 
@@ -351,17 +351,17 @@ def test_lines_that_are_too_long_are_skipped_counted_and_reported(
     too_long = b"x" * 2000 + b"\n"
     with server.accept() as connection:
         connection.sendall(b"one\n" + b"x" * 500_000 + b"\n")
-        wait_for(lambda: reader._lines.faults.too_long == 1)
+        wait_for(lambda: reader._receiver._lines.faults.too_long == 1)
         connection.sendall(too_long * 2 + b"two\n")
-        wait_for(lambda: reader._lines.complete_bytes == 8)
+        wait_for(lambda: reader._receiver._lines.complete_bytes == 8)
         planned = reader.plan(1000)
         surroundings.clock.time_ms += 60_000
         connection.sendall(too_long + b"three\n")
         wait_for(lambda: len(caplog.messages) > 1)
         connection.sendall(too_long + b"four\n")
-        wait_for(lambda: reader._lines.complete_bytes == 11)
+        wait_for(lambda: reader._receiver._lines.complete_bytes == 11)
     reader.close()
-    assert planned.content == b"one\ntwo\n"
+    assert planned.content.data == b"one\ntwo\n"
     assert planned.description == "2 lines, 8 bytes; skipped 3 lines longer than 1000 bytes"
     assert surroundings.errors == []
     assert re.findall(r"longer than 1000 bytes: (\d+);", caplog.text) == ["1", "3", "1"]
@@ -402,9 +402,9 @@ def test_a_setting_makes_a_line_that_is_too_long_an_error(
     reader = start(server.port, environment)
     with server.accept() as connection:
         connection.sendall(b"one\n" + b"x" * 500_000 + b"\n" + b"y" * 1001 + b"\ntwo\n")
-        wait_for(lambda: reader._lines.complete_bytes == 8)
+        wait_for(lambda: reader._receiver._lines.complete_bytes == 8)
         planned = reader.plan(1000)
-    assert planned.content == b"one\ntwo\n"
+    assert planned.content.data == b"one\ntwo\n"
     (error,) = surroundings.errors
     assert isinstance(error, SourceError)
     assert f"socketTextStream(127.0.0.1:{server.port})" in str(error)
@@ -422,10 +422,10 @@ def test_stop_receiving_ends_the_thread_and_keeps_what_waits(
         wait_for(reader.has_pending)
         reader.stop_receiving()
         assert connection.recv(1) == b""
-    assert not reader._thread.is_alive()
+    assert not reader._receiver._thread.is_alive()
     assert reader.has_pending()
     assert reader.waiting_records() == 1
-    assert reader.plan(1000).content == b"one\n"
+    assert reader.plan(1000).content.data == b"one\n"
     assert not reader.has_pending()
     assert reader.waiting_records() == 0
     reader.stop_receiving()
@@ -441,7 +441,7 @@ def test_close_ends_a_thread_that_waits_to_connect_again(
     reader.start()
     wait_for(lambda: "no connection" in caplog.text)
     reader.close()
-    assert not reader._thread.is_alive()
+    assert not reader._receiver._thread.is_alive()
 
 
 def test_close_ends_a_thread_that_waits_for_room(
@@ -453,7 +453,7 @@ def test_close_ends_a_thread_that_waits_for_room(
         connection.sendall(b"one\n")
         wait_for(reader.has_pending)
         reader.close()
-    assert not reader._thread.is_alive()
+    assert not reader._receiver._thread.is_alive()
     assert not reader.has_pending()
 
 
@@ -463,7 +463,7 @@ def test_close_may_come_before_start(surroundings: Surroundings, server: Server)
     reader.close()
     reader.close()
     reader.start()
-    wait_for(lambda: not reader._thread.is_alive())
+    wait_for(lambda: not reader._receiver._thread.is_alive())
     assert not reader.has_pending()
 
 
@@ -500,11 +500,11 @@ def test_an_error_may_stop_the_stream_from_the_receiving_thread(
     reader.start()
     server.send(b"too long\n")
     assert stopped.wait(60)
-    wait_for(lambda: not reader._thread.is_alive())
+    wait_for(lambda: not reader._receiver._thread.is_alive())
 
 
 def lines_on_spark(reader: SocketTextReader, data: bytes) -> list[list[str]]:
-    return reader.rdd(PlannedInput(1000, data, None, "")).glom().collect()
+    return reader.rdd(PlannedInput(1000, TakenLines(data), None, "")).glom().collect()
 
 
 def test_lines_are_decoded_on_the_workers(surroundings: Surroundings, sc: SparkContext) -> None:

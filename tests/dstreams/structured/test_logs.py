@@ -19,7 +19,14 @@ from dstreams.structured.logs import OffsetRecord, QueryCommit
 from dstreams.structured.watermarks import Watermarks
 
 RECORD = OffsetRecord(
-    3, 17_000, 5000, 4000, (7, None, {"a": [1]}), {"key": "value"}, ({"uid": "count"},)
+    3,
+    17_000,
+    5000,
+    4000,
+    (7, None, {"a": [1]}),
+    {"key": "value"},
+    ({"uid": "count"},),
+    ({"files": ["/in/a"]}, {}, {"start_ms": 5}),
 )
 COMMIT = QueryCommit(3, (), Watermarks(5000, (5000, 7000), (0, -1)), 12_000, {"rows": 2})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,8 +50,9 @@ class Batches:
             self.checkpoint.files, str(directory / "local"), self.checkpoint.epoch
         )
         self.references = {-1: EMPTY}
+        self.readers: list[Any] = []
 
-    def run(self, number: int) -> None:
+    def run(self, number: int, **said: Any) -> None:
         before = self.references[number - 1]
         with StateStore(self.backend).writer(STORE, before) as writer:
             writer.put("batch", number)
@@ -60,11 +62,11 @@ class Batches:
         if self._snapshot_every and number % self._snapshot_every == 0:
             snapshot_if_due(self.backend, STORE, committed.reference, SnapshotRule(1))
             self.checkpoint.expect_snapshots()
-        self.checkpoint.begin(OffsetRecord(number, 0, 0, 0, (number,)))
+        self.checkpoint.begin(OffsetRecord(number, 0, 0, 0, (number,), between=(said,)))
         store = StoreCommit("count", "default", "stable", (committed,))
         self.checkpoint.commit(QueryCommit(number, (store,)))
         if number % 10 == 0:
-            self.checkpoint.clean(self._retained)
+            self.checkpoint.clean(self._retained, self.readers)
 
     def read(self, number: int, directory: Path) -> object:
         """Return what the state of a batch says its number is, on another host."""
@@ -84,9 +86,9 @@ def test_clean(tmp_path: Path, snapshot_every: int | None) -> None:
         assert batches.read(number, tmp_path) == number
     kept = CommitLog(checkpoint.files).times()
     assert BatchLog(checkpoint.files).times() == kept
-    assert kept[-4:] == [37, 38, 39, 40]
+    assert kept[-4:] == [38, 39, 40, 41]
     if snapshot_every is None:
-        assert kept[0] == 0  # the changes of all batches are needed while there is no snapshot
+        assert kept[0] == 1  # the changes of all batches are needed while there is no snapshot
     else:
         assert kept[0] > 20
         changes = list((tmp_path / "checkpoint" / "stores").rglob("*.changes"))
@@ -102,8 +104,8 @@ def test_nothing_is_cleaned_that_is_kept(tmp_path: Path) -> None:
     batches = Batches(tmp_path, 100, 1)
     for number in range(21):
         batches.run(number)
-    assert BatchLog(batches.checkpoint.files).times() == list(range(21))
-    assert CommitLog(batches.checkpoint.files).times() == list(range(21))
+    assert BatchLog(batches.checkpoint.files).times() == list(range(1, 22))
+    assert CommitLog(batches.checkpoint.files).times() == list(range(1, 22))
     assert batches.read(0, tmp_path) == 0
 
 
@@ -117,7 +119,7 @@ def test_older_run_cleans_nothing(tmp_path: Path) -> None:
     for act in (
         batches.checkpoint.require_newest,
         lambda: batches.checkpoint.commit(QueryCommit(5)),
-        lambda: batches.checkpoint.clean(3),
+        lambda: batches.checkpoint.clean(3, []),
     ):
         with pytest.raises(ConcurrentWriterError, match=f"process {os.getpid()} on host"):
             act()
@@ -172,7 +174,7 @@ def test_older_run_adds_nothing(tmp_path: Path) -> None:
     older = opened(tmp_path)
     older.begin(OffsetRecord(0, 0, 0, 0, (1,)))
     newer = opened(tmp_path)
-    commit = QueryCommit(0).to_commit("query", 0, older.epoch)
+    commit = QueryCommit(0).to_commit("query", 1, older.epoch)
     CommitLog(older.files).commit(commit)  # stopped between its look for a newer run and its write
     again = opened(tmp_path).recovered()
     assert again.committed is None
@@ -187,7 +189,7 @@ def test_older_run_adds_nothing(tmp_path: Path) -> None:
         ("epochs/*", "is missing; expected the base of epoch"),
         ("epochs/*.base", "is missing; expected the base"),
         ("batches/*", "batch 1 doesn't exist"),
-        ("batches/*1-*", "batch 1 doesn't exist"),
+        ("batches/*2-*", "batch 1 doesn't exist"),
     ],
 )
 def test_lost(tmp_path: Path, lost: str, message: str) -> None:
@@ -207,7 +209,7 @@ def test_gap(tmp_path: Path) -> None:
     checkpoint = opened(tmp_path)
     for number in range(3):
         checkpoint.begin(OffsetRecord(number, 0, 0, 0, ()))
-    (begun,) = (tmp_path / "checkpoint" / "batches").glob("*1-*")
+    (begun,) = (tmp_path / "checkpoint" / "batches").glob("*2-*")
     begun.unlink()
     with pytest.raises(RestartError, match="batch 1 doesn't exist"):
         opened(tmp_path)

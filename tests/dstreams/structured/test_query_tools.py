@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from checkpoint import open_files
+from checkpoint import files_in, open_files
 from checkpoint.cli import IN_USE, MISUSED, SUCCEEDED, main
 from dstreams.errors import RestartError
 from dstreams.structured.logs import OffsetRecord, QueryCommit
@@ -22,6 +22,23 @@ from tests.support.stream_model import STREAM, Driver, World
 Run = Callable[..., tuple[int, Any, str]]
 
 VERIFY_PROBLEMS = 3
+
+
+class Reading:
+    """Stands for the reader of a source of files: each batch, from 0 on, has read one."""
+
+    def snapshot_size(self) -> int:
+        return 0
+
+    def snapshot(self, end: int | None) -> dict[str, Any]:
+        return {"files": [] if end is None else [f"/in/{number}" for number in range(end + 1)]}
+
+
+def files_of(checkpoint: QueryCheckpoint) -> list[str]:
+    """Return the files that batches before a run have read."""
+    past = checkpoint.past(0)
+    later = (facts for ms, facts in past.batches.items() if ms > past.upto_ms)
+    return [path for facts in (past.facts, *later) for path in files_in(facts)]
 
 
 @pytest.fixture
@@ -43,11 +60,11 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def query(tmp_path: Path) -> Path:
-    """The checkpoint of a query that died in its fifth batch; its batches are of 0, 1, 2 ... ms."""
+    """The checkpoint of a query that died in its sixth batch; its batches are of 1, 2, 3 ... ms."""
     batches = Batches(tmp_path, 100, 2)
+    batches.checkpoint.begin_inputs([Reading()])
     for number in range(4):
-        batches.checkpoint.input_log(0).write(number + 1, {"files": [f"/in/{number}"]})
-        batches.run(number)
+        batches.run(number, files=[f"/in/{number}"])
     marks = Watermarks(500, (500,), (4,))
     batches.checkpoint.begin(OffsetRecord(4, 0, 100, 50, (5,), {"conf": "1"}))
     batches.checkpoint.commit(QueryCommit(4, (), marks, -1, {"output_rows": 3}))
@@ -62,7 +79,7 @@ def test_list(run: Run, query: Path) -> None:
         status, data, _ = run("list", url)
         assert status == SUCCEEDED
         (found,) = data["streams"]
-        assert (found["last"], found["driver"]) == (4, "stopped")
+        assert (found["last"], found["driver"]) == (5, "stopped")
 
 
 def test_show(run: Run, query: Path) -> None:
@@ -72,9 +89,9 @@ def test_show(run: Run, query: Path) -> None:
     assert data["stream"] == "query"
     assert data["last_batch"]["batch_id"] == 4
     assert data["last_batch"]["facts"]["progress"] == {"output_rows": 3}
-    assert data["inputs"] == {"source-0": 6}
+    assert data["inputs"] == {"source-0": {"end": 6}}
     assert data["files_needed_no_more"] == {"source-0": ["/in/0", "/in/1", "/in/2", "/in/3"]}
-    assert data["in_flight_ms"] == [5]
+    assert data["in_flight_ms"] == [6]
     assert data["watermarks"] == {"query": 500, "watermark-0": 500}
     assert data["graph"]["description"] == {}
     main(["show", str(query)])
@@ -82,14 +99,14 @@ def test_show(run: Run, query: Path) -> None:
 
 def test_contents(run: Run, query: Path) -> None:
     """The state after a batch, and how that of two batches differs."""
-    _, rows, _ = run("read", query, "--at", 3)
+    _, rows, _ = run("read", query, "--at", 4)
     assert {"key": "batch", "value": 3} in rows
-    _, rows, _ = run("diff", query, "--from", 1, "--to", 2)
+    _, rows, _ = run("diff", query, "--from", 2, "--to", 3)
     assert sorted(rows, key=lambda row: row["change"]) == [
         {"change": "+", "key": 2, "new": 2},
         {"change": "~", "key": "batch", "old": 1, "new": 2},
     ]
-    _, lines, _ = run("state", query, "get", "batch", "--at", "2")
+    _, lines, _ = run("state", query, "get", "batch", "--at", "3")
     assert lines[0].startswith("2  [partition 0, version 3]")
 
 
@@ -109,7 +126,7 @@ def test_verify(run: Run, query: Path) -> None:
         "epochs/*1.claim",
         "epochs/*1.base",
         "graph/*.graph",
-        "inputs/**/*3-e1.input",
+        "inputs/*.inputs",
     ],
 )
 def test_damage_is_found(run: Run, query: Path, pattern: str) -> None:
@@ -124,14 +141,14 @@ def test_damage_is_found(run: Run, query: Path, pattern: str) -> None:
     assert path.as_uri() in [problem["file"] for problem in data["problems"]]
 
 
-@pytest.mark.parametrize("pattern", ["commits/*4-e1.commit", "stores/**/*.changes", "epochs/*base"])
+@pytest.mark.parametrize("pattern", ["commits/*5-e1.commit", "stores/**/*.changes", "epochs/*base"])
 def test_loss_is_found(run: Run, query: Path, pattern: str) -> None:
     """What a restart needs and is not there is named, or what was begun is not committed."""
     for path in query.glob(pattern):
         path.unlink()
     status, data, _ = run("verify", query)
     if pattern.startswith("commits"):
-        assert run("show", query)[1]["in_flight_ms"] == [4, 5]
+        assert run("show", query)[1]["in_flight_ms"] == [5, 6]
     else:
         assert status == VERIFY_PROBLEMS
         assert any("is missing" in problem["found"] for problem in data["problems"])
@@ -139,8 +156,8 @@ def test_loss_is_found(run: Run, query: Path, pattern: str) -> None:
 
 def test_rewind(run: Run, query: Path) -> None:
     """A query goes back: the batches after run again as they were, on the state of then."""
-    status, data, _ = run("rewind", query, "--to", 1)
-    assert (status, data["runs_again_ms"]) == (SUCCEEDED, [2, 3, 4, 5])
+    status, data, _ = run("rewind", query, "--to", 2)
+    assert (status, data["runs_again_ms"]) == (SUCCEEDED, [3, 4, 5, 6])
     again = QueryCheckpoint(str(query), "other", "run")
     recovered = again.claim(0, {})
     assert again.query_id == "query"
@@ -148,7 +165,7 @@ def test_rewind(run: Run, query: Path) -> None:
     assert recovered.commit.stores[0].partitions[0].reference.version == 2
     assert recovered.commit.stores[0].operator_uid == STORE.operator_uid
     assert [record.batch_id for record in recovered.unfinished] == [2, 3, 4, 5]
-    assert list(again.input_log(0).read(6)) == [1, 2, 3, 4]
+    assert files_of(again) == ["/in/0", "/in/1", "/in/2", "/in/3"]
     again.commit(QueryCommit(2))
     again.close()
     assert run("show", query)[1]["last_batch"]["batch_id"] == 2
@@ -171,7 +188,7 @@ def test_refused_while_it_runs(run: Run, query: Path) -> None:
 
 def test_garbage(run: Run, query: Path) -> None:
     """What no record names goes, and void records when that is asked for."""
-    run("rewind", query, "--to", 3)
+    run("rewind", query, "--to", 4)
     lost = next(iter(query.glob("stores/**/*4-*.changes")))
     shutil.copy(lost, lost.with_name(lost.name.replace(lost.name[-24:-8], "ab" * 8)))
     before = len(list(query.rglob("*.*")))
@@ -196,38 +213,46 @@ def test_export_and_import(run: Run, query: Path, tmp_path: Path, here: bool) ->
     assert again.query_id == "query"
     assert recovered.newest is not None
     assert recovered.newest.ends == (6,)
-    assert list(again.input_log(0).read(6)) == [1, 2, 3, 4]
+    assert files_of(again) == ["/in/0", "/in/1", "/in/2", "/in/3"]
     assert run("verify", data["url"])[1]["problems"] == []
 
 
-def test_with_packed_inputs(run: Run, tmp_path: Path) -> None:
-    """What sources keep is put together as batches go on; every command knows such a file."""
-    batches = Batches(tmp_path, 100, 2)
-    log = batches.checkpoint.input_log(0)
-    for number in range(23):
-        log.write(number + 1, {"files": [f"/in/{number}"]})
-        batches.run(number)
+def test_with_a_snapshot_of_inputs(run: Run, tmp_path: Path) -> None:
+    """It stands for batches whose records are deleted; every command knows such a file."""
+    batches = Batches(tmp_path, 5, 2)
+    batches.readers = [Reading()]
+    batches.checkpoint.begin_inputs([Reading()])
+    for number in range(33):
+        batches.run(number, files=[f"/in/{number}"])
     batches.checkpoint.close()
     query, moved = tmp_path / "checkpoint", tmp_path / "moved"
-    names = [path.name for path in sorted(query.glob("inputs/**/*.*"))]
-    assert names == [
-        f"00000000000000{name}" for name in ("21-e1.pack", "22-e1.input", "23-e1.input")
-    ]
-    assert run("show", query)[1]["last_batch"]["batch_id"] == 22
+    (path,) = query.glob("inputs/*.inputs")
+    kept = sorted(int(name.stem.partition("-")[0]) for name in query.glob("batches/*"))
+    snapshot_ms = int(path.stem.partition("-")[0])
+    assert kept == list(range(snapshot_ms + 1, 34))
+    assert 10 <= snapshot_ms < 26
+    files = [f"/in/{number}" for number in range(33)]
+    data = run("show", query)[1]
+    assert data["last_batch"]["batch_id"] == 32
+    assert data["files_needed_no_more"] == {"source-0": files}
     assert run("export", query, tmp_path / "exported")[0] == SUCCEEDED
     assert run("import", tmp_path / "exported", moved, "--here")[0] == SUCCEEDED
-    assert run("rewind", query, "--to", 15)[0] == SUCCEEDED
-    assert run("gc", query, "--void")[0] == SUCCEEDED
-    for place in (query, moved):
+    assert run("rewind", query, "--to", 29)[0] == SUCCEEDED
+    for place, found in ((query, files), (moved, files)):
         assert run("verify", place)[:1] == (SUCCEEDED,)
         again = QueryCheckpoint(str(place), "other", "run")
         again.claim(0, {})
-        assert list(again.input_log(0).read(23)) == list(range(1, 24))
+        assert files_of(again) == found
         again.close()
-    (path,) = query.glob("inputs/**/*.pack")
     path.chmod(0o600)
     path.write_bytes(path.read_bytes().replace(b"/in/7", b"/in/8"))
     assert path.as_uri() in [found["file"] for found in run("verify", query)[1]["problems"]]
+    path.unlink()
+    assert path.as_uri() in [found["file"] for found in run("verify", query)[1]["problems"]]
+    again = QueryCheckpoint(str(query), "other", "run")
+    again.claim(0, {})
+    with pytest.raises(RestartError, match=f"{path.name} is missing"):
+        again.past(0)
 
 
 def test_of_a_stream(tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from checkpoint import InputPast
 from dstreams.errors import RestartError, SourceError, StreamLifecycleError
 from dstreams.settings import Settings
 from dstreams.sources.file_listing import HadoopDirectories
 from dstreams.state.group_state import OutputMode
 from dstreams.structured import StreamingDataset, StreamingQueryException, StreamSession
 from dstreams.structured.committed_files import VisibleFiles, committed_files, committed_lines
-from dstreams.structured.query_checkpoint import QueryCheckpoint
 from dstreams.structured.sinks.console import ConsoleSink, table
 from dstreams.structured.sinks.files import FileSink
 from dstreams.structured.sources.base import ReaderEnvironment
@@ -374,10 +374,8 @@ def test_a_file_that_is_missing_is_named_or_skipped(
         (inputs / name).write_text("1\n")
 
     def opened(*, ignore_missing_files: bool) -> Any:
-        checkpoint = QueryCheckpoint(str(tmp_path / "checkpoint"), "query", "run")
-        checkpoint.claim(0, {})
         settings = Settings(ignore_missing_files=ignore_missing_files)
-        environment = ReaderEnvironment(sc, clock, settings, checkpoint.input_log(0), None)
+        environment = ReaderEnvironment(sc, clock, settings)
         return FileStreamSource(str(inputs), format).open(environment)
 
     for reader in opened(ignore_missing_files=False), opened(ignore_missing_files=True):
@@ -442,34 +440,36 @@ def test_with_a_setting_a_file_may_vanish_while_its_batch_runs(
 
 
 def test_files_of_two_runs(sc: SparkContext, clock: ManualClock, tmp_path: Path) -> None:
-    """What a run deals out that another has replaced changes nothing of what that one reads."""
+    """A run goes on from what batches say that count; what another has dealt out is free."""
     inputs = tmp_path / "inputs"
     inputs.mkdir()
 
-    def opened(newest: int | None) -> Any:
-        checkpoint = QueryCheckpoint(str(tmp_path / "checkpoint"), "query", "run")
-        checkpoint.claim(0, {})
-        log = checkpoint.input_log(0)
-        environment = ReaderEnvironment(sc, clock, Settings(), log, newest)
+    def opened(*batches: dict[str, Any], facts: dict[str, Any] | None = None) -> Any:
+        past = InputPast(0, facts, dict(enumerate(batches, 1)))
+        newest = batches[-1]["end"] if batches else None
+        environment = ReaderEnvironment(sc, clock, Settings(), newest, past=lambda: past)
         return FileStreamSource(str(inputs), "text").open(environment)
 
-    older = opened(None)
+    older = opened()
     (inputs / "a.txt").write_text("a\n")
     assert older.latest(None, 0) == 1
-    newer = opened(None)
+    newer = opened()
     (inputs / "b.txt").write_text("b\n")
     assert older.latest(1, 0) == 2
     assert newer.latest(None, 0) == 1
     (inputs / "c.txt").write_text("c\n")
     assert newer.latest(1, 0) == 2
     assert sorted(newer.rdd(None, 1).collect()) == ["a", "b"]
-    again = opened(2)
+    first, second = ({"end": end, **newer.facts(end - 1, end)} for end in (1, 2))
+    again = opened(first, second)
     assert sorted(again.rdd(None, 1).collect()) == ["a", "b"]
     assert again.rdd(1, 2).collect() == ["c"]
-    for path in (tmp_path / "checkpoint" / "inputs").rglob("*1-e*"):
-        path.unlink()
-    with pytest.raises(RestartError, match="lost which files the offset 1 stands for"):
-        opened(2)
+    assert len(again.snapshot(1)["files"]) == 2
+    later = opened(second, facts=again.snapshot(1))
+    (inputs / "d.txt").write_text("d\n")
+    assert later.latest(2, 0) == 3
+    assert later.rdd(1, 3).collect() == ["c", "d"]
+    assert later.snapshot_size() == 4
 
 
 def test_available_now_in_several_batches(session: StreamSession, tmp_path: Path) -> None:

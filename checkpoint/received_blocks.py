@@ -1,0 +1,143 @@
+"""Received blocks: what receivers took in, written before it counts as received.
+
+The order that makes a received block durable, for each input stream:
+
+1. whoever received it writes it to a file of its own, under a new name, and syncs it;
+2. only then its sender is told that it was received, and forgets it;
+3. before a batch runs, its begin record names the blocks that it has (:mod:`checkpoint.inputs`);
+4. when no run will read the batch again, a snapshot of the inputs says which blocks are not needed
+   any more, and they are deleted.
+
+So after a crash each block that was acknowledged is on disk: named by a record, and part of that
+batch, or named by none, and part of the first batch that is still to come. A block whose write did
+not return may be there as well; it is whole, and its sender will send it again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+
+from checkpoint.errors import (
+    RESTORE,
+    CheckpointError,
+    CorruptCheckpointError,
+    StorageUncertainError,
+)
+from checkpoint.fencing import require_newest
+from checkpoint.files import READ_CHUNK_BYTES, Files, location
+from checkpoint.framing import FileKind, FileRef, FrameTotals, read_frames, write_frames
+from checkpoint.names import uid_part
+from checkpoint.record_files import require_header
+from checkpoint.state_files import new_attempt
+
+RECEIVED_PREFIX = "received/"
+
+_BLOCK = re.compile(r"(\d{16,})-e(\d+)-[A-Za-z0-9_-]{1,64}\.block")
+
+
+class ReceivedBlocks:
+    """The received blocks of one input stream among *files*.
+
+    Args:
+        files: where they are.
+        stream_id: id of the stream that the input belongs to, the same over all its restarts.
+        input_uid: uid of the input stream.
+        epoch: epoch of this driver; part of the name of each block.
+    """
+
+    def __init__(self, files: Files, stream_id: str, input_uid: str, epoch: int) -> None:
+        if not stream_id or not input_uid or epoch < 0:
+            raise ValueError(
+                f"received blocks need the ids of stream and input and an epoch from 0 on, got "
+                f"{stream_id!r}, {input_uid!r}, {epoch}"
+            )
+        self.files = files
+        self.epoch = epoch
+        self._ids = {"stream_id": stream_id, "input_uid": input_uid}
+        self._directory = f"{RECEIVED_PREFIX}{uid_part(input_uid)}/"
+
+    def write(self, sequence: int, payload: bytes | memoryview, records: int) -> FileRef:
+        """Write one block durably.
+
+        Args:
+            sequence: its place among the blocks of this input; each block of an epoch has its own.
+            payload: what it holds, not looked at.
+            records: how many records that is.
+
+        Raises:
+            CheckpointError: as in :meth:`Files.create`; the block must not be acknowledged. It
+                may be there nevertheless where its absence could not be made sure of.
+            ValueError: the block is larger than a file can hold.
+        """
+        attempt = new_attempt()
+        name = f"{self._directory}{sequence:016d}-e{self.epoch}-{attempt}.block"
+        header = {**self._ids, "sequence": sequence, "epoch": self.epoch, "attempt": attempt}
+        totals = FrameTotals()
+        frames = write_frames(FileKind.RECEIVED, header, [(payload, records)], totals)
+        try:
+            self.files.create(name, frames)
+        except StorageUncertainError:
+            with suppress(CheckpointError):
+                self.files.delete(name)
+            raise
+        return FileRef.of(name, totals)
+
+    def read(self, ref: FileRef) -> bytes:
+        """Read one block.
+
+        Raises:
+            CorruptCheckpointError: the file is missing, damaged, or another one.
+        """
+        totals, payload = self._read(ref.name)
+        ref.require(totals, location(self.files, ref.name))
+        return payload
+
+    def names(self) -> list[str]:
+        """Names of all blocks on disk, in the order in which they were received."""
+        names = self.files.list(self._directory)
+        return sorted((name for name in names if _identity(name)), key=_identity)
+
+    def read_others(self, named: Collection[str]) -> list[tuple[FileRef, bytes]]:
+        """Read the blocks that are not among the *named*, in the order in which they came in."""
+        known = {_identity(name) for name in named}
+        found = []
+        for name in self.names():
+            if _identity(name) not in known:
+                known.add(_identity(name))
+                totals, payload = self._read(name)
+                found.append((FileRef.of(name, totals), payload))
+        return found
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete blocks that no batch will read again; that one is gone already is fine.
+
+        Raises:
+            ConcurrentWriterError: a newer driver has taken over; nothing was deleted.
+            StorageRefusedError: a file could not be deleted; the rest is still there.
+        """
+        require_newest(self.files, self.epoch)
+        for name in names:
+            self.files.delete(name)
+
+    def _read(self, name: str) -> tuple[FrameTotals, bytes]:
+        file = location(self.files, name)
+        try:
+            chunks = self.files.read_chunks(name, READ_CHUNK_BYTES)
+            frames = read_frames(chunks, FileKind.RECEIVED, file)
+        except FileNotFoundError as error:
+            raise CorruptCheckpointError(file, "is missing", "a received block", RESTORE) from error
+        payload = b"".join(payload for payload, _ in frames.blocks)
+        identity = _identity(name)
+        if not identity:
+            raise CorruptCheckpointError(file, "is no block by its name", "one", RESTORE)
+        epoch, sequence = identity
+        require_header(frames.header, {**self._ids, "epoch": epoch, "sequence": sequence}, file)
+        return frames.totals, payload
+
+
+def _identity(name: str) -> tuple[int, ...]:
+    """Epoch and sequence of the block that a file holds; empty when it is none."""
+    match = _BLOCK.fullmatch(name.rpartition("/")[2])
+    return (int(match[2]), int(match[1])) if match else ()

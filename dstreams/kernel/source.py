@@ -1,0 +1,47 @@
+"""What readers may be asked for, of streams and of queries alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from dstreams.errors import SourceError
+
+
+@runtime_checkable
+class SnapshotReader(Protocol):
+    """A reader that has to know what all batches before have read, also those of earlier runs."""
+
+    def snapshot_size(self) -> int | None:
+        """About how many things a snapshot would name; None where nothing has to be known."""
+        ...
+
+    def snapshot(self, upto: Any) -> Mapping[str, Any]:
+        """What batches have read up to a batch time, or in queries to an offset, as JSON.
+
+        It stands for what their begin records say; a restart gives it back as the facts of
+        :class:`checkpoint.InputPast`.
+        """
+        ...
+
+
+@runtime_checkable
+class Explaining(Protocol):
+    """A reader whose input may vanish before it has been read."""
+
+    def explain(self, failure: str) -> str | None:
+        """Say what to do where a job has failed because an input file is not there."""
+        ...
+
+
+def remedy_of(error: BaseException, readers: Iterable[object]) -> str | None:
+    """Say what to do about an error of a batch; None where no input has to do with it.
+
+    Args:
+        error: of the batch. That of a source says so itself.
+        readers: of the inputs.
+    """
+    if isinstance(error, SourceError):
+        return None
+    found = (reader.explain(str(error)) for reader in readers if isinstance(reader, Explaining))
+    return next((one for one in found if one is not None), None)
