@@ -16,6 +16,7 @@ from dstreams.clock import Clock
 from dstreams.errors import DurabilityError, IncompleteStopError, StreamLifecycleError
 from dstreams.events import BatchInfo, StreamingStarted
 from dstreams.kernel.listener_bus import ListenerBus
+from dstreams.kernel.waiting import wait_in_steps
 from dstreams.runtime.cut_off import cut_off
 from dstreams.runtime.engine import Engine
 from dstreams.runtime.scheduler import Scheduler
@@ -158,7 +159,8 @@ class LifeCycle:
         """Wait until the streams are stopped, raise what was reported, and say whether they are."""
         with self._ended:
             self._was_awaited = True
-            self._ended.wait_for(
+            wait_in_steps(
+                self._ended,
                 lambda: self._error is not None or self.state is StreamingContextState.STOPPED,
                 timeout,
             )

@@ -11,6 +11,7 @@ from pyspark import SparkContext
 from dstreams.clock import Clock
 from dstreams.errors import StreamLifecycleError
 from dstreams.kernel.listener_bus import ListenerBus
+from dstreams.kernel.waiting import wait_in_steps
 from dstreams.rdd.worker_python import require_workers
 from dstreams.settings import Settings
 from dstreams.structured.execution import MicroBatchExecution, QueryDefinition
@@ -21,7 +22,6 @@ from dstreams.structured.query import (
     StreamingQueryException,
     require_timeout,
     start_query,
-    wait_in_steps,
 )
 from dstreams.structured.query_checkpoint import QueryCheckpoint
 from dstreams.structured.running import claim_place

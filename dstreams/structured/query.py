@@ -7,7 +7,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any
 
 from pyspark import InheritableThread, SparkContext  # noqa: TID251
@@ -16,6 +15,7 @@ from checkpoint import CheckpointError
 from dstreams.clock import Clock
 from dstreams.errors import InvalidStreamError, StreamError, StreamLifecycleError
 from dstreams.kernel.listener_bus import ListenerBus
+from dstreams.kernel.waiting import wait_in_steps
 from dstreams.rdd.failures import summarize
 from dstreams.structured.execution import MicroBatchExecution
 from dstreams.structured.listeners import (
@@ -30,7 +30,6 @@ from dstreams.structured.triggers import Trigger
 
 logger = logging.getLogger(__name__)
 
-_POLL_S = 0.05
 _CANCEL_S = 0.5
 
 
@@ -356,18 +355,6 @@ def require_timeout(timeout: object, *, allows_zero: bool = False) -> None:
         return
     wanted = "0 or a positive" if allows_zero else "a positive"
     raise InvalidStreamError(f"timeout must be {wanted} number of seconds, got {timeout!r}")
-
-
-def wait_in_steps(
-    changed: threading.Condition, condition: Callable[[], bool], timeout: float | None
-) -> None:
-    """Wait, with *changed* held, in short steps, so that the main thread notices signals."""
-    until = None if timeout is None else monotonic() + timeout
-    while not condition():
-        left = _POLL_S if until is None else until - monotonic()
-        if left <= 0:
-            return
-        changed.wait(min(_POLL_S, left))  # less than that where somebody notifies
 
 
 def start_query(query: StreamingQuery) -> None:

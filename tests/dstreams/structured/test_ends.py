@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +22,6 @@ from dstreams.structured.query import (
     StreamingQuery,
     StreamingQueryException,
     start_query,
-    wait_in_steps,
 )
 from dstreams.structured.triggers import Trigger
 from dstreams.testing import ManualClock
@@ -98,30 +95,6 @@ def test_rows_that_cannot_be_given_up_are_no_error() -> None:
     states.release()
     states.forget("counts", 1)
     assert len(released) == 2
-
-
-def test_waiting_takes_its_time_whoever_notifies() -> None:
-    """A query notifies at each look for data, every few milliseconds: no wait is shorter for it."""
-    changed, done = threading.Condition(), threading.Event()
-
-    def notify() -> None:
-        while not done.wait(0.001):
-            with changed:
-                changed.notify_all()
-
-    notifier = threading.Thread(target=notify)
-    notifier.start()
-    try:
-        started = time.monotonic()
-        with changed:
-            wait_in_steps(changed, lambda: False, 0.5)
-        assert time.monotonic() - started >= 0.5
-        with changed:
-            wait_in_steps(changed, lambda: True, 600)
-        assert time.monotonic() - started < 300
-    finally:
-        done.set()
-        notifier.join()
 
 
 def test_a_listener_that_exits_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
