@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
+from dstreams.sources.source import explanation
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.listeners import ListenerBus, QueryIdleEvent, StreamingQueryListener
 from dstreams.structured.operators.execution_context import ExecutionContext
@@ -23,6 +24,13 @@ from dstreams.structured.query import (
 )
 from dstreams.structured.triggers import Trigger
 from dstreams.testing import ManualClock
+
+
+class Unanswering:
+    """A reader that cannot say what to do about an error."""
+
+    def explain(self, failure: str) -> str | None:
+        raise Py4JError("Spark has stopped")
 
 
 class Stuck:
@@ -46,7 +54,7 @@ class Stuck:
         raise ValueError("no batch today")
 
     def explain(self, error: BaseException) -> str | None:
-        raise Py4JError("Spark has stopped")
+        return explanation(error, [Unanswering()])
 
     def close(self) -> None:
         raise Py4JError("Spark has stopped")
@@ -67,7 +75,7 @@ def test_a_query_ends_though_it_cannot_give_up_what_it_holds(
     assert not query.isActive
     assert ended == [query]
     assert execution.closed == ["sink", "checkpoint"]
-    assert "could be asked" in caplog.text
+    assert "could not be asked" in caplog.text
     assert "could not give up all it held" in caplog.text
 
 
