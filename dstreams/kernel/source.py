@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from dstreams.errors import SourceError
+
+logger = logging.getLogger(__name__)
 
 
 @runtime_checkable
@@ -37,11 +40,21 @@ class Explaining(Protocol):
 def remedy_of(error: BaseException, readers: Iterable[object]) -> str | None:
     """Say what to do about an error of a batch; None where no input has to do with it.
 
+    A reader that cannot be asked is logged and passed over: its trouble does not hide the error.
+
     Args:
         error: of the batch. That of a source says so itself.
         readers: of the inputs.
     """
     if isinstance(error, SourceError):
         return None
-    found = (reader.explain(str(error)) for reader in readers if isinstance(reader, Explaining))
-    return next((one for one in found if one is not None), None)
+    for reader in readers:
+        if isinstance(reader, Explaining):
+            try:
+                remedy = reader.explain(str(error))
+            except Exception:
+                logger.warning("%s could not be asked about an error", reader, exc_info=True)
+                continue
+            if remedy is not None:
+                return remedy
+    return None

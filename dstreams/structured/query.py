@@ -305,20 +305,12 @@ class StreamingQuery:
         batch_id = self._execution.batch_id
         who = f"query {self.name or self.id} (run {self.runId})"
         message = f"{who} failed in batch {batch_id}: {summarize(error)}"
-        if (remedy := self._remedy(error)) is not None:
+        if (remedy := self._execution.explain(error)) is not None:
             message = f"{message}; {remedy}"
         failure = StreamingQueryException(message)
         failure.__cause__ = error
         self._error = failure
         logger.error("%s", failure)
-
-    def _remedy(self, error: BaseException) -> str | None:
-        """Return what a source can say about an error; its own trouble does not hide the error."""
-        try:
-            return self._execution.explain(error)
-        except Exception:
-            logger.warning("no source of query %s could be asked", self.id, exc_info=True)
-            return None
 
     def _end(self) -> None:
         execution = self._execution

@@ -12,6 +12,7 @@ from checkpoint.state_store import StateStore
 from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.kernel.janitor import Janitor
 from dstreams.kernel.listener_bus import ListenerBus
+from dstreams.kernel.source import remedy_of
 from dstreams.kernel.state_versions import StateVersions
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.structured.conf import QueryConf
@@ -25,6 +26,13 @@ from dstreams.structured.query import (
 )
 from dstreams.structured.triggers import Trigger
 from dstreams.testing import ManualClock
+
+
+class Unanswering:
+    """A reader that cannot say what to do about an error."""
+
+    def explain(self, failure: str) -> str | None:
+        raise Py4JError("Spark has stopped")
 
 
 class Stuck:
@@ -49,7 +57,7 @@ class Stuck:
         raise ValueError("no batch today")
 
     def explain(self, error: BaseException) -> str | None:
-        raise Py4JError("Spark has stopped")
+        return remedy_of(error, [Unanswering()])
 
     def close(self) -> None:
         raise Py4JError("Spark has stopped")
@@ -74,7 +82,7 @@ def test_a_query_ends_though_it_cannot_give_up_what_it_holds(
     assert not query.isActive
     assert ended == [query]
     assert execution.closed == ["sink", "checkpoint"]
-    assert "could be asked" in caplog.text
+    assert "could not be asked" in caplog.text
     assert "could not give up all it held" in caplog.text
 
 
