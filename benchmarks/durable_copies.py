@@ -23,7 +23,7 @@ from checkpoint import CommitLog, CommitRecord, OperatorCommit, StatePartition, 
 from dstreams import StablePartitioner
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.cogroup import cogroup_with_state
-from dstreams.rdd.durable import read_rdd, write_rdd
+from dstreams.rdd.rdd_files import read_rdd, write_rdd
 from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks, shuffle_pairs
 from dstreams.state.update_function import UpdateFunction
 

@@ -102,7 +102,7 @@ def plan_of(name: str, case: Case, events: Any) -> Any:
     from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
     from dstreams.structured.operators.grouping import Grouping
     from dstreams.structured.operators.physical_operator import RDDScanExec
-    from dstreams.structured.operators.windows import TimeWindows
+    from dstreams.structured.operators.time_windows import TimeWindows
 
     marked = EventTimeWatermarkExec(RDDScanExec(events), lambda event: event[0], DELAY_MS)
     if name == "dedupe":

@@ -42,7 +42,7 @@ from checkpoint.fencing import EpochGuard, Owner, claim_epoch, read_claim, requi
 from checkpoint.files import Files, FilesBelow
 from checkpoint.framing import MAX_BLOCK_BYTES, FileRef
 from checkpoint.fsspec_files import FsspecFiles, without_secrets
-from checkpoint.graph_snapshot import (
+from checkpoint.graph_record import (
     GraphSnapshot,
     all_graphs,
     drop_graphs,
@@ -62,7 +62,7 @@ from checkpoint.inputs import (
 )
 from checkpoint.lineage import read_lineage
 from checkpoint.local_files import LocalFiles
-from checkpoint.opening import open_existing, open_files, open_output
+from checkpoint.open_location import open_existing, open_files, open_output
 from checkpoint.pair_blocks import (
     PairBlock,
     PairForm,
@@ -98,7 +98,6 @@ from checkpoint.state_files import (
     state_files_of,
     write_state_file,
 )
-from checkpoint.stored_state import StoreCommit, StoredPartition
 from checkpoint.streams import (
     StreamDirectory,
     began_ms,
@@ -108,6 +107,7 @@ from checkpoint.streams import (
     stream_url,
 )
 from checkpoint.trust import require_trusted
+from checkpoint.version_records import StoreCommit, StoredPartition
 
 __all__ = [
     "INPUTS_NEEDED_AFTER",

@@ -30,7 +30,7 @@ from checkpoint.lineage import Lineage, read_lineage
 from checkpoint.record_files import RecordId
 from checkpoint.record_log import BatchRecord, RecordLog
 from checkpoint.state_files import StatePartition
-from checkpoint.stored_state import StoreCommit, require_distinct
+from checkpoint.version_records import StoreCommit, require_distinct
 
 INPUTS_NEEDED_AFTER = "inputs_needed_after_ms"
 """The fact that says of each input, by uid, after which batch time a restart may read it again."""

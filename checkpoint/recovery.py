@@ -22,10 +22,10 @@ from checkpoint.commit_log import (
 from checkpoint.errors import RESTORE, CorruptCheckpointError
 from checkpoint.fencing import BASE, EpochGuard, Owner, claim_epoch, epoch_file
 from checkpoint.files import Files
-from checkpoint.graph_snapshot import all_graphs, read_graph
+from checkpoint.graph_record import all_graphs, read_graph
 from checkpoint.lineage import Base, Lineage, read_lineage, write_base
 from checkpoint.record_files import RecordId
-from checkpoint.stored_state import StoreCommit
+from checkpoint.version_records import StoreCommit
 
 _READ_AGAIN = 5
 

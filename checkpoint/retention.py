@@ -21,7 +21,7 @@ from checkpoint.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, begin_file
 from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.errors import ConcurrentWriterError
 from checkpoint.fencing import EPOCH_PREFIX, epoch_of_file, require_newest
-from checkpoint.graph_snapshot import (
+from checkpoint.graph_record import (
     GRAPH_PREFIX,
     GRAPH_SUFFIX,
     KEPT_GRAPHS,

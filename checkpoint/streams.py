@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from checkpoint.commit_log import COMMIT_PREFIX, COMMIT_SUFFIX
 from checkpoint.fencing import CLAIM, EPOCH_PREFIX, epochs_with
 from checkpoint.files import Files
-from checkpoint.graph_snapshot import GRAPH_PREFIX, GRAPH_SUFFIX
-from checkpoint.opening import open_files
+from checkpoint.graph_record import GRAPH_PREFIX, GRAPH_SUFFIX
+from checkpoint.open_location import open_files
 from checkpoint.record_files import record_ids
 
 _STREAM_ID = re.compile(r"stream-\d+-[0-9a-f]+")

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from dstreams.rdd.partitioner import StablePartitioner as StablePartitioner
     from dstreams.rdd.stable_hash import stable_hash as stable_hash
     from dstreams.receiving.receiver import Receiver as Receiver
-    from dstreams.runtime.grafting import RestoreReport as RestoreReport
-    from dstreams.runtime.life_cycle import StreamingContextState as StreamingContextState
+    from dstreams.recovery.compatibility import RestoreReport as RestoreReport
     from dstreams.settings import Settings as Settings
     from dstreams.state.group_state import GroupState as GroupState
     from dstreams.state.group_state import GroupStateTimeout as GroupStateTimeout
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from dstreams.state.keyed_state import State as State
     from dstreams.state.state_spec import StateSpec as StateSpec
     from dstreams.streaming_context import StreamingContext as StreamingContext
+    from dstreams.streams.life_cycle import StreamingContextState as StreamingContextState
 
 _HOMES = {
     "BatchFailedError": "dstreams.errors",
@@ -65,7 +65,7 @@ _HOMES = {
     "OutputOperationInfo": "dstreams.events",
     "Receiver": "dstreams.receiving.receiver",
     "RestartError": "dstreams.errors",
-    "RestoreReport": "dstreams.runtime.grafting",
+    "RestoreReport": "dstreams.recovery.compatibility",
     "Settings": "dstreams.settings",
     "SourceError": "dstreams.errors",
     "StablePartitioner": "dstreams.rdd.partitioner",
@@ -76,7 +76,7 @@ _HOMES = {
     "StreamError": "dstreams.errors",
     "StreamLifecycleError": "dstreams.errors",
     "StreamingContext": "dstreams.streaming_context",
-    "StreamingContextState": "dstreams.runtime.life_cycle",
+    "StreamingContextState": "dstreams.streams.life_cycle",
     "StreamingListener": "dstreams.listener",
     "TestGroupState": "dstreams.state.group_state",
     "stable_hash": "dstreams.rdd.stable_hash",

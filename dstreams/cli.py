@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _demo(options: argparse.Namespace) -> int:
     # The process is the demo's own, and nobody misses what a stop leaves of its text.
-    logging.getLogger("dstreams.runtime.life_cycle").setLevel(logging.ERROR)
+    logging.getLogger("dstreams.streams.life_cycle").setLevel(logging.ERROR)
     limit_bytes = round(options.megabytes * 1e6)
     equal = run_demo(options.cores, limit_bytes, options.timeout, sys.stdout)
     return SUCCEEDED if equal else FAILED

@@ -62,9 +62,9 @@ from dstreams.sinks.console import ConsolePrinter
 from dstreams.sinks.foreach import ForeachBatch
 from dstreams.sinks.output_batch import BatchSink, OutputBatch
 from dstreams.sinks.text_files import TextFilesWriter
-from dstreams.state.batch_functions import EventClock, GroupsOf, MapRecordsOf, OneRow
 from dstreams.state.group_state import GroupState, OutputMode
 from dstreams.state.initial import initial_states
+from dstreams.state.operator_definitions import EventClock, GroupsOf, MapRecordsOf, OneRow
 from dstreams.state.state_spec import StateSpec
 from dstreams.state.update_function import UpdateFunction
 

@@ -32,7 +32,7 @@ from dstreams.errors import InvalidStreamError
 
 Upgrade = Callable[[str, dict[str, Any]], Any]
 
-_OWN = ("dstreams.structured.operators.windows", "dstreams.structured.sources.rate")
+_OWN = ("dstreams.structured.operators.time_windows", "dstreams.structured.sources.rate_source")
 _ROW = "pyspark.sql.types"
 _LIBRARIES = frozenset(("dstreams", "checkpoint", "pyspark", "py4j"))
 _INSTALLED = tuple(

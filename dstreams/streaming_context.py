@@ -33,19 +33,16 @@ from dstreams.rdd.worker_python import use_driver_python
 from dstreams.receiving.receiver import Receiver
 from dstreams.receiving.receiver_source import ReceiverSource
 from dstreams.receiving.socket_receiver import SocketReceiver
-from dstreams.runtime.engine import Engine
-from dstreams.runtime.grafting import RestoreReport
-from dstreams.runtime.graph_snapshots import read_snapshot, settings_of
-from dstreams.runtime.life_cycle import LifeCycle, StreamingContextState
-from dstreams.runtime.opening import Surroundings, open_engine, warn_of_refusals
-from dstreams.runtime.restarting import (
+from dstreams.recovery.compatibility import RestoreReport
+from dstreams.recovery.find import (
     FoundStream,
     find_stream,
     require_restartable,
     spark_for,
     spark_of_setup,
 )
-from dstreams.runtime.resuming import EarlierRun
+from dstreams.recovery.graph_snapshot import read_snapshot, settings_of
+from dstreams.recovery.replay import EarlierRun
 from dstreams.settings import UNLIMITED_MS, Settings
 from dstreams.sources.file_formats import FixedRecords, FormatName, ReadFiles, file_format
 from dstreams.sources.file_stream import FileSource
@@ -54,6 +51,9 @@ from dstreams.sources.rate import RateSource
 from dstreams.sources.socket import SocketTextSource
 from dstreams.sources.source import Source
 from dstreams.state_classes import AllowedClasses, Upgrade, classes_of_program
+from dstreams.streams.engine import Engine
+from dstreams.streams.life_cycle import LifeCycle, StreamingContextState
+from dstreams.streams.start_engine import Surroundings, open_engine, warn_of_refusals
 
 logger = logging.getLogger(__name__)
 

@@ -27,9 +27,9 @@ from pyspark import RDD, SparkContext
 from dstreams.dstream import DStream
 from dstreams.errors import InvalidStreamError
 from dstreams.events import BatchInfo
-from dstreams.runtime.life_cycle import StreamingContextState
 from dstreams.settings import Settings
 from dstreams.streaming_context import StreamingContext
+from dstreams.streams.life_cycle import StreamingContextState
 
 Records = Sequence[Any]
 Batches = Sequence["Records | RDD[Any] | None"]

@@ -38,7 +38,7 @@ RUN = (
 )
 
 SHOWN = {
-    "dstreams.rdd.durable": "writes where the caller says",
+    "dstreams.rdd.rdd_files": "writes where the caller says",
     "checkpoint": "run by a test of its own, because it writes to a file system all share",
 }
 

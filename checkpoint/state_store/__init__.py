@@ -28,7 +28,7 @@ from checkpoint.state_store.store import StateStore
 from checkpoint.state_store.store_reader import StateReader, StateStoreUseError
 from checkpoint.state_store.store_writer import StateWriter
 from checkpoint.state_store.values import DataValues, PickleValues, ValueCodec
-from checkpoint.stored_state import EMPTY, Reference, StoreId
+from checkpoint.version_records import EMPTY, Reference, StoreId
 
 __all__ = [
     "EMPTY",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, overload
 
-from checkpoint.stored_state import Reference, StoredPartition, StoreId
+from checkpoint.version_records import Reference, StoredPartition, StoreId
 
 
 class Pairs(Sequence[tuple[bytes, bytes]]):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 
-from checkpoint.stored_state import EMPTY, Reference
+from checkpoint.version_records import EMPTY, Reference
 
 ParentOf = Callable[[Reference], Reference]
 

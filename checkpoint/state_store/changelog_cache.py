@@ -18,7 +18,7 @@ from checkpoint.state_store.file_names import (
 )
 from checkpoint.state_store.replica_directory import make_directories
 from checkpoint.state_store.store_files import StoredFile, Tee, read_changelog, read_parent
-from checkpoint.stored_state import Reference, StoreId
+from checkpoint.version_records import Reference, StoreId
 
 
 class Changelogs:

@@ -7,7 +7,7 @@ import re
 import secrets  # noqa: TID251
 
 from checkpoint.names import uid_part
-from checkpoint.stored_state import Reference, StoreId
+from checkpoint.version_records import Reference, StoreId
 
 STORE_PREFIX = "stores/"
 

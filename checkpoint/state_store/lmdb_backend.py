@@ -27,7 +27,7 @@ from checkpoint.state_store.replica_directory import (
     require_private,
 )
 from checkpoint.state_store.store_files import write_changelog
-from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
+from checkpoint.version_records import EMPTY, Reference, StoredPartition, StoreId
 
 # Directories beside those of the operators; no uid_part ends like this.
 APART = "apart.d"

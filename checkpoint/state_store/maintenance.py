@@ -37,7 +37,7 @@ from checkpoint.state_store.replica_directory import (
 )
 from checkpoint.state_store.replica_meta import ReplicaMeta
 from checkpoint.state_store.store_files import list_snapshots, write_state_snapshot
-from checkpoint.stored_state import EMPTY, Reference, StoreId
+from checkpoint.version_records import EMPTY, Reference, StoreId
 
 ASIDE = "deleted."
 """What the name of a stream's directory begins with that is being deleted."""

@@ -41,7 +41,7 @@ from checkpoint.state_store.timeouts import (
     require_timeout_ms,
 )
 from checkpoint.state_store.values import MAX_VALUE_BYTES, ValueCodec
-from checkpoint.stored_state import Reference
+from checkpoint.version_records import Reference
 
 _ENTRY = b"+"  # an entry of the timeout index that is there
 _PAIR_BYTES = 200  # of memory, for a key and a record beside their own bytes

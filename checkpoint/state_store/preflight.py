@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from checkpoint.errors import RESTORE, CorruptCheckpointError
 from checkpoint.files import Files, FilesBelow, location
 from checkpoint.framing import FileRef
-from checkpoint.graph_snapshot import RDDS_PREFIX, GraphSnapshot, rdd_files
+from checkpoint.graph_record import RDDS_PREFIX, GraphSnapshot, rdd_files
 from checkpoint.recovery import RecoveryPlan
 from checkpoint.state_files import StatePartition, read_state_file
 from checkpoint.state_store.file_names import (

@@ -47,7 +47,7 @@ from checkpoint.state_store.replica_directory import (
 )
 from checkpoint.state_store.replica_meta import ReplicaMeta, read_meta, require_store, write_meta
 from checkpoint.state_store.store_files import list_snapshots, read_parent
-from checkpoint.stored_state import Reference
+from checkpoint.version_records import Reference
 
 _log = logging.getLogger("checkpoint.state_store")
 

@@ -29,7 +29,7 @@ from checkpoint.state_store.file_names import StoredKind, file_name
 from checkpoint.state_store.replica_directory import ReplicaDirectory, delete_tree
 from checkpoint.state_store.replica_meta import ReplicaMeta, read_meta, write_meta, write_store
 from checkpoint.state_store.store_files import StoredFile, read_state_snapshot
-from checkpoint.stored_state import EMPTY, Reference
+from checkpoint.version_records import EMPTY, Reference
 
 _log = logging.getLogger("checkpoint.state_store")
 

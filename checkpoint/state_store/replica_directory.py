@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from checkpoint.errors import StorageRefusedError
 from checkpoint.names import uid_part
 from checkpoint.state_store.file_names import new_suffix
-from checkpoint.stored_state import StoreId
+from checkpoint.version_records import StoreId
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _GENERATION = re.compile(r"g\d+-[0-9a-f]{16}(-w)?")

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from checkpoint.errors import CorruptCheckpointError
 from checkpoint.json_records import JsonRecord, decode, encode
 from checkpoint.state_store.environments import DamagedReplicaError, Environment
-from checkpoint.stored_state import EMPTY, Reference, StoreId
+from checkpoint.version_records import EMPTY, Reference, StoreId
 
 LOCAL_LAYOUT = 1
 

@@ -47,7 +47,7 @@ from checkpoint.state_store.file_names import (
     epoch_of,
     parse_file_name,
 )
-from checkpoint.stored_state import Reference, StoreId
+from checkpoint.version_records import Reference, StoreId
 
 KEPT_SNAPSHOTS = 2
 ORPHAN_VERSIONS = 2

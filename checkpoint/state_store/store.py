@@ -12,7 +12,7 @@ from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.store_reader import CodecMismatchError, StateReader
 from checkpoint.state_store.store_writer import StateWriter
 from checkpoint.state_store.values import DataValues, ValueCodec
-from checkpoint.stored_state import Reference, StoreId
+from checkpoint.version_records import Reference, StoreId
 
 SPILL_BYTES = 64 << 20
 
@@ -22,7 +22,7 @@ class StateStore:
     """State of a stream, by key: opened at one version, changed by one attempt at a time.
 
     >>> from checkpoint.testing import MemoryBackend
-    >>> from checkpoint.stored_state import EMPTY
+    >>> from checkpoint.version_records import EMPTY
     >>> store = StateStore(MemoryBackend())
     >>> counts = StoreId("stream-1", "counts", "default", partition=0, partition_count=1)
     >>> with store.writer(counts, EMPTY) as writer:

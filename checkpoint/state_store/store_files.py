@@ -44,7 +44,7 @@ from checkpoint.state_store.file_names import (
     file_name,
     parse_file_name,
 )
-from checkpoint.stored_state import Reference, StoredPartition, StoreId
+from checkpoint.version_records import Reference, StoredPartition, StoreId
 
 LAYOUT = 1
 """Version of the blocks and of the header; :data:`checkpoint.framing.FORMAT` is that of frames."""

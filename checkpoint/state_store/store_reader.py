@@ -26,7 +26,7 @@ from checkpoint.state_store.records import PLAIN_END, extras_of, is_timed, times
 from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.timeouts import index_stop, split_entry
 from checkpoint.state_store.values import ValueCodec
-from checkpoint.stored_state import Reference, StoreId
+from checkpoint.version_records import Reference, StoreId
 
 _FIRST_CHUNK, _LAST_CHUNK = 8, 512
 _PLAIN = {PLAIN_END}

@@ -39,7 +39,7 @@ from checkpoint.state_store.timeouts import (
     require_timeouts_ms,
 )
 from checkpoint.state_store.values import ValueCodec
-from checkpoint.stored_state import StoredPartition, StoreId
+from checkpoint.version_records import StoredPartition, StoreId
 
 UPDATE_KEYS = 500  # as many as caches near the processor hold
 _NEAR_BYTES = 1 << 20

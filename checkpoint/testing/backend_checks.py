@@ -9,9 +9,9 @@ from contextlib import closing
 from checkpoint.errors import CheckpointError
 from checkpoint.state_store.backend import Changes, RawVersion, StateBackend
 from checkpoint.state_store.checksum import pairs_checksum
-from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
 from checkpoint.testing.claims import require, require_equal, require_raises
 from checkpoint.testing.one_fault import SimulatedCrash
+from checkpoint.version_records import EMPTY, Reference, StoredPartition, StoreId
 
 CODEC = {"keys": "keys-1", "values": "data-1"}
 LONGEST_KEY = 496

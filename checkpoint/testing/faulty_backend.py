@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from checkpoint.state_store.backend import Changes, RawVersion, StateBackend
-from checkpoint.stored_state import Reference, StoredPartition, StoreId
 from checkpoint.testing.one_fault import Effect, OneFault, SimulatedCrash
+from checkpoint.version_records import Reference, StoredPartition, StoreId
 
 _T = TypeVar("_T")
 

@@ -13,7 +13,7 @@ from checkpoint.framing import FileRef
 from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.checksum import pairs_checksum, require_checksum
 from checkpoint.state_store.file_names import StoredKind, file_name
-from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
+from checkpoint.version_records import EMPTY, Reference, StoredPartition, StoreId
 
 
 @dataclass(frozen=True)

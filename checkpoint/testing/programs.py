@@ -9,8 +9,8 @@ from typing import Any
 from checkpoint.state_store.store import StateStore
 from checkpoint.state_store.store_reader import StateReader
 from checkpoint.state_store.store_writer import StateWriter
-from checkpoint.stored_state import Reference, StoreId
 from checkpoint.testing.claims import require_equal
+from checkpoint.version_records import Reference, StoreId
 
 ID = StoreId("stream-1", "counts", "default", 0, 1)
 

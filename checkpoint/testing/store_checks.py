@@ -12,7 +12,6 @@ from typing import Any
 from checkpoint.state_store.store import StateStore
 from checkpoint.state_store.store_reader import StateReader, StateStoreUseError, WriterState
 from checkpoint.state_store.store_writer import StateWriter
-from checkpoint.stored_state import EMPTY, Reference
 from checkpoint.testing.claims import require, require_equal, require_raises
 from checkpoint.testing.programs import (
     ID,
@@ -23,6 +22,7 @@ from checkpoint.testing.programs import (
     require_content,
     require_stored,
 )
+from checkpoint.version_records import EMPTY, Reference
 
 _EQUAL_KEYS: tuple[tuple[Any, ...], ...] = (
     (1, 1.0, True, Decimal(1), Fraction(1), 1 + 0j),

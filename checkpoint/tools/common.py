@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.errors import CorruptCheckpointError
 from checkpoint.files import Files
-from checkpoint.opening import open_existing
+from checkpoint.open_location import open_existing
 from checkpoint.state_store import DataValues, LmdbBackend, Reference, StoreId, ValueCodec
 from checkpoint.state_store.backend import RawVersion
 from checkpoint.streams import StreamDirectory, list_streams, stream_url

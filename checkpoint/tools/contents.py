@@ -18,7 +18,6 @@ from checkpoint.state_store import PickleValues, Shapes
 from checkpoint.state_store.backend import RawVersion
 from checkpoint.state_store.store_reader import StateReader
 from checkpoint.state_store.values import ValueCodec
-from checkpoint.stored_state import StoreCommit
 from checkpoint.tools.common import (
     CommandResult,
     Commands,
@@ -34,6 +33,7 @@ from checkpoint.tools.common import (
 from checkpoint.tools.plain import NotShown, Shower, Unshown, pairs_of
 from checkpoint.tools.unpickling import plain_loads
 from checkpoint.trust import require_trusted
+from checkpoint.version_records import StoreCommit
 
 _MISSING: Any = object()
 

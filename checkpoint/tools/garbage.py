@@ -17,7 +17,7 @@ from checkpoint.batch_log import BatchLog, begin_file
 from checkpoint.commit_log import CommitLog, commit_file
 from checkpoint.fencing import claimed_epochs, require_unused
 from checkpoint.files import Files
-from checkpoint.graph_snapshot import (
+from checkpoint.graph_record import (
     KEPT_GRAPHS,
     RDDS_PREFIX,
     all_graphs,

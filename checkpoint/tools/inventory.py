@@ -12,7 +12,7 @@ from checkpoint.commit_log import INPUTS_NEEDED_AFTER, CommitLog, CommitRecord
 from checkpoint.errors import CheckpointError
 from checkpoint.fencing import claimed_epochs, has_ended, read_claim
 from checkpoint.files import Files
-from checkpoint.graph_snapshot import read_newest_graph
+from checkpoint.graph_record import read_newest_graph
 from checkpoint.inputs import files_in, read_inputs
 from checkpoint.lineage import Lineage, read_base, read_lineage
 from checkpoint.recovery import RecoveryPlan, read_plan

@@ -28,7 +28,7 @@ from checkpoint.errors import (
 from checkpoint.fencing import BASE, CLAIM, EPOCH_PREFIX, Owner, claim_epoch, epoch_file
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import FileKind, Frames, read_frames, write_frames
-from checkpoint.graph_snapshot import (
+from checkpoint.graph_record import (
     GRAPH_PREFIX,
     RDDS_PREFIX,
     all_graphs,
@@ -39,7 +39,7 @@ from checkpoint.inputs import INPUTS_PREFIX
 from checkpoint.json_records import Count, JsonRecord, Text, convert, decode, encode
 from checkpoint.lineage import Base, read_lineage, write_base
 from checkpoint.names import Name, is_name
-from checkpoint.opening import open_files
+from checkpoint.open_location import open_files
 from checkpoint.received_blocks import RECEIVED_PREFIX
 from checkpoint.recovery import RecoveryPlan, next_base, read_plan
 from checkpoint.signing import is_signed, renamable, unsigned

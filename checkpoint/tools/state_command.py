@@ -14,7 +14,6 @@ from checkpoint.state_store import EMPTY, PickleValues, Shapes
 from checkpoint.state_store.key_decoding import UndecodableKeyError, decode_key
 from checkpoint.state_store.store_files import changes_between
 from checkpoint.state_store.store_reader import StateReader
-from checkpoint.stored_state import Reference, StoreCommit, StoredPartition
 from checkpoint.tools.common import (
     CommandResult,
     Commands,
@@ -28,6 +27,7 @@ from checkpoint.tools.common import (
 from checkpoint.tools.instances import ShownClasses
 from checkpoint.tools.plain import printed
 from checkpoint.trust import require_trusted
+from checkpoint.version_records import Reference, StoreCommit, StoredPartition
 
 _EXAMPLES = """\
 examples:

@@ -18,7 +18,7 @@ from checkpoint.errors import RESTORE, CheckpointError, CorruptCheckpointError, 
 from checkpoint.fencing import CLAIM, epoch_file
 from checkpoint.files import Files, location
 from checkpoint.framing import FileRef
-from checkpoint.graph_snapshot import read_newest_graph, read_rdds
+from checkpoint.graph_record import read_newest_graph, read_rdds
 from checkpoint.inputs import InputHistory, blocks_of, read_inputs
 from checkpoint.lineage import Lineage, read_lineage
 from checkpoint.received_blocks import ReceivedBlocks
@@ -32,11 +32,11 @@ from checkpoint.state_files import (
 from checkpoint.state_store import EMPTY
 from checkpoint.state_store.chain import walk_back
 from checkpoint.state_store.store_files import list_snapshots, read_changelog, read_parent
-from checkpoint.stored_state import Reference, StoreId
 from checkpoint.tools.common import (
     Problem,
 )
 from checkpoint.tools.whole_files import reader_of
+from checkpoint.version_records import Reference, StoreId
 
 FOREIGN = "remove it, if nobody needs it: no stream has written it"
 

@@ -13,7 +13,7 @@ from checkpoint.errors import RESTORE, CorruptCheckpointError
 from checkpoint.fencing import CLAIM, END, epoch_of_file, read_claim, read_end
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import FileKind, read_frames
-from checkpoint.graph_snapshot import GRAPH_PREFIX, GRAPH_SUFFIX, RDDS_PREFIX, read_graph
+from checkpoint.graph_record import GRAPH_PREFIX, GRAPH_SUFFIX, RDDS_PREFIX, read_graph
 from checkpoint.inputs import INPUTS_PREFIX, INPUTS_SUFFIX, read_snapshot
 from checkpoint.json_records import convert
 from checkpoint.lineage import read_base

@@ -44,7 +44,7 @@ class Step:
 _CREATE = "checkpoint.local_files:LocalFiles.create"
 _DELETE = "checkpoint.local_files:LocalFiles.delete"
 _SNAPSHOTS = "dstreams.kernel.state_versions:StateVersions.maintain"
-_LAST_CHECKPOINT = "dstreams.runtime.engine:Engine.checkpoint_now"
+_LAST_CHECKPOINT = "dstreams.streams.engine:Engine.checkpoint_now"
 _PUBLISH = "dstreams.sinks.hadoop_directory:HadoopDirectory._publish"
 
 STEPS = (

@@ -12,7 +12,7 @@ from dstreams.graph.node import MEMORY_ONLY_SER, ChildNode, Node, Rdds
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.cogroup import StateTask, cogroup_with_state
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.replay import replay_batches
+from dstreams.rdd.several_batches import replay_batches
 from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
 from dstreams.state.update_function import UpdateFunction
 

@@ -15,7 +15,7 @@ from dstreams.rdd.empty_partitions import empty_partitions
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_store_rdd import StoreFunction
-from dstreams.state.batch_functions import StateBatch
+from dstreams.state.operator_definitions import StateBatch
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,7 @@ from dstreams.rdd.empty_partitions import empty_partitions, pinned_partitions
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_store_rdd import StateStoreRDD, StoreFunction
 from dstreams.rdd.state_version import StateVersion
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from checkpoint.state_store import (
     sweep_local_once,
 )
 from dstreams.rdd.state_version import StateVersion
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 from dstreams.settings import StateSettings
 
 

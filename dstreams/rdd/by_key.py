@@ -33,7 +33,7 @@ from dstreams.rdd.blocks import Block, Side, decode_block
 from dstreams.rdd.ordered_groups import append_to_side, extend_sides
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import PairReader, Route, explain_key, shuffle_pairs
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 
 Pairs = Iterable[tuple[Any, Any]]
 

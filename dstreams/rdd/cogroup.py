@@ -44,7 +44,7 @@ from dstreams.rdd.blocks import (
 from dstreams.rdd.failures import summarize
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.user_errors import UserFunctionError, failed
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 
 NewValues = dict[Any, list[Any]]
 StateTask = Callable[[int, Iterable[bytes]], Iterator[bytes]]

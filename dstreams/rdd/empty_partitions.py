@@ -9,7 +9,7 @@ from pyspark.rdd import PipelinedRDD
 
 from dstreams.rdd import jvm
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 
 
 def empty_partitions(spark: SparkContext, partitioner: StablePartitioner) -> RDD[bytes]:

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from dstreams.rdd.held_rows import MemoryLimit
 from dstreams.rdd.ordered_groups import GroupsInOrder
+from dstreams.rdd.spill_buffer import MemoryLimit
 
 Merge = Callable[[Any, Any], Any]
 Explain = Callable[[Any, Exception], Exception]

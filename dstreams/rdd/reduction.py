@@ -39,7 +39,7 @@ from dstreams.rdd.shuffle import (
     why_unplaceable,
 )
 from dstreams.rdd.user_errors import UserFunctionError, failed
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 
 END: Final = encode_block(Side.BATCH, [], [])
 """The mark that ends a partition: the only block without rows."""

@@ -22,7 +22,7 @@ from checkpoint import with_origin
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import BlockBuilder, Side, decode_block, shorten
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 
 ROUTED_ROWS = 4000
 """Rows a block has at most that is moved: what is made of them at once stays in near caches."""

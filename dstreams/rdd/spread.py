@@ -18,7 +18,7 @@ from pyspark.rdd import PipelinedRDD
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import MAX_ROWS, BlockBuilder, Side, decode_block
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 
 T = TypeVar("T")
 

@@ -44,11 +44,11 @@ from checkpoint.state_store import (
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import Block, BlockBuilder, Side
 from dstreams.rdd.empty_partitions import pinned_partitions
-from dstreams.rdd.kept_rows import CountedRows, HeldFrames, MadePartition, ReadRows
 from dstreams.rdd.ordered_frames import in_order
+from dstreams.rdd.output_rows import CountedRows, HeldFrames, MadePartition, ReadRows
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_version import StateVersion
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 
 _MADE, _ROWS = 1, 0  # labels of frames
 

@@ -23,7 +23,7 @@ from dstreams.rdd import jvm
 from dstreams.rdd.blocks import Side, decode_block, encode_block
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import BlockPairsRDD
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 
 _ONE_PLACE = StablePartitioner(1)
 

@@ -43,7 +43,7 @@ from dstreams.rdd.blocks import (
 )
 from dstreams.rdd.reduction import Reduction, UserFunction
 from dstreams.rdd.user_errors import UserFunctionError
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 
 _NOTHING: Final = object()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from dstreams.clock import Clock
 from dstreams.errors import StreamLifecycleError
-from dstreams.receiving.blocks import TARGET_BYTES, ReceivedBlock, encode_records
+from dstreams.receiving.pickled_block import TARGET_BYTES, ReceivedBlock, encode_records
 from dstreams.receiving.rate_limiter import RateLimiter
 from dstreams.settings import Settings
 

@@ -10,7 +10,7 @@ from itertools import islice
 
 from checkpoint import FileRef
 from dstreams.errors import StreamLifecycleError
-from dstreams.receiving.blocks import ReceivedBlock
+from dstreams.receiving.pickled_block import ReceivedBlock
 
 WriteBlock = Callable[[int, bytes, int], FileRef]
 

@@ -25,7 +25,7 @@ from dstreams.durations import require_duration_ms
 from dstreams.errors import InvalidStreamError, SourceError, StreamLifecycleError
 from dstreams.events import ReceiverError, ReceiverInfo, ReceiverStarted, ReceiverStopped
 from dstreams.receiving.block_generator import BlockGenerator
-from dstreams.receiving.blocks import ReceivedBlock
+from dstreams.receiving.pickled_block import ReceivedBlock
 from dstreams.receiving.rate_limiter import RateLimiter
 from dstreams.sources.source import SourceEnvironment
 

@@ -14,7 +14,7 @@ from checkpoint import INPUT_BLOCKS, InputPast, ReceivedBlocks, blocks_in
 from dstreams.errors import InvalidStreamError
 from dstreams.events import ReceiverInfo
 from dstreams.receiving.block_queue import BlockQueue
-from dstreams.receiving.blocks import ReceivedBlock, decode_records
+from dstreams.receiving.pickled_block import ReceivedBlock, decode_records
 from dstreams.receiving.receiver import Receiver, ReceiverSupervisor
 from dstreams.sources.source import PlannedInput, SourceEnvironment
 

@@ -28,7 +28,7 @@ from itertools import chain, count
 from typing import Any
 
 from checkpoint import AlreadyExistsError, CheckpointError, Files, new_attempt
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 from dstreams.sinks.manifest import Manifest
 from dstreams.sinks.output_batch import OutputBatch
 

@@ -17,7 +17,7 @@ from pyspark import RDD
 from dstreams.callables import require_arity, require_picklable
 from dstreams.configuration import COUNT
 from dstreams.errors import InvalidStreamError, OutputConflictError, StreamError
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 from dstreams.sinks.output_batch import BatchSink, OutputBatch
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,100}")

@@ -18,6 +18,7 @@ from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import shorten
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.user_errors import UserFunctionError, failed
+from dstreams.state.batched_store import NearRows
 from dstreams.state.function_errors import (
     PLAIN_ROWS,
     raise_refused,
@@ -25,7 +26,6 @@ from dstreams.state.function_errors import (
 )
 from dstreams.state.group_state import NO_TIMESTAMP, BatchFacts, GroupState, GroupStateTimeout
 from dstreams.state.group_state_rows import GroupStateManager, KeyedStore, Rows, StateData
-from dstreams.state.near_rows import NearRows
 
 Keyed = Iterable[tuple[Any, Any]]
 GroupFunction = Callable[[Any, Iterator[Any], GroupState[Any]], Iterable[Any]]

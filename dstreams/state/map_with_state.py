@@ -15,10 +15,10 @@ from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import shorten
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.user_errors import failed
+from dstreams.state.batched_store import NearRows
 from dstreams.state.function_errors import raise_refused
 from dstreams.state.group_state_rows import KeyedStore, Rows
 from dstreams.state.keyed_state import State, StoredState
-from dstreams.state.near_rows import NearRows
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from dstreams.structured.dataset import GroupedDataset as GroupedDataset
     from dstreams.structured.dataset import StreamingDataset as StreamingDataset
     from dstreams.structured.listeners import StreamingQueryListener as StreamingQueryListener
-    from dstreams.structured.operators.windows import Window as Window
+    from dstreams.structured.operators.time_windows import Window as Window
     from dstreams.structured.query import StreamingQuery as StreamingQuery
     from dstreams.structured.query import StreamingQueryException as StreamingQueryException
     from dstreams.structured.session import StreamSession as StreamSession
     from dstreams.structured.unsupported import (
         UnsupportedOperationError as UnsupportedOperationError,
     )
-    from dstreams.structured.windows import session_window as session_window
-    from dstreams.structured.windows import window as window
+    from dstreams.structured.window_function import session_window as session_window
+    from dstreams.structured.window_function import window as window
 
 _HOMES = {
     "GroupState": "dstreams.state.group_state",
@@ -43,9 +43,9 @@ _HOMES = {
     "StreamingQueryListener": "dstreams.structured.listeners",
     "TestGroupState": "dstreams.state.group_state",
     "UnsupportedOperationError": "dstreams.structured.unsupported",
-    "Window": "dstreams.structured.operators.windows",
-    "session_window": "dstreams.structured.windows",
-    "window": "dstreams.structured.windows",
+    "Window": "dstreams.structured.operators.time_windows",
+    "session_window": "dstreams.structured.window_function",
+    "window": "dstreams.structured.window_function",
 }
 
 __all__ = list(_HOMES)

@@ -13,6 +13,7 @@ from dstreams.callables import require_function
 from dstreams.durations import parse_duration_ms
 from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import GroupState, GroupStateTimeout, OutputMode
+from dstreams.structured.api_hints import OF_DATASETS, Instead
 from dstreams.structured.joins import join_plan
 from dstreams.structured.logical import (
     Aggregate,
@@ -27,12 +28,11 @@ from dstreams.structured.logical import (
     Sort,
     Union,
 )
-from dstreams.structured.missing import OF_DATASETS, Instead
 from dstreams.structured.operators.aggregate_functions import AggregateFunction, Count, Reduce
 from dstreams.structured.planning import plan_query
 from dstreams.structured.selectors import Spec, as_specs, key_selector, selector, show
 from dstreams.structured.trees import explanation
-from dstreams.structured.windows import SessionWindow, TimeWindow, time_spec
+from dstreams.structured.window_function import SessionWindow, TimeWindow, time_spec
 from dstreams.structured.writer import (
     DataStreamWriter,
     WriterEnvironment,

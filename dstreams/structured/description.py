@@ -8,11 +8,11 @@ from typing import Any
 
 import pyspark
 
+from dstreams.structured.batch_records import source_uid, watermark_uid
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.logical import LogicalPlan
-from dstreams.structured.logs import source_uid, watermark_uid
 from dstreams.structured.planning import PlannedQuery
-from dstreams.structured.sinks.base import Sink
+from dstreams.structured.sinks.sink import Sink
 
 _FORMAT = 1
 

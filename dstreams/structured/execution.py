@@ -29,11 +29,11 @@ from dstreams.rdd.state_version import StateVersion
 from dstreams.settings import Settings
 from dstreams.state.group_state import OutputMode
 from dstreams.structured import logical
+from dstreams.structured.batch_records import OffsetRecord, QueryCommit, source_uid
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.description import describe_query
 from dstreams.structured.event_seconds import SecondsWarning
 from dstreams.structured.incremental import BatchFacts, IncrementalExecution
-from dstreams.structured.logs import OffsetRecord, QueryCommit, source_uid
 from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
@@ -48,9 +48,13 @@ from dstreams.structured.progress import (
 )
 from dstreams.structured.query_checkpoint import QueryCheckpoint, Recovered
 from dstreams.structured.restart_checks import describe_operators, require_same_query
-from dstreams.structured.sinks.base import Sink
-from dstreams.structured.sources.base import MicroBatchReader, ReaderEnvironment, tell_vanished
-from dstreams.structured.timing import Timer
+from dstreams.structured.sinks.sink import Sink
+from dstreams.structured.sources.micro_batch_reader import (
+    MicroBatchReader,
+    ReaderEnvironment,
+    tell_vanished,
+)
+from dstreams.structured.trigger_timer import Timer
 from dstreams.structured.watermarks import WatermarkRule, Watermarks
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """FlatMapGroupsWithStateExec as a step of a physical plan.
 
-What a task does with the store of its partition is in :mod:`dstreams.state.store_functions`.
+What a task does with the store of its partition is in :mod:`dstreams.state.partition_tasks`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dstreams.kernel.state_versions import StateUpdate
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.state import store_functions
+from dstreams.state import partition_tasks
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.physical_operator import StatefulOperator, UnaryExec
@@ -122,7 +122,7 @@ class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
             )
         late_ms = self.eventTimeWatermarkForLateEvents if is_event_time else None
         return WithNextTimeout(
-            store_functions.FlatMapGroupsWithStateExec(
+            partition_tasks.FlatMapGroupsWithStateExec(
                 GroupCall(self.func, self.isMap, self.rowsAreEvents),
                 self.timeoutConf,
                 self.batchTimestampMs,
@@ -166,7 +166,7 @@ class WithNextTimeout:
         looks: whether to look.
     """
 
-    function: store_functions.FlatMapGroupsWithStateExec
+    function: partition_tasks.FlatMapGroupsWithStateExec
     looks: bool
 
     def __call__(

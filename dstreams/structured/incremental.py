@@ -16,7 +16,7 @@ from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
 from dstreams.structured.operators.join_state import JoinType
 from dstreams.structured.operators.physical_operator import PhysicalOperator, StatefulOperator
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
-from dstreams.structured.operators.windows import TimeWindows
+from dstreams.structured.operators.time_windows import TimeWindows
 from dstreams.structured.physical import StreamingRelationExec, WindowTimeExec
 from dstreams.structured.planning import PlannedQuery
 

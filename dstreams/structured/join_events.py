@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.physical_operator import NarrowExec, Task
 

@@ -23,11 +23,11 @@ from pyspark import RDD
 from dstreams.durations import event_time_us
 from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
-from dstreams.structured.operators.windows import Window
+from dstreams.structured.operators.time_windows import Window
 from dstreams.structured.selectors import Spec, show
-from dstreams.structured.sources.base import StreamSource
+from dstreams.structured.sources.micro_batch_reader import StreamSource
 from dstreams.structured.trees import tree_lines
-from dstreams.structured.windows import SessionWindow, TimeWindow, time_spec
+from dstreams.structured.window_function import SessionWindow, TimeWindow, time_spec
 
 ElementKind = Literal["map", "flatMap", "filter"]
 JoinType = Literal["inner", "left_outer", "right_outer", "full_outer", "left_semi"]

@@ -14,6 +14,7 @@ from dstreams.kernel.listener_bus import ListenerBus
 from dstreams.kernel.waiting import wait_in_steps
 from dstreams.rdd.worker_python import require_workers
 from dstreams.settings import Settings
+from dstreams.structured.active_queries import claim_place
 from dstreams.structured.execution import MicroBatchExecution, QueryDefinition
 from dstreams.structured.listeners import CALLBACKS, StreamingQueryListener
 from dstreams.structured.query import (
@@ -24,7 +25,6 @@ from dstreams.structured.query import (
     start_query,
 )
 from dstreams.structured.query_checkpoint import QueryCheckpoint
-from dstreams.structured.running import claim_place
 from dstreams.structured.triggers import Trigger
 from dstreams.structured.unsupported import check_supported
 

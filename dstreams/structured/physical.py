@@ -15,7 +15,7 @@ from pyspark.rdd import PipelinedRDD
 
 from dstreams.callables import describe
 from dstreams.rdd.element_tasks import Filter, FlatMap, Map
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 from dstreams.state.function_errors import PLAIN_ROWS, require_rows
 from dstreams.structured.logical import ElementKind
 from dstreams.structured.operators.execution_context import ExecutionContext

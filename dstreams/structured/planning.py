@@ -13,7 +13,7 @@ from typing import Any
 from dstreams.callables import describe
 from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import OutputMode
-from dstreams.state.store_functions import EventTime
+from dstreams.state.partition_tasks import EventTime
 from dstreams.structured import logical
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.flat_map_groups_with_state import FlatMapGroupsWithStateExec
@@ -37,7 +37,7 @@ from dstreams.structured.operators.limit import StreamingGlobalLimitExec
 from dstreams.structured.operators.physical_operator import PhysicalOperator
 from dstreams.structured.operators.session_state import SessionGrouping
 from dstreams.structured.operators.sessions import plan_sessions
-from dstreams.structured.operators.windows import SessionWindows, TimeWindows
+from dstreams.structured.operators.time_windows import SessionWindows, TimeWindows
 from dstreams.structured.physical import (
     AppendKeyExec,
     ElementsExec,
@@ -50,8 +50,8 @@ from dstreams.structured.physical import (
     WindowTimeExec,
 )
 from dstreams.structured.selectors import Fields, selector, show
-from dstreams.structured.sources.base import StreamSource
-from dstreams.structured.windows import SessionWindow
+from dstreams.structured.sources.micro_batch_reader import StreamSource
+from dstreams.structured.window_function import SessionWindow
 
 
 @dataclass(frozen=True)

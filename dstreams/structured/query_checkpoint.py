@@ -52,8 +52,8 @@ from dstreams.errors import RestartError
 from dstreams.kernel.source import SnapshotReader
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.spark_checkpoint import require_no_query_of_spark
-from dstreams.structured.logs import OffsetRecord, QueryCommit, source_uid
-from dstreams.structured.sources.base import MicroBatchReader
+from dstreams.structured.batch_records import OffsetRecord, QueryCommit, source_uid
+from dstreams.structured.sources.micro_batch_reader import MicroBatchReader
 
 _log = logging.getLogger(__name__)
 

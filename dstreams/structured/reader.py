@@ -13,14 +13,14 @@ from dstreams.configuration import COUNT, PATH, TEXT, Kind, choice, duration, re
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.sources.rate import RateSource
 from dstreams.sources.socket import SocketTextSource
+from dstreams.structured.api_hints import OF_READERS, Instead
 from dstreams.structured.committed_files import FileFormat, VisibleFiles
 from dstreams.structured.logical import LogicalPlan, StreamingRelation
-from dstreams.structured.missing import OF_READERS, Instead
-from dstreams.structured.sources.base import StreamSource
-from dstreams.structured.sources.files import FileStreamSource, records_of
+from dstreams.structured.sources.file_source import FileStreamSource, records_of
 from dstreams.structured.sources.json_lines import BadLines
-from dstreams.structured.sources.rate import RateStreamSource
-from dstreams.structured.sources.socket import SocketStreamSource
+from dstreams.structured.sources.micro_batch_reader import StreamSource
+from dstreams.structured.sources.rate_source import RateStreamSource
+from dstreams.structured.sources.socket_source import SocketStreamSource
 
 if TYPE_CHECKING:
     from dstreams.structured.dataset import StreamingDataset

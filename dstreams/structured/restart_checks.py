@@ -12,18 +12,18 @@ from typing import Any
 from dstreams.errors import RestartError
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.aggregate_names import are_same, names_of, value_name
+from dstreams.structured.batch_records import OffsetRecord
 from dstreams.structured.conf import STATE_SCHEMA_CHECK, QueryConf
 from dstreams.structured.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.join_events import OfNested
 from dstreams.structured.logical import LogicalPlan
-from dstreams.structured.logs import OffsetRecord
 from dstreams.structured.operators.deduplication import StreamingDeduplicateExec
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
 from dstreams.structured.operators.physical_operator import StatefulOperator
-from dstreams.structured.operators.saving import SavingOperator
 from dstreams.structured.operators.session_state import SessionGrouping
-from dstreams.structured.operators.windows import TimeWindows
+from dstreams.structured.operators.stateful_operator import SavingOperator
+from dstreams.structured.operators.time_windows import TimeWindows
 from dstreams.structured.physical import AppendKeyExec
 from dstreams.structured.planning import PlannedQuery, plan_query
 from dstreams.structured.query_checkpoint import read_checkpoint, recovered_of

@@ -36,8 +36,8 @@ from dstreams.structured.logical import LogicalPlan, StreamingRelation
 from dstreams.structured.manager import StreamingQueryManager
 from dstreams.structured.reader import BatchReader, DataStreamReader
 from dstreams.structured.restart_checks import restart_problems
-from dstreams.structured.sinks.memory import MemorySink
-from dstreams.structured.sources.memory import MemoryStream
+from dstreams.structured.sinks.memory_sink import MemorySink
+from dstreams.structured.sources.memory_source import MemoryStream
 from dstreams.structured.state_reader import QueryStateReader
 from dstreams.structured.writer import WriterEnvironment, output_mode
 

@@ -20,7 +20,7 @@ from checkpoint.state_store import EMPTY, Classes, StateStore
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.kernel.store_upkeep import open_store, require_trusted_values
 from dstreams.rdd.state_version import StateVersion
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.operators.grouping import EVENT_TIME
 from dstreams.structured.operators.window_keys import split_time

@@ -12,22 +12,22 @@ from dstreams.configuration import FLAG, PATH, read_options, whole_number
 from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import OutputMode
 from dstreams.state_classes import AllowedClasses, classes_of_program
+from dstreams.structured.api_hints import OF_WRITERS, Instead
 from dstreams.structured.conf import CHECKPOINT_LOCATION, QueryConf
 from dstreams.structured.execution import QueryDefinition
 from dstreams.structured.logical import LogicalPlan
 from dstreams.structured.manager import StreamingQueryManager
-from dstreams.structured.missing import OF_WRITERS, Instead
 from dstreams.structured.query import StreamingQuery
-from dstreams.structured.sinks.base import Sink
-from dstreams.structured.sinks.console import ConsoleSink
-from dstreams.structured.sinks.files import FileSink
-from dstreams.structured.sinks.functions import (
+from dstreams.structured.sinks.console_sink import ConsoleSink
+from dstreams.structured.sinks.file_sink import FileSink
+from dstreams.structured.sinks.function_sinks import (
     ForeachBatchSink,
     ForeachSink,
     NoopSink,
     require_row_writer,
 )
-from dstreams.structured.sinks.memory import MemorySink
+from dstreams.structured.sinks.memory_sink import MemorySink
+from dstreams.structured.sinks.sink import Sink
 from dstreams.structured.triggers import Trigger, make_trigger
 
 _FORMATS = ("console", "memory", "text", "json", "noop")

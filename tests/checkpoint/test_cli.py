@@ -22,7 +22,7 @@ from checkpoint.state_store import (
     StoreId,
     ValueCodec,
 )
-from checkpoint.stored_state import StoreCommit, StoredPartition
+from checkpoint.version_records import StoreCommit, StoredPartition
 
 PARTITIONS = 2
 

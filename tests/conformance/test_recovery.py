@@ -22,7 +22,7 @@ from pyspark import RDD, SparkContext
 
 from checkpoint import CommitLog, LocalFiles, read_newest_graph
 from checkpoint.cli import main
-from checkpoint.graph_snapshot import KEPT_GRAPHS, all_graphs
+from checkpoint.graph_record import KEPT_GRAPHS, all_graphs
 from dstreams import (
     BatchFailedError,
     DStream,
@@ -35,8 +35,8 @@ from dstreams import (
     StreamingContextState,
 )
 from dstreams.faults import Fault, FaultError
-from dstreams.runtime.life_cycle import LifeCycle
 from dstreams.sources.file_stream import FileReader
+from dstreams.streams.life_cycle import LifeCycle
 from dstreams.testing import ManualClock
 from tests.recovery.feeding import define as define_fed
 from tests.recovery.feeding import feed, late
@@ -144,7 +144,7 @@ def test_the_conf_is_recovered(
     """What belongs to a process is that of the new one, its master wins, and so are secrets."""
     from pyspark import SparkConf  # noqa: PLC0415
 
-    from dstreams.runtime.graph_snapshots import conf_of, describe_plan  # noqa: PLC0415
+    from dstreams.recovery.graph_snapshot import conf_of, describe_plan  # noqa: PLC0415
 
     ssc = begin(sc, tmp_path, [], watch)
     plan = ssc._graph.freeze(0, has_checkpoint_directory=True)

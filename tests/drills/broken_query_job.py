@@ -13,8 +13,8 @@ from typing import Any
 from checkpoint.state_store import EMPTY
 from dstreams.rdd.state_version import StateVersion
 from dstreams.sinks.output_batch import OutputBatch
+from dstreams.structured.batch_records import QueryCommit
 from dstreams.structured.committed_files import CommittedFiles
-from dstreams.structured.logs import QueryCommit
 from dstreams.structured.watermarks import Watermarks
 from tests.drills.query_job import main
 

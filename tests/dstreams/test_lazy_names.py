@@ -58,5 +58,5 @@ def test_a_worker_loads_no_front(module: str) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout.split()
     assert module in loaded
-    front = ("dstreams.dstream", "dstreams.runtime", "dstreams.graph", "dstreams.structured.query")
+    front = ("dstreams.dstream", "dstreams.streams", "dstreams.graph", "dstreams.structured.query")
     assert [name for name in loaded if name.startswith(front)] == []

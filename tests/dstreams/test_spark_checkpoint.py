@@ -9,7 +9,7 @@ import pytest
 
 from checkpoint import open_files
 from dstreams.errors import RestartError
-from dstreams.runtime.restarting import find_stream
+from dstreams.recovery.find import find_stream
 from dstreams.spark_checkpoint import require_no_query_of_spark, require_no_stream_of_spark
 from dstreams.structured.query_checkpoint import QueryCheckpoint, read_checkpoint
 

@@ -117,8 +117,8 @@ def test_own_classes_and_rows_are_named() -> None:
     """Windows, rows of the rate source and rows of Spark may be in the state of every program."""
     found = classes_of_program()
     for name in (
-        ("dstreams.structured.operators.windows", "Window"),
-        ("dstreams.structured.sources.rate", "RateRow"),
+        ("dstreams.structured.operators.time_windows", "Window"),
+        ("dstreams.structured.sources.rate_source", "RateRow"),
         ("pyspark.sql.types", "Row"),
     ):
         assert found.find(*name) is not None

@@ -24,7 +24,7 @@ from dstreams import (
     StreamingContextState,
     faults,
 )
-from dstreams.runtime.grafting import _is_elsewhere
+from dstreams.recovery.compatibility import _is_elsewhere
 from dstreams.sources.file_stream import FileSource
 from dstreams.testing import ManualClock
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dstreams.events import Event, ReceiverError, ReceiverInfo, ReceiverStarted, ReceiverStopped
-from dstreams.receiving.blocks import ReceivedBlock, decode_records
+from dstreams.receiving.pickled_block import ReceivedBlock, decode_records
 from dstreams.receiving.receiver import Receiver, ReceiverSupervisor
 from dstreams.testing import ManualClock
 from tests.support.surroundings import Surroundings

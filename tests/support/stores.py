@@ -15,7 +15,7 @@ from checkpoint.state_store.store_files import (
     read_parent,
     read_state_snapshot,
 )
-from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
+from checkpoint.version_records import EMPTY, Reference, StoredPartition, StoreId
 
 KEYS = 40
 

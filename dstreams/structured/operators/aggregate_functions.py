@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
-from dstreams.structured.operators.private_records import copies, may_change_records
+from dstreams.structured.operators.copied_records import copies, may_change_records
 from dstreams.structured.selectors import Spec, selector
 
 

@@ -29,7 +29,7 @@ from dstreams.errors import InvalidStreamError
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
 from dstreams.rdd.user_errors import failed
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction, Count
 from dstreams.structured.operators.aggregation_state import (
@@ -38,6 +38,7 @@ from dstreams.structured.operators.aggregation_state import (
     RestoreRows,
     SaveRows,
 )
+from dstreams.structured.operators.copied_records import may_change_records, private_records
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.physical_operator import (
@@ -46,9 +47,8 @@ from dstreams.structured.operators.physical_operator import (
     Task,
     UnaryExec,
 )
-from dstreams.structured.operators.private_records import may_change_records, private_records
-from dstreams.structured.operators.saving import RestoringOperator, SavingOperator
 from dstreams.structured.operators.state_steps import StateStep, StepWithoutState
+from dstreams.structured.operators.stateful_operator import RestoringOperator, SavingOperator
 
 _MOST_KEYS = 100_000
 """Keys that are held back before the shuffle; then they go out and others come."""

@@ -22,8 +22,8 @@ from operator import itemgetter
 from typing import Any
 
 from dstreams.rdd.user_errors import failed
-from dstreams.rdd.worker import settle_worker
-from dstreams.state.store_functions import EventTime
+from dstreams.rdd.worker_gc import settle_worker
+from dstreams.state.partition_tasks import EventTime
 from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.physical_operator import Event, NarrowExec, Task

@@ -22,13 +22,13 @@ from typing import Any
 
 from checkpoint.state_store import StateWriter
 from dstreams.rdd.user_errors import failed
+from dstreams.structured.operators.time_windows import TimeWindows, Window
 from dstreams.structured.operators.window_keys import (
     passed_by,
     passed_keys,
     split_time,
     time_prefix,
 )
-from dstreams.structured.operators.windows import TimeWindows, Window
 
 EVENT_TIME = "event time"
 

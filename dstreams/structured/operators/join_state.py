@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 from checkpoint.state_store import StateWriter
 from dstreams.durations import ms_upto
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.held_rows import HeldRows
 from dstreams.rdd.ordered_groups import GroupsInOrder
+from dstreams.rdd.spill_buffer import HeldRows
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.user_errors import failed
 from dstreams.structured.operators.physical_operator import Event

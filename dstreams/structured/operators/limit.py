@@ -26,7 +26,7 @@ from dstreams.errors import InvalidStreamError
 from dstreams.kernel.state_versions import StateUpdate
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.physical_operator import StatefulOperator, UnaryExec
 

@@ -23,14 +23,14 @@ from typing import Any, NamedTuple
 from checkpoint.state_store import StateWriter
 from dstreams.durations import ms_upto
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.held_rows import HeldRows
 from dstreams.rdd.ordered_groups import GroupsInOrder
+from dstreams.rdd.spill_buffer import HeldRows
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.user_errors import failed
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction
-from dstreams.structured.operators.windows import SessionWindows, Window
+from dstreams.structured.operators.time_windows import SessionWindows, Window
 
 _MOST_SESSIONS = 100_000
 """Sessions that are held back before the shuffle; then they go out and others come."""

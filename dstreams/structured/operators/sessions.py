@@ -19,7 +19,7 @@
 >>> from dstreams.structured.operators.session_state import SessionGrouping
 >>> from dstreams.structured.operators.sessions import plan_sessions
 >>> from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
->>> from dstreams.structured.operators.windows import SessionWindows
+>>> from dstreams.structured.operators.time_windows import SessionWindows
 >>> clicks = spark.parallelize([("a", 10_000), ("a", 13_000), ("a", 30_000)])
 >>> marked = EventTimeWatermarkExec(RDDScanExec(clicks), lambda click: click[1])
 >>> by_user = SessionGrouping(SessionWindows(5_000), key=lambda click: click[0])
@@ -45,7 +45,6 @@ from dstreams.structured.operators.aggregate_functions import AggregateFunction,
 from dstreams.structured.operators.aggregation import ShuffleExchangeExec
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.physical_operator import NarrowExec, PhysicalOperator, Task
-from dstreams.structured.operators.saving import RestoringOperator, SavingOperator
 from dstreams.structured.operators.session_state import (
     AggregateSessions,
     FinishSessions,
@@ -58,6 +57,7 @@ from dstreams.structured.operators.session_state import (
 )
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.operators.state_steps import StateStep, StepWithoutState
+from dstreams.structured.operators.stateful_operator import RestoringOperator, SavingOperator
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from checkpoint.state_store import StateStore, StateWriter
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_version import StateVersion
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 
 Row = tuple[Any, Any]
 Rows = Iterator[Row]

@@ -13,7 +13,7 @@ from pyspark.rdd import PipelinedRDD
 
 from dstreams.errors import SourceError
 from dstreams.rdd.jvm import file_splits
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 
 BadLines = Literal["FAILFAST", "DROPMALFORMED"]
 """What becomes of a line that is no JSON: the batch fails, or the line is left out."""

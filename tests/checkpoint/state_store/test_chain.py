@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from checkpoint.state_store.chain import ReplayPlan, plan_catch_up, plan_rebuilds, walk_back
-from checkpoint.stored_state import EMPTY, Reference
+from checkpoint.version_records import EMPTY, Reference
 
 CHAIN = [EMPTY, *(Reference(version, f"{version:08x}") for version in range(1, 9))]
 OTHER = [*CHAIN[:4], *(Reference(version, f"{version:08x}aa") for version in range(4, 7))]

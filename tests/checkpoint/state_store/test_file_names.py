@@ -12,7 +12,7 @@ from checkpoint.state_store.file_names import (
     new_uid,
     parse_file_name,
 )
-from checkpoint.stored_state import EMPTY, Reference, StoreId
+from checkpoint.version_records import EMPTY, Reference, StoreId
 
 STORE = StoreId("stream-1", "Counts per user", "default", 3, 8)
 

@@ -23,7 +23,7 @@ from checkpoint.state_store.maintenance import (
 from checkpoint.state_store.replica import LmdbVersion, LocalSettings
 from checkpoint.state_store.replica_meta import ReplicaMeta
 from checkpoint.state_store.store_files import list_snapshots
-from checkpoint.stored_state import EMPTY, Reference
+from checkpoint.version_records import EMPTY, Reference
 from tests.support.replicas import close_unused, sweep_local
 from tests.support.stores import commit, commit_up_to, require_open, store_of
 

@@ -19,9 +19,9 @@ from checkpoint.state_store.backend import RawVersion
 from checkpoint.state_store.file_names import STORE_PREFIX, new_uid
 from checkpoint.state_store.retention import apply_store_retention, plan_store_retention
 from checkpoint.state_store.store_files import write_changelog, write_state_snapshot
-from checkpoint.stored_state import EMPTY, Reference, StoreId
 from checkpoint.testing import Omission, SimulatedCrash, SimulatedDisk, check_files
 from checkpoint.testing.memory_backend import MemoryBackend
+from checkpoint.version_records import EMPTY, Reference, StoreId
 from tests.support.stores import (
     changes,
     commit_up_to,

@@ -35,7 +35,7 @@ from checkpoint.state_store import (
     require_stored_state,
     snapshot_if_due,
 )
-from checkpoint.stored_state import StoreCommit
+from checkpoint.version_records import StoreCommit
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 

@@ -20,8 +20,8 @@ from checkpoint.state_store.change_blocks import Compression
 from checkpoint.state_store.file_names import StoredKind, file_name
 from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.replica import LmdbVersion, LocalSettings
-from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
 from checkpoint.testing import check_backend
+from checkpoint.version_records import EMPTY, Reference, StoredPartition, StoreId
 from tests.support.replicas import close_unused
 from tests.support.stores import (
     commit,

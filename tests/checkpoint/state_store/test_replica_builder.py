@@ -18,7 +18,7 @@ from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
 from checkpoint.state_store.replica import LocalSettings
 from checkpoint.state_store.store_files import StoredHeader, stored_frames
-from checkpoint.stored_state import EMPTY, Reference
+from checkpoint.version_records import EMPTY, Reference
 from tests.support.replicas import close_unused
 from tests.support.stores import commit, require_open, store_of
 

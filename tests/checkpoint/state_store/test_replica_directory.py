@@ -16,7 +16,7 @@ from checkpoint.state_store.replica_directory import (
     host_directory,
     is_mapped_generation,
 )
-from checkpoint.stored_state import StoreId
+from checkpoint.version_records import StoreId
 
 
 @pytest.fixture

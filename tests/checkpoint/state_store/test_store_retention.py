@@ -31,9 +31,9 @@ from checkpoint.state_store.store_files import (
     write_changelog,
     write_state_snapshot,
 )
-from checkpoint.stored_state import EMPTY, Reference, StoredPartition, StoreId
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 from checkpoint.testing.memory_backend import MemoryBackend
+from checkpoint.version_records import EMPTY, Reference, StoredPartition, StoreId
 from tests.support.stores import changes, commit_up_to, content, record, require_files, store_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")

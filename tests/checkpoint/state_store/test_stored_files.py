@@ -25,8 +25,8 @@ from checkpoint.state_store.store_files import (
     write_changelog,
     write_state_snapshot,
 )
-from checkpoint.stored_state import EMPTY, Reference, StoreId
 from checkpoint.testing.memory_backend import MemoryBackend
+from checkpoint.version_records import EMPTY, Reference, StoreId
 from tests.support.stores import changes, commit_up_to, content, store_of
 
 STORE = store_of()

@@ -32,7 +32,7 @@ from checkpoint.state_store import (
     StoreId,
     snapshot_if_due,
 )
-from checkpoint.stored_state import StoreCommit
+from checkpoint.version_records import StoreCommit
 from tests.support.stream_model import STREAM, Driver, World
 
 Run = Callable[..., tuple[int, Any, str]]

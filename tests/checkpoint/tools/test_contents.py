@@ -28,7 +28,7 @@ from checkpoint.state_store import (
     StoreId,
     ValueCodec,
 )
-from checkpoint.stored_state import StoreCommit
+from checkpoint.version_records import StoreCommit
 from dstreams.rdd.blocks import Side, encode_block
 from tests.checkpoint.tools.conftest import Run
 from tests.support.stream_model import STREAM

@@ -10,7 +10,7 @@ import pytest
 
 from checkpoint import open_files, read_plan
 from checkpoint.errors import UntrustedFileError
-from checkpoint.opening import open_files as open_any
+from checkpoint.open_location import open_files as open_any
 from checkpoint.testing import FaultyFiles, SimulatedCrash
 from checkpoint.tools import savepoint
 from checkpoint.tools.savepoint import import_stream

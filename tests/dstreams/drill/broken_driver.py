@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from dstreams.drill import driver
-from dstreams.runtime import resuming
-from dstreams.runtime.durability import StreamDurability
+from dstreams.recovery import replay
 from dstreams.sources.file_stream import FileReader
+from dstreams.streams.durability import StreamDurability
 
 BREAKS = "DSTREAMS_DRILL_BREAKS"
 
@@ -25,7 +25,7 @@ def drop_commits() -> None:
 
 def lose_state() -> None:
     """A restart does not find the state of a key."""
-    read = resuming.read_state
+    read = replay.read_state
 
     def read_less(*arguments: Any) -> Any:
         state = read(*arguments)
@@ -33,7 +33,7 @@ def lose_state() -> None:
         less.partitioner = state.partitioner
         return less
 
-    resuming.read_state = read_less
+    replay.read_state = read_less
 
 
 def shift_input() -> None:

@@ -21,7 +21,7 @@ from dstreams.kernel.state_versions import StateVersions
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_version import NO_EVENT_TIME, StateVersion
-from dstreams.state.batch_functions import StateBatch
+from dstreams.state.operator_definitions import StateBatch
 from tests.support.jobs import count_jobs
 
 Pairs = Iterator[tuple[Any, Any]]

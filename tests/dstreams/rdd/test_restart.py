@@ -13,8 +13,8 @@ from pyspark import SparkContext
 from checkpoint import open_files
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.cogroup import cogroup_with_state
-from dstreams.rdd.durable import read_rdd
 from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.rdd_files import read_rdd
 from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks, shuffle_pairs
 from dstreams.state.update_function import UpdateFunction
 from tests.dstreams.rdd.children import run_python
@@ -30,7 +30,7 @@ from checkpoint import StatePartition, open_files
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.cogroup import cogroup_with_state
 from dstreams.rdd.context import tuned_context
-from dstreams.rdd.durable import write_rdd
+from dstreams.rdd.rdd_files import write_rdd
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
 from dstreams.state.update_function import UpdateFunction

@@ -10,7 +10,7 @@ import pytest
 from checkpoint import FileRef, StorageRefusedError
 from dstreams.errors import StreamLifecycleError
 from dstreams.receiving.block_queue import BlockQueue
-from dstreams.receiving.blocks import ReceivedBlock
+from dstreams.receiving.pickled_block import ReceivedBlock
 from tests.support.waiting import wait_for
 
 

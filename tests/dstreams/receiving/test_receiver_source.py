@@ -16,7 +16,7 @@ from checkpoint import Files, ReceivedBlocks, StorageRefusedError, open_files
 from checkpoint.testing import FaultyFiles
 from dstreams.errors import InvalidStreamError, SourceError, StreamLifecycleError
 from dstreams.events import Event, ReceiverError, ReceiverStarted, ReceiverStopped
-from dstreams.receiving.blocks import ReceivedBlock, decode_records
+from dstreams.receiving.pickled_block import ReceivedBlock, decode_records
 from dstreams.receiving.receiver_source import ReceiverReader, ReceiverSource
 from dstreams.sources.source import PlannedInput, RateLimited, RetiringReader
 from dstreams.testing import ManualClock

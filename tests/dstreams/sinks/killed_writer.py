@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from pyspark import RDD
 
-from dstreams.rdd.worker import settle_worker
+from dstreams.rdd.worker_gc import settle_worker
 from dstreams.sinks import OutputBatch, TransactionalSink
 from tests.support.postgres import connect as connect_postgres
 

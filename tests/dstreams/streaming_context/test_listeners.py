@@ -223,7 +223,7 @@ def test_a_listener_that_never_returns(
     ssc: StreamingContext, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A stop leaves it behind, and takes no batch for the one that hangs."""
-    monkeypatch.setattr("dstreams.runtime.life_cycle.LISTENERS_S", 0.5)
+    monkeypatch.setattr("dstreams.streams.life_cycle.LISTENERS_S", 0.5)
     leave = threading.Event()
 
     class Hanging(StreamingListener):

@@ -333,7 +333,7 @@ def test_what_a_stop_leaves_out_is_told_in_one_message(
 ) -> None:
     """The batches that run and wait, and the records of each input, those of no batch as well."""
     for limit in ("_GRACE_S", "_CANCEL_S"):
-        monkeypatch.setattr(f"dstreams.runtime.scheduler.{limit}", 0.1)
+        monkeypatch.setattr(f"dstreams.streams.scheduler.{limit}", 0.1)
     ssc = make_ssc(wait_for_batches_ms=200)
     receiver = StandsStill()
     stored = ssc.receiverStream(receiver)

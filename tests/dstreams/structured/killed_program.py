@@ -17,7 +17,7 @@ from dstreams import tuned_context
 from dstreams.kernel.state_versions import StateVersions
 from dstreams.structured import StreamSession, window
 from dstreams.structured.query_checkpoint import QueryCheckpoint
-from dstreams.structured.sinks.files import FileSink
+from dstreams.structured.sinks.file_sink import FileSink
 
 STEPS: dict[str, tuple[type, str, bool]] = {
     "before the offsets": (QueryCheckpoint, "begin", True),

@@ -24,7 +24,7 @@ from dstreams.structured import (
     StreamSession,
     window,
 )
-from dstreams.structured.sources.rate import RateRow
+from dstreams.structured.sources.rate_source import RateRow
 from dstreams.testing import BatchDriver, ManualClock
 from tests.dstreams.structured.runs import QueryRun
 

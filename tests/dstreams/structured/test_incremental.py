@@ -19,7 +19,7 @@ from dstreams.structured.operators.physical_operator import PhysicalOperator, RD
 from dstreams.structured.operators.session_state import SessionGrouping
 from dstreams.structured.operators.sessions import plan_sessions
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
-from dstreams.structured.operators.windows import SessionWindows, TimeWindows
+from dstreams.structured.operators.time_windows import SessionWindows, TimeWindows
 from dstreams.structured.physical import RecordsExec, UnionExec, WindowTimeExec
 from dstreams.structured.planning import PlannedQuery
 

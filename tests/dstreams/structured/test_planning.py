@@ -15,7 +15,7 @@ from dstreams.structured.operators.deduplication import StreamingDeduplicateWith
 from dstreams.structured.operators.physical_operator import PhysicalOperator, StatefulOperator
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.planning import plan_query
-from dstreams.structured.sources.rate import RateStreamSource
+from dstreams.structured.sources.rate_source import RateStreamSource
 
 CONF = QueryConf(shuffle_partitions=2)
 

@@ -26,8 +26,8 @@ from checkpoint.state_store import (
 )
 from dstreams.errors import RestartError
 from dstreams.kernel.store_upkeep import require_trusted_values
+from dstreams.structured.batch_records import OffsetRecord, QueryCommit
 from dstreams.structured.conf import QueryConf
-from dstreams.structured.logs import OffsetRecord, QueryCommit
 from dstreams.structured.query_checkpoint import QueryCheckpoint
 
 STORE = StoreId("query", "count", "default", 0, 1)

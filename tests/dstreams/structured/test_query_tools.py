@@ -13,7 +13,7 @@ import pytest
 from checkpoint import files_in, open_files
 from checkpoint.cli import IN_USE, MISUSED, SUCCEEDED, main
 from dstreams.errors import RestartError
-from dstreams.structured.logs import OffsetRecord, QueryCommit
+from dstreams.structured.batch_records import OffsetRecord, QueryCommit
 from dstreams.structured.query_checkpoint import QueryCheckpoint
 from dstreams.structured.watermarks import Watermarks
 from tests.dstreams.structured.test_query_checkpoint import STORE, Batches

@@ -21,13 +21,13 @@ from dstreams.structured import (
     window,
 )
 from dstreams.structured.aggregates import Average, Count, MaxBy, Sum
+from dstreams.structured.batch_records import OffsetRecord
 from dstreams.structured.conf import STATE_SCHEMA_CHECK, QueryConf
 from dstreams.structured.dataset import StreamingDataset
 from dstreams.structured.logical import StreamingRelation
-from dstreams.structured.logs import OffsetRecord
 from dstreams.structured.planning import plan_query
 from dstreams.structured.restart_checks import Facts, describe_operators, differences
-from dstreams.structured.sources.rate import RateStreamSource
+from dstreams.structured.sources.rate_source import RateStreamSource
 from tests.dstreams.structured.conftest import MakeSession
 from tests.dstreams.structured.runs import QueryRun
 

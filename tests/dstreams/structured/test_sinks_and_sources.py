@@ -20,10 +20,10 @@ from dstreams.sources.file_listing import HadoopDirectories
 from dstreams.state.group_state import OutputMode
 from dstreams.structured import StreamingDataset, StreamingQueryException, StreamSession
 from dstreams.structured.committed_files import VisibleFiles, committed_files, committed_lines
-from dstreams.structured.sinks.console import ConsoleSink, table
-from dstreams.structured.sinks.files import FileSink
-from dstreams.structured.sources.base import ReaderEnvironment
-from dstreams.structured.sources.files import FileStreamSource
+from dstreams.structured.sinks.console_sink import ConsoleSink, table
+from dstreams.structured.sinks.file_sink import FileSink
+from dstreams.structured.sources.file_source import FileStreamSource
+from dstreams.structured.sources.micro_batch_reader import ReaderEnvironment
 from dstreams.testing import ManualClock
 from tests.dstreams.structured.conftest import MakeSession
 from tests.dstreams.structured.runs import QueryRun

@@ -10,7 +10,7 @@ import pytest
 from checkpoint import BatchLog, open_files
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.structured import GroupStateTimeout, StreamingDataset, StreamSession, window
-from dstreams.structured.logs import OffsetRecord
+from dstreams.structured.batch_records import OffsetRecord
 from tests.dstreams.structured.runs import QueryRun
 
 

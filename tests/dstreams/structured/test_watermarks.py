@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from checkpoint import CommitLog, open_files
-from dstreams.structured.logs import QueryCommit
+from dstreams.structured.batch_records import QueryCommit
 from dstreams.structured.watermarks import WatermarkRule, Watermarks
 
 # A and B have delays of 10 and 5 s; what each saw in a batch, and the watermark after it (seconds).

@@ -22,7 +22,7 @@ from dstreams.structured.operators.deduplication import StreamingDeduplicateWith
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.grouping import Grouping
 from dstreams.structured.operators.physical_operator import PhysicalOperator, RDDScanExec
-from dstreams.structured.operators.windows import TimeWindows
+from dstreams.structured.operators.time_windows import TimeWindows
 from tests.dstreams.structured.operators.query import SparkQuery
 
 BATCHES = [

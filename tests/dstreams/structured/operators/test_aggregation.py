@@ -26,7 +26,7 @@ from dstreams.structured.operators.physical_operator import (
     RDDScanExec,
 )
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
-from dstreams.structured.operators.windows import TimeWindows, Window
+from dstreams.structured.operators.time_windows import TimeWindows, Window
 from tests.dstreams.structured.operators.query import MapPartitionsExec, SparkQuery
 from tests.support.jobs import count_jobs
 

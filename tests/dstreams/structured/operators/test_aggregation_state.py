@@ -30,7 +30,7 @@ from dstreams.structured.operators.aggregation_state import (
 )
 from dstreams.structured.operators.grouping import EVENT_TIME, Grouping
 from dstreams.structured.operators.state_steps import StateSteps
-from dstreams.structured.operators.windows import TimeWindows, Window
+from dstreams.structured.operators.time_windows import TimeWindows, Window
 from tests.dstreams.structured.operators.local_query import LocalQuery
 
 BY_VALUE = Grouping(key=lambda value: value)

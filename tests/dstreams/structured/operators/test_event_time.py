@@ -9,7 +9,7 @@ import pytest
 from pyspark import SparkContext
 
 from dstreams.rdd.user_errors import UserFunctionError
-from dstreams.state.store_functions import EventTime
+from dstreams.state.partition_tasks import EventTime
 from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec, MarkEvents
 from dstreams.structured.operators.execution_context import ExecutionContext

@@ -20,7 +20,7 @@ from dstreams.structured.operators.physical_operator import (
     PhysicalOperator,
     RDDScanExec,
 )
-from dstreams.structured.operators.windows import TimeWindows
+from dstreams.structured.operators.time_windows import TimeWindows
 from tests.dstreams.structured.operators.query import MapPartitionsExec, SparkQuery
 from tests.support.jobs import count_jobs
 

@@ -15,7 +15,7 @@ from pyspark import SparkContext
 from checkpoint.state_store import EMPTY, StateStore, StateWriter, StoreId
 from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.held_rows import HeldRows
+from dstreams.rdd.spill_buffer import HeldRows
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.user_errors import UserFunctionError
 from dstreams.structured.operators import join_state

@@ -13,7 +13,7 @@ from pyspark import SparkContext
 from checkpoint.state_store import EMPTY, StateStore, StoreId
 from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.held_rows import HeldRows
+from dstreams.rdd.spill_buffer import HeldRows
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.user_errors import UserFunctionError
 from dstreams.state.group_state import OutputMode
@@ -35,7 +35,7 @@ from dstreams.structured.operators.session_state import (
 )
 from dstreams.structured.operators.sessions import plan_sessions
 from dstreams.structured.operators.state_steps import StateSteps
-from dstreams.structured.operators.windows import SessionWindows
+from dstreams.structured.operators.time_windows import SessionWindows
 from tests.dstreams.structured.operators.local_query import LocalQuery
 from tests.dstreams.structured.operators.query import SparkQuery
 

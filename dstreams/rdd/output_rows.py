@@ -1,0 +1,141 @@
+"""The rows of a batch after they were emitted: whose they are, and what is done when they are lost.
+
+Rows and state come of one attempt of a task. The rows are kept in memory and on the local disk;
+with an executor they are lost, and Spark lets another attempt compute them again. A function that
+is not deterministic may emit others then, which do not fit the state. So whoever reads rows looks
+whose they are: of the attempt that counts, or at least the same as its rows. Else reading fails.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from tempfile import SpooledTemporaryFile
+from typing import Any, NamedTuple
+
+from checkpoint import StoredPartition
+from checkpoint.state_store import Reference
+from dstreams.rdd.blocks import decode_block
+from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.rdd.worker_gc import settle_worker
+
+MARK = b"\xff"
+"""What a frame begins with that is no block; none begins so."""
+
+_LENGTH = struct.Struct("<Q")
+_HELD_IN_MEMORY_BYTES = 64 << 20
+_DIGEST_BYTES = 16
+
+
+class RowsChangedError(RuntimeError):
+    """Rows that were lost came out otherwise when they were computed again."""
+
+
+class CountedRows(NamedTuple):
+    """The rows of one attempt.
+
+    Args:
+        reference: the state that it made.
+        digest: digest of its rows.
+    """
+
+    reference: Reference
+    digest: bytes
+
+
+@dataclass(frozen=True)
+class MadePartition:
+    """What a task tells the driver, and what stands before its rows.
+
+    Args:
+        split: the partition.
+        committed: what it has written of the state.
+        metrics: what it counted.
+        rows: what is known of its rows.
+    """
+
+    split: int
+    committed: StoredPartition
+    metrics: StateMetrics
+    rows: CountedRows
+
+    def to_frame(self) -> bytes:
+        """Return it as a frame."""
+        return MARK + pickle.dumps(self)
+
+    @classmethod
+    def from_frame(cls, frame: bytes) -> MadePartition:
+        """Return what :meth:`to_frame` was called on."""
+        made: MadePartition = pickle.loads(frame[len(MARK) :])
+        return made
+
+
+class HeldFrames:
+    """Frames that wait for the commit: in memory, and on the local disk when they are many."""
+
+    def __init__(self) -> None:
+        self._file = SpooledTemporaryFile(_HELD_IN_MEMORY_BYTES)  # noqa: SIM115 - closed in frames
+        self._digest = blake2b(digest_size=_DIGEST_BYTES)
+        self._count = 0
+
+    def add(self, frame: bytes) -> None:
+        """Hold a frame."""
+        length = _LENGTH.pack(len(frame))
+        self._file.write(length)
+        self._file.write(frame)
+        self._digest.update(length)
+        self._digest.update(frame)
+        self._count += 1
+
+    def digest(self) -> bytes:
+        """Return the digest of all frames."""
+        return self._digest.digest()
+
+    def frames(self) -> Iterator[bytes]:
+        """Iterate over the frames, and hold them no longer."""
+        with self._file:
+            self._file.seek(0)
+            for _ in range(self._count):
+                (length,) = _LENGTH.unpack(self._file.read(_LENGTH.size))
+                yield self._file.read(length)
+
+
+@dataclass(frozen=True)
+class ReadRows:
+    """Task: the frames of a partition -> its rows.
+
+    Args:
+        operator_uid: the operator, for error messages.
+        counted: what counts, by partition; empty as long as nobody knows.
+    """
+
+    operator_uid: str
+    counted: list[CountedRows]
+
+    def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[Any]:
+        settle_worker()
+        rest = iter(frames)
+        try:
+            made = MadePartition.from_frame(next(rest))
+            for frame in self._that_count(made, rest):
+                yield from decode_block(frame).values()
+        finally:
+            deque(rest, maxlen=0)  # a worker whose input is left unread is used no more
+
+    def _that_count(self, made: MadePartition, frames: Iterator[bytes]) -> Iterator[bytes]:
+        """Return the frames of the attempt that counts."""
+        if not self.counted:
+            return frames
+        counts = self.counted[made.split]
+        if made.rows.reference == counts.reference or made.rows.digest == counts.digest:
+            return frames
+        raise RowsChangedError(
+            f"rows of {self.operator_uid} in partition {made.split} were lost and computed "
+            "again, and came out otherwise than those that its state was made with: its function "
+            "does not return the same for the same input; make it do so: what is drawn or looked "
+            "up belongs into the records, before the state"
+        )

@@ -1,0 +1,160 @@
+"""Durable copies of RDDs: one synced, checksummed file for each partition, named by its attempt.
+
+``write_rdd`` computes an RDD and writes it, in one job and in the tasks that compute it;
+``read_rdd`` makes an RDD of the files, with the partitioner they were written under, so that the
+next narrow union needs no shuffle. Between the two the caller decides, by a commit record, whether
+the files count (:mod:`checkpoint`).
+
+>>> files = open_files("checkpoints")
+>>> first = StatePartition("my-run", "counts", 10_000, 0, state.getNumPartitions(), "stable-hash-1")
+>>> written = write_rdd(state, files, first, epoch=1)
+>>> restored = read_rdd(spark, files, written, like=state)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from pyspark import RDD, SparkContext
+from pyspark.rdd import PipelinedRDD
+
+from checkpoint import (
+    FileRef,
+    Files,
+    StateFileId,
+    StatePartition,
+    new_attempt,
+    read_state_file,
+    write_state_file,
+)
+from dstreams.rdd import jvm
+from dstreams.rdd.blocks import Side, decode_block
+from dstreams.rdd.empty_partitions import empty_partitions
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks, shuffle_pairs
+from dstreams.rdd.worker_gc import settle_worker
+
+NO_PARTITIONER = "none"
+"""What files say of an RDD that claims no partitioner."""
+
+
+@dataclass(frozen=True)
+class WrittenRdd:
+    """The files of one RDD.
+
+    Args:
+        first: what the file of partition 0 says of itself.
+        files: one file for each partition, in order.
+    """
+
+    first: StatePartition
+    files: tuple[FileRef, ...]
+
+
+def write_rdd(rdd: RDD[Any], files: Files, first: StatePartition, epoch: int) -> WrittenRdd:
+    """Compute *rdd* and write each partition to a file of its own, durably; one Spark job.
+
+    Args:
+        rdd: any RDD with at least one partition; blocks of pairs are written as they are.
+        files: where to write; must be reachable from the executors.
+        first: what the file of partition 0 is to say of itself; the others follow from it.
+        epoch: epoch of this driver.
+
+    Raises:
+        Py4JJavaError: a task failed, in the user's functions or in writing.
+    """
+    counted = isinstance(rdd, BlockPairsRDD)
+    frames = rdd.blocks if isinstance(rdd, BlockPairsRDD) else jvm.frames_of(rdd)
+    written = PipelinedRDD(frames, _Write(files, first, epoch, counted)).collect()
+    return WrittenRdd(first, tuple(written))
+
+
+def read_rdd(spark: SparkContext, files: Files, written: WrittenRdd, like: RDD[Any]) -> RDD[Any]:
+    """Return the RDD that was written, reading the files when it is computed.
+
+    Args:
+        spark: the context.
+        files: as given to :func:`write_rdd`.
+        written: its result.
+        like: an RDD with the partitioner and the serializer of the one that was written.
+    """
+    partitioner = like.partitioner
+    known = partitioner if isinstance(partitioner, StablePartitioner) else None
+    frames = _frames(spark, files, written, known)
+    if isinstance(like, BlockPairsRDD):
+        return pairs_of_blocks(frames, like.side)
+    return jvm.from_frames(frames, like)
+
+
+def read_state(
+    spark: SparkContext,
+    files: Files,
+    written: WrittenRdd,
+    partitioner: StablePartitioner,
+    operation: str,
+) -> BlockPairsRDD:
+    """Return a state RDD that another driver wrote, placed by *partitioner*.
+
+    Where its keys were placed otherwise, by another function or in another number of partitions,
+    they are shuffled; where its stream claims no partitioner, it has none.
+
+    Args:
+        spark: the context.
+        files: as given to :func:`write_rdd`.
+        written: what a commit record says of it.
+        partitioner: where keys belong now.
+        operation: who asks, for error messages.
+    """
+    was = written.first.partitioner
+    count = written.first.partition_count
+    is_placed = (was, count) == (partitioner.name, partitioner.numPartitions)
+    frames = _frames(spark, files, written, partitioner if is_placed else None)
+    pairs = pairs_of_blocks(frames, Side.STATE)
+    if is_placed or was == NO_PARTITIONER:
+        return pairs
+    return pairs_of_blocks(shuffle_pairs(pairs, partitioner, Side.STATE, operation), Side.STATE)
+
+
+def _frames(
+    spark: SparkContext, files: Files, written: WrittenRdd, partitioner: StablePartitioner | None
+) -> RDD[bytes]:
+    task = _Read(files, written)
+    if partitioner is not None:
+        return jvm.as_frames(
+            PipelinedRDD(empty_partitions(spark, partitioner), task, True), partitioner
+        )
+    count = len(written.files)
+    return jvm.as_frames(PipelinedRDD(spark.parallelize(range(count), count), task), None)
+
+
+@dataclass(frozen=True)
+class _Write:
+    files: Files
+    first: StatePartition
+    epoch: int
+    counted: bool
+
+    def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[FileRef]:
+        settle_worker()
+        partition = asdict(replace(self.first, partition=split))
+        # A new name for each attempt: one that is retried or given up may write on for seconds.
+        identity = StateFileId(**partition, epoch=self.epoch, attempt=new_attempt())
+        yield write_state_file(self.files, identity, self._blocks(frames))
+
+    def _blocks(self, frames: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
+        return ((frame, decode_block(frame).rows if self.counted else 0) for frame in frames)
+
+
+@dataclass(frozen=True)
+class _Read:
+    files: Files
+    written: WrittenRdd
+
+    def __call__(self, split: int, frames: Iterable[Any]) -> Iterator[bytes]:
+        settle_worker()
+        for _ in frames:  # a worker whose input is left unread is not used again
+            pass
+        expected = replace(self.written.first, partition=split)
+        yield from read_state_file(self.files, self.written.files[split], expected)

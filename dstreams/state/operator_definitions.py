@@ -1,0 +1,172 @@
+"""What tasks do in a batch: from what the user chose, and from the version the batch begins with.
+
+These are parts of a stream's definition: values that pickle with the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dstreams.callables import describe, require_function
+from dstreams.durations import require_duration_ms
+from dstreams.errors import InvalidStreamError
+from dstreams.rdd.state_version import StateVersion
+from dstreams.state.group_state import GroupState, GroupStateTimeout
+from dstreams.state.input_processor import GroupFunction
+from dstreams.state.map_with_state import MappingFunction
+from dstreams.state.partition_tasks import EventTime, FlatMapGroupsWithStateExec, MapRecords
+
+_TIMEOUTS = {
+    "none": GroupStateTimeout.NoTimeout,
+    "processingTime": GroupStateTimeout.ProcessingTimeTimeout,
+    "eventTime": GroupStateTimeout.EventTimeTimeout,
+}
+
+
+@dataclass(frozen=True)
+class StateBatch:
+    """A batch of a stream with state in the state store.
+
+    Args:
+        time_ms: the batch time.
+        before: the version that it begins with, which has the watermark of the batch.
+        is_checkpoint: whether the batch time is a multiple of the stream's checkpoint interval.
+    """
+
+    time_ms: int
+    before: StateVersion
+    is_checkpoint: bool = False
+
+
+@dataclass(frozen=True)
+class MapRecordsOf:
+    """``mapWithState``.
+
+    Args:
+        mapping: the user's function.
+        idle_ms: how long a key may be without a record, None for ever.
+        timeouts: ``exact``: keys time out in the first batch in which they are due;
+            ``checkpoint``: in the batches at the stream's checkpoint interval, as Spark does.
+    """
+
+    mapping: MappingFunction
+    idle_ms: int | None
+    timeouts: str = "exact"
+
+    def __call__(self, batch: StateBatch) -> MapRecords:
+        """Return what tasks do in *batch*."""
+        looks = self.timeouts == "exact" or batch.is_checkpoint
+        return MapRecords(self.mapping, batch.time_ms, self.idle_ms, looks)
+
+
+@dataclass(frozen=True)
+class EventClock:
+    """The watermark of a stream.
+
+    Args:
+        event_time: says when a value happened.
+        delay_ms: how far the watermark is behind the latest event time.
+    """
+
+    event_time: EventTime
+    delay_ms: int
+
+    @classmethod
+    def checked(
+        cls, event_time: Any, watermark: float | None, timeout: str, operation: str
+    ) -> EventClock | None:
+        """Return the watermark that a user asked for, None for none.
+
+        Args:
+            event_time: ``value -> when it happened``, or None.
+            watermark: delay in seconds, or None.
+            timeout: which timeout was asked for, by name.
+            operation: operation and call site.
+
+        Raises:
+            InvalidStreamError: these do not go together.
+        """
+        if timeout not in _TIMEOUTS:
+            raise InvalidStreamError(
+                f"timeout of {operation} is {timeout!r}; use one of {', '.join(_TIMEOUTS)}"
+            )
+        if (event_time is None) != (watermark is None):
+            raise InvalidStreamError(
+                f"eventTime and watermark of {operation} go together; give both, or neither"
+            )
+        if event_time is None or watermark is None:
+            if timeout == "eventTime":
+                raise InvalidStreamError(
+                    f"{operation} has timeout='eventTime', which needs eventTime and watermark"
+                )
+            return None
+        require_function(event_time, operation, "eventTime(value) -> datetime")
+        delay_ms = 0 if watermark == 0 else require_duration_ms(watermark, "watermark")
+        where = f"eventTime {describe(event_time)} of {operation}"
+        return cls(EventTime(event_time, where), delay_ms)
+
+
+@dataclass(frozen=True)
+class GroupsOf:
+    """``flatMapGroupsWithState``.
+
+    Args:
+        func: ``f(key, iterator of values, state) -> rows``.
+        timeout: which timeout there is.
+        clock: the watermark, None without one.
+        where: operation and function, for error messages.
+        keep_timer: as of :class:`~dstreams.state.input_processor.InputProcessor`.
+        skip_initial_keys: as of :class:`FlatMapGroupsWithStateExec`.
+    """
+
+    func: GroupFunction
+    timeout: GroupStateTimeout
+    clock: EventClock | None
+    where: str
+    keep_timer: bool = False
+    skip_initial_keys: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        func: GroupFunction,
+        user: Callable[..., Any],
+        timeout: str,
+        clock: EventClock | None,
+        operation: str,
+        keep_timer: bool,
+        skip_initial_keys: bool,
+    ) -> GroupsOf:
+        """Return *func*, which calls the function *user*, with a timeout given by its name."""
+        where = f"function {describe(user)} of {operation}"
+        chosen = _TIMEOUTS[timeout]
+        return cls(func, chosen, clock, where, bool(keep_timer), skip_initial_keys)
+
+    def __call__(self, batch: StateBatch) -> FlatMapGroupsWithStateExec:
+        """Return what tasks do in *batch*."""
+        watermark_ms = None if self.clock is None else max(batch.before.watermark_ms, 0)
+        drops_late = self.timeout is GroupStateTimeout.EventTimeTimeout
+        return FlatMapGroupsWithStateExec(
+            self.func,
+            self.timeout,
+            batch.time_ms,
+            watermark_ms=watermark_ms,
+            late_ms=watermark_ms if drops_late else None,
+            event_time=None if self.clock is None else self.clock.event_time,
+            where=self.where,
+            keep_timer=self.keep_timer,
+            skip_initial_keys=self.skip_initial_keys,
+        )
+
+
+@dataclass(frozen=True)
+class OneRow:
+    """A function that returns a row, as one that returns rows."""
+
+    func: Callable[[Any, Iterator[Any], GroupState[Any]], Any]
+
+    def __call__(self, key: Any, values: Iterator[Any], state: GroupState[Any]) -> Iterable[Any]:
+        """Return the row in a list."""
+        return [self.func(key, values, state)]

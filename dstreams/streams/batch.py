@@ -1,0 +1,75 @@
+"""A batch as a value: what it reads, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import RDD
+
+from dstreams.errors import BatchFailedError
+from dstreams.events import BatchInfo
+from dstreams.graph.input import InputDStream
+from dstreams.rdd.rdd_files import WrittenRdd
+from dstreams.sources.source import PlannedInput
+
+
+@dataclass(frozen=True)
+class InputFailure:
+    """Why a batch cannot have its input.
+
+    Args:
+        where: what failed, for example ``reading the input of socketTextStream at app.py:7``.
+        error: what was raised.
+    """
+
+    where: str
+    error: Exception
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch whose input is fixed.
+
+    Args:
+        batch_id: 0, 1, 2, ...
+        time_ms: batch time in milliseconds since the epoch.
+        inputs: what each input stream reads.
+        submitted_ms: clock when the input was fixed.
+        failure: why the input could not be fixed, None when it could.
+        after_ms: time of the batch before it, where batches between the two are left out; None
+            where it is one batch duration before.
+        beginning: random id of its begin record; empty without a checkpoint directory.
+    """
+
+    batch_id: int
+    time_ms: int
+    inputs: Mapping[InputDStream, PlannedInput]
+    submitted_ms: int
+    failure: InputFailure | None = None
+    after_ms: int | None = None
+    beginning: str = ""
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """A batch that ran.
+
+    Args:
+        info: what is told about it.
+        error: what it ended with, None where all went well.
+        ends_stream: whether the error lets no batch run after it.
+    """
+
+    info: BatchInfo
+    error: BatchFailedError | None
+    ends_stream: bool = False
+
+
+@dataclass(frozen=True)
+class RddSnapshot:
+    """An RDD, and the files that hold the same records."""
+
+    rdd: RDD[Any]
+    files: WrittenRdd

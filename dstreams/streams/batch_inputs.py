@@ -1,0 +1,91 @@
+"""The inputs of batches on their way to the RDDs that are made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from dstreams.errors import MissingInputError
+from dstreams.events import InputInfo
+from dstreams.graph.history import History
+from dstreams.graph.input import InputDStream
+from dstreams.kernel.source import remedy_of
+from dstreams.sources.source import PlannedInput, ReaderOfFiles, SourceReader
+from dstreams.streams.batch import Batch, InputFailure
+from dstreams.streams.input_counts import InputCounts
+
+
+class BatchInputs:
+    """Feeds the history with the RDDs of inputs, and knows what became of them.
+
+    An input of which files are missing is looked for again in each later batch, as long as anything
+    may ask for it: a state that is made of it waits, and loses no record.
+
+    Args:
+        history: what is fed.
+        readers: the opened source of each input stream.
+    """
+
+    def __init__(self, history: History, readers: Mapping[InputDStream, SourceReader]) -> None:
+        self._history = history
+        self._readers = readers
+        self._counts = InputCounts()
+        self._unread: set[InputDStream] = set()
+        self._missing: dict[tuple[InputDStream, int], PlannedInput] = {}
+
+    @property
+    def unread(self) -> Iterable[InputDStream]:
+        """Streams whose input the last batch could not read, and which later ones do without."""
+        return self._unread
+
+    def feed(self, batch: Batch) -> InputFailure | None:
+        """Feed the inputs of a batch, all that can be made; return why one could not be."""
+        failure = batch.failure
+        self._counts.clear()
+        for (stream, _), planned in tuple(self._missing.items()):
+            with suppress(MissingInputError):  # who needs it meets the error in the history
+                self._feed(stream, planned)
+        self._unread = set(self._readers)
+        for stream, planned in batch.inputs.items():
+            try:
+                self._feed(stream, planned)
+            except Exception as error:
+                where = f"reading the input of {stream.operation}"
+                failure = failure or InputFailure(where, error)
+        return failure
+
+    def _feed(self, stream: InputDStream, planned: PlannedInput) -> None:
+        key = stream, planned.batch_time_ms
+        try:
+            rdd = self._readers[stream].rdd(planned)
+        except MissingInputError as error:
+            self._history.withhold(*key, error)
+            self._missing[key] = planned
+            self._unread.discard(stream)
+            raise
+        self._history.feed(*key, self._counts.watch(stream, planned, rdd))
+        self._unread.discard(stream)
+        self._missing.pop(key, None)
+
+    def forget(self, stream: InputDStream, upto_ms: int) -> None:
+        """Nobody asks for inputs up to a time any more."""
+        self._readers[stream].release(upto_ms)
+        for one, time_ms in tuple(self._missing):
+            if one is stream and time_ms <= upto_ms:
+                del self._missing[one, time_ms]
+
+    def ended(
+        self, planned: Mapping[InputDStream, PlannedInput], infos: Iterable[InputInfo]
+    ) -> tuple[InputInfo, ...]:
+        """Return what is told of the inputs of a batch, with what is known once it has run."""
+        told = []
+        for info, (stream, one) in zip(infos, planned.items(), strict=True):
+            reader = self._readers[stream]
+            noticed = reader.noticed(one) if isinstance(reader, ReaderOfFiles) else ""
+            told.append(replace(info, description=f"{info.description}{noticed}"))
+        return self._counts.complete(told)
+
+    def explain(self, error: BaseException) -> str | None:
+        """Say what to do about an error, None where no input has to do with it."""
+        return remedy_of(error, self._readers.values())

@@ -1,0 +1,298 @@
+"""The two threads of a running stream: one fixes batches when they are due, one runs them.
+
+A batch's input is fixed at its batch time, also while an earlier batch is still running; batches
+run strictly one after another. A late driver skips none: what is due is run in order, at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from uuid import uuid4  # noqa: TID251
+
+from pyspark import InheritableThread, SparkContext  # noqa: TID251
+
+from dstreams.clock import Clock
+from dstreams.errors import BatchFailedError, DurabilityError
+from dstreams.settings import Settings
+from dstreams.streams.batch import Batch, BatchResult
+from dstreams.streams.engine import Engine
+from dstreams.streams.pace import Pace
+
+logger = logging.getLogger(__name__)
+
+_GRACE_S = 2.0
+_CANCEL_S = 10.0
+_SAVE_S = 10.0
+_POLL_S = 0.2
+_SIGNAL_S = 1.0
+
+
+class Scheduler:
+    """Runs an engine in real time.
+
+    Args:
+        engine: the engine; from :meth:`start` on, only the scheduler's threads use it.
+        spark: the context, to cancel a running job.
+        clock: says when a batch is due.
+        settings: settings of the streaming context.
+        report: called with each error, on one of the scheduler's threads.
+        failed: called once the scheduler itself has failed, after *report*, and nothing will run
+            any more.
+        finished: called once when the last batch has run, on the thread that ran it.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        spark: SparkContext,
+        clock: Clock,
+        settings: Settings,
+        *,
+        report: Callable[[BaseException], None],
+        failed: Callable[[], None],
+        finished: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._spark = spark
+        self._clock = clock
+        self._settings = settings
+        self._report = report
+        self._failed = failed
+        self._finished = finished
+        self._pace = Pace(engine.plan.batch_ms)
+        self._job_group = f"dstreams-{uuid4()}"
+        self._queue: queue.Queue[Batch | None] = queue.Queue(settings.max_queued_batches)
+        self._stopping = threading.Event()
+        self._abandoned = threading.Event()
+        self._cancelling = threading.Lock()
+        self._is_graceful = False
+        self._why = ""
+        self._unfinished: dict[int, Batch] = {}
+        self._cancelled = threading.Event()
+        self._broken = threading.Event()
+        self._saving = threading.Event()
+        self._ended = threading.Event()
+        self._generator = InheritableThread(
+            target=self._generate, name="dstreams-generator", daemon=True
+        )
+        self._runner = InheritableThread(target=self._run, name="dstreams-batches", daemon=True)
+
+    def start(self) -> None:
+        """Begin; jobs get the local properties that the calling thread has now."""
+        self._engine.janitor.use_thread()
+        self._runner.start()
+        self._generator.start()
+
+    def is_own_thread(self) -> bool:
+        """Whether the caller runs inside a batch."""
+        return threading.current_thread() in (self._runner, self._generator)
+
+    @property
+    def is_graceful(self) -> bool:
+        """Whether somebody asked for what was received to be run to its end."""
+        return self._is_graceful
+
+    @property
+    def unfinished(self) -> tuple[Batch, ...]:
+        """The batches that were planned and have not run to their end."""
+        return tuple(self._unfinished.values())
+
+    @property
+    def why_abandoned(self) -> str:
+        """Why batches were left out, or the running one was cancelled; empty if none was."""
+        return self._why
+
+    def request_stop(self, *, abandon: bool, why: str = "it was asked to stop at once") -> None:
+        """Make no further batches; with *abandon*, begin none of those that wait either.
+
+        Otherwise what was received by now is run to its end, in one last batch if need be.
+
+        Args:
+            abandon: stop at once.
+            why: the reason to do so, for the message about what is left; the first one counts.
+        """
+        if abandon:
+            self._why = self._why or why
+            self._abandoned.set()
+        else:
+            self._is_graceful = True
+        self._stopping.set()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until the last batch has run; cancel its job when that takes too long.
+
+        Args:
+            timeout_s: seconds to wait before the running job is cancelled; after a stop at once,
+                also one that is asked for meanwhile, it is two.
+        """
+        if not self._wait_for_end(timeout_s) and not self._saving.is_set():
+            self.request_stop(abandon=True, why=f"its {timeout_s:g} s were up")
+            self._cancelled.set()
+            self._cancel(self._saving)
+        if self._saving.is_set() and not self._ended.wait(_SAVE_S):
+            self._cancel()
+        if self._ended.is_set():
+            self._runner.join(_CANCEL_S)
+
+    def _wait_for_end(self, timeout_s: float) -> bool:
+        """Wait until nothing runs any more, at most so long, and say whether that is so."""
+        left_s = timeout_s
+        while left_s > 0 and not self._abandoned.is_set():
+            if self._ended.wait(min(left_s, _POLL_S)):
+                return True
+            left_s -= _POLL_S
+        return self._ended.wait(_GRACE_S if self._abandoned.is_set() else 0)
+
+    def _cancel(self, done: threading.Event | None = None) -> None:
+        """Cancel jobs until the last batch has ended, or *done* is set."""
+        try:
+            for _ in range(round(_CANCEL_S / _POLL_S)):
+                # More than once: an output may begin another job after the one that was cancelled.
+                if self._has_jobs():
+                    with self._cancelling:
+                        if done is None or not done.is_set():
+                            self._spark.cancelJobGroup(self._job_group)
+                if done is not None and done.is_set():
+                    break
+                if self._ended.wait(_POLL_S):
+                    break
+        except Exception:
+            logger.warning("the running batch could not be cancelled; is Spark gone?")
+            self._ended.wait(_CANCEL_S)
+
+    def _has_jobs(self) -> bool:
+        """Whether a job of ours runs; Spark warns of each request to cancel where none does."""
+        tracker = self._spark.statusTracker()
+        active = set(tracker.getActiveJobsIds())
+        return bool(active) and not active.isdisjoint(tracker.getJobIdsForGroup(self._job_group))
+
+    def _generate(self) -> None:
+        try:
+            while self._wait_for_next():
+                self._submit(self._engine.plan_batch())
+            if not self._abandoned.is_set():
+                self._submit_rest()
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._submit(None)
+
+    def _wait_for_next(self) -> bool:
+        """Wait until the next batch is due; False when the streams are to stop."""
+        while True:
+            due_ms = self._pace.due_ms(self._engine.next_time_ms, self._clock.now_ms())
+            if not self._clock.wait_until(due_ms, self._stopping):
+                return False
+            if self._clock.now_ms() >= due_ms:  # else the clock was set back
+                return True
+
+    def _submit_rest(self) -> None:
+        """Fix one last batch, now, for what was received and will not come again.
+
+        Where the rate of a source is limited, it may take several.
+        """
+        for reader in self._engine.readers.values():
+            reader.stop_receiving()
+        while any(reader.has_pending() for reader in self._engine.readers.values()):
+            batch = self._engine.plan_batch()
+            self._submit(batch)
+            if batch.failure is not None or self._abandoned.is_set():
+                break
+
+    def _submit(self, batch: Batch | None) -> None:
+        if batch is not None:
+            self._unfinished[batch.time_ms] = batch
+        while True:
+            try:
+                self._queue.put(batch, timeout=_POLL_S)
+                return
+            except queue.Full:
+                if self._abandoned.is_set():
+                    return
+
+    def _run(self) -> None:
+        try:
+            self._spark.setJobGroup(self._job_group, "dstreams", interruptOnCancel=True)
+            while not self._abandoned.is_set() and (batch := self._next()) is not None:
+                if self._judge(self._engine.run_batch(batch, self._cancelled.is_set)):
+                    del self._unfinished[batch.time_ms]
+            if not self._broken.is_set():
+                with self._cancelling:  # what cancels the last batch leaves the copy alone
+                    self._saving.set()
+                self._engine.checkpoint_at_end(is_abandoned=self._abandoned.is_set())
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._stopping.set()
+            if self._generator.is_alive():  # what it plans just now is left out as well
+                self._generator.join(_GRACE_S)
+            self._ended.set()
+            self._finished()
+
+    def _next(self) -> Batch | None:
+        while not self._abandoned.is_set():
+            try:
+                return self._queue.get(timeout=_POLL_S)
+            except queue.Empty:
+                continue
+        return None
+
+    def _judge(self, result: BatchResult) -> bool:
+        """Report a failure, and decide whether the stream may go on after it.
+
+        Returns:
+            Whether the batch has come to its end: a restart does not run it again.
+        """
+        info, error = result.info, result.error
+        logger.info(
+            "batch at %d ms %s: waited %d ms, ran %d ms",
+            info.batch_time_ms,
+            info.outcome,
+            info.scheduling_delay_ms,
+            info.processing_delay_ms,
+        )
+        was_cancelled = self._cancelled.is_set() and not isinstance(error, DurabilityError)
+        if error is None or was_cancelled:
+            return info.outcome != "cancelled" and error is None
+        if self._spark_is_gone():
+            # A signal to the whole process group reaches the JVM too, and maybe us a moment later.
+            if self._stopping.wait(_SIGNAL_S):
+                logger.warning(
+                    "Spark ended before the batch at %d ms did; it was not committed (%s)",
+                    error.batch_time_ms,
+                    error,
+                )
+                self._broken.set()
+                self.request_stop(abandon=True, why="Spark ended before its last batch")
+                return False
+            self._fail(
+                BatchFailedError(
+                    "the SparkContext was stopped, or its JVM ended, while the stream was running; "
+                    f"stop the StreamingContext first ({error})",
+                    error.batch_time_ms,
+                )
+            )
+            return True
+        logger.error("%s", error)
+        self._report(error)
+        if isinstance(error, DurabilityError):
+            self._broken.set()
+        if result.ends_stream:
+            self.request_stop(abandon=True, why="a batch failed")
+        return not result.ends_stream or self._engine.durability is None
+
+    def _spark_is_gone(self) -> bool:
+        try:
+            return bool(self._spark._jsc.sc().isStopped())
+        except Exception:
+            return True
+
+    def _fail(self, error: BaseException) -> None:
+        logger.critical("the scheduler failed, the stream stops: %s", error, exc_info=error)
+        self._report(error)
+        self._broken.set()
+        self.request_stop(abandon=True, why="the scheduler failed")
+        self._failed()

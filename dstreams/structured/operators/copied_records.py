@@ -1,0 +1,57 @@
+"""Copies of records that several buffers take in: a function that works in place changes its own.
+
+>>> from dstreams.structured.operators.copied_records import private_records
+>>> counts = {"a": 1}
+>>> first, second = private_records([(10_000, counts), (15_000, counts)], "agg")
+>>> first[1] is not second[1], first[1] == second[1] == counts
+(True, True)
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+from dstreams.rdd.blocks import is_immutable
+from dstreams.rdd.user_errors import failed
+
+
+def may_change_records(function: object) -> bool:
+    """Whether an aggregate function may change a record, or take it for its buffer.
+
+    A user's may, unless its attribute *changesRecords* says that it does not.
+    """
+    return bool(getattr(function, "changesRecords", True))
+
+
+def copies(record: Any) -> Callable[[], Any]:
+    """Return the function that returns a copy of a record, as it is now, at each call."""
+    if is_immutable(record):
+        return lambda: record
+    try:
+        raw = pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
+    except Exception:  # of a class that is not found by its name, for example
+        kept = deepcopy(record)
+        return lambda: deepcopy(kept)
+    return partial(pickle.loads, raw)
+
+
+def private_records(pairs: Iterable[tuple[Any, Any]], where: str) -> Iterator[tuple[Any, Any]]:
+    """Iterate over pairs of key and record, where no two share a record.
+
+    Args:
+        pairs: those of a record stand together.
+        where: operation and function, for error messages.
+    """
+    last: Any = None
+    copy: Callable[[], Any] | None = None
+    for key, record in pairs:
+        if copy is None or record is not last:
+            try:
+                last, copy = record, copies(record)
+            except Exception as error:
+                raise failed(where, record, error, "record") from error
+        yield key, copy()

@@ -1,0 +1,108 @@
+"""The rows of each batch, printed as a table."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, TextIO
+
+from pyspark import RDD
+
+from dstreams.state.group_state import OutputMode
+from dstreams.structured.sinks.sink import ALL_MODES, BatchOf
+
+_LINE = "-" * 43
+_CELL = 20
+
+
+@dataclass(frozen=True)
+class ConsoleSink:
+    """Prints up to *rows* rows of a batch under its number.
+
+    Args:
+        rows: how many rows to print.
+        truncate: cut cells after 20 characters.
+        out: where to; None is ``sys.stdout`` at the time of printing.
+    """
+
+    rows: int = 20
+    truncate: bool = True
+    out: TextIO | None = None
+
+    name = "ConsoleSink"
+    modes = ALL_MODES
+    is_for_trials = True
+
+    def begin(self, query_id: str, batch_of: BatchOf | None = None) -> None:
+        """Nothing has to be made ready."""
+
+    def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:
+        """Print a batch, with one job over all partitions."""
+        found: list[tuple[int, list[Any]]] = rows.context.runJob(rows, partial(_first, self.rows))
+        count = sum(number for number, _ in found)
+        shown = list(islice((row for _, first in found for row in first), self.rows))
+        out = sys.stdout if self.out is None else self.out
+        out.write(f"{_LINE}\nBatch: {batch_id}\n{_LINE}\n{table(shown, truncate=self.truncate)}")
+        if count > len(shown):
+            out.write(f"only showing top {len(shown)} rows\n")
+        out.write("\n")
+        out.flush()
+        return count
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _first(count: int, rows: Iterable[Any]) -> list[tuple[int, list[Any]]]:
+    remaining = iter(rows)
+    first = list(islice(remaining, count))
+    return [(len(first) + sum(1 for _ in remaining), first)]
+
+
+def table(rows: Sequence[Any], *, truncate: bool = True) -> str:
+    """Return rows as a table: a column for each field, element of a tuple, or key of a dict."""
+    names = _names(rows)
+    cells = [[_cell(value, truncate) for value in _values(row, names)] for row in rows]
+    widths = [
+        max([3, len(name), *(len(line[place]) for line in cells)])
+        for place, name in enumerate(names)
+    ]
+    rule = f"+{'+'.join('-' * width for width in widths)}+"
+    lines = [rule, _joined(names, widths), rule, *(_joined(line, widths) for line in cells), rule]
+    return "\n".join(lines) + "\n"
+
+
+def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:
+    aligned = (cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
+    return f"|{'|'.join(aligned)}|"
+
+
+def _names(rows: Sequence[Any]) -> list[str]:
+    if not rows:
+        return ["value"]
+    first = rows[0]
+    if isinstance(first, dict) and all(isinstance(row, dict) for row in rows):
+        return [str(key) for key in dict.fromkeys(key for row in rows for key in row)]
+    same = isinstance(first, tuple) and all(
+        isinstance(row, tuple) and len(row) == len(first) for row in rows
+    )
+    if not same or not first:
+        return ["value"]
+    fields = getattr(first, "_fields", None) or getattr(first, "__fields__", None)
+    return list(fields) if fields else [f"_{place}" for place in range(1, len(first) + 1)]
+
+
+def _values(row: Any, names: Sequence[str]) -> list[Any]:
+    if isinstance(row, dict) and names != ["value"]:
+        return [row.get(name) for name in names]
+    if isinstance(row, tuple) and len(row) == len(names) and names != ["value"]:
+        return list(row)
+    return [row]
+
+
+def _cell(value: Any, truncate: bool) -> str:
+    text = str(value)
+    return text[: _CELL - 3] + "..." if truncate and len(text) > _CELL else text

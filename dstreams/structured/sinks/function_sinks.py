@@ -1,0 +1,173 @@
+"""What a user's function does with the rows: one by one, or a batch at a time; or nothing."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import RDD
+from pyspark.rdd import PipelinedRDD
+
+from dstreams.callables import describe, require_arity, require_picklable
+from dstreams.errors import InvalidStreamError
+from dstreams.rdd.worker_gc import settle_worker
+from dstreams.state.group_state import OutputMode
+from dstreams.structured.sinks.sink import ALL_MODES, BatchOf
+
+
+@dataclass(frozen=True)
+class NoopSink:
+    """Computes the rows and lets them go."""
+
+    name = "NoopSink"
+    modes = ALL_MODES
+    is_for_trials = True
+
+    def begin(self, query_id: str, batch_of: BatchOf | None = None) -> None:
+        """Nothing has to be made ready."""
+
+    def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:
+        """Compute a batch."""
+        counts: list[int] = rows.context.runJob(rows, _count)
+        return sum(counts)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _count(rows: Iterable[Any]) -> list[int]:
+    return [sum(1 for _ in rows)]
+
+
+def require_row_writer(writer: Any) -> None:
+    """Refuse what :class:`ForeachSink` could not call.
+
+    Raises:
+        InvalidStreamError: it is no function of a row, and no object with ``process(row)``; or a
+            method takes other arguments; or it cannot be sent to workers.
+    """
+    if isinstance(writer, type) or not (callable(writer) or hasattr(writer, "process")):
+        raise InvalidStreamError(
+            f"foreach takes a function of a row, or an object with process(row), got {writer!r}"
+        )
+    if not hasattr(writer, "process"):
+        require_arity(writer, (1,), "foreach", "f(row)")
+    for name, count, shape in _WRITER_METHODS:
+        if hasattr(writer, name):
+            require_arity(getattr(writer, name), (count,), "foreach", shape)
+    require_picklable(writer, "foreach")
+
+
+_WRITER_METHODS = (
+    ("open", 2, "open(partition_id, epoch_id)"),
+    ("process", 1, "process(row)"),
+    ("close", 1, "close(error)"),
+)
+
+
+@dataclass(frozen=True)
+class ForeachSink:
+    """Gives each row to a function or a writer, where the row is.
+
+    Semantics: DataStreamWriter.foreach of PySpark: a writer has ``process(row)``, and may have
+    ``open(partition_id, epoch_id) -> bool`` and ``close(error)``.
+
+    Args:
+        writer: a function of a row, or such a writer.
+    """
+
+    writer: Any
+
+    modes = ALL_MODES
+    is_for_trials = True
+
+    @property
+    def name(self) -> str:
+        return f"ForeachSink[{describe(self.writer)}]"
+
+    def begin(self, query_id: str, batch_of: BatchOf | None = None) -> None:
+        """Nothing has to be made ready."""
+
+    def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:
+        """Give a batch away."""
+        counts: list[int] = PipelinedRDD(rows, _ForeachTask(self.writer, batch_id)).collect()
+        return sum(counts)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass(frozen=True)
+class _ForeachTask:
+    writer: Any
+    batch_id: int
+
+    def __call__(self, split: int, rows: Iterable[Any]) -> Iterator[int]:
+        settle_worker()
+        process = getattr(self.writer, "process", self.writer)
+        remaining = iter(rows)
+        count = 0
+        error: Exception | None = None
+        opener = getattr(self.writer, "open", None)
+        try:
+            if opener is None or opener(split, self.batch_id):
+                for row in remaining:
+                    process(row)
+                    count += 1
+        except Exception as failure:
+            error = failure
+            raise
+        finally:
+            closer = getattr(self.writer, "close", None)
+            if closer is not None:
+                closer(error)
+        deque(remaining, maxlen=0)
+        yield count
+
+
+@dataclass(frozen=True)
+class ForeachBatchSink:
+    """Gives each batch to a function on the driver.
+
+    Args:
+        func: ``f(rows, batch id)``.
+        schema: of a DataFrame that the rows become, as ``createDataFrame`` takes it; None to give
+            them as an RDD.
+        as_dataframe: give a DataFrame, also where its schema is to be found out; one of no rows has
+            no columns then.
+    """
+
+    func: Callable[[Any, int], Any]
+    schema: Any = None
+    as_dataframe: bool = False
+
+    modes = ALL_MODES
+    is_for_trials = True
+
+    @property
+    def name(self) -> str:
+        return f"ForeachBatchSink[{describe(self.func)}]"
+
+    def begin(self, query_id: str, batch_of: BatchOf | None = None) -> None:
+        """Nothing has to be made ready."""
+
+    def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:
+        """Call the function; how many rows it read is its own affair."""
+        self.func(self._as_wanted(rows), batch_id)
+        return None
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _as_wanted(self, rows: RDD[Any]) -> Any:
+        if not self.as_dataframe:
+            return rows
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded where it is asked for
+        from pyspark.sql.types import StructType  # noqa: PLC0415
+
+        schema = self.schema
+        if schema is None and rows.isEmpty():  # nothing to find a schema out from
+            schema = StructType()
+        return SparkSession(rows.context).createDataFrame(rows, schema)

@@ -1,0 +1,66 @@
+"""The rows of all batches, kept by the driver."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from pyspark import RDD
+
+from dstreams.state.group_state import OutputMode
+from dstreams.structured.sinks.sink import ALL_MODES, BatchOf
+
+
+class MemorySink:
+    """Keeps the rows of each batch; those of a complete result replace the ones before.
+
+    A query that goes on in the same session finds what it had; in another one only what follows.
+
+    Args:
+        table: name of the table that it makes.
+        earlier: the sink that made it before, None for none.
+    """
+
+    modes = ALL_MODES
+    is_for_trials = True
+
+    def __init__(self, table: str, earlier: MemorySink | None = None) -> None:
+        self._table = table
+        self._earlier = earlier
+        self._query_id: str | None = None
+        self._lock = threading.Lock()
+        self._batches: dict[int, list[Any]] = {}
+
+    @property
+    def name(self) -> str:
+        return f"MemorySink[{self._table}]"
+
+    def begin(self, query_id: str, batch_of: BatchOf | None = None) -> None:
+        """Go on with what a run of the same query has kept."""
+        earlier, self._earlier = self._earlier, None
+        self._query_id = query_id
+        if earlier is not None and earlier._query_id == query_id:
+            with self._lock:
+                self._batches = earlier.batches()
+
+    def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:
+        """Keep a batch; one that runs again replaces itself."""
+        found = rows.collect()
+        with self._lock:
+            if mode is OutputMode.Complete:
+                self._batches.clear()
+            self._batches[batch_id] = found
+        return len(found)
+
+    def close(self) -> None:
+        """What is kept stays."""
+
+    def rows(self) -> list[Any]:
+        """Return all rows, in the order of the batches."""
+        with self._lock:
+            return [row for _, rows in sorted(self._batches.items()) for row in rows]
+
+    def batches(self) -> dict[int, list[Any]]:
+        """Return the rows of each batch that is kept, by its number."""
+        with self._lock:
+            return dict(self._batches)

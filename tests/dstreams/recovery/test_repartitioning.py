@@ -1,0 +1,121 @@
+"""Stores that state is moved into: what a killed restart leaves, and where there is no room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import RDD, SparkContext
+
+from checkpoint import CommitLog, CommitRecord, LocalFiles, StoreCommit
+from checkpoint.state_store import STORE_PREFIX, LmdbBackend, StoreId
+from checkpoint.version_records import EMPTY
+from dstreams import RestartError, StateSpec, StreamingContext
+from dstreams.recovery.repartitioning import delete_abandoned
+from dstreams.recovery.replay import _Past
+from dstreams.testing import ManualClock
+from tests.support.stores import commit
+
+seen: list[list[tuple[str, int]]] = []
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    seen.clear()
+    yield
+    seen.clear()
+    active = StreamingContext.getActive()
+    if active is not None:
+        active.stop(stopSparkContext=False)
+
+
+def test_what_no_record_names_is_deleted(tmp_path: Path) -> None:
+    """Of earlier drivers, and of moved state alone; a store of which anything is named stays."""
+    (tmp_path / "files").mkdir()
+    files = LocalFiles(str(tmp_path / "files"))
+    backend = LmdbBackend(files, str(tmp_path / "local"), 4)
+    names = ["default", "epoch-2-1000", "epoch-3-1000", "epoch-3-2000", "epoch-4-2000"]
+    made = {}
+    for name in names:
+        store = StoreId("stream-1", "counts", name, 0, 1)
+        first = commit(backend, store, EMPTY)
+        made[name] = commit(backend, store, first.reference)
+    for epoch, time_ms, name in ((2, 1000, "epoch-2-1000"), (3, 2000, "epoch-3-2000")):
+        stores = (StoreCommit("counts", name, "stable", (made[name],)),)
+        CommitLog(files).commit(CommitRecord("stream-1", 1, time_ms, epoch, {}, {}, stores))
+    assert delete_abandoned(files, 4) == 2
+    assert delete_abandoned(files, 4) == 0
+    kept = {name.split("/")[2] for name in files.list(STORE_PREFIX)}
+    assert kept == {*names} - {"epoch-3-1000"}
+    assert len(files.list(STORE_PREFIX)) == 8
+
+
+def count(key: str, value: int, state: Any) -> tuple[str, int]:
+    state.update((state.getOption or 0) + value)
+    return key, state.get
+
+
+def note(rdd: RDD[Any]) -> None:
+    seen.append(rdd.collect())
+
+
+def setup(
+    sc: SparkContext, directory: Path, partitions: int, seconds: float = 1
+) -> Callable[[], StreamingContext]:
+    def make() -> StreamingContext:
+        ssc = StreamingContext(sc, seconds, clock=ManualClock())
+        ssc.checkpoint(str(directory))
+        ones = ssc.queueStream([[("a", 1)]] * 20, uid="in", replayable=True)
+        spec = StateSpec.function(count).numPartitions(partitions)
+        ones.mapWithState(spec, uid="counts").foreachRDD(note)
+        return ssc
+
+    return make
+
+
+def run(ssc: StreamingContext, batches: int) -> None:
+    ssc.step(batches)
+    ssc.stop(stopSparkContext=False)
+
+
+def moved_by(directory: Path) -> set[str]:
+    """The epochs that have moved state into stores which are there."""
+    names = [path.parts[-3] for path in directory.glob("stream-*/stores/counts/epoch-*/*/*")]
+    return {name.split("-")[1] for name in names}
+
+
+def test_a_restart_that_was_killed_leaves_nothing_for_long(
+    sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had moved, and no record of it said so, is deleted by the one after it."""
+    run(setup(sc, tmp_path, 2)(), 2)
+
+    def killed(past: _Past) -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Past, "commit_moved_state", killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            StreamingContext.restore(str(tmp_path), setup(sc, tmp_path, 3)).step()
+    assert moved_by(tmp_path) == {"2"}
+    ssc = StreamingContext.restore(str(tmp_path), setup(sc, tmp_path, 3))
+    run(ssc, 8)
+    assert moved_by(tmp_path) == {"3"}
+    run(StreamingContext.restore(str(tmp_path), setup(sc, tmp_path, 3)), 10)
+    assert moved_by(tmp_path) == {"3"}
+    assert seen == [[("a", n)] for n in range(1, 21)]
+
+
+def test_there_must_be_a_moment_for_the_record_of_it(sc: SparkContext, tmp_path: Path) -> None:
+    """A record fits in between two batches unless they are a millisecond apart."""
+    make = partial(setup, sc, tmp_path, seconds=0.001)
+    run(make(2)(), 2)
+    ssc = StreamingContext.restore(str(tmp_path), make(3))
+    with pytest.raises(RestartError, match=r"mapWithState at .* cannot be moved .* the next batch"):
+        ssc.step()
+    assert moved_by(tmp_path) == set()
+    run(StreamingContext.restore(str(tmp_path), make(2)), 1)
+    assert seen == [[("a", n)] for n in (1, 2, 3)]

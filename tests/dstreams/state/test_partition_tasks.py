@@ -1,0 +1,34 @@
+"""What a task does with the records of groups, without Spark and files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from dstreams.rdd.state_metrics import StateMetrics
+from dstreams.state.group_state import GroupState, GroupStateTimeout
+from dstreams.state.partition_tasks import EventTime, FlatMapGroupsWithStateExec
+from tests.dstreams.state.stores import DictStore
+
+SECOND = datetime(1970, 1, 1, 0, 0, 1, tzinfo=timezone.utc)
+
+
+def values_of(key: Any, values: Iterator[Any], state: GroupState[Any]) -> list[Any]:
+    return list(values)
+
+
+def test_late_is_what_the_watermark_has_reached_to_the_microsecond() -> None:
+    """A value is late up to the watermark, of a stream as of a query, and none is after it."""
+    event_time = EventTime(lambda moment: moment, "eventTime")
+    timeout = GroupStateTimeout.EventTimeTimeout
+    task = FlatMapGroupsWithStateExec(
+        values_of, timeout, 9000, 1000, 1000, event_time, "flatMapGroupsWithState"
+    )
+    after = SECOND + timedelta(microseconds=1)
+    metrics = StateMetrics()
+    store: Any = DictStore()
+    pairs = iter([("a", SECOND), ("a", after), ("a", 1000), ("a", None)])
+    assert list(task(store, iter(()), pairs, metrics)) == [after, None]
+    assert metrics.numRowsDroppedByWatermark == 2
+    assert metrics.eventTimeMaxMs == 1000
