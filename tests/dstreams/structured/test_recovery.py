@@ -16,7 +16,7 @@ from dstreams.structured import (
     StreamingDataset,
     StreamingQuery,
     StreamSession,
-    running,
+    active_queries,
     window,
 )
 from dstreams.structured.committed_files import committed_lines
@@ -216,7 +216,7 @@ def test_newer_run_wins(
     other = StreamSession(sc, {"spark.sql.shuffle.partitions": "2"}, clock)
     taking_over = FilesRun(other, tmp_path)
     taking_over.stream.addAll([10])
-    monkeypatch.setattr(running, "_places", [])  # what another process would see
+    monkeypatch.setattr(active_queries, "_places", [])  # what another process would see
     newer = taking_over.start()
     newer.processAllAvailable()
     run.stream.addAll([11])

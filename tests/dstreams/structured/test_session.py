@@ -19,10 +19,10 @@ from dstreams.structured import (
     session_window,
     watermarks,
     window,
-    windows,
+    window_function,
 )
 
-MODULES = (dstreams.structured, session, aggregates, progress, watermarks, windows)
+MODULES = (dstreams.structured, session, aggregates, progress, watermarks, window_function)
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
