@@ -47,8 +47,8 @@ from dstreams.rdd.element_tasks import (
     as_list,
     is_counted,
     number_of,
+    pair_with_one,
     with_no_key,
-    with_one,
     with_ones,
 )
 from dstreams.rdd.pair_tasks import FlatMapValues, MapValues
@@ -64,7 +64,12 @@ from dstreams.sinks.output_batch import BatchSink, OutputBatch
 from dstreams.sinks.text_files import TextFilesWriter
 from dstreams.state.group_state import GroupState, OutputMode
 from dstreams.state.initial import initial_states
-from dstreams.state.operator_definitions import EventClock, GroupsOf, MapRecordsOf, OneRow
+from dstreams.state.operator_definitions import (
+    EventClock,
+    GroupsWithStateDefinition,
+    MapWithStateDefinition,
+    OneRow,
+)
 from dstreams.state.state_spec import StateSpec
 from dstreams.state.update_function import UpdateFunction
 
@@ -822,7 +827,7 @@ class DStream(Generic[T_co]):
         operation = self._operation("countByValueAndWindow")
         return self._reduced_by_window(
             operation,
-            self.map(with_one),
+            self.map(pair_with_one),
             (add, sub, None),
             (windowDuration, slideDuration),
             self._partitioner(numPartitions, partitionFunc, operation),
@@ -1068,7 +1073,7 @@ class DStream(Generic[T_co]):
                 "StateSpec.function(f)"
             )
         timeouts = self._ssc._settings.map_with_state_timeouts
-        function = MapRecordsOf(spec.mapping, spec.idle_ms, timeouts)
+        function = MapWithStateDefinition(spec.mapping, spec.idle_ms, timeouts)
         partitioner = self._partitioner(spec.partitions, spec.partition_func, operation)
         return self._with_stored_state(function, partitioner, spec.initial, operation, uid)
 
@@ -1134,7 +1139,7 @@ class DStream(Generic[T_co]):
             )
         clock = EventClock.checked(eventTime, watermark, timeout, operation)
         skips = self._ssc._settings.skip_initial_keys
-        groups = GroupsOf.of(f, f, timeout, clock, operation, keepTimer, skips)
+        groups = GroupsWithStateDefinition.of(f, f, timeout, clock, operation, keepTimer, skips)
         partitioner = self._partitioner(numPartitions, partitionFunc, operation)
         return self._with_stored_state(groups, partitioner, initialState, operation, uid, clock)
 
@@ -1167,7 +1172,9 @@ class DStream(Generic[T_co]):
         operation = self._operation("mapGroupsWithState", f, "f(key, values, state) -> row", 3)
         clock = EventClock.checked(eventTime, watermark, timeout, operation)
         skips = self._ssc._settings.skip_initial_keys
-        groups = GroupsOf.of(OneRow(f), f, timeout, clock, operation, keepTimer, skips)
+        groups = GroupsWithStateDefinition.of(
+            OneRow(f), f, timeout, clock, operation, keepTimer, skips
+        )
         partitioner = self._partitioner(numPartitions, partitionFunc, operation)
         return self._with_stored_state(groups, partitioner, initialState, operation, uid, clock)
 
@@ -1315,7 +1322,7 @@ class DStream(Generic[T_co]):
 
     def _with_stored_state(
         self,
-        function: MapRecordsOf | GroupsOf,
+        function: MapWithStateDefinition | GroupsWithStateDefinition,
         partitioner: StablePartitioner,
         initial: RDD[Any] | Iterable[tuple[Any, Any]] | None,
         operation: str,

@@ -7,7 +7,7 @@ partitioner     a partitioner that is equal across processes and restarts
 blocks          pairs in columns, as bytes
 shuffle         moving blocks to their partitions, and back to pairs
 cogroup         a batch meets the state, partition by partition, without a shuffle of the state
-durable         durable copies of RDDs
+rdd_files       RDDs in durable files
 failures        what went wrong in a job, in a line
 =============== ===============================================================================
 """

@@ -60,7 +60,7 @@ def with_ones(_: int, elements: Iterable[Any]) -> Iterator[tuple[Any, int]]:
     return ((element, 1) for element in elements)
 
 
-def with_one(element: Any) -> tuple[Any, int]:
+def pair_with_one(element: Any) -> tuple[Any, int]:
     """Function for :class:`Map`: x -> (x, 1)."""
     return element, 1
 

@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 
 from dstreams.rdd.blocks import Block, Side, decode_block
 
-_HELD_IN_MEMORY_BYTES = 64 << 20
+_BUFFER_BYTES = 64 << 20
 
 
 class _Piece(NamedTuple):
@@ -30,7 +30,7 @@ class _Piece(NamedTuple):
         return self.file.read(self.size)
 
 
-def in_order(frames: Iterable[bytes], limit_bytes: int = _HELD_IN_MEMORY_BYTES) -> Iterator[Block]:
+def in_order(frames: Iterable[bytes], limit_bytes: int = _BUFFER_BYTES) -> Iterator[Block]:
     """Return all blocks, states first, then as their records were before the shuffle.
 
     Blocks that do not say where they come from stay in the order in which they came, before those

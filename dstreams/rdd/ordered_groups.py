@@ -32,14 +32,14 @@ SidesT = TypeVar("SidesT", bound=Sequence[list[Any]])
 """The values of a key, a list for each side."""
 
 
-class _Values(list[Any]):
+class _NumberedValues(list[Any]):
     """The values of a key, and its number among the keys."""
 
     __slots__ = ("number",)
     number: int
 
 
-class _Sides(list[list[Any]]):
+class _NumberedSides(list[list[Any]]):
     """The values of a key, a list for each side, and its number among the keys."""
 
     __slots__ = ("number",)
@@ -77,23 +77,23 @@ class GroupsInOrder:
         groups = iter(self._merger.items())
         return groups if self.are_in_memory else _in_order(groups)
 
-    def _values(self, value: Any) -> _Values:
-        values = _Values((value,))
+    def _values(self, value: Any) -> _NumberedValues:
+        values = _NumberedValues((value,))
         values.number = self._next_number()
         return values
 
-    def _sides(self, value: tuple[int, Any]) -> _Sides:
-        sides = _Sides(([], []))
+    def _sides(self, value: tuple[int, Any]) -> _NumberedSides:
+        sides = _NumberedSides(([], []))
         sides.number = self._next_number()
         return append_to_side(sides, value)
 
 
-def _append(values: _Values, value: Any) -> _Values:
+def _append(values: _NumberedValues, value: Any) -> _NumberedValues:
     values.append(value)
     return values
 
 
-def _extend(values: _Values, later: _Values) -> _Values:
+def _extend(values: _NumberedValues, later: _NumberedValues) -> _NumberedValues:
     values.extend(later)
     return values
 

@@ -27,7 +27,7 @@ MARK = b"\xff"
 """What a frame begins with that is no block; none begins so."""
 
 _LENGTH = struct.Struct("<Q")
-_HELD_IN_MEMORY_BYTES = 64 << 20
+_BUFFER_BYTES = 64 << 20
 _DIGEST_BYTES = 16
 
 
@@ -35,7 +35,7 @@ class RowsChangedError(RuntimeError):
     """Rows that were lost came out otherwise when they were computed again."""
 
 
-class CountedRows(NamedTuple):
+class AttemptRows(NamedTuple):
     """The rows of one attempt.
 
     Args:
@@ -48,7 +48,7 @@ class CountedRows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MadePartition:
+class PartitionResult:
     """What a task tells the driver, and what stands before its rows.
 
     Args:
@@ -61,24 +61,24 @@ class MadePartition:
     split: int
     committed: StoredPartition
     metrics: StateMetrics
-    rows: CountedRows
+    rows: AttemptRows
 
     def to_frame(self) -> bytes:
         """Return it as a frame."""
         return MARK + pickle.dumps(self)
 
     @classmethod
-    def from_frame(cls, frame: bytes) -> MadePartition:
+    def from_frame(cls, frame: bytes) -> PartitionResult:
         """Return what :meth:`to_frame` was called on."""
-        made: MadePartition = pickle.loads(frame[len(MARK) :])
+        made: PartitionResult = pickle.loads(frame[len(MARK) :])
         return made
 
 
-class HeldFrames:
+class FrameBuffer:
     """Frames that wait for the commit: in memory, and on the local disk when they are many."""
 
     def __init__(self) -> None:
-        self._file = SpooledTemporaryFile(_HELD_IN_MEMORY_BYTES)  # noqa: SIM115 - closed in frames
+        self._file = SpooledTemporaryFile(_BUFFER_BYTES)  # noqa: SIM115 - closed in frames
         self._digest = blake2b(digest_size=_DIGEST_BYTES)
         self._count = 0
 
@@ -105,32 +105,32 @@ class HeldFrames:
 
 
 @dataclass(frozen=True)
-class ReadRows:
+class ReadOutputRows:
     """Task: the frames of a partition -> its rows.
 
     Args:
         operator_uid: the operator, for error messages.
-        counted: what counts, by partition; empty as long as nobody knows.
+        attempts: what counts, by partition; empty as long as nobody knows.
     """
 
     operator_uid: str
-    counted: list[CountedRows]
+    attempts: list[AttemptRows]
 
     def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[Any]:
         settle_worker()
         rest = iter(frames)
         try:
-            made = MadePartition.from_frame(next(rest))
+            made = PartitionResult.from_frame(next(rest))
             for frame in self._that_count(made, rest):
                 yield from decode_block(frame).values()
         finally:
             deque(rest, maxlen=0)  # a worker whose input is left unread is used no more
 
-    def _that_count(self, made: MadePartition, frames: Iterator[bytes]) -> Iterator[bytes]:
+    def _that_count(self, made: PartitionResult, frames: Iterator[bytes]) -> Iterator[bytes]:
         """Return the frames of the attempt that counts."""
-        if not self.counted:
+        if not self.attempts:
             return frames
-        counts = self.counted[made.split]
+        counts = self.attempts[made.split]
         if made.rows.reference == counts.reference or made.rows.digest == counts.digest:
             return frames
         raise RowsChangedError(

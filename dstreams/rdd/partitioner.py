@@ -64,10 +64,10 @@ class StablePartitioner(PySparkPartitioner):  # type: ignore[misc]
         return int.from_bytes(digest, "big") >> 1
 
     def __call__(self, key: Any) -> int:
-        place: int = self.partitionFunc(key) % self.numPartitions
-        return place
+        partition: int = self.partitionFunc(key) % self.numPartitions
+        return partition
 
-    def places(self, keys: list[Any]) -> list[int]:
+    def partitions_of(self, keys: list[Any]) -> list[int]:
         """Return the partition of each key.
 
         Raises:
@@ -76,7 +76,7 @@ class StablePartitioner(PySparkPartitioner):  # type: ignore[misc]
         func, count = self.partitionFunc, self.numPartitions
         try:
             if func is stable_hash:
-                return [place % count for place in stable_hashes(keys)]
+                return [number % count for number in stable_hashes(keys)]
             return [func(key) % count for key in keys]
         except Exception as error:
             raise TypeError(self._explain(keys, error)) from error

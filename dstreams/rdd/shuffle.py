@@ -168,12 +168,12 @@ class Route:
         if not are_pairs(records):
             records = [require_pair(record, self.operation) for record in records]
         try:
-            places = self.partitioner.places([key for key, _ in records])
+            targets = self.partitioner.partitions_of([key for key, _ in records])
         except TypeError as error:
             raise TypeError(f"{self.operation}: {error}") from error
         appends = [(keys.append, values.append) for keys, values in columns]
-        for (key, value), place in zip(records, places, strict=True):
-            add_key, add_value = appends[place]
+        for (key, value), target in zip(records, targets, strict=True):
+            add_key, add_value = appends[target]
             add_key(key)
             add_value(value)
         return columns

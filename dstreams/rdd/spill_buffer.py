@@ -1,7 +1,7 @@
 """Rows that wait: in memory as long as there is room for them, and on the local disk after that.
 
->>> from dstreams.rdd.spill_buffer import HeldRows
->>> held = HeldRows(memory_mb=512)
+>>> from dstreams.rdd.spill_buffer import SpillBuffer
+>>> held = SpillBuffer(memory_mb=512)
 >>> held.add(("a", 1))
 >>> held.add(("b", 2))
 >>> list(held.rows())
@@ -16,7 +16,7 @@ from typing import Any
 from pyspark import shuffle
 
 from dstreams.rdd.blocks import BlockBuilder, Side, decode_block
-from dstreams.rdd.output_rows import HeldFrames
+from dstreams.rdd.output_rows import FrameBuffer
 
 _FIRST_LOOK_ROWS = 1000
 _LOOK_GROWTH = 1.5
@@ -43,7 +43,7 @@ class MemoryLimit:
         return shuffle.get_used_memory() >= self._memory_mb
 
 
-class HeldRows:
+class SpillBuffer:
     """Rows in the order in which they were added, within bounded memory.
 
     Args:
@@ -85,7 +85,7 @@ class _Spilled:
 
     def __init__(self) -> None:
         self._builder = BlockBuilder(Side.BATCH)
-        self._frames = HeldFrames()
+        self._frames = FrameBuffer()
 
     def add(self, row: Any) -> None:
         block = self._builder.add(None, row)

@@ -45,7 +45,7 @@ from dstreams.rdd import jvm
 from dstreams.rdd.blocks import Block, BlockBuilder, Side
 from dstreams.rdd.empty_partitions import pinned_partitions
 from dstreams.rdd.ordered_frames import in_order
-from dstreams.rdd.output_rows import CountedRows, HeldFrames, MadePartition, ReadRows
+from dstreams.rdd.output_rows import AttemptRows, FrameBuffer, PartitionResult, ReadOutputRows
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_version import StateVersion
 from dstreams.rdd.worker_gc import settle_worker
@@ -107,8 +107,8 @@ class StateStoreRDD:
             )
         task = _StoreTask(store, before.store_id, before.references, function)
         self._before = before
-        self._counted: list[CountedRows] = []
-        self._read_rows = ReadRows(before.store_id.operator_uid, self._counted)
+        self._attempts: list[AttemptRows] = []
+        self._read_rows = ReadOutputRows(before.store_id.operator_uid, self._attempts)
         self._frames = jvm.LabelledFrames(PipelinedRDD(united, task))
         self._frames.persist(StorageLevel.MEMORY_AND_DISK)
 
@@ -119,11 +119,11 @@ class StateStoreRDD:
             Py4JJavaError: a task failed, in the user's function or in the store.
         """
         frames = self._frames.collect(_MADE)
-        found = sorted(map(MadePartition.from_frame, frames), key=lambda made: made.split)
+        found = sorted(map(PartitionResult.from_frame, frames), key=lambda made: made.split)
         total = StateMetrics()
         for made in found:
             total.add(made.metrics)
-        self._counted[:] = [made.rows for made in found]
+        self._attempts[:] = [made.rows for made in found]
         before = self._before
         return replace(
             before,
@@ -161,7 +161,7 @@ class _StoreTask:
         # All of the input first, so that a slow shuffle holds no store open.
         inputs = _Inputs(filter(None, frames))
         metrics = StateMetrics(numStateStoreInstances=1)
-        held = HeldFrames()
+        held = FrameBuffer()
         store_id = replace(self.store_id, partition=split)
         with self.store.writer(store_id, self.references[split]) as writer:
             started = perf_counter()
@@ -178,8 +178,8 @@ class _StoreTask:
             committed = writer.commit()
             metrics.commitTimeMs = _ms_since(started)
         metrics.numTotalStateRows = committed.count
-        rows = CountedRows(committed.reference, held.digest())
-        made = MadePartition(split, committed, metrics, rows)
+        rows = AttemptRows(committed.reference, held.digest())
+        made = PartitionResult(split, committed, metrics, rows)
         yield from jvm.addressed(_MADE, made.to_frame())
         for frame in held.frames():
             yield from jvm.addressed(_ROWS, frame)

@@ -221,13 +221,13 @@ class _Slide:
         try:
             for row in rows:
                 key, function = keys[row], inverse
-                gone = left.pop(key, nothing)
-                if gone is not nothing:
-                    values[row] = subtract(values[row], gone)
+                leaving = left.pop(key, nothing)
+                if leaving is not nothing:
+                    values[row] = subtract(values[row], leaving)
                 function = reduction
-                come = entered.pop(key, _NOTHING)
-                if come is not _NOTHING:
-                    values[row] = add(values[row], come)
+                entering = entered.pop(key, _NOTHING)
+                if entering is not _NOTHING:
+                    values[row] = add(values[row], entering)
         except Exception as error:
             raise function.failed(keys[row], error) from error
         return self._dropped(keys, values, range(len(keys)) if self._filters_all else rows)

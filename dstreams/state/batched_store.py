@@ -21,7 +21,7 @@ _NUMBERS = frozenset({int, float, bool, complex, type(None)})
 _TEXTS = frozenset({str, bytes})
 
 
-class NearRows:
+class BatchedStore:
     """A store whose rows are asked for by :meth:`of` and changed one after the other.
 
     Args:
@@ -64,7 +64,7 @@ class NearRows:
 
     def put(self, key: Any, row: tuple[Any, ...], timeout_ms: int | None = None) -> None:
         """Set the row of *key*, and when it is due, None for never."""
-        if timeout_ms is None and (type(row[0]) in _NUMBERS or may_wait(row[0])):
+        if timeout_ms is None and (type(row[0]) in _NUMBERS or may_be_batched(row[0])):
             self._changed[key] = row
         else:
             self._changed[key] = _STORED
@@ -104,7 +104,7 @@ class NearRows:
             raise_refused(self._where, "state of key", key, error)
 
 
-def may_wait(state: Any) -> bool:
+def may_be_batched(state: Any) -> bool:
     """Whether *state* is small, and no later call can change it."""
     kind = type(state)
     if kind is tuple:

@@ -61,7 +61,7 @@ class Effect(NamedTuple):
     timeout_ms: int
 
 
-class BatchFacts(NamedTuple):
+class GroupStateContext(NamedTuple):
     """What is the same for all calls of a batch.
 
     Args:
@@ -85,7 +85,7 @@ class BatchFacts(NamedTuple):
         watermark_ms: int | None,
         *,
         has_timed_out: bool,
-    ) -> BatchFacts:
+    ) -> GroupStateContext:
         """Return these facts, checked; None stands for no watermark.
 
         Raises:
@@ -121,7 +121,7 @@ class GroupState(StateValue[S]):
 
     _require = staticmethod(require_state)  # the store says what else it does not take
 
-    def __init__(self, state: S | None, facts: BatchFacts) -> None:
+    def __init__(self, state: S | None, facts: GroupStateContext) -> None:
         self._value = state  # faster than to ask the base, and made for each key
         self._facts = facts
         self._is_updated = False
@@ -158,7 +158,9 @@ class GroupState(StateValue[S]):
         """
         return cls(
             state,
-            BatchFacts.of(timeout, processing_time_ms, watermark_ms, has_timed_out=has_timed_out),
+            GroupStateContext.of(
+                timeout, processing_time_ms, watermark_ms, has_timed_out=has_timed_out
+            ),
         )
 
     @property

@@ -18,13 +18,18 @@ from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import shorten
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.user_errors import UserFunctionError, failed
-from dstreams.state.batched_store import NearRows
+from dstreams.state.batched_store import BatchedStore
 from dstreams.state.function_errors import (
     PLAIN_ROWS,
     raise_refused,
     require_rows,
 )
-from dstreams.state.group_state import NO_TIMESTAMP, BatchFacts, GroupState, GroupStateTimeout
+from dstreams.state.group_state import (
+    NO_TIMESTAMP,
+    GroupState,
+    GroupStateContext,
+    GroupStateTimeout,
+)
 from dstreams.state.group_state_rows import GroupStateManager, KeyedStore, Rows, StateData
 
 Keyed = Iterable[tuple[Any, Any]]
@@ -75,10 +80,10 @@ class InputProcessor:
         """
         if not are_in_memory:
             return self._call((self._stored(key), iter(values), None) for key, values in groups)
-        near, data_of = NearRows(self.store, self.where), self.manager.data_of
-        keyed = near.of(groups, are_in_memory=True)
+        batched, data_of = BatchedStore(self.store, self.where), self.manager.data_of
+        keyed = batched.of(groups, are_in_memory=True)
         calls = ((data_of(key, row), iter(values), None) for key, values, row in keyed)
-        return self._call(calls, rows=near)
+        return self._call(calls, rows=batched)
 
     def process_new_data_with_initial_state(
         self, groups: Iterable[tuple[Any, Iterable[Any], Iterable[Any]]], *, skip_keys: bool = False
@@ -123,12 +128,12 @@ class InputProcessor:
         self, data: StateData, values: Iterator[Any], *, has_timed_out: bool = False
     ) -> Iterator[Any]:
         """Call the function for one key; its state is written after its last row was pulled."""
-        reader = _Values(values)
+        reader = _GuardedValues(values)
         return self._call([(data, reader, reader)], has_timed_out=has_timed_out)
 
     def _call(
         self,
-        groups: Iterable[tuple[StateData, Iterator[Any], _Values | None]],
+        groups: Iterable[tuple[StateData, Iterator[Any], _GuardedValues | None]],
         *,
         rows: Rows | None = None,
         has_timed_out: bool = False,
@@ -139,7 +144,7 @@ class InputProcessor:
             rows: where states are written, None for the store itself.
         """
         func, metrics, rows = self.func, self.metrics, rows or self.store
-        facts = BatchFacts.of(
+        facts = GroupStateContext.of(
             self.timeout, self.batch_time_ms, self.watermark_ms, has_timed_out=has_timed_out
         )
         for data, values, reader in groups:
@@ -201,7 +206,7 @@ class InputProcessor:
                 "state; leave the key out"
             )
 
-    def _fail(self, key: Any, error: BaseException, reader: _Values | None) -> NoReturn:
+    def _fail(self, key: Any, error: BaseException, reader: _GuardedValues | None) -> NoReturn:
         is_of_values = reader is not None and error is reader.error
         if is_of_values or isinstance(error, UserFunctionError):
             raise error
@@ -216,7 +221,7 @@ def _with_first(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
     yield from rest
 
 
-class _Values:
+class _GuardedValues:
     """The values of a group; remembers an error of theirs, which is none of the function's."""
 
     def __init__(self, values: Iterator[Any]) -> None:

@@ -15,7 +15,7 @@ from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import shorten
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.user_errors import failed
-from dstreams.state.batched_store import NearRows
+from dstreams.state.batched_store import BatchedStore
 from dstreams.state.function_errors import raise_refused
 from dstreams.state.group_state_rows import KeyedStore, Rows
 from dstreams.state.keyed_state import State, StoredState
@@ -90,14 +90,14 @@ class RecordProcessor:
     def process_records(self, records: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
         """Call the function for each record, in order; yields what it emits."""
         time = batch_datetime(self.batch_time_ms)
-        near = NearRows(self.store, self.func.where)
-        func, takes_time, put = self.func.func, self.func.takes_time, near.put
+        batched = BatchedStore(self.store, self.func.where)
+        func, takes_time, put = self.func.func, self.func.takes_time, batched.put
         time_ms, idle_ms = self.batch_time_ms, self.idle_ms
         due_ms = None if idle_ms is None else time_ms + idle_ms
         out = updated = removed = 0
         # Written out, without a call for each step: what is done here is done for each record.
         try:
-            for key, value, stored in near.of(records):
+            for key, value, stored in batched.of(records):
                 state: State[Any] = StoredState(None if stored is None else stored[0])
                 try:
                     emitted = (
@@ -106,7 +106,7 @@ class RecordProcessor:
                 except (Exception, SystemExit) as error:
                     raise failed(self.func.where, key, error) from error
                 if state.is_removed:
-                    near.remove(key)
+                    batched.remove(key)
                     removed += 1
                 elif state.is_updated or (due_ms is not None and state.exists):
                     try:

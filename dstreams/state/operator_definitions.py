@@ -16,7 +16,7 @@ from dstreams.rdd.state_version import StateVersion
 from dstreams.state.group_state import GroupState, GroupStateTimeout
 from dstreams.state.input_processor import GroupFunction
 from dstreams.state.map_with_state import MappingFunction
-from dstreams.state.partition_tasks import EventTime, FlatMapGroupsWithStateExec, MapRecords
+from dstreams.state.partition_tasks import EventTime, FlatMapGroups, MapRecords
 
 _TIMEOUTS = {
     "none": GroupStateTimeout.NoTimeout,
@@ -41,7 +41,7 @@ class StateBatch:
 
 
 @dataclass(frozen=True)
-class MapRecordsOf:
+class MapWithStateDefinition:
     """``mapWithState``.
 
     Args:
@@ -109,7 +109,7 @@ class EventClock:
 
 
 @dataclass(frozen=True)
-class GroupsOf:
+class GroupsWithStateDefinition:
     """``flatMapGroupsWithState``.
 
     Args:
@@ -118,7 +118,7 @@ class GroupsOf:
         clock: the watermark, None without one.
         where: operation and function, for error messages.
         keep_timer: as of :class:`~dstreams.state.input_processor.InputProcessor`.
-        skip_initial_keys: as of :class:`FlatMapGroupsWithStateExec`.
+        skip_initial_keys: as of :class:`FlatMapGroups`.
     """
 
     func: GroupFunction
@@ -138,17 +138,17 @@ class GroupsOf:
         operation: str,
         keep_timer: bool,
         skip_initial_keys: bool,
-    ) -> GroupsOf:
+    ) -> GroupsWithStateDefinition:
         """Return *func*, which calls the function *user*, with a timeout given by its name."""
         where = f"function {describe(user)} of {operation}"
         chosen = _TIMEOUTS[timeout]
         return cls(func, chosen, clock, where, bool(keep_timer), skip_initial_keys)
 
-    def __call__(self, batch: StateBatch) -> FlatMapGroupsWithStateExec:
+    def __call__(self, batch: StateBatch) -> FlatMapGroups:
         """Return what tasks do in *batch*."""
         watermark_ms = None if self.clock is None else max(batch.before.watermark_ms, 0)
         drops_late = self.timeout is GroupStateTimeout.EventTimeTimeout
-        return FlatMapGroupsWithStateExec(
+        return FlatMapGroups(
             self.func,
             self.timeout,
             batch.time_ms,

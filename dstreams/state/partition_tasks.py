@@ -100,7 +100,7 @@ class EventTime:
 
 
 @dataclass(frozen=True)
-class FlatMapGroupsWithStateExec:
+class FlatMapGroups:
     """The records of each key are one call; keys that are due are called last.
 
     Semantics: FlatMapGroupsWithStateExec.processDataWithPartition (Spark 4.3).

@@ -76,15 +76,17 @@ class UpdateFunction:
         """
         where = f"update function {describe(self.func)} of {self.operation}"
         if self.form is UpdateForm.ITERATOR:
-            update = _Iterator(self.func, where)
+            update = _UpdateByIterator(self.func, where)
             return IteratorStep(update, unique=unique, partitioner=partitioner)
         if self.form is UpdateForm.KEYED:
-            return ColumnStep(_Keyed(self.func, where, batch_datetime(time_ms)), unique=unique)
-        return ColumnStep(_Values(self.func, where), unique=unique)
+            return ColumnStep(
+                _UpdateByKey(self.func, where, batch_datetime(time_ms)), unique=unique
+            )
+        return ColumnStep(_UpdateByValues(self.func, where), unique=unique)
 
 
 @dataclass(frozen=True)
-class _Values:
+class _UpdateByValues:
     func: Callable[[list[Any], Any], Any]
     where: str
     needs_keys: bool = False
@@ -100,7 +102,7 @@ class _Values:
 
 
 @dataclass(frozen=True)
-class _Keyed:
+class _UpdateByKey:
     func: Callable[[datetime, Any, list[Any], Any], Any]
     where: str
     time: datetime
@@ -117,7 +119,7 @@ class _Keyed:
 
 
 @dataclass(frozen=True)
-class _Iterator:
+class _UpdateByIterator:
     func: Callable[[Iterator[tuple[Any, list[Any], Any]]], Iterable[tuple[Any, Any]]]
     where: str
 

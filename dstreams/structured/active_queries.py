@@ -14,10 +14,10 @@ from dstreams.errors import StreamLifecycleError
 from dstreams.sources.file_listing import local_path
 
 _lock = threading.Lock()
-_places: list[Place] = []
+_active: list[ActiveCheckpoint] = []
 
 
-class Place:
+class ActiveCheckpoint:
     """A checkpoint in the hands of a query that starts or runs.
 
     Args:
@@ -38,7 +38,7 @@ class Place:
             StreamLifecycleError: a query of that id runs, on a copy of the checkpoint.
         """
         with _lock:
-            for other in _places:
+            for other in _active:
                 if other is not self and other._query_id == query_id:
                     raise StreamLifecycleError(
                         f"{other.who} runs on {other.location} already, of which "
@@ -50,15 +50,15 @@ class Place:
     def release(self) -> None:
         """Let others have it; again is nothing."""
         with _lock:
-            if self in _places:
-                _places.remove(self)
+            if self in _active:
+                _active.remove(self)
 
-    def conflicts(self, other: Place) -> bool:
+    def conflicts(self, other: ActiveCheckpoint) -> bool:
         """Whether both are one checkpoint."""
         return self._key is not None and self._key == other._key
 
 
-def claim_place(location: str | None, who: str) -> Place:
+def claim_checkpoint(location: str | None, who: str) -> ActiveCheckpoint:
     """Take a checkpoint for a query, until that has ended.
 
     Args:
@@ -68,16 +68,16 @@ def claim_place(location: str | None, who: str) -> Place:
     Raises:
         StreamLifecycleError: another query starts or runs there.
     """
-    place = Place(location, who)
+    claimed = ActiveCheckpoint(location, who)
     with _lock:
-        for other in _places:
-            if place.conflicts(other):
+        for other in _active:
+            if claimed.conflicts(other):
                 raise StreamLifecycleError(
                     f"{other.who} runs on {location} already; stop it first, or give another "
                     "checkpointLocation"
                 )
-        _places.append(place)
-    return place
+        _active.append(claimed)
+    return claimed
 
 
 def _key_of(location: str) -> str:

@@ -122,7 +122,7 @@ class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
             )
         late_ms = self.eventTimeWatermarkForLateEvents if is_event_time else None
         return WithNextTimeout(
-            partition_tasks.FlatMapGroupsWithStateExec(
+            partition_tasks.FlatMapGroups(
                 GroupCall(self.func, self.isMap, self.rowsAreEvents),
                 self.timeoutConf,
                 self.batchTimestampMs,
@@ -166,7 +166,7 @@ class WithNextTimeout:
         looks: whether to look.
     """
 
-    function: partition_tasks.FlatMapGroupsWithStateExec
+    function: partition_tasks.FlatMapGroups
     looks: bool
 
     def __call__(

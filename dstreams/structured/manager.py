@@ -14,7 +14,7 @@ from dstreams.kernel.listener_bus import ListenerBus
 from dstreams.kernel.waiting import wait_in_steps
 from dstreams.rdd.worker_python import require_workers
 from dstreams.settings import Settings
-from dstreams.structured.active_queries import claim_place
+from dstreams.structured.active_queries import claim_checkpoint
 from dstreams.structured.execution import MicroBatchExecution, QueryDefinition
 from dstreams.structured.listeners import CALLBACKS, StreamingQueryListener
 from dstreams.structured.query import (
@@ -129,11 +129,11 @@ class StreamingQueryManager:
         with ExitStack() as undo:
             self._take_name(definition.name)
             undo.callback(self._free_name, definition.name)
-            place = claim_place(location, f"query {definition.name or run_id}")
-            undo.callback(place.release)
+            claimed = claim_checkpoint(location, f"query {definition.name or run_id}")
+            undo.callback(claimed.release)
             checkpoint = QueryCheckpoint(location, str(uuid.uuid4()), run_id)  # noqa: TID251
             undo.callback(checkpoint.close)
-            place.claim_id(checkpoint.query_id)
+            claimed.claim_id(checkpoint.query_id)
             execution = MicroBatchExecution(
                 definition, checkpoint, run_id, self._spark, self._clock, self._settings
             )
@@ -142,7 +142,7 @@ class StreamingQueryManager:
             undo.pop_all()
 
         def ended(query: StreamingQuery) -> None:
-            place.release()
+            claimed.release()
             self._ended(query)
 
         environment = QueryEnvironment(self._spark, self._clock, self._listeners, ended)

@@ -232,11 +232,11 @@ class AppendKeyExec(NarrowExec):
         return [self.name]
 
     def task(self, context: ExecutionContext) -> Task:
-        return _Keyed(self.key, self.child.hasEventTime)
+        return _AppendKey(self.key, self.child.hasEventTime)
 
 
 @dataclass(frozen=True)
-class _Keyed:
+class _AppendKey:
     key: Callable[[Any], Any]
     are_events: bool
 

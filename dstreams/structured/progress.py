@@ -17,7 +17,7 @@ _CYCLE_YEARS = 400  # after which the calendar is as it was
 _CYCLE_S = 146_097 * 86_400
 
 
-class Fields(dict[str, Any]):
+class ProgressFields(dict[str, Any]):
     """A dict by Spark's names, whose fields are attributes as well."""
 
     def __getattr__(self, name: str) -> Any:
@@ -41,7 +41,7 @@ def _field(name: str) -> Any:
     return property(itemgetter(name))
 
 
-class StreamingQueryProgress(Fields):
+class StreamingQueryProgress(ProgressFields):
     """The progress of one trigger.
 
     Semantics: org.apache.spark.sql.streaming.StreamingQueryProgress (4.3).
@@ -64,7 +64,7 @@ class StreamingQueryProgress(Fields):
     observedMetrics = _field("observedMetrics")
 
 
-class StateOperatorProgress(Fields):
+class StateOperatorProgress(ProgressFields):
     """What a stateful operator did in a batch.
 
     Semantics: org.apache.spark.sql.streaming.StateOperatorProgress (4.3).
@@ -84,7 +84,7 @@ class StateOperatorProgress(Fields):
     customMetrics = _field("customMetrics")
 
 
-class SourceProgress(Fields):
+class SourceProgress(ProgressFields):
     """What a batch read from a source.
 
     Semantics: org.apache.spark.sql.streaming.SourceProgress (4.3).
@@ -100,7 +100,7 @@ class SourceProgress(Fields):
     metrics = _field("metrics")
 
 
-class SinkProgress(Fields):
+class SinkProgress(ProgressFields):
     """What a batch gave to the sink; -1 rows where nobody counted.
 
     Semantics: org.apache.spark.sql.streaming.SinkProgress (4.3).

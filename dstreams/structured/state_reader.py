@@ -153,7 +153,7 @@ class QueryStateReader:
         number = self._last if batchId is None else batchId
         version, unfolds = self._version(number, operatorId), self._unfolds(operatorId)
         return self._each_partition(
-            version, _Rows(self._store, version, unfolds, self._key_shown(operatorId))
+            version, _ReadKeys(self._store, version, unfolds, self._key_shown(operatorId))
         )
 
     def changes(
@@ -179,7 +179,7 @@ class QueryStateReader:
         for number in range(startBatchId, last + 1):
             after = self._version(number, operatorId)
             before = self._version(number - 1, operatorId) if number else _emptied(after)
-            task = _Changes(
+            task = _ReadChanges(
                 self._store, before, after, number, unfolds, self._key_shown(operatorId)
             )
             found.append(self._each_partition(after, task))
@@ -249,7 +249,7 @@ def _unfolded(row: Any, unfolds: bool) -> Any:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _ReadKeys:
     store: StateStore
     version: StateVersion
     unfolds: bool
@@ -265,7 +265,7 @@ class _Rows:
 
 
 @dataclass(frozen=True)
-class _Changes:
+class _ReadChanges:
     store: StateStore
     before: StateVersion
     after: StateVersion

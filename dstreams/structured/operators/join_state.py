@@ -27,7 +27,7 @@ from checkpoint.state_store import StateWriter
 from dstreams.durations import ms_upto
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.ordered_groups import GroupsInOrder
-from dstreams.rdd.spill_buffer import HeldRows
+from dstreams.rdd.spill_buffer import SpillBuffer
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.user_errors import failed
 from dstreams.structured.operators.physical_operator import Event
@@ -190,7 +190,7 @@ class SymmetricHashJoinStateManager:
         self.store.put(place, (*event, matched), timeout_ms)
 
 
-class _Changes:
+class _JoinChanges:
     """What a batch changes: all is read before anything is written, which costs less.
 
     Args:
@@ -198,7 +198,7 @@ class _Changes:
     """
 
     def __init__(self, memory_mb: float) -> None:
-        self._kept, self._matched, self._removed = (HeldRows(memory_mb) for _ in range(3))
+        self._kept, self._matched, self._removed = (SpillBuffer(memory_mb) for _ in range(3))
 
     def keep(self, *row: Any) -> None:
         """A row of the batch is kept: arguments of the manager's ``append``."""
@@ -257,7 +257,7 @@ class JoinRows:
         manager = SymmetricHashJoinStateManager(store)
         groups = GroupsInOrder(self.memory_mb, has_sides=True)
         groups.add(self._on_time(records, metrics))
-        changes = _Changes(self.memory_mb)
+        changes = _JoinChanges(self.memory_mb)
         for key, sides in groups.items():
             for pair in self._of_key(manager, key, sides, changes):
                 metrics.numOutputRows += 1
@@ -284,7 +284,7 @@ class JoinRows:
         manager: SymmetricHashJoinStateManager,
         key: Any,
         sides: tuple[list[Event], list[Event]],
-        changes: _Changes,
+        changes: _JoinChanges,
     ) -> Iterator[Pair]:
         left, right = sides
         met = ([False] * len(left), [False] * len(right))
@@ -314,7 +314,7 @@ class JoinRows:
         side: int,
         events: list[Event],
         met: list[bool],
-        changes: _Changes,
+        changes: _JoinChanges,
     ) -> Iterator[Pair]:
         if not events:
             return

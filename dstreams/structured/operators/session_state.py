@@ -24,7 +24,7 @@ from checkpoint.state_store import StateWriter
 from dstreams.durations import ms_upto
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.ordered_groups import GroupsInOrder
-from dstreams.rdd.spill_buffer import HeldRows
+from dstreams.rdd.spill_buffer import SpillBuffer
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.user_errors import failed
 from dstreams.rdd.worker_gc import settle_worker
@@ -247,18 +247,19 @@ class SaveSessions:
     def __call__(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
         given = ((key, [session for _, session in group]) for key, group in groupby(rows, _first))
         changed = (
-            (key, _gone(stored_sessions(store, key), sessions), sessions) for key, sessions in given
+            (key, _removed_starts(stored_sessions(store, key), sessions), sessions)
+            for key, sessions in given
         )
         return self.emit(store, changed, metrics)
 
     def emit(self, store: StateWriter, changed: Iterable[Change], metrics: StateMetrics) -> Rows:
         """Write the sessions of some keys, and return what goes out."""
         # All is read before anything is written: to look behind what was written costs time.
-        changes = HeldRows(self.memory_mb)
+        changes = SpillBuffer(self.memory_mb)
         for change in changed:
             changes.add(change)
-        for key, gone, sessions in changes.rows():
-            for start_us in gone:
+        for key, removed_starts, sessions in changes.rows():
+            for start_us in removed_starts:
                 store.remove((key, start_us))
                 metrics.numRemovedStateRows += 1
             for start_us, end_us, buffer in sessions:
@@ -302,10 +303,10 @@ class MergeIntoSessions:
         for key, sessions in self.restore.on_time(rows, metrics):
             before = stored_sessions(store, key)
             after = of_key(key, sorted([*before, *sessions], key=_first))
-            yield key, _gone(before, after), after
+            yield key, _removed_starts(before, after), after
 
 
-def _gone(before: list[Session], after: list[Session]) -> list[int]:
+def _removed_starts(before: list[Session], after: list[Session]) -> list[int]:
     """Return where sessions began that are there no longer."""
     starts = {session.start_us for session in after} if before else set()
     return [session.start_us for session in before if session.start_us not in starts]

@@ -15,7 +15,7 @@ from pyspark import RDD, SparkContext
 from checkpoint import open_files
 from checkpoint.state_store import LmdbBackend, StateStore, StateWriter
 from dstreams.rdd.failures import summarize
-from dstreams.rdd.output_rows import HeldFrames
+from dstreams.rdd.output_rows import FrameBuffer
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_store_rdd import StateStoreRDD
@@ -87,7 +87,7 @@ def test_a_following_version_is_not_disturbed(sc: SparkContext, store: StateStor
 
 def test_held_frames() -> None:
     """They come back as they were; the digest knows where one frame ends."""
-    held, other = HeldFrames(), HeldFrames()
+    held, other = FrameBuffer(), FrameBuffer()
     for frame in (b"ab", b"c", b""):
         held.add(frame)
     for frame in (b"a", b"bc", b""):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dstreams.rdd.spill_buffer import HeldRows
+from dstreams.rdd.spill_buffer import SpillBuffer
 
 IN_MEMORY, SPILLED = 1 << 62, 0.001
 
@@ -17,7 +17,7 @@ IN_MEMORY, SPILLED = 1 << 62, 0.001
 def test_rows_come_in_the_order_they_were_added(memory_mb: float, count: int) -> None:
     """Whether they are in memory or on the disk, and whatever they are."""
     rows: list[Any] = [(number, (None, {"n": number}), [number]) for number in range(count)]
-    held = HeldRows(memory_mb)
+    held = SpillBuffer(memory_mb)
     for row in rows:
         held.add(row)
     assert held.are_in_memory is (memory_mb == IN_MEMORY or count < 1000)
@@ -26,8 +26,8 @@ def test_rows_come_in_the_order_they_were_added(memory_mb: float, count: int) ->
 
 def test_rows_on_the_disk_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is held in memory is bounded, however many and large they are."""
-    monkeypatch.setattr("dstreams.rdd.output_rows._HELD_IN_MEMORY_BYTES", 1 << 20)
-    held = HeldRows(SPILLED)
+    monkeypatch.setattr("dstreams.rdd.output_rows._BUFFER_BYTES", 1 << 20)
+    held = SpillBuffer(SPILLED)
     tracemalloc.start()
     try:
         for number in range(12_000):

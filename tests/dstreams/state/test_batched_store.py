@@ -10,7 +10,7 @@ import pytest
 
 from checkpoint.state_store import EMPTY, StateStore, StoreId
 from checkpoint.testing.memory_backend import MemoryBackend
-from dstreams.state.batched_store import NearRows, may_wait
+from dstreams.state.batched_store import BatchedStore, may_be_batched
 from dstreams.state.function_errors import NotStorableError
 from tests.dstreams.state.stores import DictStore
 
@@ -28,29 +28,29 @@ STATES: dict[str, Callable[[int], Any]] = {
 def test_they_do_what_one_by_one_does(kind: str, due_ms: int | None) -> None:
     """Any order of reads, writes and removals leads to the rows of a store without them."""
     choose = random.Random(5)
-    near_store, plain = DictStore(), DictStore()
-    near = NearRows(near_store, "f")
+    inner, plain = DictStore(), DictStore()
+    batched = BatchedStore(inner, "f")
     keyed = [(choose.randrange(40), choose.randrange(4)) for _ in range(3000)]
-    for number, (key, given, row) in enumerate(near.of(iter(keyed))):
+    for number, (key, given, row) in enumerate(batched.of(iter(keyed))):
         assert row == plain.get(key)
-        assert near.get(key) == row
-        for store in (near, plain):
+        assert batched.get(key) == row
+        for store in (batched, plain):
             if given == 0:
                 store.remove(key)
             elif given > 1:
                 store.put(key, (STATES[kind](number),), due_ms)
-    assert near_store.rows == plain.rows
-    assert near_store.timeouts == plain.timeouts
+    assert inner.rows == plain.rows
+    assert inner.timeouts == plain.timeouts
 
 
 def test_a_row_is_written_as_it_was_put() -> None:
     """What a later call does to a state changes no row."""
     store, shared = StateStore(MemoryBackend()), [0]
     with store.writer(StoreId("s", "o", "default", 0, 1), EMPTY) as writer:
-        near = NearRows(writer, "f")
-        for key, given, _ in near.of([("a", 1), ("b", 2)]):
+        batched = BatchedStore(writer, "f")
+        for key, given, _ in batched.of([("a", 1), ("b", 2)]):
             shared[0] = given
-            near.put(key, (shared,))
+            batched.put(key, (shared,))
         assert dict(writer.items()) == {"a": ([1],), "b": ([2],)}
 
 
@@ -60,7 +60,7 @@ def test_fewer_rows_are_read_ahead_where_they_are_large() -> None:
     with store.writer(StoreId("s", "o", "default", 0, 1), EMPTY) as writer:
         writer.put_many(dict.fromkeys(range(20), ("x" * 600_000,)))
         assert len(writer.get_many(range(20))) == 8
-        rows = [row for _, _, row in NearRows(writer, "f").of((key, None) for key in range(20))]
+        rows = [row for _, _, row in BatchedStore(writer, "f").of((key, None) for key in range(20))]
         assert rows == [("x" * 600_000,)] * 20
 
 
@@ -77,19 +77,19 @@ def test_what_is_refused_is_named(keys: list[Any], row: Row, message: str) -> No
     store = StateStore(MemoryBackend())
     writer = store.writer(StoreId("s", "o", "default", 0, 1), EMPTY)
     with writer, pytest.raises(NotStorableError, match=message):
-        put_all(NearRows(writer, "f at app.py:3"), keys, row)
+        put_all(BatchedStore(writer, "f at app.py:3"), keys, row)
 
 
-def put_all(near: NearRows, keys: list[Any], row: Row) -> None:
-    for key, _, _ in near.of((key, None) for key in keys):
-        near.put(key, row)
+def put_all(batched: BatchedStore, keys: list[Any], row: Row) -> None:
+    for key, _, _ in batched.of((key, None) for key in keys):
+        batched.put(key, row)
 
 
 def test_what_may_wait() -> None:
     """Numbers, short text and flat tuples of them; not what can change, nor what is large."""
-    assert all(map(may_wait, [None, 1, 0.5, True, "a", b"a", (1, "a"), ()]))
-    assert not any(map(may_wait, [[], {}, (1, []), object(), bytearray(), {1}]))
-    assert not any(map(may_wait, ["x" * 1001, b"x" * 1001, (1,) * 1001, (1, "x" * 1001)]))
+    assert all(map(may_be_batched, [None, 1, 0.5, True, "a", b"a", (1, "a"), ()]))
+    assert not any(map(may_be_batched, [[], {}, (1, []), object(), bytearray(), {1}]))
+    assert not any(map(may_be_batched, ["x" * 1001, b"x" * 1001, (1,) * 1001, (1, "x" * 1001)]))
 
 
 @pytest.mark.parametrize(
@@ -98,5 +98,5 @@ def test_what_may_wait() -> None:
 def test_large_pairs_are_not_pulled_far_ahead(value: Any, ahead: int) -> None:
     """About a megabyte of them is in memory."""
     pulled = iter((number, value) for number in range(1000))
-    next(NearRows(DictStore({}), "f").of(pulled))
+    next(BatchedStore(DictStore({}), "f").of(pulled))
     assert next(pulled)[0] == ahead

@@ -8,7 +8,7 @@ from typing import Any
 
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.state.group_state import GroupState, GroupStateTimeout
-from dstreams.state.partition_tasks import EventTime, FlatMapGroupsWithStateExec
+from dstreams.state.partition_tasks import EventTime, FlatMapGroups
 from tests.dstreams.state.stores import DictStore
 
 SECOND = datetime(1970, 1, 1, 0, 0, 1, tzinfo=timezone.utc)
@@ -22,9 +22,7 @@ def test_late_is_what_the_watermark_has_reached_to_the_microsecond() -> None:
     """A value is late up to the watermark, of a stream as of a query, and none is after it."""
     event_time = EventTime(lambda moment: moment, "eventTime")
     timeout = GroupStateTimeout.EventTimeTimeout
-    task = FlatMapGroupsWithStateExec(
-        values_of, timeout, 9000, 1000, 1000, event_time, "flatMapGroupsWithState"
-    )
+    task = FlatMapGroups(values_of, timeout, 9000, 1000, 1000, event_time, "flatMapGroupsWithState")
     after = SECOND + timedelta(microseconds=1)
     metrics = StateMetrics()
     store: Any = DictStore()

@@ -12,7 +12,7 @@ import pytest
 from checkpoint.cli import SUCCEEDED, main
 from dstreams.errors import RestartError, StreamLifecycleError
 from dstreams.structured import StreamingDataset, StreamSession, manager
-from dstreams.structured.active_queries import claim_place
+from dstreams.structured.active_queries import claim_checkpoint
 from dstreams.structured.query_checkpoint import QueryCheckpoint
 from tests.dstreams.structured.conftest import MakeSession
 from tests.dstreams.structured.runs import QueryRun
@@ -25,13 +25,15 @@ def counts(words: StreamingDataset) -> StreamingDataset:
 def test_places(tmp_path: Path) -> None:
     """A directory is one place, however it is written; a place that was given up is free."""
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    first = claim_place(str(tmp_path / "real"), "query first")
+    first = claim_checkpoint(str(tmp_path / "real"), "query first")
     for same in (f"{tmp_path}/real/", f"file://{tmp_path}/real", f"{tmp_path}/x/../link"):
         with pytest.raises(StreamLifecycleError, match=f"query first runs on {same} already"):
-            claim_place(same, "query second")
-    others = [claim_place(place, "other") for place in (str(tmp_path), None, None, "s3://a/real")]
+            claim_checkpoint(same, "query second")
+    others = [
+        claim_checkpoint(place, "other") for place in (str(tmp_path), None, None, "s3://a/real")
+    ]
     with pytest.raises(StreamLifecycleError, match="other runs on s3://a/real/ already"):
-        claim_place("s3://a/real/", "query second")
+        claim_checkpoint("s3://a/real/", "query second")
     first.claim_id("id")
     with pytest.raises(
         StreamLifecycleError, match=f"on {tmp_path}/real already, of which {tmp_path}"
@@ -40,7 +42,7 @@ def test_places(tmp_path: Path) -> None:
     first.release()
     first.release()
     others[0].claim_id("id")
-    others.append(claim_place(str(tmp_path / "real"), "query second"))
+    others.append(claim_checkpoint(str(tmp_path / "real"), "query second"))
     for other in others:
         other.release()
 

@@ -15,7 +15,7 @@ from pyspark import SparkContext
 from checkpoint.state_store import EMPTY, StateStore, StateWriter, StoreId
 from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.spill_buffer import HeldRows
+from dstreams.rdd.spill_buffer import SpillBuffer
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.user_errors import UserFunctionError
 from dstreams.structured.operators import join_state
@@ -260,10 +260,10 @@ def large_rows(store: StateWriter, memory_mb: float) -> tuple[list[Any], StateMe
 def test_what_changes_is_spilled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that is larger than memory comes to the same, in the same order, and holds little."""
     found = []
-    made: list[HeldRows] = []
+    made: list[SpillBuffer] = []
     in_memory: list[int] = []
 
-    class Held(HeldRows):
+    class Held(SpillBuffer):
         def __init__(self, memory_mb: float) -> None:
             super().__init__(memory_mb)
             made.append(self)
@@ -272,7 +272,7 @@ def test_what_changes_is_spilled(monkeypatch: pytest.MonkeyPatch) -> None:
             in_memory.append(len(self._rows))
             return super().rows()
 
-    monkeypatch.setattr(join_state, "HeldRows", Held)
+    monkeypatch.setattr(join_state, "SpillBuffer", Held)
     for memory_mb in (1 << 62, 0.001):
         with StateStore(MemoryBackend()).writer(STORE, EMPTY) as store:
             rows, metrics = large_rows(store, memory_mb)

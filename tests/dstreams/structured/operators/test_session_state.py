@@ -13,7 +13,7 @@ from pyspark import SparkContext
 from checkpoint.state_store import EMPTY, StateStore, StoreId
 from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.spill_buffer import HeldRows
+from dstreams.rdd.spill_buffer import SpillBuffer
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.user_errors import UserFunctionError
 from dstreams.state.group_state import OutputMode
@@ -233,13 +233,13 @@ def many_sessions() -> list[tuple[Any, Session]]:
 @pytest.mark.parametrize("in_one_walk", [True, False])
 def test_what_changes_is_spilled(in_one_walk: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that is larger than memory comes to the same, in the same order."""
-    made: list[HeldRows] = []
+    made: list[SpillBuffer] = []
 
-    def held_rows(memory_mb: float) -> HeldRows:
-        made.append(HeldRows(memory_mb))
+    def held_rows(memory_mb: float) -> SpillBuffer:
+        made.append(SpillBuffer(memory_mb))
         return made[-1]
 
-    monkeypatch.setattr(session_state, "HeldRows", held_rows)
+    monkeypatch.setattr(session_state, "SpillBuffer", held_rows)
     found = []
     for memory_mb in (1 << 62, 0.001):
         restore, merge = RestoreSessions(memory_mb=memory_mb), MergeSessions(Count())
