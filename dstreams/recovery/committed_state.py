@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from checkpoint import CommitRecord, OperatorCommit, StoreCommit
 from dstreams.graph.plan import Plan
-from dstreams.streams.durability import UNREAD, VERSIONS_MADE_AT
+from dstreams.kernel.record_facts import UNREAD, VERSIONS_MADE_AT
 
 
 @dataclass

@@ -18,9 +18,7 @@ from dstreams.graph.plan import Plan
 from dstreams.graph.reduced_window import ReducedWindowedDStream
 from dstreams.graph.state import StateDStream
 from dstreams.graph.state_store_dstream import StateStoreDStream
-
-AFTER = "after_ms"
-"""Fact of a begin record: time of the batch before, where batches between are left out."""
+from dstreams.kernel.record_facts import AFTER
 
 
 def gap_of(begun: BeginRecord) -> int | None:

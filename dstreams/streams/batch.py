@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from pyspark import RDD
 
 from dstreams.errors import BatchFailedError
 from dstreams.events import BatchInfo
 from dstreams.graph.input import InputDStream
-from dstreams.rdd.rdd_files import WrittenRdd
 from dstreams.sources.source import PlannedInput
 
 
@@ -65,11 +61,3 @@ class BatchResult:
     info: BatchInfo
     error: BatchFailedError | None
     ends_stream: bool = False
-
-
-@dataclass(frozen=True)
-class RddSnapshot:
-    """An RDD, and the files that hold the same records."""
-
-    rdd: RDD[Any]
-    files: WrittenRdd

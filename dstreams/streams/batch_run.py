@@ -23,7 +23,8 @@ from dstreams.faults import fault
 from dstreams.graph.node import Node
 from dstreams.graph.output import OutputOperation
 from dstreams.rdd.failures import stops_stream, summarize
-from dstreams.streams.batch import Batch, BatchResult, RddSnapshot
+from dstreams.streams.batch import Batch, BatchResult
+from dstreams.streams.rdd_snapshots import RddSnapshot
 
 if TYPE_CHECKING:
     from dstreams.streams.engine import Engine

@@ -8,40 +8,29 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
-
-from pyspark import RDD, SparkContext
 
 from checkpoint import (
     INPUTS_NEEDED_AFTER,
     BatchLog,
     BeginRecord,
-    CheckpointError,
     CommitLog,
     CommitRecord,
     Files,
     InputSnapshots,
     OperatorCommit,
     RecordId,
-    StatePartition,
     Tenure,
-    state_files_of,
 )
 from checkpoint.state_store import Retention
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
-from dstreams.rdd.rdd_files import NO_PARTITIONER, WrittenRdd, read_rdd, write_rdd
+from dstreams.kernel.record_facts import UNREAD, VERSIONS_MADE_AT
+from dstreams.rdd.rdd_files import WrittenRdd
 from dstreams.rdd.stable_hash import STABLE_HASH_NAME
 from dstreams.rdd.state_version import NO_EVENT_TIME, StateVersion
 from dstreams.sources.source import RetiringReader
 
 logger = logging.getLogger(__name__)
-
-VERSIONS_MADE_AT = "versions_made_at"
-"""Fact of a commit record: the batch that made each version in the state store, as JSON."""
-
-UNREAD = "unread"
-"""Fact of a commit record: uids of the inputs that the batch could not read and did without."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +61,7 @@ class BatchCommit:
 
 
 class StreamDurability:
-    """Begins and commits the batches of a plan, and writes and reads back its RDDs.
+    """Begins and commits the batches of a plan, and retires their records.
 
     The order is what makes a crash harmless: a batch is begun before anything of it is read; its
     tasks sync their files under names that no other attempt uses; then one commit record names the
@@ -83,7 +72,6 @@ class StreamDurability:
         tenure: the stream in the hands of this driver.
         stream_id: id of the stream, in every file.
         plan: the frozen graph.
-        spark: the context.
 
     Attributes:
         graph: the snapshot of the graph that batches begin with, None for none.
@@ -93,12 +81,11 @@ class StreamDurability:
         retention: deletes what nobody needs any more.
     """
 
-    def __init__(self, tenure: Tenure, stream_id: str, plan: Plan, spark: SparkContext) -> None:
+    def __init__(self, tenure: Tenure, stream_id: str, plan: Plan) -> None:
         self.files: Files = tenure.guard.files
         self.tenure = tenure
         self._stream_id = stream_id
         self._plan = plan
-        self._spark = spark
         # Of others, which were removed, neither a record nor a file is kept.
         with_state = (*plan.checkpointed(), *plan.in_state_store())
         self.uids = frozenset(plan.nodes[node].uid for node in with_state)
@@ -142,30 +129,6 @@ class StreamDurability:
             beginning=beginning,
         )
         self._begins.begin(record)
-
-    def write(self, node: Node, time_ms: int, rdd: RDD[Any]) -> WrittenRdd:
-        """Compute *rdd*, the RDD of *node*, and write its partitions."""
-        first = StatePartition(
-            stream_id=self._stream_id,
-            operator_uid=self._plan.nodes[node].uid,
-            batch_time_ms=time_ms,
-            partition=0,
-            partition_count=rdd.getNumPartitions(),
-            partitioner=getattr(rdd.partitioner, "name", NO_PARTITIONER),
-        )
-        return write_rdd(rdd, self.files, first, self.tenure.epoch)
-
-    def discard(self, node: Node, time_ms: int) -> None:
-        """Delete what was written of an RDD that will not be committed, as far as it is there.
-
-        An attempt that was given up may still write: its file counts no more than these.
-        """
-        try:
-            uid = self._plan.nodes[node].uid
-            for name in state_files_of(self.files, uid, time_ms, self.tenure.epoch):
-                self.files.delete(name)
-        except CheckpointError as error:
-            logger.warning("files of a failed snapshot could not be deleted: %s", error)
 
     def commit(self, made: BatchCommit) -> None:
         """Write the record that makes a batch count.
@@ -222,10 +185,6 @@ class StreamDurability:
             record.batch_time_ms,
             remedy,
         )
-
-    def read(self, written: WrittenRdd, like: RDD[Any]) -> RDD[Any]:
-        """Return the committed files as an RDD with the partitioner of *like*."""
-        return read_rdd(self._spark, self.files, written, like)
 
     def begin_inputs(self, readers: Mapping[str, RetiringReader]) -> None:
         """Write down what inputs begin with of which no earlier run has written anything.

@@ -32,10 +32,11 @@ from dstreams.graph.plan import Plan
 from dstreams.graph.reach import asked_after
 from dstreams.graph.state_store_dstream import StateStoreDStream
 from dstreams.kernel.janitor import Janitor
+from dstreams.kernel.record_facts import AFTER, BETWEEN_BATCHES
 from dstreams.rdd import jvm
 from dstreams.rdd.state_version import NO_EVENT_TIME, StateVersion
 from dstreams.recovery.repartitioning import delete_abandoned
-from dstreams.recovery.skipped_batches import AFTER, bridge, gap_of
+from dstreams.recovery.skipped_batches import bridge, gap_of
 from dstreams.sources.source import (
     PlannedInput,
     ReaderOfFiles,
@@ -45,12 +46,12 @@ from dstreams.sources.source import (
     close_all,
     is_lost_with_driver,
 )
-from dstreams.streams.batch import Batch, BatchResult, InputFailure, RddSnapshot
+from dstreams.streams.batch import Batch, BatchResult, InputFailure
 from dstreams.streams.batch_history import BatchHistory
 from dstreams.streams.batch_inputs import BatchInputs
 from dstreams.streams.batch_run import BatchRun
 from dstreams.streams.durability import BatchCommit, StreamDurability
-from dstreams.streams.rdd_snapshots import RddSnapshots
+from dstreams.streams.rdd_snapshots import RddSnapshot, RddSnapshots
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +96,11 @@ class Engine:
         self._durability = durability
         self._clock = clock
         self.inputs = BatchInputs(history, readers)
-        self.snapshots = None if durability is None else RddSnapshots(plan, history, durability)
+        self.snapshots = (
+            None
+            if durability is None
+            else RddSnapshots(plan, history, durability.tenure, stream_id)
+        )
         self._last_planned_ms = plan.zero_ms
         self._last_committed: Batch | None = None
         self._begun: Mapping[int, BeginRecord] = {}
@@ -366,7 +371,7 @@ class Engine:
         """
         if self._durability is None:
             return
-        self._durability.begin(batch_id, time_ms, {}, {"between_batches": True})
+        self._durability.begin(batch_id, time_ms, {}, {BETWEEN_BATCHES: True})
         self._durability.commit(
             BatchCommit(
                 batch_id=batch_id,

@@ -6,37 +6,49 @@ RDD, and is written at the stream's checkpoint interval: the lineage ends there.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from pyspark import RDD
 
+from checkpoint import CheckpointError, Files, StatePartition, Tenure, state_files_of
 from dstreams.graph.history import History
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.graph.reach import asked_after
-from dstreams.streams.batch import RddSnapshot
-from dstreams.streams.durability import StreamDurability
+from dstreams.rdd.rdd_files import NO_PARTITIONER, WrittenRdd, read_rdd, write_rdd
+
+logger = logging.getLogger(__name__)
 
 LONGEST_LINEAGE = 10
 """Batches of state that one job may make up for: each takes a Python worker for each of its tasks,
 all at the same time, because a state RDD is computed inside the one that is built on it."""
 
 
+@dataclass(frozen=True)
+class RddSnapshot:
+    """An RDD, and the files that hold the same records."""
+
+    rdd: RDD[Any]
+    files: WrittenRdd
+
+
 class RddSnapshots:
     """Writes the snapshots of a plan's RDDs when they are due, and knows which are there.
 
-    Args:
-        plan: the frozen graph.
-        history: the RDDs made so far.
-        durability: where files are written.
+    Attributes:
+        files: the directory of the stream.
     """
 
-    def __init__(self, plan: Plan, history: History, durability: StreamDurability) -> None:
+    def __init__(self, plan: Plan, history: History, tenure: Tenure, stream_id: str) -> None:
+        self.files: Files = tenure.guard.files
         self._plan = plan
         self._history = history
-        self._durability = durability
+        self._epoch = tenure.epoch
+        self._stream_id = stream_id
         self._overdue: set[Node] = set()
         # Times of RDDs that are read from files, and of those that a restart may stand on.
         self._in_files: dict[Node, list[int]] = {}
@@ -80,10 +92,31 @@ class RddSnapshots:
     def write(self, node: Node, time_ms: int, rdd: RDD[Any]) -> RddSnapshot:
         """Compute an RDD and write its snapshot, under a time."""
         try:
-            return RddSnapshot(rdd, self._durability.write(node, time_ms, rdd))
+            first = StatePartition(
+                stream_id=self._stream_id,
+                operator_uid=self._plan.nodes[node].uid,
+                batch_time_ms=time_ms,
+                partition=0,
+                partition_count=rdd.getNumPartitions(),
+                partitioner=getattr(rdd.partitioner, "name", NO_PARTITIONER),
+            )
+            return RddSnapshot(rdd, write_rdd(rdd, self.files, first, self._epoch))
         except Exception:
-            self._durability.discard(node, time_ms)
+            self._discard(node, time_ms)
             raise
+
+    def _discard(self, node: Node, time_ms: int) -> None:
+        """Delete the files of a snapshot that no record will name, as far as they are there.
+
+        An attempt that was given up may still write: its file counts no more than these.
+        """
+        try:
+            for name in state_files_of(
+                self.files, self._plan.nodes[node].uid, time_ms, self._epoch
+            ):
+                self.files.delete(name)
+        except CheckpointError as error:
+            logger.warning("files of a failed snapshot could not be deleted: %s", error)
 
     def without_state(self, time_ms: int) -> tuple[Node, ...]:
         """Streams that turned out to have no state at a time."""
@@ -118,7 +151,7 @@ class RddSnapshots:
 
     def _replace(self, node: Node, time_ms: int, snapshot: RddSnapshot) -> None:
         self._in_files.setdefault(node, []).append(time_ms)
-        read = self._durability.read(snapshot.files, snapshot.rdd)
+        read = read_rdd(self._history.spark, self.files, snapshot.files, snapshot.rdd)
         self._history.replace(node, time_ms, read)
 
     def known(self, node: Node, time_ms: int) -> None:
@@ -159,7 +192,7 @@ class RddSnapshots:
         """Delete files that no record names and nobody reads any more."""
         for node, time_ms in self._uncommitted:
             if time_ms < oldest_ms:
-                self._durability.discard(node, time_ms)
+                self._discard(node, time_ms)
         self._uncommitted = [kept for kept in self._uncommitted if kept[1] >= oldest_ms]
 
 

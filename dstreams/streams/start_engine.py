@@ -121,7 +121,7 @@ def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
             )
 
     try:
-        durability = StreamDurability(tenure, earlier.stream_id, plan, around.spark)
+        durability = StreamDurability(tenure, earlier.stream_id, plan)
         require_stored_state(files, tenure.plan, durability.uids)
         before_start = write_graph if is_first else _nothing
         engine = _opened(plan, earlier, around, durability, files, before_start)

@@ -447,7 +447,8 @@ def with_files(driver: BatchDriver, wrap: Callable[[Files], Files]) -> Any:
     assert engine is not None
     durability = engine.durability
     assert durability is not None
-    durability.files = files = wrap(durability.files)
+    assert engine.snapshots is not None
+    durability.files = engine.snapshots.files = files = wrap(durability.files)
     guard = replace(durability.tenure.guard, files=files)
     durability.tenure = replace(durability.tenure, guard=guard)
     for log in (durability.commits, durability._begins):
