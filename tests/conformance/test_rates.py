@@ -114,7 +114,7 @@ def test_the_highest_rate_holds_from_the_first_batch_on(
             connection.sendall(b"".join(b"%d\n" % number for number in range(10)))
             assert ssc._engine is not None
             (reader,) = ssc._engine.readers.values()
-            wait_for(lambda: reader._lines.complete_bytes == 20)  # type: ignore[attr-defined]
+            wait_for(lambda: reader.waiting_records() == 10)
             clock.advance(500)
             wait_for(lambda: len(seen) == 1)
             ssc.stop(stopSparkContext=False, stopGraceFully=True)

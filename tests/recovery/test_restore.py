@@ -326,12 +326,12 @@ def test_an_input_that_is_added_while_a_batch_is_in_flight(
     monkeypatch.setitem(faults._faults, "out.start", faults.Fault(1, "raise"))
     with pytest.raises(faults.FaultError):
         ssc.step()
-    ssc._engine = None  # as after a kill: without the copy that a stop writes
+    ssc._life.engine = None  # as after a kill: without the copy that a stop writes
     ssc.stop(stopSparkContext=False)
     for _ in range(2):
         ssc = StreamingContext.restore(str(tmp_path), partial(make, ["old", "new"]))
         ssc.step()
-        ssc._engine = None
+        ssc._life.engine = None
         ssc.stop(stopSparkContext=False)
     values = {name: [rows for known, rows in seen if known == name] for name in ("old", "new")}
     assert values == {"old": [[("a", 1)], [("a", 3)], [("a", 6)]], "new": [[("a", 1)], [("a", 3)]]}
@@ -364,7 +364,7 @@ def test_a_directory_that_is_added_while_a_batch_is_in_flight(
         crash(ssc)
 
     def crash(ssc: StreamingContext) -> None:
-        ssc._engine = None  # as after a kill: without the copy that a stop writes
+        ssc._life.engine = None  # as after a kill: without the copy that a stop writes
         ssc.stop(stopSparkContext=False)
 
     seen.clear()

@@ -163,7 +163,7 @@ def test_a_stop_at_once_keeps_the_state_of_what_cannot_be_read_again(
             connection.sendall(b"a\nb\na\n")
             assert ssc._engine is not None
             (reader,) = ssc._engine.readers.values()
-            wait_for(lambda: reader._lines.complete_bytes == 6)  # type: ignore[attr-defined]
+            wait_for(lambda: reader.waiting_records() == 3)
             if when.startswith("stepped"):
                 ssc.step()
             else:
@@ -284,7 +284,7 @@ def test_a_graceful_stop_runs_what_a_socket_received(
             clock.advance(1000)
             wait_for(lambda: len(seen) == 1)
             connection.sendall(b"".join(b"%d\n" % number for number in range(5000)))
-            wait_for(lambda: reader._lines.complete_bytes >= 4000 * 5)  # type: ignore[attr-defined]
+            wait_for(lambda: reader.waiting_records() >= 4000)
             ssc.stop(stopSparkContext=False, stopGraceFully=True)
     assert seen[0] == (1, ["one"])
     ((time_s, last),) = seen[1:]

@@ -68,29 +68,31 @@ class Lines:
             os.utime(hidden, (second, second))
             hidden.rename(hidden.with_name(f"{second}"))
 
-    def define(self, *, more: bool = False) -> StreamingContext:
+    def define(self, more: str | None = None) -> StreamingContext:
         ssc = StreamingContext(self.sc, 1, clock=ManualClock(), settings=self.settings)
         ssc.checkpoint(str(self.checkpoint))
         lines = ssc.textFileStream(str(self.inputs), uid="lines")
-        if more:
+        if more == "files":
             lines = lines.union(ssc.textFileStream(str(self.root / "more"), uid="more"))
+        if more == "queue":
+            lines = lines.union(ssc.queueStream([["20"]], uid="more", replayable=True))
         sink = TransactionalSink(self.root / "out.db", "INSERT INTO lines VALUES (?)")
         lines.map(as_row).foreachRDD(sink)
         lines.saveAsTextFiles(f"{self.root}/out")
         return ssc
 
-    def run(self, batches: int, *, clock: int = 0, more: bool = False) -> None:
+    def run(self, batches: int, *, clock: int = 0, more: str | None = None) -> None:
         """Go on for some batches, and crash.
 
         Args:
             batches: how many.
             clock: the second at which the driver starts, if that is later than its last batch.
-            more: as code that has another input as well.
+            more: of what kind another input is that the code of now has as well.
         """
         hadoop_directory._swept.clear()  # a new process
         manifest._compared.clear()
         make = StreamingContext.restore if more else StreamingContext.getOrCreate
-        ssc = make(str(self.checkpoint), lambda: self.define(more=more))
+        ssc = make(str(self.checkpoint), lambda: self.define(more))
         ssc._clock = ManualClock(1000 * clock)
         try:
             ssc.step(batches)
@@ -262,27 +264,39 @@ def test_a_batch_of_which_an_output_failed(
     stream.require(1, 2, 3)
 
 
-@pytest.mark.parametrize("has_records", [False, True])
-def test_an_input_that_is_added_to_a_batch_in_flight(
-    sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_records: bool
+@pytest.mark.parametrize("has_files", [False, True])
+def test_a_directory_that_is_added_to_a_batch_in_flight(
+    sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_files: bool
 ) -> None:
-    """With records it makes another batch of it, of which there must be no output; else it is one.
+    """The batch reads again what it was begun with; the next one reads what is new there."""
+    stream = Lines(sc, tmp_path)
+    stream.put(1, 2)
+    stream.crash_in(monkeypatch, "commit.start", 1)
+    if has_files:
+        stream.put(20, into="more")
+        os.utime(tmp_path / "more" / "20", (2, 2))
+    stream.run(1, more="files")
+    stream.require(1, 2)
+    stream.run(1, more="files")
+    stream.require(*((1, 2, 20) if has_files else (1, 2)))
+
+
+def test_a_queue_that_is_added_to_a_batch_in_flight(
+    sc: SparkContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records make another batch of it, of which there must be no output.
 
     The code of before can end what it began; then the new one goes on.
     """
     stream = Lines(sc, tmp_path)
     stream.put(1, 2)
     stream.crash_in(monkeypatch, "commit.start", 1)
-    if has_records:
-        stream.put(20, into="more")
-        os.utime(tmp_path / "more" / "20", (2, 2))
-        copy = tmp_path / "copy"
-        shutil.copytree(stream.checkpoint, copy)
-        with pytest.raises(DurabilityError, match="or an input was added while this batch was to"):
-            stream.run(1, more=True)
-        shutil.rmtree(stream.checkpoint)
-        copy.rename(stream.checkpoint)
-        stream.run(1)
-        os.utime(tmp_path / "more" / "20", (3, 3))
-    stream.run(1, more=True)
-    stream.require(*((1, 2, 20) if has_records else (1, 2)))
+    copy = tmp_path / "copy"
+    shutil.copytree(stream.checkpoint, copy)
+    with pytest.raises(DurabilityError, match="or an input was added while this batch was to"):
+        stream.run(1, more="queue")
+    shutil.rmtree(stream.checkpoint)
+    copy.rename(stream.checkpoint)
+    stream.run(1)
+    stream.run(1, more="queue")
+    stream.require(1, 2, 20)
