@@ -21,12 +21,6 @@ class History:
 
     "No RDD" is not remembered, except for what the runtime fed and for streams that ask for their
     own past: asking again asks the node again.
-
-    Args:
-        plan: the frozen graph.
-        spark: context RDDs are made in.
-        unpersist: whether forgotten RDDs are unpersisted.
-        states: versions of the state in the state store, None when no stream has any.
     """
 
     def __init__(
@@ -86,10 +80,6 @@ class History:
 
         Rows of restored versions are made again, but for the oldest: the others stand on it. The
         runner of a batch calls this, parents first, before anything asks for the rows.
-
-        Raises:
-            Exception: of a job, or of what a batch is made of. Whoever asks for rows that could
-                not be made gets it again, until a later call makes them.
         """
         uid, failure = self._plan.nodes[node].uid, None
         missing = self._missing(node, uid, upto_ms)
@@ -125,45 +115,40 @@ class History:
         return self._plan.checkpoint_due(node, time_ms)
 
     def feed(self, node: Node, time_ms: int, rdd: RDD[Any] | None) -> None:
-        """Say what a stream has for a batch; input streams that nobody uses are ignored."""
+        """Set what a stream has for a batch; input streams that nobody uses are ignored."""
         with self._lock:
             self._withheld.pop((node, time_ms), None)
             if node in self._rdds:
                 self._rdds[node][time_ms] = None if rdd is None else self._persisted(node, rdd)
 
     def withhold(self, node: Node, time_ms: int, error: Exception) -> None:
-        """Say why nobody can have the RDD of a batch; :meth:`feed` takes that back."""
+        """Set why nobody can have the RDD of a batch; :meth:`feed` takes that back."""
         with self._lock:
             if node in self._rdds:
                 self._withheld[node, time_ms] = error
 
     def restore(self, node: Node, time_ms: int, rdd: RDD[Any] | None) -> None:
-        """Say what the RDD of a stream was in a batch of an earlier run, None for no RDD."""
+        """Set the RDD of a stream in a batch of an earlier run, None for no RDD."""
         with self._lock:
             self._rdds[node][time_ms] = None if rdd is None else self._persisted(node, rdd)
 
     def begin(self, node: Node, after_ms: int) -> None:
-        """Say that a stream had nothing up to a time of an earlier run, which did not know it."""
+        """Note that a stream had nothing up to a time of an earlier run, which did not know it."""
         with self._lock:
             self._begin_ms[node] = after_ms
 
     def leave_out(self, after_ms: int, time_ms: int) -> None:
-        """Say that no batch ran after *after_ms* and before *time_ms*: nobody has an RDD there.
+        """Note that no batch ran after *after_ms* and before *time_ms*: nobody has an RDD there.
 
         A stream that fires less often than there are batches has one, its first after *after_ms*,
-        if some of these were to be in it. What a stream that asks for its own past stands on after
-        the gap is to be restored.
+        if some of these were to be in it. What a stream stands on after the gap is to be restored.
         """
         with self._lock:
             if (after_ms, time_ms) not in self._gaps:
                 self._gaps.append((after_ms, time_ms))
 
     def before(self, node: Node, time_ms: int) -> RDD[Any] | None:
-        """What a stream that asks for its own past stands on at *time_ms*; None for nothing.
-
-        Raises:
-            LookupError: that is in a gap, and has not been restored.
-        """
+        """What a stream that asks for its own past stands on at *time_ms*; None for nothing."""
         before_ms = time_ms - node.slide_ms
         with self._lock:
             if before_ms in self._rdds[node]:
@@ -176,11 +161,7 @@ class History:
             return self.at(node, before_ms)
 
     def at(self, node: Node, time_ms: int) -> RDD[Any] | None:
-        """The RDD of *node* at *time_ms*, made now if it was not; None when there is none.
-
-        Raises:
-            Exception: of a function of the user, or why an input is withheld.
-        """
+        """The RDD of *node* at *time_ms*, made now if it was not; None when there is none."""
         with self._lock:
             if self._gaps and self._is_left_out(node, time_ms):
                 return None

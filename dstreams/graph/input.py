@@ -17,12 +17,6 @@ class InputDStream(Node):
 
     Parents: none. Slide: the batch duration. RDD at time t: what the runtime planned for the batch
     at t before it began; none for a time that was never planned.
-
-    Args:
-        stream_id: 0, 1, 2, ... in order of definition.
-        source: where the records come from.
-        batch_ms: batch duration in milliseconds.
-        operation: operation and call site.
     """
 
     stream_id: int

@@ -14,13 +14,7 @@ from dstreams.sinks.output_batch import OutputBatch
 
 @dataclass(frozen=True, eq=False)
 class OutputOperation:
-    """A function that is called with each RDD of a stream.
-
-    Args:
-        parent: the stream.
-        func: ``(batch, rdd)``, run on the driver; it should run one Spark job.
-        operation: operation and call site.
-    """
+    """A function that is called with each RDD of a stream."""
 
     parent: Node
     func: Callable[[OutputBatch, RDD[Any]], None]

@@ -27,28 +27,14 @@ _SQL = "pyspark.sql"
 
 @dataclass(frozen=True)
 class PickledGraph:
-    """A graph as bytes.
-
-    Args:
-        data: the bytes.
-        rdds: RDDs that it names, by number.
-    """
+    """A graph as bytes."""
 
     data: bytes
     rdds: tuple[RDD[Any], ...]
 
 
 def pickle_graph(graph: StreamGraph, context: object) -> PickledGraph:
-    """Return *graph* as bytes.
-
-    Args:
-        graph: the graph.
-        context: its streaming context.
-
-    Raises:
-        InvalidStreamError: something in it cannot be pickled; the message names the stream or the
-            output, and what it uses.
-    """
+    """Return *graph* as bytes."""
     rdds: list[RDD[Any]] = []
     try:
         return PickledGraph(_dump(graph, context, rdds), tuple(rdds))
@@ -59,17 +45,7 @@ def pickle_graph(graph: StreamGraph, context: object) -> PickledGraph:
 def unpickle_graph(
     data: bytes, spark: SparkContext, context: object, rdd: Callable[[int], RDD[Any]]
 ) -> StreamGraph:
-    """Return the graph that :func:`pickle_graph` made bytes of.
-
-    Args:
-        data: the bytes.
-        spark: the SparkContext to use.
-        context: the streaming context to use.
-        rdd: returns the RDD of a number.
-
-    Raises:
-        Exception: whatever the code that they name raises, such as a module that is gone.
-    """
+    """Return the graph that :func:`pickle_graph` made bytes of."""
     graph = _Unpickler(io.BytesIO(data), spark, context, rdd).load()
     if not isinstance(graph, StreamGraph):
         raise TypeError(f"the bytes hold no graph but {type(graph).__name__}")

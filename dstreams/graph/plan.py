@@ -37,17 +37,7 @@ class StreamOptions:
 
 @dataclass(frozen=True)
 class NodePlan:
-    """What the whole graph means for one node.
-
-    Args:
-        uid: name of the node in durable files: the user's, else its operation, and which one of
-            that name it is.
-        storage_level: level its RDDs are persisted at, None for not at all.
-        checkpoint_ms: interval at which its RDDs are made durable, None for never. State in the
-            state store is so in every batch; for it this is the interval of Spark's timeouts.
-        remember_ms: how long its RDDs are kept.
-        is_chosen: whether the user chose the uid.
-    """
+    """What the whole graph means for one node."""
 
     uid: str
     storage_level: StorageLevel | None
@@ -58,18 +48,7 @@ class NodePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """A graph that runs.
-
-    Args:
-        batch_ms: batch duration in milliseconds.
-        zero_ms: batch time of the batch that never was: the first runs one batch duration later.
-        inputs: every input stream, used or not.
-        outputs: output operations in order of registration.
-        nodes: plan of each node that an output needs, parents first.
-        input_uids: name of each input stream in durable files.
-        chosen_inputs: input streams whose names the user chose.
-        output_uids: name of each output in durable files.
-    """
+    """A graph that runs."""
 
     batch_ms: int
     zero_ms: int
@@ -109,11 +88,7 @@ class Plan:
 
 @dataclass
 class StreamGraph:
-    """The streams a program has defined so far.
-
-    Args:
-        batch_ms: batch duration in milliseconds.
-    """
+    """The streams a program has defined so far."""
 
     batch_ms: int
     remember_ms: int | None = None
@@ -126,11 +101,7 @@ class StreamGraph:
         return self.options.setdefault(node, StreamOptions())
 
     def name(self, node: Node, uid: str | None) -> None:
-        """Keep state and progress of *node* under *uid*; None: under a name from its place.
-
-        Raises:
-            InvalidStreamError: *uid* is no text, or empty.
-        """
+        """Keep state and progress of *node* under *uid*; None: under a name from its place."""
         if uid is None:
             return
         if not isinstance(uid, str) or not uid.strip():
@@ -141,16 +112,7 @@ class StreamGraph:
         self.options_of(node).uid = uid
 
     def freeze(self, zero_ms: int, *, has_checkpoint_directory: bool) -> Plan:
-        """Check the graph and compute what follows from the whole of it.
-
-        Args:
-            zero_ms: zero time in milliseconds since the epoch.
-            has_checkpoint_directory: whether there is a place for durable files.
-
-        Raises:
-            InvalidStreamError: there is no output, or a checkpoint interval, a storage level or a
-                missing directory makes a stream impossible.
-        """
+        """Check the graph and compute what follows from the whole of it."""
         if not self.outputs:
             raise InvalidStreamError(
                 "no output operations registered, so nothing to execute; end a stream with an "

@@ -30,18 +30,7 @@ def asked_after(
     newest_known: NewestKnown,
     began: Mapping[Node, int] | None = None,
 ) -> dict[Node, int]:
-    """Say of each stream after which time a batch after *last_ms* may ask for its RDDs.
-
-    Args:
-        plan: the graph.
-        last_ms: time of the last batch that has run.
-        newest_known: of a stream that asks for its own past.
-        began: streams that began after a time, and it: they ask for nothing before.
-
-    Returns:
-        For each stream a time in ms, zero time at least; RDDs at that time are not asked for, but
-        the version at that time of a stream that asks for its own past is.
-    """
+    """Say of each stream after which time a batch after *last_ms* may ask for its RDDs."""
     floors = began or {}
     asked = dict.fromkeys(plan.nodes, max(plan.zero_ms, last_ms))
     for node in reversed(tuple(plan.nodes)):  # children first
@@ -54,13 +43,7 @@ def asked_after(
 
 
 def asked_by_others(plan: Plan, last_ms: int, asked: Mapping[Node, int]) -> dict[Node, int]:
-    """Say of each stream after which time others than itself may ask for its RDDs.
-
-    Args:
-        plan: the graph.
-        last_ms: time of the last batch that has run.
-        asked: what :func:`asked_after` says.
-    """
+    """Say of each stream after which time others than itself may ask for its RDDs."""
     found = dict.fromkeys(plan.nodes, last_ms)
     for node in plan.nodes:
         for parent in node.parents:

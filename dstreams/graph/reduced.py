@@ -19,12 +19,6 @@ class ReducedDStream(ChildNode):
     Parents: the parent, nothing else. Slide: the parent's. RDD at time t: the parent's RDD at t
     reduced by key, none where the parent has none. What the parent has partitioned by an equal
     partitioner is reduced where it is.
-
-    Args:
-        parent: stream of pairs.
-        reduction: the user's function.
-        partitioner: where keys belong.
-        operation: operation and call site.
     """
 
     parent: Node

@@ -41,12 +41,6 @@ class ReducedWindowedDStream(Node):
     Semantics: PythonReducedWindowedDStream of org.apache.spark.streaming.api.python, by Scala's
     rule org.apache.spark.streaming.dstream.ReducedWindowedDStream (4.3); differs from both in a
     gap between windows, whose batches are in no window and so neither enter nor leave.
-
-    Args:
-        reduced: the stream of pairs, reduced by key batch by batch.
-        functions: reduce function, its inverse, and filter.
-        times: the window over it.
-        operation: operation and call site.
     """
 
     must_checkpoint: ClassVar[bool] = True

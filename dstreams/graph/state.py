@@ -42,14 +42,6 @@ class StateDStream(ChildNode):
     State: one entry for each key until the update function drops it.
     Semantics: org.apache.spark.streaming.dstream.StateDStream (4.3), the Scala rule where the
     parent has no RDD.
-
-    Args:
-        parent: stream of pairs.
-        update: the user's function in one of its forms.
-        partitioner: where keys belong.
-        preserves_partitioning: whether the state RDD claims *partitioner*.
-        initial: pairs of key and state to begin with, or None.
-        operation: operation and call site.
     """
 
     must_checkpoint: ClassVar[bool] = True
@@ -82,11 +74,6 @@ class StateDStream(ChildNode):
 
         The same as :meth:`compute` for one time after the other, without the RDDs between; for a
         stream that preserves its partitioning.
-
-        Args:
-            own: the RDD before, None for none.
-            times: consecutive times at which the stream fires.
-            rdds: where the parent's RDDs are.
         """
         batches: list[RDD[bytes] | None] = []
         tasks: list[StateTask] = []

@@ -28,14 +28,6 @@ class StateStoreDStream(ChildNode):
     and in the order of the batches, before anything asks for the rows.
 
     State: one row for each key until the function removes it or it times out.
-
-    Args:
-        parent: stream of pairs.
-        function: ``batch ->`` what tasks do with their store in it.
-        partitioner: where keys belong.
-        initial: pairs of key and state to begin with, or None.
-        operation: operation and call site.
-        delay_ms: how far the watermark is behind the latest event time, None for no watermark.
     """
 
     asks_itself: ClassVar[bool] = True
@@ -73,11 +65,6 @@ class SnapshotDStream(ChildNode):
 
     Parents: the stream with the state. Slide: its. RDD at time t: (key, state) of the version that
     the batch made.
-
-    Args:
-        parent: the stream with the state.
-        state_of: ``stored row -> state``, None where the row holds none.
-        operation: operation and call site.
     """
 
     parent: StateStoreDStream

@@ -20,14 +20,6 @@ class TransformedDStream(Node):
 
     Parents: as given. Slide: theirs. RDD at time t: ``func(t, RDDs of the parents at t)``. One
     parent without an RDD: none. Several parents: a missing RDD is taken as an empty one.
-
-    Args:
-        sources: the parents, at least one.
-        func: ``(time_ms, RDDs in the order of sources) -> RDD or None``, run on the driver.
-        operation: operation and call site.
-
-    Raises:
-        InvalidStreamError: the slides differ.
     """
 
     sources: tuple[Node, ...]

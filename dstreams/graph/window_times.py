@@ -30,11 +30,6 @@ class WindowTimes:
 
     The ranges that it gives are of the parent's times in order. At the beginning of a stream some
     of them are at zero time or before, where no stream has an RDD: first windows are shorter.
-
-    Args:
-        window_ms: how much a window covers.
-        slide_ms: from one window to the next.
-        parent_slide_ms: from one RDD of the parent to the next; the two others are multiples of it.
     """
 
     window_ms: int
@@ -45,11 +40,7 @@ class WindowTimes:
     def of(
         cls, window: float, slide: float | None, parent_slide_ms: int, operation: str
     ) -> WindowTimes:
-        """Return a window given in seconds; a *slide* of None is the parent's.
-
-        Raises:
-            InvalidStreamError: the window or its slide is no multiple of the parent's slide.
-        """
+        """Return a window given in seconds; a *slide* of None is the parent's."""
         window_ms = require_duration_ms(window, f"{operation}: windowDuration")
         slide_name = f"{operation}: slideDuration"
         slide_ms = parent_slide_ms if slide is None else require_duration_ms(slide, slide_name)

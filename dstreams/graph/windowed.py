@@ -25,12 +25,6 @@ class WindowedDStream(ChildNode):
     made once and read by every window that it is in. This stream itself is never persisted.
 
     Semantics: org.apache.spark.streaming.dstream.WindowedDStream (4.3).
-
-    Args:
-        parent: any stream.
-        times: the window over it.
-        operation: operation and call site.
-        empty_for_none: whether the RDD of a window in which the parent has none is an empty one.
     """
 
     rereads_parents: ClassVar[bool] = True

@@ -1,18 +1,17 @@
 """Columnar blocks: pairs in bytes, the keys in one column and the values in another.
 
 Two pickled columns cost less than half of what the same pairs cost one by one, and a block whose
-values change can keep the bytes of its keys. Between batches state lives in such blocks, and
-records are shuffled in them; pairs are made only where somebody asks for pairs.
+values change keeps the bytes of its keys. State lies in such blocks between batches, and records
+are shuffled in them.
 
 >>> from dstreams.rdd.blocks import Side, decode_block, encode_block
 >>> block = encode_block(Side.BATCH, ["a", "b"], [1, 2])
 >>> decode_block(block).keys(), decode_block(block).values()
 (['a', 'b'], [1, 2])
 
-How they lie in a block is told by :mod:`checkpoint.pair_blocks`. A block has the form ``SEPARATE``
-when several rows hold one mutable object, which a common pickle would hand out as one object again,
-so that changing one key's state in place would change the other's; and the form ``FIELDS`` when all
-values are tuples of one length with nothing but plain values in them.
+:mod:`checkpoint.pair_blocks` has the layout. A block has the form ``SEPARATE`` when several rows
+hold one mutable object, which a common pickle would return as one object again, and the form
+``FIELDS`` when all values are tuples of one length that hold plain values only.
 """
 
 from __future__ import annotations
@@ -65,11 +64,9 @@ class Block(PairBlock):
 
     @property
     def side(self) -> Side:
-        """What its values are."""
         return Side(self.side_number)
 
     def keys(self) -> list[Any]:
-        """Unpickle the keys."""
         return pickle.loads(self.key_column)  # type: ignore[no-any-return]
 
     def values(self) -> list[Any]:
@@ -95,12 +92,8 @@ def encode_block(
 ) -> bytes:
     """Encode two columns of the same length.
 
-    Args:
-        side: what the values are.
-        keys: the keys; not looked at when *key_column* is given.
-        values: one value for each key.
-        key_column: the pickled keys of an earlier block with the same keys.
-        kinds: the types of the values, where they are known already.
+    A *key_column*, of an earlier block, stands in place of the *keys*; *kinds* are the types of the
+    values, where the caller knows them.
     """
     form = PairForm.COMMON
     column: _Column = values
@@ -125,7 +118,7 @@ def encode_block(
 def _fields_of(values: list[Any], kinds: set[type], depth: int = 0) -> _Column | None:
     """Return tuples as columns, None if they differ in length or hold anything but plain values.
 
-    Such columns are written in half the time, and who looks at their types has seen all there is.
+    Such columns are pickled in half the time.
     """
     if kinds <= _ATOMIC:
         return values
@@ -209,17 +202,10 @@ def is_immutable(value: Any) -> bool:
 
 
 class BlockBuilder:
-    """Collects pairs and says when they make a block of about :data:`TARGET_BYTES`.
+    """Collects pairs into blocks of about :data:`TARGET_BYTES`.
 
-    The size of a row is learned from the blocks made so far, so rows of a megabyte each end up in
-    blocks of one, and rows of ten bytes in blocks of :data:`MAX_ROWS`.
-
-    Args:
-        side: what the values are.
-        max_rows: how many rows a block has at most.
-
-    Attributes:
-        limit: how many rows the next block is to have.
+    It learns the size of a row from the blocks made so far; *limit* is the number of rows of the
+    next.
     """
 
     def __init__(self, side: Side, max_rows: int = MAX_ROWS) -> None:
@@ -243,7 +229,6 @@ class BlockBuilder:
             yield self._encode()
 
     def flush(self) -> Iterator[bytes]:
-        """Yield what is left."""
         while self._keys:
             yield self._encode()
 

@@ -1,9 +1,8 @@
-"""What happens by key, on columnar blocks: combine, group, and group two RDDs together.
+"""Operations by key on columnar blocks: combine, group, cogroup and join.
 
-Each moves blocks instead of rows, places keys with a :class:`StablePartitioner`, and moves nothing
-that such a partitioner has placed already: what was reduced by key meets a state, or is joined,
-where it is. Memory is bounded as in PySpark (``spark.python.worker.memory``): what does not fit is
-spilled to the local disk.
+Each moves blocks instead of rows, and moves nothing that an equal :class:`StablePartitioner` has
+placed already. Memory is bounded as in PySpark (``spark.python.worker.memory``): what does not fit
+is spilled to the local disk.
 
 >>> from dstreams.rdd.by_key import Combiner, cogroup_by_key, combine_by_key
 >>> from dstreams.rdd.partitioner import StablePartitioner
@@ -42,10 +41,7 @@ Pairs = Iterable[tuple[Any, Any]]
 class Combiner:
     """How values become combined values, as in ``RDD.combineByKey``.
 
-    Args:
-        create: ``v -> c``, for the first value of a key.
-        merge_value: ``(c, v) -> c``; may change c in place.
-        merge_combiners: ``(c, c) -> c``; may change the first in place.
+    The two merging functions may change their first argument in place.
     """
 
     create: Callable[[Any], Any]
@@ -54,11 +50,10 @@ class Combiner:
 
     @classmethod
     def of_reduction(cls, func: Callable[[Any, Any], Any]) -> Combiner:
-        """Return the combiner whose combined values are values."""
         return cls(_itself, func, func)
 
     def merger(self, memory_mb: float) -> ExternalMerger[Any, Any, Any]:
-        """Return what combines within *memory_mb* MiB of a worker's memory, and spills the rest."""
+        """Return a merger that spills beyond *memory_mb* MiB of the worker's memory."""
         aggregator = Aggregator(self.create, self.merge_value, self.merge_combiners)
         return ExternalMerger(aggregator, memory_mb)
 
@@ -69,20 +64,7 @@ def combine_by_key(
     partitioner: StablePartitioner,
     operation: str = "combine_by_key",
 ) -> RDD[tuple[Any, Any]]:
-    """Combine the values of each key: first where they are, then where their key belongs.
-
-    Args:
-        rdd: pairs.
-        combiner: how values are combined.
-        partitioner: says where a key belongs; claimed by the result.
-        operation: who asks, for error messages.
-
-    Returns:
-        RDD of (key, combined value), each key once.
-
-    Raises:
-        TypeError: in the task, for a record that is no pair or a key that cannot be placed.
-    """
+    """Combine the values of each key: first where they are, then where their key belongs."""
     memory_mb = _memory_mb(rdd)
     if rdd.partitioner == partitioner:
         return _mapped(rdd, _CombineHere(combiner, memory_mb, operation))
@@ -95,7 +77,7 @@ def combine_by_key(
 def group_by_key(
     rdd: RDD[tuple[Any, Any]], partitioner: StablePartitioner, operation: str = "group_by_key"
 ) -> RDD[tuple[Any, Any]]:
-    """Return the RDD of (key, iterable of its values); arguments as of :func:`combine_by_key`."""
+    """Return the RDD of (key, iterable of its values)."""
     blocks = shuffle_pairs(rdd, partitioner, Side.BATCH, operation)
     return _mapped(blocks, _Group(_memory_mb(rdd), operation))
 
@@ -122,13 +104,7 @@ def join_by_key(
 ) -> RDD[tuple[Any, Any]]:
     """Return the RDD of (key, (v, w)) for each pair of values of a key.
 
-    Args:
-        left: pairs.
-        right: pairs.
-        partitioner: says where a key belongs; claimed by the result.
-        all_left: whether keys of *left* that *right* lacks are kept, as (key, (v, None)).
-        all_right: whether keys of *right* that *left* lacks are kept, as (key, (None, w)).
-        operation: who asks, for error messages.
+    With *all_left* a key that *right* lacks comes as (key, (v, None)); *all_right* likewise.
     """
     blocks = _both(left, right, partitioner, operation)
     return _mapped(blocks, _Join(_memory_mb(left), operation, all_left, all_right))

@@ -87,13 +87,11 @@ class ColumnUpdate(Protocol):
     """An update function over columns: one call for a block of keys."""
 
     @property
-    def where(self) -> str:
-        """Operation and user function, for error messages."""
-        ...
+    def where(self) -> str: ...
 
     @property
     def needs_keys(self) -> bool:
-        """Whether the keys are looked at; they stay packed where nobody does."""
+        """Whether the update looks at the keys; else they stay pickled."""
         ...
 
     def __call__(
@@ -111,9 +109,7 @@ class IteratorUpdate(Protocol):
     """An update function over an iterator of (key, new values, previous state or None)."""
 
     @property
-    def where(self) -> str:
-        """Operation and user function, for error messages."""
-        ...
+    def where(self) -> str: ...
 
     def __call__(self, entries: Iterator[tuple[Any, list[Any], Any]]) -> Iterable[tuple[Any, Any]]:
         """Return pairs of key and state."""
@@ -132,13 +128,9 @@ def _no_values() -> Iterator[list[Any]]:
 class ColumnStep:
     """Task: new values and state -> state, a block of keys at a time.
 
-    A block whose keys all stay keeps the bytes of its key column. Small blocks, and keys that are
-    new, are gathered into common blocks, so that a long run does not fragment the state.
-
-    Args:
-        update: the update function.
-        unique: False when the previous state may hold a key twice, because a user gave it or a
-            shuffle brought it together; a key that stands twice is then an error.
+    A block whose keys all stay keeps the bytes of its key column. Small blocks and new keys are
+    gathered into common blocks, so that a long run does not fragment the state. Unless the state is
+    known to be *unique*, a key that stands twice in it is an error.
     """
 
     def __init__(self, update: ColumnUpdate, *, unique: bool = True) -> None:
@@ -211,12 +203,8 @@ class ColumnStep:
 class IteratorStep:
     """Task: new values and state -> state, by a function that sees all keys of a partition.
 
-    Args:
-        update: the update function.
-        unique: as in :class:`ColumnStep`.
-        partitioner: what the result claims to be partitioned by, None when it claims nothing. With
-            it, a key that the function moved to another partition is an error: the next batch would
-            not find it.
+    With a *partitioner*, which the result then claims, a key that the function moved to another
+    partition is an error: the next batch would not find it.
     """
 
     def __init__(
@@ -328,7 +316,7 @@ def _split_sides(frames: Iterable[bytes], where: str) -> tuple[NewValues, Iterat
 
 
 def _unhashable(keys: list[Any], where: str) -> UserFunctionError:
-    """Return what to say where a user's partition function let such a key pass."""
+    """Return the error for a key that no dict takes; a user's partition function let it pass."""
     for key in keys:
         try:
             {key}  # noqa: B018

@@ -90,7 +90,7 @@ def context_like(earlier: Callable[[SparkConf], SparkConf]) -> SparkContext:
     """Start a SparkContext as that of an earlier process was.
 
     Args:
-        earlier: adds the settings of the earlier one to those that this process was given.
+        earlier: adds the settings of the earlier context to those that this process was given.
 
     Raises:
         EnvironmentNotReadyError: as in :func:`tuned_context`.
@@ -179,14 +179,10 @@ def choose_python(python: str | None) -> None:
 
 @contextlib.contextmanager
 def starting_spark() -> Iterator[None]:
-    """Say what keeps Spark from starting, and raise a Ctrl-C that is pressed in the block after it.
+    """Name what keeps Spark from starting, and raise a Ctrl-C pressed in the block after the block.
 
-    A KeyboardInterrupt that is raised while PySpark waits for its JVM would leave a JVM behind that
-    never ends. An error may be that of a child process that Ctrl-C has ended as well.
-
-    Raises:
-        EnvironmentNotReadyError: Spark does not start.
-        KeyboardInterrupt: Ctrl-C was pressed meanwhile.
+    A KeyboardInterrupt raised while PySpark waits for its JVM would leave a JVM behind that never
+    ends.
     """
     with _interrupt_put_off():
         try:
@@ -240,11 +236,7 @@ def warn_if_untuned(sc: SparkContext) -> None:
 
 
 def require_spark() -> None:
-    """Refuse a PySpark that dstreams cannot work with.
-
-    Raises:
-        EnvironmentNotReadyError: it is older than 3.5, or 5 or newer.
-    """
+    """Refuse a PySpark that dstreams cannot work with."""
     if not _OLDEST_SPARK <= _spark_version() < _NEXT_SPARK:
         raise EnvironmentNotReadyError(
             f"pyspark {pyspark.__version__} is installed, but dstreams needs 3.5 or newer and "

@@ -31,12 +31,7 @@ T = TypeVar("T")
 
 
 class RecordCount:
-    """What is known of the number of records of one RDD; forgotten with this object.
-
-    Args:
-        rdd: the RDD.
-        reports: of the tasks that count, None for an RDD that is not counted.
-    """
+    """What is known of the number of records of one RDD; *reports* is None where nobody counts."""
 
     def __init__(self, rdd: RDD[Any], reports: TaskReports[int] | None) -> None:
         self._rdd = rdd
@@ -70,11 +65,10 @@ def counted(rdd: RDD[T]) -> tuple[RDD[T], RecordCount]:
 
 
 class _CountedRDD(PipelinedRDD):  # type: ignore[misc]
-    """Counts within the Python that reads it, and takes none of its own.
+    """Counts in the Python worker that reads the RDD, and starts none of its own.
 
     What is built on it in Python runs in one pass with the counting. What only the JVM reads, such
-    as a union, gets the RDD as it was: a pass of Python for the sake of a number would cost more
-    than all the rest. Persisted, it is an RDD of its own, and the other's storage is left alone.
+    as a union, gets the RDD as it was. Persisted, it is an RDD of its own with its own storage.
     """
 
     def __init__(self, rdd: RDD[Any], count: _Count) -> None:

@@ -1,13 +1,7 @@
-"""Tasks over elements: what a user's function is called for, one element at a time.
+"""Tasks that call a user's function for one element at a time.
 
-Each is a generator expression. That costs what ``map`` costs, and makes an error of a StopIteration
-that the user's function raises, by a slip such as a bare ``next``; to ``map`` it would be the end
-of the partition, and its other elements would be lost without a word. PySpark's own way, a wrapper
-called for each element, costs about 0.1 microseconds more for each.
-
->>> from dstreams.rdd.element_tasks import Map
->>> list(Map(len)(0, ["a", "xyz"]))
-[1, 3]
+Each is a generator expression: it costs what ``map`` costs, and makes an error of a StopIteration
+that the user's function raises, which ``map`` would take for the end of the partition.
 """
 
 from __future__ import annotations
@@ -20,11 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Map:
-    """Task: x -> func(x).
-
-    Args:
-        func: the user's function.
-    """
+    """Task: x -> func(x)."""
 
     func: Callable[[Any], Any]
 
@@ -35,7 +25,7 @@ class Map:
 
 @dataclass(frozen=True)
 class FlatMap:
-    """Task: x -> each y of func(x); arguments as of :class:`Map`."""
+    """Task: x -> each y of func(x)."""
 
     func: Callable[[Any], Iterable[Any]]
 
@@ -46,7 +36,7 @@ class FlatMap:
 
 @dataclass(frozen=True)
 class Filter:
-    """Task: x -> x where func(x) is true; arguments as of :class:`Map`."""
+    """Task: x -> x where func(x) is true."""
 
     func: Callable[[Any], Any]
 

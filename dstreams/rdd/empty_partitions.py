@@ -27,9 +27,8 @@ def empty_partitions(spark: SparkContext, partitioner: StablePartitioner) -> RDD
 def pinned_partitions(spark: SparkContext, partitioner: StablePartitioner) -> RDD[bytes]:
     """Return empty partitions that stay where they were computed first.
 
-    What is united with them is computed there again and again, as far as Spark finds a free core
-    in time; so that host has a local replica of the partition's state. Partitions of an executor
-    that is lost move to another one. Their lineage is the same after any number of batches.
+    Spark computes what is united with them on the same host again, if it finds a free core in time,
+    so that host has a local replica of the partition's state. Their lineage does not grow.
     """
     # Not those above: what else is built on empty partitions may be computed anywhere.
     known: dict[StablePartitioner, RDD[bytes]] = vars(spark).setdefault("_dstreams_pinned", {})

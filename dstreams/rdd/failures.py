@@ -29,11 +29,9 @@ def summarize(error: BaseException) -> str:
 def stops_stream(error: BaseException) -> bool:
     """Whether after *error*, or the worker exception inside it, no further batch may run.
 
-    So it is where the storage of checkpoints fails, and where an output is of another history of
-    the checkpoint: the batch is not committed, and runs again when that is put right.
-
-    An OSError does not: the storage says in errors of its own what has failed, and functions of
-    users meet refused connections and missing files too.
+    These are failures of the storage of checkpoints, and an output of another history of the
+    checkpoint: the batch stays uncommitted and runs again later. An OSError is none of them: users'
+    functions meet refused connections and missing files too.
     """
     if isinstance(error, (CheckpointError, OutputConflictError)):
         return True
@@ -66,7 +64,7 @@ def _worker_exception(text: str) -> str | None:
 def _missing_file(text: str) -> str | None:
     """Return what the JVM says of a file that it could not find.
 
-    Where Python waits for the records of that file, the error of the job is that a worker crashed.
+    If Python waits for the records of that file, the job's error says that a worker crashed.
     """
     found = _FILE_NOT_FOUND.findall(text)
     return found[-1].strip() if found and _CRASHED in text else None

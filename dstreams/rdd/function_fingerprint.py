@@ -1,9 +1,8 @@
 """A name for a function that equal functions share in every process, and different ones do not.
 
-Functions that can be imported are known by module and name. Where several may share that name
-(lambdas, nested functions, methods, ``__main__``), a digest of what the function does is added: its
-code, the values it captured and the globals it names. Such a name changes when the function is
-edited, or run by another version of Python.
+Module and name identify a function that can be imported. Lambdas, nested functions, methods and
+functions of ``__main__`` may share a name, so a digest of code, captured values and named globals
+is added; it changes when the function is edited or run by another version of Python.
 """
 
 from __future__ import annotations
@@ -28,10 +27,7 @@ def identity_of(func: Callable[..., Any]) -> str:
 
 
 def digest_of(func: FunctionType) -> str:
-    """Return a digest of a function's code and of the plain values that it uses.
-
-    Objects and other functions that it uses are not part of it: what they do may change.
-    """
+    """Return a digest of a function's code and of the plain values that it uses."""
     return _fingerprint(_parts_of_function(func), {}, _plain_parts).hex()
 
 
@@ -50,14 +46,9 @@ def _is_known_by_name(func: Any) -> bool:
 def _fingerprint(value: Any, known: dict[int, tuple[Any, bytes]], parts_of: _PartsOf) -> bytes:
     """Return a digest that equal functions share in every process, and different ones do not.
 
-    Code counts by its instructions, what it captured and the globals it names; other values by
-    their repr or, where that would be their address, by their attributes. What has nothing but an
-    address makes identities differ that need not: the price is a shuffle.
-
-    Args:
-        value: a function, or a part of one.
-        known: digests so far, by address; a function may capture itself.
-        parts_of: returns what a value is by itself, and what else counts.
+    Code counts by its instructions, captured values and named globals; other values by their repr
+    or, where that would be their address, by their attributes. *known* has the digests so far, by
+    address, because a function may capture itself.
     """
     if id(value) in known:
         return known[id(value)][1]
@@ -73,7 +64,7 @@ def _fingerprint(value: Any, known: dict[int, tuple[Any, bytes]], parts_of: _Par
 
 
 def _parts(value: Any) -> tuple[bytes, Iterable[Any]]:  # noqa: PLR0911 - one for each kind
-    """Return what *value* is by itself, and what else counts."""
+    """Return what *value* is by itself, and the values that count as well."""
     kind = type(value)
     if kind in (tuple, list) and _PLAIN.issuperset(map(type, value)):
         return repr(value).encode("utf-8", "surrogatepass"), ()
@@ -97,7 +88,7 @@ def _parts(value: Any) -> tuple[bytes, Iterable[Any]]:  # noqa: PLR0911 - one fo
 
 
 def _plain_parts(value: Any) -> tuple[bytes, Iterable[Any]]:
-    """Return the same of code and of plain values, and nothing of all others."""
+    """Return the parts of code and plain values, and nothing of all others."""
     is_plain = type(value) in {*_PLAIN, tuple, frozenset, CodeType}
     return _parts(value) if is_plain else (b"", ())
 

@@ -1,9 +1,8 @@
-"""The few things that PySpark's public API cannot say, said to the JVM in one place.
+"""What PySpark's public API cannot say, said to the JVM in one place.
 
-All of it has been stable from PySpark 3.5 to 4.3: an RDD of raw frames (one ``byte[]`` for each
-element, no pickling), a shuffle of frames that were routed beforehand, a union that keeps the
-partitioner, and the switch that lets a batch write its output again. Nothing else in dstreams
-touches ``_jrdd`` or ``_jvm``.
+It has been stable from PySpark 3.5 to 4.3: RDDs of raw frames (one ``byte[]`` an element, no
+pickling), a shuffle of frames with addresses, a union that keeps the partitioner, and the switch
+that lets a batch write its output again. No other module touches ``_jrdd`` or ``_jvm``.
 """
 
 from __future__ import annotations
@@ -38,14 +37,10 @@ def addressed(partition: int, frame: bytes) -> tuple[bytes, bytes]:
 
 
 def as_frames(frames: RDD[bytes], partitioner: StablePartitioner | None) -> RDD[bytes]:
-    """Fix an RDD whose elements are bytes as an RDD of raw frames.
+    """Return an RDD of bytes as an RDD of raw frames, partitioned by *partitioner* or by nothing.
 
-    What is built on the result runs in a Python worker of its own; between the two stand the bytes
-    as they are, which is the form to persist.
-
-    Args:
-        frames: the result of a ``mapPartitions`` that yields bytes.
-        partitioner: what the frames are partitioned by, None when by nothing.
+    What is built on it runs in another Python worker; the bytes between the two are what to
+    persist.
     """
     frames._bypass_serializer = True  # type: ignore[attr-defined]
     return _of_frames(frames.context, frames._jrdd, partitioner)
@@ -64,12 +59,7 @@ def from_frames(frames: RDD[bytes], like: RDD[Any]) -> RDD[Any]:
 
 
 def shuffle_frames(routed: RDD[bytes], partitioner: StablePartitioner) -> RDD[bytes]:
-    """Move frames to their partitions.
-
-    Args:
-        routed: frames, each after its address (:func:`addressed`).
-        partitioner: claimed by the result.
-    """
+    """Move frames, each after its address (:func:`addressed`), to their partitions."""
     spark = routed.context
     routed._bypass_serializer = True  # type: ignore[attr-defined]
     classes = _classes_of(spark)
@@ -79,10 +69,9 @@ def shuffle_frames(routed: RDD[bytes], partitioner: StablePartitioner) -> RDD[by
 
 
 class LabelledFrames:
-    """Frames of two kinds, computed together: by their labels one is had without the other.
+    """Frames of two kinds that are computed together; their labels tell them apart.
 
-    Args:
-        labelled: frames, each after its label, which is a number (:func:`addressed`).
+    Each frame of *labelled* follows its label, a number (:func:`addressed`).
     """
 
     def __init__(self, labelled: RDD[bytes]) -> None:
@@ -92,11 +81,9 @@ class LabelledFrames:
         self._pairs = self._classes.pairwise_rdd(labelled._jrdd.rdd()).asJavaPairRDD()
 
     def persist(self, level: StorageLevel) -> None:
-        """Keep all frames that are computed."""
         self._pairs.persist(self._classes.storage_level(self.context, level))
 
     def unpersist(self) -> None:
-        """Keep them no longer."""
         self._pairs.unpersist(False)
 
     def collect(self, label: int) -> list[bytes]:
@@ -105,7 +92,6 @@ class LabelledFrames:
         return list(self._pairs.lookup(label))
 
     def frames(self) -> RDD[bytes]:
-        """Return all frames, without their labels."""
         return _of_frames(self.context, self._classes.value_of_pair(self._pairs), None)
 
 
@@ -118,10 +104,10 @@ def partitioner_of(frames: RDD[bytes]) -> StablePartitioner | None:
 def unite_frames(first: RDD[bytes], *others: RDD[bytes]) -> RDD[bytes]:
     """Unite equally partitioned RDDs of frames, partition by partition, without a shuffle.
 
-    In each partition of the result come the frames of *first*, then those of *others* in order.
+    A partition of the result has the frames of *first*, then those of *others* in order.
 
     Raises:
-        ValueError: the partitioners differ, here or on the JVM, so that the union is not narrow.
+        ValueError: the partitioners differ, here or on the JVM.
     """
     if not others:
         return first
@@ -152,11 +138,11 @@ def file_splits(lines: RDD[str]) -> list[str]:
 
 @contextmanager
 def passing_over_missing_files(spark: SparkContext, *, is_wanted: bool) -> Iterator[None]:
-    """Say of RDDs of files that are made in the block whether they pass over files that vanish.
+    """Let RDDs of files that are made in the block pass over files that vanish, or refuse to.
 
-    Spark has a setting of the whole context for that, which an RDD reads when it is made: streams
-    and queries of one process take turns. It passes over the rest of a partition, so it is right
-    for formats that read each file in partitions of its own.
+    Spark has one setting for the whole context, which an RDD reads when it is made, so streams and
+    queries of one process take turns. It skips the rest of a partition: use it where a partition
+    has one file.
     """
     jvm_context: Any = spark._jsc.sc()
     conf, key = jvm_context.conf(), "spark.files.ignoreMissingFiles"
@@ -175,11 +161,8 @@ def passing_over_missing_files(spark: SparkContext, *, is_wanted: bool) -> Itera
 def set_checkpoint_directory(spark: SparkContext, directory: str) -> None:
     """Let Spark's own ``RDD.checkpoint`` write below *directory*, without leaving anything there.
 
-    Spark makes a directory of a random name at once, which nobody ever removes. It makes it again
-    when it writes there for the first time.
-
-    Raises:
-        Py4JJavaError: there cannot be a directory.
+    Spark makes a directory of a random name at once, and again at the first write; nobody removes
+    it.
     """
     spark.setCheckpointDir(directory)
     made = spark.getCheckpointDir()
@@ -196,10 +179,9 @@ def set_checkpoint_directory(spark: SparkContext, directory: str) -> None:
 def rewriting_outputs(spark: SparkContext) -> Iterator[None]:
     """Let what this thread saves be written where a directory exists, as Spark does in a batch.
 
-    A batch that runs again writes its output again: ``saveAsTextFile`` and its kin do not refuse a
-    directory that is there. On other threads they do, and also here where the program has set
-    ``spark.hadoop.validateOutputSpecs`` itself, or has unpinned the threads of Python from those of
-    the JVM, one of which remembers this.
+    A batch that runs again writes its output again. The switch has no effect on other threads,
+    where the program has set ``spark.hadoop.validateOutputSpecs`` itself, or where it has unpinned
+    the threads of Python from those of the JVM.
     """
     switch = _classes_of(spark).output_check_switch
     if switch is None:
@@ -246,10 +228,7 @@ class _Classes:
 
 
 def _output_check_switch(spark: SparkContext) -> Any:
-    """Return Spark's own switch, which is of a thread of the JVM; None where it is not to be used.
-
-    It is a part of Spark's core, and what Spark's own batches use.
-    """
+    """Return Spark's own switch, which belongs to a thread of the JVM; None where it is no use."""
     is_pinned = isinstance(spark._gateway, ClientServer)
     if not is_pinned or spark.getConf().contains("spark.hadoop.validateOutputSpecs"):
         return None

@@ -1,9 +1,8 @@
 """Blocks in the order of the records that they were made of, however the shuffle delivered them.
 
-Spark fetches the blocks of a shuffle in any order, another one in each attempt. What a function
-over state emits and keeps may depend on the order of records, and must not change when a task runs
-again; so the blocks of a shuffle say where they come from (:func:`~dstreams.rdd.shuffle.
-shuffle_pairs` with ``ordered``), and are sorted here before the first of them is looked at.
+Spark fetches the blocks of a shuffle in another order in each attempt. What a function over state
+emits must not change when a task runs again, so blocks name their origin
+(:func:`~dstreams.rdd.shuffle.shuffle_pairs` with ``ordered``) and are sorted here first.
 """
 
 from __future__ import annotations
@@ -31,14 +30,10 @@ class _Piece(NamedTuple):
 
 
 def in_order(frames: Iterable[bytes], limit_bytes: int = _BUFFER_BYTES) -> Iterator[Block]:
-    """Return all blocks, states first, then as their records were before the shuffle.
+    """Return all blocks, states first, then in the order of their records before the shuffle.
 
-    Blocks that do not say where they come from stay in the order in which they came, before those
-    that do. All frames are read at once.
-
-    Args:
-        frames: encoded blocks.
-        limit_bytes: how much is held in memory; the rest is in a temporary file.
+    Blocks without an origin keep the order in which they came, before those with one. All frames
+    are read at once; those beyond *limit_bytes* wait in a temporary file.
     """
     held: list[tuple[tuple[bool, tuple[int, int], int], bytes | _Piece]] = []
     file: BinaryIO | None = None
@@ -57,7 +52,7 @@ def in_order(frames: Iterable[bytes], limit_bytes: int = _BUFFER_BYTES) -> Itera
 
 
 def _blocks(held: list[bytes | _Piece], file: BinaryIO | None) -> Iterator[Block]:
-    """Yield the blocks from the last one on, and give back the memory of each on the way."""
+    """Yield the blocks from the last one on, and give the memory of each back on the way."""
     try:
         while held:
             kept = held.pop()

@@ -1,8 +1,7 @@
 """Values grouped by key, the groups in the order in which their keys came, also when they spill.
 
-What does not fit into memory goes to the local disk, by the hash of keys with another seed in each
-attempt of a task. Whether it has to depends on how much memory the worker had left. What a function
-over state emits must depend on neither, or rows that are computed again seem to be others.
+PySpark spills by the hash of keys with another seed in each attempt of a task, when the worker's
+memory is short. What a function over state emits must depend on neither.
 
 >>> from dstreams.rdd.ordered_groups import GroupsInOrder
 >>> groups = GroupsInOrder(memory_mb=512)
@@ -47,11 +46,9 @@ class _NumberedSides(list[list[Any]]):
 
 
 class GroupsInOrder:
-    """Groups pairs within bounded memory.
+    """Groups pairs, and spills them when the worker uses more than *memory_mb* MiB.
 
-    Args:
-        memory_mb: MiB of the worker's memory from which on groups are spilled.
-        has_sides: whether values are pairs of a side, 0 or 1, and a value; each side has a list.
+    With *has_sides* values are pairs of a side, 0 or 1, and a value; each side has a list.
     """
 
     def __init__(self, memory_mb: float, *, has_sides: bool = False) -> None:
@@ -64,12 +61,10 @@ class GroupsInOrder:
         self._merger: ExternalMerger[Any, Any, Any] = ExternalMerger(aggregator, memory_mb)
 
     def add(self, pairs: Iterable[tuple[Any, Any]]) -> None:
-        """Add pairs of key and value."""
         self._merger.mergeValues(pairs)
 
     @property
     def are_in_memory(self) -> bool:
-        """Whether all groups are, so that to ask for several of them costs no more of it."""
         return not self._merger.spills
 
     def items(self) -> Iterator[tuple[Any, Any]]:

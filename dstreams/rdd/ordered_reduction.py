@@ -1,14 +1,8 @@
 """Values reduced by key, the results in the order in which their keys came, also when they spill.
 
-What was merged in which order must not depend on how much memory a worker had left: the sum of
-floats does, and so does the order of the results. So values are merged one after the other as long
-as there is memory, and from then on grouped (:mod:`dstreams.rdd.ordered_groups`) and merged in the
-same order at the end.
-
->>> from dstreams.rdd.ordered_reduction import reduce_in_order
->>> pairs = [("b", 1), ("a", 2), ("b", 3)]
->>> list(reduce_in_order(pairs, lambda one, other: one + other, memory_mb=512))
-[('b', 4), ('a', 2)]
+The order in which values are merged must not depend on how much memory a worker has left: the sum
+of floats does. So values are merged one after the other while there is memory, and then grouped
+(:mod:`dstreams.rdd.ordered_groups`) and merged in the same order at the end.
 """
 
 from __future__ import annotations
@@ -31,11 +25,8 @@ def reduce_in_order(
 ) -> Iterator[tuple[Any, Any]]:
     """Return (key, its values merged one after the other), in the order of keys.
 
-    Args:
-        pairs: of key and value; read to their end at once.
-        merge: ``(merged, value) -> merged``; may change the first in place.
-        memory_mb: MiB of the worker's memory from which on values are spilled.
-        explain: ``(key, error of merge) -> what is raised``; None raises the error.
+    *merge* may change its first argument; *explain* makes the error to raise of (key, error of
+    merge).
     """
     limit = MemoryLimit(memory_mb)
     rest = iter(pairs)

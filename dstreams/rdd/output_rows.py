@@ -1,9 +1,8 @@
-"""The rows of a batch after they were emitted: whose they are, and what is done when they are lost.
+"""The output rows of a stateful batch, and the check that rows and state come of one attempt.
 
-Rows and state come of one attempt of a task. The rows are kept in memory and on the local disk;
-with an executor they are lost, and Spark lets another attempt compute them again. A function that
-is not deterministic may emit others then, which do not fit the state. So whoever reads rows looks
-whose they are: of the attempt that counts, or at least the same as its rows. Else reading fails.
+Rows are kept in memory and on the local disk. With an executor they are lost, and Spark computes
+them again; a function that is not deterministic may then emit rows that do not fit the state. So a
+reader checks that rows are of the attempt that was committed, or equal to its rows.
 """
 
 from __future__ import annotations
@@ -36,12 +35,7 @@ class RowsChangedError(RuntimeError):
 
 
 class AttemptRows(NamedTuple):
-    """The rows of one attempt.
-
-    Args:
-        reference: the state that it made.
-        digest: digest of its rows.
-    """
+    """The rows of one attempt: the state that it made, and a digest of its rows."""
 
     reference: Reference
     digest: bytes
@@ -49,14 +43,7 @@ class AttemptRows(NamedTuple):
 
 @dataclass(frozen=True)
 class PartitionResult:
-    """What a task tells the driver, and what stands before its rows.
-
-    Args:
-        split: the partition.
-        committed: what it has written of the state.
-        metrics: what it counted.
-        rows: what is known of its rows.
-    """
+    """What a task tells the driver of its partition; it also stands before the rows."""
 
     split: int
     committed: StoredPartition
@@ -64,12 +51,10 @@ class PartitionResult:
     rows: AttemptRows
 
     def to_frame(self) -> bytes:
-        """Return it as a frame."""
         return MARK + pickle.dumps(self)
 
     @classmethod
     def from_frame(cls, frame: bytes) -> PartitionResult:
-        """Return what :meth:`to_frame` was called on."""
         made: PartitionResult = pickle.loads(frame[len(MARK) :])
         return made
 
@@ -83,7 +68,6 @@ class FrameBuffer:
         self._count = 0
 
     def add(self, frame: bytes) -> None:
-        """Hold a frame."""
         length = _LENGTH.pack(len(frame))
         self._file.write(length)
         self._file.write(frame)
@@ -92,11 +76,10 @@ class FrameBuffer:
         self._count += 1
 
     def digest(self) -> bytes:
-        """Return the digest of all frames."""
         return self._digest.digest()
 
     def frames(self) -> Iterator[bytes]:
-        """Iterate over the frames, and hold them no longer."""
+        """Iterate over the frames once, and free them."""
         with self._file:
             self._file.seek(0)
             for _ in range(self._count):
@@ -108,9 +91,7 @@ class FrameBuffer:
 class ReadOutputRows:
     """Task: the frames of a partition -> its rows.
 
-    Args:
-        operator_uid: the operator, for error messages.
-        attempts: what counts, by partition; empty as long as nobody knows.
+    *attempts* has the committed attempt of each partition; it is empty before the commit.
     """
 
     operator_uid: str
@@ -127,7 +108,6 @@ class ReadOutputRows:
             deque(rest, maxlen=0)  # a worker whose input is left unread is used no more
 
     def _that_count(self, made: PartitionResult, frames: Iterator[bytes]) -> Iterator[bytes]:
-        """Return the frames of the attempt that counts."""
         if not self.attempts:
             return frames
         counts = self.attempts[made.split]

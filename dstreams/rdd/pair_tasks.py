@@ -1,9 +1,4 @@
-"""Tasks over records that have to be pairs, checked in the pass that uses them.
-
->>> from dstreams.rdd.pair_tasks import MapValues
->>> list(MapValues(len, "mapValues")(0, [("a", "xyz")]))
-[('a', 3)]
-"""
+"""Tasks over records that have to be pairs, checked in the pass that uses them."""
 
 from __future__ import annotations
 
@@ -16,12 +11,7 @@ from dstreams.rdd.shuffle import require_pair
 
 @dataclass(frozen=True)
 class MapValues:
-    """Task: (k, v) -> (k, func(v)).
-
-    Args:
-        func: the user's function.
-        operation: who asks, for error messages.
-    """
+    """Task: (k, v) -> (k, func(v))."""
 
     func: Callable[[Any], Any]
     operation: str
@@ -37,7 +27,7 @@ class MapValues:
 
 @dataclass(frozen=True)
 class FlatMapValues:
-    """Task: (k, v) -> (k, w) for each w of func(v); arguments as of :class:`MapValues`."""
+    """Task: (k, v) -> (k, w) for each w of func(v)."""
 
     func: Callable[[Any], Iterable[Any]]
     operation: str

@@ -1,9 +1,8 @@
-"""Durable copies of RDDs: one synced, checksummed file for each partition, named by its attempt.
+"""RDDs in durable files: one synced, checksummed file for each partition, named by its attempt.
 
-``write_rdd`` computes an RDD and writes it, in one job and in the tasks that compute it;
-``read_rdd`` makes an RDD of the files, with the partitioner they were written under, so that the
-next narrow union needs no shuffle. Between the two the caller decides, by a commit record, whether
-the files count (:mod:`checkpoint`).
+The caller decides between writing and reading, by a commit record, whether the files count
+(:mod:`checkpoint`). What is read has the partitioner it was written under, so the next narrow
+union needs no shuffle.
 
 >>> files = open_files("checkpoints")
 >>> first = StatePartition("my-run", "counts", 10_000, 0, state.getNumPartitions(), "stable-hash-1")
@@ -42,29 +41,14 @@ NO_PARTITIONER = "none"
 
 @dataclass(frozen=True)
 class WrittenRdd:
-    """The files of one RDD.
-
-    Args:
-        first: what the file of partition 0 says of itself.
-        files: one file for each partition, in order.
-    """
+    """The files of one RDD, one a partition; *first* is what that of partition 0 says of itself."""
 
     first: StatePartition
     files: tuple[FileRef, ...]
 
 
 def write_rdd(rdd: RDD[Any], files: Files, first: StatePartition, epoch: int) -> WrittenRdd:
-    """Compute *rdd* and write each partition to a file of its own, durably; one Spark job.
-
-    Args:
-        rdd: any RDD with at least one partition; blocks of pairs are written as they are.
-        files: where to write; must be reachable from the executors.
-        first: what the file of partition 0 is to say of itself; the others follow from it.
-        epoch: epoch of this driver.
-
-    Raises:
-        Py4JJavaError: a task failed, in the user's functions or in writing.
-    """
+    """Compute *rdd* and write each partition to a file of its own, durably; one Spark job."""
     counted = isinstance(rdd, BlockPairsRDD)
     frames = rdd.blocks if isinstance(rdd, BlockPairsRDD) else jvm.frames_of(rdd)
     written = PipelinedRDD(frames, _Write(files, first, epoch, counted)).collect()
@@ -72,14 +56,7 @@ def write_rdd(rdd: RDD[Any], files: Files, first: StatePartition, epoch: int) ->
 
 
 def read_rdd(spark: SparkContext, files: Files, written: WrittenRdd, like: RDD[Any]) -> RDD[Any]:
-    """Return the RDD that was written, reading the files when it is computed.
-
-    Args:
-        spark: the context.
-        files: as given to :func:`write_rdd`.
-        written: its result.
-        like: an RDD with the partitioner and the serializer of the one that was written.
-    """
+    """Return the RDD that was written, with the partitioner and the serializer of *like*."""
     partitioner = like.partitioner
     known = partitioner if isinstance(partitioner, StablePartitioner) else None
     frames = _frames(spark, files, written, known)
@@ -97,15 +74,8 @@ def read_state(
 ) -> BlockPairsRDD:
     """Return a state RDD that another driver wrote, placed by *partitioner*.
 
-    Where its keys were placed otherwise, by another function or in another number of partitions,
-    they are shuffled; where its stream claims no partitioner, it has none.
-
-    Args:
-        spark: the context.
-        files: as given to :func:`write_rdd`.
-        written: what a commit record says of it.
-        partitioner: where keys belong now.
-        operation: who asks, for error messages.
+    Keys that another function or number of partitions has placed are shuffled; a state that was
+    written without a partitioner keeps none.
     """
     was = written.first.partitioner
     count = written.first.partition_count

@@ -1,8 +1,7 @@
-"""Reducing pairs by key into columnar blocks: each key once, in the place where it belongs.
+"""Pairs reduced by key into columnar blocks, each key once, in the partition where it belongs.
 
-The result is made of blocks that stay where they are: what is reduced over a window is reduced from
-them without a shuffle. Every partition ends with a mark, so that whoever reads the partitions of
-several such RDDs, one after the other, knows where each of them ends.
+A window is reduced from these blocks without a shuffle. Every partition ends with a mark, so that a
+reader of several such RDDs, one after the other, knows where each of them ends.
 
 >>> from dstreams.rdd.partitioner import StablePartitioner
 >>> from dstreams.rdd.reduction import Reduction, reduce_pairs
@@ -51,12 +50,7 @@ _MOST_KEYS = 100_000
 
 @dataclass(frozen=True)
 class UserFunction:
-    """A user's function that is called for a key at a time.
-
-    Args:
-        func: the function.
-        where: operation and function, for error messages.
-    """
+    """A user's function that is called for a key at a time; *where* names it in messages."""
 
     func: Callable[..., Any]
     where: str
@@ -71,17 +65,9 @@ class UserFunction:
 
 @dataclass(frozen=True)
 class Reduction(UserFunction):
-    """A user's function that makes one value of two.
-
-    It is ``(v, w) -> x``, associative and commutative, and may change v in place.
-    """
+    """A user's function ``(v, w) -> x``, associative and commutative; it may change v in place."""
 
     def merge(self, total: dict[Any, Any], keys: Iterable[Any], values: Iterable[Any]) -> None:
-        """Reduce *values* into *total*, by key.
-
-        Raises:
-            UserFunctionError: the function failed, or a key cannot be looked up.
-        """
         func = self.func
         key: Any = None
         try:
@@ -99,18 +85,7 @@ def reduce_pairs(
 ) -> BlockPairsRDD:
     """Reduce the values of each key: first where they are, then where their key belongs.
 
-    Args:
-        rdd: pairs. When it is partitioned by an equal partitioner, nothing is moved.
-        reduction: the function.
-        partitioner: says where a key belongs; claimed by the result.
-        operation: who asks, for error messages.
-
-    Returns:
-        Pairs in blocks, each key once, and a mark at the end of each partition.
-
-    Raises:
-        TypeError: in the task, for a record that is no pair or a key that cannot be placed.
-        UserFunctionError: in the task, when the function fails.
+    Pairs that *partitioner* has placed already are not moved.
     """
     if rdd.partitioner == partitioner:
         if isinstance(rdd, BlockPairsRDD):

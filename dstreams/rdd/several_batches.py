@@ -1,21 +1,7 @@
-"""Several batches meet the state in one task: what a restart makes up for.
+"""Several batches meet the state in one task, where a restart makes up for them.
 
-A state RDD is computed inside the one that is built on it, each in a Python worker of its own, and
-the state passes through all of them. Where nobody wants the states between, one task takes every
-step, a block at a time.
-
->>> from dstreams.rdd.cogroup import ColumnStep
->>> from dstreams.rdd.several_batches import replay_batches
->>> from dstreams.rdd.shuffle import shuffle_pairs
->>> class Sum:
-...     where = "running sum"
-...     needs_keys = False
-...     def __call__(self, keys, values, states, into):
-...         into.extend(sum(v) + (s or 0) for v, s in zip(values, states))
->>> batch = shuffle_pairs(words, partitioner)
->>> blocks = replay_batches(spark, partitioner, [batch, None, batch], None, [ColumnStep(Sum())] * 3)
->>> dict(pairs_of_blocks(blocks).collect())
-{'a': 8, 'b': 4}
+A state RDD is computed inside the one that is built on it, each in a Python worker of its own. If
+nobody wants the states between, one task takes every step, a block at a time.
 """
 
 from __future__ import annotations
@@ -44,17 +30,9 @@ def replay_batches(
     state: RDD[bytes] | None,
     tasks: Sequence[StateTask],
 ) -> RDD[bytes]:
-    """Compute the state after several batches from that before them, in one stage.
+    """Return the blocks of the state after several batches, oldest first, in one stage.
 
-    Args:
-        spark: the context.
-        partitioner: that of the batches and of the state.
-        batches: blocks of new values, oldest batch first, None for a batch without.
-        state: blocks of the previous state, None when there is none.
-        tasks: the step of each batch.
-
-    Returns:
-        RDD of blocks of the last state, which claims *partitioner*.
+    A batch without new values is None, and so is a state before the first batch.
     """
     inputs: list[RDD[bytes]] = []
     for batch in batches:

@@ -69,11 +69,7 @@ def pairs_of_blocks(blocks: RDD[bytes], side: Side = Side.BATCH) -> BlockPairsRD
 class BlockPairsRDD(PipelinedRDD):  # type: ignore[misc]
     """Pairs whose data are the blocks of another RDD.
 
-    Persisting it persists the blocks, and counting it reads no more than their headers.
-
-    Args:
-        blocks: encoded blocks.
-        side: what their values are.
+    Persisting it persists the blocks, and counting it reads their headers only.
     """
 
     def __init__(self, blocks: RDD[bytes], side: Side) -> None:
@@ -184,17 +180,12 @@ class NotAPairError(TypeError):
 
 
 def are_pairs(records: list[Any]) -> bool:
-    """Whether all are tuples of two: what records nearly always are, found out at once."""
+    """Whether all records are tuples of two, which they nearly always are."""
     return set(map(type, records)) <= {tuple} and set(map(len, records)) <= {2}
 
 
 class PairReader:
-    """Iterates over records that have to be pairs, for those who look keys up in a dict.
-
-    Args:
-        records: the records.
-        operation: who asks, for error messages.
-    """
+    """Iterates over records that have to be pairs."""
 
     def __init__(self, records: Iterable[Any], operation: str) -> None:
         self._records = records
@@ -209,18 +200,18 @@ class PairReader:
             yield record
 
     def explain(self, error: TypeError) -> TypeError:
-        """Return what to say of an error that using the last record gave."""
+        """Return the error to raise for *error*, which came of using the last record."""
         return explain_key(None if self._last is None else self._last[0], error, self._operation)
 
 
 def explain_key(key: Any, error: TypeError, operation: str) -> TypeError:
-    """Return what to say of *error*: it is about *key* if that cannot be looked up in a dict."""
+    """Return *error*, or a better one if *key* cannot be looked up in a dict."""
     reason = why_unplaceable(key, operation)
     return error if reason is None else TypeError(reason)
 
 
 def why_unplaceable(key: Any, operation: str) -> str | None:
-    """Return what to say of a key that cannot be looked up in a dict, None if it can."""
+    """Return why a key cannot be looked up in a dict, None if it can."""
     try:
         {key}  # noqa: B018 - hashed as a dict would
     except TypeError as unhashable:
@@ -232,11 +223,7 @@ def why_unplaceable(key: Any, operation: str) -> str | None:
 
 
 def require_pair(record: Any, operation: str) -> tuple[Any, Any]:
-    """Return *record* if it is a tuple or list of two.
-
-    Raises:
-        NotAPairError: it is not; the message names the record.
-    """
+    """Return *record* as a pair, or raise NotAPairError, which names it."""
     if isinstance(record, (tuple, list)) and len(record) == 2:
         return record[0], record[1]
     raise NotAPairError(

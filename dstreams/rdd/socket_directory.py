@@ -1,7 +1,7 @@
 """The directory of the Unix sockets over which Python workers talk to the JVM.
 
-PySpark asks no secret on a Unix socket: who can connect to it gives a worker its commands. So the
-sockets are where nobody else can go, whatever the umask.
+PySpark asks for no secret on a Unix socket, and who connects to one commands a worker. So the
+sockets lie where no other user can go.
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 def socket_directory() -> str | None:
-    """Return a directory of this process that only its user can enter; None where it has none.
-
-    It is removed when the process ends.
-    """
+    """Return a private directory that ends with this process; None where there can be none."""
     return _directory_of(os.getpid())
 
 

@@ -1,12 +1,4 @@
-"""Rows that wait: in memory as long as there is room for them, and on the local disk after that.
-
->>> from dstreams.rdd.spill_buffer import SpillBuffer
->>> held = SpillBuffer(memory_mb=512)
->>> held.add(("a", 1))
->>> held.add(("b", 2))
->>> list(held.rows())
-[('a', 1), ('b', 2)]
-"""
+"""Rows that wait in memory while there is room, and on the local disk after that."""
 
 from __future__ import annotations
 
@@ -23,11 +15,7 @@ _LOOK_GROWTH = 1.5
 
 
 class MemoryLimit:
-    """Says when a worker uses more memory than it may; looks now and then, because looking costs.
-
-    Args:
-        memory_mb: MiB of the worker's memory.
-    """
+    """Says when a worker uses more memory than it may; it looks rarely, because looking costs."""
 
     def __init__(self, memory_mb: float) -> None:
         self._memory_mb = memory_mb
@@ -35,7 +23,6 @@ class MemoryLimit:
         self._between: float = _FIRST_LOOK_ROWS
 
     def is_reached(self, rows: int) -> bool:
-        """Whether it is, after so many rows."""
         if rows < self._next_look:
             return False
         self._between *= _LOOK_GROWTH
@@ -44,11 +31,7 @@ class MemoryLimit:
 
 
 class SpillBuffer:
-    """Rows in the order in which they were added, within bounded memory.
-
-    Args:
-        memory_mb: MiB of the worker's memory from which on rows go to the disk.
-    """
+    """Rows in the order in which they were added; they go to the disk beyond *memory_mb* MiB."""
 
     def __init__(self, memory_mb: float) -> None:
         self._limit = MemoryLimit(memory_mb)
@@ -57,11 +40,9 @@ class SpillBuffer:
 
     @property
     def are_in_memory(self) -> bool:
-        """Whether all rows are."""
         return self._spilled is None
 
     def add(self, row: Any) -> None:
-        """Hold a row."""
         if self._spilled is not None:
             self._spilled.add(row)
             return
@@ -73,7 +54,7 @@ class SpillBuffer:
             self._rows.clear()
 
     def rows(self) -> Iterator[Any]:
-        """Iterate over the rows, and hold them no longer."""
+        """Iterate over the rows once, and free them."""
         if self._spilled is not None:
             yield from self._spilled.rows()
         yield from self._rows

@@ -1,9 +1,4 @@
-"""Spreading the elements of an RDD evenly over a number of partitions, in columnar blocks.
-
->>> from dstreams.rdd.spread import spread
->>> [len(part) for part in spread(spark.parallelize(range(10), 1), 2).glom().collect()]
-[5, 5]
-"""
+"""Spreading the elements of an RDD evenly over a number of partitions, in columnar blocks."""
 
 from __future__ import annotations
 
@@ -26,12 +21,7 @@ _FAIRNESS = 16
 
 
 def spread(rdd: RDD[T], partitions: int) -> RDD[T]:
-    """Return the elements of *rdd* in that many partitions, of about the same size.
-
-    Args:
-        rdd: any RDD.
-        partitions: how many, at least 1.
-    """
+    """Return the elements of *rdd* in that many partitions, of about the same size."""
     dealt = PipelinedRDD(rdd, _Deal(partitions))
     moved = jvm.shuffle_frames(dealt, StablePartitioner(partitions))
     elements: RDD[T] = PipelinedRDD(moved, _elements)
@@ -43,7 +33,7 @@ class _Deal:
     """Task: elements -> blocks, dealt to one partition after the other.
 
     The first elements are dealt one by one, later ones by handfuls that are small beside what was
-    dealt before: so partitions of ten elements are even, and those of a million are cheap.
+    dealt before: partitions of ten elements are even, and those of a million are cheap.
     """
 
     partitions: int

@@ -7,26 +7,13 @@ from dataclasses import dataclass
 
 @dataclass
 class StateMetrics:
-    """Counts of one operator, of one partition or of all, in one batch.
+    """Counts of one operator in one batch, of a partition or of all; times are milliseconds.
 
-    Times are milliseconds. Semantics: the metrics of StateStoreWriter (Spark 4.3).
+    *numTotalStateRows* counts keys after the commit; *allRemovalsTimeMs*, spent on keys that timed
+    out, is part of *allUpdatesTimeMs*; *stateMemory* is bytes where the state is kept. The latest
+    event time and the earliest timer are -1 where there is none.
 
-    Args:
-        numOutputRows: rows that went out.
-        numRowsDroppedByWatermark: late rows that were left out.
-        numTotalStateRows: keys of the state after the commit.
-        numUpdatedStateRows: states that were written.
-        numRemovedStateRows: states that were removed.
-        allUpdatesTimeMs: from the first row that came in to the last one that went out.
-        allRemovalsTimeMs: of that, the time spent on keys that timed out.
-        commitTimeMs: time of the commit.
-        stateMemory: bytes that the state takes where it is kept.
-        numStateStoreInstances: stores that were opened.
-        numDroppedDuplicateRows: rows of a key that had one already, where duplicates are dropped.
-        eventTimeMaxMs: the latest event time that was seen, milliseconds since the epoch; -1
-            without one.
-        nextTimeoutMs: the earliest timer of the state, milliseconds since the epoch; -1 without
-            one, or where nobody looked for it.
+    Semantics: the metrics of StateStoreWriter (Spark 4.3).
     """
 
     numOutputRows: int = 0  # noqa: N815 - Spark's names, so that tools know them
@@ -44,7 +31,6 @@ class StateMetrics:
     nextTimeoutMs: int = -1  # noqa: N815
 
     def add(self, other: StateMetrics) -> None:
-        """Add the counts of another partition."""
         latest_ms = max(self.eventTimeMaxMs, other.eventTimeMaxMs)
         timers = [time for time in (self.nextTimeoutMs, other.nextTimeoutMs) if time >= 0]
         for name, count in vars(other).items():
@@ -53,5 +39,4 @@ class StateMetrics:
         self.nextTimeoutMs = min(timers, default=-1)
 
     def as_dict(self) -> dict[str, int]:
-        """Return the counts by name."""
         return dict(vars(self))

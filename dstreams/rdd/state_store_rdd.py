@@ -16,10 +16,9 @@
 >>> counted.rows().collect()
 [('a', 1), ('a', 2)]
 
-A task's attempt writes under a name of its own, and gives its rows only when that is durable. What
-counts is what the caller takes from :meth:`StateStoreRDD.force`: a retry, a speculative twin or a
-partition that is computed again after a lost executor changes nothing. Every partition takes part
-in every batch, also without records.
+An attempt of a task writes under a name of its own, and gives its rows when that is durable. The
+attempts that :meth:`StateStoreRDD.force` returns count: a retry, a speculative twin or a partition
+that is computed again changes nothing. Every partition takes part in every batch.
 
 Semantics: org.apache.spark.sql.execution.streaming.state.StateStoreRDD (4.3).
 """
@@ -63,11 +62,7 @@ class StoreFunction(Protocol):
     ) -> Iterable[Any]:
         """Return the rows of the partition; all of them are pulled before the store commits.
 
-        Args:
-            store: the open store; neither committed nor aborted here.
-            initial: pairs of key and state to begin with; read to their end before *records*.
-            records: pairs of key and value.
-            metrics: counts of the partition; what the store knows is filled in by the caller.
+        *initial* has pairs of key and state to begin with, and is read to its end before *records*.
         """
         ...
 
@@ -78,14 +73,11 @@ class StateStoreRDD:
     Its tasks run where those of the batch before did, as far as Spark can.
 
     Args:
-        inputs: blocks of pairs, at least one RDD, all placed by one partitioner: of
-            :attr:`Side.STATE` the initial state, first; of :attr:`Side.BATCH` the records.
+        inputs: blocks of pairs, at least one RDD, all placed by one partitioner: those of
+            :attr:`Side.STATE`, the initial state, come first.
         store: the stores.
         before: the version to begin with.
         function: what a task does.
-
-    Attributes:
-        partitioner: that of the inputs.
     """
 
     def __init__(
@@ -113,11 +105,7 @@ class StateStoreRDD:
         self._frames.persist(StorageLevel.MEMORY_AND_DISK)
 
     def force(self) -> StateVersion:
-        """Compute every partition, in one job, and return the version that this made.
-
-        Raises:
-            Py4JJavaError: a task failed, in the user's function or in the store.
-        """
+        """Compute every partition, in one job, and return the version that this made."""
         frames = self._frames.collect(_MADE)
         found = sorted(map(PartitionResult.from_frame, frames), key=lambda made: made.split)
         total = StateMetrics()
@@ -136,20 +124,19 @@ class StateStoreRDD:
     def rows(self) -> RDD[Any]:
         """Return the rows; reading them computes nothing again while they are kept.
 
-        After :meth:`force`, reading fails where rows were lost and came out otherwise when they
-        were computed again.
+        After :meth:`force`, reading fails if lost rows come out otherwise when they are computed
+        again.
         """
         rows: RDD[Any] = PipelinedRDD(self._frames.frames(), self._read_rows)
         return rows
 
     def unpersist(self) -> None:
-        """Give up the rows."""
         self._frames.unpersist()
 
 
 @dataclass(frozen=True)
 class _StoreTask:
-    """Task: blocks of pairs -> what it made, then blocks of rows, each after its label."""
+    """Task: blocks of pairs -> its result, then blocks of rows, each after its label."""
 
     store: StateStore
     store_id: StoreId

@@ -1,7 +1,6 @@
 """StateVersion: the state of an operator after one of its batches, as the driver knows it.
 
-A version says which content of the store each partition has, and what a commit record says of it;
-the content itself is in changelogs and snapshots, and in local replicas on the hosts.
+The content itself is in changelogs and snapshots, and in local replicas on the hosts.
 """
 
 from __future__ import annotations
@@ -21,16 +20,9 @@ NO_EVENT_TIME = -1
 class StateVersion:
     """The state of an operator after one of its batches.
 
-    Args:
-        store_id: the store of partition 0.
-        partitioner: name of the function that chose the partition of each key.
-        references: the content of each partition.
-        commits: what a commit record says of each partition; empty for the empty state.
-        metrics: counts of the operator in the batch that made it; None for one that was restored.
-        event_time_max_ms: the latest event time of all batches, milliseconds since the epoch; -1
-            without one.
-        watermark_ms: the watermark of the batch after it, milliseconds since the epoch; -1 without
-            one. It never goes back.
+    *references* and *commits* have the content of each partition, and what a commit record says of
+    it; *metrics* is None for a version that was restored. Times are milliseconds since the epoch,
+    or :data:`NO_EVENT_TIME`; the watermark is that of the next batch, and never goes back.
     """
 
     store_id: StoreId
@@ -53,13 +45,7 @@ class StateVersion:
         commit: StoreCommit,
         watermark_ms: int = NO_EVENT_TIME,
     ) -> StateVersion:
-        """Return the version that a commit record names.
-
-        Args:
-            stream_id: id of the stream, as the record has it.
-            commit: what the record says of the store.
-            watermark_ms: as above; the record has it beside.
-        """
+        """Return the version that a commit record names."""
         return cls(
             StoreId(stream_id, commit.operator_uid, commit.store, 0, len(commit.partitions)),
             commit.partitioner,
@@ -79,12 +65,11 @@ class StateVersion:
 
     @property
     def commit(self) -> StoreCommit:
-        """What a commit record says of it."""
         store_id = self.store_id
         return StoreCommit(store_id.operator_uid, store_id.store, self.partitioner, self.commits)
 
     @property
     def version(self) -> int:
-        """Batches that led to it."""
+        """How many batches led to this version."""
         version: int = self.references[0].version
         return version

@@ -1,8 +1,7 @@
-"""What tasks say of their partitions besides their rows, learnt from jobs that run anyway.
+"""What tasks report of their partitions besides their rows, in jobs that run anyway.
 
-What tasks say is kept by partition and not added up, so a partition that is computed again, because
-its task was retried, speculated or its block lost, counts once: of two reports that which has seen
-more records.
+Reports are kept by partition and not added up: of two reports of one partition, after a retry, a
+speculative twin or a lost block, that which has seen more records counts.
 """
 
 from __future__ import annotations
@@ -24,11 +23,7 @@ _tokens = itertools.count()
 
 
 class TaskReports(Generic[F]):
-    """What the tasks of one RDD have said so far; forgotten with this object.
-
-    Args:
-        spark: where the tasks run.
-    """
+    """What the tasks of one RDD have reported so far; forgotten with this object."""
 
     def __init__(self, spark: SparkContext) -> None:
         accumulator = _accumulator_of(spark)
@@ -38,18 +33,12 @@ class TaskReports(Generic[F]):
         weakref.finalize(self, accumulator.value.pop, self.task.token, None)
 
     def facts(self) -> list[F]:
-        """Return what was said of each partition that something was said of, in their order."""
         return [fact for _, (_, fact) in sorted(self._partitions.copy().items())]
 
 
 @dataclass(frozen=True)
 class TaskReport(Generic[F]):
-    """How a task says what it has seen.
-
-    Args:
-        accumulator: the one of the context.
-        token: of the reports.
-    """
+    """How a task reports: by the one accumulator of the context, under the token of its reports."""
 
     accumulator: Accumulator[_Reports]
     token: int

@@ -1,12 +1,4 @@
-"""One value for a whole RDD, as an RDD of one partition: no job runs before somebody asks.
-
->>> from dstreams.rdd.totals import count_all, reduce_all
->>> numbers = spark.parallelize([3, 4, 5])
->>> reduce_all(numbers, max).collect(), count_all(numbers).collect()
-([5], [3])
->>> reduce_all(spark.emptyRDD(), max).collect(), count_all(spark.emptyRDD()).collect()
-([], [0])
-"""
+"""One value for a whole RDD, as an RDD of one partition: no job runs before somebody asks."""
 
 from __future__ import annotations
 
@@ -29,12 +21,7 @@ _ONE_PLACE = StablePartitioner(1)
 
 
 def reduce_all(rdd: RDD[Any], func: Callable[[Any, Any], Any]) -> RDD[Any]:
-    """Return the RDD of all elements reduced by *func*; of nothing where there is no element.
-
-    Args:
-        rdd: any RDD.
-        func: ``(x, y) -> z``, associative and commutative.
-    """
+    """Return the RDD of all elements reduced by *func*; it is empty where there is no element."""
     return _in_one_place(rdd, _Reduce(func), _ReduceParts(func))
 
 

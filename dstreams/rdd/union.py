@@ -1,4 +1,4 @@
-"""The union of many RDDs, which keeps what they have in common: their place and their form."""
+"""The union of many RDDs, which keeps their common partitioner and their form."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks
 
 
 def unite(spark: SparkContext, rdds: list[RDD[Any]]) -> RDD[Any]:
-    """Return the union of *rdds* in order.
+    """Return the union of *rdds* in order; that of none is an RDD without partitions.
 
-    When all are partitioned alike, so is the union, and it is narrow: each of its partitions holds
-    the same partition of all of them. When all have their pairs in blocks, so has the union.
-
-    Args:
-        spark: their context.
-        rdds: any number; the union of none is an RDD without partitions.
+    The union of RDDs with one partitioner is narrow and has it, that of RDDs of blocks is one of
+    blocks.
     """
     if len(rdds) < 2:
         return rdds[0] if rdds else spark.emptyRDD()

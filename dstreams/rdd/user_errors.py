@@ -13,14 +13,7 @@ class UserFunctionError(RuntimeError):
 
 
 def failed(where: str, subject: Any, error: BaseException, kind: str = "key") -> UserFunctionError:
-    """Return what to raise for an *error* of a user's function, that error if it says all.
-
-    Args:
-        where: operation and function.
-        subject: what the function was called for.
-        error: what it raised.
-        kind: what *subject* is.
-    """
+    """Return the error for an *error* of a user's function, called for a *subject* of a *kind*."""
     if isinstance(error, UserFunctionError):
         return error
     return UserFunctionError(f"{where} failed for {kind} {shorten(subject)}: {summarize(error)}")

@@ -1,10 +1,8 @@
 """The step from one window to the next: what entered is added, what left is taken away.
 
-The result of the previous window stands in blocks, and so does the reduction of each batch
-(:mod:`dstreams.rdd.reduction`). All are placed by one partitioner, so their union is narrow: a
-batch is shuffled once, when it is reduced, and never moved again. The user's functions are called
-for the keys that entered or left; the rest of the result passes through as it is, unless a filter
-of the user's looks at it.
+The previous result and the reduction of each batch (:mod:`dstreams.rdd.reduction`) lie in blocks
+under one partitioner, so their union is narrow: a batch is shuffled once. The user's functions are
+called for keys that entered or left; other blocks pass through, unless the user gave a filter.
 
 >>> from dstreams.rdd.reduction import Reduction, reduce_pairs
 >>> from dstreams.rdd.window_step import WindowFunctions, slide_window
@@ -54,17 +52,11 @@ Columns = tuple[list[Any], list[Any]]
 class WindowFunctions:
     """What is done to the value of a key when its window slides.
 
-    Args:
-        reduction: adds what entered.
-        inverse: ``(value, left) -> value``, takes away what left.
-        keeps: ``((key, value)) -> bool``; a pair that fails it is dropped from the result, and with
-            it from what the next window begins with. None: all are kept.
-        drops_only_empty: whether *keeps* drops just the pairs of which nothing is left: then it is
-            called in every window, for pairs that changed.
-        is_scala: whether Scala's rule holds. By it *keeps* is called in every window, and what
-            leaves with a key that the previous result lacks is an error. By that of pyspark
-            *keeps* is called in windows that an RDD enters, what leaves with such a key is left
-            out, and so is a None that leaves.
+    *keeps* drops a pair from the result and from what the next window begins with. It is called in
+    every window, for pairs that changed, if it *drops_only_empty* pairs, and in every window for
+    all pairs by Scala's rule; by that of pyspark, in windows that an RDD enters. If a key leaves
+    that the previous result lacks, that is an error by Scala's rule; pyspark leaves it out, and a
+    None too.
     """
 
     reduction: Reduction
@@ -83,15 +75,7 @@ def slide_window(
 ) -> RDD[bytes]:
     """Return the blocks of a window, made from those of the window before it.
 
-    Args:
-        functions: the user's functions.
-        previous: the result for the window before, None when there is none.
-        left: reductions of what left the window, none when there is no previous window.
-        entered: reductions of what entered it. All RDDs have one partitioner, and there is at least
-            one of them.
-
-    Returns:
-        Blocks of pairs of key and value (:attr:`~dstreams.rdd.blocks.Side.STATE`), each key once.
+    *left* and *entered* are reductions; all RDDs have one partitioner, and there is at least one.
     """
     inputs = [*left, *entered, *([] if previous is None else [previous])]
     united = jvm.unite_frames(*inputs)
@@ -101,13 +85,7 @@ def slide_window(
 
 @dataclass(frozen=True)
 class WindowStep:
-    """Task: reductions of what left, of what entered, previous result -> result.
-
-    Args:
-        functions: the user's functions.
-        left: how many reductions left.
-        entered: how many entered.
-    """
+    """Task: reductions of what left, of what entered, previous result -> result."""
 
     functions: WindowFunctions
     left: int
@@ -115,7 +93,6 @@ class WindowStep:
 
     @property
     def filters(self) -> bool:
-        """Whether the filter is called in this window."""
         functions = self.functions
         if functions.keeps is None:
             return False
@@ -150,13 +127,8 @@ def _reduced(blocks: Iterator[Block], count: int, reduction: Reduction) -> dict[
 
 
 class _Slide:
-    """One partition of a window that slides.
-
-    Args:
-        functions: the user's functions.
-        left: what left, reduced by key; emptied as its keys are found.
-        entered: what entered, likewise.
-        filters: whether the filter is called.
+    """One partition of a window that slides; *left* and *entered* are emptied as their keys are
+    found.
     """
 
     def __init__(
@@ -175,7 +147,6 @@ class _Slide:
         self._gathered = BlockBuilder(Side.STATE)
 
     def blocks(self, previous: Iterator[Block]) -> Iterator[bytes]:
-        """Yield the blocks of the result."""
         for block in previous:
             # Small blocks are put together, so that a long run does not fragment the result.
             if block.rows >= MAX_ROWS // 8 or block.size >= TARGET_BYTES // 8:
@@ -190,7 +161,7 @@ class _Slide:
         yield from self._gathered.flush()
 
     def _large(self, block: Block) -> Iterator[bytes]:
-        """Yield a large block as it is, or with new values beside the keys that it has."""
+        """Yield a large block as it is, or with new values beside the bytes of its keys."""
         keys = block.keys()
         rows = self._touched_rows(keys)
         if not rows and not self._filters_all:
@@ -233,7 +204,6 @@ class _Slide:
         return self._dropped(keys, values, range(len(keys)) if self._filters_all else rows)
 
     def _dropped(self, keys: list[Any], values: list[Any], rows: Sequence[int]) -> list[int]:
-        """Return which of *rows* the filter drops."""
         keeps = self._keeps
         if keeps is None:
             return []

@@ -9,12 +9,10 @@ _THRESHOLDS = (50_000, 20, 50)
 
 
 def settle_worker() -> None:
-    """Take everything that is loaded by now out of the garbage collector's sight, once a process.
+    """Freeze what is loaded by now, once a process, so that the garbage collector passes over it.
 
-    Spark's worker runs a full collection after each task. Over the modules that a worker has loaded
-    that takes about as long as a small task itself; frozen, they are not looked at again. Objects
-    are still freed when their last reference goes. For the same reason collections within a task
-    come less often than Python's default, which counts every few hundred new lists.
+    Spark's worker runs a full collection after each task, which takes about as long as a small task
+    over all loaded modules. Collections within a task come less often than Python's default, too.
     """
     global _settled  # noqa: PLW0603 - a fact about the process
     if not _settled:

@@ -1,8 +1,8 @@
 """Which Python runs the tasks of a SparkContext, and whether it has what dstreams needs.
 
-PySpark sends itself to the workers; dstreams and what it is made of have to be there. On one
-machine they are where the driver has them, so workers run the driver's interpreter. On a cluster,
-and where the user has chosen an interpreter, one small job finds out before anything is begun.
+PySpark sends itself to the workers; dstreams and its dependencies have to be there. Workers on the
+driver's machine run the driver's interpreter. On a cluster, or where the user has chosen an
+interpreter, one small job looks before anything begins.
 """
 
 from __future__ import annotations
@@ -47,11 +47,10 @@ class _Found(NamedTuple):
 
 
 def use_driver_python(spark: SparkContext) -> None:
-    """Let workers on this machine run what the driver runs, unless the user has chosen otherwise.
+    """Let workers on this machine run the driver's interpreter, unless the user chose another.
 
-    PySpark takes ``PYSPARK_PYTHON``, else the first ``python3`` on ``PATH``, which is that of the
-    system where a program runs as ``venv/bin/python app.py``. ``spark.pyspark.python``, which
-    PySpark heeds under ``spark-submit`` only, is heeded here too.
+    PySpark takes ``PYSPARK_PYTHON``, else the first ``python3`` on ``PATH``, which is the system's
+    where a program runs as ``venv/bin/python app.py``. ``spark.pyspark.python`` counts here too.
     """
     if "PYSPARK_PYTHON" in os.environ or spark.pythonExec != _DEFAULT_OF_PYSPARK:
         return
@@ -139,7 +138,7 @@ def _is_local(spark: SparkContext) -> bool:
 
 
 def _is_of_driver(interpreter: str) -> bool:
-    """Whether it is the driver's: of one environment, whose names of it are links."""
+    """Whether *interpreter* is the driver's, by one of the names that its environment links."""
     path = shutil.which(interpreter)
     if path is None:
         return False

@@ -38,13 +38,7 @@ _CHUNK_BYTES = 256 << 10
 
 
 class CommittedDirectory:
-    """The manifests of a directory, and the files that they name.
-
-    Args:
-        files: the directory.
-        remedy: how to make room for a batch where another history of its checkpoint has written;
-            None where the directory is that of one batch, and can be removed.
-    """
+    """The manifests of a directory, and the files that they name."""
 
     def __init__(self, files: Files, remedy: str | None = None) -> None:
         self.files = files
@@ -114,15 +108,7 @@ class CommittedDirectory:
 
 @dataclass(frozen=True)
 class WritePart:
-    """Task: the records of a partition -> the name of the file that has them, and their number.
-
-    Args:
-        files: the directory.
-        prefix: what the name begins with.
-        line_of: ``f(record) ->`` its line, without the end.
-        suffix: what the name ends with.
-        writes_empty: whether a partition without records has a file, too.
-    """
+    """Task: the records of a partition -> the name of the file that has them, and their number."""
 
     files: Files
     prefix: str

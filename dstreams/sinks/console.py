@@ -35,10 +35,6 @@ class ConsolePrinter:
     partitions, also when the first holds enough records: ``take`` would run several, and would end
     workers that had not read their input.
 
-    Args:
-        num: how many records to print, at least 1.
-        out: where to; None is ``sys.stdout`` at the time of printing.
-
     Raises:
         InvalidStreamError: *num* is no such number.
     """

@@ -19,13 +19,7 @@ _NAME = "batchId"
 
 @dataclass(frozen=True)
 class ForeachBatch:
-    """Calls *func* with what it takes, which was decided once, when it was handed over.
-
-    Args:
-        func: the user's function.
-        arguments: how many of (rdd), (time, rdd), (time, rdd, batchId) it takes by position.
-        by_name: hand the batch id to the parameter ``batchId`` by its name.
-    """
+    """Calls *func* with what it takes, which was decided once, when it was handed over."""
 
     func: Callable[..., Any]
     arguments: int
@@ -37,10 +31,6 @@ class ForeachBatch:
 
         A parameter of the name ``batchId`` always gets the batch id, wherever it stands. A third
         parameter without a default gets it as well, whatever its name.
-
-        Args:
-            func: what the user passed.
-            operation: the method it was passed to, for the message.
 
         Raises:
             InvalidStreamError: it is no function, or takes other arguments.

@@ -56,10 +56,6 @@ class HadoopDirectory:
     and fails. A ``_SUCCESS`` that names files which are not there is of such a one.
 
     A complete output is never replaced, moved or deleted.
-
-    Args:
-        spark: the context.
-        url: path or URL of the directory.
     """
 
     def __init__(self, spark: SparkContext, url: str) -> None:

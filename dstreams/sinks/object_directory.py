@@ -14,12 +14,7 @@ from dstreams.sinks.output_batch import OutputBatch
 
 
 class ObjectDirectory:
-    """The directory that one batch is written to, at a URL of fsspec's.
-
-    Args:
-        url: ``protocol://...`` of a store that can create a file only if it is absent.
-        open_at: opens the files at a URL.
-    """
+    """The directory that one batch is written to, at a URL of fsspec's."""
 
     def __init__(self, url: str, open_at: Callable[[str], Files] = open_output) -> None:
         self._url = url

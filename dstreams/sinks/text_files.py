@@ -24,11 +24,6 @@ class TextFilesWriter:
     has seen. What another stream wrote, or another history of the checkpoint, is an error, by the
     rule of :mod:`dstreams.sinks.output_batch`.
 
-    Args:
-        prefix: path or URL up to the dash, on any file system of Hadoop's, or of fsspec's that can
-            create a file only if it is absent.
-        suffix: what follows the time after a dot; None or "": nothing.
-
     Raises:
         InvalidStreamError: *prefix* or *suffix* is no text.
     """

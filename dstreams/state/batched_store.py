@@ -1,6 +1,6 @@
-"""Rows of a store, some at a time: read together before the calls, and written together after them.
+"""Rows of a store, read together before the calls of a function, and written together after them.
 
-One by one, reading and writing the row of a key takes longer than what most functions do with it.
+One by one, that takes longer than what most functions do with a row.
 """
 
 from __future__ import annotations
@@ -22,12 +22,7 @@ _TEXTS = frozenset({str, bytes})
 
 
 class BatchedStore:
-    """A store whose rows are asked for by :meth:`of` and changed one after the other.
-
-    Args:
-        store: the store.
-        where: operation and function, for error messages.
-    """
+    """A store whose rows are asked for by :meth:`of` and changed one after the other."""
 
     def __init__(self, store: KeyedStore, where: str) -> None:
         self._store = store
@@ -37,14 +32,10 @@ class BatchedStore:
     def of(
         self, keyed: Iterable[tuple[Any, Any]], *, are_in_memory: bool = False
     ) -> Iterator[tuple[Any, Any, Any]]:
-        """Yield (key, given, row) for pairs of key and given; some of these are pulled ahead.
+        """Yield (key, given, row) for pairs of key and given; some pairs are pulled ahead.
 
-        Rows are as the store has them, with all changes up to now. What was changed for the last
-        pairs is in the store when this ends.
-
-        Args:
-            keyed: the pairs.
-            are_in_memory: whether it costs no memory to pull them.
+        A row is as the store has it with all changes up to now. When this ends, the store has all
+        changes.
         """
         rest, changed = iter(keyed), self._changed
         while chunk := list(islice(rest, 1)):
@@ -58,12 +49,10 @@ class BatchedStore:
                 self._write()
 
     def get(self, key: Any) -> Any:
-        """Return the row of *key*, None if there is none."""
         row = self._changed.get(key, _STORED)
         return self._store.get(key) if row is _STORED else row
 
     def put(self, key: Any, row: tuple[Any, ...], timeout_ms: int | None = None) -> None:
-        """Set the row of *key*, and when it is due, None for never."""
         if timeout_ms is None and (type(row[0]) in _NUMBERS or may_be_batched(row[0])):
             self._changed[key] = row
         else:
@@ -71,7 +60,6 @@ class BatchedStore:
             self._store.put(key, row, timeout_ms)
 
     def remove(self, key: Any) -> None:
-        """Remove *key*; that there is none is fine."""
         self._changed[key] = _STORED
         self._store.remove(key)
 
@@ -105,7 +93,7 @@ class BatchedStore:
 
 
 def may_be_batched(state: Any) -> bool:
-    """Whether *state* is small, and no later call can change it."""
+    """Whether *state* is small and cannot be changed by a later call."""
     kind = type(state)
     if kind is tuple:
         return len(state) <= _SMALL and all(map(_is_plain, state))
@@ -118,7 +106,7 @@ def _is_plain(state: Any) -> bool:
 
 
 def _pulled_ahead(pair: tuple[Any, Any]) -> int:
-    """Return how many pairs are pulled if they are all as large as this one."""
+    """Return how many pairs are pulled if all are as large as this one."""
     try:
         size_bytes = len(pickle.dumps(pair))
     except Exception:  # it came by another way than most

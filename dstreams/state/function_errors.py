@@ -28,20 +28,11 @@ class NotStorableError(TypeError):
 
 
 def require_rows(returned: Any, where: str, what: str, of: Any) -> None:
-    """Refuse what a function has returned in the place of rows, where it is no series of rows.
+    """Refuse what a function has returned in place of rows, where it is no series of rows.
 
-    Most of it can be iterated over, and would come to something else without a word: a text to its
-    characters, a dict and a table to the names of their columns, one record to its fields, a set to
-    its elements in another order at each attempt.
-
-    Args:
-        returned: what the function has returned.
-        where: operation and function.
-        what: what the function was called for: ``key``, or ``record``.
-        of: the key or the record.
-
-    Raises:
-        UserFunctionError: it is none.
+    Most of it can be iterated over and would pass silently: a text as its characters, a dict and a
+    table as the names of their columns, one record as its fields, a set in another order at each
+    attempt.
     """
     remedy = _remedy(returned)
     if remedy is not None:
@@ -68,17 +59,7 @@ def _remedy(returned: Any) -> str | None:
 
 
 def raise_refused(where: str, what: str, key: Any, error: Exception) -> NoReturn:
-    """Raise that a store refused something, if that is what *error* says; else raise *error*.
-
-    Args:
-        where: operation and function.
-        what: what was refused: ``key``, or ``state of key``.
-        key: the key.
-        error: what the store raised.
-
-    Raises:
-        NotStorableError: the store refused it.
-    """
+    """Raise NotStorableError if *error* says that a store refused something; else raise *error*."""
     text = refusal(error)
     if text is None:
         raise error
@@ -88,7 +69,7 @@ def raise_refused(where: str, what: str, key: Any, error: Exception) -> NoReturn
 
 
 def refusal(error: Exception) -> str | None:
-    """Return why a codec refused a value, None if *error* is of something else."""
+    """Return why a codec refused a value, None if *error* has another reason."""
     if isinstance(error, (CheckpointError, StreamError)) or not isinstance(error, _REFUSALS):
         return None
     return _not_plain(error) if isinstance(error, NotPlainError) else str(error)

@@ -46,13 +46,8 @@ class GroupStateTimeout(str, Enum):
 
 
 class Effect(NamedTuple):
-    """What a call asked for, all in all.
-
-    Args:
-        state: the state afterwards, None for none.
-        is_updated: whether the last of update and remove was an update.
-        is_removed: whether it was a removal.
-        timeout_ms: the timer, milliseconds since the epoch, or :data:`NO_TIMESTAMP`.
+    """What a call asked for: the state afterwards, what the last of update and remove was, the
+    timer.
     """
 
     state: Any
@@ -62,15 +57,7 @@ class Effect(NamedTuple):
 
 
 class GroupStateContext(NamedTuple):
-    """What is the same for all calls of a batch.
-
-    Args:
-        timeout: which timeout the operator has.
-        processing_time_ms: the batch time, milliseconds since the epoch.
-        watermark_ms: the watermark, milliseconds since the epoch; :data:`NO_TIMESTAMP` without one
-            upstream.
-        has_timed_out: whether the calls are made because timers are due.
-    """
+    """What is the same for all calls of a batch; times are milliseconds since the epoch."""
 
     timeout: GroupStateTimeout
     processing_time_ms: int
@@ -86,12 +73,7 @@ class GroupStateContext(NamedTuple):
         *,
         has_timed_out: bool,
     ) -> GroupStateContext:
-        """Return these facts, checked; None stands for no watermark.
-
-        Raises:
-            InvalidStreamError: a time is negative.
-            InvalidStateCallError: keys timed out although there is no timeout.
-        """
+        """Return the context, checked; None stands for no watermark."""
         if processing_time_ms < 0:
             raise InvalidStreamError(
                 f"the batch processing time must be 0 or positive, got {processing_time_ms} ms"
@@ -143,19 +125,7 @@ class GroupState(StateValue[S]):
         *,
         has_timed_out: bool = False,
     ) -> G:
-        """Return the handle of a call in a batch.
-
-        Args:
-            state: the stored state, None for none.
-            timeout: which timeout the operator has.
-            processing_time_ms: the batch time, milliseconds since the epoch.
-            watermark_ms: the watermark, milliseconds since the epoch; None without one upstream.
-            has_timed_out: whether the call is made because the key's timer is due.
-
-        Raises:
-            InvalidStreamError: a time is negative.
-            InvalidStateCallError: it timed out although there is no timeout.
-        """
+        """Return the handle of a call in a batch; the arguments are those of a checked context."""
         return cls(
             state,
             GroupStateContext.of(

@@ -15,13 +15,9 @@ from dstreams.state.group_state import NO_TIMESTAMP
 class Rows(Protocol):
     """What a call asks of a state store for its key."""
 
-    def get(self, key: Any) -> Any:
-        """Return the value of *key*, None if there is none."""
-        ...
+    def get(self, key: Any) -> Any: ...
 
-    def put(self, key: Any, value: Any, timeout_ms: int | None = None) -> None:
-        """Set the value of *key*, and when it is due, None for never."""
-        ...
+    def put(self, key: Any, value: Any, timeout_ms: int | None = None) -> None: ...
 
     def remove(self, key: Any) -> None:
         """Remove *key*; that there is none is fine."""
@@ -40,21 +36,16 @@ class KeyedStore(Rows, Protocol):
         ...
 
     def due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
-        """Iterate over (key, value, when it is due) of what is due before *until_ms*.
+        """Iterate over (key, value, when it is due) of what is due before *until_ms*; each key
+        comes once.
 
-        What is put or removed meanwhile does not disturb it; each key comes once.
+        What is put or removed meanwhile does not disturb it.
         """
         ...
 
 
 class StateData(NamedTuple):
-    """What the store has for a key.
-
-    Args:
-        key: the key.
-        state: the state, None for none.
-        timeout_ms: the timer, milliseconds since the epoch, or :data:`NO_TIMESTAMP`.
-    """
+    """What the store has for a key; *timeout_ms* is :data:`NO_TIMESTAMP` without a timer."""
 
     key: Any
     state: Any
@@ -63,29 +54,19 @@ class StateData(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupStateManager:
-    """Reads and writes rows ``(state or None, timer)``.
-
-    A timer without a state can be told from a state, and a state of which every field is None from
-    no state. Without timeouts the row is ``(state,)``.
-
-    Args:
-        has_timeouts: whether rows have a timer.
-    """
+    """Reads and writes rows ``(state or None, timer)``, without timeouts ``(state,)``."""
 
     has_timeouts: bool
 
     def get_state(self, store: Rows, key: Any) -> StateData:
-        """Return what the store has for *key*."""
         return self.data_of(key, store.get(key))
 
     def data_of(self, key: Any, row: Any) -> StateData:
-        """Return what *row* says, None for no row."""
         if row is None:
             return StateData(key, None, NO_TIMESTAMP)
         return StateData(key, row[0], row[1] if self.has_timeouts else NO_TIMESTAMP)
 
     def put_state(self, store: Rows, key: Any, state: Any, timeout_ms: int) -> None:
-        """Write a state, or None, with its timer."""
         if not self.has_timeouts:
             store.put(key, (state,))
         else:
@@ -93,7 +74,6 @@ class GroupStateManager:
             store.put(key, (state, timeout_ms), due_ms)
 
     def remove_state(self, store: Rows, key: Any) -> None:
-        """Remove the row of *key*; that there is none is fine."""
         store.remove(key)
 
     def due_states(self, store: KeyedStore, threshold_ms: int) -> Iterator[StateData]:

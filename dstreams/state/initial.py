@@ -15,11 +15,7 @@ from dstreams.rdd.shuffle import explain_key
 def initial_states(
     initial: RDD[Any] | Iterable[tuple[Any, Any]] | None, spark: SparkContext, operation: str
 ) -> RDD[Any] | None:
-    """Return the RDD of the pairs of key and state that a user gave, None for none.
-
-    Raises:
-        InvalidStreamError: *initial* is neither an RDD nor a collection of pairs of different keys.
-    """
+    """Return the RDD of the pairs of key and state that a user gave, None for none."""
     if initial is None or isinstance(initial, RDD):
         return initial
     if isinstance(initial, (str, bytes)) or not isinstance(initial, Iterable):

@@ -41,22 +41,11 @@ class InputProcessor:
     """Calls a function for each group and each key that is due, and keeps what it asked for.
 
     All results are lazy: the function of a group runs when its rows are pulled, and its state is
-    written when the last of them was, or with those of some groups after it. So pull everything, in
-    order.
+    written after the last of them, or with those of some groups after it. So pull everything, in
+    order. With *keep_timer* a timer that a call did not set again stays, unless it was due; Spark
+    clears it.
 
     Semantics: FlatMapGroupsWithStateExec.InputProcessor (Spark 4.3), the Scala rules.
-
-    Args:
-        store: the state of the partition.
-        manager: how states stand in the store.
-        func: ``f(key, iterator of values, state) -> rows``.
-        timeout: which timeout there is.
-        batch_time_ms: the batch time, milliseconds since the epoch.
-        watermark_ms: the watermark for eviction, milliseconds since the epoch; None without one.
-        where: operation and function, for error messages.
-        keep_timer: let a timer that a call did not set again stay, unless it was due. Spark's rule
-            is that it is cleared.
-        metrics: counts rows and states.
     """
 
     store: KeyedStore
@@ -72,12 +61,7 @@ class InputProcessor:
     def process_groups(
         self, groups: Iterable[tuple[Any, list[Any]]], *, are_in_memory: bool = True
     ) -> Iterator[Any]:
-        """Call the function for each group.
-
-        Args:
-            groups: pairs of key and values, each key once.
-            are_in_memory: whether to pull several at once costs no memory; else it is one by one.
-        """
+        """Call the function for each group: several are pulled at once if that costs no memory."""
         if not are_in_memory:
             return self._call((self._stored(key), iter(values), None) for key, values in groups)
         batched, data_of = BatchedStore(self.store, self.where), self.manager.data_of
@@ -88,14 +72,9 @@ class InputProcessor:
     def process_new_data_with_initial_state(
         self, groups: Iterable[tuple[Any, Iterable[Any], Iterable[Any]]], *, skip_keys: bool = False
     ) -> Iterator[Any]:
-        """Put initial states into the store, and call the function for their keys as well.
+        """Store initial states, and call the function for their keys too, unless *skip_keys*.
 
-        Args:
-            groups: (key, values, initial states), each key once.
-            skip_keys: do not call the function for keys without values.
-
-        Raises:
-            InvalidStreamError: a key has two initial states, or None for one.
+        *groups* are (key, values, initial states), each key once.
         """
         for key, values, initial in groups:
             states = list(initial)
@@ -114,9 +93,8 @@ class InputProcessor:
             yield from self.call_function_and_update_state(data, values)
 
     def process_timed_out_state(self) -> Iterator[Any]:
-        """Call the function, without values, for each key whose timer is due.
-
-        A timer is due when it is before the batch time, or before the watermark.
+        """Call the function, without values, for each key whose timer is before the batch time or
+        watermark.
         """
         threshold_ms = self._threshold_ms()
         if threshold_ms is None:
@@ -138,10 +116,8 @@ class InputProcessor:
         rows: Rows | None = None,
         has_timed_out: bool = False,
     ) -> Iterator[Any]:
-        """Call the function for each (stored, values, what knows their errors if they have any).
-
-        Args:
-            rows: where states are written, None for the store itself.
+        """Call the function for each (stored, values, reader that knows errors of the values, if
+        any).
         """
         func, metrics, rows = self.func, self.metrics, rows or self.store
         facts = GroupStateContext.of(
@@ -222,7 +198,7 @@ def _with_first(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
 
 
 class _GuardedValues:
-    """The values of a group; remembers an error of theirs, which is none of the function's."""
+    """The values of a group; it remembers an error of theirs, which is none of the function's."""
 
     def __init__(self, values: Iterator[Any]) -> None:
         self._values = values

@@ -20,7 +20,7 @@ class State(StateValue[S]):
     >>> state.exists, state.getOption
     (False, None)
 
-    One that a test makes takes the states that a store takes, and refuses others as the store does.
+    A state that a test makes takes what a store takes, and refuses other values as the store does.
 
     Semantics: org.apache.spark.streaming.State (4.3), with properties in the place of methods
     without arguments, as in :class:`~dstreams.GroupState`. None is no state.

@@ -23,14 +23,10 @@ from dstreams.state.keyed_state import State, StoredState
 
 @dataclass(frozen=True)
 class MappingFunction:
-    """The user's function in one of its two forms.
+    """The user's function: ``f(time, key, value, state)``, which emits what it returns unless that
+    is None, or ``f(key, value, state)``, which always emits what it returns.
 
-    Args:
-        func: ``f(time, key, value, state)``, which emits what it returns unless that is None; or
-            ``f(key, value, state)``, which always emits what it returns.
-        takes_time: whether it is the first of the two.
-        where: operation and function, for error messages.
-        classes: classes of data that states may be of, beside those that the program names.
+    *classes* are classes of data of states, beside those that the program names.
     """
 
     func: Callable[..., Any]
@@ -51,20 +47,13 @@ class MappingFunction:
 
 @dataclass(frozen=True)
 class RecordProcessor:
-    """Calls a function for each record and each key that got none for too long.
+    """Calls a function for each record and each key that got none for *idle_ms*.
 
-    The store has rows ``(state, time it was last touched)``. A key is touched when its state is
-    set, and, with a timeout, whenever a record of it comes while it has a state.
+    The store has rows ``(state, time it was last touched)``. A key is touched when its state is set
+    and, with a timeout, whenever a record of it comes while it has a state.
 
     Semantics: MapWithStateRDDRecord (Spark Streaming 4.3). There keys time out in the batches that
-    write a checkpoint; here in every batch that is asked to look, for the price of those due.
-
-    Args:
-        store: the state of the partition.
-        func: the user's function.
-        batch_time_ms: the batch time, milliseconds since the epoch.
-        idle_ms: how long a key may be without a record, None for ever.
-        metrics: counts rows and states.
+    write a checkpoint; here in every batch that is asked to look.
     """
 
     store: KeyedStore
@@ -74,11 +63,7 @@ class RecordProcessor:
     metrics: StateMetrics = field(default_factory=StateMetrics)
 
     def put_initial_states(self, pairs: Iterable[tuple[Any, Any]]) -> None:
-        """Store states as if they had been touched in this batch; a later one of a key wins.
-
-        Raises:
-            InvalidStreamError: a state is None.
-        """
+        """Store states as if this batch had touched them; a later one of a key wins."""
         for key, state in pairs:
             if state is None:
                 raise InvalidStreamError(
@@ -123,10 +108,7 @@ class RecordProcessor:
             self.metrics.numRemovedStateRows += removed
 
     def process_timeouts(self) -> Iterator[Any]:
-        """Call the function, without a value, for each key that is due, and remove it.
-
-        A key is due when it was last touched more than *idle_ms* before the batch time.
-        """
+        """Call the function, without a value, for each key that is due, and remove it."""
         if self.idle_ms is None:
             return
         time = batch_datetime(self.batch_time_ms)

@@ -1,7 +1,4 @@
-"""What tasks do in a batch: from what the user chose, and from the version the batch begins with.
-
-These are parts of a stream's definition: values that pickle with the graph.
-"""
+"""Definitions of stateful operators: values in the graph that make the task of each batch."""
 
 from __future__ import annotations
 
@@ -27,13 +24,7 @@ _TIMEOUTS = {
 
 @dataclass(frozen=True)
 class StateBatch:
-    """A batch of a stream with state in the state store.
-
-    Args:
-        time_ms: the batch time.
-        before: the version that it begins with, which has the watermark of the batch.
-        is_checkpoint: whether the batch time is a multiple of the stream's checkpoint interval.
-    """
+    """A batch of a stream with state in the state store; *before* has its watermark."""
 
     time_ms: int
     before: StateVersion
@@ -42,33 +33,20 @@ class StateBatch:
 
 @dataclass(frozen=True)
 class MapWithStateDefinition:
-    """``mapWithState``.
-
-    Args:
-        mapping: the user's function.
-        idle_ms: how long a key may be without a record, None for ever.
-        timeouts: ``exact``: keys time out in the first batch in which they are due;
-            ``checkpoint``: in the batches at the stream's checkpoint interval, as Spark does.
-    """
+    """``mapWithState``: keys time out when they are due, or at the stream's checkpoint interval."""
 
     mapping: MappingFunction
     idle_ms: int | None
     timeouts: str = "exact"
 
     def __call__(self, batch: StateBatch) -> MapRecords:
-        """Return what tasks do in *batch*."""
         looks = self.timeouts == "exact" or batch.is_checkpoint
         return MapRecords(self.mapping, batch.time_ms, self.idle_ms, looks)
 
 
 @dataclass(frozen=True)
 class EventClock:
-    """The watermark of a stream.
-
-    Args:
-        event_time: says when a value happened.
-        delay_ms: how far the watermark is behind the latest event time.
-    """
+    """The watermark of a stream: what says when a value happened, and the delay."""
 
     event_time: EventTime
     delay_ms: int
@@ -77,16 +55,8 @@ class EventClock:
     def checked(
         cls, event_time: Any, watermark: float | None, timeout: str, operation: str
     ) -> EventClock | None:
-        """Return the watermark that a user asked for, None for none.
-
-        Args:
-            event_time: ``value -> when it happened``, or None.
-            watermark: delay in seconds, or None.
-            timeout: which timeout was asked for, by name.
-            operation: operation and call site.
-
-        Raises:
-            InvalidStreamError: these do not go together.
+        """Return the watermark that a user asked for, None for none; *watermark* is a delay in
+        seconds.
         """
         if timeout not in _TIMEOUTS:
             raise InvalidStreamError(
@@ -110,16 +80,7 @@ class EventClock:
 
 @dataclass(frozen=True)
 class GroupsWithStateDefinition:
-    """``flatMapGroupsWithState``.
-
-    Args:
-        func: ``f(key, iterator of values, state) -> rows``.
-        timeout: which timeout there is.
-        clock: the watermark, None without one.
-        where: operation and function, for error messages.
-        keep_timer: as of :class:`~dstreams.state.input_processor.InputProcessor`.
-        skip_initial_keys: as of :class:`FlatMapGroups`.
-    """
+    """``flatMapGroupsWithState`` and its variants."""
 
     func: GroupFunction
     timeout: GroupStateTimeout
@@ -139,13 +100,12 @@ class GroupsWithStateDefinition:
         keep_timer: bool,
         skip_initial_keys: bool,
     ) -> GroupsWithStateDefinition:
-        """Return *func*, which calls the function *user*, with a timeout given by its name."""
+        """Return the definition of *func*, which calls the function *user*."""
         where = f"function {describe(user)} of {operation}"
         chosen = _TIMEOUTS[timeout]
         return cls(func, chosen, clock, where, bool(keep_timer), skip_initial_keys)
 
     def __call__(self, batch: StateBatch) -> FlatMapGroups:
-        """Return what tasks do in *batch*."""
         watermark_ms = None if self.clock is None else max(batch.before.watermark_ms, 0)
         drops_late = self.timeout is GroupStateTimeout.EventTimeTimeout
         return FlatMapGroups(
@@ -163,10 +123,9 @@ class GroupsWithStateDefinition:
 
 @dataclass(frozen=True)
 class OneRow:
-    """A function that returns a row, as one that returns rows."""
+    """A function that returns one row, as a function that returns rows."""
 
     func: Callable[[Any, Iterator[Any], GroupState[Any]], Any]
 
     def __call__(self, key: Any, values: Iterator[Any], state: GroupState[Any]) -> Iterable[Any]:
-        """Return the row in a list."""
         return [self.func(key, values, state)]

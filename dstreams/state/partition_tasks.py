@@ -30,14 +30,7 @@ _IN_MS = {int}
 
 @dataclass(frozen=True)
 class MapRecords:
-    """Each record is one call; keys that are due are called last.
-
-    Args:
-        mapping: the user's function.
-        batch_time_ms: the batch time.
-        idle_ms: how long a key may be without a record, None for ever.
-        looks_for_timeouts: whether keys time out in this batch.
-    """
+    """Task: each record is one call; keys that are due are called last."""
 
     mapping: MappingFunction
     batch_time_ms: int
@@ -56,18 +49,13 @@ class MapRecords:
 
 @dataclass(frozen=True)
 class EventTime:
-    """A user's function that says when a value happened.
-
-    Args:
-        func: ``value -> datetime, or milliseconds since the epoch, or None``.
-        where: operation and function, for error messages.
-    """
+    """A user's function that says when a value happened, by a datetime, milliseconds or None."""
 
     func: Callable[[Any], datetime | int | None]
     where: str
 
     def __call__(self, value: Any) -> int | None:
-        """Return the time in microseconds since the epoch, None where there is none."""
+        """Return the time in microseconds since the epoch, or None."""
         try:
             moment = self.func(value)
         except Exception as error:
@@ -75,12 +63,7 @@ class EventTime:
         return self._in_us(moment)
 
     def of_all(self, values: list[Any]) -> list[int | None]:
-        """Return the times of many values, in microseconds, in less time than one by one.
-
-        Raises:
-            Exception: as the user's function raised it, or as of a call; a call for each value
-                says which one is to blame.
-        """
+        """Return the times of many values, faster; a call for each value says which is to blame."""
         moments = list(map(self.func, values))
         if set(map(type, moments)) <= _IN_MS:
             return [time_ms * 1000 for time_ms in moments]  # type: ignore[operator]
@@ -101,21 +84,12 @@ class EventTime:
 
 @dataclass(frozen=True)
 class FlatMapGroups:
-    """The records of each key are one call; keys that are due are called last.
+    """Task: the records of each key are one call; keys that are due are called last.
+
+    Records up to *late_ms* are late; *event_time* returns microseconds. Grouping takes up to
+    *memory_mb* and spills the rest.
 
     Semantics: FlatMapGroupsWithStateExec.processDataWithPartition (Spark 4.3).
-
-    Args:
-        func: ``f(key, iterator of values, state) -> rows``.
-        timeout: which timeout there is.
-        batch_time_ms: the batch time.
-        watermark_ms: the watermark for eviction, None without one.
-        late_ms: records up to this event time are late, None for none.
-        event_time: ``value -> microseconds or None``, None without a watermark.
-        where: operation and function, for error messages.
-        keep_timer: as of :class:`InputProcessor`.
-        skip_initial_keys: do not call the function for keys that have an initial state only.
-        memory_mb: memory for grouping; more is spilled.
     """
 
     func: GroupFunction

@@ -47,11 +47,7 @@ class StateValue(Generic[S]):
 
 
 def require_state(value: object) -> None:
-    """Refuse None.
-
-    Raises:
-        InvalidStreamError: *value* is None.
-    """
+    """Refuse None."""
     if value is None:
         raise InvalidStreamError(
             "None is no state; call state.remove() to have no state, or keep a value of yours that "
@@ -60,13 +56,9 @@ def require_state(value: object) -> None:
 
 
 def require_storable(value: object) -> None:
-    """Refuse what the store of a stream refuses: the check of handles that tests make.
+    """Refuse what the store of a stream refuses; for the states that tests make.
 
     The program is what the caller's modules are, those of the test and those of the function.
-
-    Raises:
-        InvalidStreamError: *value* is None.
-        NotStorableError: it cannot be stored.
     """
     require_state(value)
     try:

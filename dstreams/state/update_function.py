@@ -37,13 +37,7 @@ _SHAPES: dict[UpdateForm, tuple[int, str]] = {
 
 @dataclass(frozen=True)
 class UpdateFunction:
-    """An update function that was checked when the stream was defined.
-
-    Args:
-        func: the user's function.
-        form: how it is called.
-        operation: operation and call site, for messages.
-    """
+    """An update function that was checked when the stream was defined."""
 
     func: Callable[..., Any]
     form: UpdateForm
@@ -51,11 +45,6 @@ class UpdateFunction:
 
     @classmethod
     def checked(cls, func: Any, form: str, operation: str) -> UpdateFunction:
-        """Check *func* against *form*.
-
-        Raises:
-            InvalidStreamError: *form* is unknown, or *func* is not callable in that form.
-        """
         try:
             known = UpdateForm(form)
         except ValueError:
@@ -69,10 +58,7 @@ class UpdateFunction:
     def task(self, time_ms: int, unique: bool, partitioner: StablePartitioner | None) -> StateTask:
         """Return the task that updates one partition of the state at a batch time.
 
-        Args:
-            time_ms: the batch time in milliseconds.
-            unique: whether the previous state is known to hold each key once.
-            partitioner: what the new state claims to be partitioned by.
+        The previous state holds each key once if it is *unique*; the new one claims *partitioner*.
         """
         where = f"update function {describe(self.func)} of {self.operation}"
         if self.form is UpdateForm.ITERATOR:

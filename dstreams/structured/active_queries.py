@@ -1,8 +1,7 @@
 """Which queries run in this process, whatever their sessions: one on a checkpoint, one of an id.
 
-Two runs on one checkpoint in two processes are told apart by their epochs: the newer one goes on.
-In one process that would be a mistake of the program, so the second is refused before it touches
-anything.
+Epochs keep two processes apart that run on one checkpoint: the newer one goes on. In one process
+that is a mistake of the program, so the second query is refused before it touches anything.
 """
 
 from __future__ import annotations
@@ -18,11 +17,8 @@ _active: list[ActiveCheckpoint] = []
 
 
 class ActiveCheckpoint:
-    """A checkpoint in the hands of a query that starts or runs.
-
-    Args:
-        location: path or URL; None for a directory of its own.
-        who: the query, for messages.
+    """A checkpoint in the hands of a query that starts or runs; without location it is the run's
+    own.
     """
 
     def __init__(self, location: str | None, who: str) -> None:
@@ -48,22 +44,17 @@ class ActiveCheckpoint:
             self._query_id = query_id
 
     def release(self) -> None:
-        """Let others have it; again is nothing."""
+        """Let other queries have the checkpoint; idempotent."""
         with _lock:
             if self in _active:
                 _active.remove(self)
 
     def conflicts(self, other: ActiveCheckpoint) -> bool:
-        """Whether both are one checkpoint."""
         return self._key is not None and self._key == other._key
 
 
 def claim_checkpoint(location: str | None, who: str) -> ActiveCheckpoint:
-    """Take a checkpoint for a query, until that has ended.
-
-    Args:
-        location: path or URL; None for a directory that is gone after the run.
-        who: the query, for messages.
+    """Take a checkpoint for a query until it has ended.
 
     Raises:
         StreamLifecycleError: another query starts or runs there.

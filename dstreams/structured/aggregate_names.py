@@ -1,14 +1,13 @@
-"""What an aggregate or a key is called on disk: a restart with another one is noticed.
+"""The names of aggregates and keys on disk, by which a restart notices another one.
 
 >>> from operator import itemgetter
 >>> from dstreams.structured.aggregates import Count, First, Sum
 >>> [name_of(one) for one in (Count(), Sum(itemgetter("price")), First(ignore_none=True))]
 ['Count()', "Sum(of=operator.itemgetter('price'))", 'First(ignore_none=True)']
 
-A function that can be imported, or that the program defines at its top, is known by its name: what
-it does may be mended. One without a name of its own (a lambda, or one inside of another function)
-is known by a digest of its code and of the plain values that it uses. Code differs from one version
-of Python to the next, so digests are compared only where both are of one version.
+A function that can be imported, or that the program defines at its top, goes by its name: its code
+may be mended. A lambda or nested function goes by a digest of its code and of the plain values that
+it uses; digests are compared only where one version of Python made both.
 """
 
 from __future__ import annotations
@@ -37,10 +36,7 @@ def names_of(aggregate: Any) -> list[str]:
 
 
 def name_of(aggregate: Any) -> str:
-    """Return what an aggregate function is called.
-
-    Those of this package by name and parameters, others by the qualified name of their class.
-    """
+    """Return the name of an aggregate function: with parameters for those of this package."""
     kind = type(aggregate)
     if kind.__module__ != aggregate_functions.__name__ or not is_dataclass(aggregate):
         return _qualified(kind)
@@ -55,14 +51,14 @@ def name_of(aggregate: Any) -> str:
 
 
 def are_same(before: str, now: str) -> bool:
-    """Say whether two names are those of one aggregate function, as far as can be told."""
+    """Whether two names are those of one aggregate function, as far as can be known."""
     if set(_DIGEST.findall(before)) == set(_DIGEST.findall(now)):
         return before == now
     return _DIGEST.sub("", before) == _DIGEST.sub("", now)
 
 
 def value_name(value: Any) -> str:
-    """Return what a parameter of an aggregate, or a function that gives keys, is called."""
+    """Return the name of a parameter of an aggregate, or of a function that gives keys."""
     if isinstance(value, Field):
         return repr(value.name)
     if isinstance(value, (itemgetter, attrgetter, methodcaller)) or not callable(value):

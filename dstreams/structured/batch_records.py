@@ -1,8 +1,8 @@
-"""What the logs of a query say of a batch: what it reads, before it runs, and what it left, after.
+"""What the records of a query say of a batch: what it reads, before it runs, and what it left,
+after.
 
-A query keeps its batches as a stream does, in the records of :mod:`checkpoint`. A record is named
-by the time of its batch: that of the driver's clock, or one millisecond after the batch before
-where the clock says no later one. The operators go by the clock's time, which is among the facts.
+A record is named by the time of its batch: the driver's clock, or one millisecond after the batch
+before where the clock says no later one. Operators go by the clock's time, which is a fact.
 
 ======================= ============================================================================
 inputs                  the offset up to which each source is read (``end``), null where it has
@@ -36,15 +36,8 @@ _ACTIVE, _NEXT_TIMEOUT, _PROGRESS = "active_ms", "next_timeout_ms", "progress"
 class OffsetRecord:
     """What a batch is: written before anything of it is read.
 
-    Args:
-        batch_id: its number, from 0.
-        timestamp_ms: its time, milliseconds since the epoch.
-        watermark_ms: what evicts state and fires timers in it.
-        late_watermark_ms: what drops late records in it.
-        ends: for each source, the offset it reads up to, as JSON; None where the source has none.
-        between: for each source, what it says of the records up to there, as JSON.
-        conf: the pinned settings.
-        operators: what the stateful operators are, in the order of the plan.
+    For each source *ends* has the offset up to which it is read, or None, and *between* what it
+    says of the records up to there, both as JSON. *watermark_ms* evicts state and fires timers.
     """
 
     batch_id: int
@@ -64,15 +57,7 @@ class OffsetRecord:
         inputs_snapshot: RecordId | None = None,
         graph: RecordId | None = None,
     ) -> BeginRecord:
-        """Return the record of the batch log.
-
-        Args:
-            query_id: id of the query.
-            time_ms: what names the record.
-            epoch: of this run.
-            inputs_snapshot: the newest snapshot of what sources have read.
-            graph: the newest graph snapshot.
-        """
+        """Return the record of the batch log; *time_ms* names it."""
         between = self.between or ({},) * len(self.ends)
         return BeginRecord(
             query_id,
@@ -95,11 +80,7 @@ class OffsetRecord:
 
     @classmethod
     def from_begin(cls, record: BeginRecord) -> OffsetRecord:
-        """Read what :meth:`to_begin` returned.
-
-        Raises:
-            RestartError: it is the record of something else.
-        """
+        """Read what :meth:`to_begin` returned."""
         facts: Mapping[str, Any] = record.facts
         inputs: Mapping[str, Any] = record.inputs
         try:
@@ -122,12 +103,7 @@ class OffsetRecord:
 class QueryCommit:
     """What a batch left behind: written when its output was taken.
 
-    Args:
-        batch_id: its number.
-        stores: the state of each stateful operator.
-        watermarks: after the batch.
-        next_timeout_ms: when the earliest timer of processing time is due, -1 without one.
-        progress: what is known of the batch, for people, as JSON.
+    *next_timeout_ms* is -1 without a timer; *progress* is for people, as JSON.
     """
 
     batch_id: int
@@ -137,13 +113,7 @@ class QueryCommit:
     progress: Mapping[str, Any] = field(default_factory=dict)
 
     def to_commit(self, query_id: str, time_ms: int, epoch: int) -> CommitRecord:
-        """Return the record of the commit log.
-
-        Args:
-            query_id: id of the query.
-            time_ms: what names the record.
-            epoch: of this run.
-        """
+        """Return the record of the commit log; *time_ms* names it."""
         marks = self.watermarks
         each = {watermark_uid(number): ms for number, ms in enumerate(marks.operators_ms)}
         return CommitRecord(
@@ -164,11 +134,7 @@ class QueryCommit:
 
     @classmethod
     def from_commit(cls, record: CommitRecord) -> QueryCommit:
-        """Read what :meth:`to_commit` returned.
-
-        Raises:
-            RestartError: it is the record of something else.
-        """
+        """Read what :meth:`to_commit` returned."""
         facts: Mapping[str, Any] = record.facts
         try:
             active_ms = tuple(facts[_ACTIVE])
@@ -185,12 +151,12 @@ class QueryCommit:
 
 
 def source_uid(number: int) -> str:
-    """Return the identity of a source: its place in the plan."""
+    """Return the identity of a source, from its place in the plan."""
     return f"source-{number}"
 
 
 def watermark_uid(number: int) -> str:
-    """Return the identity of an operator that says how far event time is: its place in the plan."""
+    """Return the identity of a watermark, from its place in the plan."""
     return f"watermark-{number}"
 
 

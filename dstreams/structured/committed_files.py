@@ -1,17 +1,15 @@
 """Which files of a directory count: a file sink says so, batch by batch, and readers follow it.
 
-The mechanism is :mod:`dstreams.sinks.committed_directory`, here with one directory for all batches
-of a query::
+The mechanism is :mod:`dstreams.sinks.committed_directory`, with one directory for all batches::
 
     <directory>/_committed/query            who writes here, since its first start
     <directory>/_committed/0000000003       the manifest of the batch 3
     <directory>/part-0000000003-00001-<attempt>.txt
 
-Now and then the manifest of a batch also tells of all batches before it, so that few are to be
-read. Of a batch that several manifests tell of, the newest of them counts: one that a replaced run
-adds late, in place of one that was deleted, changes nothing. Deleted is only a manifest that one of
-that kind tells of, and not before there is a second one: who lists the directory at that moment
-finds the first.
+Now and then the manifest of a batch also lists all batches before it, so that readers open few. If
+several manifests list a batch, the newest of them counts, so a manifest that a replaced run adds
+late changes nothing. A manifest is deleted only when a second manifest lists its batch: a reader
+that lists the directory at that moment finds the first.
 """
 
 from __future__ import annotations
@@ -55,13 +53,6 @@ _log = logging.getLogger(__name__)
 class CommittedFiles:
     """The manifests of a directory, as the query that writes there keeps them.
 
-    Args:
-        directory: path or URL.
-        query_id: of the query.
-
-    Attributes:
-        directory: the files and manifests.
-
     Raises:
         StorageRefusedError: the directory cannot hold files.
         RestartError: another query writes there.
@@ -75,7 +66,7 @@ class CommittedFiles:
         self._delete_unnamed(self._known)
 
     def _claim(self, directory: str, query_id: str) -> None:
-        """Let the query be the one that writes here, or find that it is."""
+        """Make the query the one that writes here, or find that it is."""
         files = self.directory.files
         try:
             files.create(_QUERY, [json.dumps({"queryId": query_id}).encode()])
@@ -88,10 +79,10 @@ class CommittedFiles:
                 ) from None
 
     def has(self, batch: OutputBatch) -> bool:
-        """Say whether a batch is written.
+        """Whether a batch is written.
 
         Raises:
-            OutputConflictError: it, or one that this checkpoint has not begun, is of another
+            OutputConflictError: the batch, or one that this checkpoint has not begun, is of another
                 history of the checkpoint.
         """
         if self.directory.find(_name_of(batch.batch_id), batch) is not None:
@@ -102,10 +93,10 @@ class CommittedFiles:
         return found is not None
 
     def add(self, batch: OutputBatch, names: list[str]) -> None:
-        """Say which files are a batch, unless that was said before.
+        """Write the manifest of a batch, unless there is one.
 
         Raises:
-            OutputConflictError: as in :meth:`has`, of one that was written meanwhile.
+            OutputConflictError: as in :meth:`has`, of a batch that was written meanwhile.
         """
         manifest = Manifest.of(batch, names)
         superfluous: list[str] = []
@@ -137,7 +128,7 @@ class CommittedFiles:
     def _with_others(
         self, manifest: Manifest, manifests: dict[int, Manifest]
     ) -> tuple[Manifest, list[str]]:
-        """Return what a manifest of all batches is, and those that are needed no more then."""
+        """Return the manifest that lists all batches, and those that it makes superfluous."""
         self._newest_whole = newest = _newest_whole(manifests)
         batch_id = manifest.batch_id
         if not self._is_due(batch_id):  # another run of the query has written such a manifest
@@ -148,10 +139,10 @@ class CommittedFiles:
         return replace(manifest, before=tuple(others)), list(map(_name_of, superfluous))
 
     def _later(self, batch: OutputBatch) -> dict[int, Manifest]:
-        """Return what all batches have written, where there are manifests later than this one's.
+        """Return the manifests of all batches, if there are any later than this one's.
 
         Raises:
-            OutputConflictError: there is one of a batch that this checkpoint has not begun.
+            OutputConflictError: one is of a batch that this checkpoint has not begun.
         """
         files = self.directory.files
         if max(_numbers(files), default=-1) <= batch.batch_id:
@@ -166,14 +157,10 @@ class CommittedFiles:
 class VisibleFiles:
     """The files of a directory that a reader may see, while more of them appear.
 
-    Those that a file sink committed, where one writes there; else all but hidden ones.
+    These are the files that a file sink committed, if one writes there; else all but hidden ones. A
+    pattern of Hadoop's stands for several directories, whose files are those of no sink.
 
     Semantics: FileStreamSource with ``_spark_metadata`` (Spark 4.3).
-
-    Args:
-        directory: path, URL, or pattern of Hadoop's for several directories, whose files count as
-            those of no sink.
-        spark: finds the file system.
     """
 
     def __init__(self, directory: str, spark: SparkContext) -> None:
@@ -182,7 +169,7 @@ class VisibleFiles:
         self._read: dict[str, Manifest] = {}
 
     def paths(self) -> list[str] | None:
-        """List the files, in the order of their batches or times; None without the directory."""
+        """List the files in the order of their batches or times; None without the directory."""
         committed = _settled(self._committed)  # before the files, which are there before it
         found = self._listing.files()
         if found is None:
@@ -195,7 +182,7 @@ class VisibleFiles:
         return [by_name[name] for name in committed if name in by_name]
 
     def _committed(self) -> list[str] | None:
-        """Return the names of files that count, None where no sink says that."""
+        """Return the names of committed files, None where no sink writes."""
         listing = self._records
         records = None if listing is None else listing.files()
         if listing is None or not records:
@@ -216,9 +203,6 @@ class VisibleFiles:
 def committed_files(directory: str) -> dict[int, list[str]]:
     """Return the names of the files of a file sink that count, by the number of their batch.
 
-    Args:
-        directory: path or URL.
-
     Raises:
         FileNotFoundError: there is no such directory.
     """
@@ -228,9 +212,6 @@ def committed_files(directory: str) -> dict[int, list[str]]:
 
 def committed_lines(directory: str) -> dict[int, list[str]]:
     """Return what a file sink has written, line by line, by the number of the batch.
-
-    Args:
-        directory: path or URL.
 
     Raises:
         FileNotFoundError: there is no such directory.
@@ -255,7 +236,7 @@ def _manifests(files: Files) -> dict[int, Manifest]:
 def _newest_first(
     numbers: Iterable[int], read_one: Callable[[int], Manifest]
 ) -> dict[int, Manifest]:
-    """Read manifests, as far as no newer one says what is in them."""
+    """Read manifests from the newest on, without those that a newer one lists."""
     found: dict[int, Manifest] = {}
     for number in sorted(numbers, reverse=True):
         if number not in found:
@@ -266,12 +247,14 @@ def _newest_first(
 
 
 def _newest_whole(manifests: dict[int, Manifest]) -> int:
-    """Return the newest batch whose manifest tells of those before it; -1 where none does."""
+    """Return the newest batch whose manifest lists those before it; -1 where none does."""
     return max((number for number, manifest in manifests.items() if manifest.before), default=-1)
 
 
 def _settled(read: Callable[[], _T]) -> _T:
-    """Read, and again where a manifest that was listed is gone: a newer one tells of it."""
+    """Read, and again where a manifest that was listed is gone, because a newer one lists its
+    batch.
+    """
     for _ in range(_READ_AGAIN - 1):
         try:
             return read()

@@ -1,7 +1,7 @@
 """Settings of structured queries, by the names that Spark gives them.
 
-What decides how state is laid out is pinned: written into the batch log with each batch, and taken
-from there at a restart, whatever the session says then.
+Settings that decide how state is laid out are pinned: each begin record has them, and a restart
+takes them from there, whatever the session says then.
 """
 
 from __future__ import annotations
@@ -51,16 +51,12 @@ class QueryConf(StateSettings):
     }
 
     def pinned(self) -> dict[str, str]:
-        """Return what the batch log keeps."""
+        """Return the settings that begin records keep."""
         declared = self.declared()
         return {declared[name]["key"]: str(getattr(self, name)) for name in _PINNED}
 
     def restored(self, pinned: Mapping[str, str]) -> QueryConf:
-        """Return these settings as a checkpoint wants them.
-
-        Args:
-            pinned: what its batch log kept.
-        """
+        """Return these settings with those that a checkpoint has *pinned*."""
         kept = QueryConf.from_conf(pinned)
         declared = self.declared()
         return self.replace(

@@ -1,4 +1,4 @@
-"""What a query is, as JSON: for ``python -m checkpoint show``, and for who wonders what changed."""
+"""What a query is, as JSON: for ``python -m checkpoint show``, and to find out what changed."""
 
 from __future__ import annotations
 
@@ -25,16 +25,7 @@ def describe_query(
     sink: Sink,
     conf: QueryConf,
 ) -> dict[str, object]:
-    """Describe a query; of its settings only those that its checkpoint keeps.
-
-    Args:
-        name: what the user calls it, or None.
-        plan: what the user wrote.
-        planned: how it runs.
-        operators: what the stateful operators are.
-        sink: where rows go.
-        conf: its settings.
-    """
+    """Describe a query; of its settings only those that its checkpoint keeps."""
     return {
         "format": _FORMAT,
         "query": name,

@@ -1,4 +1,4 @@
-"""Event times that are seconds, where milliseconds are meant: seen by their size, said once."""
+"""A warning where event times are seconds but milliseconds are meant, which their size shows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ LIKE_SECONDS = range(1_000_000_000, 5_000_000_000)
 
 
 class SecondsWarning:
-    """Says of each watermark of a query, once, that its event times look like seconds.
-
-    Args:
-        query: name or id of the query.
-    """
+    """Warns once for each watermark of a query whose event times look like seconds."""
 
     def __init__(self, query: str) -> None:
         self._query = query

@@ -1,8 +1,8 @@
 """Micro-batch execution: a query as a sequence of batches, each exactly once.
 
 Offsets are written before a batch runs, its commit after its output was taken, so a batch that was
-interrupted runs again with the same input, time and watermarks, on the same state. Everything here
-runs on the thread of who calls it: a query's own, or that of a test.
+interrupted runs again with the same input, time and watermarks, on the same state. All of it runs
+on the caller's thread: a query's own, or that of a test.
 """
 
 from __future__ import annotations
@@ -64,16 +64,7 @@ _CLEAN_EVERY = 10
 
 @dataclass(frozen=True)
 class QueryDefinition:
-    """What a query is.
-
-    Args:
-        plan: what the user wrote.
-        mode: its output mode.
-        sink: where rows go.
-        name: what the user calls it, or None.
-        conf: its settings.
-        classes: the classes of data that the program names.
-    """
+    """What a query is."""
 
     plan: logical.LogicalPlan
     mode: OutputMode
@@ -86,18 +77,11 @@ class QueryDefinition:
 class MicroBatchExecution:
     """Runs the batches of a query.
 
-    Semantics: MicroBatchExecution (Spark 4.3). Batches that were begun before a restart run again
-    one after the other, also where several commits were lost; batches for timers and watermarks
-    also come right after a restart; a timer of processing time asks for a batch when it is due, and
-    not at every trigger.
+    All batches that were begun before a restart run again, one after the other, also where several
+    commits were lost. A timer of processing time asks for a batch when it is due, not at every
+    trigger.
 
-    Args:
-        definition: the query.
-        checkpoint: of the query.
-        run_id: identity of this run.
-        spark: where tasks run.
-        clock: says what time a batch has.
-        settings: of sources.
+    Semantics: MicroBatchExecution (Spark 4.3).
 
     Raises:
         RestartError: the checkpoint is of a query that this one cannot go on from.
@@ -200,11 +184,11 @@ class MicroBatchExecution:
 
     @property
     def has_new_data(self) -> bool:
-        """Whether a source has what no batch has read, as far as was seen at the last trigger."""
+        """Whether a source has records that no batch has read, as of the last trigger."""
         return bool(self._unfinished) or self._latest != self._done
 
     def pin(self, *, in_one_batch: bool = False) -> None:
-        """Let batches read what there is now, and no more; one of them all, whatever the limits."""
+        """Let batches read what there is now, and no more; *in_one_batch* whatever the limits."""
         now_ms = self._clock.now_ms()
         for reader in self._readers:
             reader.pin(now_ms, in_one_batch=in_one_batch)
@@ -212,8 +196,7 @@ class MicroBatchExecution:
     def run_trigger(self, *, allows_no_data: bool = True) -> StreamingQueryProgress | None:
         """Run the next batch, if there is reason for one, and return what it did.
 
-        Args:
-            allows_no_data: run one for timers and watermarks alone.
+        Without *allows_no_data* timers and watermarks alone are no reason.
         """
         timer = Timer()
         now_ms, before_ms = self._clock.now_ms(), self._trigger_ms
@@ -231,11 +214,11 @@ class MicroBatchExecution:
         return progress
 
     def explain(self, error: BaseException) -> str | None:
-        """Say what to do about an error of a batch, None where no source has to do with it."""
+        """Return what to do about an error of a batch, None where no source has to do with it."""
         return remedy_of(error, self._readers)
 
     def close(self) -> None:
-        """Stop the sources, and give up what is held; whatever came before."""
+        """Stop the sources, and give up what is held."""
         self.janitor.close()
         _stop_all(self._readers)
         self.states.release()
@@ -310,7 +293,7 @@ class MicroBatchExecution:
         return self._progress(execution.facts, timer, started, record.ends, stats, output_rows)
 
     def _read(self, starts: tuple[Any, ...], ends: tuple[Any, ...]) -> list[RDD[Any]]:
-        """Return what the sources have, watched where they do not know how much it is."""
+        """Return the records of the sources, counted where a source does not know their number."""
         rdds: list[RDD[Any]] = []
         self._counts = []
         for reader, start, end in zip(self._readers, starts, ends, strict=True):
@@ -440,7 +423,7 @@ class MicroBatchExecution:
 
 
 def _require_same_records(before: OffsetRecord | None, after: OffsetRecord | None) -> None:
-    """Refuse to go on from what another run has added since the checks were made."""
+    """Refuse to go on from a batch that another run has begun since the checks were made."""
     if before != after:
         raise RestartError(
             "another run of this query has begun a batch while this one started; start it again, "

@@ -33,21 +33,10 @@ _FOR_EVER_MS = 1 << 62
 class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
     """Calls a function for each key with records, then for each key whose timer is due.
 
-    Semantics: FlatMapGroupsWithStateExec (Spark 4.3).
+    The child has pairs ``(key, row)``; *rowsAreEvents* if a row is a pair (event time, record).
+    *initialState* is for the first batch only.
 
-    Args:
-        child: pairs ``(key, row)``, placed as the state is.
-        func: ``f(key, iterator of records, state) -> rows``.
-        keyName: what the key is, for ``explain``.
-        outputMode: what the rows mean.
-        timeoutConf: which clock ends a key.
-        rowsAreEvents: whether a row is a pair (event time, record).
-        where: operation and function, for error messages.
-        isMap: the function returns one row instead of rows.
-        batchTimestampMs: the time of the batch, None before the first one.
-        initialState: pairs of key and state, of the first batch only.
-        keepTimer: let a timer stay that a call did not set again.
-        skipEmittingInitialStateKeys: do not call the function for keys with an initial state only.
+    Semantics: FlatMapGroupsWithStateExec (Spark 4.3).
     """
 
     func: Callable[..., Any]
@@ -85,7 +74,7 @@ class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
         ]
 
     def shouldRunAnotherBatch(self, newInputWatermark: int | None) -> bool:
-        """Whether timers of event time may be due; those of processing time say when they are."""
+        """Whether timers of event time may be due; those of processing time name their time."""
         if self.timeoutConf is not GroupStateTimeout.EventTimeTimeout:
             return False
         return super().shouldRunAnotherBatch(newInputWatermark)
@@ -104,14 +93,7 @@ class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
         return StateUpdate(info.before, inputs, self.store_function(rows._memory_limit()))
 
     def store_function(self, memory_mb: float = 512) -> WithNextTimeout:
-        """Return what a task does.
-
-        Args:
-            memory_mb: memory for grouping; more is spilled.
-
-        Raises:
-            InvalidStreamError: facts of the batch are missing.
-        """
+        """Return what a task does; grouping beyond *memory_mb* is spilled."""
         if self.batchTimestampMs is None:
             raise InvalidStreamError(f"{self.where}: fill in batchTimestampMs before execution")
         is_event_time = self.timeoutConf is GroupStateTimeout.EventTimeTimeout
@@ -140,13 +122,7 @@ class FlatMapGroupsWithStateExec(StatefulOperator, UnaryExec):
 
 @dataclass(frozen=True)
 class GroupCall:
-    """Calls the user's function with records, whatever rows are.
-
-    Args:
-        func: the user's function.
-        is_map: it returns one row.
-        are_events: whether a row is a pair (event time, record).
-    """
+    """Calls the user's function with records, whatever rows are; *is_map* if it returns one row."""
 
     func: Callable[..., Any]
     is_map: bool
@@ -159,12 +135,7 @@ class GroupCall:
 
 @dataclass(frozen=True)
 class WithNextTimeout:
-    """What a task does, and a look for the earliest timer that is then left.
-
-    Args:
-        function: what a task does.
-        looks: whether to look.
-    """
+    """What a task does, and a look for the earliest timer that is left then."""
 
     function: partition_tasks.FlatMapGroups
     looks: bool
@@ -184,8 +155,8 @@ class WithNextTimeout:
 def earliest_timeout_ms(store: StateWriter) -> int:
     """Return the earliest timer of a store, milliseconds since the epoch; -1 for none.
 
-    A store finds keys in the order of the timers that they had first; so one that was put off is
-    found too early, and what is before it is looked for again.
+    A store finds keys in the order of the timers that they had first, so a timer that was put off
+    comes too early, and those before it are looked for again.
     """
     earliest_ms = -1
     until_ms = _FOR_EVER_MS

@@ -23,14 +23,7 @@ from dstreams.structured.planning import PlannedQuery
 
 @dataclass(frozen=True)
 class BatchFacts:
-    """What every operator of a batch goes by.
-
-    Args:
-        batch_id: number of the batch.
-        timestamp_ms: its time, milliseconds since the epoch.
-        watermark_ms: the watermark for eviction and timers.
-        late_watermark_ms: the watermark for late records.
-    """
+    """The facts of a batch that every operator goes by; times are milliseconds since the epoch."""
 
     batch_id: int
     timestamp_ms: int
@@ -39,16 +32,12 @@ class BatchFacts:
 
 
 class IncrementalExecution:
-    """One batch of a query, planned.
+    """One batch of a query, planned; without *rdds* there are no records yet.
 
-    Semantics: IncrementalExecution and its state rule (Spark 4.3). An operator is given the
-    watermark that reaches it: a ``flatMapGroupsWithState`` below lets none through.
+    An operator is given the watermark that reaches it: ``flatMapGroupsWithState`` lets none
+    through.
 
-    Args:
-        query: the plan.
-        facts: of the batch.
-        states: of each stateful operator, in the order of the plan.
-        rdds: the records of each source; None before there are any.
+    Semantics: IncrementalExecution and its state rule (Spark 4.3).
     """
 
     def __init__(
@@ -69,7 +58,7 @@ class IncrementalExecution:
         self.plan = query.root.transform(self._fill)
 
     def _fill(self, operator: PhysicalOperator) -> PhysicalOperator:
-        """The state rule: what stands in each operator before a batch runs."""
+        """Fill the facts of the batch into an operator: Spark's state rule."""
         if isinstance(operator, StreamingRelationExec) and self._rdds is not None:
             return replace(operator, rdd=self._rdds[operator.number])
         number = self._filled
@@ -112,10 +101,8 @@ class Numbers:
 class Mark(NamedTuple):
     """A watermark on its way up a plan.
 
-    Args:
-        watermark_ms: milliseconds since the epoch.
-        early_ms: how much too early the event times of rows are. Rows of a window have its last
-            millisecond; the watermark is past them when it is past the window's end.
+    Event times of rows may be *early_ms* too early: rows of a window have its last millisecond, and
+    the watermark is past them when it is past the window's end.
     """
 
     watermark_ms: int
@@ -128,11 +115,8 @@ class Mark(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """What a watermark that reaches an operator with state says there.
-
-    Args:
-        late_ms: rows up to this event time are late, None for none.
-        evict_ms: state up to this event time is given up, None for none.
+    """What a watermark says to an operator: up to which event times rows are late, and state is
+    given up.
     """
 
     late_ms: int | None
@@ -145,13 +129,8 @@ def output_watermark(
     reached: dict[int, Reached],
     numbers: Numbers,
 ) -> Mark | None:
-    """Return the watermark that an operator hands on, None for none.
-
-    Args:
-        operator: of a plan.
-        watermark_ms: that of the query.
-        reached: filled with what reaches each stateful operator, by its number.
-        numbers: counts them.
+    """Return the watermark that an operator passes on, and fill in what *reached* each stateful
+    operator.
     """
     below = [output_watermark(child, watermark_ms, reached, numbers) for child in operator.children]
     if isinstance(operator, EventTimeWatermarkExec):
@@ -192,7 +171,7 @@ def _early_ms(operator: WindowTimeExec, before_ms: int) -> int:
 
 
 def _after_join(operator: StreamingSymmetricHashJoinExec, incoming_ms: int) -> int:
-    """Return the watermark after a join: a row that met no other goes out late."""
+    """Return the watermark after a join, where a row that met no other goes out late."""
     time_range = operator.condition.time_range
     if time_range is None or operator.joinType in _ON_TIME:
         return incoming_ms

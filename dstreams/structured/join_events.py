@@ -1,6 +1,6 @@
 """Event times through a join: a pair has the later one of its two records.
 
-That one is new in its batch, so a pair is never late for what comes after the join, however long
+The later record is new in its batch, so a pair is never late for the next operator, however long
 the other record has waited in the state.
 """
 
@@ -25,10 +25,8 @@ class NestedEventsExec(NarrowExec):
 
 @dataclass(frozen=True)
 class JoinedEventsExec(NarrowExec):
-    """Makes events of what a join puts out for such records.
-
-    Args:
-        is_semi: a row is a record alone.
+    """Makes events of what a join puts out for nested events; a row of a semi join is a record
+    alone.
     """
 
     is_semi: bool
@@ -43,11 +41,7 @@ class JoinedEventsExec(NarrowExec):
 
 @dataclass(frozen=True)
 class OfNested:
-    """Function: of such a record what another function gives of the record itself.
-
-    Args:
-        func: ``record -> value``.
-    """
+    """Function: the value of *func* for the record of a nested event."""
 
     func: Callable[[Any], Any]
 
@@ -57,11 +51,7 @@ class OfNested:
 
 @dataclass(frozen=True)
 class MatchesNested:
-    """Function: the same of two such records.
-
-    Args:
-        func: ``(left record, right record) -> bool``.
-    """
+    """Function: the value of *func* for the records of two nested events."""
 
     func: Callable[[Any, Any], bool]
 

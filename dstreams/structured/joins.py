@@ -1,4 +1,4 @@
-"""The arguments of a join, looked at where they are given."""
+"""The arguments of a join, checked where they are given."""
 
 from __future__ import annotations
 
@@ -34,11 +34,7 @@ def join_plan(
     matches: Any,
     name: str | None,
 ) -> Join:
-    """Return the step of a join.
-
-    Raises:
-        InvalidStreamError: a key, the kind of join or the range is none.
-    """
+    """Return the step of a join."""
     if matches is not None:
         require_function(matches, "join", "matches(left, right)", 2)
     return Join(
@@ -54,11 +50,7 @@ def join_plan(
 
 
 def join_type(how: str) -> JoinType:
-    """Return the kind of join of that name, as pyspark spells it.
-
-    Raises:
-        InvalidStreamError: there is none.
-    """
+    """Return the kind of join of that name, as pyspark spells it."""
     name = str(how).lower()
     name = _SYNONYMS.get(name, name)
     for known in get_args(JoinType):

@@ -44,14 +44,14 @@ class LogicalPlan:
 
     @property
     def event_time(self) -> Spec | None:
-        """What the rows' event time is, None where they have none."""
+        """The field or function that is the rows' event time, None where they have none."""
         return None
 
     @property
     def time_of_record(self) -> Callable[[Any], Any] | None:
-        """The function that gives a row's event time, as the user's records have it.
+        """The function that gives a row's event time from the record itself.
 
-        None where a row does not tell it any more, because a map has made another record of it.
+        None where a map has made another record of it.
         """
         return None
 
@@ -78,11 +78,7 @@ class LogicalPlan:
 
 @dataclass(frozen=True, eq=False)
 class StreamingRelation(LogicalPlan):
-    """The records of a source.
-
-    Args:
-        source: where they come from.
-    """
+    """The records of a source."""
 
     source: StreamSource
 
@@ -97,11 +93,7 @@ class StreamingRelation(LogicalPlan):
 
 @dataclass(frozen=True, eq=False)
 class Unary(LogicalPlan):
-    """A step with one child.
-
-    Args:
-        child: whose rows it takes.
-    """
+    """A step with one child."""
 
     child: LogicalPlan
 
@@ -112,12 +104,7 @@ class Unary(LogicalPlan):
 
 @dataclass(frozen=True, eq=False)
 class Elements(Unary):
-    """A function of each record; the event time of a record is that of what comes of it.
-
-    Args:
-        func: the user's function.
-        kind: what becomes of what it returns.
-    """
+    """A function of each record; what comes of a record has its event time."""
 
     func: Callable[[Any], Any]
     kind: ElementKind
@@ -141,12 +128,7 @@ class Elements(Unary):
 
 @dataclass(frozen=True, eq=False)
 class Union(LogicalPlan):
-    """The rows of both.
-
-    Args:
-        left: first.
-        right: second.
-    """
+    """The rows of both."""
 
     left: LogicalPlan
     right: LogicalPlan
@@ -174,12 +156,7 @@ class Union(LogicalPlan):
 class EventTimeWatermark(Unary):
     """Says when records happened, and how late they may be.
 
-    Args:
-        spec: field or function, for comparison and ``explain``.
-        func: the same as a function.
-        delay_ms: how far the watermark stays behind the latest event time.
-        idle_ms: after how long without records it holds other watermarks back no more, None for
-            never.
+    After *idle_ms* without records it holds other watermarks back no more, None for never.
     """
 
     spec: Spec
@@ -206,11 +183,7 @@ class EventTimeWatermark(Unary):
 
 @dataclass(frozen=True, eq=False)
 class Stateful(Unary):
-    """A step that keeps state.
-
-    Args:
-        name: what the user calls it, for ever; None for its place in the plan.
-    """
+    """A step that keeps state; *name* is its identity, None for its place in the plan."""
 
     name: str | None
 
@@ -225,18 +198,7 @@ def _require_name(name: object, label: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class FlatMapGroupsWithState(Stateful):
-    """A function of the records and the state of each key.
-
-    Args:
-        key: ``record -> key``.
-        key_text: the same for ``explain``.
-        func: the user's function, returning rows.
-        mode: what its rows mean.
-        timeout: which clock ends a key.
-        is_map: whether the user's function returns one row instead of rows.
-        initial: pairs of key and state to begin with, an RDD or a tuple, or None.
-        keep_timer: let a timer stay that a call did not set again.
-    """
+    """A function of the records and the state of each key."""
 
     key: Callable[[Any], Any]
     key_text: str
@@ -258,12 +220,7 @@ GroupKey = Spec | TimeWindow | SessionWindow
 
 @dataclass(frozen=True, eq=False)
 class Aggregate(Stateful):
-    """Results over all records of a key.
-
-    Args:
-        keys: what records are grouped by; none for all records in one group.
-        aggregates: functions that have zero, reduce, merge and finish.
-    """
+    """Results over all records of a key; without keys all records are one group."""
 
     keys: tuple[GroupKey, ...]
     aggregates: tuple[Any, ...]
@@ -320,12 +277,10 @@ WINDOW_TIME = "window"
 
 @dataclass(frozen=True)
 class TimeOfRow:
-    """Function: the event time of a row of an aggregation, as it stands in its key.
+    """Function: the event time in the key of an aggregation's row; of a window its last
+    millisecond.
 
-    Of a window that is its last millisecond.
-
-    Args:
-        place: of the time or window in the key, None where it is the key.
+    *place* is its index in the key, None where it is the key.
     """
 
     place: int | None
@@ -337,12 +292,9 @@ class TimeOfRow:
 
 @dataclass(frozen=True, eq=False)
 class Deduplicate(Stateful):
-    """The first record of each key.
+    """The first record of each key; without *specs* the whole record counts.
 
-    Args:
-        specs: what makes records equal; none for the whole record.
-        key: the same as a function, without the event time; None for the record itself.
-        within_watermark: forget a key when the watermark has passed its first record.
+    *key* is a function for the specs without the event time, None for the record itself.
     """
 
     specs: tuple[Spec, ...]
@@ -363,7 +315,9 @@ class Deduplicate(Stateful):
 
     @property
     def has_event_time_key(self) -> bool:
-        """Whether the watermark ends keys: not where records are equal whatever their time is."""
+        """Whether the watermark ends keys; it does not where records are equal whatever their time
+        is.
+        """
         if not self.specs:
             return self.child.time_of_record is not None
         return self.child.event_time is not None and self.child.event_time in self.specs
@@ -376,17 +330,9 @@ class Deduplicate(Stateful):
 
 @dataclass(frozen=True, eq=False)
 class Join(LogicalPlan):
-    """Pairs of rows of two streams that have one key, and event times near enough.
+    """Pairs of rows of two streams with one key and close event times.
 
-    Args:
-        left: one stream.
-        right: the other.
-        left_key: ``record -> key``.
-        right_key: the same of the other.
-        how: which rows without a match there are, too.
-        within_ms: ``(least, most)`` of the right event time minus the left one; None for no bound.
-        matches: ``(left record, right record) -> bool``, None for always.
-        name: what the user calls it, or None.
+    *within_ms* is ``(least, most)`` of the right event time minus the left one; None for no bound.
     """
 
     left: LogicalPlan
@@ -423,12 +369,7 @@ class Join(LogicalPlan):
 
 @dataclass(frozen=True)
 class LaterTime:
-    """Function: the later event time of the two records that a join has put together.
-
-    Args:
-        left: ``left record -> event time``.
-        right: the same of the right one.
-    """
+    """Function: the later event time of the two records of a pair."""
 
     left: Callable[[Any], Any]
     right: Callable[[Any], Any]
@@ -445,12 +386,7 @@ def _in_us(moment: datetime | int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Sort(Unary):
-    """All rows in order; of a complete result only.
-
-    Args:
-        key: ``row -> what it is ordered by``.
-        ascending: smallest first.
-    """
+    """All rows in order; of a complete result only."""
 
     key: Callable[[Any], Any]
     ascending: bool = True
@@ -458,11 +394,7 @@ class Sort(Unary):
 
 @dataclass(frozen=True, eq=False)
 class Limit(Stateful):
-    """The first rows: of a complete result, or of all batches together.
-
-    Args:
-        count: how many.
-    """
+    """The first rows: of a complete result, or of all batches together."""
 
     count: int
 

@@ -1,7 +1,4 @@
-"""Physical operators without state: what every query is made of, besides those with state.
-
-How records travel between them: :mod:`dstreams.structured.operators.physical_operator`.
-"""
+"""Physical operators without state."""
 
 from __future__ import annotations
 
@@ -37,14 +34,7 @@ _NAMES = {"map": "MapElements", "flatMap": "FlatMapElements", "filter": "Filter"
 
 @dataclass(frozen=True)
 class StreamingRelationExec(PhysicalOperator):
-    """The records of a source in a batch.
-
-    Args:
-        number: of the source in the query.
-        name: of the source.
-        fields: of a record, where they are known.
-        rdd: the records; None before the first batch.
-    """
+    """The records of a source in a batch."""
 
     number: int
     name: str
@@ -65,12 +55,7 @@ class StreamingRelationExec(PhysicalOperator):
 
 @dataclass(frozen=True)
 class ElementsExec(NarrowExec):
-    """A function of each record; what comes of an event has its time.
-
-    Args:
-        func: the user's function.
-        kind: what becomes of what it returns.
-    """
+    """A function of each record; what comes of an event has its time."""
 
     func: Callable[[Any], Any]
     kind: ElementKind
@@ -92,11 +77,7 @@ class ElementsExec(NarrowExec):
 
 @dataclass(frozen=True)
 class _RowsOf:
-    """Function: the rows that a user's function returns for a record, if it returns rows.
-
-    Args:
-        func: the user's function.
-    """
+    """Function: the rows that a user's function returns for a record, checked."""
 
     func: Callable[[Any], Any]
 
@@ -109,12 +90,7 @@ class _RowsOf:
 
 @dataclass(frozen=True)
 class _OfEvents:
-    """Task: events -> events.
-
-    Args:
-        func: the user's function.
-        kind: what becomes of what it returns.
-    """
+    """Task: events -> events."""
 
     func: Callable[[Any], Any]
     kind: ElementKind
@@ -131,12 +107,7 @@ class _OfEvents:
 
 @dataclass(frozen=True)
 class UnionExec(PhysicalOperator):
-    """The rows of both children; where one has event times, the others have none.
-
-    Args:
-        left: first.
-        right: second.
-    """
+    """The rows of both children; where one has event times, the rows of the other have None."""
 
     left: PhysicalOperator
     right: PhysicalOperator
@@ -162,14 +133,10 @@ def _without_time(_: int, rows: Iterable[Any]) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class WindowTimeExec(NarrowExec):
-    """Gives the rows of an aggregation the last millisecond of their window as event time.
-
-    Where there is no window, the event time is a part of the key itself.
+    """Gives rows of an aggregation the last millisecond of their window as event time, or that of
+    the key.
 
     Semantics: pyspark.sql.functions.window_time.
-
-    Args:
-        time: ``row -> microseconds since the epoch, or None``.
     """
 
     time: Callable[[Any], int | None]
@@ -184,11 +151,7 @@ class WindowTimeExec(NarrowExec):
 
 @dataclass(frozen=True)
 class TimedExec(NarrowExec):
-    """Gives rows an event time that no watermark follows.
-
-    Args:
-        time: ``record -> microseconds since the epoch, or None``.
-    """
+    """Gives rows an event time that no watermark follows."""
 
     time: Callable[[Any], int | None]
 
@@ -213,12 +176,7 @@ class _Timed:
 
 @dataclass(frozen=True)
 class AppendKeyExec(NarrowExec):
-    """Puts its key before each row: ``(key, row)``, where a row is a record or an event.
-
-    Args:
-        key: ``record -> key``.
-        name: what the key is, for ``explain``.
-    """
+    """Puts its key before each row: ``(key, row)``, where a row is a record or an event."""
 
     key: Callable[[Any], Any]
     name: str
@@ -274,12 +232,7 @@ def _unchanged(_: int, rows: Iterable[Any]) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class SortExec(UnaryExec):
-    """All rows in order, in one partition: results that are shown are small.
-
-    Args:
-        key: ``row -> what it is ordered by``.
-        ascending: smallest first.
-    """
+    """All rows in order, in one partition: results that are shown are small."""
 
     key: Callable[[Any], Any]
     ascending: bool = True
@@ -303,11 +256,7 @@ class _OfEvent:
 
 @dataclass(frozen=True)
 class LimitExec(UnaryExec):
-    """The first rows, in the order of the child.
-
-    Args:
-        count: how many.
-    """
+    """The first rows, in the order of the child."""
 
     count: int
 

@@ -1,7 +1,6 @@
-"""From logical to physical operators: one strategy for each kind of step that has state.
+"""From logical to physical operators, with one strategy for each kind of step.
 
-The plan that comes out knows nothing of a batch; :mod:`dstreams.structured.incremental` fills that
-in, batch by batch.
+The plan knows nothing of a batch; :mod:`dstreams.structured.incremental` fills that in.
 """
 
 from __future__ import annotations
@@ -56,14 +55,9 @@ from dstreams.structured.window_function import SessionWindow
 
 @dataclass(frozen=True)
 class PlannedQuery:
-    """A physical plan, and what a query has to know of it.
+    """A physical plan, and what a query has to know of it, in the order of the plan.
 
-    Args:
-        root: the last operator.
-        sources: what is read, in the order of the plan.
-        watermarks: the operators that say how far event time is, in the order of the plan.
-        names: of the stateful operators, in the order of the plan; their identity on disk.
-        mode: the output mode.
+    The names of stateful operators are their identity on disk.
     """
 
     root: PhysicalOperator
@@ -75,12 +69,7 @@ class PlannedQuery:
 
 @dataclass
 class Planner:
-    """Plans one query.
-
-    Args:
-        mode: its output mode.
-        conf: its settings.
-    """
+    """Plans one query."""
 
     mode: OutputMode
     conf: QueryConf
@@ -89,11 +78,7 @@ class Planner:
     _names: list[str] = field(default_factory=list)
 
     def query(self, plan: logical.LogicalPlan) -> PlannedQuery:
-        """Plan all of it.
-
-        Raises:
-            InvalidStreamError: two stateful operators have one name.
-        """
+        """Plan a whole query."""
         root = RecordsExec(self.plan(plan))
         twice = sorted({name for name in self._names if self._names.count(name) > 1})
         if twice:
@@ -110,11 +95,7 @@ class Planner:
         )
 
     def plan(self, step: logical.LogicalPlan) -> PhysicalOperator:
-        """Plan a step and what is below it.
-
-        Raises:
-            InvalidStreamError: there is no way to run such a step.
-        """
+        """Plan a step and what is below it."""
         strategy = _STRATEGIES.get(type(step))
         if strategy is None:
             raise InvalidStreamError(
@@ -137,7 +118,7 @@ class Planner:
         return len(self._sources) - 1
 
     def watermark(self, step: logical.EventTimeWatermark) -> str:
-        """Take a watermark in, and return its name in the plan."""
+        """Register a watermark, and return its name in the plan."""
         self._watermarks.append(step)
         return watermark_name(len(self._watermarks) - 1, step)
 
@@ -343,14 +324,5 @@ _STRATEGIES: dict[type[logical.LogicalPlan], Callable[[Planner, Any], PhysicalOp
 
 
 def plan_query(plan: logical.LogicalPlan, mode: OutputMode, conf: QueryConf) -> PlannedQuery:
-    """Return the physical plan of a query.
-
-    Args:
-        plan: what the user wrote.
-        mode: the output mode.
-        conf: the settings.
-
-    Raises:
-        InvalidStreamError: there is no way to run a step.
-    """
+    """Return the physical plan of a query."""
     return Planner(mode, conf).query(plan)

@@ -113,15 +113,7 @@ class SinkProgress(ProgressFields):
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """What a batch read from a source.
-
-    Args:
-        description: name of the source.
-        start: offset before.
-        end: offset after.
-        latest: how far the source had come.
-        rows: how many records; None where nobody counted.
-    """
+    """What a batch read from a source; *rows* is None where nobody counted."""
 
     description: str
     start: Any
@@ -134,20 +126,8 @@ class SourceFacts:
 class ProgressFacts:
     """What a progress is made of.
 
-    Args:
-        query_id: identity of the query.
-        run_id: identity of the run.
-        name: what the user calls the query, or None.
-        batch_id: number of the batch.
-        timestamp_ms: its time.
-        durations_ms: how long each of its parts took.
-        sources: what was read.
-        sink: name of the sink.
-        output_rows: how many rows went out, None where nobody counted.
-        event_time: of the batch's records, None without any.
-        watermark_ms: the watermark that the batch went by, None where there is none.
-        operators: what the stateful operators say.
-        since_trigger_ms: from the trigger before to this one; None for the first.
+    *output_rows* is None where nobody counted, *watermark_ms* where there is none;
+    *since_trigger_ms* is the time from the trigger before, None for the first.
     """
 
     query_id: str

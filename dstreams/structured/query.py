@@ -43,14 +43,7 @@ class StreamingQueryException(StreamError, RuntimeError):  # noqa: N818 - as pys
 
 @dataclass(frozen=True)
 class QueryEnvironment:
-    """What a query runs with.
-
-    Args:
-        spark: where tasks run.
-        clock: the driver's clock.
-        listeners: who is told.
-        ended: called at the end of the run.
-    """
+    """What a query runs with; *ended* is called at the end of the run."""
 
     spark: SparkContext
     clock: Clock

@@ -62,10 +62,8 @@ _log = logging.getLogger(__name__)
 class Recovered:
     """What is known of the batches before a run.
 
-    Args:
-        committed: the newest batch that ran to its end, None for none.
-        commit: what it left behind.
-        unfinished: batches that were begun after it, in order: they run again as they were.
+    *committed* is the newest batch that ran to its end; *unfinished* were begun after it, and run
+    again.
     """
 
     committed: OffsetRecord | None
@@ -81,10 +79,8 @@ class Recovered:
 class QueryCheckpoint:
     """The logs of a query, in the hands of one run once that has claimed it.
 
-    Args:
-        location: path or URL; None for a directory that is gone after the run.
-        new_query_id: id of the query if it begins here.
-        run_id: identity of this run.
+    Without a location they are in a directory that is deleted after the run; *new_query_id* is the
+    id of a query that begins here.
 
     Raises:
         CheckpointError: the directory cannot hold a checkpoint.
@@ -125,13 +121,6 @@ class QueryCheckpoint:
 
     def claim(self, now_ms: int, description: Mapping[str, object]) -> Recovered:
         """Take the checkpoint over: nothing that a run before this one still adds counts.
-
-        Args:
-            now_ms: the time.
-            description: what the query is, as JSON, for people.
-
-        Returns:
-            Where the runs before stopped.
 
         Raises:
             ConcurrentWriterError: another run takes it over at this moment.
@@ -302,10 +291,6 @@ def _knowing(readers: Sequence[MicroBatchReader]) -> dict[int, SnapshotReader]:
 def recovered_of(plan: RecoveryPlan, location: str) -> Recovered:
     """Return what a plan of recovery says of a query.
 
-    Args:
-        plan: of its checkpoint.
-        location: of the checkpoint, for messages.
-
     Raises:
         RestartError: a record that is needed is not there, or it is no checkpoint of a query.
     """
@@ -325,9 +310,6 @@ def recovered_of(plan: RecoveryPlan, location: str) -> Recovered:
 
 def read_checkpoint(location: str) -> tuple[Files, RecoveryPlan] | None:
     """Read the checkpoint of a query and change nothing; None where there is none.
-
-    Args:
-        location: path or URL.
 
     Raises:
         RestartError: it is damaged, or cannot be read.

@@ -91,9 +91,8 @@ def _facts_of(operator: StatefulOperator) -> dict[str, Any]:
 
 
 def _keys_of(operator: StatefulOperator) -> Iterator[tuple[str, Any]]:
-    """Iterate over the functions that give rows their keys in the store, by what they are called.
-
-    None stands for all of a record.
+    """Iterate over the functions that give rows their keys in the store, by name; None is all of a
+    record.
     """
     if isinstance(operator, SavingOperator):
         key = getattr(operator.grouping, "key", None)
@@ -128,13 +127,9 @@ def _window_of(grouping: Grouping | SessionGrouping) -> str:
 def differences(
     newest: OffsetRecord, operators: Sequence[Facts], sources: int, *, ignores_names: bool = False
 ) -> list[str]:
-    """Say why a query cannot go on from a checkpoint; an empty list says that it can.
+    """Return why a query cannot go on from a checkpoint.
 
-    Args:
-        newest: the newest batch of the checkpoint.
-        operators: the stateful operators of the query, as :func:`describe_operators` has them.
-        sources: how many sources the query has.
-        ignores_names: do not compare what is known by name only: aggregates, and fields of keys.
+    With *ignores_names* aggregates and fields of keys, which go by name only, are not compared.
     """
     found = []
     if len(newest.ends) != sources:
@@ -199,12 +194,6 @@ def require_same_query(
 ) -> None:
     """Refuse a query that cannot go on from a checkpoint.
 
-    Args:
-        newest: the newest batch of the checkpoint.
-        operators: the stateful operators of the query, as :func:`describe_operators` has them.
-        sources: how many sources the query has.
-        conf: the settings: which of the checks are made.
-
     Raises:
         RestartError: the message names each operator that differs.
     """
@@ -217,14 +206,7 @@ def require_same_query(
 def restart_problems(
     plan: LogicalPlan, mode: OutputMode, conf: QueryConf, location: str
 ) -> list[str]:
-    """Say what keeps a query from going on from a checkpoint; nothing is written there.
-
-    Args:
-        plan: the query.
-        mode: its output mode.
-        conf: the settings; those that the checkpoint keeps win.
-        location: path or URL of the checkpoint.
-    """
+    """Say what keeps a query from going on from a checkpoint; nothing is written there."""
     found = read_checkpoint(location)
     newest = None if found is None else recovered_of(found[1], location).newest
     if newest is None:

@@ -20,12 +20,7 @@ class UnknownFieldError(LookupError):
 
 @dataclass(frozen=True)
 class Field:
-    """Function: the field of a dict, a Row, a named tuple or any other object.
-
-    Args:
-        name: of the field.
-        where: who asks, for the message.
-    """
+    """Function: the field of a dict, a Row, a named tuple or any other object."""
 
     name: str
     where: str
@@ -42,11 +37,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Fields:
-    """Function: several parts of a record as a tuple.
-
-    Args:
-        parts: a function for each.
-    """
+    """Function: several parts of a record as a tuple."""
 
     parts: tuple[Callable[[Any], Any], ...]
 
@@ -57,15 +48,8 @@ class Fields:
 def selector(
     spec: object, where: str, fields: tuple[str, ...] | None = None
 ) -> Callable[[Any], Any]:
-    """Return the function that *spec* stands for.
-
-    Args:
-        spec: name of a field, or a function.
-        where: the operation, for messages.
-        fields: the fields that records have, where that is known.
-
-    Raises:
-        InvalidStreamError: it is neither, or no field of the records.
+    """Return the function that *spec* stands for; *fields* are those of the records, if they are
+    known.
     """
     if isinstance(spec, str):
         if fields is not None and spec not in fields:
@@ -85,21 +69,13 @@ def selector(
 def key_selector(
     specs: Sequence[object], where: str, fields: tuple[str, ...] | None = None
 ) -> Callable[[Any], Any]:
-    """Return the function that gives the key of a record: one part, or a tuple of none or several.
-
-    Raises:
-        InvalidStreamError: a part is no field of the records, and no function.
-    """
+    """Return the function that gives the key of a record: one part, or a tuple of parts."""
     parts = tuple(selector(spec, where, fields) for spec in specs)
     return parts[0] if len(parts) == 1 else Fields(parts)
 
 
 def as_specs(subset: Spec | Sequence[Spec] | None, where: str) -> tuple[Spec, ...]:
-    """Return one part of a record, or several, as a tuple.
-
-    Raises:
-        InvalidStreamError: it is neither, or an empty list.
-    """
+    """Return one part of a record, or several, as a tuple."""
     if subset is None:
         return ()
     if isinstance(subset, str) or callable(subset):

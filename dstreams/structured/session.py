@@ -222,11 +222,7 @@ class MemoryStreamHandle:
 
 
 class RuntimeConf:
-    """Settings of a session; a query has those that there are when it starts.
-
-    Args:
-        values: by name.
-    """
+    """Settings of a session; a query has those that there are when it starts."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = dict(values)

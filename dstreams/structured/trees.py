@@ -7,12 +7,7 @@ from typing import Any
 
 
 def tree_lines(node: Any, text: Callable[[Any], str]) -> Iterator[str]:
-    """Iterate over the lines of a plan, the outermost step first, as Spark draws them.
-
-    Args:
-        node: the outermost step; its ``children`` are the steps that it takes rows from.
-        text: returns the line of a step.
-    """
+    """Iterate over the lines of a plan, the outermost step first, as Spark draws them."""
     yield text(node)
     for place, child in enumerate(node.children):
         is_last = place == len(node.children) - 1
@@ -22,12 +17,6 @@ def tree_lines(node: Any, text: Callable[[Any], str]) -> Iterator[str]:
 
 
 def explanation(logical: str, physical: str, *, extended: bool) -> str:
-    """Return what ``explain`` prints of two plans.
-
-    Args:
-        logical: what the user wrote.
-        physical: how it runs.
-        extended: whether the logical plan is asked for.
-    """
+    """Return what ``explain`` prints of two plans."""
     before = f"== Logical Plan ==\n{logical}\n\n" if extended else ""
     return f"{before}== Physical Plan ==\n{physical}\n"

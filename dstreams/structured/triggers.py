@@ -48,18 +48,7 @@ def make_trigger(
     continuous: str | None = None,
     real_time: str | None = None,
 ) -> Trigger:
-    """Return the trigger that exactly one argument asks for.
-
-    Args:
-        processing_time: an interval, such as ``"5 seconds"``.
-        once: True, or None.
-        available_now: True, or None.
-        continuous: None.
-        real_time: None.
-
-    Raises:
-        InvalidStreamError: none or several are given, or one cannot be.
-    """
+    """Return the trigger that exactly one argument asks for; the last two are not supported."""
     for name, value in (("continuous", continuous), ("realTime", real_time)):
         if value is not None:
             raise InvalidStreamError(

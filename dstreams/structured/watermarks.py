@@ -14,13 +14,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class WatermarkRule:
-    """How the event times of batches become a watermark.
+    """How the event times of batches become a watermark, by the *policy* ``min`` or ``max``.
 
-    Args:
-        delays_ms: of each operator, how far its watermark is behind its latest event time.
-        policy: ``min`` or ``max`` of the operators' watermarks is that of the query.
-        idle_ms: of each operator, after how long without data it holds the others back no more;
-            None for never.
+    After *idle_ms* without data an operator holds the others back no more; None for never.
     """
 
     delays_ms: tuple[int, ...]
@@ -34,13 +30,10 @@ class WatermarkRule:
 
 @dataclass(frozen=True)
 class Watermarks:
-    """The watermarks after a batch.
+    """The watermarks after a batch; that of the query never goes back.
 
-    Args:
-        query_ms: what operators are given, milliseconds since the epoch; it never goes back.
-        operators_ms: of each operator, 0 before its first event.
-        active_ms: of each operator, the time of the last batch that had data of it; the time of
-            the first batch before that, -1 before the first batch.
+    *active_ms* has, for each operator, the time of the last batch with data of it; before that the
+    time of the first batch, and -1 before the first batch.
     """
 
     query_ms: int
@@ -53,15 +46,9 @@ class Watermarks:
         return cls(0, (0,) * operators, (-1,) * operators)
 
     def advance(self, rule: WatermarkRule, latest_ms: Mapping[int, int], now_ms: int) -> Watermarks:
-        """Return the watermarks after a batch.
+        """Return the watermarks after a batch; *latest_ms* has the operators that had data.
 
         Semantics: WatermarkTracker.updateWatermark (Spark 4.3); idle operators are ours.
-
-        Args:
-            rule: how to choose.
-            latest_ms: by operator, the latest event time of the batch; those without data are left
-                out.
-            now_ms: the time of the batch.
         """
         operators_ms = tuple(
             max(before, latest_ms[operator] - rule.delays_ms[operator])
@@ -85,7 +72,7 @@ class Watermarks:
     def fitted(self, operators: int) -> Watermarks:
         """Return these watermarks for a query with so many operators.
 
-        Where their number has changed, only the query's own watermark is known.
+        If their number has changed, only the query's own watermark is known.
         """
         if len(self.operators_ms) == operators:
             return self

@@ -18,13 +18,7 @@ _LENGTH = duration()
 
 @dataclass(frozen=True)
 class TimeWindow:
-    """Windows of one size, one beginning every *slide_ms* since the epoch.
-
-    Args:
-        spec: field or function that says when a record happened.
-        size_ms: how long a window is.
-        slide_ms: from the beginning of one to that of the next.
-    """
+    """Windows of one size, one beginning every *slide_ms* since the epoch."""
 
     spec: Spec
     size_ms: int
@@ -36,12 +30,7 @@ class TimeWindow:
 
 @dataclass(frozen=True)
 class SessionWindow:
-    """A window for each run of records of a key that are no further apart than a gap.
-
-    Args:
-        spec: field or function that says when a record happened.
-        gap_ms: how long after its last record a session is open.
-    """
+    """A window for each run of records of a key that are no further apart than a gap."""
 
     spec: Spec
     gap_ms: int
@@ -93,7 +82,7 @@ def session_window(eventTime: Spec, gapDuration: str) -> SessionWindow:
 
 
 def time_spec(key: Spec | TimeWindow | SessionWindow) -> Spec:
-    """Return what a window is of; of another key, the key itself."""
+    """Return the event time of a window, or another key itself."""
     return key.spec if isinstance(key, (TimeWindow, SessionWindow)) else key
 
 

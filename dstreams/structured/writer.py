@@ -41,14 +41,7 @@ _SINK_OPTIONS = {
 
 @dataclass(frozen=True)
 class WriterEnvironment:
-    """What a writer needs of its session.
-
-    Args:
-        manager: starts the query.
-        conf: returns the settings, as they are at the start.
-        tables: of memory sinks, by name.
-        allowed: returns the classes that the session lists for state.
-    """
+    """What a writer needs of its session; *conf* and *allowed* are called when a query starts."""
 
     manager: StreamingQueryManager
     conf: Callable[[], QueryConf]
@@ -258,16 +251,7 @@ class DataStreamWriter(Instead):
 
 @dataclass(frozen=True)
 class WriterSettings:
-    """What was said of a query's output.
-
-    Args:
-        format: name of the sink, None for ``console``.
-        sink: the sink itself, where it was given.
-        mode: the output mode.
-        trigger: when.
-        name: of the query.
-        options: of the sink.
-    """
+    """What was said of a query's output: a sink, or the name of its format, and the rest."""
 
     format: str | None = None
     sink: Sink | None = None
@@ -277,14 +261,7 @@ class WriterSettings:
     options: dict[str, Any] = field(default_factory=dict)
 
     def make_sink(self, tables: Mapping[str, MemorySink]) -> Sink:
-        """Return the sink.
-
-        Args:
-            tables: those of the session.
-
-        Raises:
-            InvalidStreamError: something is missing.
-        """
+        """Return the sink; *tables* are those of the session."""
         if self.sink is not None:
             return self.sink
         if self.format is None:

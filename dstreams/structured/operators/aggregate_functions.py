@@ -297,11 +297,7 @@ class Reduce(_OfColumn):
 
 @dataclass(frozen=True)
 class Several:
-    """Several aggregate functions at once: buffers in a list, results in a tuple.
-
-    Args:
-        functions: the functions.
-    """
+    """Several aggregate functions at once: buffers in a list, results in a tuple."""
 
     changesRecords: ClassVar[bool] = False
 

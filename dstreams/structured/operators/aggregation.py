@@ -64,11 +64,7 @@ class AggregateMode(Enum):
 
 @dataclass(frozen=True)
 class ShuffleExchangeExec(UnaryExec):
-    """Brings pairs to the partition of their key, in columnar blocks.
-
-    Args:
-        numPartitions: how many partitions; that of the state they meet.
-    """
+    """Brings pairs to the partition of their key, in columnar blocks."""
 
     numPartitions: int
 
@@ -87,12 +83,6 @@ class HashAggregateExec(NarrowExec):
     """One part of an aggregation.
 
     Semantics: HashAggregateExec (Spark 4.3).
-
-    Args:
-        aggregate: what is computed.
-        grouping: what records are grouped by.
-        mode: which part.
-        where: operation and function, for error messages.
     """
 
     keepsEventTime: ClassVar[bool] = False
@@ -132,14 +122,7 @@ class HashAggregateExec(NarrowExec):
 
 @dataclass(frozen=True)
 class AggregateRecords:
-    """Task: records or events -> (key, buffer); without a key always one row.
-
-    Args:
-        aggregate: what is computed.
-        grouping: what records are grouped by.
-        are_events: whether rows are events.
-        where: operation and function, for error messages.
-    """
+    """Task: records or events -> (key, buffer); without a key always one row."""
 
     aggregate: AggregateFunction
     grouping: Grouping
@@ -166,12 +149,7 @@ class AggregateRecords:
 
 @dataclass(frozen=True)
 class FinishRows:
-    """Task: (key, buffer) -> (key as it stands in the result, result).
-
-    Args:
-        aggregate: what is computed.
-        grouping: what records are grouped by.
-    """
+    """Task: (key, buffer) -> (key as it stands in the result, result)."""
 
     aggregate: AggregateFunction
     grouping: Grouping
@@ -251,14 +229,6 @@ def plan_aggregation(
     """Return the operators of a streaming aggregation.
 
     Semantics: StatefulAggregationStrategy (Spark 4.3).
-
-    Args:
-        child: whose records are aggregated.
-        grouping: what they are grouped by.
-        aggregate: what is computed, None for how many there are.
-        numPartitions: partitions of the state.
-        outputMode: complete, append or update; None to fill it in later.
-        where: operation and function, for error messages.
     """
     function = Count() if aggregate is None else aggregate
 

@@ -40,14 +40,7 @@ _CHUNK_KEYS = 2000
 
 @dataclass(frozen=True)
 class MergeRows:
-    """Makes one row of all those of a key, in the order in which keys came, whatever was spilled.
-
-    Args:
-        aggregate: merges buffers.
-        where: operation and function, for error messages.
-        grouping: what the rows are grouped by, for error messages.
-        memory_mb: memory for merging; more is spilled.
-    """
+    """Makes one row of all those of a key, in the order in which keys came."""
 
     aggregate: AggregateFunction
     where: str = "agg"
@@ -63,11 +56,7 @@ class MergeRows:
 
 @dataclass(frozen=True)
 class RestoreRows:
-    """Puts the row of the state in front of each row; without a key, and rows, all of the state.
-
-    Args:
-        grouping: what the rows are grouped by.
-    """
+    """Puts the row of the state in front of each row; without a key, and rows, all of the state."""
 
     grouping: Grouping
 
@@ -99,12 +88,6 @@ class SaveRows:
     ========  ==========================  =====================  =========================
 
     Semantics: StateStoreSaveExec (Spark 4.3).
-
-    Args:
-        mode: the output mode.
-        grouping: what the rows are grouped by.
-        late_ms: rows up to this event time are late, None for none.
-        evict_ms: state up to this event time is given up, None for none.
     """
 
     mode: OutputMode
@@ -164,13 +147,7 @@ class SaveRows:
 
 @dataclass(frozen=True)
 class MergeIntoState:
-    """What restoring, merging and saving do, one after the other, in one walk over the store.
-
-    Args:
-        aggregate: merges buffers.
-        save: what is done with the merged rows.
-        where: operation and function, for error messages.
-    """
+    """What restoring, merging and saving do, one after the other, in one walk over the store."""
 
     aggregate: AggregateFunction
     save: SaveRows

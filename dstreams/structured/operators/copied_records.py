@@ -40,12 +40,7 @@ def copies(record: Any) -> Callable[[], Any]:
 
 
 def private_records(pairs: Iterable[tuple[Any, Any]], where: str) -> Iterator[tuple[Any, Any]]:
-    """Iterate over pairs of key and record, where no two share a record.
-
-    Args:
-        pairs: those of a record stand together.
-        where: operation and function, for error messages.
-    """
+    """Iterate over pairs of key and record, where no two share a record."""
     last: Any = None
     copy: Callable[[], Any] | None = None
     for key, record in pairs:

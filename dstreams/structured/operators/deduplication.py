@@ -63,12 +63,6 @@ class DropDuplicates:
     """Function of a task: lets the first event of each key pass.
 
     Semantics: StreamingDeduplicateExec (Spark 4.3).
-
-    Args:
-        late_ms: events up to this event time are late, None for none.
-        evict_ms: keys up to this event time are forgotten, None for none.
-        by_event_time: whether keys have their event time in front; others are never forgotten.
-        are_events: whether rows go out as events; records otherwise.
     """
 
     late_ms: int | None = None
@@ -130,9 +124,6 @@ class DropDuplicatesWithinWatermark(DropDuplicates):
     """Function of a task: the same, with keys forgotten some time after their first event.
 
     Semantics: StreamingDeduplicateWithinWatermarkExec (Spark 4.3).
-
-    Args:
-        delay_ms: how long after its event time a key is remembered.
     """
 
     delay_ms: int = 0
@@ -167,14 +158,7 @@ def _rows_on_time(
 
 @dataclass(frozen=True)
 class StreamingDeduplicateExec(StatefulOperator, UnaryExec):
-    """The first row of each key.
-
-    Args:
-        key: ``record -> key``, None for the record itself.
-        withEventTime: whether the event time is part of the key; then keys are forgotten when the
-            watermark has passed them, and otherwise never.
-        where: operation and function, for error messages.
-    """
+    """The first row of each key."""
 
     key: Callable[[Any], Any] | None = None
     withEventTime: bool = False
@@ -211,11 +195,7 @@ class StreamingDeduplicateExec(StatefulOperator, UnaryExec):
 
 @dataclass(frozen=True)
 class StreamingDeduplicateWithinWatermarkExec(StreamingDeduplicateExec):
-    """The first row of each key within the delay of the watermark.
-
-    Args:
-        delayMs: the delay of the watermark, milliseconds.
-    """
+    """The first row of each key within the delay of the watermark."""
 
     delayMs: int = 0
     where: str = "dropDuplicatesWithinWatermark"
@@ -235,14 +215,7 @@ class StreamingDeduplicateWithinWatermarkExec(StreamingDeduplicateExec):
 
 @dataclass(frozen=True)
 class KeyEvents:
-    """Task: records or events -> (key, event).
-
-    Args:
-        key: ``record -> key``, None for the record itself.
-        are_events: whether rows are events.
-        with_event_time: whether keys have their event time in front.
-        where: operation and function, for error messages.
-    """
+    """Task: records or events -> (key, event)."""
 
     key: Callable[[Any], Any] | None
     are_events: bool

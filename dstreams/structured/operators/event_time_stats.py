@@ -16,12 +16,6 @@ class EventTimeStats:
     """Event times that one operator has seen; all times are milliseconds since the epoch.
 
     Semantics: EventTimeStats (Spark 4.3). A running mean, so that no sum gets large.
-
-    Args:
-        max_ms: the latest.
-        min_ms: the earliest.
-        avg_ms: the mean.
-        count: how many.
     """
 
     max_ms: int

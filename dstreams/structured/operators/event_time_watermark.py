@@ -40,12 +40,6 @@ class EventTimeWatermarkExec(NarrowExec):
     without an event time counts as one of the epoch there, and travels with None.
 
     Semantics: EventTimeWatermarkExec (Spark 4.3).
-
-    Args:
-        eventTime: ``record -> datetime, or milliseconds since the epoch, or None``.
-        delayMs: how far the watermark stays behind the latest event time, milliseconds.
-        name: of this watermark, unique in its plan.
-        where: operation and function, for error messages.
     """
 
     eventTime: Callable[[Any], datetime | int | None]
@@ -69,14 +63,7 @@ class EventTimeWatermarkExec(NarrowExec):
 
 @dataclass(frozen=True)
 class MarkEvents:
-    """Task: records, or events with another time -> events; reports their times.
-
-    Args:
-        event_time: ``record -> microseconds or None``.
-        is_marked: whether rows are events already.
-        report: where the times go.
-        where: operation and function, for error messages.
-    """
+    """Task: records, or events with another time -> events; reports their times."""
 
     event_time: Callable[[Any], int | None]
     is_marked: bool

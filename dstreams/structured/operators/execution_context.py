@@ -42,16 +42,7 @@ from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 
 
 class ExecutionContext:
-    """One batch of a plan, which ``plan.run(context)`` runs.
-
-    Args:
-        spark: where tasks run.
-        states: the state versions; may be None when no operator has state.
-        batch: number of the batch.
-
-    Attributes:
-        versions: the version that each stateful operator has made, by its id.
-    """
+    """One batch of a plan, which ``plan.run(context)`` runs."""
 
     def __init__(
         self, spark: SparkContext, states: StateVersions | None = None, batch: int = 0
@@ -68,11 +59,7 @@ class ExecutionContext:
         return self._known_states().store
 
     def make(self, info: StatefulOperatorStateInfo, update: StateUpdate) -> RDD[Any]:
-        """Make the next version of an operator's state, in one job, and return its rows.
-
-        Raises:
-            Py4JJavaError: a task failed; the version before stays the newest.
-        """
+        """Make the next version of an operator's state, in one job, and return its rows."""
         states, uid = self._known_states(), info.before.store_id.operator_uid
         rows = states.make(uid, self._batch, update)
         version = states.at(uid, self._batch)
@@ -86,11 +73,7 @@ class ExecutionContext:
         return self._states
 
     def observe(self, name: str) -> TaskReport[EventTimeStats]:
-        """Return where the tasks of an operator report the event times they see.
-
-        Args:
-            name: of the operator, unique in its plan.
-        """
+        """Return where the tasks of an operator report the event times they see."""
         self._observed[name] = TaskReports(self.spark)
         return self._observed[name].task
 

@@ -35,16 +35,7 @@ EVENT_TIME = "event time"
 
 @dataclass(frozen=True)
 class Grouping:
-    """What records are grouped by.
-
-    Args:
-        key: ``record -> key``, None for none. A key is hashable and equal to itself for ever.
-        windows: windows of event time, and records without one are left out; :data:`EVENT_TIME`
-            where the event time is part of the key; None for neither.
-        name: what it is, for ``explain`` and error messages.
-        time: ``record -> microseconds since the epoch or None``, where another time than the one
-            that has the watermark is meant. State is then kept for ever.
-    """
+    """What records are grouped by."""
 
     key: Callable[[Any], Any] | None = None
     windows: TimeWindows | str | None = None
@@ -68,12 +59,7 @@ class Grouping:
         return self.windows is not None and self.time is None
 
     def assign(self, rows: Iterable[Any], are_events: bool) -> Iterator[tuple[Any, Any]]:
-        """Iterate over (key, record): several for a record in several windows.
-
-        Args:
-            rows: records, or events.
-            are_events: which of the two.
-        """
+        """Iterate over (key, record): several for a record in several windows."""
         if isinstance(self.windows, TimeWindows):
             yield from self._assign_windows(self.windows, self._timed(rows, are_events))
             return

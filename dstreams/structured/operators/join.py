@@ -47,14 +47,6 @@ class StreamingSymmetricHashJoinExec(StatefulOperator):
     has nothing of; of a semi join the left record alone.
 
     Semantics: StreamingSymmetricHashJoinExec (Spark 4.3).
-
-    Args:
-        left: one stream.
-        right: the other one.
-        leftKey: ``record -> key``.
-        rightKey: ``record -> key``.
-        joinType: which rows go out.
-        condition: which rows of one key meet.
     """
 
     left: PhysicalOperator
@@ -81,11 +73,7 @@ class StreamingSymmetricHashJoinExec(StatefulOperator):
         return self.condition.bounds_state and super().shouldRunAnotherBatch(newInputWatermark)
 
     def function(self, memory_mb: float = 512) -> JoinRows:
-        """Return what a task does where the state is.
-
-        Args:
-            memory_mb: memory for grouping; more is spilled.
-        """
+        """Return what a task does where the state is."""
         late_ms, evict_ms = self.eventTimeWatermarkForLateEvents, self.eventTimeWatermarkForEviction
         return JoinRows(self.joinType, self.condition, late_ms, evict_ms, memory_mb)
 

@@ -57,13 +57,6 @@ class TimeRange:
 
     It is ``time of the right row - time of the left row``, both ends included. Rows without an
     event time meet none.
-
-    Args:
-        least_ms: negative where the right row may come first.
-        most_ms: the greatest difference.
-
-    Raises:
-        InvalidStreamError: *least_ms* is greater than *most_ms*.
     """
 
     least_ms: int
@@ -85,15 +78,7 @@ class TimeRange:
 
 @dataclass(frozen=True)
 class JoinCondition:
-    """Which rows of one key meet, and how long a row can still meet others.
-
-    Args:
-        time_range: how far apart in event time they may be, None for any distance.
-        key_time: ``key -> event time in milliseconds`` where the key has one, for example the end
-            of a window that both sides are grouped by.
-        matches: ``(left record, right record) -> bool``, None for always.
-        where: operation and function, for error messages.
-    """
+    """Which rows of one key meet, and how long a row can still meet others."""
 
     time_range: TimeRange | None = None
     key_time: Callable[[Any], int | None] | None = None
@@ -128,13 +113,7 @@ class JoinCondition:
 
 
 class StoredRow(NamedTuple):
-    """A row of the state.
-
-    Args:
-        place: where it stands.
-        event: the row.
-        matched: whether it has met any.
-    """
+    """A row of the state."""
 
     place: tuple[Any, ...]
     event: Event
@@ -147,9 +126,6 @@ class SymmetricHashJoinStateManager:
 
     Spark has four stores: for each side, how many rows a key has, and the rows by key and number.
     Here a number is unique because it follows the version, so nothing is counted.
-
-    Args:
-        store: the state of the partition.
     """
 
     store: StateWriter
@@ -162,12 +138,7 @@ class SymmetricHashJoinStateManager:
     def append(
         self, side: int, key: Any, number: int, event: Event, matched: bool, last_ms: int | None
     ) -> None:
-        """Keep a row.
-
-        Args:
-            number: of the row among those of its side and key in this batch.
-            last_ms: the watermark at which it is given up, None for never.
-        """
+        """Keep a row."""
         self._put((side, key, self.store.reference.version, number), event, matched, last_ms)
 
     def set_matched(self, place: tuple[Any, ...], event: Event) -> None:
@@ -191,11 +162,7 @@ class SymmetricHashJoinStateManager:
 
 
 class _JoinChanges:
-    """What a batch changes: all is read before anything is written, which costs less.
-
-    Args:
-        memory_mb: memory for them; more is spilled.
-    """
+    """What a batch changes: all is read before anything is written, which costs less."""
 
     def __init__(self, memory_mb: float) -> None:
         self._kept, self._matched, self._removed = (SpillBuffer(memory_mb) for _ in range(3))
@@ -232,13 +199,6 @@ class JoinRows:
     The rows are pairs (key, (side, event)). A key of None meets none, as in SQL.
 
     Semantics: StreamingSymmetricHashJoinExec (Spark 4.3).
-
-    Args:
-        join_type: which rows go out.
-        condition: which rows meet.
-        late_ms: rows up to this event time are late, None for none.
-        evict_ms: what can be met up to this event time only is given up, None for nothing.
-        memory_mb: memory for grouping, and for what changes; more is spilled.
     """
 
     join_type: JoinType
@@ -364,16 +324,7 @@ def _alone(side: int, event: Event) -> Pair:
 
 
 def require_joinable(join_type: JoinType, condition: JoinCondition, has_watermarks: bool) -> None:
-    """Check that a join can be computed, and that an outer or semi join ends.
-
-    Args:
-        join_type: which rows go out.
-        condition: which rows meet.
-        has_watermarks: whether both sides have event times with a watermark.
-
-    Raises:
-        InvalidStreamError: it cannot, or does not: only a watermark says that a row meets none.
-    """
+    """Check that a join can be computed, and that an outer or semi join ends."""
     where = condition.where
     if condition.time_range is not None and not has_watermarks:
         raise InvalidStreamError(

@@ -35,11 +35,7 @@ _COUNT = ()
 
 @dataclass(frozen=True)
 class LimitRows:
-    """Function of a task: lets rows pass until so many have, in this batch and those before.
-
-    Args:
-        limit: how many.
-    """
+    """Function of a task: lets rows pass until so many have, in this batch and those before."""
 
     limit: int
 
@@ -64,9 +60,6 @@ class StreamingGlobalLimitExec(StatefulOperator, UnaryExec):
     """The first rows of a stream; all of them pass one task.
 
     Semantics: StreamingGlobalLimitExec (Spark 4.3).
-
-    Args:
-        limit: how many, over all batches.
     """
 
     limit: int

@@ -75,9 +75,6 @@ class PhysicalOperator:
 
         Rows with state behind them are read as what they were made as, or reading fails: also by
         another operator with state, and through a union.
-
-        Raises:
-            Py4JJavaError: a task failed; nothing that was made counts.
         """
 
         def made(operator: PhysicalOperator) -> PhysicalOperator:
@@ -94,14 +91,7 @@ class PhysicalOperator:
         lateWatermark: int | None = None,
         evictionWatermark: int | None = None,
     ) -> _O:
-        """Return the operator with the facts of a batch filled in, as far as it has any.
-
-        Args:
-            stateInfo: the state that the batch begins with: that of the operator, or of the one
-                above it whose task it runs in.
-            lateWatermark: rows up to this event time are late, None for none.
-            evictionWatermark: state up to this event time is given up, None for none.
-        """
+        """Return the operator with the facts of a batch filled in, as far as it has any."""
         return self
 
     def filled(
@@ -110,13 +100,7 @@ class PhysicalOperator:
         lateWatermark: int | None = None,
         evictionWatermark: int | None = None,
     ) -> PhysicalOperator:
-        """Return the plan with the facts of a batch in every operator.
-
-        Args:
-            states: of the stateful operators, from the leaves up.
-            lateWatermark: as of :meth:`inBatch`; here of all operators.
-            evictionWatermark: the same.
-        """
+        """Return the plan with the facts of a batch in every operator."""
         remaining = list(states)
 
         def fill(operator: PhysicalOperator) -> PhysicalOperator:
@@ -155,13 +139,7 @@ class PhysicalOperator:
 
 @dataclass(frozen=True)
 class RDDScanExec(PhysicalOperator):
-    """The rows of an RDD that is there already: the records of a batch.
-
-    Args:
-        rdd: the rows.
-        name: what it is, for ``explain``.
-        events: whether rows are pairs (event time, record).
-    """
+    """The rows of an RDD that is there already: the records of a batch."""
 
     rdd: RDD[Any] | None
     name: str = "rdd"
@@ -183,11 +161,7 @@ class RDDScanExec(PhysicalOperator):
 
 @dataclass(frozen=True)
 class UnaryExec(PhysicalOperator):
-    """An operator with one child.
-
-    Args:
-        child: whose rows it takes.
-    """
+    """An operator with one child."""
 
     keepsEventTime: ClassVar[bool] = True
     """Whether rows that come of events are events."""
@@ -221,15 +195,7 @@ class NarrowExec(UnaryExec):
 
 @dataclass(frozen=True, kw_only=True)
 class StatefulOperator(PhysicalOperator):
-    """What operators with state have in common: the facts of a batch.
-
-    Args:
-        stateInfo: the state that the batch begins with, None before the first batch.
-        eventTimeWatermarkForLateEvents: rows up to this event time are late, milliseconds since the
-            epoch. None: none are.
-        eventTimeWatermarkForEviction: state up to this event time is given up, milliseconds since
-            the epoch. None: none is.
-    """
+    """What operators with state have in common: the facts of a batch."""
 
     stateInfo: StatefulOperatorStateInfo | None = None
     eventTimeWatermarkForLateEvents: int | None = None
@@ -260,11 +226,7 @@ class StatefulOperator(PhysicalOperator):
         return before is not None and newInputWatermark is not None and newInputWatermark > before
 
     def getStateInfo(self) -> StatefulOperatorStateInfo:
-        """Return the state info.
-
-        Raises:
-            InvalidStreamError: it was not filled in.
-        """
+        """Return the state info."""
         if self.stateInfo is None:
             raise InvalidStreamError(
                 f"{self.nodeName}: state location not present for execution; fill in stateInfo, "

@@ -38,13 +38,7 @@ _first = itemgetter(0)
 
 
 class Session(NamedTuple):
-    """A session of one key, and what is aggregated in it.
-
-    Args:
-        start_us: microseconds since the epoch.
-        end_us: microseconds since the epoch: the last event and its gap.
-        buffer: of the aggregate function.
-    """
+    """A session of one key, and what is aggregated in it."""
 
     start_us: int
     end_us: int
@@ -58,13 +52,7 @@ Change = tuple[Any, list[int], list[Session]]
 
 @dataclass(frozen=True)
 class SessionGrouping:
-    """What records are grouped by, and when a session ends.
-
-    Args:
-        sessions: the gap.
-        key: ``record -> key``, None for none.
-        name: what it is, for ``explain`` and error messages.
-    """
+    """What records are grouped by, and when a session ends."""
 
     sessions: SessionWindows
     key: Callable[[Any], Any] | None = None
@@ -82,15 +70,7 @@ class SessionGrouping:
 def merge_sessions(
     sessions: Iterable[Session], merge: Callable[[Any, Any], Any]
 ) -> Iterator[Session]:
-    """Iterate over sessions of one key, those that touch made one.
-
-    Args:
-        sessions: in the order of their starts.
-        merge: merges buffers.
-
-    Raises:
-        ValueError: they are not in order.
-    """
+    """Iterate over sessions of one key, those that touch made one."""
     current: Session | None = None
     for session in sessions:
         if current is None:
@@ -115,12 +95,6 @@ class AggregateSessions:
     """Task: events -> (key, session), those that touch made one where they are.
 
     Late ones stay by themselves, so that they are left out and counted where the state is.
-
-    Args:
-        aggregate: what is computed.
-        grouping: what records are grouped by.
-        late_ms: sessions that end up to this time are late, None for none.
-        where: operation and function, for error messages.
     """
 
     aggregate: AggregateFunction
@@ -160,10 +134,6 @@ class RestoreSessions:
     """Leaves out late sessions, and adds those that the state has of the same keys.
 
     Semantics: SessionWindowStateStoreRestoreExec (Spark 4.3).
-
-    Args:
-        late_ms: sessions that end up to this time are late, None for none.
-        memory_mb: memory for grouping; more is spilled.
     """
 
     late_ms: int | None = None
@@ -196,10 +166,6 @@ class MergeSessions:
     """Makes one of sessions that touch; those of a key stand together, in the order of starts.
 
     Semantics: MergingSessionsExec (Spark 4.3).
-
-    Args:
-        aggregate: merges buffers.
-        where: operation and function, for error messages.
     """
 
     aggregate: AggregateFunction
@@ -233,11 +199,6 @@ class SaveSessions:
     go out; update there is none, because a session that grew would take back one that was put out.
 
     Semantics: SessionWindowStateStoreSaveExec (Spark 4.3).
-
-    Args:
-        mode: append or complete.
-        evict_ms: sessions that end up to this time are given up, None for none.
-        memory_mb: memory for what changes; more is spilled.
     """
 
     mode: OutputMode
@@ -283,13 +244,7 @@ class SaveSessions:
 
 @dataclass(frozen=True)
 class MergeIntoSessions:
-    """What restoring, merging and saving do, one after the other, with one look at each key.
-
-    Args:
-        restore: which sessions are late.
-        merge: merges sessions that touch.
-        save: what is done with them.
-    """
+    """What restoring, merging and saving do, one after the other, with one look at each key."""
 
     restore: RestoreSessions
     merge: MergeSessions
@@ -318,10 +273,6 @@ class FinishSessions:
 
     That is ``(Window, key)``, or the window where there is no key: in whole milliseconds, so that
     no event is outside of it.
-
-    Args:
-        aggregate: what is computed.
-        grouping: what records are grouped by.
     """
 
     aggregate: AggregateFunction
@@ -344,11 +295,7 @@ def stored_sessions(store: StateWriter, key: Any) -> list[Session]:
 
 
 def require_session_mode(mode: OutputMode | None) -> OutputMode:
-    """Return the output mode if sessions can have it.
-
-    Raises:
-        InvalidStreamError: they cannot.
-    """
+    """Return the output mode if sessions can have it."""
     if mode is OutputMode.Append or mode is OutputMode.Complete:
         return mode
     raise InvalidStreamError(

@@ -62,14 +62,7 @@ from dstreams.structured.operators.stateful_operator import RestoringOperator, S
 
 @dataclass(frozen=True)
 class UpdatingSessionsExec(NarrowExec):
-    """Makes a session of each event, and one of those that touch in its partition.
-
-    Args:
-        aggregate: what is computed.
-        grouping: what records are grouped by.
-        where: operation and function, for error messages.
-        eventTimeWatermarkForLateEvents: as of the operators with state; late sessions stay apart.
-    """
+    """Makes a session of each event, and one of those that touch in its partition."""
 
     keepsEventTime: ClassVar[bool] = False
 
@@ -105,10 +98,6 @@ class SessionWindowStateStoreRestoreExec(RestoringOperator):
     """Leaves out late sessions, and adds those of the state.
 
     Semantics: SessionWindowStateStoreRestoreExec (Spark 4.3).
-
-    Args:
-        eventTimeWatermarkForLateEvents: sessions that end up to this time are late, milliseconds
-            since the epoch. None: none are.
     """
 
     grouping: SessionGrouping
@@ -135,10 +124,6 @@ class MergingSessionsExec(NarrowExec):
     """Makes one of sessions that touch; those of a key come together, in the order of starts.
 
     Semantics: MergingSessionsExec (Spark 4.3).
-
-    Args:
-        aggregate: merges buffers.
-        where: operation and function, for error messages.
     """
 
     keepsEventTime: ClassVar[bool] = False
@@ -188,12 +173,7 @@ class SessionWindowStateStoreSaveExec(SavingOperator):
 
 @dataclass(frozen=True)
 class FinishSessionsExec(NarrowExec):
-    """The results of sessions: ``((Window, key), result)``.
-
-    Args:
-        aggregate: what is computed.
-        grouping: what records are grouped by.
-    """
+    """The results of sessions: ``((Window, key), result)``."""
 
     keepsEventTime: ClassVar[bool] = False
 
@@ -217,16 +197,7 @@ def plan_sessions(
     outputMode: OutputMode | None = None,
     where: str = "agg",
 ) -> FinishSessionsExec:
-    """Return the operators of an aggregation by session windows.
-
-    Args:
-        child: whose events are aggregated.
-        grouping: what they are grouped by.
-        aggregate: what is computed, None for how many there are.
-        numPartitions: partitions of the state.
-        outputMode: append or complete; None to fill it in later.
-        where: operation and function, for error messages.
-    """
+    """Return the operators of an aggregation by session windows."""
     function = Count() if aggregate is None else aggregate
     updating = UpdatingSessionsExec(child, function, grouping, where)
     moved = ShuffleExchangeExec(updating, numPartitions)

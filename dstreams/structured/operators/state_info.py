@@ -15,12 +15,6 @@ class StatefulOperatorStateInfo:
 
     Semantics: StatefulOperatorStateInfo (Spark 4.3); what Spark calls ``stateStoreCkptIds`` are the
     references in *before*.
-
-    Args:
-        checkpointLocation: where the state of the query is, for people to read.
-        queryRunId: identity of the run.
-        operatorId: number of the operator in its plan.
-        before: the version that the batch begins with.
     """
 
     checkpointLocation: str
@@ -39,16 +33,7 @@ class StatefulOperatorStateInfo:
         checkpointLocation: str = "",
         queryRunId: str = "",
     ) -> StatefulOperatorStateInfo:
-        """Return the info of an operator before its first batch.
-
-        Args:
-            numPartitions: partitions of its state, for ever.
-            operatorId: number of the operator in its plan.
-            streamId: identity of the query, the same over all its restarts.
-            operatorUid: name of the operator in durable files. None: its number.
-            checkpointLocation: where the state of the query is.
-            queryRunId: identity of the run.
-        """
+        """Return the info of an operator before its first batch."""
         uid = operatorUid or str(operatorId)
         store_id = StoreId(streamId, uid, "default", 0, numPartitions)
         before = StateVersion.empty(store_id, StablePartitioner(numPartitions))

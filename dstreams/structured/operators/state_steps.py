@@ -33,9 +33,6 @@ class StateSteps:
     """The function of a task: steps one after the other.
 
     What the last one counts is counted, and late rows that any of them left out.
-
-    Args:
-        steps: the steps.
     """
 
     steps: tuple[StateStep, ...]
@@ -53,11 +50,7 @@ class StateSteps:
 
 @dataclass(frozen=True)
 class StepWithoutState:
-    """Task: a step that asks for no state.
-
-    Args:
-        step: the step.
-    """
+    """Task: a step that asks for no state."""
 
     step: StateStep
 
@@ -68,13 +61,7 @@ class StepWithoutState:
 
 @dataclass(frozen=True)
 class StepThatReads:
-    """Task: a step that changes no state, which is opened for reading.
-
-    Args:
-        step: the step.
-        store: the stores.
-        version: what is read.
-    """
+    """Task: a step that changes no state, which is opened for reading."""
 
     step: StateStep
     store: StateStore

@@ -39,10 +39,6 @@ class RestoringOperator(UnaryExec):
 
     Below an operator that saves, it reads from the store that is open there; executed by itself, it
     opens the version of its state info for reading.
-
-    Args:
-        grouping: what rows are grouped by.
-        stateInfo: the state, None before the first batch.
     """
 
     keepsEventTime: ClassVar[bool] = False
@@ -74,10 +70,6 @@ class SavingOperator(StatefulOperator, UnaryExec):
     """Writes the state of the batch, and puts out what the output mode asks for.
 
     What stands between it and the next shuffle below runs in its task.
-
-    Args:
-        grouping: what rows are grouped by.
-        outputMode: which rows go out; None until the query says.
     """
 
     keepsEventTime: ClassVar[bool] = False
@@ -96,20 +88,11 @@ class SavingOperator(StatefulOperator, UnaryExec):
         return super().shouldRunAnotherBatch(newInputWatermark)
 
     def step(self) -> StateStep:
-        """Return what saving does where the state is.
-
-        Raises:
-            InvalidStreamError: there is no output mode, or none that is possible.
-        """
+        """Return what saving does where the state is."""
         raise NotImplementedError
 
     def steps(self, below: list[StateStep], memory_mb: float) -> list[StateStep]:
-        """Return all that its task does.
-
-        Args:
-            below: the steps of the operators below, the lowest first.
-            memory_mb: memory for merging; more is spilled.
-        """
+        """Return all that its task does."""
         return [*below, self.step()]
 
     def update(self, context: ExecutionContext) -> StateUpdate:

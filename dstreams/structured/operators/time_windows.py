@@ -52,14 +52,6 @@ class TimeWindows:
     """Windows of one size, each a slide after the one before.
 
     Semantics: ``pyspark.sql.functions.window`` (4.3).
-
-    Args:
-        size_ms: how long a window is.
-        slide_ms: how far apart windows begin, at most *size_ms*. None: *size_ms*.
-        start_ms: where a window begins, counted from the epoch; less than *slide_ms*.
-
-    Raises:
-        InvalidStreamError: these make no windows.
     """
 
     size_ms: int
@@ -101,12 +93,6 @@ class SessionWindows:
     """Windows that last while records come, and end a gap after the last one.
 
     Semantics: ``pyspark.sql.functions.session_window`` (4.3).
-
-    Args:
-        gap: milliseconds; or ``record -> milliseconds``, where not more than 0 leaves a record out.
-
-    Raises:
-        InvalidStreamError: a fixed gap is not more than 0 ms.
     """
 
     gap: int | Callable[[Any], int]

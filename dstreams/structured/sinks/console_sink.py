@@ -20,13 +20,7 @@ _CELL = 20
 
 @dataclass(frozen=True)
 class ConsoleSink:
-    """Prints up to *rows* rows of a batch under its number.
-
-    Args:
-        rows: how many rows to print.
-        truncate: cut cells after 20 characters.
-        out: where to; None is ``sys.stdout`` at the time of printing.
-    """
+    """Prints up to *rows* rows of a batch under its number."""
 
     rows: int = 20
     truncate: bool = True

@@ -19,12 +19,7 @@ _SUFFIX = {"text": "txt", "json": "json"}
 
 
 class FileSink:
-    """Writes rows as lines of text or of JSON.
-
-    Args:
-        directory: path or URL.
-        format: ``text`` for ``str`` of each row, ``json`` for JSON of each row.
-    """
+    """Writes rows as lines of text or of JSON."""
 
     modes = (OutputMode.Append,)
     is_for_trials = False
@@ -39,22 +34,12 @@ class FileSink:
         return f"FileSink[{self._directory}]"
 
     def begin(self, query_id: str, batch_of: BatchOf | None = None) -> None:
-        """Open the directory.
-
-        Raises:
-            StorageRefusedError: it cannot hold files.
-            RestartError: another query writes there.
-        """
+        """Open the directory."""
         self._committed = CommittedFiles(self._directory, query_id)
         self._batch_of = batch_of or (lambda number: OutputBatch(query_id, number, 0))
 
     def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:
-        """Write a batch and return how many rows it has, None if it was written before.
-
-        Raises:
-            OutputConflictError: the directory has it from another history of the checkpoint.
-            StreamLifecycleError: :meth:`begin` was not called.
-        """
+        """Write a batch and return how many rows it has, None if it was written before."""
         committed = self._committed
         if committed is None:
             raise StreamLifecycleError(f"{self.name} takes a batch after begin; call that first")

@@ -42,12 +42,7 @@ def _count(rows: Iterable[Any]) -> list[int]:
 
 
 def require_row_writer(writer: Any) -> None:
-    """Refuse what :class:`ForeachSink` could not call.
-
-    Raises:
-        InvalidStreamError: it is no function of a row, and no object with ``process(row)``; or a
-            method takes other arguments; or it cannot be sent to workers.
-    """
+    """Refuse what :class:`ForeachSink` could not call."""
     if isinstance(writer, type) or not (callable(writer) or hasattr(writer, "process")):
         raise InvalidStreamError(
             f"foreach takes a function of a row, or an object with process(row), got {writer!r}"
@@ -73,9 +68,6 @@ class ForeachSink:
 
     Semantics: DataStreamWriter.foreach of PySpark: a writer has ``process(row)``, and may have
     ``open(partition_id, epoch_id) -> bool`` and ``close(error)``.
-
-    Args:
-        writer: a function of a row, or such a writer.
     """
 
     writer: Any
@@ -129,15 +121,7 @@ class _ForeachTask:
 
 @dataclass(frozen=True)
 class ForeachBatchSink:
-    """Gives each batch to a function on the driver.
-
-    Args:
-        func: ``f(rows, batch id)``.
-        schema: of a DataFrame that the rows become, as ``createDataFrame`` takes it; None to give
-            them as an RDD.
-        as_dataframe: give a DataFrame, also where its schema is to be found out; one of no rows has
-            no columns then.
-    """
+    """Gives each batch to a function on the driver."""
 
     func: Callable[[Any, int], Any]
     schema: Any = None

@@ -15,10 +15,6 @@ class MemorySink:
     """Keeps the rows of each batch; those of a complete result replace the ones before.
 
     A query that goes on in the same session finds what it had; in another one only what follows.
-
-    Args:
-        table: name of the table that it makes.
-        earlier: the sink that made it before, None for none.
     """
 
     modes = ALL_MODES

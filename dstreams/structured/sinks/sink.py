@@ -41,12 +41,7 @@ class Sink(Protocol):
         ...
 
     def begin(self, query_id: str, batch_of: BatchOf | None = None) -> None:
-        """Get ready, before the first batch of a run; what cannot be is raised by ``start``.
-
-        Args:
-            query_id: id of the query.
-            batch_of: tells of the batches of this run; None where nothing is known but the id.
-        """
+        """Get ready, before the first batch of a run; what cannot be is raised by ``start``."""
         ...
 
     def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:
