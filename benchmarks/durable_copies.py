@@ -19,7 +19,7 @@ from typing import Any
 
 from pyspark import RDD, SparkConf, SparkContext, StorageLevel
 
-from checkpoint import CommitLog, CommitRecord, OperatorCommit, StatePartition, open_files
+from checkpoint import CommitLog, CommitRecord, OperatorSnapshot, StatePartition, open_files
 from dstreams import StablePartitioner
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.cogroup import cogroup_with_state
@@ -79,7 +79,7 @@ def with_files(directory: str) -> Callable[[BlockPairsRDD], BlockPairsRDD]:
         version = next(versions)
         first = StatePartition("benchmark", "sum", version, 0, PARTITIONS, "stable-hash-1")
         written = write_rdd(state, files, first, epoch=1)
-        operators = {"sum": OperatorCommit("stable-hash-1", written.files)}
+        operators = {"sum": OperatorSnapshot("stable-hash-1", written.files)}
         CommitLog(files).commit(CommitRecord("benchmark", version, version, 1, operators, {}))
         copy = read_rdd(state.context, files, written, like=state)
         return copy.persist(StorageLevel.MEMORY_ONLY)  # type: ignore[return-value]

@@ -35,10 +35,10 @@ from checkpoint.state_store import (
     EMPTY,
     DataValues,
     LmdbBackend,
-    Reference,
     Shapes,
     StateStore,
     StoreId,
+    VersionId,
     environments,
 )
 from checkpoint.state_store.backend import StateBackend
@@ -211,17 +211,17 @@ def make_backend(directory: str | None) -> StateBackend:
     return LmdbBackend(open_files(os.path.join(directory, "files")), local)
 
 
-def fill(store: StateStore, case: Case, timeouts: bool = False) -> Reference:
+def fill(store: StateStore, case: Case, timeouts: bool = False) -> VersionId:
     """Commit a store of all keys, in parts as batches would."""
-    reference = EMPTY
+    version_id = EMPTY
     for start in range(0, case.keys, 250_000):
-        with store.writer(ID, reference) as writer:
+        with store.writer(ID, version_id) as writer:
             for number in range(start, min(start + 250_000, case.keys)):
                 timeout_ms = TIMEOUT_MS + number if timeouts else None
                 writer.put(f"user-{number}", case.make(number), timeout_ms)
-            reference = writer.commit().reference
-    store.reader(ID, reference).close()
-    return reference
+            version_id = writer.commit().version_id
+    store.reader(ID, version_id).close()
+    return version_id
 
 
 def batch_of(case: Case) -> list[tuple[str, float]]:
@@ -231,7 +231,7 @@ def batch_of(case: Case) -> list[tuple[str, float]]:
 
 def run_batches(name: str, case: Case, store: StateStore, rounds: int) -> None:
     """Measure batches on a store and on a dict, in turn."""
-    reference = fill(store, case)
+    version_id = fill(store, case)
     plain = {f"user-{number}": case.make(number) for number in range(case.keys)}
     gc.collect()
     gc.freeze()
@@ -245,18 +245,18 @@ def run_batches(name: str, case: Case, store: StateStore, rounds: int) -> None:
         pairs = batch_of(case)
         with watch.lap("update"):
             with watch.lap("update.open"):
-                writer = store.writer(ID, reference)
+                writer = store.writer(ID, version_id)
             with watch.lap("update.update"):
                 writer.update(sorted(pairs, key=itemgetter(0)), step)
             with watch.lap("update.commit"):
-                reference = writer.commit().reference
+                version_id = writer.commit().version_id
         pairs = batch_of(case)
         with watch.lap("get/put"):
-            writer = store.writer(ID, reference)
+            writer = store.writer(ID, version_id)
             get, put = writer.get, writer.put
             for key, given in pairs:
                 put(key, step(given, get(key)))
-            reference = writer.commit().reference
+            version_id = writer.commit().version_id
     say(f"{name}: {case.touched} of {case.keys} keys, {rounds} rounds")
     for what in ("dict", "update", "update.open", "update.update", "update.commit", "get/put"):
         cpu, wall = watch.cpu_ms(what), watch.wall_ms(what)
@@ -298,15 +298,15 @@ def run_floor(name: str, case: Case, directory: str, rounds: int) -> None:
 def run_scan(store: StateStore) -> None:
     """Measure scans of a million keys, and timeouts of as many."""
     case = Case(1_000_000, 0)
-    reference = fill(store, case, timeouts=True)
+    version_id = fill(store, case, timeouts=True)
     watch = Stopwatch()
-    with store.reader(ID, reference) as reader:
+    with store.reader(ID, version_id) as reader:
         for _ in range(3):
             with watch.lap("due"):
                 due = sum(1 for _ in reader.due(TIMEOUT_MS + 100))
     say(f"due: {due} of {case.keys} keys in {watch.cpu_ms('due'):.2f} ms of CPU")
-    reference = fill(store, case)
-    with store.reader(ID, reference) as reader:
+    version_id = fill(store, case)
+    with store.reader(ID, version_id) as reader:
         for _ in range(3):
             with watch.lap("scan"):
                 found = sum(1 for _ in reader.items())
@@ -316,12 +316,12 @@ def run_scan(store: StateStore) -> None:
 
 OPEN = """
 import sys, time
-from checkpoint.state_store import Reference
+from checkpoint.state_store import VersionId
 from checkpoint.state_store import StateStore
 from state_store import ID, make_backend
 store = StateStore(make_backend(sys.argv[1]))
 start = time.perf_counter()
-reader = store.reader(ID, Reference(int(sys.argv[2]), sys.argv[3]))
+reader = store.reader(ID, VersionId(int(sys.argv[2]), sys.argv[3]))
 reader.get("user-7")
 sys.stdout.write(f"{(time.perf_counter() - start) * 1e3:.2f}")
 """
@@ -330,28 +330,28 @@ sys.stdout.write(f"{(time.perf_counter() - start) * 1e3:.2f}")
 def run_open(store: StateStore, directory: str, rounds: int) -> None:
     """Measure opening a warm store from new processes, and rebuilding it from its files."""
     case = Case(1_000_000, 0)
-    reference = fill(store, case)
-    command = [sys.executable, "-c", OPEN, directory, str(reference.version), reference.uid]
+    version_id = fill(store, case)
+    command = [sys.executable, "-c", OPEN, directory, str(version_id.version), version_id.uid]
     environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.abspath(__file__))}
     times = [
         float(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
         for _ in range(rounds)
     ]
     say(f"open warm in a new process, with one get: {statistics.median(times):.2f} ms (wall)")
-    run_rebuild("changelogs", case, directory, reference, Compression.NONE)
+    run_rebuild("changelogs", case, directory, version_id, Compression.NONE)
     for compression in Compression:
         files = os.path.join(directory, "files")
         backend = LmdbBackend(open_files(files), fresh(directory), compression=compression)
-        with backend.open_apart(ID, reference) as base:
+        with backend.open_apart(ID, version_id) as base:
             size_bytes = take_snapshot(backend, ID, cast(LmdbVersion, base))
         name = f"a snapshot of {(size_bytes or 0) / 1e6:.0f} MB ({compression.value})"
-        run_rebuild(name, case, directory, reference, compression)
+        run_rebuild(name, case, directory, version_id, compression)
         for snapshot in glob.glob(os.path.join(files, "**", "*.snapshot"), recursive=True):
             os.unlink(snapshot)
 
 
 def run_rebuild(
-    source: str, case: Case, directory: str, reference: Reference, compression: Compression
+    source: str, case: Case, directory: str, version_id: VersionId, compression: Compression
 ) -> None:
     """Measure building the replicas of hosts that have none."""
     watch = Stopwatch()
@@ -360,7 +360,7 @@ def run_rebuild(
         files = open_files(os.path.join(directory, "files"))
         backend = LmdbBackend(files, local, compression=compression)
         with watch.lap("rebuild"):
-            StateStore(backend).reader(ID, reference).close()
+            StateStore(backend).reader(ID, version_id).close()
         for path in list(environments._table.open):
             environments._table.open.pop(path).env.close()
         shutil.rmtree(local)
@@ -388,16 +388,16 @@ def run_memory(store: StateStore, rounds: int) -> None:
         if pid:
             os.waitpid(pid, 0)
             continue
-        reference = fill(store, case)
+        version_id = fill(store, case)
         child = os.fork()
         if child:
             os.waitpid(child, 0)
             os._exit(0)
         before = private_mb()
         for _ in range(rounds):
-            with store.writer(ID, reference) as writer:
+            with store.writer(ID, version_id) as writer:
                 writer.update(batch_of(case), step_small)
-                reference = writer.commit().reference
+                version_id = writer.commit().version_id
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
         say(f"memory, {keys} keys: +{private_mb() - before:.1f} MB private, peak {peak:.0f} MB")
         os._exit(0)

@@ -11,13 +11,13 @@ what it reads, and runs the same on the driver, in a worker, and in a test witho
 ...     return StateFileId("stream-1", "counts", 2000, partition, 2, "stable", 1, new_attempt())
 >>> refs = [write_state_file(files, file_id(p), [(b"some records", 3)]) for p in range(2)]
 >>> log = CommitLog(files)
->>> counts = OperatorCommit("stable", tuple(refs))
+>>> counts = OperatorSnapshot("stable", tuple(refs))
 >>> _ = log.commit(CommitRecord("stream-1", 1, 2000, 1, {"counts": counts}, {"python": "3.11"}))
 >>> record = log.latest()
->>> record.batch_time_ms, sum(ref.records for ref in record.operators["counts"].files)
+>>> record.batch_time_ms, sum(ref.records for ref in record.snapshots["counts"].files)
 (2000, 6)
 >>> wanted = StatePartition("stream-1", "counts", 2000, 0, 2, "stable")
->>> list(read_state_file(files, record.operators["counts"].files[0], wanted))
+>>> list(read_state_file(files, record.snapshots["counts"].files[0], wanted))
 [b'some records']
 """
 
@@ -26,7 +26,7 @@ from checkpoint.commit_log import (
     INPUTS_NEEDED_AFTER,
     CommitLog,
     CommitRecord,
-    OperatorCommit,
+    OperatorSnapshot,
 )
 from checkpoint.errors import (
     AlreadyExistsError,
@@ -38,10 +38,10 @@ from checkpoint.errors import (
     StorageUncertainError,
     UntrustedFileError,
 )
-from checkpoint.fencing import EpochGuard, Owner, claim_epoch, read_claim, require_unused
+from checkpoint.fencing import DriverProcess
 from checkpoint.files import Files, FilesBelow
 from checkpoint.framing import MAX_BLOCK_BYTES, FileRef
-from checkpoint.fsspec_files import FsspecFiles, without_secrets
+from checkpoint.fsspec_files import without_secrets
 from checkpoint.graph_record import (
     GraphSnapshot,
     all_graphs,
@@ -60,7 +60,6 @@ from checkpoint.inputs import (
     blocks_in,
     files_in,
 )
-from checkpoint.lineage import read_lineage
 from checkpoint.local_files import LocalFiles
 from checkpoint.open_location import open_existing, open_files, open_output
 from checkpoint.pair_blocks import (
@@ -73,21 +72,13 @@ from checkpoint.pair_blocks import (
 from checkpoint.received_blocks import ReceivedBlocks
 from checkpoint.record_files import RecordId
 from checkpoint.recovery import (
+    OwnedStream,
     RecoveryPlan,
-    StateCopy,
     StreamLog,
-    Tenure,
     plan_recovery,
     read_log,
     read_plan,
     take_over,
-)
-from checkpoint.retention import (
-    LISTED_PREFIXES,
-    RetentionPlan,
-    apply_retention,
-    plan_leftovers,
-    plan_retention,
 )
 from checkpoint.signing import SignedFiles, SigningKey, unsigned
 from checkpoint.state_files import (
@@ -98,16 +89,9 @@ from checkpoint.state_files import (
     state_files_of,
     write_state_file,
 )
-from checkpoint.streams import (
-    StreamDirectory,
-    began_ms,
-    list_streams,
-    open_stream,
-    stream_ids,
-    stream_url,
-)
+from checkpoint.streams import began_ms, open_stream, stream_ids, stream_url
 from checkpoint.trust import require_trusted
-from checkpoint.version_records import StoreCommit, StoredPartition
+from checkpoint.version_records import PartitionCommit, StoreCommit
 
 __all__ = [
     "INPUTS_NEEDED_AFTER",
@@ -115,7 +99,6 @@ __all__ = [
     "INPUT_END",
     "INPUT_FILES",
     "INPUT_START",
-    "LISTED_PREFIXES",
     "MAX_BLOCK_BYTES",
     "AlreadyExistsError",
     "BatchLog",
@@ -125,64 +108,51 @@ __all__ = [
     "CommitRecord",
     "ConcurrentWriterError",
     "CorruptCheckpointError",
-    "EpochGuard",
+    "DriverProcess",
     "FileRef",
     "Files",
     "FilesBelow",
-    "FsspecFiles",
     "GraphSnapshot",
     "InputPast",
     "InputSnapshots",
     "LocalFiles",
     "NotDurableError",
-    "OperatorCommit",
-    "Owner",
+    "OperatorSnapshot",
+    "OwnedStream",
     "PairBlock",
     "PairForm",
+    "PartitionCommit",
     "ReceivedBlocks",
     "RecordId",
     "RecoveryPlan",
-    "RetentionPlan",
     "SignedFiles",
     "SigningKey",
-    "StateCopy",
     "StateFileId",
     "StatePartition",
     "StorageRefusedError",
     "StorageUncertainError",
     "StoreCommit",
-    "StoredPartition",
-    "StreamDirectory",
     "StreamLog",
-    "Tenure",
     "UntrustedFileError",
     "all_graphs",
-    "apply_retention",
     "began_ms",
     "begin_file",
     "blocks_in",
-    "claim_epoch",
     "drop_graphs",
     "files_in",
-    "list_streams",
     "new_attempt",
     "open_existing",
     "open_files",
     "open_output",
     "open_stream",
     "pair_header",
-    "plan_leftovers",
     "plan_recovery",
-    "plan_retention",
-    "read_claim",
     "read_graph",
-    "read_lineage",
     "read_log",
     "read_newest_graph",
     "read_plan",
     "read_state_file",
     "require_trusted",
-    "require_unused",
     "rows_of_fields",
     "state_files_of",
     "stream_ids",

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import field
 from msgspec.structs import replace
 
-from checkpoint.fencing import EpochGuard
+from checkpoint.fencing import WriterLease
 from checkpoint.files import Files
 from checkpoint.framing import FileKind
 from checkpoint.json_records import Text
@@ -63,7 +63,7 @@ class BatchLog(RecordLog[BeginRecord]):
 
     Args:
         files: the directory of a stream.
-        guard: the epoch of the driver that begins batches; None only reads, or writes without
+        lease: the epoch of the driver that begins batches; None only reads, or writes without
             fencing.
         lineage: as in :class:`RecordLog`.
         known: as in :class:`RecordLog`.
@@ -77,12 +77,12 @@ class BatchLog(RecordLog[BeginRecord]):
     def __init__(
         self,
         files: Files,
-        guard: EpochGuard | None = None,
+        lease: WriterLease | None = None,
         lineage: Lineage | None = None,
         known: Mapping[RecordId, BeginRecord] | None = None,
         begun: Iterable[RecordId] = (),
     ) -> None:
-        super().__init__(files, guard, lineage, known)
+        super().__init__(files, lease, lineage, known)
         self.begun = {record_id.time_ms: record_id for record_id in begun}
 
     def begin(self, record: BeginRecord) -> None:

@@ -22,7 +22,7 @@ from typing import Annotated
 from msgspec import Meta, field
 from msgspec.structs import replace
 
-from checkpoint.fencing import EpochGuard
+from checkpoint.fencing import WriterLease
 from checkpoint.files import Files
 from checkpoint.framing import FileKind, FileRef
 from checkpoint.json_records import JsonRecord, Text
@@ -39,7 +39,7 @@ COMMIT_PREFIX = "commits/"
 COMMIT_SUFFIX = ".commit"
 
 
-class OperatorCommit(JsonRecord, frozen=True):
+class OperatorSnapshot(JsonRecord, frozen=True):
     """The state of one operator: a file for each partition.
 
     Args:
@@ -77,28 +77,28 @@ class CommitRecord(BatchRecord, frozen=True):
         batch_id: number of the batch, from 0.
         batch_time_ms: its time, which names the record.
         epoch: epoch of the driver that committed it.
-        operators: the copies that this batch wrote of state, by uid of the operator; may be empty.
+        snapshots: the snapshots of state that this batch wrote, by uid of the operator.
         writer: facts that a reader may want to compare, such as the version of Python and the name
             of the hash function; never secrets.
         stores: state in stores; every store of the stream, also if the batch did not change it.
         watermarks: event time that each operator or query has reached, in ms, by its uid.
         failed_outputs: ids of the outputs of the batch that failed.
         without_state: uids of operators that have no state at all after this batch: they need no
-            copy, and no batch up to this one, to go on.
+            snapshot, and no batch up to this one, to go on.
         previous: the record before this one, None for the first one of a stream.
-        copies: for each operator of the stream that has had a copy, or no state, the newest record
-            that says so; this one included.
+        newest_snapshots: for each operator of the stream that has had a snapshot, or no state, the
+            newest record that says so; this one included.
         facts: JSON that the driver wants back; such as when a timer is due.
     """
 
-    operators: Mapping[Text, OperatorCommit]
+    snapshots: Mapping[Text, OperatorSnapshot]
     writer: Mapping[str, str]
     stores: tuple[StoreCommit, ...] = ()
     watermarks: Mapping[str, int] = field(default_factory=dict)
     failed_outputs: tuple[str, ...] = ()
     without_state: tuple[str, ...] = ()
     previous: RecordId | None = None
-    copies: Mapping[str, RecordId] = field(default_factory=dict)
+    newest_snapshots: Mapping[str, RecordId] = field(default_factory=dict)
     facts: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -113,7 +113,7 @@ class CommitRecord(BatchRecord, frozen=True):
 
     def file_names(self) -> frozenset[str]:
         """Names of all state files and changelogs of this record."""
-        of_operators = (commit.files for commit in self.operators.values())
+        of_operators = (snapshot.files for snapshot in self.snapshots.values())
         of_stores = (commit.files() for commit in self.stores)
         return frozenset(ref.name for ref in chain(*of_operators, *of_stores))
 
@@ -125,12 +125,14 @@ class CommitRecord(BatchRecord, frozen=True):
         Args:
             last: None for none.
             operators: uids of the operators of the stream; None for all that there ever were. Of
-                one that is not among them, because it was removed, no copy is named any more.
+                one that is not among them, because it was removed, no snapshot is named any more.
         """
-        before = {} if last is None else last.copies
-        copies = {uid: before[uid] for uid in before if operators is None or uid in operators}
-        copies.update(dict.fromkeys((*self.operators, *self.without_state), self.record_id))
-        return replace(self, previous=None if last is None else last.record_id, copies=copies)
+        before = {} if last is None else last.newest_snapshots
+        newest = {uid: before[uid] for uid in before if operators is None or uid in operators}
+        newest.update(dict.fromkeys((*self.snapshots, *self.without_state), self.record_id))
+        return replace(
+            self, previous=None if last is None else last.record_id, newest_snapshots=newest
+        )
 
 
 class CommitLog(RecordLog[CommitRecord]):
@@ -142,7 +144,7 @@ class CommitLog(RecordLog[CommitRecord]):
 
     Args:
         files: the directory of a stream.
-        guard: the epoch of the driver that commits; None only reads, or writes without fencing.
+        lease: the epoch of the driver that commits; None only reads, or writes without fencing.
         lineage: as in :class:`RecordLog`.
         known: as in :class:`RecordLog`.
         counted: the records that count, oldest first; the next one to be committed follows the last
@@ -157,13 +159,13 @@ class CommitLog(RecordLog[CommitRecord]):
     def __init__(
         self,
         files: Files,
-        guard: EpochGuard | None = None,
+        lease: WriterLease | None = None,
         lineage: Lineage | None = None,
         known: Mapping[RecordId, CommitRecord] | None = None,
         counted: Collection[RecordId] | None = None,
         operators: Collection[str] | None = None,
     ) -> None:
-        super().__init__(files, guard, lineage, known)
+        super().__init__(files, lease, lineage, known)
         self.operators = operators
         self._counted = None if counted is None else list(counted)
         self.last = self.read_record(self._counted[-1]) if self._counted else None
@@ -183,8 +185,8 @@ class CommitLog(RecordLog[CommitRecord]):
         """
         linked = self._linked(record)
         self._create(linked)
-        if self._guard is not None:  # or what follows from a commit would follow from a void one
-            self._guard.check()
+        if self._lease is not None:  # or what follows from a commit would follow from a void one
+            self._lease.check()
         if self._counted is not None:
             if linked.record_id not in self._counted[-1:]:
                 self._counted.append(linked.record_id)
@@ -241,7 +243,7 @@ class CommitLog(RecordLog[CommitRecord]):
         """Return *record* after the last one, or the last one if that is what it is."""
         last = self.last
         if last is not None and last.record_id == record.record_id:
-            again = replace(record, previous=last.previous, copies=last.copies)
+            again = replace(record, previous=last.previous, newest_snapshots=last.newest_snapshots)
             if again == last:
                 return last
         return record.after(last, self.operators)

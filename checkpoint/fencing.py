@@ -4,12 +4,12 @@ Each driver that takes over a stream claims the next epoch, by creating a file t
 create::
 
     epochs/0000000001.claim     who it is: host, process, versions
-    epochs/0000000001.base      what it builds on (checkpoint.lineage)
-    epochs/0000000001.end       it has stopped by itself, nothing of it is running
+    epochs/0000000001.takeover  what it builds on (checkpoint.lineage)
+    epochs/0000000001.released  it has stopped by itself, nothing of it is running
 
 Every name that a driver writes holds its epoch, so it damages nothing of another one, however late
 it writes, and what it writes after a newer driver has taken over is void
-(:mod:`checkpoint.lineage`). So a driver looks for a newer claim (:meth:`EpochGuard.check`) only
+(:mod:`checkpoint.lineage`). So a driver looks for a newer claim (:meth:`WriterLease.check`) only
 where something follows that cannot be void: before the outputs of a batch, after its commit, and
 before it deletes. Neither clocks nor locks take part.
 
@@ -46,14 +46,14 @@ from checkpoint.record_files import create_once, read_record, record_frames
 from checkpoint.state_files import new_attempt
 
 EPOCH_PREFIX = "epochs/"
-CLAIM, BASE, END = "claim", "base", "end"
+CLAIM, TAKEOVER, RELEASED = "claim", "takeover", "released"
 
 _log = logging.getLogger("checkpoint")
 
-_NAME = re.compile(re.escape(EPOCH_PREFIX) + rf"(\d{{10,}})\.({CLAIM}|{BASE}|{END})")
+_NAME = re.compile(re.escape(EPOCH_PREFIX) + rf"(\d{{10,}})\.({CLAIM}|{TAKEOVER}|{RELEASED})")
 
 
-class Owner(JsonRecord, frozen=True):
+class DriverProcess(JsonRecord, frozen=True):
     """A driver, as a person looks for it.
 
     Args:
@@ -74,7 +74,9 @@ class Owner(JsonRecord, frozen=True):
         return f"process {self.pid} on host {self.host}"
 
     @classmethod
-    def of_this_process(cls, started_ms: int, facts: Mapping[str, str] | None = None) -> Owner:
+    def of_this_process(
+        cls, started_ms: int, facts: Mapping[str, str] | None = None
+    ) -> DriverProcess:
         """Return this process as an owner.
 
         Args:
@@ -100,13 +102,13 @@ class Claim(JsonRecord, frozen=True):
     Args:
         stream_id: id of the stream.
         epoch: number of the epoch, from 1.
-        owner: the driver.
+        driver: the driver.
         token: 64 random bits, which tell it from a rival on the same host.
     """
 
     stream_id: str
     epoch: int
-    owner: Owner
+    driver: DriverProcess
     token: str
 
     @property
@@ -115,15 +117,15 @@ class Claim(JsonRecord, frozen=True):
         return epoch_file(self.epoch, CLAIM)
 
 
-class _BaseIds(msgspec.Struct, frozen=True):
-    """Of which stream, and under which claim, a base was written; it says more."""
+class _TakeoverIds(msgspec.Struct, frozen=True):
+    """Of which stream, and under which claim, a takeover was written; it says more."""
 
     stream_id: str
     token: str
 
 
 @dataclass(frozen=True)
-class EpochGuard:
+class WriterLease:
     """Says whether this driver still has the stream. Small, and can be pickled.
 
     Args:
@@ -158,7 +160,7 @@ class EpochGuard:
         with suppress(AlreadyExistsError):
             header = _header(self.claim.stream_id, self.epoch)
             frames = record_frames(FileKind.CLAIM, header, self.claim)
-            self.files.create(epoch_file(self.epoch, END), frames)
+            self.files.create(epoch_file(self.epoch, RELEASED), frames)
 
     def give_up(self) -> None:
         """Release what this driver could not make use of; it has an error of its own to tell."""
@@ -175,21 +177,21 @@ class EpochGuard:
             wanted = f"the claim of epoch {self.epoch}, which this driver has made"
             return CorruptCheckpointError(file, "is missing", wanted, RESTORE)
         return ConcurrentWriterError(
-            f"{owner_of(self.files, newest)} has taken over {self.files.url} with epoch {newest}; "
-            f"this one, {self.claim.owner} with epoch {self.epoch}, must stop: only one driver may "
-            "run on a checkpoint",
+            f"{driver_of(self.files, newest)} has taken over {self.files.url} with epoch {newest}; "
+            f"this one, {self.claim.driver} with epoch {self.epoch}, must stop: only one driver "
+            "may run on a checkpoint",
             self.epoch,
             newest,
         )
 
 
-def claim_epoch(files: Files, stream_id: str, owner: Owner) -> EpochGuard:
+def claim_epoch(files: Files, stream_id: str, driver: DriverProcess) -> WriterLease:
     """Claim the next epoch of a stream: from now on every older driver is fenced.
 
     Args:
         files: the directory of the stream.
         stream_id: id of the stream.
-        owner: this driver.
+        driver: this driver.
 
     Raises:
         CheckpointError: no epoch was claimed for certain; one that was nevertheless is skipped by
@@ -199,12 +201,12 @@ def claim_epoch(files: Files, stream_id: str, owner: Owner) -> EpochGuard:
         # Also after one whose claim was lost, and of which something else is left.
         found = map(epoch_of_file, files.list(EPOCH_PREFIX))
         epoch = max((epoch for epoch in found if epoch is not None), default=0) + 1
-        claim = Claim(stream_id, epoch, owner, new_attempt())
+        claim = Claim(stream_id, epoch, driver, new_attempt())
         frames = record_frames(FileKind.CLAIM, _header(stream_id, epoch), claim)
         with suppress(AlreadyExistsError):  # by a rival: the one after it, then
             what = f"epoch {epoch} may be claimed or not"
             create_once(files, claim.name, frames, AlreadyExistsError, what)
-            return EpochGuard(files, claim)
+            return WriterLease(files, claim)
 
 
 def claimed_epochs(files: Files) -> list[int]:
@@ -220,24 +222,27 @@ def read_claim(files: Files, epoch: int) -> Claim:
         CorruptCheckpointError: the claim is damaged, or another one.
     """
     claim = _read_claim(files, epoch, CLAIM)
-    base = _base_of(files, epoch)
-    if base is not None and base != (claim.stream_id, claim.token):
-        found = "is not the claim under which the base of its epoch was written"
+    takeover = _takeover_of(files, epoch)
+    if takeover is not None and takeover != (claim.stream_id, claim.token):
+        found = "is not the claim under which the takeover of its epoch was written"
         raise CorruptCheckpointError(location(files, claim.name), found, "that one", RESTORE)
     return claim
 
 
-def read_end(files: Files, epoch: int) -> Claim:
+def read_release(files: Files, epoch: int) -> Claim:
     """Read of which claim an epoch says that its driver has stopped.
 
     Raises:
         FileNotFoundError: it does not say so.
         CorruptCheckpointError: what says so is damaged, or not of the claim of that epoch.
     """
-    end = _read_claim(files, epoch, END)
+    end = _read_claim(files, epoch, RELEASED)
     with suppress(FileNotFoundError):  # deleted a moment ago, and this will be next
         if end != read_claim(files, epoch):
-            file, found = location(files, epoch_file(epoch, END)), "is the end of another driver"
+            file, found = (
+                location(files, epoch_file(epoch, RELEASED)),
+                "is the end of another driver",
+            )
             raise CorruptCheckpointError(file, found, "that of who has claimed the epoch", RESTORE)
     return end
 
@@ -278,20 +283,20 @@ def _is_genuine(files: Files, epoch: int, stream_id: str | None) -> bool:
 
 
 def _stream_of(files: Files) -> str | None:
-    """Return the stream of which the newest base is, None where there is none that says."""
-    for epoch in reversed(epochs_with(files.list(EPOCH_PREFIX), BASE)):
-        base = _base_of(files, epoch)
-        if base is not None:
-            return base[0]
+    """Return the stream of which the newest takeover is, None where there is none that says."""
+    for epoch in reversed(epochs_with(files.list(EPOCH_PREFIX), TAKEOVER)):
+        takeover = _takeover_of(files, epoch)
+        if takeover is not None:
+            return takeover[0]
     return None
 
 
-def _base_of(files: Files, epoch: int) -> tuple[str, str] | None:
-    """Return stream and claim that the base of an epoch names, None where nothing can be read."""
+def _takeover_of(files: Files, epoch: int) -> tuple[str, str] | None:
+    """Return stream and claim that a takeover names, None where it cannot be read."""
     with suppress(CorruptCheckpointError, FileNotFoundError):
-        name, what = epoch_file(epoch, BASE), "the base of an epoch"
-        base = read_record(files, name, FileKind.BASE, {"epoch": epoch}, _BaseIds, what)
-        return base.stream_id, base.token
+        name, what = epoch_file(epoch, TAKEOVER), "the takeover of an epoch"
+        takeover = read_record(files, name, FileKind.TAKEOVER, {"epoch": epoch}, _TakeoverIds, what)
+        return takeover.stream_id, takeover.token
     return None
 
 
@@ -306,25 +311,25 @@ def require_newest(files: Files, epoch: int) -> None:
     newest = _newest_claim(files, _stream_of(files))
     if newest > epoch:
         raise ConcurrentWriterError(
-            f"{owner_of(files, newest)} of epoch {newest} has taken over {files.url} from epoch "
+            f"{driver_of(files, newest)} of epoch {newest} has taken over {files.url} from epoch "
             f"{epoch}, so nothing is deleted; stop this driver",
             epoch,
             newest,
         )
 
 
-def owner_of(files: Files, epoch: int) -> str:
+def driver_of(files: Files, epoch: int) -> str:
     """Return who has an epoch, for messages."""
     try:
-        return str(read_claim(files, epoch).owner)
+        return str(read_claim(files, epoch).driver)
     except (CheckpointError, FileNotFoundError) as error:
         return f"another driver ({error})"
 
 
-def has_ended(files: Files, epoch: int) -> bool:
+def is_released(files: Files, epoch: int) -> bool:
     """Whether the driver of an epoch has said that it stopped; what cannot be read says nothing."""
     with suppress(CorruptCheckpointError, FileNotFoundError):
-        read_end(files, epoch)
+        read_release(files, epoch)
         return True
     return False
 
@@ -337,14 +342,14 @@ def require_unused(files: Files) -> None:
             another host, where nobody here can see whether it is.
     """
     newest = _newest_claim(files, _stream_of(files))
-    if not newest or has_ended(files, newest):
+    if not newest or is_released(files, newest):
         return
-    owner = read_claim(files, newest).owner
-    is_running = owner.is_running()
+    driver = read_claim(files, newest).driver
+    is_running = driver.is_running()
     if is_running is not False:
         known = "is running" if is_running else "cannot be seen from this host"
         raise ConcurrentWriterError(
-            f"{owner} has claimed epoch {newest} of {files.url} and {known}; stop it first",
+            f"{driver} has claimed epoch {newest} of {files.url} and {known}; stop it first",
             0,
             newest,
         )

@@ -61,7 +61,7 @@ class FileKind(enum.Enum):
     CHANGES = b"CHNG"
     SNAPSHOT = b"SNAP"
     CLAIM = b"CLAM"
-    BASE = b"BASE"
+    TAKEOVER = b"BASE"
     BEGIN = b"BEGN"
     GRAPH = b"GRPH"
     EXPORT = b"EXPT"

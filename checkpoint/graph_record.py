@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from checkpoint.errors import RESTORE, AlreadyExistsError, CorruptCheckpointError
-from checkpoint.fencing import BASE, EpochGuard, epoch_file
+from checkpoint.fencing import TAKEOVER, WriterLease, epoch_file
 from checkpoint.files import READ_CHUNK_BYTES, Files, FilesBelow, location
 from checkpoint.framing import FileKind, FileRef, read_frames, write_frames
 from checkpoint.json_records import Count, JsonRecord, Text, convert, decode, encode
@@ -79,7 +79,7 @@ class _Header(JsonRecord, frozen=True):
     with_state: tuple[Text, ...] | None = None
 
 
-def write_graph(guard: EpochGuard, snapshot: GraphSnapshot) -> None:
+def write_graph(lease: WriterLease, snapshot: GraphSnapshot) -> None:
     """Write a snapshot durably; the same again is fine.
 
     Raises:
@@ -91,16 +91,16 @@ def write_graph(guard: EpochGuard, snapshot: GraphSnapshot) -> None:
     header = _Header(snapshot.stream_id, snapshot.time_ms, snapshot.epoch, snapshot.with_state)
     frames = write_frames(FileKind.GRAPH, header, _blocks(snapshot))
     name = graph_file(snapshot.record_id)
-    require_no_key(guard.files, name, snapshot.payload)
+    require_no_key(lease.files, name, snapshot.payload)
 
     def taken() -> Exception:
-        where = location(guard.files, name)
+        where = location(lease.files, name)
         return AlreadyExistsError(f"{where} is another graph; a graph is written once a batch")
 
-    guard.check()
+    lease.check()
     what = f"the graph at {snapshot.time_ms} ms may be written or not"
-    create_once(guard.files, name, frames, taken, what)
-    guard.check()
+    create_once(lease.files, name, frames, taken, what)
+    lease.check()
 
 
 def all_graphs(files: Files) -> list[RecordId]:
@@ -148,14 +148,14 @@ def read_newest_graph(
     Args:
         files: the directory of the stream.
         begun_with: the snapshot that a batch names which was begun; it is there, or a newer one.
-        known: the lineage as it was read before; its bases are not read again.
+        known: the lineage as it was read before; its takeovers are not read again.
 
     Raises:
         CorruptCheckpointError: it is damaged, or missing.
     """
-    there = all_graphs(files)  # before the bases: of a graph that is there its base is
+    there = all_graphs(files)  # before the takeovers: of a graph that is there its takeover is
     lineage = read_lineage(files, known)
-    _require_bases(files, lineage, there)
+    _require_takeovers(files, lineage, there)
     newest = next(iter(lineage.snapshots(there)), None)
     counted = [] if begun_with is None else lineage.snapshots([begun_with])  # not after a rewind
     if counted and (newest is None or _age(newest) < _age(counted[0])):
@@ -169,12 +169,12 @@ def read_newest_graph(
     return snapshot
 
 
-def _require_bases(files: Files, lineage: Lineage, there: Iterable[RecordId]) -> None:
-    """Raise if a graph is of an epoch newer than all that have a base, which is written first."""
+def _require_takeovers(files: Files, lineage: Lineage, there: Iterable[RecordId]) -> None:
+    """Raise if a graph is of an epoch newer than all takeovers, which are written first."""
     epoch = max((record_id.epoch for record_id in there), default=0)
     if epoch > lineage.head:
-        file = location(files, epoch_file(epoch, BASE))
-        wanted = f"the base of epoch {epoch}, of which there is a graph"
+        file = location(files, epoch_file(epoch, TAKEOVER))
+        wanted = f"the takeover of epoch {epoch}, of which there is a graph"
         raise CorruptCheckpointError(file, "is missing", wanted, RESTORE)
 
 
@@ -209,27 +209,27 @@ def rdd_files(files: Files, snapshot: GraphSnapshot) -> Iterator[tuple[FileRef, 
 
 
 def _require_stream(files: Files, lineage: Lineage, snapshot: GraphSnapshot) -> None:
-    wanted = lineage.bases[0].stream_id if lineage.bases else snapshot.stream_id
+    wanted = lineage.takeovers[0].stream_id if lineage.takeovers else snapshot.stream_id
     if snapshot.stream_id != wanted:
         file = location(files, graph_file(snapshot.record_id))
         found = f"is the graph of stream {snapshot.stream_id}"
         raise CorruptCheckpointError(file, found, f"that of {wanted}", RESTORE)
 
 
-def drop_graphs(guard: EpochGuard) -> None:
+def drop_graphs(lease: WriterLease) -> None:
     """Delete the graph that this driver has written, and the RDDs that it names; none is fine.
 
     Raises:
         StorageRefusedError: something could not be deleted.
     """
     left = []
-    for graph in all_graphs(guard.files):
-        if graph.epoch == guard.epoch:
-            guard.files.delete(graph_file(graph))
+    for graph in all_graphs(lease.files):
+        if graph.epoch == lease.epoch:
+            lease.files.delete(graph_file(graph))
         else:
             left.append(graph)
-    for name in rdds_of_no_graph(guard.files.list(RDDS_PREFIX), left, guard.epoch):
-        guard.files.delete(name)
+    for name in rdds_of_no_graph(lease.files.list(RDDS_PREFIX), left, lease.epoch):
+        lease.files.delete(name)
 
 
 def rdds_of_no_graph(names: Iterable[str], graphs: Iterable[RecordId], epoch: int) -> Iterator[str]:

@@ -25,7 +25,7 @@ from typing import Any
 
 from checkpoint.batch_log import begin_file
 from checkpoint.errors import RESTORE, ConcurrentWriterError, CorruptCheckpointError
-from checkpoint.fencing import EpochGuard
+from checkpoint.fencing import WriterLease
 from checkpoint.files import Files, location
 from checkpoint.framing import FileKind, FileRef
 from checkpoint.json_records import Count, JsonRecord, Text, convert
@@ -119,44 +119,47 @@ def read_inputs(files: Files, plan: RecoveryPlan) -> InputHistory:
         CorruptCheckpointError: the snapshot, or the begin record of a batch after it, is missing or
             damaged.
     """
-    counted = sorted(plan.lineage.snapshots(snapshot_ids(files)))
+    counted = sorted(plan.lineage.snapshots(input_snapshot_ids(files)))
     named = plan.lineage.snapshots(
         begun.inputs_snapshot for begun in plan.begins.values() if begun.inputs_snapshot is not None
     )
     newest, wanted = max(counted, default=None), max(named, default=None)
     if wanted is not None and (newest is None or newest < wanted):
-        file = location(files, snapshot_file(wanted))
+        file = location(files, input_snapshot_file(wanted))
         raise CorruptCheckpointError(file, "is missing", "what batches were begun after", RESTORE)
     if newest is None:
         return InputHistory(plan, (), None)
     for lost in plan.missing_begins(newest.time_ms):
         file = location(files, begin_file(lost))
         raise CorruptCheckpointError(file, "is missing", "what its batch has read", RESTORE)
-    snapshot = read_snapshot(files, newest)
+    snapshot = read_input_snapshot(files, newest)
     if plan.stream_id not in (None, snapshot.stream_id):
-        file, found = location(files, snapshot_file(newest)), f"is of stream {snapshot.stream_id}"
+        file, found = (
+            location(files, input_snapshot_file(newest)),
+            f"is of stream {snapshot.stream_id}",
+        )
         raise CorruptCheckpointError(file, found, f"stream {plan.stream_id}", RESTORE)
     return InputHistory(plan, tuple(counted), snapshot)
 
 
-def snapshot_ids(files: Files) -> list[RecordId]:
+def input_snapshot_ids(files: Files) -> list[RecordId]:
     """Return which snapshots of inputs there are, sorted."""
     return record_ids(files.list(INPUTS_PREFIX), INPUTS_PREFIX, INPUTS_SUFFIX)
 
 
-def snapshot_file(record_id: RecordId) -> str:
+def input_snapshot_file(record_id: RecordId) -> str:
     """Return the name of the file of a snapshot."""
     return f"{INPUTS_PREFIX}{record_id.stem}{INPUTS_SUFFIX}"
 
 
-def read_snapshot(files: Files, record_id: RecordId) -> InputSnapshot:
+def read_input_snapshot(files: Files, record_id: RecordId) -> InputSnapshot:
     """Read a snapshot.
 
     Raises:
         FileNotFoundError: there is none.
         CorruptCheckpointError: it is damaged, or another one.
     """
-    name = snapshot_file(record_id)
+    name = input_snapshot_file(record_id)
     snapshot = read_record(files, name, FileKind.INPUTS, {}, InputSnapshot, _WHAT)
     if snapshot.record_id != record_id:
         found = f"is of {snapshot.record_id}"
@@ -170,13 +173,13 @@ class InputSnapshots:
     It is read when it is asked for: there are streams whose inputs need not know.
 
     Args:
-        guard: the epoch of this driver.
+        lease: the epoch of this driver.
         stream_id: id of the stream.
         plan: what the stream goes on from.
     """
 
-    def __init__(self, guard: EpochGuard, stream_id: str, plan: RecoveryPlan) -> None:
-        self._guard = guard
+    def __init__(self, lease: WriterLease, stream_id: str, plan: RecoveryPlan) -> None:
+        self._lease = lease
         self._stream_id = stream_id
         self._plan = plan
         self._history: InputHistory | None = None
@@ -194,7 +197,7 @@ class InputSnapshots:
             CorruptCheckpointError: as in :func:`read_inputs`.
         """
         if self._history is None:
-            self._history = read_inputs(self._guard.files, self._plan)
+            self._history = read_inputs(self._lease.files, self._plan)
             self._there = [*self._history.counted]
         return self._history.past(uid)
 
@@ -221,21 +224,21 @@ class InputSnapshots:
             ConcurrentWriterError: a newer driver has taken over.
             CheckpointError: as in :meth:`Files.create`; no begin record may be deleted.
         """
-        self._guard.check()
-        snapshot = InputSnapshot(self._stream_id, upto_ms, self._guard.epoch, inputs)
-        name, epoch = snapshot_file(snapshot.record_id), snapshot.epoch
+        self._lease.check()
+        snapshot = InputSnapshot(self._stream_id, upto_ms, self._lease.epoch, inputs)
+        name, epoch = input_snapshot_file(snapshot.record_id), snapshot.epoch
         header = {"stream_id": self._stream_id, "upto_ms": upto_ms, "epoch": epoch}
 
         def taken() -> Exception:
             return ConcurrentWriterError(
-                f"{location(self._guard.files, name)} is another snapshot of inputs; only one "
+                f"{location(self._lease.files, name)} is another snapshot of inputs; only one "
                 "driver may run on a checkpoint, stop this one",
                 epoch,
                 epoch,
             )
 
         frames = record_frames(FileKind.INPUTS, header, snapshot)
-        create_once(self._guard.files, name, frames, taken, f"{name} may be written or not")
+        create_once(self._lease.files, name, frames, taken, f"{name} may be written or not")
         self._there = sorted({*self._there, snapshot.record_id})
 
     def retire(

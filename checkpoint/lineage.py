@@ -1,18 +1,17 @@
 """Lineage: which epochs of a stream follow from each other, and so which of their records count.
 
-A driver that has claimed an epoch looks at what there is, and writes down what it builds on: its
-*base*, which names the epoch before it and the newest batch of that one that was committed. From
-then on nothing that an older driver adds can count, wherever between its last look for a newer
-claim and its write it was stopped::
+A driver that has claimed an epoch looks at what there is, and writes a *takeover record*: it names
+the epoch before, and the newest committed batch of that one. From then on nothing that an older
+driver adds can count, wherever between its last look for a newer claim and its write it stopped::
 
-    epoch 1            1000  2000  3000  4000*          * committed after epoch 2 had its base: void
-    epoch 2, base 3000                   4000  5000
-    epoch 3, base 5000                               6000
-    what counts        1000  2000  3000  4000  5000  6000
+    epoch 1                  1000  2000  3000  4000*      * after the takeover of epoch 2: void
+    epoch 2, takes over 3000                   4000  5000
+    epoch 3, takes over 5000                               6000
+    what counts              1000  2000  3000  4000  5000  6000
 
-The newest base leads to the base before it, and so on. An epoch whose driver died before it had a
-base is in no lineage; going back to an earlier batch is a base that names an earlier batch, and
-what comes after that batch is void from then on, but still there.
+The newest takeover leads to the one before it, and so on. An epoch whose driver died before it
+wrote a takeover is in no lineage. A rewind is a takeover that names an earlier batch: what comes
+after that batch is void from then on, but still there.
 
 In a directory that holds no claim at all every record counts, of one batch that of the newest
 epoch: files that were written without fencing, as tests and tools do.
@@ -28,9 +27,9 @@ from msgspec.structs import replace
 
 from checkpoint.errors import RESTORE, ConcurrentWriterError, CorruptCheckpointError
 from checkpoint.fencing import (
-    BASE,
     EPOCH_PREFIX,
-    EpochGuard,
+    TAKEOVER,
+    WriterLease,
     claimed_epochs,
     epoch_file,
     epochs_with,
@@ -43,7 +42,7 @@ from checkpoint.record_files import RecordId, create_once, read_record, record_f
 _READ_AGAIN = 5
 
 
-class Base(JsonRecord, frozen=True):
+class Takeover(JsonRecord, frozen=True):
     """What an epoch builds on.
 
     Args:
@@ -54,8 +53,8 @@ class Base(JsonRecord, frozen=True):
             no batch does.
         begins: batches after that one which were begun, in that lineage, and have to run again.
         reason: why the epoch began: ``"start"``, ``"rewind"``, ``"import"``.
-        token: that of the claim of the epoch; set by :func:`write_base`.
-        parent_token: that of the parent; read by :func:`write_base` where it is empty.
+        token: that of the claim of the epoch; set by :func:`write_takeover`.
+        parent_token: that of the parent; read by :func:`write_takeover` where it is empty.
     """
 
     stream_id: str
@@ -76,25 +75,25 @@ class Base(JsonRecord, frozen=True):
 
 @dataclass(frozen=True)
 class Lineage:
-    """The bases from the newest epoch back to the oldest that is still known.
+    """The takeovers from the newest epoch back to the oldest that is still known.
 
     Args:
-        bases: newest first; each is the parent of the one before it. Empty when there is none.
+        takeovers: newest first; each is the parent of the one before it. Empty when there is none.
         is_claimed: whether there is any claim; without one everything counts.
     """
 
-    bases: tuple[Base, ...]
+    takeovers: tuple[Takeover, ...]
     is_claimed: bool = True
 
     @property
     def head(self) -> int:
-        """The newest epoch that has a base; 0 when there is none."""
-        return self.bases[0].epoch if self.bases else 0
+        """The newest epoch that has a takeover; 0 when there is none."""
+        return self.takeovers[0].epoch if self.takeovers else 0
 
     @property
     def epochs(self) -> frozenset[int]:
         """The epochs of this lineage."""
-        return frozenset(base.epoch for base in self.bases)
+        return frozenset(takeover.epoch for takeover in self.takeovers)
 
     def commits(self, ids: Iterable[RecordId]) -> list[RecordId]:
         """Return those of the commit records *ids* that count, oldest first, one a batch."""
@@ -123,10 +122,10 @@ class Lineage:
         if not self.is_claimed:
             return {record_id.time_ms: record_id for record_id in sorted(there)}
         found: dict[int, RecordId] = {}
-        for base, (epoch, after_ms, upto_ms) in zip(self.bases, self._spans(), strict=True):
+        for takeover, (epoch, after_ms, upto_ms) in zip(self.takeovers, self._spans(), strict=True):
             own = [record_id for record_id in there if record_id.epoch == epoch]
             # What the epoch has begun anew stands before what it took over.
-            for begun in (*sorted(own), *base.begins):
+            for begun in (*sorted(own), *takeover.begins):
                 if begun in there and _is_inside(begun.time_ms, after_ms, upto_ms):
                     found.setdefault(begun.time_ms, begun)
         return dict(sorted(found.items()))
@@ -147,20 +146,20 @@ class Lineage:
         return sorted(counted, key=lambda graph: (graph.epoch, graph.time_ms), reverse=True)
 
     def _spans(self, for_snapshots: bool = False) -> list[tuple[int, int, int | None]]:
-        """Return (epoch, after, up to) for each base: between which times its records count.
+        """Return (epoch, after, up to) for each takeover: between which times its records count.
 
         A snapshot is written before the first batch of its epoch: where no batch was committed, it
         counts nevertheless.
         """
         spans: list[tuple[int, int, int | None]] = []
         limit: int | None = None
-        for base in self.bases:
-            after_ms = -1 if base.upto_ms is None else base.upto_ms
-            spans.append((base.epoch, after_ms, limit))
-            if base.upto_ms is None:
+        for takeover in self.takeovers:
+            after_ms = -1 if takeover.upto_ms is None else takeover.upto_ms
+            spans.append((takeover.epoch, after_ms, limit))
+            if takeover.upto_ms is None:
                 limit = limit if for_snapshots else -1
             else:
-                limit = base.upto_ms if limit is None else min(limit, base.upto_ms)
+                limit = takeover.upto_ms if limit is None else min(limit, takeover.upto_ms)
         return spans
 
 
@@ -173,50 +172,50 @@ def read_lineage(files: Files, known: Lineage | None = None) -> Lineage:
 
     Args:
         files: the directory of the stream.
-        known: what was read before; its bases are not read again.
+        known: what was read before; its takeovers are not read again.
 
     Raises:
-        CorruptCheckpointError: a base that is needed for that is damaged.
+        CorruptCheckpointError: a takeover that is needed for that is damaged.
         StorageRefusedError: the storage cannot be read.
     """
     for _ in range(_READ_AGAIN):
         # A newer driver may be deleting epochs of which nothing is left.
         with suppress(FileNotFoundError):
             names = files.list(EPOCH_PREFIX)
-            there = epochs_with(names, BASE)
+            there = epochs_with(names, TAKEOVER)
             if not there:
                 return Lineage((), bool(names))
             return lineage_from(files, max(there), there, known)
     file = location(files, EPOCH_PREFIX.rstrip("/"))
-    raise CorruptCheckpointError(file, "has bases that cannot be read", "bases", RESTORE)
+    raise CorruptCheckpointError(file, "has takeovers that cannot be read", "takeovers", RESTORE)
 
 
 def lineage_from(
     files: Files, head: int, there: Iterable[int], known: Lineage | None = None
 ) -> Lineage:
-    """Read the lineage that ends with the epoch *head*, of the bases that are *there*."""
-    bases: list[Base] = []
-    read = {} if known is None else {base.epoch: base for base in known.bases}
+    """Read the lineage that ends with the epoch *head*, of the takeovers that are *there*."""
+    takeovers: list[Takeover] = []
+    read = {} if known is None else {takeover.epoch: takeover for takeover in known.takeovers}
     left, epoch = set(there), head
     while epoch in left:
-        base = read.get(epoch) or read_base(files, epoch)
-        if bases and base.token != bases[-1].parent_token:
-            raise _of_a_copy(files, epoch_file(epoch, BASE))
-        bases.append(base)
-        parent = base.parent
+        takeover = read.get(epoch) or read_takeover(files, epoch)
+        if takeovers and takeover.token != takeovers[-1].parent_token:
+            raise _of_a_copy(files, epoch_file(epoch, TAKEOVER))
+        takeovers.append(takeover)
+        parent = takeover.parent
         if parent is None:
             break
         epoch = parent
-    return Lineage(tuple(bases))
+    return Lineage(tuple(takeovers))
 
 
-def require_written_under(base: Base, token: str, files: Files, name: str) -> None:
-    """Raise if a file of the epoch of a base was written under another claim than that.
+def require_written_under(takeover: Takeover, token: str, files: Files, name: str) -> None:
+    """Raise if a file of the epoch of a takeover was written under another claim than that.
 
     Raises:
         CorruptCheckpointError: so it was: in a copy of the stream that went on by itself.
     """
-    if token and base.token and token != base.token:
+    if token and takeover.token and token != takeover.token:
         raise _of_a_copy(files, name)
 
 
@@ -225,46 +224,46 @@ def _of_a_copy(files: Files, name: str) -> CorruptCheckpointError:
     return CorruptCheckpointError(location(files, name), found, "one of this copy", RESTORE)
 
 
-def read_base(files: Files, epoch: int) -> Base:
+def read_takeover(files: Files, epoch: int) -> Takeover:
     """Read what an epoch builds on.
 
     Raises:
-        FileNotFoundError: it has no base.
-        CorruptCheckpointError: the base is damaged, or another one.
+        FileNotFoundError: it has no takeover.
+        CorruptCheckpointError: the takeover is damaged, or another one.
     """
-    name, what = epoch_file(epoch, BASE), "the base of an epoch"
-    base = read_record(files, name, FileKind.BASE, {"epoch": epoch}, Base, what)
-    if base.epoch != epoch:
-        found = f"is the base of epoch {base.epoch}"
+    name, what = epoch_file(epoch, TAKEOVER), "the takeover of an epoch"
+    takeover = read_record(files, name, FileKind.TAKEOVER, {"epoch": epoch}, Takeover, what)
+    if takeover.epoch != epoch:
+        found = f"is the takeover of epoch {takeover.epoch}"
         raise CorruptCheckpointError(location(files, name), found, f"of epoch {epoch}", RESTORE)
-    return base
+    return takeover
 
 
-def write_base(guard: EpochGuard, base: Base) -> None:
+def write_takeover(lease: WriterLease, takeover: Takeover) -> None:
     """Write down what an epoch builds on; from now on what older epochs add is void.
 
     Raises:
         ConcurrentWriterError: another driver has claimed a newer epoch; it may or may not have
-            seen this base.
+            seen this takeover.
         CheckpointError: as in :meth:`Files.create`.
     """
-    parent_token = base.parent_token
-    if base.parent is not None and not parent_token:
+    parent_token = takeover.parent_token
+    if takeover.parent is not None and not parent_token:
         with suppress(FileNotFoundError):
-            parent_token = read_base(guard.files, base.parent).token
-    base = replace(base, token=guard.claim.token, parent_token=parent_token)
-    header = {"stream_id": base.stream_id, "epoch": base.epoch}
-    frames = record_frames(FileKind.BASE, header, base)
+            parent_token = read_takeover(lease.files, takeover.parent).token
+    takeover = replace(takeover, token=lease.claim.token, parent_token=parent_token)
+    header = {"stream_id": takeover.stream_id, "epoch": takeover.epoch}
+    frames = record_frames(FileKind.TAKEOVER, header, takeover)
 
     def taken() -> Exception:
-        newest = max(claimed_epochs(guard.files), default=0)
+        newest = max(claimed_epochs(lease.files), default=0)
         return ConcurrentWriterError(
-            f"epoch {base.epoch} of {guard.files.url} has another base already; only one driver "
-            "may run on a checkpoint, stop this one",
-            base.epoch,
+            f"epoch {takeover.epoch} of {lease.files.url} has another takeover already; only one "
+            "driver may run on a checkpoint, stop this one",
+            takeover.epoch,
             newest,
         )
 
-    what = f"the base of epoch {base.epoch} may be there or not"
-    create_once(guard.files, epoch_file(base.epoch, BASE), frames, taken, what)
-    guard.check()
+    what = f"the takeover of epoch {takeover.epoch} may be there or not"
+    create_once(lease.files, epoch_file(takeover.epoch, TAKEOVER), frames, taken, what)
+    lease.check()

@@ -7,11 +7,11 @@ from contextlib import suppress
 from typing import ClassVar, Generic, TypeVar, cast
 
 from checkpoint.errors import RESTORE, ConcurrentWriterError, CorruptCheckpointError
-from checkpoint.fencing import EpochGuard
+from checkpoint.fencing import WriterLease
 from checkpoint.files import Files, location
 from checkpoint.framing import FileKind
 from checkpoint.json_records import Count, JsonRecord, Text
-from checkpoint.lineage import Base, Lineage, read_base, require_written_under
+from checkpoint.lineage import Lineage, Takeover, read_takeover, require_written_under
 from checkpoint.record_files import (
     RecordId,
     create_once,
@@ -52,7 +52,7 @@ class RecordLog(Generic[Record]):
 
     Args:
         files: the directory of a stream.
-        guard: the epoch of the driver that writes; None only reads, or writes without fencing.
+        lease: the epoch of the driver that writes; None only reads, or writes without fencing.
         lineage: which epochs follow from each other, where that was read before.
         known: records that were read before. A record never changes, so it is not read again.
     """
@@ -68,14 +68,14 @@ class RecordLog(Generic[Record]):
     def __init__(
         self,
         files: Files,
-        guard: EpochGuard | None = None,
+        lease: WriterLease | None = None,
         lineage: Lineage | None = None,
         known: Mapping[RecordId, Record] | None = None,
     ) -> None:
         self.files = files
-        self._guard = guard
-        self._bases: dict[int, Base | None] = (
-            {} if lineage is None else {base.epoch: base for base in lineage.bases}
+        self._lease = lease
+        self._takeovers: dict[int, Takeover | None] = (
+            {} if lineage is None else {takeover.epoch: takeover for takeover in lineage.takeovers}
         )
         self._known = dict(known or {})
 
@@ -106,13 +106,13 @@ class RecordLog(Generic[Record]):
         return record
 
     def _require_of_this_copy(self, header: Mapping[str, object], epoch: int, name: str) -> None:
-        if epoch not in self._bases:
-            self._bases[epoch] = None
+        if epoch not in self._takeovers:
+            self._takeovers[epoch] = None
             with suppress(CorruptCheckpointError, FileNotFoundError):  # what it builds on is void
-                self._bases[epoch] = read_base(self.files, epoch)
-        base, token = self._bases[epoch], header.get(_CLAIM)
-        if base is not None and isinstance(token, str):
-            require_written_under(base, token, self.files, name)
+                self._takeovers[epoch] = read_takeover(self.files, epoch)
+        takeover, token = self._takeovers[epoch], header.get(_CLAIM)
+        if takeover is not None and isinstance(token, str):
+            require_written_under(takeover, token, self.files, name)
 
     def _create(self, record: Record) -> None:
         """Create a record durably; the same again is fine.
@@ -134,7 +134,7 @@ class RecordLog(Generic[Record]):
             )
 
         header = {"stream_id": record.stream_id, "batch_time_ms": time_ms, "epoch": epoch}
-        token = {} if self._guard is None else {_CLAIM: self._guard.claim.token}
+        token = {} if self._lease is None else {_CLAIM: self._lease.claim.token}
         frames = record_frames(self.kind, {**header, **token}, record)
         what = f"batch at {time_ms} ms may be {self.done} or not"
         create_once(self.files, self._name(record.record_id), frames, taken, what)

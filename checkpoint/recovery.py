@@ -1,7 +1,7 @@
 """Recovery: from what is on disk to what a restart begins with, and taking a stream over.
 
 Nothing is guessed. The newest commit record that counts names the record before it, and for each
-operator the record of its newest copy, so what is missing is found missing, and named: a stream
+operator the record of its newest snapshot, so what is missing is found missing, and named: a stream
 never begins from less than it had.
 """
 
@@ -16,14 +16,14 @@ from checkpoint.commit_log import (
     COMMIT_PREFIX,
     CommitLog,
     CommitRecord,
-    OperatorCommit,
+    OperatorSnapshot,
     commit_file,
 )
 from checkpoint.errors import RESTORE, CorruptCheckpointError
-from checkpoint.fencing import BASE, EpochGuard, Owner, claim_epoch, epoch_file
+from checkpoint.fencing import TAKEOVER, DriverProcess, WriterLease, claim_epoch, epoch_file
 from checkpoint.files import Files
 from checkpoint.graph_record import all_graphs, read_graph
-from checkpoint.lineage import Base, Lineage, read_lineage, write_base
+from checkpoint.lineage import Lineage, Takeover, read_lineage, write_takeover
 from checkpoint.record_files import RecordId
 from checkpoint.version_records import StoreCommit
 
@@ -40,9 +40,9 @@ class StreamLog:
         commit_ids: all commit records that are there.
         begin_ids: all begin records that are there.
         commits: the commit records that were read: those that count, from the newest back to the
-            oldest copy that a restart needs.
+            oldest snapshot that a restart needs.
         begins: the begin records that were read: all that count.
-        removed: uids of operators whose copies are gone, and which the newest graph does not have.
+        removed: operators whose snapshots are gone, and which the newest graph does not have.
     """
 
     url: str
@@ -55,16 +55,16 @@ class StreamLog:
 
 
 @dataclass(frozen=True)
-class StateCopy:
+class NewestSnapshot:
     """Where the state of an operator is.
 
     Args:
         time_ms: the batch after which the state was so.
-        commit: its files; None when the operator had no state then.
+        snapshot: its files; None when the operator had no state then.
     """
 
     time_ms: int
-    commit: OperatorCommit | None
+    snapshot: OperatorSnapshot | None
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class RecoveryPlan:
             outputs must not run again; those of any batch before them neither.
         begins: what each batch has read that was begun and is still known, by its time.
         in_flight: batches after the last committed one that were begun, oldest first: to run again.
-        copies: the newest copy of the state of each operator, by its uid. An operator that is not
-            here never had one: it is made from the first batch on.
+        snapshots: the newest snapshot of the state of each operator, by its uid; an operator
+            without one is made from the first batch on.
         stores: state in stores after the last committed batch.
         watermarks: event time after the last committed batch, by uid.
         lineage: which epochs follow from each other.
@@ -90,7 +90,7 @@ class RecoveryPlan:
     committed_ms: tuple[int, ...]
     begins: Mapping[int, BeginRecord]
     in_flight: tuple[BeginRecord, ...]
-    copies: Mapping[str, StateCopy]
+    snapshots: Mapping[str, NewestSnapshot]
     stores: tuple[StoreCommit, ...]
     watermarks: Mapping[str, int]
     lineage: Lineage = field(default_factory=lambda: Lineage((), False), compare=False)
@@ -120,18 +120,18 @@ class RecoveryPlan:
 
 
 @dataclass(frozen=True)
-class Tenure:
+class OwnedStream:
     """A stream in the hands of this driver.
 
     Args:
-        guard: its epoch.
+        lease: its epoch.
         plan: what it begins with.
         commits: the commit records, which continue after the last committed batch.
         begins: what batches read, which continues after the last batch that was begun.
         lineage: which epochs lead to this one.
     """
 
-    guard: EpochGuard
+    lease: WriterLease
     plan: RecoveryPlan
     commits: CommitLog
     begins: BatchLog
@@ -140,10 +140,12 @@ class Tenure:
     @property
     def epoch(self) -> int:
         """The epoch of this driver."""
-        return self.guard.epoch
+        return self.lease.epoch
 
 
-def take_over(files: Files, stream_id: str, owner: Owner, found: StreamLog | None = None) -> Tenure:
+def take_over(
+    files: Files, stream_id: str, driver: DriverProcess, found: StreamLog | None = None
+) -> OwnedStream:
     """Claim the next epoch of a stream, and find out what it begins with.
 
     From when this returns, nothing that an older driver adds counts. Whatever can be a reason not
@@ -152,7 +154,7 @@ def take_over(files: Files, stream_id: str, owner: Owner, found: StreamLog | Non
     Args:
         files: the directory of the stream; a new one for a new stream.
         stream_id: id of the stream.
-        owner: this driver.
+        driver: this driver.
         found: what was read of it before; nothing of that is read again.
 
     Raises:
@@ -164,39 +166,39 @@ def take_over(files: Files, stream_id: str, owner: Owner, found: StreamLog | Non
     if found is None:
         found = read_log(files)
     _require_stream(files, plan_recovery(found), stream_id)
-    guard = claim_epoch(files, stream_id, owner)
+    lease = claim_epoch(files, stream_id, driver)
     try:
         try:
             log = read_log(files, known=found)
             plan = plan_recovery(log)
             _require_stream(files, plan, stream_id)
         finally:
-            guard.check()  # a newer driver may be at work on what was read
-        base = next_base(stream_id, guard.epoch, log.lineage, plan)
-        write_base(guard, base)
+            lease.check()  # a newer driver may be at work on what was read
+        takeover = next_takeover(stream_id, lease.epoch, log.lineage, plan)
+        write_takeover(lease, takeover)
     except Exception:
-        guard.give_up()
+        lease.give_up()
         raise
     counted = log.lineage.commits(log.commit_ids)
     begun = (record.record_id for record in plan.begins.values())
-    return Tenure(
-        guard,
+    return OwnedStream(
+        lease,
         plan,
-        CommitLog(files, guard, log.lineage, log.commits, counted),
-        BatchLog(files, guard, log.lineage, begun=begun),
-        Lineage((base, *log.lineage.bases)),
+        CommitLog(files, lease, log.lineage, log.commits, counted),
+        BatchLog(files, lease, log.lineage, begun=begun),
+        Lineage((takeover, *log.lineage.takeovers)),
     )
 
 
-def next_base(
+def next_takeover(
     stream_id: str, epoch: int, lineage: Lineage, plan: RecoveryPlan, reason: str = "start"
-) -> Base:
-    """Return the base of an epoch that goes on where *plan* says."""
-    if not lineage.bases:
-        return Base(stream_id, epoch, None, None, (), reason)
+) -> Takeover:
+    """Return the takeover of an epoch that goes on where *plan* says."""
+    if not lineage.takeovers:
+        return Takeover(stream_id, epoch, None, None, (), reason)
     begins = tuple(begun.record_id for begun in plan.in_flight)
-    parent = lineage.bases[0]
-    return Base(
+    parent = lineage.takeovers[0]
+    return Takeover(
         stream_id,
         epoch,
         parent.epoch,
@@ -236,7 +238,7 @@ def read_log(
         with suppress(FileNotFoundError):
             now = lineage or read_lineage(files, None if known is None else known.lineage)
             log = _read_log(files, now, known)
-            if left and lineage is None and _without_base(log):
+            if left and lineage is None and _without_takeover(log):
                 continue  # of a driver that began while this was read
             return log
     found = "has records that are gone before they can be read"
@@ -254,14 +256,14 @@ def _read_log(files: Files, lineage: Lineage, known: StreamLog | None) -> Stream
             break
         commits[record_id] = record = commit_log.read_record(record_id)
         if len(commits) == 1:
-            copies = [copy.time_ms for copy in record.copies.values()]
-            oldest_ms = min(copies, default=record.batch_time_ms)
+            snapshots = [found.time_ms for found in record.newest_snapshots.values()]
+            oldest_ms = min(snapshots, default=record.batch_time_ms)
     begins = {
         record_id: batch_log.read_record(record_id)
         for record_id in lineage.begins(begin_ids).values()
     }
     last = next(iter(commits.values()), None)
-    named = {} if last is None else last.copies
+    named = {} if last is None else last.newest_snapshots
     gone = [uid for uid, record_id in named.items() if record_id not in commits]
     removed = _removed(files, lineage, gone)
     return StreamLog(files.url, lineage, commit_ids, begin_ids, commits, begins, removed)
@@ -270,7 +272,7 @@ def _read_log(files: Files, lineage: Lineage, known: StreamLog | None) -> Stream
 def _removed(files: Files, lineage: Lineage, gone: Collection[str]) -> Collection[str]:
     """Return those of the operators *gone* that have no state in the newest graph.
 
-    None of them, where that cannot be read: then nobody knows that their copies are not needed.
+    None of them, where that cannot be read: then nobody knows that their snapshots are not needed.
     """
     graphs = lineage.snapshots(all_graphs(files)) if gone else []
     with suppress(CorruptCheckpointError):
@@ -286,10 +288,10 @@ def plan_recovery(log: StreamLog) -> RecoveryPlan:
     Raises:
         CorruptCheckpointError: what is needed to go on is missing; the error names it.
     """
-    _require_bases(log)
+    _require_takeovers(log)
     counted = log.lineage.commits(log.commit_ids)
     last = log.commits[counted[-1]] if counted else None
-    copies = _copies(log, last)
+    snapshots = _snapshots(log, last)
     last_ms = -1 if last is None else last.batch_time_ms
     begins = {
         time_ms: log.begins[record_id]
@@ -299,11 +301,11 @@ def plan_recovery(log: StreamLog) -> RecoveryPlan:
     if log.lineage.is_claimed:
         _require_linked(log)
         _require_end(log, last_ms)
-        _require_chain(log, last, copies, begins)
+        _require_chain(log, last, snapshots, begins)
         _require_taken_over(log, last_ms, in_flight)
     ids = {record.stream_id for record in log.commits.values()}
     ids |= {record.stream_id for record in log.begins.values()}
-    ids |= {base.stream_id for base in log.lineage.bases}
+    ids |= {takeover.stream_id for takeover in log.lineage.takeovers}
     if len(ids) > 1:
         found = f"holds records of the streams {', '.join(sorted(ids))}"
         raise CorruptCheckpointError(log.url, found, "those of one", RESTORE)
@@ -313,7 +315,7 @@ def plan_recovery(log: StreamLog) -> RecoveryPlan:
         committed_ms=tuple(record_id.time_ms for record_id in counted),
         begins=begins,
         in_flight=in_flight,
-        copies=copies,
+        snapshots=snapshots,
         stores=() if last is None else last.stores,
         watermarks={} if last is None else last.watermarks,
         lineage=log.lineage,
@@ -326,18 +328,18 @@ def _require_stream(files: Files, plan: RecoveryPlan, stream_id: str) -> None:
         raise CorruptCheckpointError(files.url, found, f"that of {stream_id}", RESTORE)
 
 
-def _require_bases(log: StreamLog) -> None:
-    """Raise if a record is of an epoch that has no base and is newer than all that have one.
+def _require_takeovers(log: StreamLog) -> None:
+    """Raise if a record is of an epoch that has no takeover and is newer than all that have one.
 
     Also where all that says which epochs there were is gone: then void records would count.
     """
-    for prefix, epoch in _without_base(log):
-        wanted = f"the base of epoch {epoch}, of which there are records in {prefix}"
-        raise _missing(log, epoch_file(epoch, BASE), wanted)
+    for prefix, epoch in _without_takeover(log):
+        wanted = f"the takeover of epoch {epoch}, of which there are records in {prefix}"
+        raise _missing(log, epoch_file(epoch, TAKEOVER), wanted)
 
 
-def _without_base(log: StreamLog) -> list[tuple[str, int]]:
-    """Return which kinds of records are of epochs newer than all that have a base, and of which."""
+def _without_takeover(log: StreamLog) -> list[tuple[str, int]]:
+    """Return (prefix, epoch) of the records that are newer than all takeovers."""
     newest = (
         (prefix, max((record_id.epoch for record_id in ids), default=0))
         for prefix, ids in ((COMMIT_PREFIX, log.commit_ids), (BEGIN_PREFIX, log.begin_ids))
@@ -346,8 +348,8 @@ def _without_base(log: StreamLog) -> list[tuple[str, int]]:
 
 
 def _require_linked(log: StreamLog) -> None:
-    """Raise if a batch was begun after one that is there and does not count: a base is lost."""
-    oldest = log.lineage.bases[-1] if log.lineage.bases else None
+    """Raise if a batch was begun after one that is there and does not count: a takeover is lost."""
+    oldest = log.lineage.takeovers[-1] if log.lineage.takeovers else None
     if oldest is None or oldest.parent is None:
         return
     counted, there = {record_id.time_ms for record_id in log.begins}, set(log.begin_ids)
@@ -355,14 +357,14 @@ def _require_linked(log: StreamLog) -> None:
         previous = begun.previous
         if previous in there and previous is not None and previous.time_ms not in counted:
             wanted = f"what epoch {oldest.parent} builds on, of which {begin_file(previous)} is"
-            raise _missing(log, epoch_file(oldest.parent, BASE), wanted)
+            raise _missing(log, epoch_file(oldest.parent, TAKEOVER), wanted)
 
 
 def _require_end(log: StreamLog, last_ms: int) -> None:
     """Raise if the batch that the newest epoch builds on is not there."""
-    if not log.lineage.bases:
+    if not log.lineage.takeovers:
         return
-    upto_ms = log.lineage.bases[0].upto_ms
+    upto_ms = log.lineage.takeovers[0].upto_ms
     if upto_ms is not None and last_ms < upto_ms:
         wanted = f"the commit record of {upto_ms} ms, which epoch {log.lineage.head} builds on"
         raise _missing(log, COMMIT_PREFIX.rstrip("/"), wanted)
@@ -371,11 +373,11 @@ def _require_end(log: StreamLog, last_ms: int) -> None:
 def _require_chain(
     log: StreamLog,
     last: CommitRecord | None,
-    copies: Mapping[str, StateCopy],
+    snapshots: Mapping[str, NewestSnapshot],
     begins: Mapping[int, BeginRecord],
 ) -> None:
-    """Raise if a record between the oldest copy and the last batch is not there."""
-    oldest_ms = min((copy.time_ms for copy in copies.values()), default=None)
+    """Raise if a record between the oldest snapshot and the last batch is not there."""
+    oldest_ms = min((found.time_ms for found in snapshots.values()), default=None)
     if last is None or oldest_ms is None:
         return
     record = last
@@ -396,31 +398,31 @@ def _require_chain(
 def _require_taken_over(log: StreamLog, last_ms: int, in_flight: Sequence[BeginRecord]) -> None:
     """Raise if a batch that the newest epoch has to run again has no begin record."""
     there = {begun.batch_time_ms for begun in in_flight}
-    for begun in log.lineage.bases[0].begins if log.lineage.bases else ():
+    for begun in log.lineage.takeovers[0].begins if log.lineage.takeovers else ():
         if begun.time_ms > last_ms and begun.time_ms not in there:
             wanted = f"the begin record of {begun}, which epoch {log.lineage.head} took over"
             raise _missing(log, begin_file(begun), wanted)
 
 
-def _copies(log: StreamLog, last: CommitRecord | None) -> dict[str, StateCopy]:
-    return {} if last is None else dict(_each_copy(log, last))
+def _snapshots(log: StreamLog, last: CommitRecord | None) -> dict[str, NewestSnapshot]:
+    return {} if last is None else dict(_each_snapshot(log, last))
 
 
-def _each_copy(log: StreamLog, last: CommitRecord) -> Iterator[tuple[str, StateCopy]]:
-    for uid, record_id in last.copies.items():
+def _each_snapshot(log: StreamLog, last: CommitRecord) -> Iterator[tuple[str, NewestSnapshot]]:
+    for uid, record_id in last.newest_snapshots.items():
         record = log.commits.get(record_id)
         if record is None and uid in log.removed:
             continue
         if record is None:
-            wanted = f"the commit record that names the newest copy of the state of {uid!r}"
+            wanted = f"the commit record that names the newest snapshot of the state of {uid!r}"
             raise _missing(log, commit_file(record_id), wanted)
-        commit = record.operators.get(uid)
-        if commit is None and uid not in record.without_state:
-            found = f"names no copy of the state of {uid!r}"
+        snapshot = record.snapshots.get(uid)
+        if snapshot is None and uid not in record.without_state:
+            found = f"names no snapshot of the state of {uid!r}"
             wanted = f"one, as the record of {last.record_id} says"
             file = f"{log.url}/{commit_file(record_id)}"
             raise CorruptCheckpointError(file, found, wanted, RESTORE)
-        yield uid, StateCopy(record_id.time_ms, commit)
+        yield uid, NewestSnapshot(record_id.time_ms, snapshot)
 
 
 def _missing(log: StreamLog, name: str, wanted: str) -> CorruptCheckpointError:

@@ -42,7 +42,7 @@ class StoreId:
             )
 
 
-class Reference(JsonRecord, frozen=True, gc=False):
+class VersionId(JsonRecord, frozen=True, gc=False):
     """One exact content of a store, for ever.
 
     Args:
@@ -63,27 +63,27 @@ class Reference(JsonRecord, frozen=True, gc=False):
             )
 
 
-EMPTY = Reference(0, "")
+EMPTY = VersionId(0, "")
 """The content of every store before its first commit."""
 
 
-class StoredPartition(JsonRecord, frozen=True, gc=False):
+class PartitionCommit(JsonRecord, frozen=True, gc=False):
     """One partition of a store after a commit: what a task returns, and what a record names.
 
     Args:
         partition: number of the partition.
-        reference: its content.
+        version_id: its content.
         file: its changelog; None for the empty store, which has none.
         count: keys of the content.
     """
 
     partition: Count
-    reference: Reference
+    version_id: VersionId
     file: FileRef | None
     count: Count
 
     def __post_init__(self) -> None:
-        is_empty = self.reference.version == 0
+        is_empty = self.version_id.version == 0
         if is_empty is not (self.file is None) or (is_empty and self.count):
             raise ValueError(f"version 0 of stored state alone is empty and has no file: {self}")
 
@@ -109,7 +109,7 @@ class StoreCommit(JsonRecord, frozen=True):
     operator_uid: Text
     store: Text
     partitioner: str
-    partitions: tuple[StoredPartition, ...]
+    partitions: tuple[PartitionCommit, ...]
 
     def __post_init__(self) -> None:
         numbers = [stored.partition for stored in self.partitions]

@@ -10,25 +10,20 @@ from checkpoint.state_store.maintenance import (
     SnapshotRule,
     delete_local,
     maintain_store,
-    snapshot_if_due,
     sweep_local_once,
 )
 from checkpoint.state_store.plain_pickles import NotPlainError
 from checkpoint.state_store.preflight import require_rdds, require_stored_state
 from checkpoint.state_store.replica import LocalSettings
 from checkpoint.state_store.replica_meta import ReplicaMeta
-from checkpoint.state_store.retention import (
-    Retention,
-    apply_store_retention,
-    plan_store_retention,
-)
 from checkpoint.state_store.schemas import StoredClassError, is_class_of_data
 from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.store import StateStore
 from checkpoint.state_store.store_reader import StateReader, StateStoreUseError
+from checkpoint.state_store.store_retention import StreamRetention
 from checkpoint.state_store.store_writer import StateWriter
 from checkpoint.state_store.values import DataValues, PickleValues, ValueCodec
-from checkpoint.version_records import EMPTY, Reference, StoreId
+from checkpoint.version_records import EMPTY, StoreId, VersionId
 
 __all__ = [
     "EMPTY",
@@ -39,9 +34,7 @@ __all__ = [
     "LocalSettings",
     "NotPlainError",
     "PickleValues",
-    "Reference",
     "ReplicaMeta",
-    "Retention",
     "Shapes",
     "SnapshotRule",
     "StateBackend",
@@ -51,14 +44,13 @@ __all__ = [
     "StateWriter",
     "StoreId",
     "StoredClassError",
+    "StreamRetention",
     "ValueCodec",
-    "apply_store_retention",
+    "VersionId",
     "delete_local",
     "is_class_of_data",
     "maintain_store",
-    "plan_store_retention",
     "require_rdds",
     "require_stored_state",
-    "snapshot_if_due",
     "sweep_local_once",
 ]

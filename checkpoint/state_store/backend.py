@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, overload
 
-from checkpoint.version_records import Reference, StoredPartition, StoreId
+from checkpoint.version_records import PartitionCommit, StoreId, VersionId
 
 
 class Pairs(Sequence[tuple[bytes, bytes]]):
@@ -88,7 +88,7 @@ class RawVersion(Protocol):
     """
 
     @property
-    def reference(self) -> Reference:
+    def version_id(self) -> VersionId:
         """The version that this is."""
         ...
 
@@ -134,7 +134,7 @@ class RawVersion(Protocol):
 class StateBackend(Protocol):
     """All versions of all stores."""
 
-    def open(self, store: StoreId, reference: Reference) -> RawVersion:
+    def open(self, store: StoreId, version_id: VersionId) -> RawVersion:
         """Open one version, which stays as it is until it is closed.
 
         Raises:
@@ -145,10 +145,10 @@ class StateBackend(Protocol):
     def commit(
         self,
         store: StoreId,
-        parent: Reference,
+        parent: VersionId,
         changes: Iterable[Changes],
         codec: Mapping[str, str],
-    ) -> StoredPartition:
+    ) -> PartitionCommit:
         """Write the changes of one attempt, durably, under a name that is new for ever.
 
         Any number of attempts may commit on one parent; none of them disturbs another, and which of

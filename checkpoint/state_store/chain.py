@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 
-from checkpoint.version_records import EMPTY, Reference
+from checkpoint.version_records import EMPTY, VersionId
 
-ParentOf = Callable[[Reference], Reference]
+ParentOf = Callable[[VersionId], VersionId]
 
 
 @dataclass(frozen=True)
@@ -29,31 +29,31 @@ class ReplayPlan:
         changelogs: what to apply to it, oldest first.
     """
 
-    start: Reference
-    changelogs: tuple[Reference, ...]
+    start: VersionId
+    changelogs: tuple[VersionId, ...]
 
 
-def walk_back(reference: Reference, parent_of: ParentOf) -> Iterator[Reference]:
-    """Yield *reference*, its parent, and so on; the empty version is the last."""
+def walk_back(version_id: VersionId, parent_of: ParentOf) -> Iterator[VersionId]:
+    """Yield *version_id*, its parent, and so on; the empty version is the last."""
     while True:
-        yield reference
-        if reference == EMPTY:
+        yield version_id
+        if version_id == EMPTY:
             return
-        reference = parent_of(reference)
+        version_id = parent_of(version_id)
 
 
 def plan_catch_up(
-    local: Reference, reference: Reference, parent_of: ParentOf, max_changelogs: int
+    local: VersionId, version_id: VersionId, parent_of: ParentOf, max_changelogs: int
 ) -> ReplayPlan | None:
-    """Plan how to bring the replica up to *reference*.
+    """Plan how to bring the replica up to *version_id*.
 
     Returns:
         None if the replica is ahead, on another chain, or more than *max_changelogs* behind.
     """
-    if not 0 <= reference.version - local.version <= max_changelogs:
+    if not 0 <= version_id.version - local.version <= max_changelogs:
         return None
-    changelogs: list[Reference] = []
-    for passed in walk_back(reference, parent_of):
+    changelogs: list[VersionId] = []
+    for passed in walk_back(version_id, parent_of):
         if passed.version <= local.version:
             return ReplayPlan(local, tuple(reversed(changelogs))) if passed == local else None
         changelogs.append(passed)
@@ -61,15 +61,15 @@ def plan_catch_up(
 
 
 def plan_rebuilds(
-    reference: Reference, snapshots: Set[Reference], parent_of: ParentOf
+    version_id: VersionId, snapshots: Set[VersionId], parent_of: ParentOf
 ) -> Iterator[ReplayPlan]:
-    """Yield the ways to build *reference* from nothing, the shortest first.
+    """Yield the ways to build *version_id* from nothing, the shortest first.
 
     Each begins with an older snapshot of the chain than the one before; the last begins with the
     empty store. Pull the next one only if a snapshot proved to be damaged.
     """
-    changelogs: list[Reference] = []
-    for passed in walk_back(reference, parent_of):
+    changelogs: list[VersionId] = []
+    for passed in walk_back(version_id, parent_of):
         if passed == EMPTY or passed in snapshots:
             yield ReplayPlan(passed, tuple(reversed(changelogs)))
         changelogs.append(passed)

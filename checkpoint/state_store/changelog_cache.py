@@ -18,7 +18,7 @@ from checkpoint.state_store.file_names import (
 )
 from checkpoint.state_store.replica_directory import make_directories
 from checkpoint.state_store.store_files import StoredFile, Tee, read_changelog, read_parent
-from checkpoint.version_records import Reference, StoreId
+from checkpoint.version_records import StoreId, VersionId
 
 
 class Changelogs:
@@ -34,30 +34,30 @@ class Changelogs:
         self.files = files
         self.store = store
         self._cache = cache
-        self._opened: tuple[Reference, StoredFile] | None = None
+        self._opened: tuple[VersionId, StoredFile] | None = None
 
-    def open(self, reference: Reference) -> StoredFile:
-        """Open the changes that led to *reference*. Raises as read_changelog does."""
-        if self._opened is not None and self._opened[0] == reference:
+    def open(self, version_id: VersionId) -> StoredFile:
+        """Open the changes that led to *version_id*. Raises as read_changelog does."""
+        if self._opened is not None and self._opened[0] == version_id:
             changelog = self._opened[1]
             self._opened = None
             return changelog
         if self._cache is not None:
             try:
-                return read_changelog(LocalFiles(self._cache), self.store, reference)
+                return read_changelog(LocalFiles(self._cache), self.store, version_id)
             except (CorruptCheckpointError, StorageRefusedError):
-                self.drop_cached(reference)
-        return read_changelog(self.files, self.store, reference)
+                self.drop_cached(version_id)
+        return read_changelog(self.files, self.store, version_id)
 
-    def parent_of(self, reference: Reference) -> Reference:
-        """Return the parent of *reference*. Raises as read_parent does."""
+    def parent_of(self, version_id: VersionId) -> VersionId:
+        """Return the parent of *version_id*. Raises as read_parent does."""
         if self._opened is None:  # the newest: mostly the only one, and applied next
-            self._opened = reference, self.open(reference)
+            self._opened = version_id, self.open(version_id)
             return self._opened[1].header.parent
-        return read_parent(self.files, self.store, reference)
+        return read_parent(self.files, self.store, version_id)
 
     @contextlib.contextmanager
-    def caching(self, reference: Reference) -> Iterator[Tee | None]:
+    def caching(self, version_id: VersionId) -> Iterator[Tee | None]:
         """Keep in the cache what passes the tee, if all goes well; else there is nothing of it.
 
         That the cache cannot be written is no failure.
@@ -65,7 +65,7 @@ class Changelogs:
         if self._cache is None:
             yield None
             return
-        path = self._path(reference)
+        path = self._path(version_id)
         temp = f"{path}.{new_suffix()}"
         fd = -1
         with contextlib.ExitStack() as stack:
@@ -90,9 +90,9 @@ class Changelogs:
                 with contextlib.suppress(OSError):
                     os.rename(temp, path)
 
-    def drop_cached(self, reference: Reference) -> bool:
+    def drop_cached(self, version_id: VersionId) -> bool:
         """Delete a changelog from the cache, and return whether it was there."""
-        return self._cache is not None and _delete(self._path(reference))
+        return self._cache is not None and _delete(self._path(version_id))
 
     def drop_cached_up_to(self, version: int) -> None:
         """Delete all up to a version from the cache, also those of attempts that lost."""
@@ -105,8 +105,8 @@ class Changelogs:
                 if found is not None and found[1].version <= version:
                     self.drop_cached(found[1])
 
-    def _path(self, reference: Reference) -> str:
-        name = file_name(self.store, reference, StoredKind.CHANGES)
+    def _path(self, version_id: VersionId) -> str:
+        name = file_name(self.store, version_id, StoredKind.CHANGES)
         return os.path.join(self._cache or "", name)
 
 

@@ -7,7 +7,7 @@ import re
 import secrets  # noqa: TID251
 
 from checkpoint.names import uid_part
-from checkpoint.version_records import Reference, StoreId
+from checkpoint.version_records import StoreId, VersionId
 
 STORE_PREFIX = "stores/"
 
@@ -55,21 +55,21 @@ def directory_of(store: StoreId) -> str:
     return f"{STORE_PREFIX}{'/'.join(parts)}/"
 
 
-def file_name(store: StoreId, reference: Reference, kind: StoredKind) -> str:
-    """Return the name of the file that holds *reference*, or the changes that led to it.
+def file_name(store: StoreId, version_id: VersionId, kind: StoredKind) -> str:
+    """Return the name of the file that holds *version_id*, or the changes that led to it.
 
     It follows from the reference alone, so a chain of references is a chain of files.
     """
-    return f"{directory_of(store)}{reference.version:016d}-{reference.uid}.{kind.value}"
+    return f"{directory_of(store)}{version_id.version:016d}-{version_id.uid}.{kind.value}"
 
 
-def parse_file_name(name: str) -> tuple[str, Reference, StoredKind] | None:
+def parse_file_name(name: str) -> tuple[str, VersionId, StoredKind] | None:
     """Return (directory, reference, kind) of the file of a store; None for any other name."""
     match = _FILE_NAME.fullmatch(name)
     if match is None:
         return None
     try:
-        reference = Reference(int(match[2]), match[3])
+        version_id = VersionId(int(match[2]), match[3])
     except ValueError:
         return None
-    return match[1], reference, StoredKind(match[4])
+    return match[1], version_id, StoredKind(match[4])

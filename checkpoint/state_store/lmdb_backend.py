@@ -27,7 +27,7 @@ from checkpoint.state_store.replica_directory import (
     require_private,
 )
 from checkpoint.state_store.store_files import write_changelog
-from checkpoint.version_records import EMPTY, Reference, StoredPartition, StoreId
+from checkpoint.version_records import EMPTY, PartitionCommit, StoreId, VersionId
 
 # Directories beside those of the operators; no uid_part ends like this.
 APART = "apart.d"
@@ -37,7 +37,7 @@ _CACHE = "changelogs.d"
 class EmptyVersion:
     """The version of a store before its first commit."""
 
-    reference = EMPTY
+    version_id = EMPTY
     codec: Mapping[str, str] = {}
     checksum = 0
 
@@ -93,7 +93,7 @@ class LmdbBackend:
     def __post_init__(self) -> None:
         object.__setattr__(self, "local_directory", os.path.abspath(self.local_directory))
 
-    def open(self, store: StoreId, reference: Reference) -> RawVersion:
+    def open(self, store: StoreId, version_id: VersionId) -> RawVersion:
         """Open one version.
 
         The replica is brought to it, but never back: a version that is older than what the replica
@@ -103,23 +103,23 @@ class LmdbBackend:
             CorruptCheckpointError: the version cannot be had: its files are damaged or missing.
             StorageRefusedError: the storage, or the local file system, did not work.
         """
-        if reference == EMPTY:
+        if version_id == EMPTY:
             return EmptyVersion()
         try:
-            return self.replica(store).open(reference)
+            return self.replica(store).open(version_id)
         except ReplicaIsAheadError:
-            return self._open_apart(store, reference)
+            return self._open_apart(store, version_id)
 
     def commit(
         self,
         store: StoreId,
-        parent: Reference,
+        parent: VersionId,
         changes: Iterable[Changes],
         codec: Mapping[str, str],
-    ) -> StoredPartition:
+    ) -> PartitionCommit:
         """Write the changes of one attempt. Raises as :func:`write_changelog` does."""
         uid = new_uid(self.epoch)
-        with self._changelogs(store).caching(Reference(parent.version + 1, uid)) as tee:
+        with self._changelogs(store).caching(VersionId(parent.version + 1, uid)) as tee:
             return write_changelog(
                 self.files, store, parent, uid, changes, codec, self.effective_compression, tee
             )
@@ -131,20 +131,20 @@ class LmdbBackend:
         return Replica(directory, self._changelogs(store), self.settings)
 
     @contextlib.contextmanager
-    def open_apart(self, store: StoreId, reference: Reference) -> Iterator[RawVersion]:
+    def open_apart(self, store: StoreId, version_id: VersionId) -> Iterator[RawVersion]:
         """Open any version in a replica of its own, which is deleted afterwards.
 
         For looking at old versions: :meth:`open` would take the replica back to them, and the
         next batch would have to bring it forth again.
         """
-        if reference == EMPTY:
+        if version_id == EMPTY:
             yield EmptyVersion()
             return
         require_private(self.local_directory)
-        with contextlib.closing(self._open_apart(store, reference)) as version:
+        with contextlib.closing(self._open_apart(store, version_id)) as version:
             yield version
 
-    def _open_apart(self, store: StoreId, reference: Reference) -> LmdbVersion:
+    def _open_apart(self, store: StoreId, version_id: VersionId) -> LmdbVersion:
         directory = ReplicaDirectory(os.path.join(self._host(store), APART, new_suffix()))
         copy = ReplicaDirectory(directory.child("copy"))
         with contextlib.ExitStack() as stack:
@@ -152,7 +152,7 @@ class LmdbBackend:
             stack.enter_context(directory.locked(self.settings.lock_timeout_ms))
             stack.callback(delete_tree, directory.path)
             stack.callback(close_if_unused, copy)
-            version = Replica(copy, self._changelogs(store), self.settings).open(reference)
+            version = Replica(copy, self._changelogs(store), self.settings).open(version_id)
             version.on_close = stack.pop_all().close
         return version
 

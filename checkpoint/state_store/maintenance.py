@@ -37,7 +37,7 @@ from checkpoint.state_store.replica_directory import (
 )
 from checkpoint.state_store.replica_meta import ReplicaMeta
 from checkpoint.state_store.store_files import list_snapshots, write_state_snapshot
-from checkpoint.version_records import EMPTY, Reference, StoreId
+from checkpoint.version_records import EMPTY, StoreId, VersionId
 
 ASIDE = "deleted."
 """What the name of a stream's directory begins with that is being deleted."""
@@ -64,7 +64,7 @@ class SnapshotRule:
 
 
 def maintain_store(
-    backend: LmdbBackend, store: StoreId, reference: Reference, rule: SnapshotRule | None = None
+    backend: LmdbBackend, store: StoreId, version_id: VersionId, rule: SnapshotRule | None = None
 ) -> int | None:
     """Do what is due for a store: a snapshot, a smaller replica, and sweeping once a process.
 
@@ -75,7 +75,7 @@ def maintain_store(
         CheckpointError: as :func:`snapshot_if_due`. A replica that cannot be made smaller stays
             as it is, until the next time.
     """
-    size_bytes = snapshot_if_due(backend, store, reference, rule)
+    size_bytes = snapshot_if_due(backend, store, version_id, rule)
     with contextlib.suppress(StorageRefusedError):
         compact_if_due(backend, store)
         backend.replica(store).directory.mark_used()
@@ -84,7 +84,7 @@ def maintain_store(
 
 
 def snapshot_if_due(
-    backend: LmdbBackend, store: StoreId, reference: Reference, rule: SnapshotRule | None = None
+    backend: LmdbBackend, store: StoreId, version_id: VersionId, rule: SnapshotRule | None = None
 ) -> int | None:
     """Write a snapshot of a version if it is time, and return its size in bytes.
 
@@ -99,11 +99,11 @@ def snapshot_if_due(
         CheckpointError: the version cannot be opened, or the snapshot not be written; nothing is
             lost by that, try again later.
     """
-    if reference == EMPTY:
+    if version_id == EMPTY:
         return None
     replica = backend.replica(store)
     try:
-        version = replica.open(reference)
+        version = replica.open(version_id)
     except ReplicaIsAheadError:
         return None
     with contextlib.closing(version):
@@ -124,7 +124,7 @@ def take_snapshot(backend: LmdbBackend, store: StoreId, version: LmdbVersion) ->
         StorageUncertainError: it may have been written.
     """
     size_bytes: int | None = None
-    if version.reference not in list_snapshots(backend.files, store):
+    if version.version_id not in list_snapshots(backend.files, store):
         try:
             size_bytes = write_state_snapshot(
                 backend.files, store, version, version.codec, backend.effective_compression
@@ -132,7 +132,7 @@ def take_snapshot(backend: LmdbBackend, store: StoreId, version: LmdbVersion) ->
         except ChecksumMismatchError as error:
             version.distrust()
             raise StorageRefusedError(
-                f"the replica of version {version.reference.version} of store {store.store!r} of "
+                f"the replica of version {version.version_id.version} of store {store.store!r} of "
                 f"operator {store.operator_uid!r}, partition {store.partition}, is damaged: "
                 f"{error}; no snapshot was written, and the next open builds a new copy. Look at "
                 "memory and disk of this host"

@@ -41,7 +41,7 @@ from checkpoint.state_store.timeouts import (
     require_timeout_ms,
 )
 from checkpoint.state_store.values import MAX_VALUE_BYTES, ValueCodec
-from checkpoint.version_records import Reference
+from checkpoint.version_records import VersionId
 
 _ENTRY = b"+"  # an entry of the timeout index that is there
 _PAIR_BYTES = 200  # of memory, for a key and a record beside their own bytes
@@ -86,9 +86,9 @@ class Overlay:
         self._checksum = first_checksum(version) if checksums else None
 
     @property
-    def reference(self) -> Reference:
+    def version_id(self) -> VersionId:
         """The version that is changed."""
-        return self._version.reference
+        return self._version.version_id
 
     def count(self) -> int:
         """Return the number of keys."""

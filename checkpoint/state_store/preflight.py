@@ -59,9 +59,9 @@ def require_stored_state(
         StorageRefusedError: the storage cannot be read.
     """
     reading = Reading()
-    for uid, copy in plan.copies.items():
-        if copy.commit is not None and (operators is None or uid in operators):
-            wanted = copy.commit.partitions(plan.stream_id or "", uid, copy.time_ms)
+    for uid, newest in plan.snapshots.items():
+        if newest.snapshot is not None and (operators is None or uid in operators):
+            wanted = newest.snapshot.partitions(plan.stream_id or "", uid, newest.time_ms)
             _require(files, wanted, reading)
     _require_stores(files, plan, operators, reading)
 
@@ -99,10 +99,10 @@ def _require_stores(
             if stored.file is not None:
                 store = commit.store_id(plan.stream_id or "", stored.partition)
                 changelog = open_stored(
-                    files, store, stored.reference, StoredKind.CHANGES, HEADER_CHUNK_BYTES
+                    files, store, stored.version_id, StoredKind.CHANGES, HEADER_CHUNK_BYTES
                 )
                 reading.read(changelog.parts, stored.file.size_bytes)
-                _require_chain(files, directory_of(store), stored.reference.version, versions)
+                _require_chain(files, directory_of(store), stored.version_id.version, versions)
 
 
 def _require_chain(

@@ -47,7 +47,7 @@ from checkpoint.state_store.replica_directory import (
 )
 from checkpoint.state_store.replica_meta import ReplicaMeta, read_meta, require_store, write_meta
 from checkpoint.state_store.store_files import list_snapshots, read_parent
-from checkpoint.version_records import Reference
+from checkpoint.version_records import VersionId
 
 _log = logging.getLogger("checkpoint.state_store")
 
@@ -107,7 +107,7 @@ class LmdbVersion:
         txn: lmdb.Transaction[bytes],
         meta: ReplicaMeta,
     ) -> None:
-        self.reference = meta.reference
+        self.version_id = meta.version_id
         self.meta = meta
         self._directory = directory
         self._environment = environment
@@ -194,7 +194,7 @@ class LmdbVersion:
     def _failure(self, error: lmdb.Error) -> Exception:
         """Say what an error of LMDB means; a replica that cannot be read is not tried again."""
         if not self._is_open:
-            return ValueError(f"version {self.reference.version} of a store was closed already")
+            return ValueError(f"version {self.version_id.version} of a store was closed already")
         if isinstance(error, lmdb.BadValsizeError):
             return ValueError(f"a key must be 1 to 511 bytes: {error}")
         self.distrust()
@@ -215,7 +215,7 @@ class Replica:
         self._store = changelogs.store
         self._settings = settings
 
-    def open(self, reference: Reference) -> LmdbVersion:
+    def open(self, version_id: VersionId) -> LmdbVersion:
         """Open one version, bringing the replica to it if it holds another one.
 
         Raises:
@@ -226,14 +226,14 @@ class Replica:
         generation = self.directory.current()
         if generation is not None:
             environment = acquire_open(self.directory, generation)
-            version = None if environment is None else self._read(environment, reference)
+            version = None if environment is None else self._read(environment, version_id)
             if version is not None:
                 return version
         with self.directory.locked(self._settings.lock_timeout_ms):
-            version = self._open_if_there(reference)  # another process may have brought it there
+            version = self._open_if_there(version_id)  # another process may have brought it there
             if version is None:
-                self._bring_to(reference)
-                version = self._open_if_there(reference)
+                self._bring_to(version_id)
+                version = self._open_if_there(version_id)
         if version is None:
             raise StorageRefusedError(
                 f"the replica in {self.directory.path} was built and cannot be opened; look at "
@@ -289,17 +289,17 @@ class Replica:
         except DamagedReplicaError:
             return None
 
-    def _open_if_there(self, reference: Reference) -> LmdbVersion | None:
+    def _open_if_there(self, version_id: VersionId) -> LmdbVersion | None:
         environment = self._acquire_current()
-        return None if environment is None else self._read(environment, reference)
+        return None if environment is None else self._read(environment, version_id)
 
-    def _read(self, environment: Environment, reference: Reference) -> LmdbVersion | None:
-        """Begin to read if *reference* is what the replica holds; else give *environment* back."""
+    def _read(self, environment: Environment, version_id: VersionId) -> LmdbVersion | None:
+        """Begin to read if *version_id* is what the replica holds; else give *environment* back."""
         txn = None
         try:
             txn = environment.begin()
             meta = self._meta(environment, txn)
-            if meta.reference == reference:
+            if meta.version_id == version_id:
                 return LmdbVersion(self.directory, environment, txn, meta)
         except (DamagedReplicaError, MapBusyError, lmdb.Error):
             pass  # found again, and repaired, by _bring_to
@@ -309,10 +309,10 @@ class Replica:
         _give_back(environment, txn)
         return None
 
-    def _bring_to(self, reference: Reference) -> None:
+    def _bring_to(self, version_id: VersionId) -> None:
         while (generation := self.directory.current()) is not None:
             try:
-                if self._catch_up(generation, reference):
+                if self._catch_up(generation, version_id):
                     return
                 break
             except MapBusyError:
@@ -324,29 +324,29 @@ class Replica:
         build_generation(
             self.directory,
             self._changelogs,
-            plan_rebuilds(reference, snapshots, self._changelogs.parent_of),
+            plan_rebuilds(version_id, snapshots, self._changelogs.parent_of),
             self._settings.writes_through_map,
             self._settings.first_map_bytes,
         )
 
-    def _catch_up(self, generation: str, reference: Reference) -> bool:
+    def _catch_up(self, generation: str, version_id: VersionId) -> bool:
         environment = acquire(self.directory, generation, self._settings.max_open)
         try:
             txn = environment.begin()
             try:
-                local = self._meta(environment, txn).reference
+                local = self._meta(environment, txn).version_id
             finally:
                 environment.end(txn)
             plan = plan_catch_up(
-                local, reference, self._changelogs.parent_of, self._settings.max_catch_up
+                local, version_id, self._changelogs.parent_of, self._settings.max_catch_up
             )
-            if plan is None and self._is_ahead(local, reference):
+            if plan is None and self._is_ahead(local, version_id):
                 raise ReplicaIsAheadError(self.directory.path)
             if plan is None:
                 _log.info(
                     "replica of version %d does not lead to version %d: rebuilding %s",
                     local.version,
-                    reference.version,
+                    version_id.version,
                     self.directory.path,
                 )
                 return False
@@ -356,11 +356,11 @@ class Replica:
         finally:
             release(environment)
 
-    def _is_ahead(self, local: Reference, reference: Reference) -> bool:
+    def _is_ahead(self, local: VersionId, version_id: VersionId) -> bool:
         files, store = self._changelogs.files, self._store
         try:
             plan = plan_catch_up(
-                reference,
+                version_id,
                 local,
                 lambda passed: read_parent(files, store, passed),
                 self._settings.max_catch_up,
@@ -369,19 +369,19 @@ class Replica:
             return False  # a history that was left and deleted, or one that nobody can follow
         return plan is not None
 
-    def _apply(self, environment: Environment, reference: Reference) -> None:
+    def _apply(self, environment: Environment, version_id: VersionId) -> None:
         while True:
             try:
-                apply_changelog(environment, self._changelogs.open(reference))
+                apply_changelog(environment, self._changelogs.open(version_id))
             except lmdb.MapFullError:
                 environment.grow()
             except lmdb.MapResizedError:
                 environment.adopt_size()
             except CorruptCheckpointError:
-                if not self._changelogs.drop_cached(reference):
+                if not self._changelogs.drop_cached(version_id):
                     raise
             else:
-                self._changelogs.drop_cached_up_to(reference.version)
+                self._changelogs.drop_cached_up_to(version_id.version)
                 return
 
     def _meta(self, environment: Environment, txn: lmdb.Transaction[bytes]) -> ReplicaMeta:
@@ -413,7 +413,7 @@ def _note_snapshot(environment: Environment, held: ReplicaMeta, snapshot_bytes: 
         if now.snapshot == held.snapshot and now.changelogs >= held.changelogs:
             since = replace(
                 now,
-                snapshot=held.reference,
+                snapshot=held.version_id,
                 snapshot_bytes=snapshot_bytes,
                 changelogs=now.changelogs - held.changelogs,
                 changelog_bytes=now.changelog_bytes - held.changelog_bytes,

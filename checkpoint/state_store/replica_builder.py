@@ -29,7 +29,7 @@ from checkpoint.state_store.file_names import StoredKind, file_name
 from checkpoint.state_store.replica_directory import ReplicaDirectory, delete_tree
 from checkpoint.state_store.replica_meta import ReplicaMeta, read_meta, write_meta, write_store
 from checkpoint.state_store.store_files import StoredFile, read_state_snapshot
-from checkpoint.version_records import EMPTY, Reference
+from checkpoint.version_records import EMPTY, VersionId
 
 _log = logging.getLogger("checkpoint.state_store")
 
@@ -50,10 +50,10 @@ def apply_changelog(environment: Environment, changelog: StoredFile) -> None:
     header = changelog.header
     with translating("apply changes to", environment.path), environment.env.begin(write=True) as w:
         meta = read_meta(environment, w)
-        if meta.reference != header.parent:
+        if meta.version_id != header.parent:
             raise DamagedReplicaError(
-                f"{environment.path} holds version {meta.reference.version}, "
-                f"not the parent of version {header.reference.version}"
+                f"{environment.path} holds version {meta.version_id.version}, "
+                f"not the parent of version {header.version_id.version}"
             )
         count, checksum = -1, None
         for part in changelog.parts:
@@ -63,9 +63,9 @@ def apply_changelog(environment: Environment, changelog: StoredFile) -> None:
         if found != count:
             raise DamagedReplicaError(
                 f"{environment.path} has {found} keys of {count} in version "
-                f"{header.reference.version}"
+                f"{header.version_id.version}"
             )
-        after = meta.after(header.reference, header.codec, changelog.totals.size_bytes, checksum)
+        after = meta.after(header.version_id, header.codec, changelog.totals.size_bytes, checksum)
         write_meta(environment, w, after)
 
 
@@ -162,12 +162,12 @@ class _Builder:
         meta = ReplicaMeta(plan.start)
         if plan.start != EMPTY:
             meta = self._load_snapshot(plan.start)
-        for reference in plan.changelogs:
-            changelog = self._changelogs.open(reference)
-            file = self._location(reference, StoredKind.CHANGES)
+        for version_id in plan.changelogs:
+            changelog = self._changelogs.open(version_id)
+            file = self._location(version_id, StoredKind.CHANGES)
             checksum = self._load(changelog.parts, file, put_changes)
             size_bytes = changelog.totals.size_bytes
-            meta = meta.after(reference, changelog.header.codec, size_bytes, checksum)
+            meta = meta.after(version_id, changelog.header.codec, size_bytes, checksum)
         self._require_checksum(plan, meta)
 
         def finish(txn: lmdb.Transaction[bytes]) -> None:
@@ -175,21 +175,21 @@ class _Builder:
             write_meta(self._environment, txn, meta)
 
         self._run(finish)
-        return meta.reference.version
+        return meta.version_id.version
 
-    def _location(self, reference: Reference, kind: StoredKind) -> str:
-        return location(self._changelogs.files, file_name(self._store, reference, kind))
+    def _location(self, version_id: VersionId, kind: StoredKind) -> str:
+        return location(self._changelogs.files, file_name(self._store, version_id, kind))
 
-    def _load_snapshot(self, reference: Reference) -> ReplicaMeta:
+    def _load_snapshot(self, version_id: VersionId) -> ReplicaMeta:
         try:
-            snapshot = read_state_snapshot(self._changelogs.files, self._store, reference)
-            file = self._location(reference, StoredKind.SNAPSHOT)
+            snapshot = read_state_snapshot(self._changelogs.files, self._store, version_id)
+            file = self._location(version_id, StoredKind.SNAPSHOT)
             checksum = self._load(snapshot.parts, file, _append)
         except CorruptCheckpointError as error:
             raise _DamagedSnapshotError(error) from error
         codec, size_bytes = snapshot.header.codec, snapshot.totals.size_bytes
         return ReplicaMeta(
-            reference, codec, snapshot=reference, snapshot_bytes=size_bytes, checksum=checksum
+            version_id, codec, snapshot=version_id, snapshot_bytes=size_bytes, checksum=checksum
         )
 
     def _load(self, parts: Iterable[Changes], file: str, put: _Put) -> int | None:
@@ -219,7 +219,7 @@ class _Builder:
                 require_checksum(meta.checksum, pairs_checksum(txn.cursor()))
         except ChecksumMismatchError as error:
             kind = StoredKind.CHANGES if plan.changelogs else StoredKind.SNAPSHOT
-            file = self._location(meta.reference, kind)
+            file = self._location(meta.version_id, kind)
             cause = CorruptCheckpointError(
                 file, f"leads to a wrong content: {error}", "the content its writer had", _GO_BACK
             )

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from checkpoint.errors import CorruptCheckpointError
 from checkpoint.json_records import JsonRecord, decode, encode
 from checkpoint.state_store.environments import DamagedReplicaError, Environment
-from checkpoint.version_records import EMPTY, Reference, StoreId
+from checkpoint.version_records import EMPTY, StoreId, VersionId
 
 LOCAL_LAYOUT = 1
 
@@ -25,7 +25,7 @@ class ReplicaMeta(JsonRecord, frozen=True):
     """Where a replica stands.
 
     Args:
-        reference: the version that it holds.
+        version_id: the version that it holds.
         codec: how keys and records are encoded, as the last changelog said.
         checksum: checksum of the version, as the last changelog said; None if it did not.
         snapshot: the version of the last snapshot before it, the empty one if there is none.
@@ -34,9 +34,9 @@ class ReplicaMeta(JsonRecord, frozen=True):
         changelog_bytes: their size.
     """
 
-    reference: Reference
+    version_id: VersionId
     codec: Mapping[str, str] = field(default_factory=dict)
-    snapshot: Reference = EMPTY
+    snapshot: VersionId = EMPTY
     snapshot_bytes: int = 0
     changelogs: int = 0
     changelog_bytes: int = 0
@@ -44,7 +44,7 @@ class ReplicaMeta(JsonRecord, frozen=True):
 
     def after(
         self,
-        reference: Reference,
+        version_id: VersionId,
         codec: Mapping[str, str],
         size_bytes: int,
         checksum: int | None,
@@ -52,7 +52,7 @@ class ReplicaMeta(JsonRecord, frozen=True):
         """Return where the replica stands when one more changelog was applied."""
         return replace(
             self,
-            reference=reference,
+            version_id=version_id,
             codec=codec,
             changelogs=self.changelogs + 1,
             changelog_bytes=self.changelog_bytes + size_bytes,

@@ -12,7 +12,7 @@ from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.store_reader import CodecMismatchError, StateReader
 from checkpoint.state_store.store_writer import StateWriter
 from checkpoint.state_store.values import DataValues, ValueCodec
-from checkpoint.version_records import Reference, StoreId
+from checkpoint.version_records import StoreId, VersionId
 
 SPILL_BYTES = 64 << 20
 
@@ -28,7 +28,7 @@ class StateStore:
     >>> with store.writer(counts, EMPTY) as writer:
     ...     writer.put("spark", 1)
     ...     committed = writer.commit()
-    >>> with store.reader(counts, committed.reference) as reader:
+    >>> with store.reader(counts, committed.version_id) as reader:
     ...     reader.get("spark"), reader.count()
     (1, 1)
 
@@ -56,24 +56,24 @@ class StateStore:
         codec = {"keys": KEYS_NAME, "values": self.values.name}
         return {**codec, "schema": self.schema} if self.schema else codec
 
-    def reader(self, store: StoreId, reference: Reference) -> StateReader:
+    def reader(self, store: StoreId, version_id: VersionId) -> StateReader:
         """Open one version for reading.
 
         Raises:
             CheckpointError: it cannot be had.
             CodecMismatchError: it was written by another codec or with another schema.
         """
-        version = self._open(store, reference)
+        version = self._open(store, version_id)
         return StateReader(store, version, self.values, Shapes(version.codec))
 
-    def writer(self, store: StoreId, reference: Reference) -> StateWriter:
+    def writer(self, store: StoreId, version_id: VersionId) -> StateWriter:
         """Open one version for an attempt to make the next one.
 
         Raises:
             CheckpointError: it cannot be had.
             CodecMismatchError: it was written by another codec or with another schema.
         """
-        version = self._open(store, reference)
+        version = self._open(store, version_id)
         try:
             shapes = Shapes(version.codec)
             overlay = Overlay(
@@ -85,15 +85,15 @@ class StateStore:
                 shapes,
                 overlay,
                 lambda changes: self.backend.commit(
-                    store, reference, changes, {**self.codec, **shapes.to_codec()}
+                    store, version_id, changes, {**self.codec, **shapes.to_codec()}
                 ),
             )
         except BaseException:
             version.close()
             raise
 
-    def _open(self, store: StoreId, reference: Reference) -> RawVersion:
-        version = self.backend.open(store, reference)
+    def _open(self, store: StoreId, version_id: VersionId) -> RawVersion:
+        version = self.backend.open(store, version_id)
         try:
             self._require_codec(store, version)
         except BaseException:
@@ -108,7 +108,7 @@ class StateStore:
             if found != wanted and (what != "values" or found.split()[0] != wanted.split()[0]):
                 raise CodecMismatchError(
                     f"{what} of store {store.store!r} of operator {store.operator_uid!r}, "
-                    f"partition {store.partition}, version {version.reference.version}, written as "
-                    f"{found!r} must be opened so, got {wanted!r}; open it as it was written, or "
-                    "begin a new store"
+                    f"partition {store.partition}, version {version.version_id.version}, written "
+                    f"as {found!r} must be opened so, got {wanted!r}; open it as it was written, "
+                    "or begin a new store"
                 )

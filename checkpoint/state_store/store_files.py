@@ -44,7 +44,7 @@ from checkpoint.state_store.file_names import (
     file_name,
     parse_file_name,
 )
-from checkpoint.version_records import Reference, StoredPartition, StoreId
+from checkpoint.version_records import PartitionCommit, StoreId, VersionId
 
 LAYOUT = 1
 """Version of the blocks and of the header; :data:`checkpoint.framing.FORMAT` is that of frames."""
@@ -70,7 +70,7 @@ class StoredHeader(JsonRecord, frozen=True):
     Args:
         store: whose it is.
         kind: what it holds.
-        reference: the version that it holds, or leads to.
+        version_id: the version that it holds, or leads to.
         parent: the version that was changed; that of a snapshot is the reference itself.
         codec: how keys and records are encoded, as who wrote them said.
         compression: of its blocks.
@@ -80,8 +80,8 @@ class StoredHeader(JsonRecord, frozen=True):
 
     store: StoreId
     kind: StoredKind
-    reference: Reference
-    parent: Reference
+    version_id: VersionId
+    parent: VersionId
     codec: Mapping[str, str]
     compression: Compression
     writer: Mapping[str, str] = field(default_factory=this_writer)
@@ -90,7 +90,7 @@ class StoredHeader(JsonRecord, frozen=True):
     @property
     def name(self) -> str:
         """Name of the file."""
-        return file_name(self.store, self.reference, self.kind)
+        return file_name(self.store, self.version_id, self.kind)
 
 
 @dataclass(frozen=True)
@@ -124,26 +124,26 @@ def stored_frames(
 def open_stored(
     files: Files,
     store: StoreId,
-    reference: Reference,
+    version_id: VersionId,
     kind: StoredKind,
     chunk_bytes: int = READ_CHUNK_BYTES,
 ) -> StoredFile:
-    """Open the file that holds *reference*, or the changes that led to it.
+    """Open the file that holds *version_id*, or the changes that led to it.
 
     Raises:
         CorruptCheckpointError: it is missing, damaged, or another one; also raised while pulling
             parts.
         StorageRefusedError: the storage cannot be read.
     """
-    name = file_name(store, reference, kind)
+    name = file_name(store, version_id, kind)
     file = location(files, name)
     try:
         frames = read_frames(files.read_chunks(name, chunk_bytes), _KINDS[kind], file)
     except FileNotFoundError as error:
-        wanted = f"the {kind.value} of version {reference.version} of {_subject(store)}"
+        wanted = f"the {kind.value} of version {version_id.version} of {_subject(store)}"
         raise CorruptCheckpointError(file, "is missing", wanted, RESTORE) from error
     header = read_header(frames.header, kind, file)
-    _require_identity(header, store, reference, file)
+    _require_identity(header, store, version_id, file)
     return StoredFile(header, _read_parts(frames, header.compression, file), frames.totals)
 
 
@@ -180,19 +180,19 @@ def _read_parts(frames: Frames, compression: Compression, file: str) -> Iterator
 
 
 def _require_identity(
-    header: StoredHeader, store: StoreId, reference: Reference, file: str
+    header: StoredHeader, store: StoreId, version_id: VersionId, file: str
 ) -> None:
     if header.store != store:
         found = f"is of {_subject(header.store)}"
         raise CorruptCheckpointError(file, found, _subject(store), RESTORE)
-    if header.reference != reference:
-        found = f"is of version {header.reference.version}, attempt {header.reference.uid}"
-        expected = f"version {reference.version}, attempt {reference.uid}"
+    if header.version_id != version_id:
+        found = f"is of version {header.version_id.version}, attempt {header.version_id.uid}"
+        expected = f"version {version_id.version}, attempt {version_id.uid}"
         raise CorruptCheckpointError(file, found, expected, RESTORE)
     is_changes = header.kind is StoredKind.CHANGES
-    if header.parent.version != reference.version - is_changes:
+    if header.parent.version != version_id.version - is_changes:
         found = f"was made of version {header.parent.version}"
-        expected = f"version {reference.version - is_changes}"
+        expected = f"version {version_id.version - is_changes}"
         raise CorruptCheckpointError(file, found, expected, RESTORE)
 
 
@@ -206,13 +206,13 @@ def _subject(store: StoreId) -> str:
 def write_changelog(
     files: Files,
     store: StoreId,
-    parent: Reference,
+    parent: VersionId,
     uid: str,
     changes: Iterable[Changes],
     codec: Mapping[str, str],
     compression: Compression = Compression.NONE,
     tee: Tee | None = None,
-) -> StoredPartition:
+) -> PartitionCommit:
     """Write the changes of one attempt, durably, and say what was written.
 
     Args:
@@ -230,34 +230,34 @@ def write_changelog(
         CheckpointError: as in :meth:`Files.create`; whatever happened, try again only under a new
             uid.
     """
-    reference = Reference(parent.version + 1, uid)
-    header = StoredHeader(store, StoredKind.CHANGES, reference, parent, codec, compression)
+    version_id = VersionId(parent.version + 1, uid)
+    header = StoredHeader(store, StoredKind.CHANGES, version_id, parent, codec, compression)
     totals = FrameTotals()
     last: list[Changes] = []
     pieces = stored_frames(header, _remembering(changes, last), totals)
     files.create(header.name, tee(pieces) if tee is not None else pieces)
     ref = FileRef.of(header.name, totals)
-    return StoredPartition(store.partition, reference, ref, last[0].count)
+    return PartitionCommit(store.partition, version_id, ref, last[0].count)
 
 
-def read_changelog(files: Files, store: StoreId, reference: Reference) -> StoredFile:
-    """Open the changes that led to *reference*.
+def read_changelog(files: Files, store: StoreId, version_id: VersionId) -> StoredFile:
+    """Open the changes that led to *version_id*.
 
     Raises:
         CorruptCheckpointError: the file is missing, damaged, or another one; also raised while
             pulling parts.
         StorageRefusedError: the storage cannot be read.
     """
-    return open_stored(files, store, reference, StoredKind.CHANGES)
+    return open_stored(files, store, version_id, StoredKind.CHANGES)
 
 
-def read_parent(files: Files, store: StoreId, reference: Reference) -> Reference:
-    """Return the version that the changes which led to *reference* were made on.
+def read_parent(files: Files, store: StoreId, version_id: VersionId) -> VersionId:
+    """Return the version that the changes which led to *version_id* were made on.
 
     Only the header is read. Raises as :func:`read_changelog` does.
     """
     kind = StoredKind.CHANGES
-    return open_stored(files, store, reference, kind, HEADER_CHUNK_BYTES).header.parent
+    return open_stored(files, store, version_id, kind, HEADER_CHUNK_BYTES).header.parent
 
 
 def _remembering(changes: Iterable[Changes], last: list[Changes]) -> Iterator[Changes]:
@@ -269,8 +269,8 @@ def _remembering(changes: Iterable[Changes], last: list[Changes]) -> Iterator[Ch
 
 
 def changes_between(
-    files: Files, store: StoreId, older: Reference, newer: Reference
-) -> Iterator[tuple[Reference, Changes]]:
+    files: Files, store: StoreId, older: VersionId, newer: VersionId
+) -> Iterator[tuple[VersionId, Changes]]:
     """Yield (version, changes that led to it), oldest first; large changes in several parts.
 
     Args:
@@ -289,9 +289,9 @@ def changes_between(
             f"version {newer.version} ({newer.uid}) of store {store.store!r} does not follow from "
             f"version {older.version} ({older.uid}); take two versions of one history, older first"
         )
-    for reference in plan.changelogs:
-        for part in read_changelog(files, store, reference).parts:
-            yield reference, part
+    for version_id in plan.changelogs:
+        for part in read_changelog(files, store, version_id).parts:
+            yield version_id, part
 
 
 def write_state_snapshot(
@@ -310,8 +310,8 @@ def write_state_snapshot(
         CheckpointError: as in :meth:`Files.create`; trying again is fine.
         ChecksumMismatchError: the version is not what its history says; there is no snapshot.
     """
-    reference = version.reference
-    header = StoredHeader(store, StoredKind.SNAPSHOT, reference, reference, codec, compression)
+    version_id = version.version_id
+    header = StoredHeader(store, StoredKind.SNAPSHOT, version_id, version_id, codec, compression)
     frames = stored_frames(header, _whole(version), FrameTotals())
     try:
         return files.create(header.name, frames)
@@ -319,18 +319,18 @@ def write_state_snapshot(
         return None
 
 
-def read_state_snapshot(files: Files, store: StoreId, reference: Reference) -> StoredFile:
-    """Open the snapshot of *reference*; its parts are puts and index puts in order.
+def read_state_snapshot(files: Files, store: StoreId, version_id: VersionId) -> StoredFile:
+    """Open the snapshot of *version_id*; its parts are puts and index puts in order.
 
     Raises:
         CorruptCheckpointError: the file is missing, damaged, or another one; also raised while
             pulling parts.
         StorageRefusedError: the storage cannot be read.
     """
-    return open_stored(files, store, reference, StoredKind.SNAPSHOT)
+    return open_stored(files, store, version_id, StoredKind.SNAPSHOT)
 
 
-def list_snapshots(files: Files, store: StoreId) -> frozenset[Reference]:
+def list_snapshots(files: Files, store: StoreId) -> frozenset[VersionId]:
     """Return which snapshots of a store can be seen, of whatever chain."""
     parsed = (parse_file_name(name) for name in files.list(directory_of(store)))
     return frozenset(

@@ -26,7 +26,7 @@ from checkpoint.state_store.records import PLAIN_END, extras_of, is_timed, times
 from checkpoint.state_store.shapes import Shapes
 from checkpoint.state_store.timeouts import index_stop, split_entry
 from checkpoint.state_store.values import ValueCodec
-from checkpoint.version_records import Reference, StoreId
+from checkpoint.version_records import StoreId, VersionId
 
 _FIRST_CHUNK, _LAST_CHUNK = 8, 512
 _PLAIN = {PLAIN_END}
@@ -80,13 +80,13 @@ class StateReader:
         self._decode = values.decoder(shapes)
         self._decode_many = values.many_decoder(shapes)
         self._classes = values.classes
-        self._reference = content.reference
+        self._version_id = content.version_id
         self._ended = ""
 
     @property
-    def reference(self) -> Reference:
+    def version_id(self) -> VersionId:
         """The version that was opened."""
-        return self._reference
+        return self._version_id
 
     def get(self, key: Any) -> Any:
         """Return the value of a key, None if there is none."""
@@ -172,8 +172,9 @@ class StateReader:
         if self._ended:
             store = self.store
             raise StateStoreUseError(
-                f"the {self._what} of version {self.reference.version} of store {store.store!r} of "
-                f"operator {store.operator_uid!r}, partition {store.partition}, is {self._ended}; "
+                f"the {self._what} of version {self.version_id.version} of store {store.store!r} "
+                f"of operator {store.operator_uid!r}, partition {store.partition}, is "
+                f"{self._ended}; "
                 f"{_REMEDY[self._ended]}"
             )
 

@@ -39,7 +39,7 @@ from checkpoint.state_store.timeouts import (
     require_timeouts_ms,
 )
 from checkpoint.state_store.values import ValueCodec
-from checkpoint.version_records import StoredPartition, StoreId
+from checkpoint.version_records import PartitionCommit, StoreId
 
 UPDATE_KEYS = 500  # as many as caches near the processor hold
 _NEAR_BYTES = 1 << 20
@@ -70,7 +70,7 @@ class StateWriter(StateReader):
         values: ValueCodec,
         shapes: Shapes,
         overlay: Overlay,
-        commit: Callable[[Iterable[Changes]], StoredPartition],
+        commit: Callable[[Iterable[Changes]], PartitionCommit],
     ) -> None:
         super().__init__(store, overlay, values, shapes)
         self._overlay = overlay
@@ -254,7 +254,7 @@ class StateWriter(StateReader):
             elif old is not None:
                 overlay.remove(raw, old)
 
-    def commit(self) -> StoredPartition:
+    def commit(self) -> PartitionCommit:
         """Write the changes, durably, and end this writer.
 
         Whether they count is decided by who writes the commit record. A commit without changes is

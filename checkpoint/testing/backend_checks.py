@@ -11,7 +11,7 @@ from checkpoint.state_store.backend import Changes, RawVersion, StateBackend
 from checkpoint.state_store.checksum import pairs_checksum
 from checkpoint.testing.claims import require, require_equal, require_raises
 from checkpoint.testing.one_fault import SimulatedCrash
-from checkpoint.version_records import EMPTY, Reference, StoredPartition, StoreId
+from checkpoint.version_records import EMPTY, PartitionCommit, StoreId, VersionId
 
 CODEC = {"keys": "keys-1", "values": "data-1"}
 LONGEST_KEY = 496
@@ -39,31 +39,31 @@ def _store(partition: int = 0, name: str = "default") -> StoreId:
 
 def _commit(
     backend: StateBackend,
-    parent: Reference,
+    parent: VersionId,
     count: int,
     puts: Pairs = (),
     removes: Sequence[bytes] = (),
     index: tuple[Sequence[bytes], Sequence[bytes]] = ((), ()),
     store: StoreId | None = None,
-) -> StoredPartition:
+) -> PartitionCommit:
     changes = Changes(list(puts), list(removes), list(index[0]), list(index[1]), count)
     return backend.commit(store or _store(), parent, [changes], CODEC)
 
 
 def _require_content(
-    backend: StateBackend, reference: Reference, pairs: Pairs, index: Sequence[bytes] = ()
+    backend: StateBackend, version_id: VersionId, pairs: Pairs, index: Sequence[bytes] = ()
 ) -> None:
-    with closing(backend.open(_store(), reference)) as version:
-        _require_version(version, reference, pairs, index)
+    with closing(backend.open(_store(), version_id)) as version:
+        _require_version(version, version_id, pairs, index)
     version.close()
 
 
 def _require_version(
-    version: RawVersion, reference: Reference, pairs: Pairs, index: Sequence[bytes] = ()
+    version: RawVersion, version_id: VersionId, pairs: Pairs, index: Sequence[bytes] = ()
 ) -> None:
-    what = f"of {reference}"
-    require_equal(version.reference, reference, "reference of an open content")
-    codec = CODEC if reference.version else {}
+    what = f"of {version_id}"
+    require_equal(version.version_id, version_id, "reference of an open content")
+    codec = CODEC if version_id.version else {}
     require_equal(dict(version.codec), codec, f"codec {what}")
     require_equal(list(version.scan()), list(pairs), f"scan {what}")
     require_equal(list(version.scan_index()), list(index), f"scan_index {what}")
@@ -83,10 +83,10 @@ def _require_version(
 def _check_empty(backend: StateBackend) -> None:
     _require_content(backend, EMPTY, [])
     committed = _commit(backend, EMPTY, 0)
-    require_equal(committed.reference.version, 1, "version after a commit without changes")
-    _require_content(backend, committed.reference, [])
-    again = _commit(backend, committed.reference, 0)
-    require_equal(again.reference.version, 2, "version after two commits without changes")
+    require_equal(committed.version_id.version, 1, "version after a commit without changes")
+    _require_content(backend, committed.version_id, [])
+    again = _commit(backend, committed.version_id, 0)
+    require_equal(again.version_id.version, 2, "version after two commits without changes")
 
 
 def _check_commit(backend: StateBackend) -> None:
@@ -97,24 +97,24 @@ def _check_commit(backend: StateBackend) -> None:
     digest = "" if first.file is None else first.file.digest
     require(digest != "", "digest of a commit must tell it from others")
     puts, index = [(b"sa", b"11."), (b"sb", b"2.")], ([b"t2", b"t3"], [b"t1", b"not there"])
-    second = _commit(backend, first.reference, 2, puts, [b"sc"], index)
-    _require_content(backend, second.reference, [(b"sa", b"11."), (b"sb", b"2.")], [b"t2", b"t3"])
-    _require_content(backend, first.reference, [(b"sa", b"1."), (b"sc", b"3.")], [b"t1", b"t2"])
+    second = _commit(backend, first.version_id, 2, puts, [b"sc"], index)
+    _require_content(backend, second.version_id, [(b"sa", b"11."), (b"sb", b"2.")], [b"t2", b"t3"])
+    _require_content(backend, first.version_id, [(b"sa", b"1."), (b"sc", b"3.")], [b"t1", b"t2"])
 
 
 def _check_checksums(backend: StateBackend) -> None:
     pairs = [(b"sa", b"1."), (b"sb", b"2.")]
     checksum = pairs_checksum(pairs)
-    reference = EMPTY
+    version_id = EMPTY
     for wanted, parts in (
         (checksum, [Changes([pair], [], [], [], 2, checksum) for pair in pairs]),
         (None, [Changes([], [], [], [], 2)]),
         (checksum, [Changes([], [], [], [], 2, checksum)]),
         (0, [Changes([], [key for key, _ in pairs], [], [], 0, 0)]),
     ):
-        reference = backend.commit(_store(), reference, parts, CODEC).reference
-        with closing(backend.open(_store(), reference)) as version:
-            require_equal(version.checksum, wanted, f"checksum of {reference}")
+        version_id = backend.commit(_store(), version_id, parts, CODEC).version_id
+        with closing(backend.open(_store(), version_id)) as version:
+            require_equal(version.checksum, wanted, f"checksum of {version_id}")
     with closing(backend.open(_store(), EMPTY)) as version:
         require_equal(version.checksum, 0, "checksum before the first commit")
 
@@ -122,8 +122,8 @@ def _check_checksums(backend: StateBackend) -> None:
 def _check_scan_bounds(backend: StateBackend) -> None:
     keys = [b"\0", b"a", b"a\0", b"a\0\xff", b"ab", b"b", b"b\xff\xff", b"\xff" * 3]
     pairs = [(key, key + b".") for key in keys]
-    reference = _commit(backend, EMPTY, len(pairs), pairs).reference
-    version = backend.open(_store(), reference)
+    version_id = _commit(backend, EMPTY, len(pairs), pairs).version_id
+    version = backend.open(_store(), version_id)
     for start in (b"", *keys, b"0", b"\xff" * 4):
         for stop in (None, b"", *keys, b"c", b"\xff" * 4):
             found = [key for key, _ in version.scan(start, stop)]
@@ -131,7 +131,7 @@ def _check_scan_bounds(backend: StateBackend) -> None:
             require_equal(found, wanted, f"keys of scan({start!r}, {stop!r})")
     version.close()
     entries = sorted(keys)
-    indexed = _commit(backend, reference, len(pairs), index=(entries, ())).reference
+    indexed = _commit(backend, version_id, len(pairs), index=(entries, ())).version_id
     version = backend.open(_store(), indexed)
     for stop in (None, b"", *keys, b"c"):
         wanted = [entry for entry in entries if stop is None or entry < stop]
@@ -144,8 +144,8 @@ def _check_sizes(backend: StateBackend) -> None:
     pairs = sorted((key, bytes(range(256)) * size) for size, key in enumerate(keys, 1))
     big = (b"z", bytes(range(256)) * 20_000)
     entry = b"\0" * 8 + b"e" * (LONGEST_ENTRY - 8)
-    reference = _commit(backend, EMPTY, 4, [*pairs, big], index=([entry], ())).reference
-    _require_content(backend, reference, [*pairs, big], [entry])
+    version_id = _commit(backend, EMPTY, 4, [*pairs, big], index=([entry], ())).version_id
+    _require_content(backend, version_id, [*pairs, big], [entry])
 
 
 def _check_many(backend: StateBackend) -> None:
@@ -155,23 +155,23 @@ def _check_many(backend: StateBackend) -> None:
         Changes(pairs[at : at + 1_000], [], keys[at : at + 1_000], [], 5_000)
         for at in range(0, 5_000, 1_000)
     ]
-    reference = backend.commit(_store(), EMPTY, iter(parts), CODEC).reference
-    _require_content(backend, reference, pairs, keys)
+    version_id = backend.commit(_store(), EMPTY, iter(parts), CODEC).version_id
+    _require_content(backend, version_id, pairs, keys)
     odd = [(key, b"new.") for key in keys[1::2]]
     parts = [
         Changes(odd[at : at + 500], keys[::2][at : at + 500], [], [], 2_500)
         for at in range(0, 2_500, 500)
     ]
-    later = backend.commit(_store(), reference, iter(parts), CODEC).reference
+    later = backend.commit(_store(), version_id, iter(parts), CODEC).version_id
     _require_content(backend, later, odd, keys)
 
 
 def _check_attempts(backend: StateBackend) -> None:
     """Twins on one version, on two versions, and a version that is open while others commit."""
-    root = _commit(backend, EMPTY, 1, [(b"sa", b"0.")]).reference
+    root = _commit(backend, EMPTY, 1, [(b"sa", b"0.")]).version_id
     before = backend.open(_store(), root)
     twins = [
-        _commit(backend, root, 2, [(b"sb", record)]).reference for record in (b"1.", b"2.", b"1.")
+        _commit(backend, root, 2, [(b"sb", record)]).version_id for record in (b"1.", b"2.", b"1.")
     ]
     require_equal({twin.version for twin in twins}, {2}, "versions of twins")
     require_equal(len({twin.uid for twin in twins}), 3, "number of different uids of three twins")
@@ -179,7 +179,7 @@ def _check_attempts(backend: StateBackend) -> None:
         _require_content(backend, twin, [(b"sa", b"0."), (b"sb", record)])
     _require_version(before, root, [(b"sa", b"0.")])
     before.close()
-    children = [_commit(backend, twin, 1, [], [b"sa"]).reference for twin in twins]
+    children = [_commit(backend, twin, 1, [], [b"sa"]).version_id for twin in twins]
     for child, record in reversed(list(zip(children, (b"1.", b"2.", b"1."), strict=True))):
         _require_content(backend, child, [(b"sb", record)])
     _require_content(backend, root, [(b"sa", b"0.")])
@@ -187,14 +187,14 @@ def _check_attempts(backend: StateBackend) -> None:
 
 
 def _check_open_together(backend: StateBackend) -> None:
-    reference, pairs = EMPTY, []
-    references = []
+    version_id, pairs = EMPTY, []
+    version_ids = []
     for number in range(6):
         pair = (b"s%d" % number, b"%d." % number)
         pairs.append(pair)
-        reference = _commit(backend, reference, number + 1, [pair]).reference
-        references.append(reference)
-    opened = [backend.open(_store(), reference) for reference in references]
+        version_id = _commit(backend, version_id, number + 1, [pair]).version_id
+        version_ids.append(version_id)
+    opened = [backend.open(_store(), version_id) for version_id in version_ids]
     scans = [version.scan() for version in opened]
     firsts = [next(scan) for scan in scans]
     require_equal(firsts, [pairs[0]] * 6, "first pairs of contents that are open together")
@@ -205,7 +205,7 @@ def _check_open_together(backend: StateBackend) -> None:
 
 
 def _check_failed_commit(backend: StateBackend) -> None:
-    root = _commit(backend, EMPTY, 1, [(b"sa", b"0.")]).reference
+    root = _commit(backend, EMPTY, 1, [(b"sa", b"0.")]).version_id
 
     def parts(error: BaseException) -> object:
         yield Changes([(b"sb", b"1.")], [], [], [], 2)
@@ -219,29 +219,29 @@ def _check_failed_commit(backend: StateBackend) -> None:
         else:
             require(False, f"commit must pass on {error!r}")
     _require_content(backend, root, [(b"sa", b"0.")])
-    later = _commit(backend, root, 2, [(b"sb", b"2.")]).reference
+    later = _commit(backend, root, 2, [(b"sb", b"2.")]).version_id
     _require_content(backend, later, [(b"sa", b"0."), (b"sb", b"2.")])
 
 
 def _check_stores_are_apart(backend: StateBackend) -> None:
     stores = [_store(0), _store(1), _store(0, "other")]
-    references = [
-        _commit(backend, EMPTY, 1, [(b"s", b"%d." % number)], store=store).reference
+    version_ids = [
+        _commit(backend, EMPTY, 1, [(b"s", b"%d." % number)], store=store).version_id
         for number, store in enumerate(stores)
     ]
-    for number, (store, reference) in enumerate(zip(stores, references, strict=True)):
-        version = backend.open(store, reference)
+    for number, (store, version_id) in enumerate(zip(stores, version_ids, strict=True)):
+        version = backend.open(store, version_id)
         require_equal(list(version.scan()), [(b"s", b"%d." % number)], f"content of {store}")
         version.close()
-    foreign = functools.partial(backend.open, stores[1], references[0])
+    foreign = functools.partial(backend.open, stores[1], version_ids[0])
     require_raises(CheckpointError, foreign, "open of another partition's content")
 
 
 def _check_unknown(backend: StateBackend) -> None:
-    for reference in (Reference(1, "00000000deadbeef"), Reference(7, "ffffffffffffffff")):
-        require_raises(CheckpointError, functools.partial(backend.open, _store(), reference))
-    known = _commit(backend, EMPTY, 1, [(b"s", b".")]).reference
-    other = Reference(known.version + 1, known.uid)
+    for version_id in (VersionId(1, "00000000deadbeef"), VersionId(7, "ffffffffffffffff")):
+        require_raises(CheckpointError, functools.partial(backend.open, _store(), version_id))
+    known = _commit(backend, EMPTY, 1, [(b"s", b".")]).version_id
+    other = VersionId(known.version + 1, known.uid)
     require_raises(CheckpointError, functools.partial(backend.open, _store(), other))
     _require_content(backend, known, [(b"s", b".")])
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from checkpoint.state_store.backend import Changes, RawVersion, StateBackend
 from checkpoint.testing.one_fault import Effect, OneFault, SimulatedCrash
-from checkpoint.version_records import Reference, StoredPartition, StoreId
+from checkpoint.version_records import PartitionCommit, StoreId, VersionId
 
 _T = TypeVar("_T")
 
@@ -40,19 +40,21 @@ class FaultyBackend(OneFault):
         self.opened = 0  # versions that are open now
         self._inner = inner
 
-    def open(self, store: StoreId, reference: Reference) -> FaultyVersion:
+    def open(self, store: StoreId, version_id: VersionId) -> FaultyVersion:
         """Open a version whose operations count as well."""
-        version = FaultyVersion(self.call("open", lambda: self._inner.open(store, reference)), self)
+        version = FaultyVersion(
+            self.call("open", lambda: self._inner.open(store, version_id)), self
+        )
         self.opened += 1
         return version
 
     def commit(
         self,
         store: StoreId,
-        parent: Reference,
+        parent: VersionId,
         changes: Iterable[Changes],
         codec: Mapping[str, str],
-    ) -> StoredPartition:
+    ) -> PartitionCommit:
         """Commit, unless it is this operation that fails."""
         return self.call(
             "commit",
@@ -65,7 +67,7 @@ class FaultyVersion:
     """A version of :class:`FaultyBackend`."""
 
     def __init__(self, inner: RawVersion, backend: FaultyBackend) -> None:
-        self.reference = inner.reference
+        self.version_id = inner.version_id
         self.codec = inner.codec
         self.checksum = inner.checksum
         self._inner = inner

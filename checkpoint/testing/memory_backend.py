@@ -13,7 +13,7 @@ from checkpoint.framing import FileRef
 from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.checksum import pairs_checksum, require_checksum
 from checkpoint.state_store.file_names import StoredKind, file_name
-from checkpoint.version_records import EMPTY, Reference, StoredPartition, StoreId
+from checkpoint.version_records import EMPTY, PartitionCommit, StoreId, VersionId
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ _NOTHING = _Content({}, frozenset(), {}, 0)
 class MemoryVersion:
     """One version in memory."""
 
-    def __init__(self, reference: Reference, content: _Content) -> None:
-        self.reference = reference
+    def __init__(self, version_id: VersionId, content: _Content) -> None:
+        self.version_id = version_id
         self.codec = content.codec
         self.checksum = content.checksum
         self.get = content.records.get
@@ -82,24 +82,24 @@ class MemoryBackend:
     """Versions in memory. Every version stays until it is forgotten, and each is a whole copy."""
 
     def __init__(self) -> None:
-        self._contents: dict[tuple[StoreId, Reference], _Content] = {}
+        self._contents: dict[tuple[StoreId, VersionId], _Content] = {}
         self._attempts = 0
 
-    def open(self, store: StoreId, reference: Reference) -> MemoryVersion:
+    def open(self, store: StoreId, version_id: VersionId) -> MemoryVersion:
         """Open one version.
 
         Raises:
             CorruptCheckpointError: it was never committed, or was forgotten.
         """
-        return MemoryVersion(reference, self._content(store, reference))
+        return MemoryVersion(version_id, self._content(store, version_id))
 
     def commit(
         self,
         store: StoreId,
-        parent: Reference,
+        parent: VersionId,
         changes: Iterable[Changes],
         codec: Mapping[str, str],
-    ) -> StoredPartition:
+    ) -> PartitionCommit:
         """Keep a changed copy of a version under a reference that is new."""
         before = self._content(store, parent)
         records, index = dict(before.records), set(before.index)
@@ -121,33 +121,33 @@ class MemoryBackend:
             raise ValueError(f"changes of {count} keys make a store of {len(records)} keys")
         require_checksum(checksum, pairs_checksum(records.items()))
         self._attempts += 1
-        reference = Reference(parent.version + 1, f"{self._attempts:016x}")
-        self._contents[store, reference] = _Content(
+        version_id = VersionId(parent.version + 1, f"{self._attempts:016x}")
+        self._contents[store, version_id] = _Content(
             records, frozenset(index), dict(codec), checksum
         )
-        name = file_name(store, reference, StoredKind.CHANGES)  # if there were files
+        name = file_name(store, version_id, StoredKind.CHANGES)  # if there were files
         ref = FileRef(name, size_bytes, digest.hexdigest(), operations)
-        return StoredPartition(store.partition, reference, ref, count)
+        return PartitionCommit(store.partition, version_id, ref, count)
 
-    def references(self, store: StoreId) -> list[Reference]:
+    def version_ids(self, store: StoreId) -> list[VersionId]:
         """Return the versions of a store that are kept, by version, but the empty one."""
-        kept = [reference for owner, reference in self._contents if owner == store]
-        return sorted(kept, key=lambda reference: (reference.version, reference.uid))
+        kept = [version_id for owner, version_id in self._contents if owner == store]
+        return sorted(kept, key=lambda version_id: (version_id.version, version_id.uid))
 
-    def forget(self, store: StoreId, reference: Reference) -> None:
+    def forget(self, store: StoreId, version_id: VersionId) -> None:
         """Keep a version no longer."""
-        self._contents.pop((store, reference), None)
+        self._contents.pop((store, version_id), None)
 
-    def _content(self, store: StoreId, reference: Reference) -> _Content:
-        if reference == EMPTY:
+    def _content(self, store: StoreId, version_id: VersionId) -> _Content:
+        if version_id == EMPTY:
             return _NOTHING
-        found = self._contents.get((store, reference))
+        found = self._contents.get((store, version_id))
         if found is None:
-            kept = [kept.version for kept in self.references(store)]
+            kept = [kept.version for kept in self.version_ids(store)]
             raise CorruptCheckpointError(
                 f"memory of store {store.store!r} of operator {store.operator_uid!r}, partition "
                 f"{store.partition}",
-                f"does not hold version {reference.version} of attempt {reference.uid}",
+                f"does not hold version {version_id.version} of attempt {version_id.uid}",
                 f"one of the versions {kept}",
                 "open one that was committed there and not forgotten",
             )

@@ -10,7 +10,7 @@ from checkpoint.state_store.store import StateStore
 from checkpoint.state_store.store_reader import StateReader
 from checkpoint.state_store.store_writer import StateWriter
 from checkpoint.testing.claims import require_equal
-from checkpoint.version_records import Reference, StoreId
+from checkpoint.version_records import StoreId, VersionId
 
 ID = StoreId("stream-1", "counts", "default", 0, 1)
 
@@ -66,20 +66,20 @@ def change_anything(writer: StateWriter, model: Model, draw: Iterator[int]) -> N
 
 
 def commit(
-    store: StateStore, reference: Reference, change: Callable[[StateWriter], object]
-) -> Reference:
+    store: StateStore, version_id: VersionId, change: Callable[[StateWriter], object]
+) -> VersionId:
     """Commit what *change* does to a writer of a version, and return the one after it."""
-    with store.writer(ID, reference) as writer:
+    with store.writer(ID, version_id) as writer:
         change(writer)
         committed = writer.commit()
-    require_equal(committed.reference.version, reference.version + 1, "version after a commit")
-    return committed.reference
+    require_equal(committed.version_id.version, version_id.version + 1, "version after a commit")
+    return committed.version_id
 
 
-def require_stored(store: StateStore, reference: Reference, model: Model) -> None:
+def require_stored(store: StateStore, version_id: VersionId, model: Model) -> None:
     """Raise ``AssertionError`` unless a version is what *model* holds."""
-    reader = store.reader(ID, reference)
-    require_equal(reader.reference, reference, "reference of a reader")
-    require_content(reader, model, f"a reader of {reference}")
+    reader = store.reader(ID, version_id)
+    require_equal(reader.version_id, version_id, "reference of a reader")
+    require_content(reader, model, f"a reader of {version_id}")
     reader.close()
     reader.close()

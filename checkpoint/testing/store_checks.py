@@ -22,7 +22,7 @@ from checkpoint.testing.programs import (
     require_content,
     require_stored,
 )
-from checkpoint.version_records import EMPTY, Reference
+from checkpoint.version_records import EMPTY, VersionId
 
 _EQUAL_KEYS: tuple[tuple[Any, ...], ...] = (
     (1, 1.0, True, Decimal(1), Fraction(1), 1 + 0j),
@@ -64,9 +64,9 @@ def _check_values(store: StateStore) -> None:
         require_equal(writer.get("never there"), None, "get of a key that is not there")
         require_equal(writer.count(), len(values), "count after puts")
 
-    reference = commit(store, EMPTY, put_all)
-    require_stored(store, reference, {key: (value, None) for key, value in enumerate(values)})
-    with store.writer(ID, reference) as writer:
+    version_id = commit(store, EMPTY, put_all)
+    require_stored(store, version_id, {key: (value, None) for key, value in enumerate(values)})
+    with store.writer(ID, version_id) as writer:
         require_raises(ValueError, lambda: writer.put(0, None), "put of None")
         for key, value in enumerate(values):
             require(type(writer.get(key)) is type(value), f"type of {value!r:.60} must come back")
@@ -84,8 +84,8 @@ def _check_copies(store: StateStore) -> None:
         got.append(3)
         require_equal(writer.get("a"), [1], "value that was changed after it was got")
 
-    reference = commit(store, EMPTY, put)
-    with store.writer(ID, reference) as writer:
+    version_id = commit(store, EMPTY, put)
+    with store.writer(ID, version_id) as writer:
         writer.get("a").append(4)
         require_equal(writer.get("a"), [1], "value that was got twice")
 
@@ -145,10 +145,10 @@ def _check_abort(store: StateStore) -> None:
 
 
 def _check_versions(store: StateStore) -> None:
-    models: dict[Reference, Model] = {EMPTY: {}}
-    reference = EMPTY
+    models: dict[VersionId, Model] = {EMPTY: {}}
+    version_id = EMPTY
     for version in range(8):
-        model = dict(models[reference])
+        model = dict(models[version_id])
         model[f"key-{version}"] = (version, None)
         model["last"] = (version, version)
         model.pop(f"key-{version - 3}", None)
@@ -158,10 +158,10 @@ def _check_versions(store: StateStore) -> None:
             writer.put("last", version, timeout_ms=version)
             writer.remove(f"key-{version - 3}")
 
-        twin = commit(store, reference, lambda writer: writer.put("twin", 1))
-        models[twin] = {**models[reference], "twin": (1, None)}
-        reference = commit(store, reference, change)
-        models[reference] = model
+        twin = commit(store, version_id, lambda writer: writer.put("twin", 1))
+        models[twin] = {**models[version_id], "twin": (1, None)}
+        version_id = commit(store, version_id, change)
+        models[version_id] = model
     for known, model in models.items():
         require_stored(store, known, model)
 
@@ -286,8 +286,8 @@ def _check_timeouts(store: StateStore) -> None:
             put = functools.partial(writer.put, "a", "a", timeout_ms=wrong)
             require_raises(ValueError, put, f"timeout {wrong!r}")
 
-    reference = commit(store, EMPTY, put_all)
-    reader = store.reader(ID, reference)
+    version_id = commit(store, EMPTY, put_all)
+    reader = store.reader(ID, version_id)
     for until_ms, wanted in (
         (0, ""),
         (1, "e"),
@@ -310,7 +310,7 @@ def _check_timeouts(store: StateStore) -> None:
         require_equal(sorted(key for key, _, _ in writer.due(31)), ["b"], "due after changes")
         require_equal(sorted(key for key, _, _ in writer.due(41)), ["a", "b"], "due later")
 
-    touched = commit(store, reference, touch)
+    touched = commit(store, version_id, touch)
     model: Model = {"a": (1, 40), "b": (1, 5), "c": (1, None), "d": ("d", None)}
     require_stored(store, touched, model)
     reader = store.reader(ID, touched)
@@ -324,10 +324,10 @@ def _check_update(store: StateStore) -> None:
         pairs = [("a", 1), ("b", 2), ("a", 3), (1, 4), (1.0, 5), ("c", 0), ("d", 0), ("d", 6)]
         writer.update(pairs, lambda given, value: (value or 0) + given or None)
         require_equal(writer.count(), 4, "count after update")
-        reference = writer.commit().reference
+        version_id = writer.commit().version_id
     model: Model = {"a": (5, None), "b": (2, None), 1: (9, None), "d": (6, None)}
-    require_stored(store, reference, model)
-    with store.writer(ID, reference) as writer:
+    require_stored(store, version_id, model)
+    with store.writer(ID, version_id) as writer:
         writer.update([(key, 0) for key in ("a", "b", "x", 1)], lambda given, value: None)
         require_equal(list(writer.items()), [("d", 6)], "items after update removed the others")
 
@@ -375,18 +375,18 @@ def _check_numbers(store: StateStore) -> None:
 
 def _check_random_program(store: StateStore) -> None:
     """Many versions of random changes, each compared with a dict, and read back later."""
-    models: dict[Reference, Model] = {EMPTY: {}}
+    models: dict[VersionId, Model] = {EMPTY: {}}
     for seed in range(12):
         draw = draws(seed)
-        reference = list(models)[next(draw) % len(models)]
-        model = dict(models[reference])
-        with store.writer(ID, reference) as writer:
+        version_id = list(models)[next(draw) % len(models)]
+        model = dict(models[version_id])
+        with store.writer(ID, version_id) as writer:
             for _ in range(next(draw) % 60):
                 change_anything(writer, model, draw)
             require_content(writer, model, f"the writer of program {seed}")
-            models[writer.commit().reference] = model
-    for reference, model in models.items():
-        require_stored(store, reference, model)
+            models[writer.commit().version_id] = model
+    for version_id, model in models.items():
+        require_stored(store, version_id, model)
 
 
 _CHECKS: tuple[Callable[[StateStore], None], ...] = (

@@ -15,7 +15,7 @@ from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.errors import CorruptCheckpointError
 from checkpoint.files import Files
 from checkpoint.open_location import open_existing
-from checkpoint.state_store import DataValues, LmdbBackend, Reference, StoreId, ValueCodec
+from checkpoint.state_store import DataValues, LmdbBackend, StoreId, ValueCodec, VersionId
 from checkpoint.state_store.backend import RawVersion
 from checkpoint.streams import StreamDirectory, list_streams, stream_url
 from checkpoint.tools.unpickling import ShownData
@@ -115,11 +115,11 @@ def record_at(log: CommitLog, time_ms: int | None) -> CommitRecord:
 
 
 @contextmanager
-def opened_version(files: Files, store: StoreId, reference: Reference) -> Iterator[RawVersion]:
+def opened_version(files: Files, store: StoreId, version_id: VersionId) -> Iterator[RawVersion]:
     """Open the content of a store in a copy of its own."""
     with ExitStack() as stack:
         local = stack.enter_context(tempfile.TemporaryDirectory(prefix="checkpoint-state-"))
-        yield stack.enter_context(LmdbBackend(files, local).open_apart(store, reference))
+        yield stack.enter_context(LmdbBackend(files, local).open_apart(store, version_id))
 
 
 def codec_of(version: RawVersion, pickled: ValueCodec | None) -> ValueCodec:

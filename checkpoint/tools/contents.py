@@ -12,7 +12,7 @@ from typing import Any
 
 from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.files import Files
-from checkpoint.recovery import StateCopy
+from checkpoint.recovery import NewestSnapshot
 from checkpoint.state_files import read_state_file
 from checkpoint.state_store import PickleValues, Shapes
 from checkpoint.state_store.backend import RawVersion
@@ -47,7 +47,7 @@ class OperatorState:
         stream_id: id of the stream.
         uid: uid of the operator.
         time_ms: the batch.
-        where: its copy, or its store.
+        where: its newest snapshot, or its store.
         unpickle: whether to make objects of any class.
     """
 
@@ -55,7 +55,7 @@ class OperatorState:
     stream_id: str
     uid: str
     time_ms: int
-    where: StateCopy | StoreCommit
+    where: NewestSnapshot | StoreCommit
     unpickle: bool = False
 
     def pairs(self) -> Iterator[tuple[Any, Any]]:
@@ -66,21 +66,21 @@ class OperatorState:
         """
         if isinstance(self.where, StoreCommit):
             return self._pairs_of_store(self.where)
-        return self._pairs_of_copy(self.where)
+        return self._pairs_of_snapshot(self.where)
 
-    def _pairs_of_copy(self, copy: StateCopy) -> Iterator[tuple[Any, Any]]:
+    def _pairs_of_snapshot(self, newest: NewestSnapshot) -> Iterator[tuple[Any, Any]]:
         loads = pickle.loads if self.unpickle else plain_loads
-        commit = copy.commit
-        if commit is None:
+        snapshot = newest.snapshot
+        if snapshot is None:
             return
-        for ref, wanted in commit.partitions(self.stream_id, self.uid, copy.time_ms):
+        for ref, wanted in snapshot.partitions(self.stream_id, self.uid, newest.time_ms):
             for payload in read_state_file(self.files, ref, wanted):
                 yield from pairs_of(payload, loads)
 
     def _pairs_of_store(self, commit: StoreCommit) -> Iterator[tuple[Any, Any]]:
         for stored in commit.partitions:
             store = commit.store_id(self.stream_id, stored.partition)
-            with opened_version(self.files, store, stored.reference) as version:
+            with opened_version(self.files, store, stored.version_id) as version:
                 shapes = Shapes(version.codec)
                 yield from StateReader(store, version, self._codec(version, shapes), shapes).items()
 
@@ -166,12 +166,12 @@ def _read(options: argparse.Namespace) -> CommandResult:
 
 
 def _age_of(state: OperatorState) -> str | None:
-    """Say of which batch a copy is that is older than the batch that was asked for."""
+    """Say of which batch a snapshot is that is older than the batch that was asked for."""
     if isinstance(state.where, StoreCommit) or state.where.time_ms >= state.time_ms:
         return None
     return (
         f"this is the state of {state.uid} after the batch at {moment(state.where.time_ms)}, its "
-        f"newest copy up to that at {moment(state.time_ms)}; a restart computes what came since"
+        f"newest snapshot up to that at {moment(state.time_ms)}; a restart computes what came since"
     )
 
 
@@ -257,13 +257,15 @@ def _is_store(state: OperatorState, store: str | None) -> bool:
 
 
 def _states(log: CommitLog, record: CommitRecord, unpickle: bool) -> Iterator[OperatorState]:
-    for uid, record_id in sorted(record.copies.items()):
+    for uid, record_id in sorted(record.newest_snapshots.items()):
         try:
             holder = record if record_id == record.record_id else log.read_record(record_id)
         except FileNotFoundError:
             continue  # nobody needs it any more
-        copy = StateCopy(record_id.time_ms, holder.operators.get(uid))
-        yield OperatorState(log.files, record.stream_id, uid, record.batch_time_ms, copy, unpickle)
+        newest = NewestSnapshot(record_id.time_ms, holder.snapshots.get(uid))
+        yield OperatorState(
+            log.files, record.stream_id, uid, record.batch_time_ms, newest, unpickle
+        )
     for commit in record.stores:
         yield OperatorState(
             log.files, record.stream_id, commit.operator_uid, record.batch_time_ms, commit, unpickle

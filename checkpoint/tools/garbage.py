@@ -24,7 +24,7 @@ from checkpoint.graph_record import (
     graph_file,
     rdds_of_no_graph,
 )
-from checkpoint.inputs import snapshot_file, snapshot_ids
+from checkpoint.inputs import input_snapshot_file, input_snapshot_ids
 from checkpoint.lineage import read_lineage
 from checkpoint.local_files import LocalFiles
 from checkpoint.recovery import read_plan
@@ -106,9 +106,9 @@ def garbage_of(files: Files, void: bool = False) -> Iterator[str]:
         begun = batch_log.all_ids()
         kept = set(lineage.begins(begun).values())
         yield from (begin_file(found) for found in begun if found not in kept)
-        snapshots = snapshot_ids(files)
+        snapshots = input_snapshot_ids(files)
         standing = lineage.snapshots(snapshots)
-        yield from (snapshot_file(found) for found in snapshots if found not in standing)
+        yield from (input_snapshot_file(found) for found in snapshots if found not in standing)
         newest_graphs = lineage.snapshots(graphs)[:KEPT_GRAPHS]
         yield from (graph_file(found) for found in graphs if found not in newest_graphs)
         graphs = newest_graphs
@@ -129,13 +129,13 @@ def _orphans_of_stores(files: Files, named: set[str], newest: int) -> Iterator[s
         found = parse_file_name(name)
         if found is None or found[0] not in directories:
             continue
-        directory, reference, kind = found
-        references = directories[directory]
-        written_in = epoch_of(reference.uid)
+        directory, version_id, kind = found
+        version_ids = directories[directory]
+        written_in = epoch_of(version_id.uid)
         is_ours = written_in is not None and written_in <= newest
-        is_named = (reference.version, reference.uid) in references
+        is_named = (version_id.version, version_id.uid) in version_ids
         # Before the oldest named version lies what leads to it: retention judges that.
-        is_after = reference.version >= min(version for version, _ in references)
+        is_after = version_id.version >= min(version for version, _ in version_ids)
         if is_ours and is_after and not is_named and kind in StoredKind:
             yield name
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from checkpoint.commit_log import INPUTS_NEEDED_AFTER, CommitLog, CommitRecord
 from checkpoint.errors import CheckpointError
-from checkpoint.fencing import claimed_epochs, has_ended, read_claim
+from checkpoint.fencing import claimed_epochs, is_released, read_claim
 from checkpoint.files import Files
 from checkpoint.graph_record import read_newest_graph
 from checkpoint.inputs import files_in, read_inputs
-from checkpoint.lineage import Lineage, read_base, read_lineage
+from checkpoint.lineage import Lineage, read_lineage, read_takeover
 from checkpoint.recovery import RecoveryPlan, read_plan
 from checkpoint.signing import facts_of
 from checkpoint.streams import list_claimed, list_streams, stream_url
@@ -70,7 +70,7 @@ def _began_ms(files: Files) -> int | None:
     """Return when the oldest driver took over that is still known."""
     with suppress(CheckpointError, FileNotFoundError):
         for epoch in claimed_epochs(files):
-            return read_claim(files, epoch).owner.started_ms
+            return read_claim(files, epoch).driver.started_ms
     return None
 
 
@@ -89,15 +89,15 @@ def _stream_facts(files: Files, stream_id: str, zero_ms: int | None) -> dict[str
 def _driver(files: Files, epochs: list[int]) -> str:
     if not epochs:
         return "no driver"
-    if has_ended(files, epochs[-1]):
+    if is_released(files, epochs[-1]):
         return "stopped"
     try:
-        owner = read_claim(files, epochs[-1]).owner
+        driver = read_claim(files, epochs[-1]).driver
     except (CheckpointError, FileNotFoundError) as error:
         return f"driver unknown: {error}"
-    is_running = owner.is_running()
+    is_running = driver.is_running()
     state = {True: "running", False: "died", None: "may be running"}[is_running]
-    return f"{owner} {state}"
+    return f"{driver} {state}"
 
 
 def _show(options: argparse.Namespace) -> CommandResult:
@@ -133,14 +133,18 @@ def _epochs(files: Files, lineage: Lineage) -> Iterator[dict[str, object]]:
         try:
             claim = read_claim(files, epoch)
             facts |= {
-                "host": claim.owner.host,
-                "pid": claim.owner.pid,
-                "started_ms": claim.owner.started_ms,
-                "facts": dict(claim.owner.facts),
-                "ended": has_ended(files, epoch),
+                "host": claim.driver.host,
+                "pid": claim.driver.pid,
+                "started_ms": claim.driver.started_ms,
+                "facts": dict(claim.driver.facts),
+                "ended": is_released(files, epoch),
             }
-            base = read_base(files, epoch)
-            facts |= {"builds_on": base.parent, "upto_ms": base.upto_ms, "reason": base.reason}
+            takeover = read_takeover(files, epoch)
+            facts |= {
+                "builds_on": takeover.parent,
+                "upto_ms": takeover.upto_ms,
+                "reason": takeover.reason,
+            }
         except FileNotFoundError:
             facts["reason"] = "it never took over"
         except CheckpointError as error:
@@ -190,13 +194,13 @@ def _files_needed_no_more(files: Files, plan: RecoveryPlan) -> Iterator[tuple[st
 
 
 def _operators(plan: RecoveryPlan) -> Iterator[dict[str, Any]]:
-    for uid, copy in sorted(plan.copies.items()):
-        refs = () if copy.commit is None else copy.commit.files
+    for uid, newest in sorted(plan.snapshots.items()):
+        refs = () if newest.snapshot is None else newest.snapshot.files
         yield {
             "operator": uid,
-            "copy_ms": copy.time_ms,
+            "snapshot_ms": newest.time_ms,
             "partitions": len(refs),
-            "partitioner": None if copy.commit is None else copy.commit.partitioner,
+            "partitioner": None if newest.snapshot is None else newest.snapshot.partitioner,
             "records": sum(ref.records for ref in refs),
             "bytes": sum(ref.size_bytes for ref in refs),
         }
@@ -209,7 +213,7 @@ def _stores(plan: RecoveryPlan) -> Iterator[dict[str, object]]:
             "store": commit.store,
             "partitions": len(commit.partitions),
             "partitioner": commit.partitioner,
-            "version": max((stored.reference.version for stored in commit.partitions), default=0),
+            "version": max((stored.version_id.version for stored in commit.partitions), default=0),
             "keys": sum(stored.count for stored in commit.partitions),
             "changelog_bytes": sum(stored.size_bytes for stored in commit.partitions),
         }
@@ -271,12 +275,12 @@ def _lines(
     for operator in _operators(plan):
         if operator["partitions"]:
             yield (
-                f"operator {operator['operator']}: copy of {moment(operator['copy_ms'])}, "
+                f"operator {operator['operator']}: snapshot of {moment(operator['snapshot_ms'])}, "
                 f"{operator['partitions']} partitions by {operator['partitioner']}, "
                 f"{operator['records']} records, {size(operator['bytes'])}"
             )
         else:
-            yield f"operator {operator['operator']}: no state at {operator['copy_ms']} ms"
+            yield f"operator {operator['operator']}: no state at {operator['snapshot_ms']} ms"
     for store in _stores(plan):
         yield (
             f"operator {store['operator']}, store {store['store']}: version {store['version']}, "

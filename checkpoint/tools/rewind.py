@@ -15,10 +15,17 @@ from dataclasses import dataclass
 from checkpoint.batch_log import BatchLog
 from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.errors import CorruptCheckpointError
-from checkpoint.fencing import BASE, EPOCH_PREFIX, Owner, claim_epoch, epochs_with, require_unused
+from checkpoint.fencing import (
+    EPOCH_PREFIX,
+    TAKEOVER,
+    DriverProcess,
+    claim_epoch,
+    epochs_with,
+    require_unused,
+)
 from checkpoint.files import Files
 from checkpoint.inputs import blocks_of
-from checkpoint.lineage import Base, Lineage, lineage_from, read_lineage, write_base
+from checkpoint.lineage import Lineage, Takeover, lineage_from, read_lineage, write_takeover
 from checkpoint.record_files import RecordId
 from checkpoint.recovery import RecoveryPlan, plan_recovery, read_log
 from checkpoint.tools.common import (
@@ -47,14 +54,14 @@ class Target:
     lineage: Lineage
     begins: tuple[RecordId, ...]
 
-    def base(self, stream_id: str, epoch: int) -> Base:
-        """Return the base of the epoch that goes there."""
+    def takeover(self, stream_id: str, epoch: int) -> Takeover:
+        """Return the takeover of the epoch that goes there."""
         parent, upto_ms = self.lineage.head, self.record_id.time_ms
-        return Base(stream_id, epoch, parent, upto_ms, self.begins, "rewind")
+        return Takeover(stream_id, epoch, parent, upto_ms, self.begins, "rewind")
 
     def after(self, stream_id: str, epoch: int) -> Lineage:
         """Return the lineage as it will be."""
-        return Lineage((self.base(stream_id, epoch), *self.lineage.bases))
+        return Lineage((self.takeover(stream_id, epoch), *self.lineage.takeovers))
 
 
 def add_rewind(commands: Commands) -> None:
@@ -120,7 +127,7 @@ def plan_rewind(files: Files, to_ms: int) -> tuple[Target, RecoveryPlan]:
         if not error.is_missing:
             raise
         raise UsageError(f"a restart cannot begin at {to_ms} ms: {error}") from error
-    _require_copies(files, record)
+    _require_snapshots(files, record)
     _require_received(files, record, plan)
     findings = Findings()
     for found in _holders(log.commits, record):
@@ -139,14 +146,14 @@ def rewind(files: Files, target: Target) -> None:
         ConcurrentWriterError: a driver has taken over at this moment.
     """
     stream_id = CommitLog(files).read_record(target.record_id).stream_id
-    guard = claim_epoch(files, stream_id, Owner.of_this_process(0, {"tool": "rewind"}))
-    write_base(guard, target.base(stream_id, guard.epoch))
-    guard.release()
+    lease = claim_epoch(files, stream_id, DriverProcess.of_this_process(0, {"tool": "rewind"}))
+    write_takeover(lease, target.takeover(stream_id, lease.epoch))
+    lease.release()
 
 
 def _find(files: Files, to_ms: int) -> Target:
     """Find the batch in the newest lineage that has it: what counts now comes first."""
-    there = epochs_with(files.list(EPOCH_PREFIX), BASE)
+    there = epochs_with(files.list(EPOCH_PREFIX), TAKEOVER)
     commit_ids, begin_ids = CommitLog(files).all_ids(), BatchLog(files).all_ids()
     for epoch in reversed(there):
         lineage = lineage_from(files, epoch, there)
@@ -160,23 +167,23 @@ def _find(files: Files, to_ms: int) -> Target:
     raise UsageError(f"no batch at {to_ms} ms is committed; there are {near or 'none'}")
 
 
-def _require_copies(files: Files, record: CommitRecord) -> None:
-    """Raise if a state had no copy then, and the batches that it could be made of are gone."""
+def _require_snapshots(files: Files, record: CommitRecord) -> None:
+    """Raise if a state had no snapshot then, and the batches that it could be made of are gone."""
     log = CommitLog(files)
     ids = log.ids()
     newest = log.read_record(ids[-1]) if ids else record
-    without = sorted(newest.copies.keys() - record.copies.keys())
+    without = sorted(newest.newest_snapshots.keys() - record.newest_snapshots.keys())
     if without and log.read_record(ids[0]).previous is not None:
         raise UsageError(
             f"a restart cannot begin at {record.batch_time_ms} ms: the state of "
-            f"{', '.join(without)} had no copy yet, and the first batches are not there any more"
+            f"{', '.join(without)} had no snapshot yet, and the first batches are gone"
         )
 
 
 def _require_received(files: Files, record: CommitRecord, plan: RecoveryPlan) -> None:
     """Raise if received blocks are gone that a restart would read again."""
-    copied_ms = [copied.time_ms for copied in record.copies.values()]
-    oldest_ms = min([record.batch_time_ms, *copied_ms])
+    times_ms = [one.time_ms for one in record.newest_snapshots.values()]
+    oldest_ms = min([record.batch_time_ms, *times_ms])
     wanted: Counter[tuple[int, str]] = Counter()
     found: Counter[tuple[int, str]] = Counter()
     for time_ms, uid, ref in blocks_of(files, plan):
@@ -193,9 +200,9 @@ def _require_received(files: Files, record: CommitRecord, plan: RecoveryPlan) ->
 
 
 def _holders(commits: Mapping[RecordId, CommitRecord], record: CommitRecord) -> list[CommitRecord]:
-    """Return the records that hold the copies which the state after *record* is made of.
+    """Return the records that hold the snapshots which the state after *record* is made of.
 
     That of an operator which was removed may be gone.
     """
-    holders = sorted(set(record.copies.values()))
+    holders = sorted(set(record.newest_snapshots.values()))
     return [commits[record_id] for record_id in holders if record_id in commits]

@@ -25,7 +25,7 @@ from checkpoint.errors import (
     CorruptCheckpointError,
     UntrustedFileError,
 )
-from checkpoint.fencing import BASE, CLAIM, EPOCH_PREFIX, Owner, claim_epoch, epoch_file
+from checkpoint.fencing import CLAIM, EPOCH_PREFIX, TAKEOVER, DriverProcess, claim_epoch, epoch_file
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import FileKind, Frames, read_frames, write_frames
 from checkpoint.graph_record import (
@@ -37,11 +37,11 @@ from checkpoint.graph_record import (
 )
 from checkpoint.inputs import INPUTS_PREFIX
 from checkpoint.json_records import Count, JsonRecord, Text, convert, decode, encode
-from checkpoint.lineage import Base, read_lineage, write_base
+from checkpoint.lineage import Takeover, read_lineage, write_takeover
 from checkpoint.names import Name, is_name
 from checkpoint.open_location import open_files
 from checkpoint.received_blocks import RECEIVED_PREFIX
-from checkpoint.recovery import RecoveryPlan, next_base, read_plan
+from checkpoint.recovery import RecoveryPlan, next_takeover, read_plan
 from checkpoint.signing import is_signed, renamable, unsigned
 from checkpoint.state_store import STORE_PREFIX
 from checkpoint.streams import stream_url
@@ -214,8 +214,8 @@ def needed_files(files: Files) -> list[str]:
     names |= set(map(graph_file, graphs))
     rdds = files.list(RDDS_PREFIX)
     names |= set(rdds).difference(rdds_of_no_graph(rdds, graphs, sys.maxsize))
-    for base in lineage.bases:
-        names |= {epoch_file(base.epoch, BASE), epoch_file(base.epoch, CLAIM)}
+    for takeover in lineage.takeovers:
+        names |= {epoch_file(takeover.epoch, TAKEOVER), epoch_file(takeover.epoch, CLAIM)}
     for prefix in (RECEIVED_PREFIX, INPUTS_PREFIX, STORE_PREFIX):
         names |= set(files.list(prefix))
     there = set(files.list(""))
@@ -285,10 +285,10 @@ def import_stream(source: Files, name: str, files: Files) -> RecoveryPlan:
     plan = read_plan(files)
     lineage = read_lineage(files)
     stream_id = plan.stream_id or ""
-    guard = claim_epoch(files, stream_id, Owner.of_this_process(0, {"tool": "import"}))
-    base: Base = next_base(stream_id, guard.epoch, lineage, plan, "import")
-    write_base(guard, base)
-    guard.release()
+    lease = claim_epoch(files, stream_id, DriverProcess.of_this_process(0, {"tool": "import"}))
+    takeover: Takeover = next_takeover(stream_id, lease.epoch, lineage, plan, "import")
+    write_takeover(lease, takeover)
+    lease.release()
     return plan
 
 

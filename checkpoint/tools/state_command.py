@@ -27,7 +27,7 @@ from checkpoint.tools.common import (
 from checkpoint.tools.instances import ShownClasses
 from checkpoint.tools.plain import printed
 from checkpoint.trust import require_trusted
-from checkpoint.version_records import Reference, StoreCommit, StoredPartition
+from checkpoint.version_records import PartitionCommit, StoreCommit, VersionId
 
 _EXAMPLES = """\
 examples:
@@ -78,7 +78,7 @@ def _stores(options: argparse.Namespace) -> Iterator[str]:
     if not record.stores:
         yield "no state stores"
     for commit in record.stores:
-        versions = sorted({stored.reference.version for stored in commit.partitions})
+        versions = sorted({stored.version_id.version for stored in commit.partitions})
         keys = sum(stored.count for stored in commit.partitions)
         yield (
             f"operator {commit.operator_uid}, store {commit.store}: {len(commit.partitions)} "
@@ -94,8 +94,8 @@ def _versions(options: argparse.Namespace) -> Iterator[str]:
             if _is_meant(commit, options):
                 for stored in _partitions(commit, options):
                     yield (
-                        f"{time_ms:13d}  {stored.partition:9d}  {stored.reference.version:7d}  "
-                        f"{stored.reference.uid:16}  {stored.count:8d}  {stored.size_bytes:15d}"
+                        f"{time_ms:13d}  {stored.partition:9d}  {stored.version_id.version:7d}  "
+                        f"{stored.version_id.uid:16}  {stored.count:8d}  {stored.size_bytes:15d}"
                     )
 
 
@@ -113,7 +113,7 @@ def _get(options: argparse.Namespace) -> Iterator[str]:
         if value is not None:
             timeout_ms = reader.timeout_ms(key)
             until = "" if timeout_ms is None else f"  (timeout {timeout_ms} ms)"
-            where = f"[partition {stored.partition}, version {stored.reference.version}]"
+            where = f"[partition {stored.partition}, version {stored.version_id.version}]"
             yield f"{printed(value)}{until}  {where}"
             return
     raise UsageError(f"key {key!r} of type {type(key).__name__} is not in the store")
@@ -133,10 +133,10 @@ def _verify(options: argparse.Namespace) -> Iterator[str]:
     for stored in _partitions(commit, options):
         store = commit.store_id(record.stream_id, stored.partition)
         with opened_version(
-            files, store, stored.reference
+            files, store, stored.version_id
         ) as version:  # which verifies all it reads
             known = "no checksum" if version.checksum is None else f"checksum {version.checksum:x}"
-            where = f"partition {stored.partition}, version {stored.reference.version}"
+            where = f"partition {stored.partition}, version {stored.version_id.version}"
             yield f"{where}: {version.count()} keys, whole, {known}"
 
 
@@ -147,20 +147,20 @@ def _changes(options: argparse.Namespace) -> Iterator[str]:
     left = options.limit
     for stored in _partitions(commit, options):
         store = commit.store_id(record.stream_id, stored.partition)
-        old, new = before.get(stored.partition, EMPTY), stored.reference
+        old, new = before.get(stored.partition, EMPTY), stored.version_id
         if old == new:
             continue
-        for reference, changes in changes_between(log.files, store, old, new):
+        for version_id, changes in changes_between(log.files, store, old, new):
             for mark, raws in (("+", [raw for raw, _ in changes.puts]), ("-", changes.removes)):
                 for raw in raws[: max(left, 0)]:
                     left -= 1
-                    where = f"[partition {stored.partition}, version {reference.version}]"
+                    where = f"[partition {stored.partition}, version {version_id.version}]"
                     yield f"{mark} {_readable(raw)}  {where}"
 
 
 def _before(
     log: CommitLog, record: CommitRecord, commit: StoreCommit, since: int | None
-) -> dict[int, Reference]:
+) -> dict[int, VersionId]:
     """Return the contents of a store, by partition, after the batch that changes begin at."""
     if since is None:
         earlier = [time_ms for time_ms in log.times() if time_ms < record.batch_time_ms]
@@ -169,7 +169,7 @@ def _before(
         since = earlier[-1]
     for other in record_at(log, since).stores:
         if (other.operator_uid, other.store) == (commit.operator_uid, commit.store):
-            return {stored.partition: stored.reference for stored in other.partitions}
+            return {stored.partition: stored.version_id for stored in other.partitions}
     return {}
 
 
@@ -198,7 +198,7 @@ def _commit(options: argparse.Namespace) -> tuple[CommitRecord, StoreCommit]:
     raise UsageError(f"{len(found)} stores are meant; choose one of: {names or 'there are none'}")
 
 
-def _partitions(commit: StoreCommit, options: argparse.Namespace) -> Sequence[StoredPartition]:
+def _partitions(commit: StoreCommit, options: argparse.Namespace) -> Sequence[PartitionCommit]:
     if options.partition is None:
         return commit.partitions
     if not 0 <= options.partition < len(commit.partitions):
@@ -206,12 +206,12 @@ def _partitions(commit: StoreCommit, options: argparse.Namespace) -> Sequence[St
     return [commit.partitions[options.partition]]
 
 
-def _readers(options: argparse.Namespace) -> Iterator[tuple[StoredPartition, StateReader]]:
+def _readers(options: argparse.Namespace) -> Iterator[tuple[PartitionCommit, StateReader]]:
     record, commit = _commit(options)
     files = _log(options).files
     for stored in _partitions(commit, options):
         store = commit.store_id(record.stream_id, stored.partition)
-        with opened_version(files, store, stored.reference) as version:
+        with opened_version(files, store, stored.version_id) as version:
             # As the writer chose, or any pickle where that is asked for.
             codec = PickleValues() if options.trust_pickle else codec_of(version, None)
             yield stored, StateReader(store, version, codec, Shapes(version.codec))

@@ -36,7 +36,7 @@ from checkpoint.tools.common import (
     Problem,
 )
 from checkpoint.tools.whole_files import reader_of
-from checkpoint.version_records import Reference, StoreId
+from checkpoint.version_records import StoreId, VersionId
 
 FOREIGN = "remove it, if nobody needs it: no stream has written it"
 
@@ -99,10 +99,10 @@ def verify_stream(files: Files) -> Findings:
     plans: list[RecoveryPlan] = []
     if findings.try_to(lambda: lineage.append(read_lineage(files)), files.url):
         _verify_records(files, names, lineage[0], findings)
-        for base in lineage[0].bases:
-            claim = epoch_file(base.epoch, CLAIM)
+        for takeover in lineage[0].takeovers:
+            claim = epoch_file(takeover.epoch, CLAIM)
             if claim not in names:
-                wanted = f"the claim of epoch {base.epoch}, which has a base"
+                wanted = f"the claim of epoch {takeover.epoch}, which has a takeover"
                 findings.add(Problem(location(files, claim), "is missing", wanted, RESTORE))
         findings.try_to(lambda: plans.append(read_plan(files)), files.url)
     for plan in plans:
@@ -187,7 +187,7 @@ def _verify_records(
 
 def verify_record(files: Files, record: CommitRecord, findings: Findings) -> None:
     """Verify the state files that a record names."""
-    for uid, commit in record.operators.items():
+    for uid, commit in record.snapshots.items():
         for ref, wanted in commit.partitions(record.stream_id, uid, record.batch_time_ms):
             read = partial(_read_state, files, ref, wanted)
             findings.try_to(read, location(files, ref.name))
@@ -204,29 +204,32 @@ def verify_stores(files: Files, record: CommitRecord, findings: Findings) -> Non
         for stored in commit.partitions:
             if stored.file is None:
                 continue
-            store, reference = commit.store_id(record.stream_id, stored.partition), stored.reference
+            store, version_id = (
+                commit.store_id(record.stream_id, stored.partition),
+                stored.version_id,
+            )
             where = location(files, stored.file.name)
-            if findings.try_to(partial(_walk_to_snapshot, files, store, reference), where):
-                require = partial(_require_stored, files, store, reference, stored.file)
+            if findings.try_to(partial(_walk_to_snapshot, files, store, version_id), where):
+                require = partial(_require_stored, files, store, version_id, stored.file)
                 findings.try_to(require, where)
 
 
-def _require_stored(files: Files, store: StoreId, reference: Reference, ref: FileRef) -> None:
+def _require_stored(files: Files, store: StoreId, version_id: VersionId, ref: FileRef) -> None:
     """Raise unless a changelog is the one that a record names."""
-    changelog = read_changelog(files, store, reference)
+    changelog = read_changelog(files, store, version_id)
     for _ in changelog.parts:
         pass
     ref.require(changelog.totals, location(files, ref.name))
 
 
-def _walk_to_snapshot(files: Files, store: StoreId, newest: Reference) -> None:
+def _walk_to_snapshot(files: Files, store: StoreId, newest: VersionId) -> None:
     """Follow changelogs back to a snapshot, or to the empty store."""
     snapshots = list_snapshots(files, store)
-    for reference in walk_back(newest, lambda found: read_parent(files, store, found)):
-        if reference in snapshots and reference != newest:
+    for version_id in walk_back(newest, lambda found: read_parent(files, store, found)):
+        if version_id in snapshots and version_id != newest:
             return
-        if reference != EMPTY:
-            for _ in read_changelog(files, store, reference).parts:
+        if version_id != EMPTY:
+            for _ in read_changelog(files, store, version_id).parts:
                 pass
 
 

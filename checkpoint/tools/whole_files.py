@@ -10,13 +10,13 @@ import msgspec
 from checkpoint.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, BatchLog
 from checkpoint.commit_log import COMMIT_PREFIX, COMMIT_SUFFIX, CommitLog
 from checkpoint.errors import RESTORE, CorruptCheckpointError
-from checkpoint.fencing import CLAIM, END, epoch_of_file, read_claim, read_end
+from checkpoint.fencing import CLAIM, RELEASED, epoch_of_file, read_claim, read_release
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
 from checkpoint.framing import FileKind, read_frames
 from checkpoint.graph_record import GRAPH_PREFIX, GRAPH_SUFFIX, RDDS_PREFIX, read_graph
-from checkpoint.inputs import INPUTS_PREFIX, INPUTS_SUFFIX, read_snapshot
+from checkpoint.inputs import INPUTS_PREFIX, INPUTS_SUFFIX, read_input_snapshot
 from checkpoint.json_records import convert
-from checkpoint.lineage import read_base
+from checkpoint.lineage import read_takeover
 from checkpoint.names import uid_part
 from checkpoint.received_blocks import RECEIVED_PREFIX
 from checkpoint.record_files import RecordId
@@ -36,7 +36,7 @@ def reader_of(files: Files, name: str) -> Callable[[], str] | None:
         (COMMIT_PREFIX, COMMIT_SUFFIX, CommitLog(files).read_record),
         (BEGIN_PREFIX, BEGIN_SUFFIX, BatchLog(files).read_record),
         (GRAPH_PREFIX, GRAPH_SUFFIX, partial(read_graph, files)),
-        (INPUTS_PREFIX, INPUTS_SUFFIX, partial(read_snapshot, files)),
+        (INPUTS_PREFIX, INPUTS_SUFFIX, partial(read_input_snapshot, files)),
     ):
         record_id = RecordId.parse(name, prefix, suffix)
         if record_id is not None:
@@ -44,7 +44,7 @@ def reader_of(files: Files, name: str) -> Callable[[], str] | None:
     epoch = epoch_of_file(name)
     if epoch is not None:
         ending = name.rpartition(".")[2]
-        read_epoch = {CLAIM: read_claim, END: read_end}.get(ending, read_base)
+        read_epoch = {CLAIM: read_claim, RELEASED: read_release}.get(ending, read_takeover)
         return _stream_of(partial(read_epoch, files, epoch))
     kind = _kind(name)
     return None if kind is None else partial(_read_frames, files, name, kind)

@@ -81,7 +81,7 @@ STEPS = (
     Step("the first commit record", True, _CREATE, file="commits/"),
     Step("before the checkpoint at the end", function=_LAST_CHECKPOINT, in_stop=True),
     Step("after the checkpoint at the end", False, _LAST_CHECKPOINT, "after", in_stop=True),
-    Step("before the end of the epoch", function=_CREATE, file="epochs/", in_stop=True),
+    Step("before the epoch is released", function=_CREATE, file="epochs/", in_stop=True),
 )
 """Steps of a batch of the drill's own job, in order, then those of a restart, and of a stop."""
 

@@ -194,7 +194,7 @@ class StateVersions:
             return None
         version, rdd = found
         if rdd is None:
-            partitions = empty_partitions(self._spark, StablePartitioner(len(version.references)))
+            partitions = empty_partitions(self._spark, StablePartitioner(len(version.version_ids)))
         else:
             partitions = pinned_partitions(self._spark, rdd.partitioner)
         entries: RDD[Any] = PipelinedRDD(partitions, _ReadState(self.store, version, True))

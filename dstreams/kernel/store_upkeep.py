@@ -90,8 +90,8 @@ class StoreUpkeep:
         known = self._progress or [first] * len(version.commits)
         self._progress = [
             None
-            if before is None or before.reference.version != commit.reference.version - 1
-            else before.after(commit.reference, {}, commit.size_bytes, None)
+            if before is None or before.version_id.version != commit.version_id.version - 1
+            else before.after(commit.version_id, {}, commit.size_bytes, None)
             for before, commit in zip(known, version.commits, strict=True)
         ]
 
@@ -153,8 +153,8 @@ class _Maintain:
         for _ in frames:  # a worker whose input is left unread is not used again
             pass
         store_id = replace(self.version.store_id, partition=split)
-        reference = self.version.references[split]
-        count = int(maintain_store(self.backend, store_id, reference, self.rule) is not None)
+        version_id = self.version.version_ids[split]
+        count = int(maintain_store(self.backend, store_id, version_id, self.rule) is not None)
         progress = self.backend.replica(store_id).meta()
-        stands_here = progress is not None and progress.reference == reference
+        stands_here = progress is not None and progress.version_id == version_id
         yield split, count, progress if stands_here else None

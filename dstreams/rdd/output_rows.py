@@ -16,8 +16,8 @@ from hashlib import blake2b
 from tempfile import SpooledTemporaryFile
 from typing import Any, NamedTuple
 
-from checkpoint import StoredPartition
-from checkpoint.state_store import Reference
+from checkpoint import PartitionCommit
+from checkpoint.state_store import VersionId
 from dstreams.rdd.blocks import decode_block
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.worker_gc import settle_worker
@@ -37,7 +37,7 @@ class RowsChangedError(RuntimeError):
 class AttemptRows(NamedTuple):
     """The rows of one attempt: the state that it made, and a digest of its rows."""
 
-    reference: Reference
+    version_id: VersionId
     digest: bytes
 
 
@@ -46,7 +46,7 @@ class PartitionResult:
     """What a task tells the driver of its partition; it also stands before the rows."""
 
     split: int
-    committed: StoredPartition
+    committed: PartitionCommit
     metrics: StateMetrics
     rows: AttemptRows
 
@@ -111,7 +111,7 @@ class ReadOutputRows:
         if not self.attempts:
             return frames
         counts = self.attempts[made.split]
-        if made.rows.reference == counts.reference or made.rows.digest == counts.digest:
+        if made.rows.version_id == counts.version_id or made.rows.digest == counts.digest:
             return frames
         raise RowsChangedError(
             f"rows of {self.operator_uid} in partition {made.split} were lost and computed "

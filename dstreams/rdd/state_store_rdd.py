@@ -35,10 +35,10 @@ from pyspark import RDD, StorageLevel
 from pyspark.rdd import PipelinedRDD
 
 from checkpoint.state_store import (
-    Reference,
     StateStore,
     StateWriter,
     StoreId,
+    VersionId,
 )
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import Block, BlockBuilder, Side
@@ -92,12 +92,12 @@ class StateStoreRDD:
             raise ValueError("the input of a state must be placed by a partitioner")
         self.partitioner = partitioner
         united = jvm.unite_frames(*inputs, pinned_partitions(inputs[0].context, partitioner))
-        if partitioner.numPartitions != len(before.references):
+        if partitioner.numPartitions != len(before.version_ids):
             raise ValueError(
                 f"the input has {partitioner.numPartitions} partitions, the state "
-                f"{len(before.references)}"
+                f"{len(before.version_ids)}"
             )
-        task = _StoreTask(store, before.store_id, before.references, function)
+        task = _StoreTask(store, before.store_id, before.version_ids, function)
         self._before = before
         self._attempts: list[AttemptRows] = []
         self._read_rows = ReadOutputRows(before.store_id.operator_uid, self._attempts)
@@ -115,7 +115,7 @@ class StateStoreRDD:
         before = self._before
         return replace(
             before,
-            references=tuple(made.committed.reference for made in found),
+            version_ids=tuple(made.committed.version_id for made in found),
             commits=tuple(made.committed for made in found),
             metrics=total,
             event_time_max_ms=max(before.event_time_max_ms, total.eventTimeMaxMs),
@@ -140,7 +140,7 @@ class _StoreTask:
 
     store: StateStore
     store_id: StoreId
-    references: tuple[Reference, ...]
+    version_ids: tuple[VersionId, ...]
     function: StoreFunction
 
     def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[bytes]:
@@ -150,7 +150,7 @@ class _StoreTask:
         metrics = StateMetrics(numStateStoreInstances=1)
         held = FrameBuffer()
         store_id = replace(self.store_id, partition=split)
-        with self.store.writer(store_id, self.references[split]) as writer:
+        with self.store.writer(store_id, self.version_ids[split]) as writer:
             started = perf_counter()
             builder = BlockBuilder(Side.BATCH)
             rows_out = iter(self.function(writer, inputs.initial(), inputs.records(), metrics))
@@ -165,7 +165,7 @@ class _StoreTask:
             committed = writer.commit()
             metrics.commitTimeMs = _ms_since(started)
         metrics.numTotalStateRows = committed.count
-        rows = AttemptRows(committed.reference, held.digest())
+        rows = AttemptRows(committed.version_id, held.digest())
         made = PartitionResult(split, committed, metrics, rows)
         yield from jvm.addressed(_MADE, made.to_frame())
         for frame in held.frames():

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from checkpoint import StoreCommit, StoredPartition
-from checkpoint.state_store import EMPTY, Reference, StateReader, StateStore, StoreId
+from checkpoint import PartitionCommit, StoreCommit
+from checkpoint.state_store import EMPTY, StateReader, StateStore, StoreId, VersionId
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_metrics import StateMetrics
 
@@ -20,15 +20,15 @@ NO_EVENT_TIME = -1
 class StateVersion:
     """The state of an operator after one of its batches.
 
-    *references* and *commits* have the content of each partition, and what a commit record says of
+    *version_ids* and *commits* have the content of each partition, and what a commit record says of
     it; *metrics* is None for a version that was restored. Times are milliseconds since the epoch,
     or :data:`NO_EVENT_TIME`; the watermark is that of the next batch, and never goes back.
     """
 
     store_id: StoreId
     partitioner: str
-    references: tuple[Reference, ...]
-    commits: tuple[StoredPartition, ...] = ()
+    version_ids: tuple[VersionId, ...]
+    commits: tuple[PartitionCommit, ...] = ()
     metrics: StateMetrics | None = None
     event_time_max_ms: int = NO_EVENT_TIME
     watermark_ms: int = NO_EVENT_TIME
@@ -49,18 +49,18 @@ class StateVersion:
         return cls(
             StoreId(stream_id, commit.operator_uid, commit.store, 0, len(commit.partitions)),
             commit.partitioner,
-            tuple(stored.reference for stored in commit.partitions),
+            tuple(stored.version_id for stored in commit.partitions),
             commit.partitions,
             watermark_ms=watermark_ms,
         )
 
     def open(self, store: StateStore, split: int) -> StateReader:
         """Return a reader of what a partition holds at this version; for a task."""
-        return store.reader(replace(self.store_id, partition=split), self.references[split])
+        return store.reader(replace(self.store_id, partition=split), self.version_ids[split])
 
     def is_placed_by(self, partitioner: StablePartitioner) -> bool:
         """Whether keys are where *partitioner* places them."""
-        was = (self.partitioner, len(self.references))
+        was = (self.partitioner, len(self.version_ids))
         return was == (partitioner.name, partitioner.numPartitions)
 
     @property
@@ -71,5 +71,5 @@ class StateVersion:
     @property
     def version(self) -> int:
         """How many batches led to this version."""
-        version: int = self.references[0].version
+        version: int = self.version_ids[0].version
         return version

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from checkpoint import CommitRecord, OperatorCommit, StoreCommit
+from checkpoint import CommitRecord, OperatorSnapshot, StoreCommit
 from dstreams.graph.plan import Plan
 from dstreams.kernel.record_facts import UNREAD, VERSIONS_MADE_AT
 
@@ -20,7 +20,9 @@ class Restorable:
         versions: versions in the state store.
     """
 
-    snapshots: dict[str, dict[int, tuple[int, OperatorCommit | None]]] = field(default_factory=dict)
+    snapshots: dict[str, dict[int, tuple[int, OperatorSnapshot | None]]] = field(
+        default_factory=dict
+    )
     versions: dict[str, dict[int, tuple[CommitRecord, StoreCommit]]] = field(default_factory=dict)
 
     @classmethod
@@ -39,9 +41,9 @@ class Restorable:
         slides = {planned.uid: node.slide_ms for node, planned in plan.nodes.items()}
         for record in records:
             since_ms = record.batch_time_ms - plan.zero_ms
-            for uid in (*record.operators, *record.without_state):
+            for uid in (*record.snapshots, *record.without_state):
                 time_ms = record.batch_time_ms - since_ms % slides.get(uid, plan.batch_ms)
-                commit = record.operators.get(uid)
+                commit = record.snapshots.get(uid)
                 found.snapshots.setdefault(uid, {})[time_ms] = record.batch_time_ms, commit
             upto: dict[str, int] = json.loads(record.writer.get(VERSIONS_MADE_AT, "{}"))
             for store in record.stores:

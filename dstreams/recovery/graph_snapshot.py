@@ -17,9 +17,9 @@ from checkpoint import (
     Files,
     FilesBelow,
     GraphSnapshot,
+    OwnedStream,
     RecordId,
     StatePartition,
-    Tenure,
     write_graph,
 )
 from checkpoint.state_store import require_rdds
@@ -78,7 +78,7 @@ class _Payload:
 
 
 def write_snapshot(
-    tenure: Tenure,
+    owned: OwnedStream,
     stream_id: str,
     plan: Plan,
     pickled: PickledGraph,
@@ -89,7 +89,7 @@ def write_snapshot(
     """Write the graph of a run, and the RDDs that it names, before its first batch.
 
     Args:
-        tenure: the stream in the hands of this driver.
+        owned: the stream in the hands of this driver.
         stream_id: id of the stream.
         plan: the frozen graph.
         pickled: the graph.
@@ -104,24 +104,24 @@ def write_snapshot(
     Raises:
         CheckpointError: it could not be written, or a newer driver has taken over.
     """
-    files = tenure.guard.files
+    files = owned.lease.files
     directory = FilesBelow(files, _RDDS) if pickled.rdds else files
     rdds = tuple(
-        _write_rdd(rdd, number, directory, stream_id, tenure.epoch)
+        _write_rdd(rdd, number, directory, stream_id, owned.epoch)
         for number, rdd in enumerate(pickled.rdds)
     )
-    last_ms = tenure.plan.last_ms
+    last_ms = owned.plan.last_ms
     snapshot = GraphSnapshot(
         stream_id,
         plan.zero_ms if last_ms is None else last_ms,
-        tenure.epoch,
+        owned.epoch,
         {**describe_plan(plan, spark.getConf(), began), "rdds": _described_files(rdds)},
         pickle.dumps(_Payload(pickled.data, rdds, settings)),
         with_state=tuple(
             plan.nodes[node].uid for node in (*plan.checkpointed(), *plan.in_state_store())
         ),
     )
-    write_graph(tenure.guard, snapshot)
+    write_graph(owned.lease, snapshot)
     return snapshot.record_id
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from checkpoint import (
     BeginRecord,
-    OperatorCommit,
+    OperatorSnapshot,
     RecordId,
     RecoveryPlan,
     StatePartition,
@@ -89,7 +89,7 @@ def resume(
         SourceError: input that is needed is not there.
         Exception: whatever a job raises that puts state into other partitions.
     """
-    recovery = durability.tenure.plan
+    recovery = durability.owned.plan
     if recovery.last_ms is None and not recovery.in_flight:
         return
     fault("rec.load")
@@ -141,7 +141,7 @@ class _Past:
         self._engine = engine
         self._plan = plan = engine.plan
         self._durability = durability
-        self._recovery: RecoveryPlan = durability.tenure.plan
+        self._recovery: RecoveryPlan = durability.owned.plan
         self.last_ms = last_batch_ms(self._recovery, plan)
         self.has_moved_state = False
         self._stream_id = earlier.stream_id
@@ -207,7 +207,7 @@ class _Past:
             if self._engine.snapshots is not None:
                 self._engine.snapshots.known(node, time_ms)
 
-    def _written(self, uid: str, record_ms: int, commit: OperatorCommit) -> WrittenRdd:
+    def _written(self, uid: str, record_ms: int, commit: OperatorSnapshot) -> WrittenRdd:
         count = len(commit.files)
         first = StatePartition(self._stream_id, uid, record_ms, 0, count, commit.partitioner)
         return WrittenRdd(first, commit.files)
@@ -228,7 +228,7 @@ class _Past:
                 is_newest = time_ms == max(versions)
                 if is_newest:
                     self._require_room(node)
-                epoch = self._durability.tenure.epoch
+                epoch = self._durability.owned.epoch
                 moved = repartitioned(states, uid, node, version, epoch, time_ms)
                 states.restore(uid, time_ms, moved, is_temporary=not is_newest)
                 self.has_moved_state |= is_newest

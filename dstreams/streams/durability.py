@@ -17,11 +17,11 @@ from checkpoint import (
     CommitRecord,
     Files,
     InputSnapshots,
-    OperatorCommit,
+    OperatorSnapshot,
+    OwnedStream,
     RecordId,
-    Tenure,
 )
-from checkpoint.state_store import Retention
+from checkpoint.state_store import StreamRetention
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.kernel.record_facts import UNREAD, VERSIONS_MADE_AT
@@ -69,7 +69,7 @@ class StreamDurability:
     one that reads the files. What no record names does not exist.
 
     Args:
-        tenure: the stream in the hands of this driver.
+        owned: the stream in the hands of this driver.
         stream_id: id of the stream, in every file.
         plan: the frozen graph.
 
@@ -81,20 +81,20 @@ class StreamDurability:
         retention: deletes what nobody needs any more.
     """
 
-    def __init__(self, tenure: Tenure, stream_id: str, plan: Plan) -> None:
-        self.files: Files = tenure.guard.files
-        self.tenure = tenure
+    def __init__(self, owned: OwnedStream, stream_id: str, plan: Plan) -> None:
+        self.files: Files = owned.lease.files
+        self.owned = owned
         self._stream_id = stream_id
         self._plan = plan
         # Of others, which were removed, neither a record nor a file is kept.
         with_state = (*plan.checkpointed(), *plan.in_state_store())
         self.uids = frozenset(plan.nodes[node].uid for node in with_state)
-        self.commits: CommitLog = tenure.commits
+        self.commits: CommitLog = owned.commits
         self.commits.operators = self.uids
-        self._begins: BatchLog = tenure.begins
-        self.retention = Retention(tenure)
+        self._begins: BatchLog = owned.begins
+        self.retention = StreamRetention(owned)
         self.graph: RecordId | None = None
-        self.inputs = InputSnapshots(tenure.guard, stream_id, tenure.plan)
+        self.inputs = InputSnapshots(owned.lease, stream_id, owned.plan)
 
     def begin(
         self,
@@ -120,7 +120,7 @@ class StreamDurability:
             self._stream_id,
             batch_id,
             time_ms,
-            self.tenure.epoch,
+            self.owned.epoch,
             inputs,
             {},
             facts,
@@ -142,9 +142,9 @@ class StreamDurability:
             stream_id=self._stream_id,
             batch_id=made.batch_id,
             batch_time_ms=made.time_ms,
-            epoch=self.tenure.epoch,
-            operators={
-                uids[node]: OperatorCommit(rdd.first.partitioner, rdd.files)
+            epoch=self.owned.epoch,
+            snapshots={
+                uids[node]: OperatorSnapshot(rdd.first.partitioner, rdd.files)
                 for node, rdd in made.written.items()
             },
             writer={
@@ -195,7 +195,7 @@ class StreamDurability:
         Raises:
             CheckpointError: what earlier runs have read is lost, or it could not be written.
         """
-        last_ms = self.tenure.plan.last_ms
+        last_ms = self.owned.plan.last_ms
         upto_ms = self._plan.zero_ms if last_ms is None else last_ms
         self.inputs.begin(readers, upto_ms, partial(_snapshot, readers))
 

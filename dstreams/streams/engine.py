@@ -97,9 +97,7 @@ class Engine:
         self._clock = clock
         self.inputs = BatchInputs(history, readers)
         self.snapshots = (
-            None
-            if durability is None
-            else RddSnapshots(plan, history, durability.tenure, stream_id)
+            None if durability is None else RddSnapshots(plan, history, durability.owned, stream_id)
         )
         self._last_planned_ms = plan.zero_ms
         self._last_committed: Batch | None = None
@@ -293,7 +291,7 @@ class Engine:
             CheckpointError: one has, or the storage does not answer.
         """
         if self._durability is not None:
-            self._durability.tenure.guard.check()
+            self._durability.owned.lease.check()
 
     def commit(
         self, batch: Batch, snapshots: Mapping[Node, RddSnapshot], failed_outputs: Sequence[str]
@@ -419,7 +417,7 @@ class Engine:
             StateOperatorInfo(
                 uid,
                 node.operation,
-                len(version.references),
+                len(version.version_ids),
                 version.metrics.as_dict(),
                 None if version.watermark_ms == NO_EVENT_TIME else version.watermark_ms,
             )
@@ -467,8 +465,8 @@ class Engine:
     def _sweep(self, durability: StreamDurability) -> None:
         """Delete, once, what a driver before this one had moved and could not make count."""
         if not self._is_swept and self.plan.in_state_store():
-            durability.tenure.guard.check()
-            delete_abandoned(durability.files, durability.tenure.epoch)
+            durability.owned.lease.check()
+            delete_abandoned(durability.files, durability.owned.epoch)
             self._is_swept = True
 
     def _asked_after(self, time_ms: int) -> dict[Node, int]:
@@ -486,7 +484,7 @@ class Engine:
             self.history.states.close()
         if self._durability is not None:
             try:
-                self._durability.tenure.guard.release()
+                self._durability.owned.lease.release()
             except CheckpointError as error:
                 logger.info("the end of the stream could not be written down: %s", error)
 

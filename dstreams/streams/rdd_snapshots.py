@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark import RDD
 
-from checkpoint import CheckpointError, Files, StatePartition, Tenure, state_files_of
+from checkpoint import CheckpointError, Files, OwnedStream, StatePartition, state_files_of
 from dstreams.graph.history import History
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
@@ -43,11 +43,11 @@ class RddSnapshots:
         files: the directory of the stream.
     """
 
-    def __init__(self, plan: Plan, history: History, tenure: Tenure, stream_id: str) -> None:
-        self.files: Files = tenure.guard.files
+    def __init__(self, plan: Plan, history: History, owned: OwnedStream, stream_id: str) -> None:
+        self.files: Files = owned.lease.files
         self._plan = plan
         self._history = history
-        self._epoch = tenure.epoch
+        self._epoch = owned.epoch
         self._stream_id = stream_id
         self._overdue: set[Node] = set()
         # Times of RDDs that are read from files, and of those that a restart may stand on.

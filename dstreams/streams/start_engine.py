@@ -13,9 +13,9 @@ from pyspark import SparkContext
 
 from checkpoint import (
     CheckpointError,
+    DriverProcess,
     Files,
-    Owner,
-    Tenure,
+    OwnedStream,
     drop_graphs,
     open_files,
     require_trusted,
@@ -110,23 +110,23 @@ def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
     pickled = None if around.directory is None else pickle_graph(graph, around.context)
     is_first = around.earlier is None
     files = open_files(url) if is_first else require_trusted(open_files(url))
-    tenure = _take_over(files, earlier, around)
+    owned = _take_over(files, earlier, around)
 
     def write_graph() -> None:
         if pickled is not None:
-            began = earlier.began_after(last_batch_ms(tenure.plan, plan))
+            began = earlier.began_after(last_batch_ms(owned.plan, plan))
             spark, given = around.spark, around.given
             durability.graph = write_snapshot(
-                tenure, earlier.stream_id, plan, pickled, spark, given, began
+                owned, earlier.stream_id, plan, pickled, spark, given, began
             )
 
     try:
-        durability = StreamDurability(tenure, earlier.stream_id, plan)
-        require_stored_state(files, tenure.plan, durability.uids)
+        durability = StreamDurability(owned, earlier.stream_id, plan)
+        require_stored_state(files, owned.plan, durability.uids)
         before_start = write_graph if is_first else _nothing
         engine = _opened(plan, earlier, around, durability, files, before_start)
     except BaseException:
-        _leave(tenure, is_first)
+        _leave(owned, is_first)
         raise
     try:
         with jvm.rewriting_outputs(around.spark):
@@ -155,14 +155,14 @@ def warn_of_refusals(graph: StreamGraph) -> None:
             )
 
 
-def _leave(tenure: Tenure, is_first: bool) -> None:
+def _leave(owned: OwnedStream, is_first: bool) -> None:
     """Let a stream go that could not be started, as it was before; never raises."""
     try:
         if is_first:
-            drop_graphs(tenure.guard)
+            drop_graphs(owned.lease)
     except CheckpointError as error:
         logger.warning("the graph of a stream that could not be started is left: %s", error)
-    tenure.guard.give_up()
+    owned.lease.give_up()
 
 
 def _opened(
@@ -182,7 +182,7 @@ def _opened(
         rates.observe(event)
         tell_others(event)
 
-    epoch = 1 if durability is None else durability.tenure.epoch
+    epoch = 1 if durability is None else durability.owned.epoch
     states = None
     if files is not None and plan.in_state_store():
         store = open_store(files, epoch, around.settings, around.classes)
@@ -207,13 +207,13 @@ def _opened(
     return engine
 
 
-def _take_over(files: Files, earlier: EarlierRun, around: Surroundings) -> Tenure:
+def _take_over(files: Files, earlier: EarlierRun, around: Surroundings) -> OwnedStream:
     """Claim the stream."""
     facts = {"python": platform.python_version(), "pyspark": pyspark.__version__}
-    owner = Owner.of_this_process(around.clock.now_ms(), facts)
-    tenure = take_over(files, earlier.stream_id, owner, earlier.log)
+    driver = DriverProcess.of_this_process(around.clock.now_ms(), facts)
+    owned = take_over(files, earlier.stream_id, driver, earlier.log)
     fault("rec.fence")
-    return tenure
+    return owned
 
 
 def _environment(
@@ -238,7 +238,7 @@ def _environment(
     return replace(
         environment,
         open_files=lambda: files,
-        epoch=durability.tenure.epoch,
+        epoch=durability.owned.epoch,
         past=durability.inputs.past,
     )
 

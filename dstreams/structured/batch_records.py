@@ -121,7 +121,7 @@ class QueryCommit:
             self.batch_id,
             time_ms,
             epoch,
-            operators={},
+            snapshots={},
             writer={"python": platform.python_version(), "hash": STABLE_HASH_NAME},
             stores=self.stores,
             watermarks={_QUERY: marks.query_ms, **each},

@@ -30,15 +30,15 @@ from msgspec.structs import replace
 from checkpoint import (
     CheckpointError,
     ConcurrentWriterError,
+    DriverProcess,
     Files,
     GraphSnapshot,
     InputPast,
     InputSnapshots,
-    Owner,
+    OwnedStream,
     RecordId,
     RecoveryPlan,
     StreamLog,
-    Tenure,
     new_attempt,
     open_existing,
     open_files,
@@ -47,7 +47,7 @@ from checkpoint import (
     take_over,
     write_graph,
 )
-from checkpoint.state_store import Retention, require_stored_state
+from checkpoint.state_store import StreamRetention, require_stored_state
 from dstreams.errors import RestartError
 from dstreams.kernel.source import SnapshotReader
 from dstreams.sinks.output_batch import OutputBatch
@@ -95,7 +95,7 @@ class QueryCheckpoint:
         self._found, self._plan = _read(self.files)
         self.query_id = self._plan.stream_id or new_query_id
         self._run_id = run_id
-        self._tenure: Tenure | None = None
+        self._owned: OwnedStream | None = None
         self._times: dict[int, int] = {}
         self._beginnings: dict[int, str] = {}
         self._ends: dict[int, tuple[Any, ...]] = {}
@@ -104,7 +104,7 @@ class QueryCheckpoint:
     @property
     def epoch(self) -> int:
         """Number of this run; 0 before it has claimed the checkpoint."""
-        return 0 if self._tenure is None else self._tenure.epoch
+        return 0 if self._owned is None else self._owned.epoch
 
     @property
     def is_scratch(self) -> bool:
@@ -128,23 +128,23 @@ class QueryCheckpoint:
         """
         require_stored_state(self.files, self._plan)
         versions = {"python": platform.python_version(), "pyspark": pyspark.__version__}
-        owner = Owner.of_this_process(now_ms, {"run": self._run_id, **versions})
-        tenure = take_over(self.files, self.query_id, owner, self._found)
-        self._tenure, self._plan, self._found = tenure, tenure.plan, None
-        self._begins, self._commits = tenure.begins, tenure.commits
-        self._inputs = InputSnapshots(tenure.guard, self.query_id, self._plan)
+        driver = DriverProcess.of_this_process(now_ms, {"run": self._run_id, **versions})
+        owned = take_over(self.files, self.query_id, driver, self._found)
+        self._owned, self._plan, self._found = owned, owned.plan, None
+        self._begins, self._commits = owned.begins, owned.commits
+        self._inputs = InputSnapshots(owned.lease, self.query_id, self._plan)
         self._ends = {
             time_ms: OffsetRecord.from_begin(begun).ends
             for time_ms, begun in self._plan.begins.items()
         }
         self._times = {begun.batch_id: begun.batch_time_ms for begun in self._plan.in_flight}
         self._beginnings = {begun.batch_id: begun.beginning for begun in self._plan.in_flight}
-        self._retention = Retention(tenure)
+        self._retention = StreamRetention(owned)
         # No batch is of time 0: what sources begin with is written down as of then.
         self._last_ms = max([0, *self._plan.begins, *self._plan.committed_ms])
         at_ms = now_ms if self._plan.last_ms is None else self._plan.last_ms
-        graph = GraphSnapshot(self.query_id, at_ms, tenure.epoch, description, b"")
-        write_graph(tenure.guard, graph)
+        graph = GraphSnapshot(self.query_id, at_ms, owned.epoch, description, b"")
+        write_graph(owned.lease, graph)
         self._graph = graph.record_id
         return self.recovered()
 
@@ -201,8 +201,8 @@ class QueryCheckpoint:
             ConcurrentWriterError: one has.
             CheckpointError: the storage does not answer.
         """
-        if self._tenure is not None:
-            self._tenure.guard.check()
+        if self._owned is not None:
+            self._owned.lease.check()
 
     def commit(self, record: QueryCommit) -> None:
         """Write what a batch left behind.
@@ -273,10 +273,10 @@ class QueryCheckpoint:
         """Say that this run has stopped, and delete a checkpoint that was for it alone."""
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
-        elif self._tenure is not None:
+        elif self._owned is not None:
             try:
-                self._tenure.guard.check()
-                self._tenure.guard.release()
+                self._owned.lease.check()
+                self._owned.lease.release()
             except ConcurrentWriterError:
                 pass  # it is not the one to be asked any more
             except CheckpointError as error:

@@ -186,7 +186,7 @@ class QueryStateReader:
         return found[0] if len(found) == 1 else self._spark.union(found)
 
     def _each_partition(self, version: StateVersion, task: Any) -> RDD[Any]:
-        count = len(version.references)
+        count = len(version.version_ids)
         numbers = self._spark.parallelize(range(count), count)
         rows: RDD[Any] = PipelinedRDD(numbers, task)
         return rows
@@ -232,7 +232,7 @@ class QueryStateReader:
 
 def _emptied(version: StateVersion) -> StateVersion:
     """Return the state before the first batch."""
-    return replace(version, references=(EMPTY,) * len(version.references))
+    return replace(version, version_ids=(EMPTY,) * len(version.version_ids))
 
 
 def _users_key(key: tuple[int | None, Any]) -> Any:

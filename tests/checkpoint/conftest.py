@@ -13,7 +13,7 @@ from checkpoint import (
     CommitLog,
     CommitRecord,
     Files,
-    OperatorCommit,
+    OperatorSnapshot,
     StateFileId,
     StatePartition,
     new_attempt,
@@ -47,7 +47,7 @@ class Batches:
                 )
                 payloads = self.state(uid, time_ms, partition)
                 refs.append(write_state_file(files, file_id, ((data, 10) for data in payloads)))
-            operators[uid] = OperatorCommit("stable", tuple(refs))
+            operators[uid] = OperatorSnapshot("stable", tuple(refs))
         return CommitRecord(
             "stream-1", time_ms // 1000, time_ms, epoch, operators, {"python": "3.11"}
         )
@@ -58,8 +58,8 @@ class Batches:
 
     def require_whole(self, files: Files, record: CommitRecord) -> None:
         """Assert that every partition of *record* holds what was written."""
-        assert sorted(record.operators) == sorted(OPERATORS)
-        for uid, commit in record.operators.items():
+        assert sorted(record.snapshots) == sorted(OPERATORS)
+        for uid, commit in record.snapshots.items():
             assert len(commit.files) == PARTITIONS
             for number, ref in enumerate(commit.files):
                 wanted = self.partition(uid, record.batch_time_ms, number)

@@ -14,7 +14,7 @@ from checkpoint import (
     BeginRecord,
     ConcurrentWriterError,
     CorruptCheckpointError,
-    Owner,
+    DriverProcess,
     RecordId,
     StorageUncertainError,
     open_files,
@@ -72,11 +72,11 @@ def test_a_batch_begins_with_one_input(log: BatchLog) -> None:
 def test_what_a_replaced_driver_begins_is_void(tmp_path: Path) -> None:
     """It is told so before the outputs of that batch; no restart ever runs the batch."""
     files = open_files(tmp_path)
-    older = take_over(files, "stream-1", Owner.of_this_process(0))
-    newer = take_over(files, "stream-1", Owner.of_this_process(0))
+    older = take_over(files, "stream-1", DriverProcess.of_this_process(0))
+    newer = take_over(files, "stream-1", DriverProcess.of_this_process(0))
     older.begins.begin(replace(RECORD, epoch=older.epoch))
     with pytest.raises(ConcurrentWriterError, match="has taken over"):
-        older.guard.check()
+        older.lease.check()
     assert newer.begins.times() == []
     assert read_plan(files).in_flight == ()
 

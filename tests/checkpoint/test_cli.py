@@ -17,12 +17,12 @@ from checkpoint.state_store import (
     DataValues,
     LmdbBackend,
     PickleValues,
-    Reference,
     StateStore,
     StoreId,
     ValueCodec,
+    VersionId,
 )
-from checkpoint.version_records import StoreCommit, StoredPartition
+from checkpoint.version_records import PartitionCommit, StoreCommit
 
 PARTITIONS = 2
 
@@ -33,16 +33,16 @@ class Stream:
     def __init__(self, root: Path, values: ValueCodec) -> None:
         (root / "local").mkdir(parents=True, mode=0o700)
         self.files = open_files(str(root / "files"))
-        bases = LmdbBackend(self.files, str(root / "local"))
-        self.store = StateStore(bases, values, checksums=True)
-        self.references = dict.fromkeys(range(PARTITIONS), EMPTY)
+        takeovers = LmdbBackend(self.files, str(root / "local"))
+        self.store = StateStore(takeovers, values, checksums=True)
+        self.version_ids = dict.fromkeys(range(PARTITIONS), EMPTY)
 
     def batch(self, number: int, changes: dict[Any, Any]) -> None:
         """Commit a batch; a key with value None is removed."""
-        partitions: list[StoredPartition] = []
-        for partition, reference in self.references.items():
+        partitions: list[PartitionCommit] = []
+        for partition, version_id in self.version_ids.items():
             store_id = StoreId("stream-1", "counts", "default", partition, PARTITIONS)
-            with self.store.writer(store_id, reference) as writer:
+            with self.store.writer(store_id, version_id) as writer:
                 for key, value in changes.items():
                     if len(repr(key)) % PARTITIONS != partition:
                         continue
@@ -51,7 +51,7 @@ class Stream:
                     else:
                         writer.put(key, value, timeout_ms=9 if value == "late" else None)
                 committed = writer.commit()
-            self.references[partition] = committed.reference
+            self.version_ids[partition] = committed.version_id
             partitions.append(committed)
         stores = (
             StoreCommit("counts", "default", "stable-hash-1", tuple(partitions)),
@@ -195,12 +195,12 @@ def test_damaged_file(url: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_pickles_are_not_read_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Values that could run code are read only by who says so."""
-    Stream(tmp_path, PickleValues()).batch(0, {"a": Reference(1, "0" * 16)})
+    Stream(tmp_path, PickleValues()).batch(0, {"a": VersionId(1, "0" * 16)})
     arguments = ["state", str(tmp_path / "files"), "get", "a", "--operator", "counts"]
     assert main(arguments) == 2
     assert "add --trust-pickle if you trust" in capsys.readouterr().err
     assert main([*arguments, "--trust-pickle"]) == 0
-    assert "Reference(version=1" in capsys.readouterr().out
+    assert "VersionId(version=1" in capsys.readouterr().out
 
 
 def test_as_a_program(url: str) -> None:

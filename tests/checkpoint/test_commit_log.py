@@ -22,7 +22,7 @@ from checkpoint import (
     FileRef,
     LocalFiles,
     NotDurableError,
-    OperatorCommit,
+    OperatorSnapshot,
     RecordId,
     StatePartition,
     StorageRefusedError,
@@ -37,7 +37,7 @@ def ref(partition: int, name: str | None = None) -> FileRef:
 
 
 def record(time_ms: int = 2000, epoch: int = 1) -> CommitRecord:
-    counts = OperatorCommit("stable", (ref(0), ref(1)))
+    counts = OperatorSnapshot("stable", (ref(0), ref(1)))
     return CommitRecord("stream-1", 1, time_ms, epoch, {"counts": counts}, {"python": "3.11"})
 
 
@@ -56,8 +56,8 @@ def log(files: LocalFiles) -> CommitLog:
 
 def test_records_read_back_equal(log: CommitLog) -> None:
     """Every fact of a record survives, with no operator and with several."""
-    without = replace(record(1000), operators={}, writer={})
-    odd = replace(record(3000), operators={"ä/../b": OperatorCommit("x", (ref(0, "state/z"),))})
+    without = replace(record(1000), snapshots={}, writer={})
+    odd = replace(record(3000), snapshots={"ä/../b": OperatorSnapshot("x", (ref(0, "state/z"),))})
     more = replace(
         record(4000), watermarks={"w": -5}, failed_outputs=("print #1",), without_state=("idle",)
     )
@@ -65,7 +65,7 @@ def test_records_read_back_equal(log: CommitLog) -> None:
     for each in (without, record(2000), odd, more):
         written = log.commit(each)
         assert log.read(each.batch_time_ms) == written
-        assert replace(written, previous=None, copies={}) == each
+        assert replace(written, previous=None, newest_snapshots={}) == each
 
 
 def test_times_are_sorted_and_the_latest_is_the_newest(log: CommitLog) -> None:
@@ -104,7 +104,7 @@ def test_the_same_commit_again_is_success(log: CommitLog) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"batch_id": 9}, {"operators": {}}, {"stream_id": "other"}, {"watermarks": {"a": 1}}]
+    "change", [{"batch_id": 9}, {"snapshots": {}}, {"stream_id": "other"}, {"watermarks": {"a": 1}}]
 )
 def test_other_content_is_a_concurrent_writer(log: CommitLog, change: dict[str, Any]) -> None:
     """A batch that somebody else committed is not committed again, and keeps its record."""
@@ -214,10 +214,10 @@ def test_every_byte_of_a_record_counts(log: CommitLog, tmp_path: Path) -> None:
 
 
 GOOD = (
-    b'{"batch_id":1,"batch_time_ms":2000,"epoch":1,"operators":{"counts":{"files":['
+    b'{"batch_id":1,"batch_time_ms":2000,"epoch":1,"snapshots":{"counts":{"files":['
     b'{"digest":"00000000000000000000000000000000","name":"state/counts/0",'
     b'"records":5,"size_bytes":100}],"partitioner":"stable"}},'
-    b'"copies":{"counts":[2000,1]},"failed_outputs":["a"],"previous":[1000,1],'
+    b'"newest_snapshots":{"counts":[2000,1]},"failed_outputs":["a"],"previous":[1000,1],'
     b'"stores":[],"stream_id":"stream-1","watermarks":{"w":7},"without_state":["b"],'
     b'"writer":{"python":"3.11"}}'
 )
@@ -231,15 +231,15 @@ def create(files: LocalFiles, payload: bytes) -> None:
 def test_the_json_of_a_record_never_changes(log: CommitLog, files: LocalFiles) -> None:
     """Records on disk outlive releases: this is what one says."""
     create(files, GOOD)
-    counts = OperatorCommit("stable", (ref(0),))
+    counts = OperatorSnapshot("stable", (ref(0),))
     assert log.read(2000) == replace(
         record(),
-        operators={"counts": counts},
+        snapshots={"counts": counts},
         watermarks={"w": 7},
         failed_outputs=("a",),
         without_state=("b",),
         previous=RecordId(1000, 1),
-        copies={"counts": RecordId(2000, 1)},
+        newest_snapshots={"counts": RecordId(2000, 1)},
     )
 
 
@@ -252,7 +252,7 @@ def test_the_json_of_a_record_never_changes(log: CommitLog, files: LocalFiles) -
         (b'"epoch":1', b'"epoch":-1', r"Expected `int` >= 0 - at `\$.epoch`"),
         (b'"epoch":1', b'"epoch":1,"era":1', "unknown field `era`"),
         (b'"stream-1"', b'""', r"length >= 1 - at `\$.stream_id`"),
-        (b'"counts":{"files"', b'"":{"files"', r"length >= 1 - at `key` in `\$.operators`"),
+        (b'"counts":{"files"', b'"":{"files"', r"length >= 1 - at `key` in `\$.snapshots`"),
         (b"state/counts/0", b"../../etc/passwd", r"matching regex .* - at `.*.name`"),
         (b"0000000000000000", b"000000000000zzzz", r"matching regex .* - at `.*.digest`"),
         (b'"files":[', b'"files":[7,', "Expected `object`, got `int`"),
@@ -277,12 +277,12 @@ def test_a_record_that_makes_no_sense_is_refused(
 def test_two_partitions_have_two_files() -> None:
     """A record that could mix partitions cannot be made."""
     with pytest.raises(ValueError, match="state/x is named for more than one partition"):
-        OperatorCommit("stable", (ref(0, "state/x"), ref(1, "state/x")))
+        OperatorSnapshot("stable", (ref(0, "state/x"), ref(1, "state/x")))
 
 
 def test_an_operator_says_what_each_file_must_hold() -> None:
     """The first file is that of partition 0."""
-    first, second = OperatorCommit("stable", (ref(0), ref(1))).partitions("s", "counts", 2000)
+    first, second = OperatorSnapshot("stable", (ref(0), ref(1))).partitions("s", "counts", 2000)
     assert first == (ref(0), StatePartition("s", "counts", 2000, 0, 2, "stable"))
     assert second == (ref(1), StatePartition("s", "counts", 2000, 1, 2, "stable"))
 
@@ -294,8 +294,8 @@ def test_an_operator_says_what_each_file_must_hold() -> None:
         {"batch_id": -1},
         {"batch_time_ms": -1},
         {"epoch": -1},
-        {"operators": {"": OperatorCommit("stable", (ref(0),))}},
-        {"operators": {"counts": OperatorCommit("stable", ())}},
+        {"snapshots": {"": OperatorSnapshot("stable", (ref(0),))}},
+        {"snapshots": {"counts": OperatorSnapshot("stable", ())}},
         {"facts": {"rate": float("nan")}},
         {"watermarks": {"w": 1.5}},
     ],
@@ -309,14 +309,14 @@ def test_an_impossible_record_is_not_written(log: CommitLog, change: dict[str, A
 
 
 def test_a_record_is_linked_to_those_before_it(log: CommitLog) -> None:
-    """It names the record before it, and where the newest copy of each state is."""
+    """It names the record before it, and where the newest snapshot of each state is."""
     first = log.commit(record(1000))
-    log.commit(replace(record(2000), operators={}, without_state=("idle",)))
-    third = log.commit(replace(record(3000), operators={}))
+    log.commit(replace(record(2000), snapshots={}, without_state=("idle",)))
+    third = log.commit(replace(record(3000), snapshots={}))
     assert first.previous is None
     assert third.previous == RecordId(2000, 1)
-    assert third.copies == {"counts": RecordId(1000, 1), "idle": RecordId(2000, 1)}
-    assert log.commit(replace(record(3000), operators={})) == third
+    assert third.newest_snapshots == {"counts": RecordId(1000, 1), "idle": RecordId(2000, 1)}
+    assert log.commit(replace(record(3000), snapshots={})) == third
 
 
 def test_a_log_goes_on_after_the_last_record(log: CommitLog) -> None:

@@ -17,14 +17,8 @@ from typing import Any
 
 import pytest
 
-from checkpoint import (
-    CheckpointError,
-    CommitLog,
-    Files,
-    apply_retention,
-    open_files,
-    plan_retention,
-)
+from checkpoint import CheckpointError, CommitLog, Files, open_files
+from checkpoint.record_retention import apply_retention, plan_retention
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 from tests.support.faults import FAULTS, fault_ids
 
@@ -62,8 +56,8 @@ def test_a_fault_at_any_operation_of_a_batch_loses_nothing(
     """After any fault the previous commit is intact, and the batch is committed whole or not."""
     results = set()
     for at in itertools.count(1):
-        base = tmp_path if place == "local" else f"memory://{uuid.uuid4()}"
-        files = open_files(f"{base}/{at}")
+        takeover = tmp_path if place == "local" else f"memory://{uuid.uuid4()}"
+        files = open_files(f"{takeover}/{at}")
         batches.commit(files, 1000, epoch=1)
         faulty = FaultyFiles(files, at, effect, error)
         committed = False

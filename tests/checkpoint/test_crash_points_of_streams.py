@@ -21,15 +21,14 @@ from checkpoint import (
     CheckpointError,
     ConcurrentWriterError,
     CorruptCheckpointError,
-    EpochGuard,
+    DriverProcess,
     Files,
-    Owner,
-    Tenure,
-    claim_epoch,
+    OwnedStream,
     recovery,
     take_over,
 )
-from checkpoint.lineage import Base, write_base
+from checkpoint.fencing import WriterLease, claim_epoch
+from checkpoint.lineage import Takeover, write_takeover
 from checkpoint.testing import Omission, SimulatedCrash, SimulatedDisk
 from tests.support.stream_model import STREAM, Driver, PausedFiles, World, require_right
 
@@ -178,15 +177,15 @@ def test_a_missing_sync_is_noticed(omit: Omission) -> None:
     assert any(wrong((1, 2), omit, stride=5))
 
 
-def forgets_begins(guard: EpochGuard, base: Base) -> None:
-    write_base(guard, replace(base, begins=()))
+def forgets_begins(lease: WriterLease, takeover: Takeover) -> None:
+    write_takeover(lease, replace(takeover, begins=()))
 
 
 @pytest.mark.parametrize(
     ("owner", "method", "instead"),
     [
-        (EpochGuard, "check", lambda self: None),
-        (recovery, "write_base", forgets_begins),
+        (WriterLease, "check", lambda self: None),
+        (recovery, "write_takeover", forgets_begins),
     ],
     ids=["check of the epoch", "begins that are taken over"],
 )
@@ -203,15 +202,17 @@ def test_an_exclusive_create_is_needed() -> None:
     at_work = []
     for at in range(1, 12):
         disk = SimulatedDisk(omit="exclusive create")
-        rival: list[Tenure] = []
+        rival: list[OwnedStream] = []
 
-        def meanwhile(disk: Files = disk, rival: list[Tenure] = rival) -> None:
-            rival.append(take_over(disk, STREAM, Owner.of_this_process(0)))
+        def meanwhile(disk: Files = disk, rival: list[OwnedStream] = rival) -> None:
+            rival.append(take_over(disk, STREAM, DriverProcess.of_this_process(0)))
 
         with suppress(CheckpointError, ValueError, IndexError):
-            guard = claim_epoch(PausedFiles(disk, at, meanwhile), STREAM, Owner.of_this_process(0))
-            guard.check()
-            at_work.append(guard.epoch == rival[0].epoch)
+            lease = claim_epoch(
+                PausedFiles(disk, at, meanwhile), STREAM, DriverProcess.of_this_process(0)
+            )
+            lease.check()
+            at_work.append(lease.epoch == rival[0].epoch)
     assert any(at_work)
 
 

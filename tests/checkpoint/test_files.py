@@ -7,15 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint import (
-    FilesBelow,
-    FsspecFiles,
-    LocalFiles,
-    StorageRefusedError,
-    open_existing,
-    open_files,
-)
+from checkpoint import FilesBelow, LocalFiles, StorageRefusedError, open_existing, open_files
 from checkpoint.files import location
+from checkpoint.fsspec_files import FsspecFiles
 from checkpoint.testing import check_files
 
 

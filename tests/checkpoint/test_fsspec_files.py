@@ -19,11 +19,11 @@ from fsspec.spec import AbstractBufferedFile
 from checkpoint import (
     AlreadyExistsError,
     CheckpointError,
-    FsspecFiles,
     StorageRefusedError,
     StorageUncertainError,
     fsspec_files,
 )
+from checkpoint.fsspec_files import FsspecFiles
 from checkpoint.testing import check_files
 
 

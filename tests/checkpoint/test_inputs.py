@@ -16,20 +16,20 @@ from checkpoint import (
     CommitRecord,
     ConcurrentWriterError,
     CorruptCheckpointError,
+    DriverProcess,
     Files,
     InputPast,
     InputSnapshots,
     NotDurableError,
-    Owner,
+    OwnedStream,
     RecordId,
-    Tenure,
     inputs,
     open_files,
     read_plan,
     take_over,
 )
-from checkpoint.inputs import Facts, files_in, read_inputs, snapshot_file, snapshot_ids
-from checkpoint.state_store import Retention
+from checkpoint.inputs import Facts, files_in, input_snapshot_file, input_snapshot_ids, read_inputs
+from checkpoint.state_store import StreamRetention
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 from tests.support.faults import FAULTS, fault_ids
 
@@ -46,17 +46,17 @@ class Driver:
     """Takes files as a reader does, and remembers what the batches were allowed to read."""
 
     def __init__(self, files: Files) -> None:
-        self.tenure: Tenure = take_over(files, STREAM, Owner.of_this_process(0))
-        self.inputs = InputSnapshots(self.tenure.guard, STREAM, self.tenure.plan)
-        self.begins, self.commits = self.tenure.begins, self.tenure.commits
-        self.retention = Retention(self.tenure)
+        self.owned: OwnedStream = take_over(files, STREAM, DriverProcess.of_this_process(0))
+        self.inputs = InputSnapshots(self.owned.lease, STREAM, self.owned.plan)
+        self.begins, self.commits = self.owned.begins, self.owned.commits
+        self.retention = StreamRetention(self.owned)
         past = self.inputs.past("lines")
         self.taken = dict.fromkeys(files_in(past.facts), past.upto_ms)
         self.read = {ms: tuple(files_in(facts)) for ms, facts in past.batches.items()}
         for time_ms, paths in self.read.items():
             if time_ms > past.upto_ms:
                 self.taken |= dict.fromkeys(paths, time_ms)
-        self.last_ms = max([0, *self.tenure.plan.committed_ms])
+        self.last_ms = max([0, *self.owned.plan.committed_ms])
         if past.facts is None:
             self.inputs.write(self.last_ms, self.snapshot(self.last_ms))
 
@@ -72,11 +72,11 @@ class Driver:
             self.taken |= dict.fromkeys(new, time_ms)
             self.read[time_ms] = new
         number = time_ms // 1000
-        self.commits.commit(CommitRecord(STREAM, number, time_ms, self.tenure.epoch, {}, {}))
+        self.commits.commit(CommitRecord(STREAM, number, time_ms, self.owned.epoch, {}, {}))
         self.last_ms = time_ms
 
     def begin(self, time_ms: int, said: Facts) -> None:
-        begun = BeginRecord(STREAM, time_ms // 1000, time_ms, self.tenure.epoch, said)
+        begun = BeginRecord(STREAM, time_ms // 1000, time_ms, self.owned.epoch, said)
         self.begins.begin(replace(begun, inputs_snapshot=self.inputs.newest))
 
     def retire(self, oldest_ms: int) -> None:
@@ -126,7 +126,7 @@ def test_a_snapshot_stands_for_records_that_are_deleted(
     is_due = few == 1
     kept = [4000, 5000] if is_due else [1000, 2000, 3000, 4000, 5000]
     assert [found.time_ms for found in driver.begins.all_ids()] == kept
-    assert [found.time_ms for found in snapshot_ids(files)] == ([3999] if is_due else [0])
+    assert [found.time_ms for found in input_snapshot_ids(files)] == ([3999] if is_due else [0])
     found = past_of(files)
     assert files_in(found.facts) == (["/1", "/2", "/3"] if is_due else [])
     assert sorted(found.batches) == kept
@@ -135,7 +135,7 @@ def test_a_snapshot_stands_for_records_that_are_deleted(
         RecordId(3999, 1) if is_due else RecordId(0, 1)
     )
     driver.retire(5000)
-    assert len(snapshot_ids(files)) == 1
+    assert len(input_snapshot_ids(files)) == 1
 
 
 def test_snapshots_and_records_stay_few() -> None:
@@ -148,9 +148,9 @@ def test_snapshots_and_records_stay_few() -> None:
         driver.batch(1000 * number, [*driver.taken, f"/{number}"])
         if number % 10 == 0:
             driver.retire(1000 * number)
-            written |= set(snapshot_ids(files))
+            written |= set(input_snapshot_ids(files))
             assert len(driver.begins.all_ids()) <= 80
-            assert len(snapshot_ids(files)) <= 2
+            assert len(input_snapshot_ids(files)) <= 2
     assert len(written) == 4
     assert len(files_in(past_of(files).facts)) == 5179
 
@@ -177,7 +177,7 @@ Lose = Callable[[Files], str]
 
 
 def lose_snapshot(files: Files) -> str:
-    return snapshot_file(max(snapshot_ids(files)))
+    return input_snapshot_file(max(input_snapshot_ids(files)))
 
 
 def lose_begin(files: Files) -> str:
@@ -210,7 +210,7 @@ def test_damage(tmp_path: Path, place: int) -> None:
     """A snapshot that is damaged is refused, and one that was renamed."""
     files = open_files(tmp_path)
     begun(files, 1)
-    path = tmp_path / snapshot_file(RecordId(0, 1))
+    path = tmp_path / input_snapshot_file(RecordId(0, 1))
     data = bytearray(path.read_bytes())
     data[place] ^= 1
     path.chmod(0o600)
@@ -219,7 +219,7 @@ def test_damage(tmp_path: Path, place: int) -> None:
         past_of(files)
     data[place] ^= 1
     path.write_bytes(data)
-    path.rename(tmp_path / snapshot_file(RecordId(500, 1)))
+    path.rename(tmp_path / input_snapshot_file(RecordId(500, 1)))
     with pytest.raises(CorruptCheckpointError, match=r"is of 0 ms of epoch 1"):
         past_of(files)
 

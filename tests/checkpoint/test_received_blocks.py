@@ -10,9 +10,9 @@ from checkpoint import (
     CheckpointError,
     ConcurrentWriterError,
     CorruptCheckpointError,
+    DriverProcess,
     FileRef,
     Files,
-    Owner,
     ReceivedBlocks,
     StorageUncertainError,
     open_files,
@@ -85,10 +85,10 @@ def test_deleting_again_is_fine(blocks: ReceivedBlocks) -> None:
 def test_a_driver_that_was_replaced_deletes_nothing(tmp_path: Path) -> None:
     """The newer one may need what it does not."""
     files = open_files(tmp_path)
-    take_over(files, "stream-1", Owner.of_this_process(0))
+    take_over(files, "stream-1", DriverProcess.of_this_process(0))
     older = blocks_of(files)
     (ref,) = write(older, 0)
-    take_over(files, "stream-1", Owner.of_this_process(0))
+    take_over(files, "stream-1", DriverProcess.of_this_process(0))
     with pytest.raises(ConcurrentWriterError, match="so nothing is deleted"):
         older.delete([ref.name])
     assert older.names() == [ref.name]

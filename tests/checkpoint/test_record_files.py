@@ -12,7 +12,7 @@ from checkpoint import (
     BeginRecord,
     ConcurrentWriterError,
     CorruptCheckpointError,
-    Owner,
+    DriverProcess,
     RecordId,
     StorageRefusedError,
     open_files,
@@ -21,7 +21,7 @@ from checkpoint.errors import AlreadyExistsError, NotDurableError, StorageUncert
 from checkpoint.fencing import Claim
 from checkpoint.framing import FileKind
 from checkpoint.json_records import JsonRecord, convert, decode, encode
-from checkpoint.lineage import Base
+from checkpoint.lineage import Takeover
 from checkpoint.record_files import create_once, read_record, record_frames, record_ids
 from checkpoint.testing import FaultyFiles
 
@@ -90,10 +90,10 @@ def test_a_file_is_created_once(tmp_path: Path) -> None:
 
 RECORDS = {
     "claim": (
-        b'{"epoch":2,"owner":{"facts":{"python":"3.11"},"host":"h","pid":7,"process":"b:1",'
-        b'"started_ms":9},"stream_id":"s","token":"t"}'
+        b'{"driver":{"facts":{"python":"3.11"},"host":"h","pid":7,"process":"b:1",'
+        b'"started_ms":9},"epoch":2,"stream_id":"s","token":"t"}'
     ),
-    "base": (
+    "takeover": (
         b'{"begins":[[4000,1]],"epoch":2,"parent":1,"parent_token":"p","reason":"start",'
         b'"stream_id":"s","token":"t","upto_ms":3000}'
     ),
@@ -104,8 +104,8 @@ RECORDS = {
     ),
 }
 MEANT: dict[str, JsonRecord] = {
-    "claim": Claim("s", 2, Owner("h", 7, "b:1", 9, {"python": "3.11"}), "t"),
-    "base": Base("s", 2, 1, 3000, (RecordId(4000, 1),), "start", "t", "p"),
+    "claim": Claim("s", 2, DriverProcess("h", 7, "b:1", 9, {"python": "3.11"}), "t"),
+    "takeover": Takeover("s", 2, 1, 3000, (RecordId(4000, 1),), "start", "t", "p"),
     "begin": BeginRecord(
         "s",
         3,

@@ -14,15 +14,14 @@ from checkpoint import (
     CommitRecord,
     ConcurrentWriterError,
     CorruptCheckpointError,
+    DriverProcess,
     FileRef,
     Files,
     GraphSnapshot,
-    OperatorCommit,
-    Owner,
+    OperatorSnapshot,
+    OwnedStream,
     RecordId,
     StoreCommit,
-    Tenure,
-    claim_epoch,
     open_files,
     plan_recovery,
     read_log,
@@ -31,12 +30,13 @@ from checkpoint import (
     take_over,
     write_graph,
 )
+from checkpoint.fencing import claim_epoch
 from checkpoint.testing import FaultyFiles
 from checkpoint.tools.rewind import plan_rewind
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 
-OWNER = Owner.of_this_process(0)
+DRIVER = DriverProcess.of_this_process(0)
 
 
 @pytest.fixture
@@ -44,16 +44,16 @@ def files(tmp_path: Path) -> Files:
     return open_files(tmp_path)
 
 
-def start(files: Files) -> Tenure:
-    return take_over(files, "stream-1", OWNER)
+def start(files: Files) -> OwnedStream:
+    return take_over(files, "stream-1", DRIVER)
 
 
 def begun(time_ms: int, epoch: int = 1) -> BeginRecord:
     return BeginRecord("stream-1", time_ms // 1000 - 1, time_ms, epoch, {"in": [time_ms]})
 
 
-def copy_of(uid: str, time_ms: int) -> OperatorCommit:
-    return OperatorCommit("stable", (FileRef(f"state/{uid}/{time_ms}", 1, "0" * 32, 1),))
+def copy_of(uid: str, time_ms: int) -> OperatorSnapshot:
+    return OperatorSnapshot("stable", (FileRef(f"state/{uid}/{time_ms}", 1, "0" * 32, 1),))
 
 
 def record(time_ms: int, *copied: str, epoch: int = 1) -> CommitRecord:
@@ -61,28 +61,28 @@ def record(time_ms: int, *copied: str, epoch: int = 1) -> CommitRecord:
     return CommitRecord("stream-1", time_ms // 1000 - 1, time_ms, epoch, operators, {})
 
 
-def run(tenure: Tenure, *batches: CommitRecord, then: int = 0) -> None:
+def run(owned: OwnedStream, *batches: CommitRecord, then: int = 0) -> None:
     """Begin and commit batches, and begin some more."""
-    begins, commits = tenure.begins, tenure.commits
+    begins, commits = owned.begins, owned.commits
     last_ms = 0
     for batch in batches:
-        begins.begin(begun(batch.batch_time_ms, tenure.epoch))
+        begins.begin(begun(batch.batch_time_ms, owned.epoch))
         commits.commit(batch)
         last_ms = batch.batch_time_ms
     for number in range(then):
-        begins.begin(begun(last_ms + 1000 * (number + 1), tenure.epoch))
+        begins.begin(begun(last_ms + 1000 * (number + 1), owned.epoch))
 
 
 def test_a_new_stream_begins_with_nothing(files: Files) -> None:
     """There is no stream before, and one after."""
     assert read_plan(files).stream_id is None
-    tenure = start(files)
-    assert (tenure.epoch, tenure.plan.last_ms, tenure.plan.in_flight) == (1, None, ())
+    owned = start(files)
+    assert (owned.epoch, owned.plan.last_ms, owned.plan.in_flight) == (1, None, ())
     assert read_plan(files).stream_id == "stream-1"
 
 
 def test_a_restart_knows_copies_progress_and_what_was_in_flight(files: Files) -> None:
-    """Each operator's newest copy, wherever it is; what was said to have no state needs none."""
+    """Each operator's newest snapshot, wherever it is; what has no state needs none."""
     last = replace(
         record(4000),
         stores=(StoreCommit("s", "default", "stable", ()),),
@@ -93,11 +93,11 @@ def test_a_restart_knows_copies_progress_and_what_was_in_flight(files: Files) ->
     plan = start(files).plan
     assert plan == read_plan(files)
     assert (plan.last_ms, plan.committed_ms) == (4000, (1000, 2000, 3000, 4000))
-    assert {uid: copy.time_ms for uid, copy in plan.copies.items()} == {
+    assert {uid: copy.time_ms for uid, copy in plan.snapshots.items()} == {
         "a": 2000, "b": 3000, "idle": 3000
     }  # fmt: skip
-    assert plan.copies["a"].commit == copy_of("a", 2000)
-    assert plan.copies["idle"].commit is None
+    assert plan.snapshots["a"].snapshot == copy_of("a", 2000)
+    assert plan.snapshots["idle"].snapshot is None
     assert [each.batch_time_ms for each in plan.in_flight] == [5000, 6000]
     assert plan.in_flight[0] == replace(begun(5000), previous=RecordId(4000, 1))
     assert (plan.stores, plan.watermarks) == (last.stores, {"w": 3500})
@@ -110,16 +110,16 @@ def test_batches_in_flight_stay_so_over_restarts(files: Files) -> None:
     for _ in range(3):
         plan = start(files).plan
         assert [each.epoch for each in plan.in_flight] == [1, 1]
-    tenure = start(files)
-    tenure.commits.commit(record(2000, epoch=tenure.epoch))
+    owned = start(files)
+    owned.commits.commit(record(2000, epoch=owned.epoch))
     assert [each.batch_time_ms for each in start(files).plan.in_flight] == [3000]
 
 
 def test_a_batch_that_was_given_up_is_not_in_flight(files: Files) -> None:
     """It was begun and never committed, and later ones were."""
-    tenure = start(files)
-    tenure.begins.begin(begun(1000))
-    run(tenure, record(2000, "a"))
+    owned = start(files)
+    owned.begins.begin(begun(1000))
+    run(owned, record(2000, "a"))
     plan = start(files).plan
     assert plan.in_flight == ()
     assert plan.committed_ms == (2000,)
@@ -129,12 +129,15 @@ def test_a_batch_that_was_given_up_is_not_in_flight(files: Files) -> None:
     ("gone", "said"),
     [
         ("commits/0000000000003000-e1.commit", "3000-e1.commit is missing"),
-        ("commits/0000000000002000-e1.commit", "names the newest copy of the state of 'a'"),
+        ("commits/0000000000002000-e1.commit", "names the newest snapshot of the state of 'a'"),
         ("batches/0000000000003000-e1.begin", "the begin record of the committed batch at 3000 ms"),
         ("commits/0000000000005000-e2.commit", "the commit record of 5000 ms, which epoch 3"),
         ("batches/0000000000006000-e2.begin", "6000 ms of epoch 2, which epoch 3 took over"),
-        ("epochs/0000000001.base", "names the newest copy"),
-        ("epochs/0000000003.base", "the base of epoch 3, of which there are records in batches/"),
+        ("epochs/0000000001.takeover", "names the newest snapshot"),
+        (
+            "epochs/0000000003.takeover",
+            "the takeover of epoch 3, of which there are records in batches/",
+        ),
     ],
 )
 def test_what_is_missing_is_found_missing(files: Files, gone: str, said: str) -> None:
@@ -155,23 +158,23 @@ def test_a_restart_reads_each_record_once(files: Files) -> None:
     first = start(files)
     run(first, *(record(1000 * number, "a") for number in range(1, 21)), then=1)
     graph = GraphSnapshot("stream-1", 0, 1, {"operators": []}, b"")
-    write_graph(first.guard, graph)
+    write_graph(first.lease, graph)
     counted = FaultyFiles(files, 0)
     found = read_log(counted)
     assert read_newest_graph(counted, None, found.lineage) == graph
-    tenure = take_over(counted, "stream-1", OWNER, found)
+    owned = take_over(counted, "stream-1", DRIVER, found)
     asked = [call.partition("/")[0] for call in counted.calls]
     assert asked.count("read commits") == 1  # it has the copy that the next batch builds on
     for _ in range(2):
-        assert [r.batch_time_ms for r in tenure.commits.records()] == list(tenure.plan.committed_ms)
+        assert [r.batch_time_ms for r in owned.commits.records()] == list(owned.plan.committed_ms)
     reads = Counter(call for call in counted.calls if call.startswith("read "))
     assert set(reads.values()) == {1}
-    assert len(reads) == 20 + 21 + 1 + 1  # commits, begins, the graph, the base
+    assert len(reads) == 20 + 21 + 1 + 1  # commits, begins, the graph, the takeover
     assert sum(call.startswith("list ") for call in counted.calls) == 11
     counted.calls.clear()
-    tenure.begins.begin(begun(21000, 2))
-    tenure.commits.commit(record(21000, "a", epoch=2))
-    assert len(tenure.commits.records()) == 21
+    owned.begins.begin(begun(21000, 2))
+    owned.commits.commit(record(21000, "a", epoch=2))
+    assert len(owned.commits.records()) == 21
     assert counted.calls == [
         "create batches/0000000000021000-e2.begin",
         "create commits/0000000000021000-e2.commit",
@@ -182,16 +185,16 @@ def test_a_restart_reads_each_record_once(files: Files) -> None:
 def test_of_an_operator_that_was_removed_no_copy_is_named(files: Files) -> None:
     """So nobody looks for it when its record is gone, in this epoch and in those after it."""
     run(start(files), record(1000, "a", "b"))
-    tenure = start(files)
-    log = tenure.commits
+    owned = start(files)
+    log = owned.commits
     log.operators = {"a", "c"}
     for time_ms in (2000, 3000):
-        tenure.begins.begin(begun(time_ms, 2))
+        owned.begins.begin(begun(time_ms, 2))
         written = log.commit(record(time_ms, "a", epoch=2))
-        assert written.copies == {"a": RecordId(time_ms, 2)}
+        assert written.newest_snapshots == {"a": RecordId(time_ms, 2)}
         assert log.commit(record(time_ms, "a", epoch=2)) == written
     files.delete("commits/0000000000001000-e1.commit")
-    assert list(start(files).plan.copies) == ["a"]
+    assert list(start(files).plan.snapshots) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -201,18 +204,18 @@ def test_a_copy_that_is_gone_is_needed_if_the_newest_graph_has_its_operator(
     files: Files, with_state: tuple[str, ...] | None, is_needed: bool
 ) -> None:
     """A rewind goes to a batch before it was removed, whose copies of it are deleted."""
-    tenure = start(files)
+    owned = start(files)
     if with_state is not None:
         for time_ms, uids in enumerate([("b",), with_state]):
             graph = GraphSnapshot("stream-1", time_ms, 1, {}, b"", uids)
-            write_graph(tenure.guard, graph)
-    run(tenure, record(1000, "b"), record(2000, "a"), record(3000))
+            write_graph(owned.lease, graph)
+    run(owned, record(1000, "b"), record(2000, "a"), record(3000))
     files.delete("commits/0000000000001000-e1.commit")
     if is_needed:
-        with pytest.raises(CorruptCheckpointError, match="newest copy of the state of 'b'"):
+        with pytest.raises(CorruptCheckpointError, match="newest snapshot of the state of 'b'"):
             start(files)
     else:
-        assert list(start(files).plan.copies) == ["a"]
+        assert list(start(files).plan.snapshots) == ["a"]
         with pytest.raises(CorruptCheckpointError, match="state/a/2000 is missing"):
             plan_rewind(files, 3000)  # which looks at all that is needed
 
@@ -231,7 +234,7 @@ def test_the_directory_of_another_stream_is_refused(files: Files) -> None:
     """And nothing is claimed in it; nor one that holds two."""
     run(start(files), record(1000, "a"))
     with pytest.raises(CorruptCheckpointError, match="is the directory of stream stream-1"):
-        take_over(files, "stream-2", OWNER)
+        take_over(files, "stream-2", DRIVER)
     assert len(files.list("epochs/")) == 2
     log = read_log(files)
     other = replace(next(iter(log.begins.values())), stream_id="stream-2")
@@ -243,12 +246,12 @@ def test_the_directory_of_another_stream_is_refused(files: Files) -> None:
 def test_of_two_that_take_over_the_older_is_told(files: Files) -> None:
     """Also when the newer one has finished before the older one reads anything."""
     run(start(files), record(1000, "a"))
-    guard = claim_epoch(files, "stream-1", OWNER)
+    lease = claim_epoch(files, "stream-1", DRIVER)
     third = start(files)
     assert third.epoch == 3
     with pytest.raises(ConcurrentWriterError):
-        guard.check()
-    third.guard.check()
+        lease.check()
+    third.lease.check()
 
 
 def test_a_copy_that_its_record_does_not_name_is_an_error(files: Files) -> None:
@@ -256,6 +259,6 @@ def test_a_copy_that_its_record_does_not_name_is_an_error(files: Files) -> None:
     run(start(files), record(1000, "a"), record(2000))
     log = read_log(files)
     last = log.commits[RecordId(2000, 1)]
-    wrong = replace(last, copies={"a": RecordId(1000, 1), "x": RecordId(1000, 1)})
-    with pytest.raises(CorruptCheckpointError, match="names no copy of the state of 'x'"):
+    wrong = replace(last, newest_snapshots={"a": RecordId(1000, 1), "x": RecordId(1000, 1)})
+    with pytest.raises(CorruptCheckpointError, match="names no snapshot of the state of 'x'"):
         plan_recovery(dataclasses.replace(log, commits={**log.commits, RecordId(2000, 1): wrong}))

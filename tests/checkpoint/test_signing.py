@@ -14,9 +14,9 @@ import pytest
 
 from checkpoint import (
     CorruptCheckpointError,
+    DriverProcess,
     GraphSnapshot,
     LocalFiles,
-    Owner,
     SignedFiles,
     SigningKey,
     StorageRefusedError,
@@ -76,7 +76,7 @@ def test_a_stream_runs_on_signed_files(tmp_path: Path, key: SigningKey) -> None:
     driver.run(7000)
     require_right(world, driver)
     with pytest.raises(
-        UntrustedFileError, match=r"\.base is signed, and there is no key.*KEY_FILE"
+        UntrustedFileError, match=r"\.takeover is signed, and there is no key.*KEY_FILE"
     ):
         Driver(LocalFiles(str(tmp_path)), world)
 
@@ -114,11 +114,11 @@ def test_what_holds_the_key_is_not_written(
 
 def test_a_graph_that_holds_the_key_is_not_written(tmp_path: Path, key: SigningKey) -> None:
     """Also where it is half in one block of its payload and half in the next."""
-    tenure = take_over(open_files(tmp_path), "stream-0-00000001", Owner.of_this_process(0))
+    owned = take_over(open_files(tmp_path), "stream-0-00000001", DriverProcess.of_this_process(0))
     payload = b"x" * ((1 << 20) - 5) + KEY.encode()
     snapshot = GraphSnapshot("stream-0-00000001", 0, 1, {}, payload)
     with pytest.raises(StorageRefusedError, match=r"graph/.*-e1\.graph would hold the signing key"):
-        write_graph(tenure.guard, snapshot)
+        write_graph(owned.lease, snapshot)
 
 
 def test_a_key_in_the_place_of_its_path_is_not_told(

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from checkpoint import (
+    DriverProcess,
     GraphSnapshot,
-    Owner,
-    list_streams,
     open_files,
     open_stream,
     stream_ids,
@@ -17,15 +16,16 @@ from checkpoint import (
     take_over,
     write_graph,
 )
+from checkpoint.streams import list_streams
 from checkpoint.testing import FaultyFiles
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 
 
 def make(url: str, stream_id: str, with_graph: bool) -> None:
-    tenure = take_over(open_stream(url, stream_id), stream_id, Owner.of_this_process(0))
+    owned = take_over(open_stream(url, stream_id), stream_id, DriverProcess.of_this_process(0))
     if with_graph:
-        write_graph(tenure.guard, GraphSnapshot(stream_id, 0, 1, {}, b""))
+        write_graph(owned.lease, GraphSnapshot(stream_id, 0, 1, {}, b""))
 
 
 def test_streams_are_found_by_their_directories(tmp_path: Path) -> None:

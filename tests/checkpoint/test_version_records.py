@@ -16,22 +16,22 @@ from checkpoint import (
     ConcurrentWriterError,
     CorruptCheckpointError,
     FileRef,
+    PartitionCommit,
     StoreCommit,
-    StoredPartition,
     open_files,
 )
 from checkpoint.framing import FileKind, read_frames, write_frames
 from checkpoint.json_records import convert, encode
 from checkpoint.testing.memory_backend import MemoryBackend
-from checkpoint.version_records import EMPTY, Reference, StoreId
+from checkpoint.version_records import EMPTY, StoreId, VersionId
 from tests.support.stores import commit
 
 UID = "00000001" + "ab" * 8
 
 
-def stored(partition: int, uid: str = UID, name: str | None = None) -> StoredPartition:
+def stored(partition: int, uid: str = UID, name: str | None = None) -> PartitionCommit:
     name = name or f"stores/a/b/p{partition:05d}/0000000000000003-{uid}.changes"
-    return StoredPartition(partition, Reference(3, uid), FileRef(name, 100, "0" * 32, 7), 5)
+    return PartitionCommit(partition, VersionId(3, uid), FileRef(name, 100, "0" * 32, 7), 5)
 
 
 FILE = {
@@ -40,7 +40,7 @@ FILE = {
     "digest": "0" * 32,
     "records": 7,
 }
-NOTHING = StoredPartition(2, EMPTY, None, 0)
+NOTHING = PartitionCommit(2, EMPTY, None, 0)
 COMMIT = StoreCommit("counts", "default", "stable", (stored(0), stored(1), NOTHING))
 RECORD = CommitRecord("stream-1", 3, 3000, 1, {}, {}, (COMMIT,))
 
@@ -103,8 +103,8 @@ def test_a_record_of_another_shape_is_refused(
     [
         ({"count": -1}, r"Expected `int` >= 0 - at `\$.count`"),
         ({"partition": "0"}, r"Expected `int`, got `str` - at `\$.partition`"),
-        ({"reference": {"version": 3, "uid": "../x"}}, "must be 8 to 64 hexadecimal digits"),
-        ({"reference": {"version": 0, "uid": ""}}, "version 0 of stored state alone is empty"),
+        ({"version_id": {"version": 3, "uid": "../x"}}, "must be 8 to 64 hexadecimal digits"),
+        ({"version_id": {"version": 0, "uid": ""}}, "version 0 of stored state alone is empty"),
         ({"file": None}, "version 0 of stored state alone is empty"),
         ({"file": {**FILE, "size_bytes": -1}}, r"Expected `int` >= 0 - at `\$.file.size_bytes`"),
         ({"file": {**FILE, "digest": "xyz"}}, r"matching regex .* - at `\$.file.digest`"),
@@ -115,10 +115,10 @@ def test_a_record_of_another_shape_is_refused(
 )
 def test_impossible_partitions_are_refused(facts: dict[str, object], message: str) -> None:
     """What no task could have reported is not taken for what one did."""
-    good = {"partition": 0, "reference": {"version": 3, "uid": UID}, "file": FILE, "count": 5}
-    assert convert(good, StoredPartition, "record", "a partition") == stored(0)
+    good = {"partition": 0, "version_id": {"version": 3, "uid": UID}, "file": FILE, "count": 5}
+    assert convert(good, PartitionCommit, "record", "a partition") == stored(0)
     with pytest.raises(CorruptCheckpointError, match=f"record says: .*{message}"):
-        convert({**good, **facts}, StoredPartition, "record", "a partition")
+        convert({**good, **facts}, PartitionCommit, "record", "a partition")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_impossible_partitions_are_refused(facts: dict[str, object], message: st
     ],
 )
 def test_a_commit_has_each_partition_once(
-    partitions: tuple[StoredPartition, ...], message: str
+    partitions: tuple[PartitionCommit, ...], message: str
 ) -> None:
     """And no two of them in one file."""
     with pytest.raises(ValueError, match=message):
@@ -148,10 +148,10 @@ def test_a_store_is_named_once() -> None:
 
 def test_what_a_task_reports_is_what_the_next_one_opens(tmp_path: Path) -> None:
     """Through a record, and pickled on its way to the driver."""
-    store, bases = StoreId("stream-1", "counts", "default", 0, 1), MemoryBackend()
-    reported = pickle.loads(pickle.dumps(commit(bases, store, EMPTY)))
+    store, takeovers = StoreId("stream-1", "counts", "default", 0, 1), MemoryBackend()
+    reported = pickle.loads(pickle.dumps(commit(takeovers, store, EMPTY)))
     log = CommitLog(open_files(tmp_path))
     log.commit(replace(RECORD, stores=(StoreCommit("counts", "default", "stable", (reported,)),)))
     (found,) = log.read(3000).stores
     assert found.store_id("stream-1", 0) == store
-    assert bases.open(store, found.partitions[0].reference).count() == reported.count
+    assert takeovers.open(store, found.partitions[0].version_id).count() == reported.count

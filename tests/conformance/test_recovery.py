@@ -593,7 +593,7 @@ def test_a_first_start_that_fails_leaves_nothing_to_take_up(
     (stream,) = (tmp_path / "ck").glob("stream-*")
     left = {path.relative_to(stream).parts[0] for path in stream.rglob("*") if path.is_file()}
     assert left == {"epochs"}
-    assert (stream / "epochs" / "0000000001.end").exists()
+    assert (stream / "epochs" / "0000000001.released").exists()
     inputs.unlink()
     inputs.mkdir()
     clock.advance(60_000)

@@ -38,7 +38,7 @@ def lose_state() -> None:
 
     def committed(*arguments: Any) -> StateVersion:
         version = inner(*arguments)
-        return replace(version, references=(EMPTY, *version.references[1:]))
+        return replace(version, version_ids=(EMPTY, *version.version_ids[1:]))
 
     StateVersion.committed = committed  # type: ignore[method-assign, assignment]
 

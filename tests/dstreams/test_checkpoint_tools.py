@@ -105,10 +105,8 @@ def test_a_stream_is_shown_verified_and_read(
     assert {"totals"} < {node["uid"] for node in show["graph"]["description"]["operators"]}
     verified = run(capsys, "verify", checkpoint)
     assert (verified["problems"], verified["notes"]) == ([], [])
-    copy_ms = show["operators"][0]["copy_ms"]
-    assert (
-        pairs_of(run(capsys, "read", checkpoint, "--operator", "totals")) == seen[copy_ms // 1000]
-    )
+    batch = show["operators"][0]["snapshot_ms"] // 1000
+    assert pairs_of(run(capsys, "read", checkpoint, "--operator", "totals")) == seen[batch]
     stored = show["stores"][0]["operator"]
     # A mapped state is kept with the time at which its key was last seen.
     rows = run(capsys, "read", checkpoint, "--operator", stored)

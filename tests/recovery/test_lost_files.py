@@ -120,10 +120,10 @@ REMEDIES = ("restore", "go back", "rewind", "begin")
 def is_near(problem: Problem, path: Path) -> bool:
     """Whether a problem is that of a file, or of the directory that it is in.
 
-    Without a base its epoch does not count, and without a pack the values in it are missing.
+    Without its takeover an epoch does not count, and without a pack the values in it are missing.
     """
     named = Path(problem.file.removeprefix("file://"))
-    return path.is_relative_to(named) or path.suffix == ".base" or named.parent == path.parent
+    return path.is_relative_to(named) or path.suffix == ".takeover" or named.parent == path.parent
 
 
 def cut(path: Path) -> None:

@@ -15,7 +15,7 @@ from checkpoint.state_store.store_files import (
     read_parent,
     read_state_snapshot,
 )
-from checkpoint.version_records import EMPTY, Reference, StoredPartition, StoreId
+from checkpoint.version_records import EMPTY, PartitionCommit, StoreId, VersionId
 
 KEYS = 40
 
@@ -59,17 +59,17 @@ def changes(version: int) -> list[Changes]:
     ]
 
 
-def commit(backend: StateBackend, store: StoreId, base: Reference) -> StoredPartition:
+def commit(backend: StateBackend, store: StoreId, base: VersionId) -> PartitionCommit:
     """Commit the version after *base*."""
     return backend.commit(store, base, changes(base.version + 1), {"keys": "test"})
 
 
-def commit_up_to(backend: StateBackend, store: StoreId, version: int) -> list[Reference]:
-    """Commit versions 1 to *version*, and return all references from the empty one on."""
-    references = [EMPTY]
+def commit_up_to(backend: StateBackend, store: StoreId, version: int) -> list[VersionId]:
+    """Commit versions 1 to *version*, and return all version ids from the empty one on."""
+    version_ids = [EMPTY]
     for _ in range(version):
-        references.append(commit(backend, store, references[-1]).reference)
-    return references
+        version_ids.append(commit(backend, store, version_ids[-1]).version_id)
+    return version_ids
 
 
 def require_content(base: RawVersion, version: int) -> None:
@@ -83,18 +83,18 @@ def require_content(base: RawVersion, version: int) -> None:
         assert base.get(key) == records.get(key)
 
 
-def require_open(backend: StateBackend, store: StoreId, reference: Reference) -> None:
+def require_open(backend: StateBackend, store: StoreId, version_id: VersionId) -> None:
     """Assert that a content opens and is what it should be."""
-    with closing(backend.open(store, reference)) as base:
-        assert base.reference == reference
-        require_content(base, reference.version)
+    with closing(backend.open(store, version_id)) as base:
+        assert base.version_id == version_id
+        require_content(base, version_id.version)
 
 
-def require_files(files: Files, store: StoreId, reference: Reference) -> None:
+def require_files(files: Files, store: StoreId, version_id: VersionId) -> None:
     """Assert the same by files alone, with no replica."""
     plan = next(
         plan_rebuilds(
-            reference, list_snapshots(files, store), lambda ref: read_parent(files, store, ref)
+            version_id, list_snapshots(files, store), lambda ref: read_parent(files, store, ref)
         )
     )
     records: dict[bytes, bytes] = {}
@@ -105,16 +105,16 @@ def require_files(files: Files, store: StoreId, reference: Reference) -> None:
         for key in part.removes:
             del records[key]
         index.difference_update(part.index_removes)
-    assert (records, index) == content(reference.version)
+    assert (records, index) == content(version_id.version)
 
 
 def _parts(
-    files: Files, store: StoreId, start: Reference, changelogs: Iterable[Reference]
+    files: Files, store: StoreId, start: VersionId, changelogs: Iterable[VersionId]
 ) -> Iterator[Changes]:
     if start != EMPTY:
         yield from read_state_snapshot(files, store, start).parts
-    for reference in changelogs:
-        yield from read_changelog(files, store, reference).parts
+    for version_id in changelogs:
+        yield from read_changelog(files, store, version_id).parts
 
 
 def run_batch(
@@ -124,20 +124,20 @@ def run_batch(
     log = CommitLog(files)
     latest = log.latest()
     time_ms = 1000 if latest is None else latest.batch_time_ms + 1000
-    references = named(latest, stores)
-    committed = [commit(backend, store, references[store]) for store in stores]
+    version_ids = named(latest, stores)
+    committed = [commit(backend, store, version_ids[store]) for store in stores]
     log.commit(record(time_ms, committed, epoch))
     return time_ms
 
 
-def record(time_ms: int, committed: Iterable[StoredPartition], epoch: int = 1) -> CommitRecord:
+def record(time_ms: int, committed: Iterable[PartitionCommit], epoch: int = 1) -> CommitRecord:
     stores = (StoreCommit("counts", "default", "stable", tuple(committed)),)
     return CommitRecord("stream-1", time_ms // 1000, time_ms, epoch, {}, {}, stores)
 
 
-def named(found: CommitRecord | None, stores: Sequence[StoreId]) -> dict[StoreId, Reference]:
+def named(found: CommitRecord | None, stores: Sequence[StoreId]) -> dict[StoreId, VersionId]:
     """The contents that a record names."""
     if found is None:
         return dict.fromkeys(stores, EMPTY)
     partitions = found.stores[0].partitions
-    return {store: partitions[store.partition].reference for store in stores}
+    return {store: partitions[store.partition].version_id for store in stores}

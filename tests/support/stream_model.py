@@ -1,6 +1,6 @@
 """A stream without Spark: everything it writes is written by checkpoint, everything else is a dict.
 
-It counts numbers that arrive in its world, in two states that are copied every second and every
+It counts numbers that arrive in its world, in two states that are written every second and every
 third batch, and tells its outputs what it read and what the states were. The world remembers, so a
 test can ask afterwards whether anything was lost, counted twice, or told in two ways.
 """
@@ -15,22 +15,16 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from checkpoint import (
-    LISTED_PREFIXES,
     BeginRecord,
     CommitRecord,
+    DriverProcess,
     Files,
     GraphSnapshot,
-    OperatorCommit,
-    Owner,
-    RetentionPlan,
-    StateCopy,
+    OperatorSnapshot,
+    OwnedStream,
     StateFileId,
     StatePartition,
-    Tenure,
-    apply_retention,
     new_attempt,
-    plan_leftovers,
-    plan_retention,
     read_newest_graph,
     read_state_file,
     take_over,
@@ -38,11 +32,19 @@ from checkpoint import (
     write_state_file,
 )
 from checkpoint.lineage import read_lineage
+from checkpoint.record_retention import (
+    LISTED_PREFIXES,
+    RetentionPlan,
+    apply_retention,
+    plan_leftovers,
+    plan_retention,
+)
+from checkpoint.recovery import NewestSnapshot
 
 STREAM = "stream-0-00000001"
 BATCH_MS = 1000
 PARTITIONS = 2
-COPIED_EVERY = {"sums": 2, "counts": 3}
+SNAPSHOT_EVERY = {"sums": 2, "counts": 3}
 
 State = dict[str, list[int]]
 T = TypeVar("T")
@@ -83,51 +85,51 @@ class Driver:
         self.files = files
         self.world = world
         self.known = set(world.committed)
-        self.tenure: Tenure = take_over(files, STREAM, Owner.of_this_process(0))
+        self.owned: OwnedStream = take_over(files, STREAM, DriverProcess.of_this_process(0))
         if read_newest_graph(files) is None:
-            description = {"operators": {uid: {"kind": "state"} for uid in COPIED_EVERY}}
-            graph = GraphSnapshot(STREAM, 0, self.tenure.epoch, description, b"opaque")
-            write_graph(self.tenure.guard, graph)
+            description = {"operators": {uid: {"kind": "state"} for uid in SNAPSHOT_EVERY}}
+            graph = GraphSnapshot(STREAM, 0, self.owned.epoch, description, b"opaque")
+            write_graph(self.owned.lease, graph)
         snapshot = read_newest_graph(files)
         assert snapshot is not None
         self.graph = snapshot.record_id
-        self.commits = self.tenure.commits
-        self.begins = self.tenure.begins
-        plan = self.tenure.plan
+        self.commits = self.owned.commits
+        self.begins = self.owned.begins
+        plan = self.owned.plan
         self.time_ms = plan.last_ms or 0
-        self.state: State = {uid: [0] * PARTITIONS for uid in COPIED_EVERY}
+        self.state: State = {uid: [0] * PARTITIONS for uid in SNAPSHOT_EVERY}
         self._restore()
         self.read_upto = max((self._range(begun)[1] for begun in plan.begins.values()), default=0)
 
     def run(self, upto_ms: int) -> None:
         """Run the batches that were in flight, then new ones, up to a time."""
-        for begun in self.tenure.plan.in_flight:
+        for begun in self.owned.plan.in_flight:
             self._run(begun)
         while self.time_ms < upto_ms:
             time_ms = self.time_ms + BATCH_MS
             numbers = [self.read_upto, self.world.more()]
             begun = BeginRecord(
-                STREAM, time_ms // BATCH_MS - 1, time_ms, self.tenure.epoch, {"numbers": numbers}
+                STREAM, time_ms // BATCH_MS - 1, time_ms, self.owned.epoch, {"numbers": numbers}
             )
             self.begins.begin(replace(begun, graph=self.graph))
             self._run(begun)
-        self.tenure.guard.release()
+        self.owned.lease.release()
 
     def _restore(self) -> None:
-        plan = self.tenure.plan
-        for uid in COPIED_EVERY:
-            copy = plan.copies.get(uid)
-            since_ms = 0 if copy is None else copy.time_ms
-            if copy is not None:
-                self.state[uid] = self._read(uid, copy)
+        plan = self.owned.plan
+        for uid in SNAPSHOT_EVERY:
+            found = plan.snapshots.get(uid)
+            since_ms = 0 if found is None else found.time_ms
+            if found is not None:
+                self.state[uid] = self._read(uid, found)
             for time_ms in range(since_ms + BATCH_MS, self.time_ms + 1, BATCH_MS):
                 self._advance(uid, self._range(plan.begins[time_ms]))
 
-    def _read(self, uid: str, copy: StateCopy) -> list[int]:
-        assert copy.commit is not None
+    def _read(self, uid: str, newest: NewestSnapshot) -> list[int]:
+        assert newest.snapshot is not None
         values = []
-        for partition, ref in enumerate(copy.commit.files):
-            wanted = StatePartition(STREAM, uid, copy.time_ms, partition, PARTITIONS, "stable")
+        for partition, ref in enumerate(newest.snapshot.files):
+            wanted = StatePartition(STREAM, uid, newest.time_ms, partition, PARTITIONS, "stable")
             [payload] = read_state_file(self.files, ref, wanted)
             [(_, value)] = pickle.loads(payload)
             values.append(value)
@@ -136,23 +138,23 @@ class Driver:
     def _run(self, begun: BeginRecord) -> None:
         time_ms = begun.batch_time_ms
         numbers = self._range(begun)
-        for uid in COPIED_EVERY:
+        for uid in SNAPSHOT_EVERY:
             self._advance(uid, numbers)
         operators = {
             uid: self._write(uid, time_ms)
-            for uid, every in COPIED_EVERY.items()
+            for uid, every in SNAPSHOT_EVERY.items()
             if time_ms // BATCH_MS % every == 0
         }
         # What an older driver tells after that is the same once more, or require_right finds it.
         assert time_ms not in self.known, f"the batch at {time_ms} was committed, and runs again"
-        self.tenure.guard.check()
-        self.world.tell(time_ms, (numbers, {uid: list(self.state[uid]) for uid in COPIED_EVERY}))
+        self.owned.lease.check()
+        self.world.tell(time_ms, (numbers, {uid: list(self.state[uid]) for uid in SNAPSHOT_EVERY}))
         self.commits.commit(
             CommitRecord(
                 STREAM,
                 begun.batch_id,
                 time_ms,
-                self.tenure.epoch,
+                self.owned.epoch,
                 operators,
                 {},
                 (),
@@ -168,24 +170,22 @@ class Driver:
         try:
             records = self.commits.records()
         except FileNotFoundError:  # a newer driver deletes as well
-            self.tenure.guard.check()
+            self.owned.lease.check()
             raise
-        copies = {
-            uid: copy.time_ms for uid, copy in (self.commits.last or records[-1]).copies.items()
-        }
-        if copies.keys() != COPIED_EVERY.keys():
-            return  # a state without a copy is made from the first batch on
-        plan = plan_retention(records, self.time_ms - BATCH_MS, COPIED_EVERY)
+        newest = self.commits.last or records[-1]
+        if newest.newest_snapshots.keys() != SNAPSHOT_EVERY.keys():
+            return  # a state without a snapshot is made from the first batch on
+        plan = plan_retention(records, self.time_ms - BATCH_MS, SNAPSHOT_EVERY)
         names = [name for prefix in LISTED_PREFIXES for name in self.files.list(prefix)]
         others = plan_leftovers(read_lineage(self.files), names, records, plan)
         plan = RetentionPlan(plan.commits, plan.state_files, others)
-        apply_retention(self.commits, plan, self.tenure.epoch)
+        apply_retention(self.commits, plan, self.owned.epoch)
 
     def _advance(self, uid: str, numbers: tuple[int, int]) -> None:
         for number in range(*numbers):
             self.state[uid][number % PARTITIONS] += number if uid == "sums" else 1
 
-    def _write(self, uid: str, time_ms: int) -> OperatorCommit:
+    def _write(self, uid: str, time_ms: int) -> OperatorSnapshot:
         refs = []
         for partition, value in enumerate(self.state[uid]):
             file_id = StateFileId(
@@ -195,12 +195,12 @@ class Driver:
                 partition,
                 PARTITIONS,
                 "stable",
-                self.tenure.epoch,
+                self.owned.epoch,
                 new_attempt(),
             )
             payload = pickle.dumps([(f"rest {len(refs)}", value)])
             refs.append(write_state_file(self.files, file_id, [(payload, 1)]))
-        return OperatorCommit("stable", tuple(refs))
+        return OperatorSnapshot("stable", tuple(refs))
 
     def _range(self, begun: BeginRecord) -> tuple[int, int]:
         start, end = begun.inputs["numbers"]  # type: ignore[misc]

@@ -139,7 +139,7 @@ class SymmetricHashJoinStateManager:
         self, side: int, key: Any, number: int, event: Event, matched: bool, last_ms: int | None
     ) -> None:
         """Keep a row."""
-        self._put((side, key, self.store.reference.version, number), event, matched, last_ms)
+        self._put((side, key, self.store.version_id.version, number), event, matched, last_ms)
 
     def set_matched(self, place: tuple[Any, ...], event: Event) -> None:
         """Remember that a row has met another one."""

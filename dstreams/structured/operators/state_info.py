@@ -47,7 +47,7 @@ class StatefulOperatorStateInfo:
     @property
     def numPartitions(self) -> int:
         """Partitions of the state."""
-        return len(self.before.references)
+        return len(self.before.version_ids)
 
     @property
     def partitioner(self) -> StablePartitioner:

@@ -12,7 +12,7 @@ from checkpoint.state_store.file_names import STORE_PREFIX
 from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.maintenance import SnapshotRule, compact_if_due, snapshot_if_due
 from checkpoint.state_store.replica import LocalSettings
-from checkpoint.state_store.retention import apply_store_retention, plan_store_retention
+from checkpoint.state_store.store_retention import apply_store_retention, plan_store_retention
 from tests.support.stores import named, require_open, run_batch, store_of
 
 STORES = (store_of(0, 2), store_of(1, 2))
@@ -26,9 +26,9 @@ def main(url: str, local: str, epoch: int) -> None:
     while True:
         time_ms = run_batch(files, backend, STORES, epoch)
         print(time_ms, flush=True)
-        for store, reference in named(log.latest(), STORES).items():
-            require_open(backend, store, reference)
-            snapshot_if_due(backend, store, reference, SnapshotRule(2, 3))
+        for store, version_id in named(log.latest(), STORES).items():
+            require_open(backend, store, version_id)
+            snapshot_if_due(backend, store, version_id, SnapshotRule(2, 3))
             compact_if_due(backend, store, min_bytes=1)
         records = [log.read(time) for time in log.times()]
         plan = plan_store_retention(records, files.list(STORE_PREFIX), time_ms - 2000, epoch)

@@ -7,15 +7,15 @@ import itertools
 import pytest
 
 from checkpoint.state_store.chain import ReplayPlan, plan_catch_up, plan_rebuilds, walk_back
-from checkpoint.version_records import EMPTY, Reference
+from checkpoint.version_records import EMPTY, VersionId
 
-CHAIN = [EMPTY, *(Reference(version, f"{version:08x}") for version in range(1, 9))]
-OTHER = [*CHAIN[:4], *(Reference(version, f"{version:08x}aa") for version in range(4, 7))]
+CHAIN = [EMPTY, *(VersionId(version, f"{version:08x}") for version in range(1, 9))]
+OTHER = [*CHAIN[:4], *(VersionId(version, f"{version:08x}aa") for version in range(4, 7))]
 BASES = {newer: older for chain in (CHAIN, OTHER) for older, newer in itertools.pairwise(chain)}
 
 
-def base_of(reference: Reference) -> Reference:
-    return BASES[reference]
+def base_of(version_id: VersionId) -> VersionId:
+    return BASES[version_id]
 
 
 def test_a_walk_ends_with_the_empty_content() -> None:
@@ -39,7 +39,7 @@ def test_a_walk_ends_with_the_empty_content() -> None:
     ],
 )
 def test_a_copy_catches_up_only_along_its_own_chain(
-    local: Reference, wanted: Reference, most: int, plan: ReplayPlan | None
+    local: VersionId, wanted: VersionId, most: int, plan: ReplayPlan | None
 ) -> None:
     """Changelogs from the copy to the content, or no way."""
     assert plan_catch_up(local, wanted, base_of, most) == plan

@@ -16,10 +16,10 @@ from checkpoint.state_store import (
     EMPTY,
     DataValues,
     LmdbBackend,
-    Reference,
     Shapes,
     StateStore,
     StoreId,
+    VersionId,
 )
 from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.change_blocks import Compression
@@ -79,24 +79,24 @@ class Host:
         self.backend = LmdbBackend(open_files(root / "files"), str(local))
         self.store = StateStore(self.backend, checksums=True)
 
-    def batch(self, reference: Reference, number: int) -> Reference:
-        with self.store.writer(ID, reference) as writer:
+    def batch(self, version_id: VersionId, number: int) -> VersionId:
+        with self.store.writer(ID, version_id) as writer:
             writer.update([(f"key {n}", number) for n in range(40)], lambda new, old: (new, 0.5))
             writer.put("key 7", number, timeout_ms=number)
             writer.put(number, "text")
             writer.remove(number - 1)
-            return writer.commit().reference
+            return writer.commit().version_id
 
-    def checksum(self, reference: Reference) -> int | None:
-        with closing(self.backend.open(ID, reference)) as base:
+    def checksum(self, version_id: VersionId) -> int | None:
+        with closing(self.backend.open(ID, version_id)) as base:
             checksum = base.checksum
             if checksum is not None:
                 assert checksum == pairs_checksum(base.scan())
             return checksum
 
-    def rot(self, reference: Reference) -> None:
+    def rot(self, version_id: VersionId) -> None:
         """Change a byte of a record in the replica."""
-        with closing(self.backend.open(ID, reference)) as base:
+        with closing(self.backend.open(ID, version_id)) as base:
             assert isinstance(base, LmdbVersion)
             environment = base._environment
             with environment.env.begin(db=environment.data, write=True) as txn:
@@ -106,17 +106,17 @@ class Host:
 def test_it_is_carried(tmp_path: Path) -> None:
     """Through batches, hosts and snapshots; who does not carry it on ends it, who does begins."""
     first = Host(tmp_path, "first")
-    reference = EMPTY
+    version_id = EMPTY
     for number in range(1, 5):
-        reference = first.batch(reference, number)
-        assert first.checksum(reference) is not None
-    with closing(first.backend.open(ID, reference)) as base:
+        version_id = first.batch(version_id, number)
+        assert first.checksum(version_id) is not None
+    with closing(first.backend.open(ID, version_id)) as base:
         assert isinstance(base, LmdbVersion)
         assert take_snapshot(first.backend, ID, base)
-    assert Host(tmp_path, "second").checksum(reference) == first.checksum(reference)
-    with StateStore(first.backend).writer(ID, reference) as writer:
+    assert Host(tmp_path, "second").checksum(version_id) == first.checksum(version_id)
+    with StateStore(first.backend).writer(ID, version_id) as writer:
         writer.put("key 3", "without")
-        without = writer.commit().reference
+        without = writer.commit().version_id
     assert first.checksum(without) is None
     assert Host(tmp_path, "third").checksum(without) is None
     assert first.checksum(first.batch(without, 6)) is not None
@@ -125,31 +125,31 @@ def test_it_is_carried(tmp_path: Path) -> None:
 def test_a_rotten_copy_becomes_no_snapshot(tmp_path: Path) -> None:
     """It is refused before it is published, and the next open heals it."""
     host = Host(tmp_path, "host")
-    reference = host.batch(host.batch(EMPTY, 1), 2)
-    good = host.checksum(reference)
-    host.rot(reference)
-    with closing(host.backend.open(ID, reference)) as base:
+    version_id = host.batch(host.batch(EMPTY, 1), 2)
+    good = host.checksum(version_id)
+    host.rot(version_id)
+    with closing(host.backend.open(ID, version_id)) as base:
         assert isinstance(base, LmdbVersion)
         with pytest.raises(StorageRefusedError, match=r"is damaged: .* no snapshot was written"):
             take_snapshot(host.backend, ID, base)
     assert not list((tmp_path / "files").rglob("*.snapshot"))
-    assert host.checksum(reference) == good
+    assert host.checksum(version_id) == good
 
 
 def test_what_was_made_of_a_rotten_copy_is_refused(tmp_path: Path) -> None:
     """A writer that read what was not there leaves a version that no host builds."""
     host = Host(tmp_path, "host")
     root = host.batch(EMPTY, 1)
-    reference = host.batch(root, 2)
-    host.rot(reference)
-    with host.store.writer(ID, reference) as writer:
+    version_id = host.batch(root, 2)
+    host.rot(version_id)
+    with host.store.writer(ID, version_id) as writer:
         writer.update([("key 3", 1)], lambda new, old: new)
-        wrong = writer.commit().reference
+        wrong = writer.commit().version_id
     with pytest.raises(CorruptCheckpointError, match="leads to a wrong content") as error:
         Host(tmp_path, "other").backend.open(ID, wrong)
     assert "worked on a damaged replica; go back to a batch before it" in error.value.remedy
     assert "checkpoint rewind" in error.value.remedy
-    assert Host(tmp_path, "third").checksum(reference) is not None
+    assert Host(tmp_path, "third").checksum(version_id) is not None
 
 
 def test_a_checksum_never_becomes_negative(tmp_path: Path) -> None:
@@ -160,11 +160,11 @@ def test_a_checksum_never_becomes_negative(tmp_path: Path) -> None:
     host = Host(tmp_path, "host")
     with host.store.writer(ID, EMPTY) as writer:
         writer.put("key 3", 0)
-        reference = writer.commit().reference
-    host.rot(reference)
-    with host.store.writer(ID, reference) as writer:
+        version_id = writer.commit().version_id
+    host.rot(version_id)
+    with host.store.writer(ID, version_id) as writer:
         writer.remove("key 3")
-        wrong = writer.commit().reference
+        wrong = writer.commit().version_id
     with pytest.raises(CorruptCheckpointError, match="leads to a wrong content"):
         Host(tmp_path, "other").backend.open(ID, wrong)
 
@@ -174,14 +174,14 @@ def test_a_snapshot_with_a_wrong_checksum_is_passed_over(
 ) -> None:
     """As one that is damaged: an older way is taken."""
     host = Host(tmp_path, "host")
-    reference = host.batch(host.batch(EMPTY, 1), 2)
-    host.rot(reference)
-    with closing(host.backend.open(ID, reference)) as base:
+    version_id = host.batch(host.batch(EMPTY, 1), 2)
+    host.rot(version_id)
+    with closing(host.backend.open(ID, version_id)) as base:
         part = Changes(list(base.scan()), [], list(base.scan_index()), [], base.count(), 7)
         codec = base.codec
-    header = StoredHeader(ID, StoredKind.SNAPSHOT, reference, reference, codec, Compression.NONE)
+    header = StoredHeader(ID, StoredKind.SNAPSHOT, version_id, version_id, codec, Compression.NONE)
     host.backend.files.create(header.name, stored_frames(header, [part], FrameTotals()))
-    assert Host(tmp_path, "other").checksum(reference) is not None
+    assert Host(tmp_path, "other").checksum(version_id) is not None
     assert "leads to a wrong content" in caplog.text
 
 

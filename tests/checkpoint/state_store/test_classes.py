@@ -23,17 +23,11 @@ import pytest
 from pyspark.sql import Row
 
 from checkpoint import open_files
-from checkpoint.state_store import (
-    EMPTY,
-    LmdbBackend,
-    SnapshotRule,
-    StateStore,
-    StoreId,
-    snapshot_if_due,
-)
+from checkpoint.state_store import EMPTY, LmdbBackend, SnapshotRule, StateStore, StoreId
 from checkpoint.state_store.classes import Classes
 from checkpoint.state_store.key_decoding import decode_key
 from checkpoint.state_store.keys import encode_key
+from checkpoint.state_store.maintenance import snapshot_if_due
 from checkpoint.state_store.plain_pickles import NotPlainError
 from checkpoint.state_store.schemas import Schema, StoredClassError, fields_of, schema_of_text
 from checkpoint.state_store.shapes import Shapes
@@ -607,16 +601,16 @@ def test_schemas_go_with_the_content(tmp_path: Path) -> None:
     def host(name: str) -> StateStore:
         return StateStore(LmdbBackend(files, str(tmp_path / name)), CODEC)
 
-    reference = EMPTY
+    version_id = EMPTY
     for value in (Plain(1, 2.0), (Place(1), 5), 7):
-        with host("first").writer(store, reference) as writer:
+        with host("first").writer(store, version_id) as writer:
             writer.put(repr(value), value)
-            reference = writer.commit().reference
+            version_id = writer.commit().version_id
     for name in ("from changelogs", "from a snapshot"):
-        with host(name).reader(store, reference) as reader:
+        with host(name).reader(store, version_id) as reader:
             assert [value for _, value in reader.items()] == [(Place(1), 5), 7, Plain(1, 2.0)]
         snapshot_if_due(
-            LmdbBackend(files, str(tmp_path / name)), store, reference, SnapshotRule(1, 1)
+            LmdbBackend(files, str(tmp_path / name)), store, version_id, SnapshotRule(1, 1)
         )
         for changelog in (tmp_path / "files").rglob("*.changes"):
             changelog.unlink()

@@ -24,7 +24,7 @@ from checkpoint.state_store.file_names import STORE_PREFIX
 from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
 from checkpoint.state_store.replica import LocalSettings
-from checkpoint.state_store.retention import apply_store_retention, plan_store_retention
+from checkpoint.state_store.store_retention import apply_store_retention, plan_store_retention
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 from tests.support.faults import FAULTS, fault_ids
 from tests.support.replicas import close_unused
@@ -46,11 +46,11 @@ def bases_on(files: Files, path: Path, host: str = "host") -> LmdbBackend:
 def work(files: Files, backend: LmdbBackend) -> None:
     """One batch with everything that belongs to it."""
     log = CommitLog(files)
-    for store, reference in named(log.latest(), STORES).items():
-        require_open(backend, store, reference)
+    for store, version_id in named(log.latest(), STORES).items():
+        require_open(backend, store, version_id)
     run_batch(files, backend, STORES)
-    for store, reference in named(log.latest(), STORES).items():
-        snapshot_if_due(backend, store, reference, SnapshotRule(2, 2))
+    for store, version_id in named(log.latest(), STORES).items():
+        snapshot_if_due(backend, store, version_id, SnapshotRule(2, 2))
     records = [log.read(time_ms) for time_ms in log.times()]
     needed_ms = records[-1].batch_time_ms - 1000
     plan = plan_store_retention(records, files.list(STORE_PREFIX), needed_ms, epoch=1)
@@ -63,9 +63,9 @@ def require_recovered(files: Files, path: Path, host: str) -> int:
     backend = bases_on(files, path, host)
     times = log.times()
     for time_ms in times[-2:]:
-        for store, reference in named(log.read(time_ms), STORES).items():
-            if reference.version:
-                require_open(backend, store, reference)
+        for store, version_id in named(log.read(time_ms), STORES).items():
+            if version_id.version:
+                require_open(backend, store, version_id)
     return times[-1]
 
 

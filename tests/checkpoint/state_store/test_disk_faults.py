@@ -67,7 +67,7 @@ def test_a_full_local_disk_is_an_error_of_the_local_disk(
     backend: LmdbBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It names the directory and says that the state is intact; with room again it goes on."""
-    references = commit_up_to(backend, STORE, 2)
+    version_ids = commit_up_to(backend, STORE, 2)
 
     def full(fd: int, offset: int, length: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -75,10 +75,10 @@ def test_a_full_local_disk_is_an_error_of_the_local_disk(
     with monkeypatch.context() as patch:
         patch.setattr(os, "posix_fallocate", full)
         with pytest.raises(StorageRefusedError, match=r"reserve \d+ bytes.*No space left") as error:
-            backend.open(STORE, references[2])
+            backend.open(STORE, version_ids[2])
         assert backend.local_directory in str(error.value)
         assert "the state itself is intact" in str(error.value)
-    require_open(backend, STORE, references[2])
+    require_open(backend, STORE, version_ids[2])
 
 
 def test_where_room_cannot_be_reserved_the_map_is_not_written(
@@ -90,9 +90,9 @@ def test_where_room_cannot_be_reserved_the_map_is_not_written(
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
     monkeypatch.setattr(os, "posix_fallocate", unknown)
-    references = commit_up_to(backend, STORE, 3)
-    for reference in references:
-        require_open(backend, STORE, reference)
+    version_ids = commit_up_to(backend, STORE, 3)
+    for version_id in version_ids:
+        require_open(backend, STORE, version_id)
     generation = backend.replica(STORE).directory.current()
     assert generation is not None
     assert not replica_directory.is_mapped_generation(generation)
@@ -102,7 +102,7 @@ def test_a_copy_that_cannot_be_kept_is_no_fault(
     backend: LmdbBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The changelog is in the storage; the copy on this host only saves a read."""
-    references = commit_up_to(backend, STORE, 1)
+    version_ids = commit_up_to(backend, STORE, 1)
 
     class Full:
         def __getattr__(self, name: str) -> Any:
@@ -113,46 +113,46 @@ def test_a_copy_that_cannot_be_kept_is_no_fault(
 
     with monkeypatch.context() as patch:
         patch.setattr(changelog_cache, "os", Full())
-        references.append(commit(backend, STORE, references[1]).reference)
+        version_ids.append(commit(backend, STORE, version_ids[1]).version_id)
     copies = list(Path(backend.local_directory).rglob("*.changes*"))
     assert len(copies) == 1  # of the first one, whole
-    require_open(backend, STORE, references[2])
+    require_open(backend, STORE, version_ids[2])
 
 
 @pytest.mark.parametrize("name", ["files", "local"])
 def test_a_deleted_directory(tmp_path: Path, backend: LmdbBackend, name: str) -> None:
     """Of the storage: an error, and never an empty state. Of this host: built again."""
-    references = commit_up_to(backend, STORE, 3)
-    require_open(backend, STORE, references[3])
+    version_ids = commit_up_to(backend, STORE, 3)
+    require_open(backend, STORE, version_ids[3])
     shutil.move(tmp_path / name, tmp_path / "away")
     if name == "files":
         with pytest.raises(StorageRefusedError, match="make the directory again"):
-            commit(backend, STORE, references[3])
+            commit(backend, STORE, version_ids[3])
         with pytest.raises(CheckpointError):
-            snapshot_if_due(backend, STORE, references[3], SnapshotRule(1, 1))
+            snapshot_if_due(backend, STORE, version_ids[3], SnapshotRule(1, 1))
         assert not (tmp_path / "files").exists()
         shutil.move(tmp_path / "away", tmp_path / "files")
-    references.append(commit(backend, STORE, references[3]).reference)
-    require_open(backend, STORE, references[4])
+    version_ids.append(commit(backend, STORE, version_ids[3]).version_id)
+    require_open(backend, STORE, version_ids[4])
 
 
 def test_a_local_directory_that_is_a_file(tmp_path: Path, backend: LmdbBackend) -> None:
     """The error names it."""
-    reference = commit_up_to(backend, STORE, 1)[1]
+    version_id = commit_up_to(backend, STORE, 1)[1]
     shutil.rmtree(backend.local_directory)
     Path(backend.local_directory).write_text("a file")
     with pytest.raises(StorageRefusedError, match="local"):
-        backend.open(STORE, reference)
+        backend.open(STORE, version_id)
     Path(backend.local_directory).unlink()
-    require_open(backend, STORE, reference)
+    require_open(backend, STORE, version_id)
 
 
 def test_a_generation_directory_that_is_read_only(backend: LmdbBackend) -> None:
     """A file in the place of the lock, which cannot be opened for writing."""
-    reference = commit_up_to(backend, STORE, 1)[1]
+    version_id = commit_up_to(backend, STORE, 1)[1]
     directory = backend.replica(STORE).directory
     replica_directory.make_directories(directory.child("lock"))
     with pytest.raises(StorageRefusedError, match="cannot lock"):
-        backend.open(STORE, reference)
+        backend.open(STORE, version_id)
     os.rmdir(directory.child("lock"))
-    require_open(backend, STORE, reference)
+    require_open(backend, STORE, version_id)

@@ -20,7 +20,7 @@ from checkpoint.state_store import environments
 from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.replica import LmdbVersion, LocalSettings
-from checkpoint.version_records import EMPTY, Reference
+from checkpoint.version_records import EMPTY, VersionId
 from tests.support.replicas import close_unused
 from tests.support.stores import commit, commit_up_to, require_content, require_open, store_of
 
@@ -35,11 +35,11 @@ import sys
 from checkpoint import open_files
 from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.replica import LocalSettings
-from checkpoint.version_records import Reference
+from checkpoint.version_records import VersionId
 from tests.support.stores import require_content, store_of
 files, local, version, uid = sys.argv[1:]
 backend = LmdbBackend(open_files(files), local, settings=LocalSettings(first_map_bytes=1 << 20))
-base = backend.open(store_of(), Reference(int(version), uid))
+base = backend.open(store_of(), VersionId(int(version), uid))
 print(base.count(), flush=True)
 sys.stdin.readline()
 print(len(list(base.scan())), flush=True)
@@ -54,12 +54,12 @@ def backend(tmp_path: Path) -> Iterator[LmdbBackend]:
 
 
 @contextlib.contextmanager
-def reader(backend: LmdbBackend, reference: Reference) -> Iterator[subprocess.Popen[str]]:
+def reader(backend: LmdbBackend, version_id: VersionId) -> Iterator[subprocess.Popen[str]]:
     """Another process that has a content open."""
     url = backend.files.url.removeprefix("file://")
     command = [sys.executable, "-c", READER, url, backend.local_directory]
     with subprocess.Popen(
-        [*command, str(reference.version), reference.uid],
+        [*command, str(version_id.version), version_id.uid],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -77,53 +77,53 @@ def answer(process: subprocess.Popen[str]) -> int:
     return int(process.stdout.readline())
 
 
-def many(backend: LmdbBackend, base: Reference, number: int, count: int) -> Reference:
+def many(backend: LmdbBackend, base: VersionId, number: int, count: int) -> VersionId:
     """Commit a thousand records of 2 kB each."""
     puts = [(b"%d-%04d" % (number, key), os.urandom(2000)) for key in range(1000)]
-    return backend.commit(STORE, base, [Changes(puts, [], [], [], count + 1000)], {}).reference
+    return backend.commit(STORE, base, [Changes(puts, [], [], [], count + 1000)], {}).version_id
 
 
 def test_two_processes_share_a_copy(backend: LmdbBackend) -> None:
     """One reads version 3 while the other goes on to 6 and grows the map; both are right."""
-    references = commit_up_to(backend, STORE, 3)
-    count = commit_count(backend, references[3])
-    with reader(backend, references[3]) as process:
+    version_ids = commit_up_to(backend, STORE, 3)
+    count = commit_count(backend, version_ids[3])
+    with reader(backend, version_ids[3]) as process:
         assert answer(process) == count
-        reference = references[3]
+        version_id = version_ids[3]
         for number in range(3):
-            reference = many(backend, reference, number, count + number * 1000)
-            with contextlib.closing(backend.open(STORE, reference)) as base:
+            version_id = many(backend, version_id, number, count + number * 1000)
+            with contextlib.closing(backend.open(STORE, version_id)) as base:
                 assert base.count() == count + (number + 1) * 1000
         print(file=process.stdin, flush=True)
         assert answer(process) == count
 
 
-def commit_count(backend: LmdbBackend, reference: Reference) -> int:
-    with contextlib.closing(backend.open(STORE, reference)) as base:
+def commit_count(backend: LmdbBackend, version_id: VersionId) -> int:
+    with contextlib.closing(backend.open(STORE, version_id)) as base:
         return base.count()
 
 
 def test_a_process_follows_a_map_that_another_has_grown(backend: LmdbBackend) -> None:
     """This one has the small map; what it opens next is in the part that it does not see."""
-    references = commit_up_to(backend, STORE, 2)
-    held = backend.open(STORE, references[2])
+    version_ids = commit_up_to(backend, STORE, 2)
+    held = backend.open(STORE, version_ids[2])
     count = held.count()
     held.close()
-    reference = many(backend, references[2], 0, count)
-    with reader(backend, reference) as process:
+    version_id = many(backend, version_ids[2], 0, count)
+    with reader(backend, version_id) as process:
         assert answer(process) == count + 1000
-    with contextlib.closing(backend.open(STORE, reference)) as base:
+    with contextlib.closing(backend.open(STORE, version_id)) as base:
         assert len(list(base.scan())) == count + 1000
 
 
 def test_the_same_while_a_content_is_open_here(backend: LmdbBackend) -> None:
     """The map cannot be exchanged under a reader: this process goes on in a new generation."""
-    references = commit_up_to(backend, STORE, 2)
-    held = backend.open(STORE, references[2])
-    reference = many(backend, references[2], 0, held.count())
-    with reader(backend, reference) as process:
+    version_ids = commit_up_to(backend, STORE, 2)
+    held = backend.open(STORE, version_ids[2])
+    version_id = many(backend, version_ids[2], 0, held.count())
+    with reader(backend, version_id) as process:
         assert answer(process) == held.count() + 1000
-    with contextlib.closing(backend.open(STORE, reference)) as base:
+    with contextlib.closing(backend.open(STORE, version_id)) as base:
         assert base.count() == held.count() + 1000
     require_content(held, 2)
     held.close()
@@ -131,20 +131,20 @@ def test_the_same_while_a_content_is_open_here(backend: LmdbBackend) -> None:
 
 def test_the_pages_of_a_reader_that_died_are_used_again(backend: LmdbBackend) -> None:
     """A killed process pins what it read only until somebody opens a content."""
-    reference = many(backend, EMPTY, 0, 0)
-    with contextlib.closing(backend.open(STORE, reference)):
+    version_id = many(backend, EMPTY, 0, 0)
+    with contextlib.closing(backend.open(STORE, version_id)):
         pass
-    with reader(backend, reference) as process:
+    with reader(backend, version_id) as process:
         assert answer(process) == 1000
         process.send_signal(signal.SIGKILL)
         process.wait()
     used = []
     for _ in range(8):
         puts = [(b"0-%04d" % key, os.urandom(2000)) for key in range(1000)]
-        reference = backend.commit(
-            STORE, reference, [Changes(puts, [], [], [], 1000)], {}
-        ).reference
-        base = backend.open(STORE, reference)
+        version_id = backend.commit(
+            STORE, version_id, [Changes(puts, [], [], [], 1000)], {}
+        ).version_id
+        base = backend.open(STORE, version_id)
         assert isinstance(base, LmdbVersion)
         used.append(base._environment.used_bytes())  # the promise is about the file
         base.close()
@@ -154,15 +154,15 @@ def test_the_pages_of_a_reader_that_died_are_used_again(backend: LmdbBackend) ->
 def test_few_environments_are_kept_open(backend: LmdbBackend) -> None:
     """The least used are closed, those with an open content are not."""
     stores = [store_of(partition, 8) for partition in range(8)]
-    references = {store: commit_up_to(backend, store, 2) for store in stores}
-    held = backend.open(stores[0], references[stores[0]][2])
+    version_ids = {store: commit_up_to(backend, store, 2) for store in stores}
+    held = backend.open(stores[0], version_ids[stores[0]][2])
     for store in stores:
-        require_open(backend, store, references[store][2])
+        require_open(backend, store, version_ids[store][2])
     assert len(environments._table.open) <= backend.settings.max_open
     require_content(held, 2)
     held.close()
     for store in stores:
-        require_open(backend, store, references[store][1])
+        require_open(backend, store, version_ids[store][1])
 
 
 def in_child(work: object) -> int:
@@ -182,27 +182,27 @@ def in_child(work: object) -> int:
 
 def test_a_fork_opens_for_itself_and_leaves_its_parent_alone(backend: LmdbBackend) -> None:
     """Also when the parent is reading: its pages do not change under it."""
-    references = commit_up_to(backend, STORE, 4)
-    held = backend.open(STORE, references[2])
+    version_ids = commit_up_to(backend, STORE, 4)
+    held = backend.open(STORE, version_ids[2])
 
     def child() -> None:
         held.close()
-        require_open(backend, STORE, references[3])
+        require_open(backend, STORE, version_ids[3])
         close_unused()
 
     assert in_child(child) == 0
     require_content(held, 2)
     environment = held._environment  # type: ignore[attr-defined]
     assert str(os.getpid()) in environment.env.readers()
-    require_open(backend, STORE, references[4])
+    require_open(backend, STORE, version_ids[4])
     require_content(held, 2)
     held.close()
-    require_open(backend, STORE, references[4])
+    require_open(backend, STORE, version_ids[4])
 
 
 def test_without_address_space_the_error_says_so(backend: LmdbBackend) -> None:
     """A limit on the memory of workers counts maps; the state is intact, and opens without it."""
-    reference = many(backend, EMPTY, 0, 0)
+    version_id = many(backend, EMPTY, 0, 0)
     wide = LmdbBackend(
         backend.files,
         f"{backend.local_directory}-wide",
@@ -214,15 +214,15 @@ def test_without_address_space_the_error_says_so(backend: LmdbBackend) -> None:
         limit_bytes = used_pages * resource.getpagesize() + (1 << 30)
         resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
         with pytest.raises(StorageRefusedError, match="the state itself is intact"):
-            wide.open(STORE, reference)
-        require_count(backend, reference, 1000)
+            wide.open(STORE, version_id)
+        require_count(backend, version_id, 1000)
 
     assert in_child(child) == 0
-    require_count(wide, reference, 1000)
+    require_count(wide, version_id, 1000)
 
 
-def require_count(backend: LmdbBackend, reference: Reference, count: int) -> None:
-    with contextlib.closing(backend.open(STORE, reference)) as base:
+def require_count(backend: LmdbBackend, version_id: VersionId, count: int) -> None:
+    with contextlib.closing(backend.open(STORE, version_id)) as base:
         assert base.count() == count
 
 
@@ -231,21 +231,21 @@ def test_a_file_may_not_grow_any_more(backend: LmdbBackend, through_map: bool) -
     """A limit on files stands for a full disk: an error, the copy as it was, and on without it."""
     settings = LocalSettings(first_map_bytes=1 << 20, writes_through_map=through_map)
     backend = LmdbBackend(backend.files, backend.local_directory, settings=settings)
-    references = commit_up_to(backend, STORE, 2)
-    require_open(backend, STORE, references[2])
-    count = commit_count(backend, references[2])
-    reference = many(backend, references[2], 0, count)
+    version_ids = commit_up_to(backend, STORE, 2)
+    require_open(backend, STORE, version_ids[2])
+    count = commit_count(backend, version_ids[2])
+    version_id = many(backend, version_ids[2], 0, count)
     close_unused()
 
     def child() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
         with pytest.raises(StorageRefusedError, match="the state itself is intact"):
-            backend.open(STORE, reference)
-        require_open(backend, STORE, references[2])
+            backend.open(STORE, version_id)
+        require_open(backend, STORE, version_ids[2])
 
     assert in_child(child) == 0
-    require_open(backend, STORE, references[2])
-    require_count(backend, reference, count + 1000)
-    references.append(commit(backend, STORE, references[2]).reference)
-    require_open(backend, STORE, references[3])
+    require_open(backend, STORE, version_ids[2])
+    require_count(backend, version_id, count + 1000)
+    version_ids.append(commit(backend, STORE, version_ids[2]).version_id)
+    require_open(backend, STORE, version_ids[3])

@@ -12,7 +12,7 @@ from checkpoint.state_store.file_names import (
     new_uid,
     parse_file_name,
 )
-from checkpoint.version_records import EMPTY, Reference, StoreId
+from checkpoint.version_records import EMPTY, StoreId, VersionId
 
 STORE = StoreId("stream-1", "Counts per user", "default", 3, 8)
 
@@ -35,10 +35,10 @@ def test_an_epoch_that_no_uid_can_tell_is_refused(epoch: int) -> None:
 @pytest.mark.parametrize("kind", StoredKind)
 def test_a_name_follows_from_the_reference_and_back(kind: StoredKind) -> None:
     """A listing tells which content each file holds."""
-    reference = Reference(12, new_uid(1))
-    name = file_name(STORE, reference, kind)
+    version_id = VersionId(12, new_uid(1))
+    name = file_name(STORE, version_id, kind)
     assert name.startswith(directory_of(STORE))
-    assert parse_file_name(name) == (directory_of(STORE), reference, kind)
+    assert parse_file_name(name) == (directory_of(STORE), version_id, kind)
 
 
 @pytest.mark.parametrize(
@@ -62,5 +62,5 @@ def test_other_names_are_no_files_of_stores(name: str) -> None:
 def test_impossible_references_are_refused(version: int, uid: str) -> None:
     """Version 0 has no uid, every other one has."""
     with pytest.raises(ValueError, match="version"):
-        Reference(version, uid)
-    assert Reference(0, "") == EMPTY
+        VersionId(version, uid)
+    assert VersionId(0, "") == EMPTY

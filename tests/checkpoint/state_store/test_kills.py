@@ -64,9 +64,9 @@ def require_committed(path: Path, told: int, host: str) -> int:
     assert latest.batch_time_ms in (told, told + 1000)
     settings = LocalSettings(first_map_bytes=1 << 20)
     backend = LmdbBackend(files, str(path / host), settings=settings, caches_changelogs=True)
-    for store, reference in named(latest, STORES).items():
-        assert reference.version == latest.batch_time_ms // 1000
-        require_open(backend, store, reference)
+    for store, version_id in named(latest, STORES).items():
+        assert version_id.version == latest.batch_time_ms // 1000
+        require_open(backend, store, version_id)
     close_unused()
     return latest.batch_time_ms
 

@@ -23,7 +23,7 @@ from checkpoint.state_store.maintenance import (
 from checkpoint.state_store.replica import LmdbVersion, LocalSettings
 from checkpoint.state_store.replica_meta import ReplicaMeta
 from checkpoint.state_store.store_files import list_snapshots
-from checkpoint.version_records import EMPTY, Reference
+from checkpoint.version_records import EMPTY, VersionId
 from tests.support.replicas import close_unused, sweep_local
 from tests.support.stores import commit, commit_up_to, require_open, store_of
 
@@ -69,22 +69,22 @@ def test_a_snapshot_is_due_by_the_amount_of_change(
 ) -> None:
     """When reading the changelogs costs as much as reading a snapshot."""
     progress = ReplicaMeta(
-        Reference(500, "ab" * 12), {}, EMPTY, snapshot_bytes, changelogs, changelog_bytes
+        VersionId(500, "ab" * 12), {}, EMPTY, snapshot_bytes, changelogs, changelog_bytes
     )
     assert SnapshotRule().is_due(progress) is due
 
 
 def test_snapshots_come_as_they_are_due(backend: LmdbBackend) -> None:
     """The first after ten batches, the next one not before ten more."""
-    reference, written = EMPTY, []
+    version_id, written = EMPTY, []
     for version in range(1, 34):
-        reference = commit(backend, STORE, reference).reference
-        if snapshot_if_due(backend, STORE, reference) is not None:
+        version_id = commit(backend, STORE, version_id).version_id
+        if snapshot_if_due(backend, STORE, version_id) is not None:
             written.append(version)
     assert written[0] == 10
     assert all(later - earlier >= 10 for earlier, later in zip(written, written[1:]))  # noqa: B905, RUF007
     assert sorted(found.version for found in list_snapshots(backend.files, STORE)) == written
-    base = backend.open(STORE, reference)
+    base = backend.open(STORE, version_id)
     assert isinstance(base, LmdbVersion)
     assert base.meta.snapshot.version == written[-1]
     assert base.meta.changelogs == 33 - written[-1]
@@ -93,39 +93,39 @@ def test_snapshots_come_as_they_are_due(backend: LmdbBackend) -> None:
 
 def test_a_snapshot_is_written_once(backend: LmdbBackend) -> None:
     """Whoever comes second finds it, and the empty content needs none."""
-    reference = commit_up_to(backend, STORE, 3)[3]
-    assert snapshot_if_due(backend, STORE, reference, ALWAYS) is not None
-    assert snapshot_if_due(backend, STORE, reference, ALWAYS) is None
+    version_id = commit_up_to(backend, STORE, 3)[3]
+    assert snapshot_if_due(backend, STORE, version_id, ALWAYS) is not None
+    assert snapshot_if_due(backend, STORE, version_id, ALWAYS) is None
     assert snapshot_if_due(backend, STORE, EMPTY, ALWAYS) is None
     other = LmdbBackend(backend.files, f"{backend.local_directory}-2", settings=backend.settings)
-    assert snapshot_if_due(other, STORE, reference, ALWAYS) is None
+    assert snapshot_if_due(other, STORE, version_id, ALWAYS) is None
 
 
 def test_a_snapshot_of_a_content_that_is_open_while_batches_go_on(backend: LmdbBackend) -> None:
     """It holds the content it was asked for, and the copy remembers how far it is now."""
-    references = commit_up_to(backend, STORE, 4)
-    with contextlib.closing(backend.replica(STORE).open(references[4])) as base:
+    version_ids = commit_up_to(backend, STORE, 4)
+    with contextlib.closing(backend.replica(STORE).open(version_ids[4])) as base:
         held = base.meta
         for _ in range(3):
-            references.append(commit(backend, STORE, references[-1]).reference)
-            require_open(backend, STORE, references[-1])
+            version_ids.append(commit(backend, STORE, version_ids[-1]).version_id)
+            require_open(backend, STORE, version_ids[-1])
         backend.replica(STORE).note_snapshot(held, 1234)
-    with contextlib.closing(backend.replica(STORE).open(references[7])) as base:
-        assert base.meta.snapshot == references[4]
+    with contextlib.closing(backend.replica(STORE).open(version_ids[7])) as base:
+        assert base.meta.snapshot == version_ids[4]
         assert (base.meta.changelogs, base.meta.snapshot_bytes) == (3, 1234)
 
 
 def test_the_copy_is_not_taken_back_for_a_snapshot(backend: LmdbBackend) -> None:
     """Batches have gone on; the snapshot is of a later content, or not now."""
-    references = commit_up_to(backend, STORE, 4)
-    require_open(backend, STORE, references[4])
+    version_ids = commit_up_to(backend, STORE, 4)
+    require_open(backend, STORE, version_ids[4])
     generation = backend.replica(STORE).directory.current()
-    assert snapshot_if_due(backend, STORE, references[3], ALWAYS) is None
-    assert snapshot_if_due(backend, STORE, references[4], ALWAYS) is not None
+    assert snapshot_if_due(backend, STORE, version_ids[3], ALWAYS) is None
+    assert snapshot_if_due(backend, STORE, version_ids[4], ALWAYS) is not None
     assert backend.replica(STORE).directory.current() == generation
     progress = backend.replica(STORE).meta()
     assert progress is not None
-    assert progress.snapshot == references[4]
+    assert progress.snapshot == version_ids[4]
 
 
 @pytest.mark.parametrize(
@@ -144,22 +144,22 @@ def test_a_copy_that_has_grown_is_compacted(tmp_path: Path, through_map: bool) -
         open_files(tmp_path / "files"), str(tmp_path / "local"), settings=settings
     )
     keys, full = many_keys(3000)
-    reference = backend.commit(STORE, EMPTY, [full], {}).reference
-    before = backend.open(STORE, reference)
+    version_id = backend.commit(STORE, EMPTY, [full], {}).version_id
+    before = backend.open(STORE, version_id)
     emptied = Changes([], keys[10:], [], [], 10)
-    reference = backend.commit(STORE, reference, [emptied], {}).reference
-    backend.open(STORE, reference).close()
+    version_id = backend.commit(STORE, version_id, [emptied], {}).version_id
+    backend.open(STORE, version_id).close()
     large = file_bytes(backend)
     assert compact_if_due(backend, STORE, min_bytes=1 << 20)
     assert file_bytes(backend) < large / 4
     assert not compact_if_due(backend, STORE, min_bytes=1 << 20)
     assert len(list(before.scan())) == 3000
     before.close()
-    with contextlib.closing(backend.open(STORE, reference)) as base:
+    with contextlib.closing(backend.open(STORE, version_id)) as base:
         assert [key for key, _ in base.scan()] == keys[:10]
         again = Changes(full.puts[10:], [], [], [], 3000)
-        reference = backend.commit(STORE, reference, [again], {}).reference
-    with contextlib.closing(backend.open(STORE, reference)) as base:
+        version_id = backend.commit(STORE, version_id, [again], {}).version_id
+    with contextlib.closing(backend.open(STORE, version_id)) as base:
         assert base.count() == 3000
 
 
@@ -167,16 +167,16 @@ def test_maintaining_a_store_does_all_that_is_due(backend: LmdbBackend) -> None:
     """A snapshot, a smaller replica, and the first time in a process what the dead have left."""
     left = Path(backend.local_directory) / "stream-0" / "boot-0"
     keys, full = many_keys(10_000)
-    reference = backend.commit(STORE, EMPTY, [full], {}).reference
-    backend.open(STORE, reference).close()
+    version_id = backend.commit(STORE, EMPTY, [full], {}).version_id
+    backend.open(STORE, version_id).close()
     emptied = Changes([], keys[10:], [], [], 10)
-    reference = backend.commit(STORE, reference, [emptied], {}).reference
-    backend.open(STORE, reference).close()
+    version_id = backend.commit(STORE, version_id, [emptied], {}).version_id
+    backend.open(STORE, version_id).close()
     large = file_bytes(backend)
     for _ in range(2):
         left.mkdir(parents=True, exist_ok=True)
-        maintain_store(backend, STORE, reference, ALWAYS)
-    assert list_snapshots(backend.files, STORE) == {reference}
+        maintain_store(backend, STORE, version_id, ALWAYS)
+    assert list_snapshots(backend.files, STORE) == {version_id}
     assert file_bytes(backend) < large / 4
     assert left.exists()  # as the second time was not the first
     sweep_local(backend)
@@ -191,8 +191,8 @@ def test_there_is_nothing_to_compact_where_there_is_no_copy(backend: LmdbBackend
 
 def test_sweeping_deletes_what_the_dead_have_left(backend: LmdbBackend) -> None:
     """Other starts of the host, unfinished generations, contents apart; nothing that is in use."""
-    references = commit_up_to(backend, STORE, 3)
-    require_open(backend, STORE, references[3])
+    version_ids = commit_up_to(backend, STORE, 3)
+    require_open(backend, STORE, version_ids[3])
     stream = Path(backend.local_directory) / "stream-1"
     directory = Path(backend.replica(STORE).directory.path)
     (stream / "boot-0" / "counts").mkdir(parents=True)
@@ -203,7 +203,7 @@ def test_sweeping_deletes_what_the_dead_have_left(backend: LmdbBackend) -> None:
     dead = stream / "boot-1" / "apart.d" / ("0" * 16)
     dead.mkdir(parents=True)
     (dead / "lock").touch()
-    with backend.open_apart(STORE, references[2]) as base:
+    with backend.open_apart(STORE, version_ids[2]) as base:
         swept = [os.path.relpath(path, stream) for path in sweep_local(backend)]
         assert base.count()
     at = directory.relative_to(stream)
@@ -218,13 +218,13 @@ def test_sweeping_deletes_what_the_dead_have_left(backend: LmdbBackend) -> None:
     )
     assert sweep_local(backend) == []
     assert (directory / "notes").exists()
-    require_open(backend, STORE, references[3])
+    require_open(backend, STORE, version_ids[3])
 
 
 def test_a_stopped_process_does_not_stop_this_one_for_ever(backend: LmdbBackend) -> None:
     """The lock has a limit, and the message says what may be the matter."""
-    references = commit_up_to(backend, STORE, 2)
-    require_open(backend, STORE, references[1])
+    version_ids = commit_up_to(backend, STORE, 2)
+    require_open(backend, STORE, version_ids[1])
     hasty = LmdbBackend(
         backend.files,
         backend.local_directory,
@@ -232,10 +232,10 @@ def test_a_stopped_process_does_not_stop_this_one_for_ever(backend: LmdbBackend)
         boot="boot-1",
     )
     with backend.replica(STORE).directory.locked(1000):
-        require_open(hasty, STORE, references[1])  # needs no lock
+        require_open(hasty, STORE, version_ids[1])  # needs no lock
         with pytest.raises(StorageRefusedError, match="was held by another process for 30 ms"):
-            hasty.open(STORE, references[2])
-    require_open(hasty, STORE, references[2])
+            hasty.open(STORE, version_ids[2])
+    require_open(hasty, STORE, version_ids[2])
     close_unused()
 
 
@@ -251,20 +251,20 @@ def test_sweeping_deletes_what_nobody_uses(
     backend: LmdbBackend, days: float, is_kept: bool
 ) -> None:
     """A stream that has not gone on for a week keeps no copies; it builds new ones when it does."""
-    references = commit_up_to(backend, STORE, 3)
-    require_open(backend, STORE, references[3])
+    version_ids = commit_up_to(backend, STORE, 3)
+    require_open(backend, STORE, version_ids[3])
     stream = Path(backend.local_directory) / "stream-1"
     age(stream, days)
     assert sweep_local(backend) == ([] if is_kept else [str(stream)])
     assert [path.name for path in stream.parent.iterdir()] == (["stream-1"] if is_kept else [])
-    require_open(backend, STORE, references[3])
+    require_open(backend, STORE, version_ids[3])
 
 
 def test_how_long_copies_are_kept(backend: LmdbBackend) -> None:
     """It is the time of the settings; a stream with one file that is younger stays whole."""
     backend = dataclasses.replace(backend, settings=LocalSettings(unused_ms=3_600_000))
-    references = commit_up_to(backend, STORE, 1)
-    require_open(backend, STORE, references[1])
+    version_ids = commit_up_to(backend, STORE, 1)
+    require_open(backend, STORE, version_ids[1])
     stream = Path(backend.local_directory) / "stream-1"
     age(stream, 0.05)
     (lock,) = stream.rglob("lock")
@@ -276,17 +276,17 @@ def test_how_long_copies_are_kept(backend: LmdbBackend) -> None:
 
 def test_maintenance_is_use(backend: LmdbBackend) -> None:
     """A stream that goes on keeps its copies, also where nothing of a file says when it changed."""
-    references = commit_up_to(backend, STORE, 1)
-    require_open(backend, STORE, references[1])
+    version_ids = commit_up_to(backend, STORE, 1)
+    require_open(backend, STORE, version_ids[1])
     age(Path(backend.local_directory) / "stream-1", 8)
-    maintain_store(backend, STORE, references[1])
+    maintain_store(backend, STORE, version_ids[1])
     assert sweep_local(backend) == []
 
 
 def test_what_is_locked_is_kept(backend: LmdbBackend) -> None:
     """Copies that somebody is changing stay, however old all of their files are."""
-    references = commit_up_to(backend, STORE, 1)
-    require_open(backend, STORE, references[1])
+    version_ids = commit_up_to(backend, STORE, 1)
+    require_open(backend, STORE, version_ids[1])
     stream = Path(backend.local_directory) / "stream-1"
     with backend.replica(STORE).directory.locked(0):
         age(stream, 8)
@@ -298,12 +298,12 @@ def test_what_is_locked_is_kept(backend: LmdbBackend) -> None:
 def test_copies_of_a_stream_that_is_given_up(backend: LmdbBackend) -> None:
     """They are deleted, open ones too, and those of other streams are not."""
     other = dataclasses.replace(STORE, stream_id="stream-2")
-    references = {store: commit_up_to(backend, store, 2) for store in (STORE, other)}
-    for store, known in references.items():
+    version_ids = {store: commit_up_to(backend, store, 2) for store in (STORE, other)}
+    for store, known in version_ids.items():
         require_open(backend, store, known[2])
-    with contextlib.closing(backend.open(STORE, references[STORE][2])) as base:
+    with contextlib.closing(backend.open(STORE, version_ids[STORE][2])) as base:
         delete_local(backend, "stream-1")
         assert os.listdir(backend.local_directory) == ["stream-2"]
         assert base.count()
     delete_local(backend, "stream-1")
-    require_open(backend, other, references[other][2])
+    require_open(backend, other, version_ids[other][2])

@@ -17,11 +17,11 @@ import checkpoint.framing
 from checkpoint import CheckpointError, CommitLog, CorruptCheckpointError
 from checkpoint.state_store.backend import RawVersion
 from checkpoint.state_store.file_names import STORE_PREFIX, new_uid
-from checkpoint.state_store.retention import apply_store_retention, plan_store_retention
 from checkpoint.state_store.store_files import write_changelog, write_state_snapshot
+from checkpoint.state_store.store_retention import apply_store_retention, plan_store_retention
 from checkpoint.testing import Omission, SimulatedCrash, SimulatedDisk, check_files
 from checkpoint.testing.memory_backend import MemoryBackend
-from checkpoint.version_records import EMPTY, Reference, StoreId
+from checkpoint.version_records import EMPTY, StoreId, VersionId
 from tests.support.stores import (
     changes,
     commit_up_to,
@@ -35,11 +35,11 @@ STORES = (store_of(0, 2), store_of(1, 2))
 BATCHES = 6
 
 
-def content_at(store: StoreId, reference: Reference) -> RawVersion:
+def content_at(store: StoreId, version_id: VersionId) -> RawVersion:
     """A content in memory, under the reference that a test gave it."""
     backend = MemoryBackend()
-    base = backend.open(store, commit_up_to(backend, store, reference.version)[-1])
-    base.reference = reference
+    base = backend.open(store, commit_up_to(backend, store, version_id.version)[-1])
+    base.version_id = version_id
     return base
 
 
@@ -58,7 +58,7 @@ def run(disk: SimulatedDisk, acknowledged: list[int]) -> None:
         acknowledged.append(time_ms)
         if time_ms % 2000 == 0:
             for store, committed in zip(STORES, done, strict=True):
-                write_state_snapshot(disk, store, content_at(store, committed.reference), {})
+                write_state_snapshot(disk, store, content_at(store, committed.version_id), {})
             records = [log.read(time) for time in log.times()]
             plan = plan_store_retention(records, disk.list(STORE_PREFIX), time_ms - 1000, 1)
             apply_store_retention(log, plan, 1)
@@ -72,8 +72,8 @@ def require_whole(disk: SimulatedDisk, acknowledged: list[int]) -> None:
     assert not acknowledged or newest in times
     for time_ms in times:
         if time_ms >= newest:
-            for store, reference in named(log.read(time_ms), STORES).items():
-                require_files(disk, store, reference)
+            for store, version_id in named(log.read(time_ms), STORES).items():
+                require_files(disk, store, version_id)
 
 
 def crash_points() -> int:

@@ -12,10 +12,10 @@ from checkpoint import (
     BeginRecord,
     CommitRecord,
     CorruptCheckpointError,
+    DriverProcess,
     Files,
     GraphSnapshot,
-    OperatorCommit,
-    Owner,
+    OperatorSnapshot,
     StateFileId,
     open_files,
     read_plan,
@@ -33,8 +33,8 @@ from checkpoint.state_store import (
     preflight,
     require_rdds,
     require_stored_state,
-    snapshot_if_due,
 )
+from checkpoint.state_store.maintenance import snapshot_if_due
 from checkpoint.version_records import StoreCommit
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -49,26 +49,26 @@ def files(tmp_path: Path) -> Files:
     (tmp_path / "local").mkdir(mode=0o700)
     backend = LmdbBackend(files, str(tmp_path / "local"), 1)
     store, store_id = StateStore(backend, DataValues()), StoreId(STREAM, "counts", "default", 0, 1)
-    tenure = take_over(files, STREAM, Owner.of_this_process(0))
-    commits, reference = tenure.commits, EMPTY
+    owned = take_over(files, STREAM, DriverProcess.of_this_process(0))
+    commits, version_id = owned.commits, EMPTY
     for number in range(5):
-        with store.writer(store_id, reference) as writer:
+        with store.writer(store_id, version_id) as writer:
             writer.put("a", number)
             committed = writer.commit()
-        reference = committed.reference
+        version_id = committed.version_id
         if number == 1:
-            snapshot_if_due(backend, store_id, reference, SnapshotRule(1, 1))
+            snapshot_if_due(backend, store_id, version_id, SnapshotRule(1, 1))
         stores = (StoreCommit("counts", "default", "stable", (committed,)),)
         copies = {"sums": copied(files, 1000 * (number + 1))} if number == 3 else {}
         record = CommitRecord(STREAM, number, 1000 * (number + 1), 1, copies, {}, stores)
-        tenure.begins.begin(BeginRecord(STREAM, number, record.batch_time_ms, 1, {}))
+        owned.begins.begin(BeginRecord(STREAM, number, record.batch_time_ms, 1, {}))
         commits.commit(record)
     return files
 
 
-def copied(files: Files, time_ms: int) -> OperatorCommit:
+def copied(files: Files, time_ms: int) -> OperatorSnapshot:
     file_id = StateFileId(STREAM, "sums", time_ms, 0, 1, "stable", 1, "one")
-    return OperatorCommit("stable", (write_state_file(files, file_id, [(b"payload", 1)]),))
+    return OperatorSnapshot("stable", (write_state_file(files, file_id, [(b"payload", 1)]),))
 
 
 def lose(path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, precondition, rule
 
 from checkpoint import open_files
-from checkpoint.state_store import EMPTY, LmdbBackend, Reference, StateStore, StoreId
+from checkpoint.state_store import EMPTY, LmdbBackend, StateStore, StoreId, VersionId
 from checkpoint.state_store.backend import StateBackend
 from checkpoint.state_store.store_reader import StateReader
 from checkpoint.state_store.store_writer import StateWriter
@@ -35,23 +35,23 @@ class StoreMachine(RuleBasedStateMachine):
 
     spill_bytes: ClassVar[int] = 64 << 20
 
-    references = Bundle("references")
+    version_ids = Bundle("version_ids")
     writers = Bundle("writers")
 
     def __init__(self) -> None:
         super().__init__()
         self.store = StateStore(self.make_backend(), spill_bytes=self.spill_bytes, checksums=True)
         self.store_id = StoreId("stream-1", "counts", "default", 0, 1)
-        self.models: dict[Reference, Model] = {EMPTY: {}}
+        self.models: dict[VersionId, Model] = {EMPTY: {}}
 
     def make_backend(self) -> StateBackend:
         return MemoryBackend()
 
     @rule(target=writers, data=st.data())
     def open_writer(self, data: st.DataObject) -> tuple[StateWriter, Model]:
-        reference = data.draw(st.sampled_from(list(self.models)))
-        writer = self.store.writer(self.store_id, reference)
-        return writer, dict(self.models[reference])
+        version_id = data.draw(st.sampled_from(list(self.models)))
+        writer = self.store.writer(self.store_id, version_id)
+        return writer, dict(self.models[version_id])
 
     @rule(writer=writers, key=keys, value=values, timeout_ms=timeouts)
     def put(self, writer: tuple[StateWriter, Model], key: Any, value: Any, timeout_ms: Any) -> None:
@@ -165,9 +165,9 @@ class StoreMachine(RuleBasedStateMachine):
     def commit(self, writer: tuple[StateWriter, Model]) -> None:
         store, model = writer
         committed = store.commit()
-        assert committed.reference.version == store.reference.version + 1
+        assert committed.version_id.version == store.version_id.version + 1
         assert committed.count == len(model)
-        self.models[committed.reference] = model
+        self.models[committed.version_id] = model
 
     @rule(writer=consumes(writers))
     def abort(self, writer: tuple[StateWriter, Model]) -> None:
@@ -175,9 +175,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def read(self, data: st.DataObject) -> None:
-        reference = data.draw(st.sampled_from(list(self.models)))
-        with self.store.reader(self.store_id, reference) as reader:
-            self.check_reader(reader, self.models[reference])
+        version_id = data.draw(st.sampled_from(list(self.models)))
+        with self.store.reader(self.store_id, version_id) as reader:
+            self.check_reader(reader, self.models[version_id])
 
     def check_reader(self, reader: StateReader, model: Model) -> None:
         require_content(reader, model, "a reader")
@@ -185,8 +185,8 @@ class StoreMachine(RuleBasedStateMachine):
         assert {key: (value, t) for key, value, t in reader.due(6)} == wanted
 
     def teardown(self) -> None:
-        for reference, model in self.models.items():
-            with self.store.reader(self.store_id, reference) as reader:
+        for version_id, model in self.models.items():
+            with self.store.reader(self.store_id, version_id) as reader:
                 self.check_reader(reader, model)
 
 

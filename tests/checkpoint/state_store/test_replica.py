@@ -21,7 +21,7 @@ from checkpoint.state_store.file_names import StoredKind, file_name
 from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.replica import LmdbVersion, LocalSettings
 from checkpoint.testing import check_backend
-from checkpoint.version_records import EMPTY, Reference, StoredPartition, StoreId
+from checkpoint.version_records import EMPTY, PartitionCommit, StoreId, VersionId
 from tests.support.replicas import close_unused
 from tests.support.stores import (
     commit,
@@ -42,7 +42,7 @@ def backend(tmp_path: Path) -> Iterator[LmdbBackend]:
     close_unused()
 
 
-def name_of(written: StoredPartition) -> str:
+def name_of(written: PartitionCommit) -> str:
     assert written.file is not None
     return written.file.name
 
@@ -80,37 +80,37 @@ def test_contents_on_lmdb_do_what_contents_must(
 
 def test_a_batch_after_the_other_stays_in_one_generation(backend: LmdbBackend) -> None:
     """Confirmed changes are applied to the copy that is there; nothing is built again."""
-    references = [EMPTY]
+    version_ids = [EMPTY]
     generations = set()
     for _ in range(12):
-        require_open(backend, STORE, references[-1])
-        if references[-1] != EMPTY:
+        require_open(backend, STORE, version_ids[-1])
+        if version_ids[-1] != EMPTY:
             generations.add(generation(backend))
-        references.append(commit(backend, STORE, references[-1]).reference)
+        version_ids.append(commit(backend, STORE, version_ids[-1]).version_id)
     assert len(generations) == 1
 
 
 def test_a_commit_changes_nothing_that_can_be_seen(backend: LmdbBackend) -> None:
     """Not the base that is open, not the replica, not what another attempt opens."""
-    references = commit_up_to(backend, STORE, 3)
-    base = backend.open(STORE, references[3])
-    twins = [commit(backend, STORE, references[3]) for _ in range(3)]
-    assert len({twin.reference for twin in twins}) == len(set(map(name_of, twins))) == 3
+    version_ids = commit_up_to(backend, STORE, 3)
+    base = backend.open(STORE, version_ids[3])
+    twins = [commit(backend, STORE, version_ids[3]) for _ in range(3)]
+    assert len({twin.version_id for twin in twins}) == len(set(map(name_of, twins))) == 3
     require_content(base, 3)
-    require_open(backend, STORE, references[3])
+    require_open(backend, STORE, version_ids[3])
     base.close()
 
 
 def test_an_open_content_stays_as_it_is_while_later_ones_are_applied(backend: LmdbBackend) -> None:
     """Readers of several versions are open in one process, also when the map must grow for that."""
-    references = [EMPTY]
+    version_ids = [EMPTY]
     opened = []
     record = os.urandom(3000)
     for version in range(1, 8):
         puts = [(b"%d-%d" % (version, number), record) for number in range(100)]
         part = Changes(puts, [], [], [], 100 * version)
-        references.append(backend.commit(STORE, references[-1], [part], {}).reference)
-        opened.append(backend.open(STORE, references[-1]))
+        version_ids.append(backend.commit(STORE, version_ids[-1], [part], {}).version_id)
+        opened.append(backend.open(STORE, version_ids[-1]))
     for version, base in enumerate(opened, 1):
         assert base.count() == len(list(base.scan())) == 100 * version
         base.close()
@@ -121,18 +121,18 @@ def test_the_map_grows_as_the_state_does(tmp_path: Path, through_map: bool) -> N
     """From 1 MiB to 30 in one commit; no setting is needed, and no content is lost."""
     settings = LocalSettings(writes_through_map=through_map, first_map_bytes=1 << 20)
     backend = make_backend(tmp_path, settings=settings)
-    references = commit_up_to(backend, STORE, 2)
-    require_open(backend, STORE, references[2])
+    version_ids = commit_up_to(backend, STORE, 2)
+    require_open(backend, STORE, version_ids[2])
     record = os.urandom(10_000)
     parts = [
         Changes([(b"big-%05d" % n, record) for n in range(s, s + 500)], [], [], [], 3000 + 14)
         for s in range(0, 3000, 500)
     ]
-    with contextlib.closing(backend.open(STORE, references[2])) as base:
+    with contextlib.closing(backend.open(STORE, version_ids[2])) as base:
         before = base.count()
     parts = [Changes(part.puts, [], [], [], 3000 + before) for part in parts]
-    reference = backend.commit(STORE, references[2], parts, {}).reference
-    with contextlib.closing(backend.open(STORE, reference)) as base:
+    version_id = backend.commit(STORE, version_ids[2], parts, {}).version_id
+    with contextlib.closing(backend.open(STORE, version_id)) as base:
         assert base.count() == 3000 + before
         assert base.size_bytes() > 30_000_000
         assert base.get(b"big-02999") == record
@@ -140,15 +140,15 @@ def test_the_map_grows_as_the_state_does(tmp_path: Path, through_map: bool) -> N
 
 def test_a_copy_on_another_chain_is_built_anew(backend: LmdbBackend) -> None:
     """After going back two versions, the history that was left is nowhere to be seen."""
-    references = commit_up_to(backend, STORE, 5)
-    require_open(backend, STORE, references[5])
+    version_ids = commit_up_to(backend, STORE, 5)
+    require_open(backend, STORE, version_ids[5])
     lost = generation(backend)
-    other = references[:4]
+    other = version_ids[:4]
     for _ in range(3):
-        other.append(commit(backend, STORE, other[-1]).reference)
+        other.append(commit(backend, STORE, other[-1]).version_id)
         require_open(backend, STORE, other[-1])
     assert generation(backend) != lost
-    require_open(backend, STORE, references[4])
+    require_open(backend, STORE, version_ids[4])
 
 
 def test_a_copy_far_behind_is_built_from_a_snapshot(
@@ -158,25 +158,25 @@ def test_a_copy_far_behind_is_built_from_a_snapshot(
     backend = make_backend(
         tmp_path, settings=LocalSettings(first_map_bytes=1 << 20, max_catch_up=3)
     )
-    references = commit_up_to(backend, STORE, 1)
-    require_open(backend, STORE, references[1])
+    version_ids = commit_up_to(backend, STORE, 1)
+    require_open(backend, STORE, version_ids[1])
     first = generation(backend)
     for _ in range(5):
-        references.append(commit(backend, STORE, references[-1]).reference)
+        version_ids.append(commit(backend, STORE, version_ids[-1]).version_id)
     with caplog.at_level(logging.INFO, "checkpoint.state_store"):
-        require_open(backend, STORE, references[-1])
+        require_open(backend, STORE, version_ids[-1])
     assert "does not lead to version 6" in caplog.text
     assert generation(backend) != first
 
 
 def test_old_versions_are_read_apart_from_the_copy(backend: LmdbBackend) -> None:
     """Any retained version can be read, and the next batch finds the copy where it was."""
-    references = commit_up_to(backend, STORE, 6)
-    require_open(backend, STORE, references[6])
+    version_ids = commit_up_to(backend, STORE, 6)
+    require_open(backend, STORE, version_ids[6])
     before = generation(backend)
-    for reference in references:
-        with backend.open_apart(STORE, reference) as base:
-            require_content(base, reference.version)
+    for version_id in version_ids:
+        with backend.open_apart(STORE, version_id) as base:
+            require_content(base, version_id.version)
     assert generation(backend) == before
     apart = Path(backend.local_directory) / "stream-1" / "boot-1" / "apart.d"
     assert list(apart.iterdir()) == []
@@ -184,14 +184,14 @@ def test_old_versions_are_read_apart_from_the_copy(backend: LmdbBackend) -> None
 
 def test_who_is_late_does_not_take_the_copy_back(backend: LmdbBackend) -> None:
     """An attempt of an old batch gets its content; the copy, and the disk, are as before."""
-    references = commit_up_to(backend, STORE, 6)
-    require_open(backend, STORE, references[6])
+    version_ids = commit_up_to(backend, STORE, 6)
+    require_open(backend, STORE, version_ids[6])
     before = generation(backend)
-    late = backend.open(STORE, references[3])
+    late = backend.open(STORE, version_ids[3])
     require_content(late, 3)
     apart = Path(backend.local_directory) / "stream-1" / "boot-1" / "apart.d"
     assert len(list(apart.iterdir())) == 1
-    require_open(backend, STORE, references[6])
+    require_open(backend, STORE, version_ids[6])
     late.close()
     assert list(apart.iterdir()) == []
     assert len(environments._table.open) == 1
@@ -200,15 +200,15 @@ def test_who_is_late_does_not_take_the_copy_back(backend: LmdbBackend) -> None:
 
 def test_after_going_back_the_next_batches_have_a_copy_again(backend: LmdbBackend) -> None:
     """The first one after it is built apart, the next one brings the copy to the new history."""
-    references = commit_up_to(backend, STORE, 6)
-    require_open(backend, STORE, references[6])
+    version_ids = commit_up_to(backend, STORE, 6)
+    require_open(backend, STORE, version_ids[6])
     left = generation(backend)
-    require_open(backend, STORE, references[3])
+    require_open(backend, STORE, version_ids[3])
     assert generation(backend) == left
-    after = commit(backend, STORE, references[3]).reference
+    after = commit(backend, STORE, version_ids[3]).version_id
     require_open(backend, STORE, after)
     assert generation(backend) != left
-    after = commit(backend, STORE, after).reference
+    after = commit(backend, STORE, after).version_id
     now = generation(backend)
     require_open(backend, STORE, after)
     assert generation(backend) == now
@@ -217,12 +217,12 @@ def test_after_going_back_the_next_batches_have_a_copy_again(backend: LmdbBacken
 def test_after_a_restart_of_the_host_no_copy_is_trusted(tmp_path: Path) -> None:
     """A power loss may leave anything in files that nobody synced; they are not even opened."""
     before = make_backend(tmp_path)
-    references = commit_up_to(before, STORE, 4)
-    require_open(before, STORE, references[4])
+    version_ids = commit_up_to(before, STORE, 4)
+    require_open(before, STORE, version_ids[4])
     close_unused()
     for path in Path(before.local_directory).rglob("data.mdb"):
         path.write_bytes(os.urandom(50_000))
-    require_open(make_backend(tmp_path, boot="boot-2"), STORE, references[4])
+    require_open(make_backend(tmp_path, boot="boot-2"), STORE, version_ids[4])
 
 
 def damage_pages(path: Path) -> None:
@@ -248,12 +248,12 @@ def test_a_damaged_copy_is_built_anew(
     backend: LmdbBackend, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever happened to its file while no process had it open."""
-    references = commit_up_to(backend, STORE, 5)
-    require_open(backend, STORE, references[4])
+    version_ids = commit_up_to(backend, STORE, 5)
+    require_open(backend, STORE, version_ids[4])
     old = generation(backend)
     close_unused()
     DAMAGES[damage](Path(backend.replica(STORE).directory.child(old)) / "data.mdb")
-    require_open(backend, STORE, references[5])
+    require_open(backend, STORE, version_ids[5])
     assert generation(backend) != old
     assert "replica rebuilt" in caplog.text
 
@@ -262,53 +262,53 @@ def test_a_copy_with_other_keys_is_noticed_by_their_number(
     backend: LmdbBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A key that somebody put into the copy is gone after the next batch."""
-    references = commit_up_to(backend, STORE, 5)
-    require_open(backend, STORE, references[4])
+    version_ids = commit_up_to(backend, STORE, 5)
+    require_open(backend, STORE, version_ids[4])
     directory = backend.replica(STORE).directory
     environment = environments.acquire(directory, generation(backend), 64)
     with environment.env.begin(write=True) as txn:
         txn.put(b"somebody else's", b"record", db=environment.data)
     environments.release(environment)
-    require_open(backend, STORE, references[5])
+    require_open(backend, STORE, version_ids[5])
     assert "replica rebuilt" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["cur", "lock", "."])
 def test_files_that_a_cleaner_deleted_are_made_again(backend: LmdbBackend, name: str) -> None:
     """The name of the generation, the lock, or the whole directory."""
-    references = commit_up_to(backend, STORE, 3)
-    require_open(backend, STORE, references[2])
+    version_ids = commit_up_to(backend, STORE, 3)
+    require_open(backend, STORE, version_ids[2])
     path = Path(backend.replica(STORE).directory.child(name))
     if path.is_dir():
         shutil.rmtree(path)
     else:
         path.unlink()
-    require_open(backend, STORE, references[2])
-    require_open(backend, STORE, references[3])
+    require_open(backend, STORE, version_ids[2])
+    require_open(backend, STORE, version_ids[3])
 
 
 def test_the_copy_of_another_store_is_not_taken(backend: LmdbBackend) -> None:
     """A directory that was moved to another name shows whose copy it is."""
     other = store_of(1, 2)
     mine = store_of(0, 2)
-    reference = commit_up_to(backend, mine, 1)[1]
+    version_id = commit_up_to(backend, mine, 1)[1]
     other_reference = commit_up_to(backend, other, 1)[1]
-    require_open(backend, mine, reference)
+    require_open(backend, mine, version_id)
     close_unused()
     path = backend.replica(mine).directory.path
     shutil.move(path, backend.replica(other).directory.path)
     require_open(backend, other, other_reference)
-    require_open(backend, mine, reference)
+    require_open(backend, mine, version_id)
 
 
 def test_copies_of_changelogs_stand_in_for_the_storage(tmp_path: Path) -> None:
     """What was committed on this host is applied without reading it from far away, once."""
     backend = make_backend(tmp_path, caches_changelogs=True, compression=Compression.ZSTD)
-    references = commit_up_to(backend, STORE, 3)
-    loser = commit(backend, STORE, references[2])
-    require_open(backend, STORE, references[2])
-    (tmp_path / "files" / file_name(STORE, references[3], StoredKind.CHANGES)).unlink()
-    require_open(backend, STORE, references[3])
+    version_ids = commit_up_to(backend, STORE, 3)
+    loser = commit(backend, STORE, version_ids[2])
+    require_open(backend, STORE, version_ids[2])
+    (tmp_path / "files" / file_name(STORE, version_ids[3], StoredKind.CHANGES)).unlink()
+    require_open(backend, STORE, version_ids[3])
     copies = tmp_path / "local" / "stream-1" / "boot-1" / "changelogs.d"
     assert [path for path in copies.rglob("*") if path.is_file()] == []
     assert (tmp_path / "files" / name_of(loser)).exists()
@@ -318,41 +318,41 @@ def test_copies_of_changelogs_stand_in_for_the_storage(tmp_path: Path) -> None:
 def test_a_torn_copy_of_a_changelog_is_not_used(tmp_path: Path, left: int) -> None:
     """The storage has the whole one."""
     backend = make_backend(tmp_path, caches_changelogs=True)
-    references = commit_up_to(backend, STORE, 3)
-    require_open(backend, STORE, references[2])
+    version_ids = commit_up_to(backend, STORE, 3)
+    require_open(backend, STORE, version_ids[2])
     copies = tmp_path / "local" / "stream-1" / "boot-1" / "changelogs.d"
-    path = copies / file_name(STORE, references[3], StoredKind.CHANGES)
+    path = copies / file_name(STORE, version_ids[3], StoredKind.CHANGES)
     path.write_bytes(path.read_bytes()[:left])
-    require_open(backend, STORE, references[3])
+    require_open(backend, STORE, version_ids[3])
 
 
 def test_an_unknown_content_is_refused_by_name(backend: LmdbBackend) -> None:
     """The message has the file, the version and the store, and the copy is as it was."""
-    references = commit_up_to(backend, STORE, 2)
-    require_open(backend, STORE, references[2])
-    unknown = Reference(3, "0" * 24)
+    version_ids = commit_up_to(backend, STORE, 2)
+    require_open(backend, STORE, version_ids[2])
+    unknown = VersionId(3, "0" * 24)
     with pytest.raises(CorruptCheckpointError, match=r"is missing.*version 3.*'counts'") as error:
         backend.open(STORE, unknown)
     assert error.value.file.endswith(file_name(STORE, unknown, StoredKind.CHANGES))
-    require_open(backend, STORE, references[2])
+    require_open(backend, STORE, version_ids[2])
 
 
 def test_a_closed_content_says_so(backend: LmdbBackend) -> None:
     """Reading it is an error of the program, and does no harm to the copy."""
-    reference = commit_up_to(backend, STORE, 1)[1]
-    base = backend.open(STORE, reference)
+    version_id = commit_up_to(backend, STORE, 1)[1]
+    base = backend.open(STORE, version_id)
     base.close()
     base.close()
     for read in (lambda: base.get(b"k"), lambda: list(base.scan()), base.count, base.size_bytes):
         with pytest.raises(ValueError, match="was closed"):
             read()
-    require_open(backend, STORE, reference)
+    require_open(backend, STORE, version_id)
 
 
 def test_a_content_that_nobody_closed_is_given_back(backend: LmdbBackend) -> None:
     """A task that failed forgets it; its pages are free again."""
-    reference = commit_up_to(backend, STORE, 1)[1]
-    base = backend.open(STORE, reference)
+    version_id = commit_up_to(backend, STORE, 1)[1]
+    base = backend.open(STORE, version_id)
     entries = base.scan()
     next(entries)
     environment = base._environment  # type: ignore[attr-defined]
@@ -368,8 +368,8 @@ def test_everything_is_private(tmp_path: Path) -> None:
     umask = os.umask(0)
     try:
         backend = make_backend(tmp_path, caches_changelogs=True)
-        references = commit_up_to(backend, STORE, 2)
-        require_open(backend, STORE, references[1])
+        version_ids = commit_up_to(backend, STORE, 2)
+        require_open(backend, STORE, version_ids[1])
     finally:
         os.umask(umask)
     for path in (tmp_path / "local").rglob("*"):
@@ -380,29 +380,29 @@ def test_everything_is_private(tmp_path: Path) -> None:
 def test_a_directory_that_others_can_write_is_refused(tmp_path: Path) -> None:
     """Somebody could put a copy there that is none."""
     backend = make_backend(tmp_path)
-    reference = commit_up_to(backend, STORE, 1)[1]
+    version_id = commit_up_to(backend, STORE, 1)[1]
     os.makedirs(backend.local_directory)
     os.chmod(backend.local_directory, 0o777)  # noqa: S103 (the fault under test)
     with pytest.raises(StorageRefusedError, match="no other can write, mode 0700"):
-        backend.open(STORE, reference)
+        backend.open(STORE, version_id)
     os.chmod(backend.local_directory, 0o700)
-    require_open(backend, STORE, reference)
+    require_open(backend, STORE, version_id)
 
 
 def test_a_link_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     """It may lead anywhere."""
     backend = make_backend(tmp_path)
-    reference = commit_up_to(backend, STORE, 1)[1]
+    version_id = commit_up_to(backend, STORE, 1)[1]
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     os.symlink(tmp_path / "elsewhere", backend.local_directory)
     with pytest.raises(StorageRefusedError, match="is no directory, or a link"):
-        backend.open(STORE, reference)
+        backend.open(STORE, version_id)
 
 
 def test_codec_and_progress_come_with_the_content(backend: LmdbBackend) -> None:
     """What the last commit said of its encoding, and how far the last snapshot is."""
-    reference = commit_up_to(backend, STORE, 4)[4]
-    base = backend.open(STORE, reference)
+    version_id = commit_up_to(backend, STORE, 4)[4]
+    base = backend.open(STORE, version_id)
     assert isinstance(base, LmdbVersion)
     assert base.codec == {"keys": "test"}
     assert (base.meta.changelogs, base.meta.snapshot) == (4, EMPTY)

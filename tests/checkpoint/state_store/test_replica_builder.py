@@ -18,7 +18,7 @@ from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
 from checkpoint.state_store.replica import LocalSettings
 from checkpoint.state_store.store_files import StoredHeader, stored_frames
-from checkpoint.version_records import EMPTY, Reference
+from checkpoint.version_records import EMPTY, VersionId
 from tests.support.replicas import close_unused
 from tests.support.stores import commit, require_open, store_of
 
@@ -35,12 +35,12 @@ class Stored:
         self.compression = compression
         self.hosts = 0
         self.backend = self.new_host()
-        self.references = [EMPTY]
+        self.version_ids = [EMPTY]
         for version in range(1, 10):
-            self.references.append(commit(self.backend, STORE, self.references[-1]).reference)
+            self.version_ids.append(commit(self.backend, STORE, self.version_ids[-1]).version_id)
             if version in (3, 6):
                 rule = SnapshotRule(1, 1)
-                assert snapshot_if_due(self.backend, STORE, self.references[-1], rule)
+                assert snapshot_if_due(self.backend, STORE, self.version_ids[-1], rule)
 
     def new_host(self) -> LmdbBackend:
         self.hosts += 1
@@ -52,7 +52,7 @@ class Stored:
         )
 
     def file(self, version: int, kind: StoredKind) -> Path:
-        return self.path / "files" / file_name(STORE, self.references[version], kind)
+        return self.path / "files" / file_name(STORE, self.version_ids[version], kind)
 
 
 @pytest.fixture(params=Compression)
@@ -73,7 +73,7 @@ def test_a_new_host_needs_the_newest_snapshot_and_what_follows(stored: Stored) -
         stored.file(version, StoredKind.CHANGES).unlink()
     stored.file(3, StoredKind.SNAPSHOT).unlink()
     for version in (6, 7, 9):
-        require_open(stored.new_host(), STORE, stored.references[version])
+        require_open(stored.new_host(), STORE, stored.version_ids[version])
 
 
 @pytest.mark.parametrize("kind", ["damaged", "cut", "empty", "of another content"])
@@ -89,7 +89,7 @@ def test_instead_of_a_damaged_snapshot_the_one_before_is_taken(
     else:
         os.truncate(path, 0 if kind == "empty" else path.stat().st_size - 7)
     with caplog.at_level(logging.WARNING, "checkpoint.state_store"):
-        require_open(stored.new_host(), STORE, stored.references[9])
+        require_open(stored.new_host(), STORE, stored.version_ids[9])
     [message] = [record.getMessage() for record in caplog.records]
     assert message.startswith("snapshot fallback: ")
     assert str(path) in message
@@ -101,14 +101,14 @@ def test_without_any_snapshot_all_changelogs_are_applied(
     """Both snapshots are damaged, and both are named."""
     for version in (3, 6):
         damage(stored.file(version, StoredKind.SNAPSHOT))
-    require_open(stored.new_host(), STORE, stored.references[9])
+    require_open(stored.new_host(), STORE, stored.version_ids[9])
     assert caplog.text.count("snapshot fallback: ") == 2
 
 
 def test_a_damaged_changelog_before_a_snapshot_does_no_harm(stored: Stored) -> None:
     """It is not read."""
     damage(stored.file(5, StoredKind.CHANGES))
-    require_open(stored.new_host(), STORE, stored.references[8])
+    require_open(stored.new_host(), STORE, stored.version_ids[8])
 
 
 def test_a_damaged_changelog_after_the_snapshot_is_refused(stored: Stored) -> None:
@@ -117,10 +117,10 @@ def test_a_damaged_changelog_after_the_snapshot_is_refused(stored: Stored) -> No
     damage(path)
     host = stored.new_host()
     with pytest.raises(CorruptCheckpointError, match=r"damaged|has no") as error:
-        host.open(STORE, stored.references[9])
+        host.open(STORE, stored.version_ids[9])
     assert error.value.file == f"file://{path}"
     assert "go back to a batch before it" in error.value.remedy
-    require_open(host, STORE, stored.references[7])
+    require_open(host, STORE, stored.version_ids[7])
 
 
 def test_when_there_is_no_way_both_files_are_named(stored: Stored) -> None:
@@ -128,27 +128,27 @@ def test_when_there_is_no_way_both_files_are_named(stored: Stored) -> None:
     stored.file(4, StoredKind.CHANGES).unlink()
     damage(stored.file(6, StoredKind.SNAPSHOT))
     with pytest.raises(CorruptCheckpointError, match="is missing") as error:
-        stored.new_host().open(STORE, stored.references[9])
+        stored.new_host().open(STORE, stored.version_ids[9])
     assert error.value.file == f"file://{stored.file(4, StoredKind.CHANGES)}"
     assert str(stored.file(6, StoredKind.SNAPSHOT)) in error.value.remedy
 
 
 def put_file(
-    stored: Stored, kind: StoredKind, reference: Reference, base: Reference, part: Changes
+    stored: Stored, kind: StoredKind, version_id: VersionId, base: VersionId, part: Changes
 ) -> None:
-    header = StoredHeader(STORE, kind, reference, base, {}, stored.compression)
+    header = StoredHeader(STORE, kind, version_id, base, {}, stored.compression)
     stored.backend.files.create(header.name, stored_frames(header, [part], FrameTotals()))
 
 
 def test_a_changelog_that_leads_to_another_count_is_refused(stored: Stored) -> None:
     """Whole and of the right place, and yet not what it says."""
-    reference = Reference(10, new_uid(1))
+    version_id = VersionId(10, new_uid(1))
     part = Changes([(b"new", b"1")], [], [], [], 99)
-    put_file(stored, StoredKind.CHANGES, reference, stored.references[9], part)
-    require_open(stored.backend, STORE, stored.references[9])
+    put_file(stored, StoredKind.CHANGES, version_id, stored.version_ids[9], part)
+    require_open(stored.backend, STORE, stored.version_ids[9])
     with pytest.raises(CorruptCheckpointError, match=r"leads to \d+ keys; expected 99 keys"):
-        stored.backend.open(STORE, reference)
-    require_open(stored.backend, STORE, stored.references[9])
+        stored.backend.open(STORE, version_id)
+    require_open(stored.backend, STORE, stored.version_ids[9])
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_snapshot_out_of_order_is_not_taken(
     stored: Stored, part: Changes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What would be lost by that is noticed."""
-    reference = stored.references[9]
-    put_file(stored, StoredKind.SNAPSHOT, reference, reference, part)
-    require_open(stored.new_host(), STORE, reference)
+    version_id = stored.version_ids[9]
+    put_file(stored, StoredKind.SNAPSHOT, version_id, version_id, part)
+    require_open(stored.new_host(), STORE, version_id)
     assert "has 1 keys out of order" in caplog.text

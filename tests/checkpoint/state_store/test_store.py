@@ -17,10 +17,10 @@ from checkpoint.state_store import (
     DataValues,
     LmdbBackend,
     PickleValues,
-    Reference,
     StateStore,
     StateStoreUseError,
     StoreId,
+    VersionId,
 )
 from checkpoint.state_store.backend import StateBackend
 from checkpoint.state_store.classes import Classes
@@ -75,9 +75,9 @@ def test_codec_is_recorded() -> None:
     backend = MemoryBackend()
     store = StateStore(backend, schema="(count, last seen)")
     with store.writer(ID, EMPTY) as writer:
-        reference = writer.commit().reference
+        version_id = writer.commit().version_id
     wanted = {"keys": "keys-1", "values": store.values.name, "schema": "(count, last seen)"}
-    assert backend.open(ID, reference).codec == wanted
+    assert backend.open(ID, version_id).codec == wanted
 
 
 @pytest.mark.parametrize(
@@ -94,15 +94,15 @@ def test_codec_must_fit(opened_with: dict[str, Any], fits: bool) -> None:
     """A store is opened as it was written, but for more classes; the message says how it was."""
     backend = FaultyBackend(MemoryBackend(), 0)
     with StateStore(backend, schema="count").writer(ID, EMPTY) as writer:
-        reference = writer.commit().reference
+        version_id = writer.commit().version_id
     store = StateStore(backend, **{"schema": "count", **opened_with})
     for open_ in (store.reader, store.writer):
         if fits:
-            with open_(ID, reference):
+            with open_(ID, version_id):
                 pass
         else:
             with pytest.raises(CodecMismatchError, match=r"written as '.*' must be opened so, got"):
-                open_(ID, reference)
+                open_(ID, version_id)
     with store.writer(ID, EMPTY) as writer:
         writer.commit()
     assert backend.opened == 0
@@ -115,8 +115,8 @@ def test_store_can_be_sent_to_tasks(tmp_path: Path) -> None:
     copy = pickle.loads(pickle.dumps(store))
     with copy.writer(ID, EMPTY) as writer:
         writer.put("a", 1)
-        reference = writer.commit().reference
-    with store.reader(ID, reference) as reader:
+        version_id = writer.commit().version_id
+    with store.reader(ID, version_id) as reader:
         assert reader.get("a") == 1
 
 
@@ -169,14 +169,14 @@ def test_every_operation_may_fail(effect: str, error: type[BaseException]) -> No
     assert at > 10
 
 
-def write_root(store: StateStore) -> Reference:
+def write_root(store: StateStore) -> VersionId:
     with store.writer(ID, EMPTY) as writer:
         for value, key in enumerate("abc", 1):
             writer.put(key, value, timeout_ms=value)
-        return writer.commit().reference
+        return writer.commit().version_id
 
 
-def run_batch(store: StateStore, root: Reference) -> None:
+def run_batch(store: StateStore, root: VersionId) -> None:
     writer = store.writer(ID, root)
     try:
         for key in "abcd":
@@ -191,8 +191,8 @@ def run_batch(store: StateStore, root: Reference) -> None:
         assert writer.state is not WriterState.OPEN
 
 
-def read_all(store: StateStore, reference: Reference) -> dict[object, object]:
-    with store.reader(ID, reference) as reader:
+def read_all(store: StateStore, version_id: VersionId) -> dict[object, object]:
+    with store.reader(ID, version_id) as reader:
         return dict(reader.items())
 
 
@@ -211,7 +211,7 @@ def test_commit_that_fails_aborts() -> None:
     assert writer.state is WriterState.ABORTED
     with pytest.raises(StateStoreUseError):
         writer.commit()
-    assert inner.references(ID) == []
+    assert inner.version_ids(ID) == []
 
 
 def test_keys_as_they_were_put() -> None:
@@ -268,8 +268,8 @@ def test_size_counts_changes() -> None:
         empty = writer.size_bytes()
         writer.put("a", "x" * 1000)
         assert writer.size_bytes() >= empty + 1000
-        reference = writer.commit().reference
-    with store.reader(ID, reference) as reader:
+        version_id = writer.commit().version_id
+    with store.reader(ID, version_id) as reader:
         assert 1000 < reader.size_bytes() < 1100
 
 
@@ -319,9 +319,9 @@ def test_updates_in_order_and_what_else_a_writer_does(between: str, spill_bytes:
     """Keys that come in order are as any others for what happens before, between and after them."""
     store = StateStore(MemoryBackend(), spill_bytes=spill_bytes)
     model: dict[str, int] = {}
-    reference = EMPTY
+    version_id = EMPTY
     for start in (0, 300):
-        with store.writer(ID, reference) as writer:
+        with store.writer(ID, version_id) as writer:
             for first in (start, start + 600):
                 pairs = [(f"k{number:04d}", number) for number in range(first, first + 600)]
                 if between == "behind":
@@ -353,8 +353,8 @@ def test_updates_in_order_and_what_else_a_writer_does(between: str, spill_bytes:
                     writer.update([(key, 1), (key, 2)], _add)
                     model[key] += 3
                 assert writer.count() == len(model)
-            reference = writer.commit().reference
-    with store.reader(ID, reference) as reader:
+            version_id = writer.commit().version_id
+    with store.reader(ID, version_id) as reader:
         assert dict(reader.items()) == model
 
 

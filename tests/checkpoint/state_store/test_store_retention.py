@@ -12,28 +12,28 @@ from checkpoint import (
     CommitLog,
     CommitRecord,
     ConcurrentWriterError,
+    DriverProcess,
     Files,
-    Owner,
     RecordId,
     StorageRefusedError,
     open_files,
     take_over,
 )
 from checkpoint.state_store.file_names import STORE_PREFIX, StoredKind, new_uid, parse_file_name
-from checkpoint.state_store.retention import (
-    Retention,
-    StoreRetentionPlan,
-    apply_store_retention,
-    plan_store_retention,
-)
 from checkpoint.state_store.store_files import (
     changes_between,
     write_changelog,
     write_state_snapshot,
 )
+from checkpoint.state_store.store_retention import (
+    StoreRetentionPlan,
+    StreamRetention,
+    apply_store_retention,
+    plan_store_retention,
+)
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 from checkpoint.testing.memory_backend import MemoryBackend
-from checkpoint.version_records import EMPTY, Reference, StoredPartition, StoreId
+from checkpoint.version_records import EMPTY, PartitionCommit, StoreId, VersionId
 from tests.support.stores import changes, commit_up_to, content, record, require_files, store_of
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("no_sync")
 STORES = (store_of(0, 2), store_of(1, 2))
 
 
-def name_of(written: StoredPartition) -> str:
+def name_of(written: PartitionCommit) -> str:
     assert written.file is not None
     return written.file.name
 
@@ -52,26 +52,26 @@ class History:
     def __init__(self, files: Files) -> None:
         self.files = files
         self.log = CommitLog(files)
-        self.references: dict[StoreId, list[Reference]] = {store: [EMPTY] for store in STORES}
+        self.version_ids: dict[StoreId, list[VersionId]] = {store: [EMPTY] for store in STORES}
 
     def batch(self, epoch: int = 1) -> None:
         done = [self.changelog(store, epoch) for store in STORES]
         for store, committed in zip(STORES, done, strict=True):
-            self.references[store].append(committed.reference)
-        version = len(self.references[STORES[0]]) - 1
+            self.version_ids[store].append(committed.version_id)
+        version = len(self.version_ids[STORES[0]]) - 1
         self.log.commit(record(version * 1000, done, epoch))
 
     def changelog(
         self, store: StoreId, epoch: int = 1, version: int | None = None
-    ) -> StoredPartition:
-        base = self.references[store][-1 if version is None else version - 1]
+    ) -> PartitionCommit:
+        base = self.version_ids[store][-1 if version is None else version - 1]
         parts = changes(base.version + 1)
         return write_changelog(self.files, store, base, new_uid(epoch), parts, {})
 
     def snapshot(self, store: StoreId, version: int) -> None:
         backend = MemoryBackend()
         base = backend.open(store, commit_up_to(backend, store, version)[version])
-        base.reference = self.references[store][version]
+        base.version_id = self.version_ids[store][version]
         write_state_snapshot(self.files, store, base, {})
 
     def records(self) -> list[CommitRecord]:
@@ -93,8 +93,8 @@ class History:
     def require_readable(self, oldest: int) -> None:
         """Assert that every content from a version on can be had."""
         for store in STORES:
-            for reference in self.references[store][oldest:]:
-                require_files(self.files, store, reference)
+            for version_id in self.version_ids[store][oldest:]:
+                require_files(self.files, store, version_id)
 
 
 @pytest.fixture
@@ -249,15 +249,15 @@ def test_a_plan_of_nothing_deletes_nothing(history: History) -> None:
 def test_a_driver_deletes_by_what_it_has_read_and_written(tmp_path: Path) -> None:
     """It lists at a start, for new snapshots and now and then; it reads no record that it wrote."""
     files = FaultyFiles(open_files(tmp_path), 0)
-    owner = Owner.of_this_process(0)
+    driver = DriverProcess.of_this_process(0)
     history = History(files)
     for _ in range(2):
-        tenure = take_over(files, "stream-1", owner)
-        history.log, epoch = tenure.commits, tenure.epoch
-        retention = Retention(tenure)
+        owned = take_over(files, "stream-1", driver)
+        history.log, epoch = owned.commits, owned.epoch
+        retention = StreamRetention(owned)
         for number in range(15):
-            version = len(history.references[STORES[0]])
-            tenure.begins.begin(BeginRecord("stream-1", version, version * 1000, epoch, {}))
+            version = len(history.version_ids[STORES[0]])
+            owned.begins.begin(BeginRecord("stream-1", version, version * 1000, epoch, {}))
             if number == 7:
                 history.changelog(STORES[0], epoch)  # of an attempt that loses
             history.batch(epoch)
@@ -273,8 +273,8 @@ def test_a_driver_deletes_by_what_it_has_read_and_written(tmp_path: Path) -> Non
                 assert number == 0 or not {call for call in asked if "read commits/" in call}
             else:
                 assert asked == {"list epochs/", *(["list stores/"] if number % 4 == 1 else ())}
-    times = tenure.commits.times()
-    assert times == tenure.begins.times() == CommitLog(files).times()
+    times = owned.commits.times()
+    assert times == owned.begins.times() == CommitLog(files).times()
     assert times == [version * 1000 for version in range(25, 31)]
     assert history.versions(StoredKind.SNAPSHOT) == [25, 29]
     assert history.versions(StoredKind.CHANGES) == [25, 26, 27, 28, 29, 30]
@@ -286,16 +286,16 @@ def test_changes_between_two_versions(history: History) -> None:
     for _ in range(6):
         history.batch()
     store = STORES[0]
-    references = history.references[store]
+    version_ids = history.version_ids[store]
     records = content(2)[0]
     seen = []
-    for reference, part in changes_between(history.files, store, references[2], references[5]):
-        seen.append(reference)
+    for version_id, part in changes_between(history.files, store, version_ids[2], version_ids[5]):
+        seen.append(version_id)
         records.update(part.puts)
         for key in part.removes:
             del records[key]
-    assert sorted(set(seen), key=lambda ref: ref.version) == references[3:6]
+    assert sorted(set(seen), key=lambda ref: ref.version) == version_ids[3:6]
     assert records == content(5)[0]
-    assert list(changes_between(history.files, store, references[4], references[4])) == []
+    assert list(changes_between(history.files, store, version_ids[4], version_ids[4])) == []
     with pytest.raises(ValueError, match="does not follow from"):
-        list(changes_between(history.files, store, references[5], references[2]))
+        list(changes_between(history.files, store, version_ids[5], version_ids[2]))

@@ -26,7 +26,7 @@ from checkpoint.state_store.store_files import (
     write_state_snapshot,
 )
 from checkpoint.testing.memory_backend import MemoryBackend
-from checkpoint.version_records import EMPTY, Reference, StoreId
+from checkpoint.version_records import EMPTY, StoreId, VersionId
 from tests.support.stores import changes, commit_up_to, content, store_of
 
 STORE = store_of()
@@ -41,9 +41,9 @@ def files(tmp_path: Path) -> Files:
 
 def write(
     files: Files, compression: Compression = Compression.NONE, store: StoreId = STORE
-) -> Reference:
+) -> VersionId:
     done = write_changelog(files, store, EMPTY, new_uid(3), changes(1), {"keys": "k"}, compression)
-    return done.reference
+    return done.version_id
 
 
 @pytest.mark.parametrize("compression", Compression)
@@ -53,14 +53,14 @@ def test_a_changelog_says_what_it_is_and_what_changed(
     """Changes, base, codec and epoch come back, and the task can say what it wrote."""
     uid = new_uid(3)
     done = write_changelog(files, STORE, EMPTY, uid, changes(1), {"keys": "k"}, compression)
-    stored = read_changelog(files, STORE, done.reference)
+    stored = read_changelog(files, STORE, done.version_id)
     parts = list(stored.parts)
-    assert stored.header.parent == read_parent(files, STORE, done.reference) == EMPTY
+    assert stored.header.parent == read_parent(files, STORE, done.version_id) == EMPTY
     assert stored.header.codec == {"keys": "k"}
-    assert epoch_of(stored.header.reference.uid) == 3
+    assert epoch_of(stored.header.version_id.uid) == 3
     assert {key: record for part in parts for key, record in part.puts} == content(1)[0]
-    assert done.reference == Reference(1, uid)
-    name = file_name(STORE, done.reference, StoredKind.CHANGES)
+    assert done.version_id == VersionId(1, uid)
+    name = file_name(STORE, done.version_id, StoredKind.CHANGES)
     assert done.file == FileRef.of(name, stored.totals)
     assert done.count == parts[-1].count == len(content(1)[0])
     assert len(files.read(name)) == done.size_bytes
@@ -88,12 +88,12 @@ def _failing() -> list[Changes]:
 def test_a_snapshot_holds_a_whole_content(files: Files, compression: Compression) -> None:
     """Keys and index in order; a second writer of the same finds that it is there."""
     backend = MemoryBackend()
-    reference = commit_up_to(backend, STORE, 6)[6]
-    base = backend.open(STORE, reference)
+    version_id = commit_up_to(backend, STORE, 6)[6]
+    base = backend.open(STORE, version_id)
     size_bytes = write_state_snapshot(files, STORE, base, {"keys": "k"}, compression)
     assert write_state_snapshot(files, STORE, base, {"keys": "k"}, compression) is None
-    assert list_snapshots(files, STORE) == {reference}
-    stored = read_state_snapshot(files, STORE, reference)
+    assert list_snapshots(files, STORE) == {version_id}
+    stored = read_state_snapshot(files, STORE, version_id)
     parts = list(stored.parts)
     records, index = content(6)
     assert [put for part in parts for put in part.puts] == sorted(records.items())
@@ -105,10 +105,10 @@ def test_a_snapshot_holds_a_whole_content(files: Files, compression: Compression
 
 def test_a_missing_file_is_named(files: Files) -> None:
     """With the version and the store that need it, and what can be done."""
-    reference = Reference(7, new_uid(1))
+    version_id = VersionId(7, new_uid(1))
     for read in (read_changelog, read_state_snapshot, read_parent):
         with pytest.raises(CorruptCheckpointError, match=r"is missing.*version 7") as error:
-            read(files, STORE, reference)
+            read(files, STORE, version_id)
         assert error.value.remedy.startswith("restore the file from a copy")
 
 
@@ -128,33 +128,33 @@ def test_a_file_of_another_store_is_refused(
     """Put in the place of ours, under our name, it says that it is not."""
     ours = store_of(0, 2)
     theirs = dataclasses.replace(ours, **{field: value})  # type: ignore[arg-type]
-    reference = write(files, store=theirs)
-    data = files.read(file_name(theirs, reference, StoredKind.CHANGES))
-    name = file_name(ours, reference, StoredKind.CHANGES)
+    version_id = write(files, store=theirs)
+    data = files.read(file_name(theirs, version_id, StoredKind.CHANGES))
+    name = file_name(ours, version_id, StoredKind.CHANGES)
     if not files.exists(name):
         files.create(name, [data])
     with pytest.raises(CorruptCheckpointError, match=re.escape(found)) as error:
-        read_changelog(files, ours, reference)
+        read_changelog(files, ours, version_id)
     assert error.value.file.endswith(name)
 
 
 def test_a_file_of_another_version_or_attempt_is_refused(files: Files) -> None:
     """Also where somebody renamed it."""
-    reference = write(files)
-    data = files.read(file_name(STORE, reference, StoredKind.CHANGES))
-    for other in (Reference(1, new_uid(3)), Reference(2, reference.uid)):
+    version_id = write(files)
+    data = files.read(file_name(STORE, version_id, StoredKind.CHANGES))
+    for other in (VersionId(1, new_uid(3)), VersionId(2, version_id.uid)):
         files.create(file_name(STORE, other, StoredKind.CHANGES), [data])
-        with pytest.raises(CorruptCheckpointError, match=f"is of version 1, .*{reference.uid}"):
+        with pytest.raises(CorruptCheckpointError, match=f"is of version 1, .*{version_id.uid}"):
             read_changelog(files, STORE, other)
 
 
 def test_a_changelog_is_no_snapshot(files: Files) -> None:
     """The kind of a file is part of what is checked."""
-    reference = write(files)
-    data = files.read(file_name(STORE, reference, StoredKind.CHANGES))
-    files.create(file_name(STORE, reference, StoredKind.SNAPSHOT), [data])
+    version_id = write(files)
+    data = files.read(file_name(STORE, version_id, StoredKind.CHANGES))
+    files.create(file_name(STORE, version_id, StoredKind.SNAPSHOT), [data])
     with pytest.raises(CorruptCheckpointError, match="is of kind b'CHNG'"):
-        read_state_snapshot(files, STORE, reference)
+        read_state_snapshot(files, STORE, version_id)
 
 
 def header(**other: object) -> dict[str, object]:
@@ -163,7 +163,7 @@ def header(**other: object) -> dict[str, object]:
         "layout": 1,
         "kind": "changes",
         "store": IDS,
-        "reference": {"version": 3, "uid": "ab" * 12},
+        "version_id": {"version": 3, "uid": "ab" * 12},
         "parent": {"version": 2, "uid": "cd" * 12},
         "codec": {},
         "compression": "none",
@@ -188,12 +188,12 @@ GOOD = b"".join(block for block, _ in encode_changes(changes(1)[0], Compression.
         ({"layout": 2}, GOOD, 1, "is written in layout 2; expected layout 1; read this"),
         ({"layout": None}, GOOD, 1, "is written in layout None; expected layout 1"),
         (
-            {"reference": {"version": "3", "uid": ""}},
+            {"version_id": {"version": "3", "uid": ""}},
             GOOD,
             1,
-            "`$.reference.version`",
+            "`$.version_id.version`",
         ),
-        ({"reference": {"version": 3, "uid": "../x"}}, GOOD, 1, "uid '../x' of version 3"),
+        ({"version_id": {"version": 3, "uid": "../x"}}, GOOD, 1, "uid '../x' of version 3"),
         (
             {"parent": {"version": 1, "uid": "cd" * 12}},
             GOOD,
@@ -219,20 +219,20 @@ def test_a_file_with_right_checksums_and_wrong_content_is_refused(
     files: Files, wrong: dict[str, object], payload: bytes, records: int, message: str
 ) -> None:
     """Nothing that a file says is taken for true because its checksum is right."""
-    reference = Reference(3, "ab" * 12)
+    version_id = VersionId(3, "ab" * 12)
     frames = write_frames(FileKind.CHANGES, header(**wrong), [(payload, records)])
-    files.create(file_name(STORE, reference, StoredKind.CHANGES), frames)
+    files.create(file_name(STORE, version_id, StoredKind.CHANGES), frames)
     with pytest.raises(CorruptCheckpointError, match=re.escape(message)):
-        list(read_changelog(files, STORE, reference).parts)
+        list(read_changelog(files, STORE, version_id).parts)
 
 
 def test_a_file_without_blocks_is_refused(files: Files) -> None:
     """It could not say how many keys there are."""
-    reference = Reference(3, "ab" * 12)
-    name = file_name(STORE, reference, StoredKind.CHANGES)
+    version_id = VersionId(3, "ab" * 12)
+    name = file_name(STORE, version_id, StoredKind.CHANGES)
     files.create(name, write_frames(FileKind.CHANGES, header(), []))
     with pytest.raises(CorruptCheckpointError, match="has no blocks"):
-        list(read_changelog(files, STORE, reference).parts)
+        list(read_changelog(files, STORE, version_id).parts)
 
 
 class OneFile:
@@ -263,14 +263,14 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
     return rng.choice(damages)
 
 
-def good_files(files: Files) -> list[tuple[bytes, StoredKind, Reference]]:
+def good_files(files: Files) -> list[tuple[bytes, StoredKind, VersionId]]:
     good = []
     for compression in Compression:
         backend = MemoryBackend()
         base = backend.open(STORE, commit_up_to(backend, STORE, 4)[4])
         write_state_snapshot(files, STORE, base, {}, compression)
-        reference = write(files, compression)
-        for kind, ref in ((StoredKind.CHANGES, reference), (StoredKind.SNAPSHOT, base.reference)):
+        version_id = write(files, compression)
+        for kind, ref in ((StoredKind.CHANGES, version_id), (StoredKind.SNAPSHOT, base.version_id)):
             good.append((files.read(file_name(STORE, ref, kind)), kind, ref))
     return good
 
@@ -280,12 +280,12 @@ def require_refused(files: Files, count: int, seed: int) -> None:
     rng = random.Random(seed)
     good = good_files(files)
     for number in range(count):
-        data, kind, reference = good[number % len(good)]
+        data, kind, version_id = good[number % len(good)]
         damaged = mutate(data, rng)
         if damaged == data:
             continue
         try:
-            stored = open_stored(OneFile(damaged), STORE, reference, kind)  # type: ignore[arg-type]
+            stored = open_stored(OneFile(damaged), STORE, version_id, kind)  # type: ignore[arg-type]
             parts = list(stored.parts)
         except CorruptCheckpointError:
             continue
@@ -326,10 +326,10 @@ def test_a_forged_file_is_refused_or_read(files: Files) -> None:
     refused = 0
     good = good_files(files)
     for number in range(3000):
-        data, kind, reference = good[number % len(good)]
+        data, kind, version_id = good[number % len(good)]
         forged = with_right_checksums(data, kinds[kind], rng)
         try:
-            stored = open_stored(OneFile(forged), STORE, reference, kind)  # type: ignore[arg-type]
+            stored = open_stored(OneFile(forged), STORE, version_id, kind)  # type: ignore[arg-type]
             list(stored.parts)
         except CorruptCheckpointError:
             refused += 1
@@ -341,8 +341,8 @@ def test_a_directory_in_place_of_a_file_is_refused(
     tmp_path: Path, files: Files, read: Callable[..., object]
 ) -> None:
     """As everything that is no regular file."""
-    reference = Reference(1, new_uid(1))
+    version_id = VersionId(1, new_uid(1))
     kind = StoredKind.CHANGES if read is read_changelog else StoredKind.SNAPSHOT
-    (tmp_path / "files" / file_name(STORE, reference, kind)).mkdir(parents=True)
+    (tmp_path / "files" / file_name(STORE, version_id, kind)).mkdir(parents=True)
     with pytest.raises((CorruptCheckpointError, StorageRefusedError), match="directory"):
-        read(files, STORE, reference)
+        read(files, STORE, version_id)

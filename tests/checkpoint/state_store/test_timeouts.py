@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.state_store import EMPTY, Reference, StateStore, StoreId
+from checkpoint.state_store import EMPTY, StateStore, StoreId, VersionId
 from checkpoint.state_store.timeouts import (
     index_entry,
     index_stop,
@@ -19,8 +19,8 @@ from checkpoint.testing.memory_backend import MemoryBackend
 ID = StoreId("stream-1", "sessions", "default", 0, 1)
 
 
-def entries(backend: MemoryBackend, reference: Reference) -> list[tuple[int, bytes]]:
-    return [split_entry(entry) for entry in backend.open(ID, reference).scan_index()]
+def entries(backend: MemoryBackend, version_id: VersionId) -> list[tuple[int, bytes]]:
+    return [split_entry(entry) for entry in backend.open(ID, version_id).scan_index()]
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.binary(max_size=3))
@@ -46,17 +46,17 @@ def test_touch_does_not_move_a_key() -> None:
     """A timeout that is put off changes no entry; the walk that meets it too early moves it."""
     backend = MemoryBackend()
     store = StateStore(backend)
-    reference = EMPTY
+    version_id = EMPTY
     for timeout_ms in (10, 20, 30):
-        with store.writer(ID, reference) as writer:
+        with store.writer(ID, version_id) as writer:
             writer.put("a", timeout_ms, timeout_ms)
-            reference = writer.commit().reference
-        assert entries(backend, reference) == [(10, b"sa")]
-    with store.writer(ID, reference) as writer:
+            version_id = writer.commit().version_id
+        assert entries(backend, version_id) == [(10, b"sa")]
+    with store.writer(ID, version_id) as writer:
         assert list(writer.due(15)) == []
-        moved = writer.commit().reference
+        moved = writer.commit().version_id
     assert entries(backend, moved) == [(30, b"sa")]
-    with store.reader(ID, reference) as reader:
+    with store.reader(ID, version_id) as reader:
         assert (list(reader.due(15)), list(reader.due(31))) == ([], [("a", 30, 30)])
 
 
@@ -68,13 +68,13 @@ def test_earlier_timeout_moves_at_once() -> None:
         writer.put("a", 1, 20)
         writer.put("b", 1, 20)
         writer.put("c", 1, 20)
-        reference = writer.commit().reference
-    with store.writer(ID, reference) as writer:
+        version_id = writer.commit().version_id
+    with store.writer(ID, version_id) as writer:
         writer.put("a", 1, 5)
         writer.put("b", 1)
         writer.remove("c")
-        reference = writer.commit().reference
-    assert entries(backend, reference) == [(5, b"sa")]
+        version_id = writer.commit().version_id
+    assert entries(backend, version_id) == [(5, b"sa")]
 
 
 def test_many_keys_leave_together() -> None:
@@ -84,21 +84,21 @@ def test_many_keys_leave_together() -> None:
     with store.writer(ID, EMPTY) as writer:
         writer.put_many({f"k{n:04}": n for n in range(1500)}, list(range(1500)))
         writer.put("k0003", 3, 700)  # is named at 3, and due at 700
-        reference = writer.commit().reference
-    assert len(entries(backend, reference)) == 1500
-    with store.writer(ID, reference) as writer:
+        version_id = writer.commit().version_id
+    assert len(entries(backend, version_id)) == 1500
+    with store.writer(ID, version_id) as writer:
         writer.put_many({f"n{n:04}": n for n in range(1500)}, list(range(1500)))
         assert writer.has_many(["k0003", "k0600", "x", "n1499"]) == [True, True, False, True]
         assert writer.remove_due(601) == 2 * 601 - 1
         assert writer.has_many(["k0003", "k0600", "x", "n1499"]) == [True, False, False, True]
         assert writer.count() == 3000 - 2 * 601 + 1
-        reference = writer.commit().reference
-    with store.reader(ID, reference) as reader:
+        version_id = writer.commit().version_id
+    with store.reader(ID, version_id) as reader:
         assert len(list(reader.items())) == reader.count() == 3000 - 2 * 601 + 1
         due = [key for key, _, _ in reader.due(701)]
     assert due.count("k0003") == 1
     assert len(due) == 201
-    assert len(entries(backend, reference)) == 3000 - 2 * 601 + 1
+    assert len(entries(backend, version_id)) == 3000 - 2 * 601 + 1
 
 
 def test_due_keys_are_found_without_a_scan() -> None:
@@ -108,9 +108,9 @@ def test_due_keys_are_found_without_a_scan() -> None:
     with store.writer(ID, EMPTY) as writer:
         for number in range(1_000):
             writer.put(number, number, timeout_ms=number)
-        reference = writer.commit().reference
+        version_id = writer.commit().version_id
     looked = []
-    with store.reader(ID, reference) as reader:
+    with store.reader(ID, version_id) as reader:
         find = reader._get
         reader._get = lambda raw: looked.append(raw) or find(raw)  # type: ignore[func-returns-value]
         assert len(list(reader.due(10))) == 10
@@ -127,9 +127,9 @@ def test_move_between_get_and_put() -> None:
         assert writer.get("a") == 1
         assert list(writer.due(10)) == []
         writer.put("a", 2, 60)
-        reference = writer.commit().reference
-    assert entries(backend, reference) == [(50, b"sa")]
-    with store.reader(ID, reference) as reader:
+        version_id = writer.commit().version_id
+    assert entries(backend, version_id) == [(50, b"sa")]
+    with store.reader(ID, version_id) as reader:
         assert list(reader.due(61)) == [("a", 2, 60)]
 
 
@@ -147,18 +147,18 @@ def test_index_belongs_to_the_records(
     """After any program each key with a timeout has one entry, not later than it, and no other."""
     backend = MemoryBackend()
     store = StateStore(backend)
-    reference = EMPTY
+    version_id = EMPTY
     for at in range(0, len(steps), commit_every):
-        with store.writer(ID, reference) as writer:
+        with store.writer(ID, version_id) as writer:
             for key, timeout_ms, until_ms in steps[at : at + commit_every]:
                 writer.put(key, 0, timeout_ms)
                 for due, _, _ in writer.due(until_ms):
                     if until_ms % 2:
                         writer.remove(due)
-            reference = writer.commit().reference
-        with store.reader(ID, reference) as reader:
+            version_id = writer.commit().version_id
+        with store.reader(ID, version_id) as reader:
             timeouts = {key: reader.timeout_ms(key) for key, _ in reader.items()}
-        found = entries(backend, reference)
+        found = entries(backend, version_id)
         indexed = {raw[1:].decode(): time_ms for time_ms, raw in found}
         assert len(indexed) == len(found)
         assert indexed.keys() == {key for key, time_ms in timeouts.items() if time_ms is not None}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from checkpoint import StoredPartition
-from checkpoint.state_store import EMPTY, Reference, StateStore, StoreId
+from checkpoint import PartitionCommit
+from checkpoint.state_store import EMPTY, StateStore, StoreId, VersionId
 from checkpoint.state_store.backend import Changes
 from checkpoint.state_store.store_reader import StateReader
 from checkpoint.state_store.store_writer import StateWriter
@@ -34,21 +34,21 @@ class InclusiveBase(MemoryVersion):
 
 
 class Unsorted(MemoryBackend):
-    def open(self, store: StoreId, reference: Reference) -> MemoryVersion:
-        return UnsortedBase(reference, self._content(store, reference))
+    def open(self, store: StoreId, version_id: VersionId) -> MemoryVersion:
+        return UnsortedBase(version_id, self._content(store, version_id))
 
 
 class Inclusive(MemoryBackend):
-    def open(self, store: StoreId, reference: Reference) -> MemoryVersion:
-        return InclusiveBase(reference, self._content(store, reference))
+    def open(self, store: StoreId, version_id: VersionId) -> MemoryVersion:
+        return InclusiveBase(version_id, self._content(store, version_id))
 
 
 class OneUid(MemoryBackend):
     """Names every attempt on a version the same."""
 
     def commit(
-        self, store: StoreId, base: Reference, changes: Iterable[Changes], codec: Mapping[str, str]
-    ) -> StoredPartition:
+        self, store: StoreId, base: VersionId, changes: Iterable[Changes], codec: Mapping[str, str]
+    ) -> PartitionCommit:
         self._attempts = 0
         return super().commit(store, base, changes, codec)
 
@@ -56,17 +56,17 @@ class OneUid(MemoryBackend):
 class OneStore(MemoryBackend):
     """Holds all partitions in one."""
 
-    def _content(self, store: StoreId, reference: Reference) -> Any:
-        found = [c for (_, known), c in self._contents.items() if known == reference]
-        return found[0] if found else super()._content(store, reference)
+    def _content(self, store: StoreId, version_id: VersionId) -> Any:
+        found = [c for (_, known), c in self._contents.items() if known == version_id]
+        return found[0] if found else super()._content(store, version_id)
 
 
 class KeepsRemoved(MemoryBackend):
     """Forgets to remove."""
 
     def commit(
-        self, store: StoreId, base: Reference, changes: Iterable[Changes], codec: Mapping[str, str]
-    ) -> StoredPartition:
+        self, store: StoreId, base: VersionId, changes: Iterable[Changes], codec: Mapping[str, str]
+    ) -> PartitionCommit:
         count = len(self._content(store, base).records)
         kept = []
         for part in changes:
@@ -134,8 +134,8 @@ def test_stores_that_break_a_promise(spoil: Callable[[StateWriter], None]) -> No
     """Stores that do one thing wrong are found out."""
 
     class Spoilt(StateStore):
-        def writer(self, store: StoreId, reference: Reference) -> StateWriter:
-            writer = super().writer(store, reference)
+        def writer(self, store: StoreId, version_id: VersionId) -> StateWriter:
+            writer = super().writer(store, version_id)
             spoil(writer)
             return writer
 
@@ -147,8 +147,8 @@ def test_stores_that_break_a_promise(spoil: Callable[[StateWriter], None]) -> No
 class Everything(StateStore):
     """Reads one key too few."""
 
-    def reader(self, store: StoreId, reference: Reference) -> StateReader:
-        reader = super().reader(store, reference)
+    def reader(self, store: StoreId, version_id: VersionId) -> StateReader:
+        reader = super().reader(store, version_id)
         items = reader.items
         reader.items = lambda: iter(list(items())[1:])  # type: ignore[method-assign]
         return reader
@@ -165,10 +165,10 @@ def test_memory_forgets_only_what_it_is_told() -> None:
     backend = MemoryBackend()
     store = StateStore(backend)
     with store.writer(ID, EMPTY) as writer:
-        first = writer.commit().reference
+        first = writer.commit().version_id
     with store.writer(ID, first) as writer:
-        second = writer.commit().reference
-    assert backend.references(ID) == [first, second]
+        second = writer.commit().version_id
+    assert backend.version_ids(ID) == [first, second]
     backend.forget(ID, first)
     with pytest.raises(Exception, match=r"does not hold version 1 .* one of the versions \[2\]"):
         backend.open(ID, first)

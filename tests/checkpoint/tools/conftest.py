@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from checkpoint import (
     BeginRecord,
     CommitRecord,
+    DriverProcess,
     GraphSnapshot,
     InputSnapshots,
-    Owner,
     ReceivedBlocks,
     RecordId,
     open_files,
@@ -23,15 +23,8 @@ from checkpoint import (
     write_graph,
 )
 from checkpoint.cli import main
-from checkpoint.state_store import (
-    EMPTY,
-    DataValues,
-    LmdbBackend,
-    SnapshotRule,
-    StateStore,
-    StoreId,
-    snapshot_if_due,
-)
+from checkpoint.state_store import EMPTY, DataValues, LmdbBackend, SnapshotRule, StateStore, StoreId
+from checkpoint.state_store.maintenance import snapshot_if_due
 from checkpoint.version_records import StoreCommit
 from tests.support.stream_model import STREAM, Driver, World
 
@@ -63,15 +56,15 @@ def stored(tmp_path: Path) -> Path:
     root = tmp_path / "stored"
     files = open_files(root)
     (tmp_path / "local").mkdir(mode=0o700)
-    bases = LmdbBackend(files, str(tmp_path / "local"), 1)
-    store = StateStore(bases, DataValues())
-    tenure = take_over(files, STREAM, Owner.of_this_process(0))
-    write_graph(tenure.guard, GraphSnapshot(STREAM, 0, 1, {"operators": {}}, b""))
+    takeovers = LmdbBackend(files, str(tmp_path / "local"), 1)
+    store = StateStore(takeovers, DataValues())
+    owned = take_over(files, STREAM, DriverProcess.of_this_process(0))
+    write_graph(owned.lease, GraphSnapshot(STREAM, 0, 1, {"operators": {}}, b""))
     received = ReceivedBlocks(files, STREAM, "socket", 1)
-    inputs = InputSnapshots(tenure.guard, STREAM, tenure.plan)
+    inputs = InputSnapshots(owned.lease, STREAM, owned.plan)
     inputs.write(0, {"lines": {"files": []}, "socket": {"blocks": []}})
-    references = [EMPTY, EMPTY]
-    begins, commits = tenure.begins, tenure.commits
+    version_ids = [EMPTY, EMPTY]
+    begins, commits = owned.begins, owned.commits
     for number in range(5):
         time_ms = 1000 * (number + 1)
         block = received.write(number, b"payload", 1)
@@ -84,19 +77,19 @@ def stored(tmp_path: Path) -> Path:
         if number == 4:
             break
         partitions = []
-        for partition, reference in enumerate(references):
+        for partition, version_id in enumerate(version_ids):
             store_id = StoreId(STREAM, "sessions", "default", partition, 2)
-            with store.writer(store_id, reference) as writer:
+            with store.writer(store_id, version_id) as writer:
                 writer.put((partition, number), {"n": number})
                 writer.put(("last", partition), time_ms)
                 committed = writer.commit()
-            references[partition] = committed.reference
+            version_ids[partition] = committed.version_id
             if number == 1:
-                snapshot_if_due(bases, store_id, committed.reference, SnapshotRule(1, 1))
+                snapshot_if_due(takeovers, store_id, committed.version_id, SnapshotRule(1, 1))
             partitions.append(committed)
         stores = (StoreCommit("sessions", "default", "stable", tuple(partitions)),)
         commits.commit(CommitRecord(STREAM, number, time_ms, 1, {}, {}, stores))
-    tenure.guard.release()
+    owned.lease.release()
     return root
 
 

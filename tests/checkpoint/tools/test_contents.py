@@ -11,8 +11,8 @@ import pytest
 from checkpoint import (
     BeginRecord,
     CommitRecord,
-    OperatorCommit,
-    Owner,
+    DriverProcess,
+    OperatorSnapshot,
     StateFileId,
     open_files,
     take_over,
@@ -54,17 +54,17 @@ class Point:
 def commit(root: Path, *batches: dict[Any, Any]) -> Path:
     """Commit a batch for each state, as a stream writes it: columns of keys and values."""
     files = open_files(root)
-    tenure = take_over(files, STREAM, Owner.of_this_process(0))
-    begins, commits = tenure.begins, tenure.commits
+    owned = take_over(files, STREAM, DriverProcess.of_this_process(0))
+    begins, commits = owned.begins, owned.commits
     for number, state in enumerate(batches):
         time_ms = 1000 * (number + 1)
         begins.begin(BeginRecord(STREAM, number, time_ms, 1, {}))
         file_id = StateFileId(STREAM, "counts", time_ms, 0, 1, "stable", 1, f"a{number}")
         block = encode_block(Side.STATE, list(state), list(state.values()))
         ref = write_state_file(files, file_id, [(block, len(state))])
-        operators = {"counts": OperatorCommit("stable", (ref,))}
+        operators = {"counts": OperatorSnapshot("stable", (ref,))}
         commits.commit(CommitRecord(STREAM, number, time_ms, 1, operators, {}))
-    tenure.guard.release()
+    owned.lease.release()
     return root
 
 
@@ -130,11 +130,11 @@ def test_nothing_that_a_pickle_names_is_run(run: Run, tmp_path: Path) -> None:
 def test_what_is_no_state_is_an_error(run: Run, tmp_path: Path, content: bytes, said: str) -> None:
     """Also a pickle that asks for more memory than there is."""
     files = open_files(tmp_path)
-    tenure = take_over(files, STREAM, Owner.of_this_process(0))
+    owned = take_over(files, STREAM, DriverProcess.of_this_process(0))
     file_id = StateFileId(STREAM, "counts", 1000, 0, 1, "stable", 1, "a")
     ref = write_state_file(files, file_id, [(content, 0)])
-    operators = {"counts": OperatorCommit("stable", (ref,))}
-    tenure.commits.commit(CommitRecord(STREAM, 0, 1000, 1, operators, {}))
+    operators = {"counts": OperatorSnapshot("stable", (ref,))}
+    owned.commits.commit(CommitRecord(STREAM, 0, 1000, 1, operators, {}))
     status, _, error = run("read", tmp_path)
     assert status == 1
     assert said in error
@@ -143,16 +143,16 @@ def test_what_is_no_state_is_an_error(run: Run, tmp_path: Path, content: bytes, 
 def blocks(root: Path, *batches: list[bytes]) -> Path:
     """Commit a batch for each list of blocks."""
     files = open_files(root)
-    tenure = take_over(files, STREAM, Owner.of_this_process(0))
-    commits = tenure.commits
+    owned = take_over(files, STREAM, DriverProcess.of_this_process(0))
+    commits = owned.commits
     for number, contents in enumerate(batches):
         time_ms = 1000 * (number + 1)
-        tenure.begins.begin(BeginRecord(STREAM, number, time_ms, 1, {}))
+        owned.begins.begin(BeginRecord(STREAM, number, time_ms, 1, {}))
         file_id = StateFileId(STREAM, "counts", time_ms, 0, 1, "stable", 1, f"a{number}")
         ref = write_state_file(files, file_id, [(content, 1) for content in contents])
-        operators = {"counts": OperatorCommit("stable", (ref,))}
+        operators = {"counts": OperatorSnapshot("stable", (ref,))}
         commits.commit(CommitRecord(STREAM, number, time_ms, 1, operators, {}))
-    tenure.guard.release()
+    owned.lease.release()
     return root
 
 
@@ -208,16 +208,16 @@ def test_values_of_a_store_beside_one_that_cannot_be_shown_are_shown(
     """As those of a file of state."""
     (tmp_path / "local").mkdir(mode=0o700)
     files = open_files(tmp_path / "stream")
-    tenure = take_over(files, STREAM, Owner.of_this_process(0))
-    bases = LmdbBackend(files, str(tmp_path / "local"), 1)
+    owned = take_over(files, STREAM, DriverProcess.of_this_process(0))
+    takeovers = LmdbBackend(files, str(tmp_path / "local"), 1)
     store = StoreId(STREAM, "sessions", "default", 0, 1)
-    with StateStore(bases, codec).writer(store, EMPTY) as writer:
+    with StateStore(takeovers, codec).writer(store, EMPTY) as writer:
         for key, value in {"a": [1], "bad": HOSTILE, "c": [3]}.items():
             writer.put(key, value)
         partitions = (writer.commit(),)
-    tenure.begins.begin(BeginRecord(STREAM, 0, 1000, 1, {}))
+    owned.begins.begin(BeginRecord(STREAM, 0, 1000, 1, {}))
     stores = (StoreCommit("sessions", "default", "stable", partitions),)
-    tenure.commits.commit(CommitRecord(STREAM, 0, 1000, 1, {}, {}, stores))
+    owned.commits.commit(CommitRecord(STREAM, 0, 1000, 1, {}, {}, stores))
     status, found, _ = run("read", tmp_path / "stream")
     assert status == 1
     values = {row["key"]: row["value"] for row in found}

@@ -79,7 +79,7 @@ def test_abandoned_streams_go_on_demand(run: Run, url: Path) -> None:
     """All but the newest one that can be gone on with."""
     newer = "stream-9000-00000002"
     driver = Driver(open_files(url / newer), World())
-    driver.tenure.guard.release()
+    driver.owned.lease.release()
     assert run("gc", url)[1]["files"] == []
     assert run("gc", url, "--streams")[0] == 0
     assert [each["stream"] for each in run("list", url)[1]["streams"]] == [newer]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint import GraphSnapshot, Owner, open_files, take_over, write_graph
+from checkpoint import DriverProcess, GraphSnapshot, open_files, take_over, write_graph
 from checkpoint.cli import main
 from tests.checkpoint.tools.conftest import Run
 from tests.support.stream_model import STREAM, Driver, World
@@ -51,7 +51,9 @@ def test_one_stream_is_listed_alone(run: Run, url: Path) -> None:
 def test_directories_of_any_name_are_listed(run: Run, url: Path) -> None:
     """After the streams of the location itself; they began when they were first taken over."""
     for name in ("queries/counts", "sums"):
-        take_over(open_files(url / name), "an id", Owner.of_this_process(5000)).guard.release()
+        take_over(
+            open_files(url / name), "an id", DriverProcess.of_this_process(5000)
+        ).lease.release()
     _, data, _ = run("list", url)
     found = [(each["stream"], each["zero_ms"], each["driver"]) for each in data["streams"]]
     assert found == [
@@ -73,8 +75,8 @@ def test_a_stream_is_shown(run: Run, url: Path) -> None:
     assert [(each["epoch"], each["counts"], each["ended"]) for each in data["epochs"]] == [
         (1, True, True), (2, True, True)
     ]  # fmt: skip
-    copies = [(each["operator"], each["copy_ms"]) for each in data["operators"]]
-    assert copies == [("counts", 6000), ("sums", 6000)]
+    snapshots = [(each["operator"], each["snapshot_ms"]) for each in data["operators"]]
+    assert snapshots == [("counts", 6000), ("sums", 6000)]
     assert data["watermarks"] == {"w": 7000}
     assert set(data["graph"]["description"]["operators"]) == {"counts", "sums"}
     status, lines, _ = run("show", url, as_json=False)
@@ -95,7 +97,7 @@ def test_stores_are_shown(run: Run, stored: Path) -> None:
 def test_a_stream_is_chosen_by_its_id(run: Run, url: Path) -> None:
     """By default it is the newest one that can be gone on with."""
     newer = "stream-9000-00000002"
-    take_over(open_files(url / newer), newer, Owner.of_this_process(0))
+    take_over(open_files(url / newer), newer, DriverProcess.of_this_process(0))
     assert run("show", url)[1]["stream"] == STREAM
     assert run("show", url, "--stream", newer)[1]["stream"] == newer
     status, _, error = run("show", url, "--stream", "x")
@@ -106,16 +108,16 @@ def test_a_stream_is_chosen_by_its_id(run: Run, url: Path) -> None:
 def test_names_cannot_change_what_the_terminal_shows(run: Run, tmp_path: Path) -> None:
     """Control characters in what a program has chosen are written out."""
     files = open_files(tmp_path)
-    tenure = take_over(files, STREAM, Owner.of_this_process(0))
+    owned = take_over(files, STREAM, DriverProcess.of_this_process(0))
     description = {"name": "a\x1b[2J\u202eb"}
-    write_graph(tenure.guard, GraphSnapshot(STREAM, 0, 1, description, b""))
+    write_graph(owned.lease, GraphSnapshot(STREAM, 0, 1, description, b""))
     _, lines, _ = run("show", tmp_path, as_json=False)
     assert "  name: a\\x1b[2J\\u202eb" in lines
 
 
 def test_a_damaged_stream_is_an_error_that_names_the_file(run: Run, url: Path) -> None:
     """Not a crash."""
-    path = url / STREAM / "epochs" / "0000000002.base"
+    path = url / STREAM / "epochs" / "0000000002.takeover"
     path.write_bytes(b"")
     status, _, error = run("show", url)
     assert status == 1

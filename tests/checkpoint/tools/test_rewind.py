@@ -10,8 +10,8 @@ import pytest
 
 from checkpoint import (
     CommitLog,
+    DriverProcess,
     InputSnapshots,
-    Owner,
     ReceivedBlocks,
     open_files,
     read_plan,
@@ -72,7 +72,7 @@ def test_a_dry_run_changes_nothing(run: Run, url: Path) -> None:
 
 def test_a_stream_in_use_is_refused(run: Run, url: Path) -> None:
     """Its driver is named; the same for gc."""
-    take_over(open_files(url / STREAM), STREAM, Owner.of_this_process(0))
+    take_over(open_files(url / STREAM), STREAM, DriverProcess.of_this_process(0))
     for command in (["rewind", url, "--to", 5000], ["gc", url]):
         status, _, error = run(*command)
         assert status == 4
@@ -83,13 +83,13 @@ def test_a_stream_in_use_is_refused(run: Run, url: Path) -> None:
 def test_a_driver_on_another_host_may_be_running(run: Run, url: Path) -> None:
     """Nobody here can see it, so it is not assumed to be dead; one that has died here is."""
     files = open_files(url / STREAM)
-    take_over(files, STREAM, Owner("elsewhere", 1, "", 0, {}))
+    take_over(files, STREAM, DriverProcess("elsewhere", 1, "", 0, {}))
     status, _, error = run("rewind", url, "--to", 5000)
     assert status == 4
     assert "process 1 on host elsewhere" in error
     assert "cannot be seen from this host" in error
-    owner = Owner.of_this_process(0)
-    take_over(files, STREAM, Owner(owner.host, owner.pid, "an earlier boot:1", 0, {}))
+    driver = DriverProcess.of_this_process(0)
+    take_over(files, STREAM, DriverProcess(driver.host, driver.pid, "an earlier boot:1", 0, {}))
     assert run("rewind", url, "--to", 5000)[0] == 0
 
 
@@ -122,13 +122,13 @@ def test_a_stream_with_a_store_goes_back(run: Run, stored: Path) -> None:
 
 def test_received_blocks_that_were_released(run: Run, stored: Path) -> None:
     """A rewind whose restart would read them again is refused; one that does without is not."""
-    tenure = take_over(open_files(stored), STREAM, Owner.of_this_process(0))
-    blocks = ReceivedBlocks(tenure.guard.files, STREAM, "socket", tenure.epoch)
+    owned = take_over(open_files(stored), STREAM, DriverProcess.of_this_process(0))
+    blocks = ReceivedBlocks(owned.lease.files, STREAM, "socket", owned.epoch)
     released = blocks.names()[:4]
-    inputs = InputSnapshots(tenure.guard, STREAM, tenure.plan)
+    inputs = InputSnapshots(owned.lease, STREAM, owned.plan)
     inputs.write(4000, {"lines": {"files": []}, "socket": {"blocks": released}})
     blocks.delete(released)
-    tenure.guard.release()
+    owned.lease.release()
     status, _, error = run("rewind", stored, "--to", 3000)
     assert status == 2
     assert "the batch at 4000 ms, of whose 1 blocks that socket received 0 are there" in error

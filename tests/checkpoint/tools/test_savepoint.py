@@ -46,7 +46,7 @@ def test_a_stream_with_stores_and_inputs_goes_on(run: Run, stored: Path, tmp_pat
     assert run("read", other)[1] == run("read", stored)[1]
     names = {path.relative_to(stored) for path in stored.rglob("*.*") if path.is_file()}
     found = {path.relative_to(other) for path in other.rglob("*.*") if path.is_file()}
-    assert {str(name) for name in names - found} == {"epochs/0000000001.end"}
+    assert {str(name) for name in names - found} == {"epochs/0000000001.released"}
 
 
 def test_a_file_is_written_once(run: Run, url: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from checkpoint import (
     CorruptCheckpointError,
-    Owner,
+    DriverProcess,
     StateFileId,
     open_files,
     take_over,
@@ -79,7 +79,7 @@ REPLACED: dict[str, Damage] = {
 }
 FILES = {
     "claim": "epochs/0000000001.claim",
-    "base": "epochs/0000000002.base",
+    "takeover": "epochs/0000000002.takeover",
     "begin": "batches/0000000000007000-e2.begin",
     "commit": "commits/0000000000006000-e2.commit",
     "graph": "graph/0000000000000000-e1.graph",
@@ -140,7 +140,7 @@ def test_a_damaged_file_of_stores_and_inputs_is_named(
 
 
 @pytest.mark.parametrize("damage", REPLACED)
-@pytest.mark.parametrize("kind", ["base", "begin", "commit", "state"])
+@pytest.mark.parametrize("kind", ["takeover", "begin", "commit", "state"])
 def test_a_missing_file_is_named(run: Run, url: Path, kind: str, damage: str) -> None:
     """What a record needs, and is gone, or is something else now; nothing hangs."""
     path = one(url / STREAM, FILES[kind])
@@ -172,15 +172,15 @@ def test_each_lost_file_is_named_but_for_those_that_a_restart_does_without(
     assert lost_silently(run, url / STREAM) == [
         "commits/0000000000003000-e1.commit",
         "commits/0000000000007000-e2.commit",
-        "epochs/0000000001.end",
-        "epochs/0000000002.end",
+        "epochs/0000000001.released",
+        "epochs/0000000002.released",
     ]
     snapshots = [str(path.relative_to(stored)) for path in stored.rglob("*.snapshot")]
     assert lost_silently(run, stored) == [
         "batches/0000000000005000-e1.begin",
         "commits/0000000000001000-e1.commit",
         "commits/0000000000004000-e1.commit",
-        "epochs/0000000001.end",
+        "epochs/0000000001.released",
         *sorted(snapshots),
     ]
 
@@ -210,9 +210,9 @@ def test_each_two_files_that_have_changed_places_are_named(run: Run, stored: Pat
 def test_a_file_of_another_stream_is_named(run: Run, stored: Path, tmp_path: Path) -> None:
     """It is whole, and has the right name."""
     others = open_files(tmp_path / "other")
-    tenure = take_over(others, "stream-9-00000009", Owner.of_this_process(0))
-    tenure.guard.release()
-    for name in ("epochs/0000000001.claim", "epochs/0000000001.end"):
+    owned = take_over(others, "stream-9-00000009", DriverProcess.of_this_process(0))
+    owned.lease.release()
+    for name in ("epochs/0000000001.claim", "epochs/0000000001.released"):
         content = (stored / name).read_bytes()
         shutil.copy(tmp_path / "other" / name, stored / name)
         assert str(stored / name) in problem_files(run, stored)

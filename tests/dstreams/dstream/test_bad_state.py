@@ -156,7 +156,7 @@ def committed(directory: Path) -> list[int]:
     (run,) = directory.glob("stream-*")
     record = CommitLog(open_files(str(run))).latest()
     assert record is not None
-    return [part.reference.version for store in record.stores for part in store.partitions]
+    return [part.version_id.version for store in record.stores for part in store.partitions]
 
 
 @pytest.mark.parametrize("case", CASES)

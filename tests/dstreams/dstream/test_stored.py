@@ -222,7 +222,7 @@ def test_checksums_of_stored_state(sc: SparkContext, tmp_path: Path) -> None:
         states = ssc._engine.history.states
         (((_, version),),) = (states.newest().values(),)
         ssc.stop(stopSparkContext=False)
-        with closing(states.store._open(version.store_id, version.references[0])) as base:
+        with closing(states.store._open(version.store_id, version.version_ids[0])) as base:
             assert (base.checksum is not None) is checksums
 
 
@@ -276,7 +276,7 @@ def test_the_record_names_what_counts(sc: SparkContext, tmp_path: Path) -> None:
     for version, record in enumerate(records, 1):
         (store,) = record.stores
         assert store.operator_uid == "mapWithState-0"
-        assert [part.reference.version for part in store.partitions] == [version, version]
+        assert [part.version_id.version for part in store.partitions] == [version, version]
         assert sum(part.count for part in store.partitions) == 2
         assert all((run / ref.name).is_file() for ref in store.files())
 
@@ -372,8 +372,8 @@ def test_both_kinds_of_state(sc: SparkContext, tmp_path: Path) -> None:
         (run,) = tmp_path.glob("stream-*")
         record = CommitLog(open_files(str(run))).read(20_000)
     assert dict(counts[-1] or []) == dict(totals[-1] or []) == {"a": batches, "b": batches}
-    assert (list(record.operators), len(record.stores)) == (["updateStateByKey-0"], 1)
-    named = [ref.name for ref in record.operators["updateStateByKey-0"].files]
+    assert (list(record.snapshots), len(record.stores)) == (["updateStateByKey-0"], 1)
+    named = [ref.name for ref in record.snapshots["updateStateByKey-0"].files]
     named += [ref.name for ref in record.stores[0].files()]
     assert all((run / name).is_file() for name in named)
 

@@ -360,9 +360,9 @@ def test_a_durable_result_is_committed(sc: SparkContext, tmp_path: Path) -> None
         driver.run(8)
     (directory,) = tmp_path.glob("stream-*")
     log = CommitLog(LocalFiles(str(directory)))
-    copied = [record.batch_time_ms for record in log.records() if record.operators]
+    copied = [record.batch_time_ms for record in log.records() if record.snapshots]
     assert copied == [4000, 8000]
-    (uid,) = log.read(8000).operators
+    (uid,) = log.read(8000).snapshots
     assert uid.startswith("reduceByKeyAndWindow-")
     assert seen[1::2] == [[("a", 3)], [("a", 15)], [("a", 60)], [("a", 240)]]
 
@@ -390,7 +390,7 @@ def test_a_copy_that_failed_is_made_up_for_with_the_next_window(
         driver.run(3)
     (directory,) = tmp_path.glob("stream-*")
     records = CommitLog(LocalFiles(str(directory))).records()
-    assert [record.batch_time_ms for record in records if record.operators] == [6000]
+    assert [record.batch_time_ms for record in records if record.snapshots] == [6000]
     assert seen == [None, [("a", 2)], None, None, None, [("a", 4)], None]
 
 

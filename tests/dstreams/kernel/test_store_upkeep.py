@@ -7,15 +7,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from checkpoint import FileRef, StoredPartition, open_files
+from checkpoint import FileRef, PartitionCommit, open_files
 from checkpoint.state_store import (
     EMPTY,
     LmdbBackend,
-    Reference,
     ReplicaMeta,
     SnapshotRule,
     StateStore,
     StoreId,
+    VersionId,
 )
 from dstreams.kernel.state_versions import StateVersions
 from dstreams.kernel.store_upkeep import StoreUpkeep, open_store
@@ -33,23 +33,23 @@ def uid(version: int) -> str:
 def made(version: int, *sizes: int) -> StateVersion:
     """A version whose changelogs have these sizes, a partition each."""
     commits = tuple(
-        StoredPartition(
+        PartitionCommit(
             number,
-            Reference(version, uid(version)),
+            VersionId(version, uid(version)),
             FileRef(f"p{number}/{version}", size, "0" * 32, 1),
             1,
         )
         for number, size in enumerate(sizes)
     )
-    references = tuple(Reference(version, uid(version)) for _ in sizes)
+    version_ids = tuple(VersionId(version, uid(version)) for _ in sizes)
     store_id = StoreId("stream-1", "counts", "default", 0, len(sizes))
-    return StateVersion(store_id, "stable", references, commits)
+    return StateVersion(store_id, "stable", version_ids, commits)
 
 
 def snapshot(version: int, size_bytes: int) -> ReplicaMeta:
     """Where a copy stands of which a snapshot was just written."""
-    reference = Reference(version, uid(version))
-    return ReplicaMeta(reference, {}, reference, size_bytes)
+    version_id = VersionId(version, uid(version))
+    return ReplicaMeta(version_id, {}, version_id, size_bytes)
 
 
 def test_a_new_state_is_due_by_its_changelogs() -> None:
@@ -88,7 +88,7 @@ def test_what_an_earlier_run_has_left_is_asked_for() -> None:
     upkeep.done([snapshot(8, 1000), None])
     upkeep.made(made(9, 10, 10))
     assert upkeep.is_due()
-    upkeep.done([snapshot(8, 1000).after(Reference(9, uid(9)), {}, 10, None), snapshot(9, 1000)])
+    upkeep.done([snapshot(8, 1000).after(VersionId(9, uid(9)), {}, 10, None), snapshot(9, 1000)])
     upkeep.made(made(10, 10, 10))
     assert not upkeep.is_due()
 
@@ -125,8 +125,8 @@ def test_where_replicas_are(tmp_path: Path) -> None:
     for stream in ("one", "other"):
         with StateStore(said).writer(StoreId(stream, "o", "default", 0, 1), EMPTY) as writer:
             writer.put("a", 1)
-            reference = writer.commit().reference
-        said.open(StoreId(stream, "o", "default", 0, 1), reference).close()
+            version_id = writer.commit().version_id
+        said.open(StoreId(stream, "o", "default", 0, 1), version_id).close()
     spark: Any = None
     StateVersions(spark, StateStore(said), "one").close(is_scratch=True)
     assert os.listdir(tmp_path / "here") == ["other"]

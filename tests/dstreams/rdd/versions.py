@@ -14,7 +14,7 @@ STORE = StoreId("stream-1", "counts-0", "default", 0, 2)
 
 def contents(store: StateStore, version: StateVersion) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
-    for partition in range(len(version.references)):
+    for partition in range(len(version.version_ids)):
         with version.open(store, partition) as reader:
             found.update(reader.items())
     return found

@@ -42,7 +42,7 @@ def test_what_no_record_names_is_deleted(tmp_path: Path) -> None:
     for name in names:
         store = StoreId("stream-1", "counts", name, 0, 1)
         first = commit(backend, store, EMPTY)
-        made[name] = commit(backend, store, first.reference)
+        made[name] = commit(backend, store, first.version_id)
     for epoch, time_ms, name in ((2, 1000, "epoch-2-1000"), (3, 2000, "epoch-3-2000")):
         stores = (StoreCommit("counts", name, "stable", (made[name],)),)
         CommitLog(files).commit(CommitRecord("stream-1", 1, time_ms, epoch, {}, {}, stores))

@@ -25,7 +25,7 @@ from checkpoint import (
     open_files,
     read_state_file,
 )
-from checkpoint.state_store import Retention
+from checkpoint.state_store import StreamRetention
 from checkpoint.testing import FaultyFiles
 from dstreams import (
     BatchFailedError,
@@ -67,13 +67,13 @@ def log_of(base: Path) -> CommitLog:
 
 def copies_of(base: Path) -> list[int]:
     """Times of the batches that have a copy of some stream."""
-    return [record.batch_time_ms for record in log_of(base).records() if record.operators]
+    return [record.batch_time_ms for record in log_of(base).records() if record.snapshots]
 
 
 def state_in(log: CommitLog, record: CommitRecord, uid: str) -> Pairs:
     """Read the state that a record names, checking every file."""
     pairs: Pairs = []
-    commit = record.operators[uid]
+    commit = record.snapshots[uid]
     for ref, wanted in commit.partitions(record.stream_id, uid, record.batch_time_ms):
         blocks = [decode_block(data) for data in read_state_file(log.files, ref, wanted)]
         assert sum(block.rows for block in blocks) == ref.records
@@ -106,11 +106,11 @@ def test_a_record_names_the_files_of_the_state(sc: SparkContext, tmp_path: Path)
             run_directory(tmp_path).name,
             time_ms // 1000 - 1,
         )
-        (uid,) = record.operators
+        (uid,) = record.snapshots
         assert uid == "updateStateByKey-0"
-        assert record.operators[uid].partitioner == "stable-hash-1"
+        assert record.snapshots[uid].partitioner == "stable-hash-1"
         assert record.writer["hash"] == "stable-hash-1"
-        assert len(record.operators[uid].files) == 3
+        assert len(record.snapshots[uid].files) == 3
         assert state_in(log, record, uid) == expected(time_ms // 1000)
     assert [sorted(batch or []) for batch in seen] == [expected(n) for n in range(1, 6)]
 
@@ -125,8 +125,8 @@ def test_one_record_covers_all_streams_of_a_batch(sc: SparkContext, tmp_path: Pa
         driver.run(4)
     log = log_of(tmp_path)
     records = {time_ms: log.read(time_ms) for time_ms in log.times()}
-    assert sorted(records[4000].operators) == ["map-0", "updateStateByKey-0", "updateStateByKey-1"]
-    assert sorted(records[3000].operators) == ["updateStateByKey-0"]
+    assert sorted(records[4000].snapshots) == ["map-0", "updateStateByKey-0", "updateStateByKey-1"]
+    assert sorted(records[3000].snapshots) == ["updateStateByKey-0"]
     second = state_in(log, records[4000], "updateStateByKey-1")
     assert second[0] == ("a", 1 + 2 + 3 + 4)
 
@@ -211,7 +211,7 @@ def test_old_files_are_deleted(sc: SparkContext, tmp_path: Path) -> None:
         for _ in range(20):
             driver.run(1)
             counts.append(sum(path.is_file() for path in run_directory(tmp_path).rglob("*")))
-    # Two state files and two records each; the graph, the claim and its base.
+    # Two state files and two records each; the graph, the claim and the takeover.
     assert counts == [7, 11, *[15] * 18]
     log = log_of(tmp_path)
     assert log.times() == [18_000, 19_000, 20_000]
@@ -449,10 +449,10 @@ def with_files(driver: BatchDriver, wrap: Callable[[Files], Files]) -> Any:
     assert durability is not None
     assert engine.snapshots is not None
     durability.files = engine.snapshots.files = files = wrap(durability.files)
-    guard = replace(durability.tenure.guard, files=files)
-    durability.tenure = replace(durability.tenure, guard=guard)
+    lease = replace(durability.owned.lease, files=files)
+    durability.owned = replace(durability.owned, lease=lease)
     for log in (durability.commits, durability._begins):
-        log.files, log._guard = files, guard
+        log.files, log._lease = files, lease
     return files
 
 
@@ -531,14 +531,14 @@ def test_a_batch_of_a_started_stream_waits_for_no_clean_up(
 ) -> None:
     """The next batches run beside it, and a stop lets it end."""
     began, may_end = threading.Event(), threading.Event()
-    retire = Retention.retire
+    retire = StreamRetention.retire
 
-    def slow(self: Retention, *how: Any) -> list[str]:
+    def slow(self: StreamRetention, *how: Any) -> list[str]:
         began.set()
         assert may_end.wait(60)
         return retire(self, *how)
 
-    monkeypatch.setattr(Retention, "retire", slow)
+    monkeypatch.setattr(StreamRetention, "retire", slow)
     clock = ManualClock()
     ssc = StreamingContext(sc, 1, clock=clock)
     ssc.checkpoint(str(tmp_path))

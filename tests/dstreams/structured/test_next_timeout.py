@@ -32,7 +32,7 @@ def test_timer_that_was_put_off(store: StateStore) -> None:
         writer.put("a", 1, 11_000)
         writer.put("b", 1, 15_000)
         assert earliest_timeout_ms(writer) == 11_000
-        before = writer.commit().reference
+        before = writer.commit().version_id
     with store.writer(STORE, before) as writer:
         writer.put("a", 2, 22_000)
         assert earliest_timeout_ms(writer) == 15_000
@@ -56,4 +56,4 @@ def test_at_random(store: StateStore) -> None:
                     timers[key] = chance.randrange(1000)
                     writer.put(key, "state", timers[key])
             assert earliest_timeout_ms(writer) == min(timers.values(), default=-1)
-            before = writer.commit().reference
+            before = writer.commit().version_id

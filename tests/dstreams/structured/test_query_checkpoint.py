@@ -16,14 +16,8 @@ from checkpoint import (
     StoreCommit,
     UntrustedFileError,
 )
-from checkpoint.state_store import (
-    EMPTY,
-    LmdbBackend,
-    SnapshotRule,
-    StateStore,
-    StoreId,
-    snapshot_if_due,
-)
+from checkpoint.state_store import EMPTY, LmdbBackend, SnapshotRule, StateStore, StoreId
+from checkpoint.state_store.maintenance import snapshot_if_due
 from dstreams.errors import RestartError
 from dstreams.kernel.store_upkeep import require_trusted_values
 from dstreams.structured.batch_records import OffsetRecord, QueryCommit
@@ -49,18 +43,18 @@ class Batches:
         self.backend = LmdbBackend(
             self.checkpoint.files, str(directory / "local"), self.checkpoint.epoch
         )
-        self.references = {-1: EMPTY}
+        self.version_ids = {-1: EMPTY}
         self.readers: list[Any] = []
 
     def run(self, number: int, **said: Any) -> None:
-        before = self.references[number - 1]
+        before = self.version_ids[number - 1]
         with StateStore(self.backend).writer(STORE, before) as writer:
             writer.put("batch", number)
             writer.put(number, number)
             committed = writer.commit()
-        self.references[number] = committed.reference
+        self.version_ids[number] = committed.version_id
         if self._snapshot_every and number % self._snapshot_every == 0:
-            snapshot_if_due(self.backend, STORE, committed.reference, SnapshotRule(1))
+            snapshot_if_due(self.backend, STORE, committed.version_id, SnapshotRule(1))
             self.checkpoint.expect_snapshots()
         self.checkpoint.begin(OffsetRecord(number, 0, 0, 0, (number,), between=(said,)))
         store = StoreCommit("count", "default", "stable", (committed,))
@@ -71,7 +65,7 @@ class Batches:
     def read(self, number: int, directory: Path) -> object:
         """Return what the state of a batch says its number is, on another host."""
         elsewhere = replace(self.backend, local_directory=str(directory / f"elsewhere{number}"))
-        with StateStore(elsewhere).reader(STORE, self.references[number]) as reader:
+        with StateStore(elsewhere).reader(STORE, self.version_ids[number]) as reader:
             return reader.get("batch")
 
 
@@ -151,7 +145,7 @@ def test_reference_is_kept(tmp_path: Path) -> None:
     commit = opened(tmp_path).recovered().commit
     assert commit is not None
     (stored,) = commit.stores[0].partitions
-    assert stored.reference == batches.references[0]
+    assert stored.version_id == batches.version_ids[0]
 
 
 def test_clock_goes_back(tmp_path: Path) -> None:
@@ -186,8 +180,8 @@ def test_older_run_adds_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lost", "message"),
     [
-        ("epochs/*", "is missing; expected the base of epoch"),
-        ("epochs/*.base", "is missing; expected the base"),
+        ("epochs/*", "is missing; expected the takeover of epoch"),
+        ("epochs/*.takeover", "is missing; expected the takeover"),
         ("batches/*", "batch 1 doesn't exist"),
         ("batches/*2-*", "batch 1 doesn't exist"),
     ],

@@ -124,7 +124,7 @@ def test_verify(run: Run, query: Path) -> None:
         "commits/*4-e1.commit",
         "commits/*2-e1.commit",
         "epochs/*1.claim",
-        "epochs/*1.base",
+        "epochs/*1.takeover",
         "graph/*.graph",
         "inputs/*.inputs",
     ],
@@ -162,7 +162,7 @@ def test_rewind(run: Run, query: Path) -> None:
     recovered = again.claim(0, {})
     assert again.query_id == "query"
     assert recovered.commit is not None
-    assert recovered.commit.stores[0].partitions[0].reference.version == 2
+    assert recovered.commit.stores[0].partitions[0].version_id.version == 2
     assert recovered.commit.stores[0].operator_uid == STORE.operator_uid
     assert [record.batch_id for record in recovered.unfinished] == [2, 3, 4, 5]
     assert files_of(again) == ["/in/0", "/in/1", "/in/2", "/in/3"]

@@ -139,7 +139,7 @@ def test_files_lost(session: StreamSession, tmp_path: Path) -> None:
             path.unlink()
 
     lose("epochs/*")
-    with pytest.raises(RestartError, match=r"epochs.*\.base is missing"):
+    with pytest.raises(RestartError, match=r"epochs.*\.takeover is missing"):
         run.start()
     lose("batches/*")
     with pytest.raises(RestartError, match="batch 2 doesn't exist"):

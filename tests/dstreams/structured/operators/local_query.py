@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from checkpoint.state_store import EMPTY, Reference, StateStore, StoreId
+from checkpoint.state_store import EMPTY, StateStore, StoreId, VersionId
 from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_metrics import StateMetrics
@@ -48,11 +48,11 @@ class LocalStore:
     """The partitions of one state in memory."""
 
     partitions: int = 2
-    references: list[Reference] = field(default_factory=list)
+    version_ids: list[VersionId] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.store = StateStore(MemoryBackend())
-        self.references = [EMPTY] * self.partitions
+        self.version_ids = [EMPTY] * self.partitions
 
     def batch(self, function: StoreFunction, pairs: Iterable[tuple[Any, Any]]) -> Batch:
         """Run one batch: every partition takes part."""
@@ -64,10 +64,10 @@ class LocalStore:
         total = StateMetrics()
         for split, part in enumerate(parts):
             metrics = StateMetrics()
-            with self.store.writer(self._id(split), self.references[split]) as writer:
+            with self.store.writer(self._id(split), self.version_ids[split]) as writer:
                 rows += function(writer, iter(()), iter(part), metrics)
                 committed = writer.commit()
-            self.references[split] = committed.reference
+            self.version_ids[split] = committed.version_id
             metrics.numTotalStateRows = committed.count
             total.add(metrics)
         return Batch(rows, total)
@@ -77,8 +77,8 @@ class LocalStore:
         return dict(self._items())
 
     def _items(self) -> Iterator[tuple[Any, Any]]:
-        for split, reference in enumerate(self.references):
-            with self.store.reader(self._id(split), reference) as reader:
+        for split, version_id in enumerate(self.version_ids):
+            with self.store.reader(self._id(split), version_id) as reader:
                 yield from reader.items()
 
     def _id(self, split: int) -> StoreId:

@@ -246,11 +246,11 @@ def test_what_changes_is_spilled(in_one_walk: bool, monkeypatch: pytest.MonkeyPa
         save = SaveSessions(OutputMode.Complete, memory_mb=memory_mb)
         steps: Any = (restore, merge, save)
         walk = StateSteps((MergeIntoSessions(*steps),) if in_one_walk else steps)
-        states, reference, rows, metrics = StateStore(MemoryBackend()), EMPTY, [], StateMetrics()
+        states, version_id, rows, metrics = StateStore(MemoryBackend()), EMPTY, [], StateMetrics()
         for _ in range(2):
-            with states.writer(STORE, reference) as store:
+            with states.writer(STORE, version_id) as store:
                 rows.append(list(walk(store, iter(()), iter(many_sessions()), metrics)))
-                reference = store.commit().reference
+                version_id = store.commit().version_id
         found.append((*rows, metrics.numUpdatedStateRows))
     assert found[0] == found[1]
     assert [held.are_in_memory for held in made] == [True, True, False, False]

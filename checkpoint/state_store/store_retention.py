@@ -15,7 +15,7 @@ only adds what they cannot know: snapshots, and files of attempts that no record
 orphans, and they are deleted when they are of an epoch up to this one and their version is so far
 back that its batch is committed, by another attempt.
 
-As in :mod:`checkpoint.retention`, files go before the records that name them.
+As in :mod:`checkpoint.record_retention`, files go before the records that name them.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from dataclasses import dataclass, replace
 from checkpoint.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, begin_file
 from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.errors import ConcurrentWriterError, StorageRefusedError
-from checkpoint.inputs import snapshot_file
+from checkpoint.inputs import input_snapshot_file
 from checkpoint.record_files import RecordId, record_ids
-from checkpoint.recovery import Tenure
-from checkpoint.retention import (
+from checkpoint.record_retention import (
     LISTED_PREFIXES,
     RetentionPlan,
     apply_retention,
     plan_leftovers,
     plan_retention,
 )
+from checkpoint.recovery import OwnedStream
 from checkpoint.state_store.file_names import (
     STORE_PREFIX,
     StoredKind,
@@ -47,7 +47,7 @@ from checkpoint.state_store.file_names import (
     epoch_of,
     parse_file_name,
 )
-from checkpoint.version_records import Reference, StoreId
+from checkpoint.version_records import StoreId, VersionId
 
 KEPT_SNAPSHOTS = 2
 ORPHAN_VERSIONS = 2
@@ -75,15 +75,15 @@ class StoreRetentionPlan:
 class _Chain:
     """What records say of one partition."""
 
-    references: Set[Reference]
+    version_ids: Set[VersionId]
     latest_version: int
 
     @property
     def oldest_version(self) -> int:
-        return min(reference.version for reference in self.references)
+        return min(version_id.version for version_id in self.version_ids)
 
     def names_version(self, version: int) -> bool:
-        return any(reference.version == version for reference in self.references)
+        return any(version_id.version == version for version_id in self.version_ids)
 
 
 def plan_store_retention(
@@ -103,7 +103,7 @@ def plan_store_retention(
         epoch: epoch of the driver that plans; files of a later one are left alone.
         kept_snapshots: snapshots to keep up to the oldest needed content, 1 at least.
         operators: uids of the operators of the stream, as in
-            :func:`checkpoint.retention.plan_retention`.
+            :func:`checkpoint.record_retention.plan_retention`.
 
     Raises:
         ValueError: *kept_snapshots* is less than 1.
@@ -111,16 +111,16 @@ def plan_store_retention(
     if kept_snapshots < 1:
         raise ValueError(f"kept snapshots must be 1 at least, got {kept_snapshots}")
     chains = _chains(records)
-    by_directory: dict[str, list[tuple[str, Reference, StoredKind]]] = {}
+    by_directory: dict[str, list[tuple[str, VersionId, StoredKind]]] = {}
     for name in names:
         found = parse_file_name(name)
         if found is not None and found[0] in chains:  # others are not ours to judge
             by_directory.setdefault(found[0], []).append((name, *found[1:]))
     snapshots = {
         directory: sorted(
-            reference.version
-            for _, reference, kind in stored
-            if kind is StoredKind.SNAPSHOT and reference in chains[directory].references
+            version_id.version
+            for _, version_id, kind in stored
+            if kind is StoredKind.SNAPSHOT and version_id in chains[directory].version_ids
         )
         for directory, stored in by_directory.items()
     }
@@ -135,11 +135,11 @@ def plan_store_retention(
     for directory, stored in by_directory.items():
         oldest_kept = kept[directory].oldest_version if directory in kept else sys.maxsize
         chain = chains[directory]
-        for name, reference, kind in stored:
-            if reference not in chain.references:
-                if _is_orphan(reference, chain, oldest_kept, epoch):
+        for name, version_id, kind in stored:
+            if version_id not in chain.version_ids:
+                if _is_orphan(version_id, chain, oldest_kept, epoch):
                     orphans.append(name)
-            elif kind is StoredKind.SNAPSHOT and reference.version < oldest_kept:
+            elif kind is StoredKind.SNAPSHOT and version_id.version < oldest_kept:
                 old.append(name)
     return StoreRetentionPlan(commits, tuple(sorted(old)), tuple(sorted(orphans)))
 
@@ -174,7 +174,7 @@ def apply_store_retention(log: CommitLog, plan: StoreRetentionPlan, epoch: int) 
     return failed
 
 
-class Retention:
+class StreamRetention:
     """Deletes what a stream can never need again, for the driver that has it.
 
     It goes by the records that this driver has read and written. Storage is listed the first time,
@@ -182,13 +182,13 @@ class Retention:
     for what attempts that lost have left.
 
     Args:
-        tenure: the stream in the hands of this driver.
+        owned: the stream in the hands of this driver.
     """
 
-    def __init__(self, tenure: Tenure) -> None:
-        self._commits = tenure.commits
-        self._epoch = tenure.epoch
-        self._lineage = tenure.lineage
+    def __init__(self, owned: OwnedStream) -> None:
+        self._commits = owned.commits
+        self._epoch = owned.epoch
+        self._lineage = owned.lineage
         self._stores: set[str] = set()
         self._others: set[str] = set()
         self._times = 0
@@ -209,7 +209,7 @@ class Retention:
         Args:
             oldest_needed_ms: the earliest batch whose state may be wanted.
             oldest_input_ms: the earliest batch whose begin record may be, as in
-                :func:`checkpoint.retention.plan_leftovers`.
+                :func:`checkpoint.record_retention.plan_leftovers`.
             retire_inputs: called with the time up to which no begin record is needed, and how many
                 of these there are; returns the snapshot of inputs that stands for those which may
                 be deleted (:meth:`checkpoint.inputs.InputSnapshots.retire`).
@@ -233,7 +233,7 @@ class Retention:
             batches = sum(record_id.time_ms < oldest_ms for record_id in begun)
             snapshot = retire_inputs(oldest_ms - 1, batches)
             oldest_input_ms = 0 if snapshot is None else min(oldest_ms, snapshot.time_ms + 1)
-            self._others |= set() if snapshot is None else {snapshot_file(snapshot)}
+            self._others |= set() if snapshot is None else {input_snapshot_file(snapshot)}
         others = plan_leftovers(self._lineage, self._others, records, plan.commits, oldest_input_ms)
         plan = replace(plan, commits=replace(plan.commits, others=others))
         failed = apply_store_retention(self._commits, plan, epoch)
@@ -276,21 +276,23 @@ def _delete(log: CommitLog, name: str) -> bool:
 
 def _chains(records: Iterable[CommitRecord]) -> dict[str, _Chain]:
     """Collect what *records* name, by directory."""
-    references: dict[str, set[Reference]] = defaultdict(set)
+    version_ids: dict[str, set[VersionId]] = defaultdict(set)
     latest: dict[str, int] = {}
     for record in sorted(records, key=lambda record: record.batch_time_ms):
-        for directory, reference in _named(record):
-            references[directory].add(reference)
-            latest[directory] = reference.version
-    return {directory: _Chain(references[directory], latest[directory]) for directory in references}
+        for directory, version_id in _named(record):
+            version_ids[directory].add(version_id)
+            latest[directory] = version_id.version
+    return {
+        directory: _Chain(version_ids[directory], latest[directory]) for directory in version_ids
+    }
 
 
-def _named(record: CommitRecord) -> Iterator[tuple[str, Reference]]:
+def _named(record: CommitRecord) -> Iterator[tuple[str, VersionId]]:
     """Yield (directory, reference) of all partitions of all stores."""
     for commit in record.stores:
         directories = _directories(commit.operator_uid, commit.store, len(commit.partitions))
         for directory, stored in zip(directories, commit.partitions, strict=True):
-            yield directory, stored.reference
+            yield directory, stored.version_id
 
 
 @functools.lru_cache(maxsize=256)
@@ -316,28 +318,28 @@ def _anchor_ms(
         return oldest_needed_ms
     newest_needed = max(needed, key=lambda record: record.batch_time_ms)
     limits = {}
-    for directory, reference in _named(newest_needed):
-        usable = [v for v in snapshots.get(directory, []) if v <= reference.version]
+    for directory, version_id in _named(newest_needed):
+        usable = [v for v in snapshots.get(directory, []) if v <= version_id.version]
         has_enough = len(usable) >= kept_snapshots
         limits[directory] = usable[-kept_snapshots] if has_enough else 0
     times = [
         record.batch_time_ms
         for record in needed
         if all(
-            reference.version <= limits.get(directory, reference.version)
-            for directory, reference in _named(record)
+            version_id.version <= limits.get(directory, version_id.version)
+            for directory, version_id in _named(record)
         )
     ]
     return max(times, default=-1)
 
 
-def _is_orphan(reference: Reference, chain: _Chain, oldest_kept: int, epoch: int) -> bool:
+def _is_orphan(version_id: VersionId, chain: _Chain, oldest_kept: int, epoch: int) -> bool:
     """Whether a file that no record names can be of no use any more.
 
     That its version is past is not enough: a record may have been lost. Another attempt must be
     named for the version, or nothing as old as it be needed.
     """
-    written_in = epoch_of(reference.uid)
-    is_past = reference.version <= chain.latest_version - ORPHAN_VERSIONS
-    is_settled = reference.version < oldest_kept or chain.names_version(reference.version)
+    written_in = epoch_of(version_id.uid)
+    is_past = version_id.version <= chain.latest_version - ORPHAN_VERSIONS
+    is_settled = version_id.version < oldest_kept or chain.names_version(version_id.version)
     return is_past and is_settled and written_in is not None and written_in <= epoch

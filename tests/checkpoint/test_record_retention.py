@@ -13,28 +13,30 @@ from checkpoint import (
     CommitLog,
     CommitRecord,
     ConcurrentWriterError,
+    DriverProcess,
     FileRef,
     InputSnapshots,
     LocalFiles,
-    OperatorCommit,
-    Owner,
+    OperatorSnapshot,
     RecordId,
-    RetentionPlan,
     StorageRefusedError,
+    take_over,
+)
+from checkpoint.lineage import Lineage, Takeover
+from checkpoint.record_retention import (
+    RetentionPlan,
     apply_retention,
     plan_leftovers,
     plan_retention,
-    take_over,
 )
-from checkpoint.lineage import Base, Lineage
-from checkpoint.state_store import Retention
+from checkpoint.state_store import StreamRetention
 from checkpoint.testing import FaultyFiles
 
 
 def record(time_ms: int, *names: str, epoch: int = 1) -> CommitRecord:
     """A record of one operator with a partition for each of *names*, by default its own one."""
     refs = tuple(FileRef(f"state/{name}", 1, "0" * 32, 1) for name in names or [str(time_ms)])
-    operators = {"counts": OperatorCommit("stable", refs)}
+    operators = {"counts": OperatorSnapshot("stable", refs)}
     return CommitRecord("stream-1", 0, time_ms, epoch, operators, {})
 
 
@@ -152,7 +154,7 @@ def test_what_cannot_be_deleted_stops_the_rest(log: CommitLog) -> None:
 def commit(time_ms: int, *copied: str, without_state: tuple[str, ...] = ()) -> CommitRecord:
     """A record of the copies of some operators."""
     operators = {
-        uid: OperatorCommit("stable", (FileRef(f"state/{uid}{time_ms}", 1, "0" * 32, 1),))
+        uid: OperatorSnapshot("stable", (FileRef(f"state/{uid}{time_ms}", 1, "0" * 32, 1),))
         for uid in copied
     }
     return CommitRecord("stream-1", 0, time_ms, 1, operators, {}, without_state=without_state)
@@ -197,12 +199,12 @@ def leftovers(
 ) -> list[str]:
     """What goes with the first *dropped* of five records, of which epoch 2 begins at 3000."""
     upto = [None, 2000, 2000, *[9000] * head][:head]
-    bases = [Base("stream-1", n + 1, n or None, upto_ms) for n, upto_ms in enumerate(upto)]
+    takeovers = [Takeover("stream-1", n + 1, n or None, upto_ms) for n, upto_ms in enumerate(upto)]
     records = [record(time_ms) for time_ms in (1000, 2000)]
     records += [record(time_ms, epoch=2) for time_ms in (3000, 4000, 5000)]
     ids_of = tuple(each.record_id for each in records[:dropped])
     plan = RetentionPlan(ids_of, ())
-    lineage = Lineage(tuple(reversed(bases)))
+    lineage = Lineage(tuple(reversed(takeovers)))
     return list(plan_leftovers(lineage, names, records, plan, oldest_input_ms))
 
 
@@ -247,7 +249,11 @@ def test_orphans_of_past_batches_go() -> None:
 
 def test_epochs_go_when_nothing_of_them_is_left() -> None:
     """The oldest first, and never the newest."""
-    names = [f"epochs/000000000{n}.{kind}" for n in (1, 2, 3) for kind in ("base", "claim", "end")]
+    names = [
+        f"epochs/000000000{n}.{kind}"
+        for n in (1, 2, 3)
+        for kind in ("claim", "released", "takeover")
+    ]
     assert leftovers(names, dropped=1) == []
     assert leftovers(names, dropped=2) == names[:3]
     assert leftovers([*names, "batches/0000000000002000-e1.begin"], 2, 2000) == []
@@ -268,8 +274,8 @@ def test_a_stream_of_files_goes_on_after_many_short_lives(tmp_path: Path) -> Non
     """The snapshot was written by the first driver, of which nothing else is left in the end."""
     files = LocalFiles(str(tmp_path))
     for number in range(6):
-        tenure = take_over(files, "stream-1", Owner("host", 1, "", number, {}))
-        inputs = InputSnapshots(tenure.guard, "stream-1", tenure.plan)
+        owned = take_over(files, "stream-1", DriverProcess("host", 1, "", number, {}))
+        inputs = InputSnapshots(owned.lease, "stream-1", owned.plan)
         past = inputs.past("lines")
         if past.facts is None:
             inputs.write(0, {"lines": {"files": []}})
@@ -279,11 +285,11 @@ def test_a_stream_of_files_goes_on_after_many_short_lives(tmp_path: Path) -> Non
             }
         time_ms = 1000 * (number + 1)
         begun = BeginRecord(
-            "stream-1", number, time_ms, tenure.epoch, {"lines": {"files": [f"/{number + 1}"]}}
+            "stream-1", number, time_ms, owned.epoch, {"lines": {"files": [f"/{number + 1}"]}}
         )
-        tenure.begins.begin(begun)
-        commits = tenure.commits
-        commits.commit(record(time_ms, f"{time_ms}", epoch=tenure.epoch))
-        retention = Retention(tenure)
+        owned.begins.begin(begun)
+        commits = owned.commits
+        commits.commit(record(time_ms, f"{time_ms}", epoch=owned.epoch))
+        retention = StreamRetention(owned)
         retention.retire(time_ms, retire_inputs=lambda *_, inputs=inputs: inputs.newest)  # type: ignore[misc]
     assert len(files.list("commits/")) == 1

@@ -29,7 +29,7 @@ from checkpoint.graph_record import (
     graph_file,
     rdds_of_no_graph,
 )
-from checkpoint.inputs import INPUTS_PREFIX, INPUTS_SUFFIX, snapshot_file
+from checkpoint.inputs import INPUTS_PREFIX, INPUTS_SUFFIX, input_snapshot_file
 from checkpoint.lineage import Lineage
 from checkpoint.record_files import RecordId, record_ids
 from checkpoint.state_files import STATE_PREFIX, state_file_record
@@ -93,7 +93,7 @@ def plan_retention(
         return RetentionPlan((), ())
     newest: dict[str, int] = {}
     for record in needed:
-        for uid in (*record.operators, *record.without_state):
+        for uid in (*record.snapshots, *record.without_state):
             newest[uid] = max(newest.get(uid, 0), record.batch_time_ms)
     kept_copies = [ms for uid, ms in newest.items() if operators is None or uid in operators]
     oldest_kept_ms = min((max(record.batch_time_ms for record in needed), *kept_copies))
@@ -149,7 +149,7 @@ def plan_leftovers(
     named = frozenset().union(*(record.file_names() for record in records))
     return (
         *(begin_file(begun) for begun in old_begins),
-        *map(snapshot_file, old_inputs),
+        *map(input_snapshot_file, old_inputs),
         *(graph_file(graph) for graph in old_graphs),
         *rdds_of_no_graph(listed, set(graphs).difference(old_graphs), lineage.head),
         *_orphans(listed, named, kept_ms, lineage.head),
