@@ -1,4 +1,6 @@
-"""Named steps of a batch at which a drill can make the driver fail.
+"""Named steps of a batch, and of a restart, at which a drill can make the driver fail.
+
+Streams and queries have all of them, in the order of :mod:`dstreams.kernel.transaction_log`.
 
 Nothing happens, and nothing is looked up, unless ``DSTREAMS_FAULTS`` is set when it starts::
 
@@ -12,7 +14,7 @@ comes, and what happens there, once: ``kill9`` kills the process at once, ``rais
 ``plan.start``            a batch is due, nothing of it is known
 ``begin.start`` ``.done`` what it reads is fixed; the same, and written down
 ``job.submit``            it runs, nothing of it is made
-``state.start`` ``.done`` before copies of its state are written; after it
+``state.start`` ``.done`` before its state is written; after it
 ``out.start`` ``.done``   before and after each output
 ``commit.start`` ``.done`` outputs have run; the batch is committed
 ``clean.start`` ``.done`` before what is old is forgotten; as it is deleted, or after it
@@ -26,7 +28,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 VARIABLE = "DSTREAMS_FAULTS"
@@ -102,3 +105,11 @@ def fault(step: str, batch_id: int | None = None, faults: Mapping[str, Fault] = 
     if asked.action == "raise":
         raise FaultError(f"fault at {step} of batch {batch_id}")
     os.kill(os.getpid(), signal.SIGKILL if asked.action == "kill9" else signal.SIGSTOP)
+
+
+@contextmanager
+def steps(name: str, batch_id: int) -> Iterator[None]:
+    """Come to the step ``<name>.start`` before the block, and to ``<name>.done`` after it."""
+    fault(f"{name}.start", batch_id)
+    yield
+    fault(f"{name}.done", batch_id)

@@ -17,14 +17,12 @@ facts, after            when those had data last, and when the earliest timer is
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
 
-from checkpoint import INPUT_END, BeginRecord, CommitRecord, RecordId, StoreCommit
+from checkpoint import INPUT_END, BeginRecord, CommitRecord
 from dstreams.errors import RestartError
-from dstreams.rdd.stable_hash import STABLE_HASH_NAME
 from dstreams.structured.watermarks import Watermarks
 
 _QUERY, _LATE = "query", "late"
@@ -32,122 +30,148 @@ _TIMESTAMP, _CONF, _OPERATORS = "timestamp_ms", "conf", "operators"
 _ACTIVE, _NEXT_TIMEOUT, _PROGRESS = "active_ms", "next_timeout_ms", "progress"
 
 
-@dataclass(frozen=True)
-class OffsetRecord:
-    """What a batch is: written before anything of it is read.
+class BatchStart(TypedDict):
+    """What a begin record says of a batch of a query."""
+
+    inputs: Mapping[str, object]
+    watermarks: Mapping[str, int]
+    facts: Mapping[str, object]
+
+
+class BatchEnd(TypedDict):
+    """What a commit record says of a batch of a query, beside its state."""
+
+    watermarks: Mapping[str, int]
+    facts: Mapping[str, object]
+
+
+def batch_start(
+    timestamp_ms: int,
+    watermark_ms: int,
+    late_watermark_ms: int,
+    ends: Sequence[Any],
+    conf: Mapping[str, str] | None = None,
+    operators: Sequence[Mapping[str, Any]] = (),
+    between: Sequence[Mapping[str, Any]] = (),
+) -> BatchStart:
+    """Return what to begin a batch with, which :class:`QueryBatch` reads.
 
     For each source *ends* has the offset up to which it is read, or None, and *between* what it
-    says of the records up to there, both as JSON. *watermark_ms* evicts state and fires timers.
+    says of the records up to there, both as JSON. *watermark_ms* evicts state and fires timers,
+    *late_watermark_ms* drops late records.
     """
+    said = between or ({},) * len(ends)
+    return BatchStart(
+        inputs={
+            source_uid(number): {**one, INPUT_END: end}
+            for number, (end, one) in enumerate(zip(ends, said, strict=True))
+        },
+        watermarks={_QUERY: watermark_ms, _LATE: late_watermark_ms},
+        facts={
+            _TIMESTAMP: timestamp_ms,
+            _CONF: dict(conf or {}),
+            _OPERATORS: [dict(operator) for operator in operators],
+        },
+    )
 
-    batch_id: int
-    timestamp_ms: int
-    watermark_ms: int
-    late_watermark_ms: int
-    ends: tuple[Any, ...]
-    conf: Mapping[str, str] = field(default_factory=dict)
-    operators: tuple[Mapping[str, Any], ...] = ()
-    between: tuple[Mapping[str, Any], ...] = ()
 
-    def to_begin(
-        self,
-        query_id: str,
-        time_ms: int,
-        epoch: int,
-        inputs_snapshot: RecordId | None = None,
-        graph: RecordId | None = None,
-    ) -> BeginRecord:
-        """Return the record of the batch log; *time_ms* names it."""
-        between = self.between or ({},) * len(self.ends)
-        return BeginRecord(
-            query_id,
-            self.batch_id,
-            time_ms,
-            epoch,
-            {
-                source_uid(number): {**said, INPUT_END: end}
-                for number, (end, said) in enumerate(zip(self.ends, between, strict=True))
-            },
-            {_QUERY: self.watermark_ms, _LATE: self.late_watermark_ms},
-            {
-                _TIMESTAMP: self.timestamp_ms,
-                _CONF: dict(self.conf),
-                _OPERATORS: [dict(operator) for operator in self.operators],
-            },
-            inputs_snapshot,
-            graph,
+def batch_end(
+    watermarks: Watermarks, next_timeout_ms: int = -1, progress: Mapping[str, Any] | None = None
+) -> BatchEnd:
+    """Return what to commit a batch with, which :class:`QueryCommit` reads.
+
+    *next_timeout_ms* is -1 without a timer; *progress* is for people, as JSON.
+    """
+    each = {watermark_uid(number): ms for number, ms in enumerate(watermarks.operators_ms)}
+    return BatchEnd(
+        watermarks={_QUERY: watermarks.query_ms, **each},
+        facts={
+            _ACTIVE: list(watermarks.active_ms),
+            _NEXT_TIMEOUT: next_timeout_ms,
+            _PROGRESS: dict(progress or {}),
+        },
+    )
+
+
+@dataclass(frozen=True)
+class QueryBatch:
+    """A batch of a query, as its begin record says it; its fields: see :func:`batch_start`."""
+
+    begun: BeginRecord
+
+    def __post_init__(self) -> None:
+        _require_of_query(self.begun, self.begun.facts, (_TIMESTAMP, _CONF, _OPERATORS))
+        _require_of_query(self.begun, self.begun.watermarks, (_QUERY, _LATE))
+
+    @property
+    def batch_id(self) -> int:
+        return self.begun.batch_id
+
+    @property
+    def timestamp_ms(self) -> int:
+        timestamp_ms: int = self._facts[_TIMESTAMP]
+        return timestamp_ms
+
+    @property
+    def watermark_ms(self) -> int:
+        return self.begun.watermarks[_QUERY]
+
+    @property
+    def late_watermark_ms(self) -> int:
+        return self.begun.watermarks[_LATE]
+
+    @property
+    def ends(self) -> tuple[Any, ...]:
+        return tuple(one[INPUT_END] for one in self._inputs)
+
+    @property
+    def between(self) -> tuple[Mapping[str, Any], ...]:
+        return tuple(
+            {name: said for name, said in one.items() if name != INPUT_END} for one in self._inputs
         )
 
-    @classmethod
-    def from_begin(cls, record: BeginRecord) -> OffsetRecord:
-        """Read what :meth:`to_begin` returned."""
-        facts: Mapping[str, Any] = record.facts
-        inputs: Mapping[str, Any] = record.inputs
-        try:
-            said = [dict(inputs[source_uid(number)]) for number in range(len(inputs))]
-            return cls(
-                batch_id=record.batch_id,
-                timestamp_ms=facts[_TIMESTAMP],
-                watermark_ms=record.watermarks[_QUERY],
-                late_watermark_ms=record.watermarks[_LATE],
-                ends=tuple(one.pop(INPUT_END) for one in said),
-                conf=facts[_CONF],
-                operators=tuple(facts[_OPERATORS]),
-                between=tuple(said),
-            )
-        except KeyError as error:
-            raise _of_no_query(record.stream_id, error) from error
+    @property
+    def conf(self) -> Mapping[str, str]:
+        conf: Mapping[str, str] = self._facts[_CONF]
+        return conf
+
+    @property
+    def operators(self) -> Sequence[Mapping[str, Any]]:
+        operators: Sequence[Mapping[str, Any]] = self._facts[_OPERATORS]
+        return operators
+
+    @property
+    def _facts(self) -> Mapping[str, Any]:
+        return self.begun.facts
+
+    @property
+    def _inputs(self) -> list[Mapping[str, Any]]:
+        inputs: Mapping[str, Any] = self.begun.inputs
+        return [inputs[source_uid(number)] for number in range(len(inputs))]
 
 
 @dataclass(frozen=True)
 class QueryCommit:
-    """What a batch left behind: written when its output was taken.
+    """What a batch of a query left, as its commit record says it; see :func:`batch_end`."""
 
-    *next_timeout_ms* is -1 without a timer; *progress* is for people, as JSON.
-    """
+    committed: CommitRecord
 
-    batch_id: int
-    stores: tuple[StoreCommit, ...] = ()
-    watermarks: Watermarks = field(default_factory=lambda: Watermarks.start(0))
-    next_timeout_ms: int = -1
-    progress: Mapping[str, Any] = field(default_factory=dict)
+    def __post_init__(self) -> None:
+        _require_of_query(self.committed, self.committed.facts, (_ACTIVE, _NEXT_TIMEOUT))
+        _require_of_query(self.committed, self.committed.watermarks, (_QUERY,))
 
-    def to_commit(self, query_id: str, time_ms: int, epoch: int) -> CommitRecord:
-        """Return the record of the commit log; *time_ms* names it."""
-        marks = self.watermarks
-        each = {watermark_uid(number): ms for number, ms in enumerate(marks.operators_ms)}
-        return CommitRecord(
-            query_id,
-            self.batch_id,
-            time_ms,
-            epoch,
-            snapshots={},
-            writer={"python": platform.python_version(), "hash": STABLE_HASH_NAME},
-            stores=self.stores,
-            watermarks={_QUERY: marks.query_ms, **each},
-            facts={
-                _ACTIVE: list(marks.active_ms),
-                _NEXT_TIMEOUT: self.next_timeout_ms,
-                _PROGRESS: dict(self.progress),
-            },
-        )
+    @property
+    def watermarks(self) -> Watermarks:
+        facts: Mapping[str, Any] = self.committed.facts
+        active_ms, found = tuple(facts[_ACTIVE]), self.committed.watermarks
+        each = tuple(found[watermark_uid(number)] for number in range(len(active_ms)))
+        return Watermarks(found[_QUERY], each, active_ms)
 
-    @classmethod
-    def from_commit(cls, record: CommitRecord) -> QueryCommit:
-        """Read what :meth:`to_commit` returned."""
-        facts: Mapping[str, Any] = record.facts
-        try:
-            active_ms = tuple(facts[_ACTIVE])
-            each = (record.watermarks[watermark_uid(number)] for number in range(len(active_ms)))
-            return cls(
-                batch_id=record.batch_id,
-                stores=record.stores,
-                watermarks=Watermarks(record.watermarks[_QUERY], tuple(each), active_ms),
-                next_timeout_ms=facts[_NEXT_TIMEOUT],
-                progress=facts[_PROGRESS],
-            )
-        except KeyError as error:
-            raise _of_no_query(record.stream_id, error) from error
+    @property
+    def next_timeout_ms(self) -> int:
+        facts: Mapping[str, Any] = self.committed.facts
+        next_ms: int = facts[_NEXT_TIMEOUT]
+        return next_ms
 
 
 def source_uid(number: int) -> str:
@@ -160,8 +184,13 @@ def watermark_uid(number: int) -> str:
     return f"watermark-{number}"
 
 
-def _of_no_query(stream_id: str, missing: KeyError) -> RestartError:
-    return RestartError(
-        f"what is there is the checkpoint of {stream_id}, which is no query: its records have no "
-        f"{missing}; give the checkpointLocation of a query, or a new directory"
-    )
+def _require_of_query(
+    record: BeginRecord | CommitRecord, said: Mapping[str, object], names: Sequence[str]
+) -> None:
+    missing = next((name for name in names if name not in said), None)
+    if missing is not None:
+        raise RestartError(
+            f"what is there is the checkpoint of {record.stream_id}, which is no query: its "
+            f"records have no '{missing}'; give the checkpointLocation of a query, or a new "
+            "directory"
+        )

@@ -1,39 +1,47 @@
 """Micro-batch execution: a query as a sequence of batches, each exactly once.
 
-Offsets are written before a batch runs, its commit after its output was taken, so a batch that was
-interrupted runs again with the same input, time and watermarks, on the same state. All of it runs
-on the caller's thread: a query's own, or that of a test.
+A batch takes the course of :mod:`dstreams.kernel.transaction_log`. One that was interrupted runs
+again with the same input, time and watermarks, on the same state. All of it runs on the caller's
+thread: a query's own, or that of a test.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from pyspark import RDD, SparkContext
 
-from checkpoint import ConcurrentWriterError
+from checkpoint import CheckpointError, ConcurrentWriterError, InputPast
 from checkpoint.state_store import Classes
 from dstreams.clock import Clock
 from dstreams.errors import RestartError
+from dstreams.faults import fault, steps
 from dstreams.kernel.janitor import Janitor
 from dstreams.kernel.source import remedy_of
 from dstreams.kernel.state_versions import StateVersions
 from dstreams.kernel.store_upkeep import open_store, require_trusted_values
+from dstreams.kernel.transaction_log import TransactionLog
 from dstreams.rdd.counting import RecordCount, counted
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_version import StateVersion
 from dstreams.settings import Settings
+from dstreams.sinks.output_batch import OutputBatch
 from dstreams.state.group_state import OutputMode
 from dstreams.structured import logical
-from dstreams.structured.batch_records import OffsetRecord, QueryCommit, source_uid
+from dstreams.structured.batch_records import (
+    QueryBatch,
+    batch_end,
+    batch_start,
+    source_uid,
+)
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.description import describe_query
 from dstreams.structured.event_seconds import SecondsWarning
-from dstreams.structured.incremental import BatchFacts, IncrementalExecution
+from dstreams.structured.incremental import IncrementalExecution
 from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
@@ -47,6 +55,7 @@ from dstreams.structured.progress import (
     operator_progress,
 )
 from dstreams.structured.query_checkpoint import QueryCheckpoint, Recovered
+from dstreams.structured.read_sources import RetiringSource, retiring_sources
 from dstreams.structured.restart_checks import describe_operators, require_same_query
 from dstreams.structured.sinks.sink import Sink
 from dstreams.structured.sources.micro_batch_reader import (
@@ -111,9 +120,10 @@ class MicroBatchExecution:
         if newest is not None:
             require_same_query(newest, self._operators, len(self.planned.sources), conf)
         state_files = require_trusted_values(checkpoint.files, conf)
-        recovered = checkpoint.claim(clock.now_ms(), self._description())
+        self._log = checkpoint.take_over(clock.now_ms(), self._description())
+        recovered = checkpoint.recovered()
         _require_same_records(newest, recovered.newest)
-        store = open_store(state_files, checkpoint.epoch, conf, definition.classes)
+        store = open_store(state_files, self._log.epoch, conf, definition.classes)
         self.states = StateVersions(spark, store, checkpoint.query_id)
         self.janitor = Janitor()
         self._last: IncrementalExecution | None = None
@@ -122,8 +132,12 @@ class MicroBatchExecution:
         self._counts: list[RecordCount | None] = []
         self._trigger_ms: int | None = None
         self._since_trigger_ms: int | None = None
+        if newest is not None:
+            fault("rec.load")
         self._restore(recovered)
-        self._readers = self._open_readers(settings, recovered.newest)
+        if newest is not None:
+            fault("rec.replay")
+        self._readers, self._retiring = self._open_readers(settings, newest)
 
     def _description(self) -> dict[str, object]:
         what = self.definition
@@ -146,13 +160,13 @@ class MicroBatchExecution:
             self._watermarks = commit.watermarks.fitted(count)
             self._next_timeout_ms = commit.next_timeout_ms
             self._last = self._incremental(committed)
-            for store in commit.stores:
+            for store in self._log.plan.stores:
                 version = StateVersion.committed(self.checkpoint.query_id, store)
                 self.states.restore(store.operator_uid, committed.batch_id, version)
 
     def _open_readers(
-        self, settings: Settings, newest: OffsetRecord | None
-    ) -> list[MicroBatchReader]:
+        self, settings: Settings, newest: QueryBatch | None
+    ) -> tuple[list[MicroBatchReader], dict[str, RetiringSource]]:
         readers: list[MicroBatchReader] = []
         try:
             for number, source in enumerate(self.planned.sources):
@@ -162,14 +176,28 @@ class MicroBatchExecution:
                     settings,
                     None if newest is None else newest.ends[number],
                     {} if newest is None else newest.between[number],
-                    partial(self.checkpoint.past, number),
+                    partial(self._past, source_uid(number)),
                 )
                 readers.append(source.open(environment))
-            self.checkpoint.begin_inputs(readers)
+            retiring = retiring_sources(readers, self._log.plan)
+            self._log.begin_inputs(retiring)
         except BaseException:
             _stop_all(readers)
             raise
-        return readers
+        return readers, retiring
+
+    def _past(self, uid: str) -> InputPast:
+        """Return what earlier runs have read of a source.
+
+        Raises:
+            RestartError: it is lost.
+        """
+        try:
+            return self._log.past(uid)
+        except CheckpointError as error:
+            raise RestartError(
+                f"{self.checkpoint.files.url} cannot be taken up: {error}"
+            ) from error
 
     @property
     def last_plan(self) -> str:
@@ -202,14 +230,14 @@ class MicroBatchExecution:
         now_ms, before_ms = self._clock.now_ms(), self._trigger_ms
         self._trigger_ms = now_ms
         self._since_trigger_ms = None if before_ms is None else now_ms - before_ms
-        record = self._unfinished[0] if self._unfinished else None
-        if record is not None:
-            self._latest = record.ends
+        batch = self._unfinished[0] if self._unfinished else None
+        if batch is not None:
+            self._latest = batch.ends
         else:
-            record = self._construct(timer, allows_no_data=allows_no_data)
-        if record is None:
+            batch = self._begin(timer, allows_no_data=allows_no_data)
+        if batch is None:
             return None
-        progress = self._run(record, timer)
+        progress = self._run(batch, timer)
         self._unfinished = self._unfinished[1:]
         return progress
 
@@ -224,7 +252,7 @@ class MicroBatchExecution:
         self.states.release()
         self.states.close(is_scratch=self.checkpoint.is_scratch and bool(self.planned.names))
 
-    def _construct(self, timer: Timer, *, allows_no_data: bool) -> OffsetRecord | None:
+    def _begin(self, timer: Timer, *, allows_no_data: bool) -> QueryBatch | None:
         """Decide what the next batch is, and write that down."""
         now_ms = self._clock.now_ms()
         with timer.part("latestOffset"):
@@ -234,9 +262,9 @@ class MicroBatchExecution:
             )
         if self._latest == self._done and not (allows_no_data and self._wants_no_data(now_ms)):
             return None
+        fault("plan.start", self.batch_id)
         watermark_ms = self._watermarks.query_ms
-        record = OffsetRecord(
-            self.batch_id,
+        start = batch_start(
             now_ms,
             watermark_ms,
             self._late_watermark_ms(watermark_ms),
@@ -249,15 +277,18 @@ class MicroBatchExecution:
             ),
         )
         with timer.part("walCommit"):
-            self.checkpoint.begin(record)
+            time_ms = self._log.time_of_next(now_ms)
+            batch = QueryBatch(self._log.begin(self.batch_id, time_ms, **start))
+            for uid, source in self._retiring.items():
+                source.begun(time_ms, start["inputs"][uid])
             for reader, end in zip(self._readers, self._done, strict=True):
                 reader.commit(end)
-        return record
+        return batch
 
     def _late_watermark_ms(self, watermark_ms: int) -> int:
         if not self.conf.allow_multiple:
             return watermark_ms
-        return 0 if self._last is None else self._last.facts.watermark_ms
+        return 0 if self._last is None else self._last.batch.watermark_ms
 
     def _wants_no_data(self, now_ms: int) -> bool:
         if self._last is None or not self.conf.no_data_batches:
@@ -266,31 +297,43 @@ class MicroBatchExecution:
             return True
         return self._last.should_run_another_batch(self._watermarks.query_ms)
 
-    def _run(self, record: OffsetRecord, timer: Timer) -> StreamingQueryProgress:
+    def _run(self, batch: QueryBatch, timer: Timer) -> StreamingQueryProgress:
         started = self._done
+        fault("job.submit", batch.batch_id)
         with timer.part("getBatch"):
-            rdds = self._read(started, record.ends)
+            rdds = self._read(started, batch.ends)
         with timer.part("queryPlanning"):
-            execution = self._incremental(record, rdds)
-            context = ExecutionContext(self._spark, self.states, record.batch_id)
+            execution = self._incremental(batch, rdds)
+            context = ExecutionContext(self._spark, self.states, batch.batch_id)
         self._last = execution
         with timer.part("addBatch"):
-            # The state is made, once, and only then does the sink see the rows.
-            rows = execution.plan.run(context)
-            self.checkpoint.require_newest()
-            sink, mode = self.definition.sink, self.definition.mode
-            output_rows = sink.add_batch(record.batch_id, rows, mode)
+            with steps("state", batch.batch_id):
+                rows = execution.plan.run(context)
+            self._log.require_newest()
+            with steps("out", batch.batch_id):
+                output_rows = self._write(batch, rows)
             tell_vanished(self._readers)
         observed = context.event_times()
         with timer.part("commitOffsets"):
-            known = self._known_rows(started, record.ends, output_rows)
-            self._commit(record, observed, known)
+            known = self._known_rows(started, batch.ends, output_rows)
+            self._commit(batch, observed, known)
         self._operator_progress = [
             operator_progress(operator, context.versions[number].metrics)
             for number, operator in enumerate(execution.stateful())
         ]
         stats = EventTimeStats.of_all(observed.values())
-        return self._progress(execution.facts, timer, started, record.ends, stats, output_rows)
+        return self._progress(batch, timer, started, stats, output_rows)
+
+    def _write(self, batch: QueryBatch, rows: RDD[Any]) -> int | None:
+        begun = batch.begun
+        told = OutputBatch(
+            begun.stream_id,
+            begun.batch_id,
+            begun.batch_time_ms,
+            begun.beginning,
+            newest=self._log.newest_id,
+        )
+        return self.definition.sink.add_batch(told, rows, self.definition.mode)
 
     def _read(self, starts: tuple[Any, ...], ends: tuple[Any, ...]) -> list[RDD[Any]]:
         """Return the records of the sources, counted where a source does not know their number."""
@@ -306,7 +349,7 @@ class MicroBatchExecution:
 
     def _commit(
         self,
-        record: OffsetRecord,
+        batch: QueryBatch,
         observed: dict[str, EventTimeStats | None],
         known: dict[str, Any],
     ) -> None:
@@ -316,20 +359,23 @@ class MicroBatchExecution:
             if stats is not None:
                 latest_ms[number] = stats.max_ms
                 self._seconds.look_at(step, stats.max_ms)
-        self._watermarks = self._watermarks.advance(self._rule, latest_ms, record.timestamp_ms)
+        self._watermarks = self._watermarks.advance(self._rule, latest_ms, batch.timestamp_ms)
         newest = self.states.newest()
         versions = [newest[name][1] for name in self.planned.names]
         timers = [version.metrics.nextTimeoutMs for version in versions if version.metrics]
         self._next_timeout_ms = min((time for time in timers if time >= 0), default=-1)
         for name in self.planned.names:
-            self.states.forget(name, record.batch_id)
-        stores = tuple(version.commit for version in versions)
-        self.checkpoint.commit(
-            QueryCommit(record.batch_id, stores, self._watermarks, self._next_timeout_ms, known)
+            self.states.forget(name, batch.batch_id)
+        self._log.commit(
+            batch.batch_id,
+            batch.begun.batch_time_ms,
+            stores=[version.commit for version in versions],
+            **batch_end(self._watermarks, self._next_timeout_ms, known),
         )
-        self.batch_id = record.batch_id + 1
-        self._done = record.ends
-        self._clean_up(record.batch_id)
+        self.batch_id = batch.batch_id + 1
+        self._done = batch.ends
+        with steps("clean", batch.batch_id):
+            self._clean_up(batch.batch_id)
 
     def _row_counts(self, starts: tuple[Any, ...], ends: tuple[Any, ...]) -> list[int | None]:
         """Return how many records each source had; None where nobody counted."""
@@ -351,23 +397,19 @@ class MicroBatchExecution:
     def _clean_up(self, batch_id: int) -> None:
         try:
             if batch_id % _CLEAN_EVERY == _CLEAN_EVERY - 1 and self.states.maintain():
-                self.checkpoint.expect_snapshots()
+                self._log.expect_snapshots()
         except ConcurrentWriterError:
             raise
         except Exception:
             logger.warning("cleaning up after batch %d failed", batch_id, exc_info=True)
         if batch_id % _CLEAN_EVERY == 0:
-            retained = self.conf.retained_batches
-            clean_up = partial(self.checkpoint.clean, retained, self._readers)
+            clean_up = partial(retire, self._log, self.conf.retained_batches, self._retiring)
             self.janitor.post(f"batch {batch_id}", clean_up)
 
     def _incremental(
-        self, record: OffsetRecord, rdds: list[RDD[Any]] | None = None
+        self, batch: QueryBatch, rdds: list[RDD[Any]] | None = None
     ) -> IncrementalExecution:
-        facts = BatchFacts(
-            record.batch_id, record.timestamp_ms, record.watermark_ms, record.late_watermark_ms
-        )
-        return IncrementalExecution(self.planned, facts, self._state_infos(), rdds)
+        return IncrementalExecution(self.planned, batch, self._state_infos(), rdds)
 
     def _state_infos(self) -> list[StatefulOperatorStateInfo]:
         """Return the state that each operator begins the next batch with."""
@@ -385,13 +427,13 @@ class MicroBatchExecution:
 
     def _progress(
         self,
-        facts: BatchFacts,
+        batch: QueryBatch,
         timer: Timer,
         starts: tuple[Any, ...],
-        ends: tuple[Any, ...],
         stats: EventTimeStats | None,
         output_rows: int | None,
     ) -> StreamingQueryProgress:
+        ends = batch.ends
         sources = [
             SourceFacts(source.name, start, end, latest, rows)
             for source, rows, start, end, latest in zip(
@@ -408,21 +450,32 @@ class MicroBatchExecution:
                 self.checkpoint.query_id,
                 self.run_id,
                 self.definition.name,
-                facts.batch_id,
-                facts.timestamp_ms,
+                batch.batch_id,
+                batch.timestamp_ms,
                 timer.durations_ms(),
                 sources,
                 self.definition.sink.name,
                 output_rows,
                 stats,
-                facts.watermark_ms if self.planned.watermarks else None,
+                batch.watermark_ms if self.planned.watermarks else None,
                 self._operator_progress,
                 self._since_trigger_ms,
             )
         )
 
 
-def _require_same_records(before: OffsetRecord | None, after: OffsetRecord | None) -> None:
+def retire(log: TransactionLog, retained: int, sources: Mapping[str, RetiringSource]) -> None:
+    """Delete what only batches before the last *retained* ones needed; on any thread.
+
+    Raises:
+        CheckpointError: it cannot be read or written.
+    """
+    committed_ms = log.commits.times()
+    if len(committed_ms) > retained + 1:
+        log.retire(committed_ms[-retained - 1], sources)
+
+
+def _require_same_records(before: QueryBatch | None, after: QueryBatch | None) -> None:
     """Refuse to go on from a batch that another run has begun since the checks were made."""
     if before != after:
         raise RestartError(

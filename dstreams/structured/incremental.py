@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pyspark import RDD
 
+from dstreams.structured.batch_records import QueryBatch
 from dstreams.structured.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.operators.aggregation import HashAggregateExec, StateStoreSaveExec
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
@@ -19,16 +20,6 @@ from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.operators.time_windows import TimeWindows
 from dstreams.structured.physical import StreamingRelationExec, WindowTimeExec
 from dstreams.structured.planning import PlannedQuery
-
-
-@dataclass(frozen=True)
-class BatchFacts:
-    """The facts of a batch that every operator goes by; times are milliseconds since the epoch."""
-
-    batch_id: int
-    timestamp_ms: int
-    watermark_ms: int
-    late_watermark_ms: int
 
 
 class IncrementalExecution:
@@ -43,18 +34,18 @@ class IncrementalExecution:
     def __init__(
         self,
         query: PlannedQuery,
-        facts: BatchFacts,
+        batch: QueryBatch,
         states: Sequence[StatefulOperatorStateInfo],
         rdds: Sequence[RDD[Any]] | None = None,
     ) -> None:
-        self.facts = facts
+        self.batch = batch
         self._states = states
         self._rdds = rdds
         self._filled = 0
         self._evicting: dict[int, Reached] = {}
         self._late: dict[int, Reached] = {}
-        output_watermark(query.root, facts.watermark_ms, self._evicting, Numbers())
-        output_watermark(query.root, facts.late_watermark_ms, self._late, Numbers())
+        output_watermark(query.root, batch.watermark_ms, self._evicting, Numbers())
+        output_watermark(query.root, batch.late_watermark_ms, self._late, Numbers())
         self.plan = query.root.transform(self._fill)
 
     def _fill(self, operator: PhysicalOperator) -> PhysicalOperator:
@@ -69,7 +60,7 @@ class IncrementalExecution:
             self._states[number], self._late[number].late_ms, self._evicting[number].evict_ms
         )
         if isinstance(filled, FlatMapGroupsWithStateExec):
-            return replace(filled, batchTimestampMs=self.facts.timestamp_ms)
+            return replace(filled, batchTimestampMs=self.batch.timestamp_ms)
         return filled
 
     def stateful(self) -> list[StatefulOperator]:

@@ -138,7 +138,7 @@ class StreamingQueryManager:
                 definition, checkpoint, run_id, self._spark, self._clock, self._settings
             )
             undo.callback(execution.close)
-            definition.sink.begin(checkpoint.query_id, checkpoint.output_batch)
+            definition.sink.begin(checkpoint.query_id)
             undo.pop_all()
 
         def ended(query: StreamingQuery) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from dstreams.errors import RestartError
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.aggregate_names import are_same, names_of, value_name
-from dstreams.structured.batch_records import OffsetRecord
+from dstreams.structured.batch_records import QueryBatch
 from dstreams.structured.conf import STATE_SCHEMA_CHECK, QueryConf
 from dstreams.structured.flat_map_groups_with_state import FlatMapGroupsWithStateExec
 from dstreams.structured.join_events import OfNested
@@ -125,7 +125,7 @@ def _window_of(grouping: Grouping | SessionGrouping) -> str:
 
 
 def differences(
-    newest: OffsetRecord, operators: Sequence[Facts], sources: int, *, ignores_names: bool = False
+    newest: QueryBatch, operators: Sequence[Facts], sources: int, *, ignores_names: bool = False
 ) -> list[str]:
     """Return why a query cannot go on from a checkpoint.
 
@@ -190,7 +190,7 @@ def _changes(uid: str, before: Facts, now: Facts) -> list[str]:
 
 
 def require_same_query(
-    newest: OffsetRecord, operators: Sequence[Facts], sources: int, conf: QueryConf
+    newest: QueryBatch, operators: Sequence[Facts], sources: int, conf: QueryConf
 ) -> None:
     """Refuse a query that cannot go on from a checkpoint.
 

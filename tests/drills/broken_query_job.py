@@ -13,7 +13,6 @@ from typing import Any
 from checkpoint.state_store import EMPTY
 from dstreams.rdd.state_version import StateVersion
 from dstreams.sinks.output_batch import OutputBatch
-from dstreams.structured.batch_records import QueryCommit
 from dstreams.structured.committed_files import CommittedFiles
 from dstreams.structured.watermarks import Watermarks
 from tests.drills.query_job import main
@@ -45,13 +44,12 @@ def lose_state() -> None:
 
 def lose_watermark() -> None:
     """A restart does not know how far event time is."""
-    inner: Callable[..., QueryCommit] = QueryCommit.from_commit
+    inner = Watermarks.fitted
 
-    def from_commit(*arguments: Any) -> QueryCommit:
-        commit = inner(*arguments)
-        return replace(commit, watermarks=Watermarks.start(len(commit.watermarks.active_ms)))
+    def fitted(self: Watermarks, operators: int) -> Watermarks:
+        return inner(Watermarks.start(operators), operators)
 
-    QueryCommit.from_commit = from_commit  # type: ignore[method-assign, assignment]
+    Watermarks.fitted = fitted  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

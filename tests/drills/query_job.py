@@ -18,8 +18,8 @@ from typing import Any
 from pyspark import SparkContext
 
 from dstreams import GroupState, tuned_context
+from dstreams.drill.steps import Step, arm, step_named
 from dstreams.structured import StreamingQueryListener, StreamSession, window
-from tests.dstreams.structured.killed_program import kill_at
 
 QUERIES = ("counts", "sums")
 WINDOW_S, DELAY_S, IDLE_S = 5, 10, 30
@@ -51,27 +51,32 @@ def add_up(key: str, lines: Iterator[str], state: GroupState[Any]) -> Iterator[s
 
 
 class Teller(StreamingQueryListener):
-    """Tells of each batch.
+    """Tells of each batch, and waits for a step after the first one.
 
     Args:
         pipe: where to.
+        step: the driver is killed there; None for nowhere.
     """
 
-    def __init__(self, pipe: int) -> None:
+    def __init__(self, pipe: int, step: Step | None) -> None:
         self._pipe = pipe
+        self._step = step
 
     def onQueryProgress(self, event: Any) -> None:
         """Tell its number."""
         os.write(self._pipe, f"batch {event.progress.batchId}\n".encode())
+        if self._step is not None:
+            arm(self._step)
+            self._step = None
 
 
-def run(spark: SparkContext, directory: Path, pipe: int, ends: bool) -> None:
+def run(spark: SparkContext, directory: Path, pipe: int, step: Step | None, ends: bool) -> None:
     conf = {
         "spark.sql.shuffle.partitions": "2",
         "spark.dstreams.state.localDirectory": str(directory / "local"),
     }
     session = StreamSession(spark, conf)
-    session.streams.addListener(Teller(pipe))
+    session.streams.addListener(Teller(pipe, step))
     lines = session.readStream.text(str(directory / "inputs"), maxFilesPerTrigger=1)
     timed = lines.withWatermark(event_ms, f"{DELAY_S} seconds")
     counts = (
@@ -101,13 +106,15 @@ def run(spark: SparkContext, directory: Path, pipe: int, ends: bool) -> None:
 def main() -> None:
     """Run as the command line says."""
     target = sys.argv[3]
-    if target not in ("go-on", "finish"):
-        kill_at(target, 1)
+    step = None if target in ("go-on", "finish") else step_named(target)
+    if step is not None and step.in_restart:
+        arm(step)
+        step = None
     options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     settings = {"spark.driver.extraJavaOptions": options, "spark.ui.enabled": "false"}
     context = tuned_context("queries", "local[2,4]", settings)
     try:
-        run(context, Path(sys.argv[1]), int(sys.argv[2]), ends=target == "finish")
+        run(context, Path(sys.argv[1]), int(sys.argv[2]), step, ends=target == "finish")
     finally:
         context.stop()
 

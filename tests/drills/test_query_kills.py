@@ -16,13 +16,14 @@ import pytest
 
 from dstreams.clock import SystemClock
 from dstreams.drill.driver_life import DriverLife
+from dstreams.drill.steps import STEPS as ALL_STEPS
 from dstreams.structured.committed_files import committed_lines
 from tests.drills.broken_query_job import BREAKS
 from tests.drills.query_job import DELAY_S, IDLE_S, QUERIES, WINDOW_S, event_ms, key_of
-from tests.dstreams.structured.killed_program import STEPS
 from tests.support.programs import ROOT
 
 KILLS = 32
+STEPS = [step.name for step in ALL_STEPS if not step.function]
 WAYS = ("driver", "group", "zombie", "early", "paused", "driver", "workers", "early")
 SEED = int(os.environ.get("DSTREAMS_DRILL_SEED", "20261121"))
 RECORDS = 20

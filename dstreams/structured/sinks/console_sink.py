@@ -11,8 +11,9 @@ from typing import Any, TextIO
 
 from pyspark import RDD
 
+from dstreams.sinks.output_batch import OutputBatch
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.sinks.sink import ALL_MODES, BatchOf
+from dstreams.structured.sinks.sink import ALL_MODES
 
 _LINE = "-" * 43
 _CELL = 20
@@ -30,16 +31,18 @@ class ConsoleSink:
     modes = ALL_MODES
     is_for_trials = True
 
-    def begin(self, query_id: str, batch_of: BatchOf | None = None) -> None:
+    def begin(self, query_id: str) -> None:
         """Nothing has to be made ready."""
 
-    def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:
+    def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
         """Print a batch, with one job over all partitions."""
         found: list[tuple[int, list[Any]]] = rows.context.runJob(rows, partial(_first, self.rows))
         count = sum(number for number, _ in found)
         shown = list(islice((row for _, first in found for row in first), self.rows))
         out = sys.stdout if self.out is None else self.out
-        out.write(f"{_LINE}\nBatch: {batch_id}\n{_LINE}\n{table(shown, truncate=self.truncate)}")
+        out.write(
+            f"{_LINE}\nBatch: {batch.batch_id}\n{_LINE}\n{table(shown, truncate=self.truncate)}"
+        )
         if count > len(shown):
             out.write(f"only showing top {len(shown)} rows\n")
         out.write("\n")

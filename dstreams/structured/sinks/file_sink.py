@@ -13,7 +13,6 @@ from dstreams.sinks.committed_directory import WritePart
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.committed_files import CommittedFiles, FileFormat
-from dstreams.structured.sinks.sink import BatchOf
 
 _SUFFIX = {"text": "txt", "json": "json"}
 
@@ -33,22 +32,30 @@ class FileSink:
     def name(self) -> str:
         return f"FileSink[{self._directory}]"
 
-    def begin(self, query_id: str, batch_of: BatchOf | None = None) -> None:
-        """Open the directory."""
-        self._committed = CommittedFiles(self._directory, query_id)
-        self._batch_of = batch_of or (lambda number: OutputBatch(query_id, number, 0))
+    def begin(self, query_id: str) -> None:
+        """Open the directory.
 
-    def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:
-        """Write a batch and return how many rows it has, None if it was written before."""
+        Raises:
+            StorageRefusedError: it cannot hold files.
+            RestartError: another query writes there.
+        """
+        self._committed = CommittedFiles(self._directory, query_id)
+
+    def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
+        """Write a batch and return how many rows it has, None if it was written before.
+
+        Raises:
+            OutputConflictError: the directory has it from another history of the checkpoint.
+            StreamLifecycleError: :meth:`begin` was not called.
+        """
         committed = self._committed
         if committed is None:
             raise StreamLifecycleError(f"{self.name} takes a batch after begin; call that first")
-        batch = self._batch_of(batch_id)
         if committed.has(batch):
             return None
         task = WritePart(
             committed.directory.files,
-            f"part-{batch_id:010d}-",
+            f"part-{batch.batch_id:010d}-",
             _json_line if self._format == "json" else _text_line,
             f".{_SUFFIX[self._format]}",
             writes_empty=False,

@@ -13,8 +13,9 @@ from pyspark.rdd import PipelinedRDD
 from dstreams.callables import describe, require_arity, require_picklable
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.worker_gc import settle_worker
+from dstreams.sinks.output_batch import OutputBatch
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.sinks.sink import ALL_MODES, BatchOf
+from dstreams.structured.sinks.sink import ALL_MODES
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,10 @@ class NoopSink:
     modes = ALL_MODES
     is_for_trials = True
 
-    def begin(self, query_id: str, batch_of: BatchOf | None = None) -> None:
+    def begin(self, query_id: str) -> None:
         """Nothing has to be made ready."""
 
-    def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:
+    def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
         """Compute a batch."""
         counts: list[int] = rows.context.runJob(rows, _count)
         return sum(counts)
@@ -79,12 +80,12 @@ class ForeachSink:
     def name(self) -> str:
         return f"ForeachSink[{describe(self.writer)}]"
 
-    def begin(self, query_id: str, batch_of: BatchOf | None = None) -> None:
+    def begin(self, query_id: str) -> None:
         """Nothing has to be made ready."""
 
-    def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:
+    def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
         """Give a batch away."""
-        counts: list[int] = PipelinedRDD(rows, _ForeachTask(self.writer, batch_id)).collect()
+        counts: list[int] = PipelinedRDD(rows, _ForeachTask(self.writer, batch.batch_id)).collect()
         return sum(counts)
 
     def close(self) -> None:
@@ -134,12 +135,12 @@ class ForeachBatchSink:
     def name(self) -> str:
         return f"ForeachBatchSink[{describe(self.func)}]"
 
-    def begin(self, query_id: str, batch_of: BatchOf | None = None) -> None:
+    def begin(self, query_id: str) -> None:
         """Nothing has to be made ready."""
 
-    def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:
+    def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
         """Call the function; how many rows it read is its own affair."""
-        self.func(self._as_wanted(rows), batch_id)
+        self.func(self._as_wanted(rows), batch.batch_id)
         return None
 
     def close(self) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 from pyspark import RDD
 
+from dstreams.sinks.output_batch import OutputBatch
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.sinks.sink import ALL_MODES, BatchOf
+from dstreams.structured.sinks.sink import ALL_MODES
 
 
 class MemorySink:
@@ -31,7 +32,7 @@ class MemorySink:
     def name(self) -> str:
         return f"MemorySink[{self._table}]"
 
-    def begin(self, query_id: str, batch_of: BatchOf | None = None) -> None:
+    def begin(self, query_id: str) -> None:
         """Go on with what a run of the same query has kept."""
         earlier, self._earlier = self._earlier, None
         self._query_id = query_id
@@ -39,13 +40,13 @@ class MemorySink:
             with self._lock:
                 self._batches = earlier.batches()
 
-    def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:
+    def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
         """Keep a batch; one that runs again replaces itself."""
         found = rows.collect()
         with self._lock:
             if mode is OutputMode.Complete:
                 self._batches.clear()
-            self._batches[batch_id] = found
+            self._batches[batch.batch_id] = found
         return len(found)
 
     def close(self) -> None:

@@ -7,7 +7,6 @@ output is there exactly once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from pyspark import RDD
@@ -16,10 +15,6 @@ from dstreams.sinks.output_batch import OutputBatch
 from dstreams.state.group_state import OutputMode
 
 ALL_MODES = (OutputMode.Append, OutputMode.Update, OutputMode.Complete)
-
-
-BatchOf = Callable[[int], OutputBatch]
-"""``f(number of a batch that was begun) -> the batch, as outputs are told of it``."""
 
 
 class Sink(Protocol):
@@ -40,11 +35,15 @@ class Sink(Protocol):
         """Whether a query may do without a checkpoint of its own."""
         ...
 
-    def begin(self, query_id: str, batch_of: BatchOf | None = None) -> None:
-        """Get ready, before the first batch of a run; what cannot be is raised by ``start``."""
+    def begin(self, query_id: str) -> None:
+        """Get ready, before the first batch of a run; what cannot be is raised by ``start``.
+
+        Args:
+            query_id: id of the query.
+        """
         ...
 
-    def add_batch(self, batch_id: int, rows: RDD[Any], mode: OutputMode) -> int | None:
+    def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
         """Take the rows of a batch, and return how many; None where counting costs a job."""
         ...
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from checkpoint import BeginRecord
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
+from dstreams.structured.batch_records import QueryBatch, batch_start
 from dstreams.structured.flat_map_groups_with_state import FlatMapGroupsWithStateExec
-from dstreams.structured.incremental import BatchFacts, IncrementalExecution
+from dstreams.structured.incremental import IncrementalExecution
 from dstreams.structured.operators.aggregation import plan_aggregation
 from dstreams.structured.operators.deduplication import StreamingDeduplicateExec
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
@@ -87,6 +89,10 @@ REACHED: list[tuple[tuple[Change, ...], list[tuple[int | None, int | None]]]] = 
 ]
 
 
+def batch_with(evict_ms: int, late_ms: int) -> QueryBatch:
+    return QueryBatch(BeginRecord("query", 7, 0, 1, **batch_start(0, evict_ms, late_ms, ())))
+
+
 @pytest.mark.parametrize(("steps", "expected"), REACHED, ids=range(len(REACHED)))
 def test_what_reaches_an_operator(
     steps: tuple[Change, ...], expected: list[tuple[int | None, int | None]]
@@ -98,7 +104,7 @@ def test_what_reaches_an_operator(
     names = tuple(map(str, range(len(expected))))
     query = PlannedQuery(RecordsExec(root), (), (), names, OutputMode.Append)
     states = [StatefulOperatorStateInfo.empty(1, number) for number in range(len(expected))]
-    execution = IncrementalExecution(query, BatchFacts(7, 0, EVICT_MS, LATE_MS), states)
+    execution = IncrementalExecution(query, batch_with(EVICT_MS, LATE_MS), states)
     found = [
         (operator.eventTimeWatermarkForLateEvents, operator.eventTimeWatermarkForEviction)
         for operator in execution.stateful()
@@ -111,6 +117,6 @@ def test_when_a_batch_without_data_is_wanted() -> None:
     root = RecordsExec(StreamingDeduplicateExec(windows(MARKED)))
     query = PlannedQuery(root, (), (), ("0", "1"), OutputMode.Append)
     states = [StatefulOperatorStateInfo.empty(1, number) for number in range(2)]
-    execution = IncrementalExecution(query, BatchFacts(7, 0, 20_000, 9999), states)
+    execution = IncrementalExecution(query, batch_with(20_000, 9999), states)
     wanted = [execution.should_run_another_batch(ms) for ms in (9999, 20_000, 20_001)]
     assert wanted == [False, False, True]

@@ -10,22 +10,27 @@ from pathlib import Path
 
 import pytest
 
+from dstreams.drill.steps import STEPS
+from dstreams.faults import VARIABLE
 from dstreams.structured.committed_files import committed_lines
-from tests.dstreams.structured.killed_program import STEPS
 from tests.support.programs import ROOT
 
 FILES = ("10\n11\n16\n", "25\n26\n", "31\n", "60\n")
 EXPECTED = ["10:2", "15:1", "25:2", "30:1"]
 LIMIT_S = 240
+NAMED = [step.name for step in STEPS if not step.function]
+STEPS_OF_A_RESTART = [name for name in NAMED if name.startswith("rec.")]
+STEPS_OF_A_BATCH = [name for name in NAMED if name not in STEPS_OF_A_RESTART]
 
 
-def start(directory: Path, step: str = "none", batch: int = 0) -> int:
-    """Run the program to its end, and return its status."""
+def start(directory: Path, step: str = "") -> int:
+    """Run the program to its end, or until it is killed at a step; return its status."""
     module = "tests.dstreams.structured.killed_program"
+    faults = {VARIABLE: f"{step}:kill9"} if step else {}
     done = subprocess.run(
-        [sys.executable, "-m", module, str(directory), step, str(batch)],
+        [sys.executable, "-m", module, str(directory)],
         cwd=ROOT,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), **faults},
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
@@ -35,15 +40,15 @@ def start(directory: Path, step: str = "none", batch: int = 0) -> int:
     return done.returncode
 
 
-def run_killed(directory: Path, kills: list[tuple[str, int]]) -> list[str]:
-    """Run the query with kills; return the lines that count."""
+def run_killed(directory: Path, *steps: str) -> list[str]:
+    """Run the query, killed at one step after another; return the lines that count."""
     inputs = directory / "inputs"
     inputs.mkdir()
     for number, text in enumerate(FILES):
         (inputs / f"{number}.txt").write_text(text)
         os.utime(inputs / f"{number}.txt", (number, number))
-    for step, batch in kills:
-        assert start(directory, step, batch) == -signal.SIGKILL, step
+    for step in steps:
+        assert start(directory, step) == -signal.SIGKILL, step
     assert start(directory) == 0
     found = committed_lines(str(directory / "output"))
     return sorted(line for lines in found.values() for line in lines)
@@ -52,15 +57,21 @@ def run_killed(directory: Path, kills: list[tuple[str, int]]) -> list[str]:
 def test_killed(tmp_path: Path) -> None:
     """Killed after its output was written and before that was committed, it writes nothing twice.
 
-    Killed again while it makes the state, it loses nothing.
+    Killed again as it goes on, and while it makes the state, it loses nothing.
     """
-    kills = [("after the sink", 1), ("after the state", 2)]
-    assert run_killed(tmp_path, kills) == EXPECTED
+    assert run_killed(tmp_path, "out.done@1", "rec.replay", "state.done@2") == EXPECTED
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [0, 2])
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", STEPS_OF_A_BATCH)
 def test_killed_at_each_step(tmp_path: Path, step: str, batch: int) -> None:
     """Wherever the process is killed, the files are those of a run that was not disturbed."""
-    assert run_killed(tmp_path, [(step, batch)]) == EXPECTED
+    assert run_killed(tmp_path, f"{step}@{batch}") == EXPECTED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS_OF_A_RESTART)
+def test_killed_as_it_goes_on(tmp_path: Path, step: str) -> None:
+    """A restart that is killed has changed nothing that the next one needs."""
+    assert run_killed(tmp_path, "out.done@1", step) == EXPECTED

@@ -12,6 +12,7 @@ import pytest
 from checkpoint import (
     BatchLog,
     CommitLog,
+    CommitRecord,
     ConcurrentWriterError,
     StoreCommit,
     UntrustedFileError,
@@ -20,31 +21,57 @@ from checkpoint.state_store import EMPTY, LmdbBackend, SnapshotRule, StateStore,
 from checkpoint.state_store.maintenance import snapshot_if_due
 from dstreams.errors import RestartError
 from dstreams.kernel.store_upkeep import require_trusted_values
-from dstreams.structured.batch_records import OffsetRecord, QueryCommit
+from dstreams.structured.batch_records import BatchEnd, BatchStart, batch_end, batch_start
 from dstreams.structured.conf import QueryConf
-from dstreams.structured.query_checkpoint import QueryCheckpoint
+from dstreams.structured.execution import retire
+from dstreams.structured.query_checkpoint import QueryCheckpoint, Recovered
+from dstreams.structured.read_sources import RetiringSource
+from dstreams.structured.watermarks import Watermarks
 
 STORE = StoreId("query", "count", "default", 0, 1)
+NOTHING, NO_END = batch_start(0, 0, 0, ()), batch_end(Watermarks.start(0))
 
 
-def opened(directory: Path) -> QueryCheckpoint:
-    checkpoint = QueryCheckpoint(str(directory / "checkpoint"), "query", "run")
-    checkpoint.claim(0, {})
-    return checkpoint
+class OpenedQuery:
+    """A query that has taken its checkpoint over, and runs nothing."""
+
+    def __init__(self, location: Path) -> None:
+        self.checkpoint = QueryCheckpoint(str(location), "query", "run")
+        self.log = self.checkpoint.take_over(0, {})
+        self.files = self.checkpoint.files
+        self._times: dict[int, int] = {
+            begun.batch_id: begun.batch_time_ms for begun in self.log.plan.in_flight
+        }
+
+    @property
+    def recovered(self) -> Recovered:
+        return self.checkpoint.recovered()
+
+    def begin(self, number: int, start: BatchStart = NOTHING, now_ms: int = 0) -> None:
+        self._times[number] = self.log.time_of_next(now_ms)
+        self.log.begin(number, self._times[number], **start)
+
+    def commit(
+        self, number: int, stores: tuple[StoreCommit, ...] = (), end: BatchEnd = NO_END
+    ) -> None:
+        self.log.commit(number, self._times[number], stores=stores, **end)
+
+
+def opened(directory: Path) -> OpenedQuery:
+    return OpenedQuery(directory / "checkpoint")
 
 
 class Batches:
     """Makes batches of one store, without Spark."""
 
     def __init__(self, directory: Path, retained: int, snapshot_every: int | None) -> None:
-        self.checkpoint = opened(directory)
+        self.query = opened(directory)
         self._retained = retained
         self._snapshot_every = snapshot_every
-        self.backend = LmdbBackend(
-            self.checkpoint.files, str(directory / "local"), self.checkpoint.epoch
-        )
+        log = self.query.log
+        self.backend = LmdbBackend(log.files, str(directory / "local"), log.epoch)
         self.version_ids = {-1: EMPTY}
-        self.readers: list[Any] = []
+        self.inputs: dict[str, RetiringSource] = {}
 
     def run(self, number: int, **said: Any) -> None:
         before = self.version_ids[number - 1]
@@ -55,12 +82,15 @@ class Batches:
         self.version_ids[number] = committed.version_id
         if self._snapshot_every and number % self._snapshot_every == 0:
             snapshot_if_due(self.backend, STORE, committed.version_id, SnapshotRule(1))
-            self.checkpoint.expect_snapshots()
-        self.checkpoint.begin(OffsetRecord(number, 0, 0, 0, (number,), between=(said,)))
+            self.query.log.expect_snapshots()
+        start = batch_start(0, 0, 0, (number,), between=(said,))
+        self.query.begin(number, start)
+        for uid, source in self.inputs.items():
+            source.begun(self.query.log.newest_ms, start["inputs"][uid])
         store = StoreCommit("count", "default", "stable", (committed,))
-        self.checkpoint.commit(QueryCommit(number, (store,)))
+        self.query.commit(number, (store,))
         if number % 10 == 0:
-            self.checkpoint.clean(self._retained, self.readers)
+            retire(self.query.log, self._retained, self.inputs)
 
     def read(self, number: int, directory: Path) -> object:
         """Return what the state of a batch says its number is, on another host."""
@@ -75,7 +105,7 @@ def test_clean(tmp_path: Path, snapshot_every: int | None) -> None:
     batches = Batches(tmp_path, 3, snapshot_every)
     for number in range(41):
         batches.run(number)
-    checkpoint = batches.checkpoint
+    checkpoint = batches.query
     for number in range(37, 41):
         assert batches.read(number, tmp_path) == number
     kept = CommitLog(checkpoint.files).times()
@@ -87,7 +117,7 @@ def test_clean(tmp_path: Path, snapshot_every: int | None) -> None:
         assert kept[0] > 20
         changes = list((tmp_path / "checkpoint" / "stores").rglob("*.changes"))
         assert len(changes) < 25
-    recovered = opened(tmp_path).recovered()
+    recovered = opened(tmp_path).recovered
     assert recovered.committed is not None
     assert recovered.committed.batch_id == 40
     assert recovered.unfinished == ()
@@ -98,8 +128,8 @@ def test_nothing_is_cleaned_that_is_kept(tmp_path: Path) -> None:
     batches = Batches(tmp_path, 100, 1)
     for number in range(21):
         batches.run(number)
-    assert BatchLog(batches.checkpoint.files).times() == list(range(1, 22))
-    assert CommitLog(batches.checkpoint.files).times() == list(range(1, 22))
+    assert BatchLog(batches.query.files).times() == list(range(1, 22))
+    assert CommitLog(batches.query.files).times() == list(range(1, 22))
     assert batches.read(0, tmp_path) == 0
 
 
@@ -108,12 +138,12 @@ def test_older_run_cleans_nothing(tmp_path: Path) -> None:
     batches = Batches(tmp_path, 3, None)
     for number in range(5):
         batches.run(number)
-    batches.checkpoint.begin(OffsetRecord(5, 0, 0, 0, ()))
+    batches.query.begin(5)
     opened(tmp_path)
     for act in (
-        batches.checkpoint.require_newest,
-        lambda: batches.checkpoint.commit(QueryCommit(5)),
-        lambda: batches.checkpoint.clean(3, []),
+        batches.query.log.require_newest,
+        lambda: batches.query.commit(5),
+        lambda: retire(batches.query.log, 3, {}),
     ):
         with pytest.raises(ConcurrentWriterError, match=f"process {os.getpid()} on host"):
             act()
@@ -142,9 +172,9 @@ def test_reference_is_kept(tmp_path: Path) -> None:
     """A commit record names the exact content that a restart opens."""
     batches = Batches(tmp_path, 3, None)
     batches.run(0)
-    commit = opened(tmp_path).recovered().commit
+    commit = opened(tmp_path).recovered.commit
     assert commit is not None
-    (stored,) = commit.stores[0].partitions
+    (stored,) = commit.committed.stores[0].partitions
     assert stored.version_id == batches.version_ids[0]
 
 
@@ -152,29 +182,29 @@ def test_clock_goes_back(tmp_path: Path) -> None:
     """A batch is after the one before it, also where the clock says an earlier time."""
     checkpoint = opened(tmp_path)
     for number, timestamp_ms in enumerate((5000, 3000, 5001, 9000)):
-        checkpoint.begin(OffsetRecord(number, timestamp_ms, 0, 0, ()))
-        checkpoint.commit(QueryCommit(number))
+        checkpoint.begin(number, batch_start(timestamp_ms, 0, 0, ()), timestamp_ms)
+        checkpoint.commit(number)
     assert CommitLog(checkpoint.files).times() == [5000, 5001, 5002, 9000]
     again = opened(tmp_path)
-    committed = again.recovered().committed
+    committed = again.recovered.committed
     assert committed is not None
     assert committed.timestamp_ms == 9000
-    again.begin(OffsetRecord(4, 1000, 0, 0, ()))
+    again.begin(4, batch_start(1000, 0, 0, ()), 1000)
     assert BatchLog(checkpoint.files).times()[-1] == 9001
 
 
 def test_older_run_adds_nothing(tmp_path: Path) -> None:
     """What a run still writes after another has taken over does not count, however late it is."""
     older = opened(tmp_path)
-    older.begin(OffsetRecord(0, 0, 0, 0, (1,)))
+    older.begin(0, batch_start(0, 0, 0, (1,)))
     newer = opened(tmp_path)
-    commit = QueryCommit(0).to_commit("query", 1, older.epoch)
+    commit = CommitRecord("query", 0, 1, older.log.epoch, {}, {}, **NO_END)
     CommitLog(older.files).commit(commit)  # stopped between its look for a newer run and its write
-    again = opened(tmp_path).recovered()
+    again = opened(tmp_path).recovered
     assert again.committed is None
     assert [record.ends for record in again.unfinished] == [(1,)]
     with pytest.raises(ConcurrentWriterError):
-        newer.commit(QueryCommit(0))
+        newer.commit(0)
 
 
 @pytest.mark.parametrize(
@@ -190,20 +220,20 @@ def test_lost(tmp_path: Path, lost: str, message: str) -> None:
     """A checkpoint that lacks what a restart needs is refused, and the message says what."""
     checkpoint = opened(tmp_path)
     for number in range(2):
-        checkpoint.begin(OffsetRecord(number, 0, 0, 0, ()))
-        checkpoint.commit(QueryCommit(number))
+        checkpoint.begin(number)
+        checkpoint.commit(number)
     for path in (tmp_path / "checkpoint").glob(lost):
         path.unlink()
     with pytest.raises(RestartError, match=message):
-        opened(tmp_path)
+        _ = opened(tmp_path).recovered
 
 
 def test_gap(tmp_path: Path) -> None:
     """Batches that were begun run again one after the other; where one is lost, none does."""
     checkpoint = opened(tmp_path)
     for number in range(3):
-        checkpoint.begin(OffsetRecord(number, 0, 0, 0, ()))
+        checkpoint.begin(number)
     (begun,) = (tmp_path / "checkpoint" / "batches").glob("*2-*")
     begun.unlink()
     with pytest.raises(RestartError, match="batch 1 doesn't exist"):
-        opened(tmp_path)
+        _ = opened(tmp_path).recovered

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from checkpoint import files_in, open_files
+from checkpoint import CorruptCheckpointError, files_in, open_files
 from checkpoint.cli import IN_USE, MISUSED, SUCCEEDED, main
 from dstreams.errors import RestartError
-from dstreams.structured.batch_records import OffsetRecord, QueryCommit
+from dstreams.structured.batch_records import batch_end, batch_start
 from dstreams.structured.query_checkpoint import QueryCheckpoint
+from dstreams.structured.read_sources import RetiringSource
 from dstreams.structured.watermarks import Watermarks
-from tests.dstreams.structured.test_query_checkpoint import STORE, Batches
+from tests.dstreams.structured.test_query_checkpoint import STORE, Batches, OpenedQuery
 from tests.support.stream_model import STREAM, Driver, World
 
 Run = Callable[..., tuple[int, Any, str]]
@@ -34,9 +35,9 @@ class Reading:
         return {"files": [] if end is None else [f"/in/{number}" for number in range(end + 1)]}
 
 
-def files_of(checkpoint: QueryCheckpoint) -> list[str]:
+def files_of(query: OpenedQuery) -> list[str]:
     """Return the files that batches before a run have read."""
-    past = checkpoint.past(0)
+    past = query.log.past("source-0")
     later = (facts for ms, facts in past.batches.items() if ms > past.upto_ms)
     return [path for facts in (past.facts, *later) for path in files_in(facts)]
 
@@ -62,14 +63,14 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 def query(tmp_path: Path) -> Path:
     """The checkpoint of a query that died in its sixth batch; its batches are of 1, 2, 3 ... ms."""
     batches = Batches(tmp_path, 100, 2)
-    batches.checkpoint.begin_inputs([Reading()])
+    batches.query.log.begin_inputs({"source-0": RetiringSource(Reading(), {})})
     for number in range(4):
         batches.run(number, files=[f"/in/{number}"])
     marks = Watermarks(500, (500,), (4,))
-    batches.checkpoint.begin(OffsetRecord(4, 0, 100, 50, (5,), {"conf": "1"}))
-    batches.checkpoint.commit(QueryCommit(4, (), marks, -1, {"output_rows": 3}))
-    batches.checkpoint.begin(OffsetRecord(5, 0, 500, 100, (6,)))
-    batches.checkpoint.close()
+    batches.query.begin(4, batch_start(0, 100, 50, (5,), {"conf": "1"}))
+    batches.query.commit(4, (), batch_end(marks, -1, {"output_rows": 3}))
+    batches.query.begin(5, batch_start(0, 500, 100, (6,)))
+    batches.query.checkpoint.close()
     return tmp_path / "checkpoint"
 
 
@@ -158,16 +159,16 @@ def test_rewind(run: Run, query: Path) -> None:
     """A query goes back: the batches after run again as they were, on the state of then."""
     status, data, _ = run("rewind", query, "--to", 2)
     assert (status, data["runs_again_ms"]) == (SUCCEEDED, [3, 4, 5, 6])
-    again = QueryCheckpoint(str(query), "other", "run")
-    recovered = again.claim(0, {})
-    assert again.query_id == "query"
-    assert recovered.commit is not None
-    assert recovered.commit.stores[0].partitions[0].version_id.version == 2
-    assert recovered.commit.stores[0].operator_uid == STORE.operator_uid
+    again = OpenedQuery(query)
+    recovered = again.recovered
+    assert again.checkpoint.query_id == "query"
+    (store,) = again.log.plan.stores
+    assert store.partitions[0].version_id.version == 2
+    assert store.operator_uid == STORE.operator_uid
     assert [record.batch_id for record in recovered.unfinished] == [2, 3, 4, 5]
     assert files_of(again) == ["/in/0", "/in/1", "/in/2", "/in/3"]
-    again.commit(QueryCommit(2))
-    again.close()
+    again.commit(2)
+    again.checkpoint.close()
     assert run("show", query)[1]["last_batch"]["batch_id"] == 2
     assert run("verify", query)[0] == SUCCEEDED
 
@@ -177,13 +178,12 @@ def test_refused_while_it_runs(run: Run, query: Path) -> None:
     status, _, error = run("rewind", query, "--to", 99)
     assert status == MISUSED
     assert "no batch at 99 ms is committed" in error
-    running = QueryCheckpoint(str(query), "query", "run")
-    running.claim(0, {})
+    running = OpenedQuery(query)
     for command in (["rewind", query, "--to", 1], ["gc", query]):
         status, _, error = run(*command)
         assert status == IN_USE
         assert "is running; stop it first" in error
-    running.close()
+    running.checkpoint.close()
 
 
 def test_garbage(run: Run, query: Path) -> None:
@@ -208,9 +208,9 @@ def test_export_and_import(run: Run, query: Path, tmp_path: Path, here: bool) ->
     status, data, _ = run("import", file, other, *(["--here"] if here else []))
     assert status == SUCCEEDED
     assert data["url"] == (other if here else other / "query").as_uri()
-    again = QueryCheckpoint(data["url"], "new", "run")
-    recovered = again.claim(0, {})
-    assert again.query_id == "query"
+    again = OpenedQuery(other if here else other / "query")
+    recovered = again.recovered
+    assert again.checkpoint.query_id == "query"
     assert recovered.newest is not None
     assert recovered.newest.ends == (6,)
     assert files_of(again) == ["/in/0", "/in/1", "/in/2", "/in/3"]
@@ -220,11 +220,11 @@ def test_export_and_import(run: Run, query: Path, tmp_path: Path, here: bool) ->
 def test_with_a_snapshot_of_inputs(run: Run, tmp_path: Path) -> None:
     """It stands for batches whose records are deleted; every command knows such a file."""
     batches = Batches(tmp_path, 5, 2)
-    batches.readers = [Reading()]
-    batches.checkpoint.begin_inputs([Reading()])
+    batches.inputs = {"source-0": RetiringSource(Reading(), {})}
+    batches.query.log.begin_inputs(batches.inputs)
     for number in range(33):
         batches.run(number, files=[f"/in/{number}"])
-    batches.checkpoint.close()
+    batches.query.checkpoint.close()
     query, moved = tmp_path / "checkpoint", tmp_path / "moved"
     (path,) = query.glob("inputs/*.inputs")
     kept = sorted(int(name.stem.partition("-")[0]) for name in query.glob("batches/*"))
@@ -240,19 +240,16 @@ def test_with_a_snapshot_of_inputs(run: Run, tmp_path: Path) -> None:
     assert run("rewind", query, "--to", 29)[0] == SUCCEEDED
     for place, found in ((query, files), (moved, files)):
         assert run("verify", place)[:1] == (SUCCEEDED,)
-        again = QueryCheckpoint(str(place), "other", "run")
-        again.claim(0, {})
+        again = OpenedQuery(place)
         assert files_of(again) == found
-        again.close()
+        again.checkpoint.close()
     path.chmod(0o600)
     path.write_bytes(path.read_bytes().replace(b"/in/7", b"/in/8"))
     assert path.as_uri() in [found["file"] for found in run("verify", query)[1]["problems"]]
     path.unlink()
     assert path.as_uri() in [found["file"] for found in run("verify", query)[1]["problems"]]
-    again = QueryCheckpoint(str(query), "other", "run")
-    again.claim(0, {})
-    with pytest.raises(RestartError, match=f"{path.name} is missing"):
-        again.past(0)
+    with pytest.raises(CorruptCheckpointError, match=f"{path.name} is missing"):
+        OpenedQuery(query).log.past("source-0")
 
 
 def test_of_a_stream(tmp_path: Path) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from checkpoint import BeginRecord
 from dstreams.errors import RestartError
 from dstreams.sources.rate import RateSource
 from dstreams.state.group_state import OutputMode
@@ -21,7 +21,7 @@ from dstreams.structured import (
     window,
 )
 from dstreams.structured.aggregates import Average, Count, MaxBy, Sum
-from dstreams.structured.batch_records import OffsetRecord
+from dstreams.structured.batch_records import QueryBatch, batch_start
 from dstreams.structured.conf import STATE_SCHEMA_CHECK, QueryConf
 from dstreams.structured.dataset import StreamingDataset
 from dstreams.structured.logical import StreamingRelation
@@ -49,8 +49,13 @@ def facts_of(build: Build) -> tuple[Facts, ...]:
     )
 
 
+def batch_with(operators: tuple[Facts, ...]) -> QueryBatch:
+    start = batch_start(0, 0, 0, (1,), operators=operators)
+    return QueryBatch(BeginRecord("query", 0, 0, 1, **start))
+
+
 def found_in(before: Build, now: Build) -> list[str]:
-    newest = OffsetRecord(0, 0, 0, 0, (1,), operators=facts_of(before))
+    newest = batch_with(facts_of(before))
     return differences(newest, facts_of(now), 1)
 
 
@@ -63,7 +68,7 @@ def found_in(before: Build, now: Build) -> list[str]:
 )
 def test_keys_that_get_or_lose_their_event_time(before: Any, now: Any, shown: str) -> None:
     """No key that is stored would equal one that comes: all duplicates would go out once more."""
-    newest = OffsetRecord(0, 0, 0, 0, (1,), operators=operators_of(before))
+    newest = batch_with(operators_of(before))
     assert differences(newest, operators_of(before), 1) == []
     (found,) = differences(newest, operators_of(now), 1)
     assert f"stateful operator 'dedupe-0' has keys with event times {shown}" in found
@@ -73,7 +78,7 @@ def test_what_a_checkpoint_says_nothing_of() -> None:
     """A record of a release that did not compare this keeps nobody from a restart."""
     (facts,) = operators_of("value")
     older = {name: value for name, value in facts.items() if name != "withEventTime"}
-    newest = replace(OffsetRecord(0, 0, 0, 0, (1,)), operators=(older,))
+    newest = batch_with((older,))
     assert differences(newest, (facts,), 1) == []
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 from checkpoint import InputPast
 from dstreams.errors import RestartError, SourceError, StreamLifecycleError
 from dstreams.settings import Settings
+from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sources.file_listing import HadoopDirectories
 from dstreams.state.group_state import OutputMode
 from dstreams.structured import StreamingDataset, StreamingQueryException, StreamSession
@@ -29,6 +31,8 @@ from tests.dstreams.structured.conftest import MakeSession
 from tests.dstreams.structured.runs import QueryRun
 from tests.support.waiting import wait_for
 
+FIRST = OutputBatch("query", 0, 1000)
+
 
 class Pair(NamedTuple):
     """A row with names."""
@@ -41,7 +45,12 @@ def test_console(sc: SparkContext) -> None:
     """Rows are printed as a table under the number of their batch."""
     out = io.StringIO()
     sink = ConsoleSink(rows=2, out=out)
-    assert sink.add_batch(3, sc.parallelize([("a", 1), ("b", 22)], 2), OutputMode.Append) == 2
+    assert (
+        sink.add_batch(
+            replace(FIRST, batch_id=3), sc.parallelize([("a", 1), ("b", 22)], 2), OutputMode.Append
+        )
+        == 2
+    )
     assert out.getvalue() == (
         "-------------------------------------------\n"
         "Batch: 3\n"
@@ -54,7 +63,10 @@ def test_console(sc: SparkContext) -> None:
         "+---+---+\n"
         "\n"
     )
-    assert sink.add_batch(4, sc.parallelize(range(5), 2), OutputMode.Append) == 5
+    assert (
+        sink.add_batch(replace(FIRST, batch_id=4), sc.parallelize(range(5), 2), OutputMode.Append)
+        == 5
+    )
     assert "only showing top 2 rows" in out.getvalue()
 
 
@@ -233,9 +245,9 @@ def test_file_sink(sc: SparkContext, tmp_path: Path) -> None:
     sink = FileSink(str(tmp_path), "json")
     sink.begin("query")
     rows = sc.parallelize([Pair("a", 1), Pair("b", 2)], 2)
-    assert sink.add_batch(0, rows, OutputMode.Append) == 2
+    assert sink.add_batch(FIRST, rows, OutputMode.Append) == 2
     names = committed_files(str(tmp_path))[0]
-    assert sink.add_batch(0, rows, OutputMode.Append) is None
+    assert sink.add_batch(FIRST, rows, OutputMode.Append) is None
     (tmp_path / "part-0000000000-00009-dead.json").write_text("{}\n")
     assert committed_files(str(tmp_path)) == {0: names}
     lines = committed_lines(str(tmp_path))[0]
@@ -247,7 +259,7 @@ def test_file_sink(sc: SparkContext, tmp_path: Path) -> None:
     with pytest.raises(RestartError, match="written by query query, not by another query"):
         other.begin("another query")
     with pytest.raises(StreamLifecycleError, match="takes a batch after begin"):
-        FileSink(str(tmp_path), "json").add_batch(0, rows, OutputMode.Append)
+        FileSink(str(tmp_path), "json").add_batch(FIRST, rows, OutputMode.Append)
 
 
 def test_output_is_not_signed(
@@ -257,7 +269,7 @@ def test_output_is_not_signed(
     monkeypatch.setenv("CHECKPOINT_KEY", "a key of more than sixteen bytes")
     sink = FileSink(str(tmp_path), "text")
     sink.begin("query")
-    sink.add_batch(0, sc.parallelize(["a"], 1), OutputMode.Append)
+    sink.add_batch(FIRST, sc.parallelize(["a"], 1), OutputMode.Append)
     (name,) = committed_files(str(tmp_path))[0]
     assert (tmp_path / name).read_text() == "a\n"
     own = tmp_path / "own"
@@ -303,7 +315,7 @@ def test_records_on_any_file_system(sc: SparkContext, tmp_path: Path) -> None:
     """Records are found and read through Hadoop as they are on a local path."""
     sink = FileSink(str(tmp_path), "text")
     sink.begin("query")
-    sink.add_batch(0, sc.parallelize(["a"], 1), OutputMode.Append)
+    sink.add_batch(FIRST, sc.parallelize(["a"], 1), OutputMode.Append)
     local = VisibleFiles(str(tmp_path), sc)
     found = local.paths()
     local._listing = HadoopDirectories(f"file://{tmp_path}", sc)
@@ -324,7 +336,7 @@ def test_empty_batch_in_files(sc: SparkContext, tmp_path: Path) -> None:
     """A batch without rows has a record and no file."""
     sink = FileSink(str(tmp_path), "text")
     sink.begin("query")
-    assert sink.add_batch(0, sc.emptyRDD(), OutputMode.Append) == 0
+    assert sink.add_batch(FIRST, sc.emptyRDD(), OutputMode.Append) == 0
     assert committed_files(str(tmp_path)) == {0: []}
 
 

@@ -10,7 +10,7 @@ import pytest
 from checkpoint import BatchLog, open_files
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.structured import GroupStateTimeout, StreamingDataset, StreamSession, window
-from dstreams.structured.batch_records import OffsetRecord
+from dstreams.structured.batch_records import QueryBatch
 from tests.dstreams.structured.runs import QueryRun
 
 
@@ -177,5 +177,5 @@ def test_pinned_settings(session: StreamSession, tmp_path: Path) -> None:
     assert run.query.lastProgress is not None
     assert run.query.lastProgress["stateOperators"][0]["numShufflePartitions"] == 2
     (first, *_) = BatchLog(open_files(tmp_path)).ids().values()
-    conf = OffsetRecord.from_begin(BatchLog(open_files(tmp_path)).read_record(first)).conf
+    conf = QueryBatch(BatchLog(open_files(tmp_path)).read_record(first)).conf
     assert conf["spark.sql.shuffle.partitions"] == "2"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint import CommitLog, open_files
-from dstreams.structured.batch_records import QueryCommit
+from checkpoint import CommitLog, CommitRecord, open_files
+from dstreams.structured.batch_records import QueryCommit, batch_end
 from dstreams.structured.watermarks import WatermarkRule, Watermarks
 
 # A and B have delays of 10 and 5 s; what each saw in a batch, and the watermark after it (seconds).
@@ -50,8 +50,8 @@ def test_restart_forgets_nothing(tmp_path: Path) -> None:
     for seen, _ in UNION:
         watermarks = after(watermarks, seen)
     log = CommitLog(open_files(tmp_path))
-    log.commit(QueryCommit(0, (), watermarks).to_commit("query", 0, 1))
-    restored = QueryCommit.from_commit(log.records()[0]).watermarks
+    log.commit(CommitRecord("query", 0, 0, 1, {}, {}, **batch_end(watermarks)))
+    restored = QueryCommit(log.records()[0]).watermarks
     assert restored.fitted(2) == watermarks
     assert after(restored, {"B": 200}).query_ms == 190_000
 
