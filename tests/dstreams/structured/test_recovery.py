@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from checkpoint import CorruptCheckpointError
+from dstreams import faults
+from dstreams.drill import steps as drill
 from dstreams.errors import RestartError
 from dstreams.structured import (
     StreamingDataset,
@@ -21,12 +22,14 @@ from dstreams.structured import (
 )
 from dstreams.structured.committed_files import committed_lines
 from dstreams.structured.session import MemoryStreamHandle
-from tests.dstreams.structured.killed_program import STEPS
 from tests.dstreams.structured.runs import QueryRun
 
+STEPS = [step.name for step in drill.STEPS if not (step.function or step.in_restart)]
 
-class Crash(BaseException):
-    """The driver dies here."""
+
+def die_at(step: str) -> None:
+    """Let the next batch that comes to a step die there."""
+    faults._faults[step] = faults.Fault(None, "raise")
 
 
 def seconds(record: int) -> int:
@@ -62,7 +65,7 @@ class FilesRun:
         """Run a query that is to die over some more records."""
         self.stream.addAll(records)
         query = self.start()
-        with pytest.raises(RuntimeError, match="Crash"):
+        with pytest.raises(RuntimeError, match="fault at"):
             query.processAllAvailable()
 
     def output(self) -> dict[int, list[str]]:
@@ -71,33 +74,12 @@ class FilesRun:
         return {batch: sorted(lines) for batch, lines in found.items() if lines}
 
 
-@pytest.fixture
-def dying(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[type, str, bool], None]]:
-    """Let the driver die before or after a method has its effect, once."""
-
-    def arrange(owner: type, name: str, before: bool) -> None:
-        original = getattr(owner, name)
-
-        def die(self: Any, *arguments: Any) -> Any:
-            if not before:
-                original(self, *arguments)
-            monkeypatch.undo()
-            raise Crash(name)
-
-        monkeypatch.setattr(owner, name, die)
-
-    yield arrange
-    monkeypatch.undo()
-
-
 @pytest.mark.parametrize("step", STEPS)
-def test_crash(
-    session: StreamSession, tmp_path: Path, dying: Callable[[type, str, bool], None], step: str
-) -> None:
+def test_crash(session: StreamSession, tmp_path: Path, step: str) -> None:
     """Wherever a batch dies, the files are those of a run that was not disturbed."""
     run = FilesRun(session, tmp_path)
     run.add(10, 11, 16)
-    dying(*STEPS[step])
+    die_at(step)
     run.crash(25)
     run.add(26)
     run.add(50)
@@ -108,13 +90,11 @@ def test_crash(
     ]
 
 
-def test_progress_of_a_batch_that_is_run_again(
-    session: StreamSession, tmp_path: Path, dying: Callable[[type, str, bool], None]
-) -> None:
+def test_progress_of_a_batch_that_is_run_again(session: StreamSession, tmp_path: Path) -> None:
     """The newest offset that is known is not older than the end of the batch."""
     run = FilesRun(session, tmp_path)
     run.add(10)
-    dying(*STEPS["after the state"])
+    die_at("state.done")
     run.crash(25)
     query = run.start()
     query.processAllAvailable()
@@ -216,7 +196,7 @@ def test_newer_run_wins(
     other = StreamSession(sc, {"spark.sql.shuffle.partitions": "2"}, clock)
     taking_over = FilesRun(other, tmp_path)
     taking_over.stream.addAll([10])
-    monkeypatch.setattr(active_queries, "_places", [])  # what another process would see
+    monkeypatch.setattr(active_queries, "_active", [])  # what another process would see
     newer = taking_over.start()
     newer.processAllAvailable()
     run.stream.addAll([11])
