@@ -142,7 +142,9 @@ def test_damage_is_found(run: Run, query: Path, pattern: str) -> None:
     assert path.as_uri() in [problem["file"] for problem in data["problems"]]
 
 
-@pytest.mark.parametrize("pattern", ["commits/*5-e1.commit", "stores/**/*.changes", "epochs/*base"])
+@pytest.mark.parametrize(
+    "pattern", ["commits/*5-e1.commit", "stores/**/*.changes", "epochs/*.takeover"]
+)
 def test_loss_is_found(run: Run, query: Path, pattern: str) -> None:
     """What a restart needs and is not there is named, or what was begun is not committed."""
     for path in query.glob(pattern):
