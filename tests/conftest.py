@@ -47,9 +47,13 @@ def pytest_configure(config: pytest.Config) -> None:
     record_classes(config)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files that no Spark is started for, and that all end soon, behind the others."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Mark what needs the SparkContext; put files that end soon without one behind the others."""
+    for item in items:
+        if "sc" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+    yield
     items.sort(key=lambda item: item.path.is_relative_to(DURABILITY))
 
 

@@ -16,6 +16,8 @@ import pytest
 from tests.support.programs import LIMIT_S, ROOT, running
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.spark
+
 WORD_COUNT = ROOT / "examples" / "stateful_network_wordcount.py"
 
 

@@ -15,6 +15,8 @@ import pytest
 from tests.support.programs import LIMIT_S, ROOT, Program, running
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.spark
+
 LEGACY = ROOT / "examples" / "legacy"
 RUN = ("-m", "dstreams", "run", "--master", "local[2]")
 BY_SPARK = pytest.param((), marks=pytest.mark.slow, id="pyspark.streaming")

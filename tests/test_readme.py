@@ -36,6 +36,7 @@ def public_methods(cls: type[Any]) -> set[str]:
     return {name for name in dir(cls) if not name.startswith("_")}
 
 
+@pytest.mark.spark
 def test_programs_print_what_the_readme_says(tmp_path: Path) -> None:
     """The programs, run one after another as a reader would, print the text under them."""
     programs = PROGRAM.findall(README)

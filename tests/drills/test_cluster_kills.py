@@ -21,6 +21,8 @@ import pytest
 from tests.drills.cluster_job import BATCHES, IDLE_S, records_of
 from tests.support.cluster import ROOT, StandaloneCluster
 
+pytestmark = pytest.mark.spark
+
 KILLS = 12
 EXECUTOR_KILLS = 4
 SEED = int(os.environ.get("DSTREAMS_DRILL_SEED", "20261121"))

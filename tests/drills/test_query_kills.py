@@ -22,6 +22,8 @@ from tests.drills.broken_query_job import BREAKS
 from tests.drills.query_job import DELAY_S, IDLE_S, QUERIES, WINDOW_S, event_ms, key_of
 from tests.support.programs import ROOT
 
+pytestmark = pytest.mark.spark
+
 KILLS = 32
 STEPS = [step.name for step in ALL_STEPS if not step.function]
 WAYS = ("driver", "group", "zombie", "early", "paused", "driver", "workers", "early")

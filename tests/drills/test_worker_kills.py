@@ -14,6 +14,8 @@ from pyspark import SparkContext
 from dstreams import GroupState, State, StateSpec
 from dstreams.testing import BatchDriver
 
+pytestmark = pytest.mark.spark
+
 BATCHES = [["a", "b", "a"], ["b", "c", "c", "a"], ["a"]]
 
 

@@ -84,6 +84,7 @@ def first_line_with(text: str, process: subprocess.Popen[str]) -> str:
     raise AssertionError(f"no line has {text!r}")
 
 
+@pytest.mark.spark
 def test_demo(tmp_path: Path) -> None:
     """The demo streams the standard library, finds its counts right and leaves nothing behind."""
     done = run("demo", "--megabytes", "0.3", "--cores", "2", TMPDIR=str(tmp_path))
@@ -98,6 +99,7 @@ def test_demo(tmp_path: Path) -> None:
     assert list(tmp_path.glob("dstreams-demo-*")) == []
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted(number: signal.Signals, tmp_path: Path) -> None:
     """Ctrl-C and SIGTERM end the running demo with a word, a status of its own and no trace."""
@@ -110,6 +112,7 @@ def test_interrupted(number: signal.Signals, tmp_path: Path) -> None:
     assert list(tmp_path.glob("dstreams-demo-*")) == []
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("child", ["java", "pyspark-shell"])
 def test_interrupted_before_spark_is_there(child: str) -> None:
     """Ctrl-C while Java is looked at, or started, ends both: Java would hold the output open."""

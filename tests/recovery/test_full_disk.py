@@ -16,6 +16,8 @@ from tests.recovery.application import define_streams
 from tests.recovery.lives import Rows, entries, expected, last_id
 from tests.support.full_disk import SmallDisk, small_disk
 
+pytestmark = pytest.mark.spark
+
 STEPS = (
     "plan.start",
     "begin.start",

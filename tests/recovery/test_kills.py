@@ -9,6 +9,8 @@ import pytest
 
 from tests.recovery.lives import entries, expected, last_id, live
 
+pytestmark = pytest.mark.spark
+
 USUAL = (
     "begin.done",
     "state.done",

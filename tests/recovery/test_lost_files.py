@@ -32,6 +32,8 @@ from dstreams.structured import StreamSession
 from dstreams.testing import ManualClock
 from tests.recovery.feeding import HandFed, feed
 
+pytestmark = pytest.mark.spark
+
 Mutate = Callable[[Path], None]
 Restart = Callable[[Path], None]
 

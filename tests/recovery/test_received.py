@@ -17,6 +17,8 @@ from dstreams import StreamingContext
 from tests.recovery.feeding import feed
 from tests.recovery.lives import Entry, Rows, entries, last_id, run_program
 
+pytestmark = pytest.mark.spark
+
 STEPS = {  # at which the driver dies -> whether 99 has been received then
     "plan.start": False,
     "begin.start": False,

@@ -28,6 +28,8 @@ from dstreams.recovery.compatibility import _is_elsewhere
 from dstreams.sources.file_stream import FileSource
 from dstreams.testing import ManualClock
 
+pytestmark = pytest.mark.spark
+
 seen: list[tuple[str, list[Any]]] = []
 
 Define = Callable[[DStream[Any]], None]

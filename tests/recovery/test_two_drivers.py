@@ -21,6 +21,8 @@ from checkpoint.cli import main
 from dstreams import StreamingContext
 from tests.recovery.lives import ROOT, command_of, entries, environment_of, expected
 
+pytestmark = pytest.mark.spark
+
 OUTPUTS = ("sums", "window", "counts")
 _END_S = 120
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.recovery.lives import entries, expected, last_id, live, plan_of, sums
+
+pytestmark = pytest.mark.spark
 
 
 def test_new_code_goes_on_with_the_state_of_old_code(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from dstreams.drill.results import DrillResult, Findings
 from dstreams.drill.steps import STEPS
 from dstreams.errors import EnvironmentNotReadyError
 
+pytestmark = pytest.mark.spark
+
 Plans = list[DrillPlan]
 
 

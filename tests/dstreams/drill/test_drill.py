@@ -46,6 +46,7 @@ def test_three_kills() -> None:
     assert result["recoveries"] >= 1
 
 
+@pytest.mark.spark
 def test_a_broken_output_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed between outputs and commit, an output that appends has records twice."""
     monkeypatch.setenv(job.BROKEN, "1")

@@ -21,6 +21,8 @@ from tests.support.jvms import ENVIRONMENT
 from tests.support.programs import LIMIT_S, running
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.spark
+
 ROOT = Path(__file__).parents[3]
 RUN = ("-m", "dstreams", "run")
 

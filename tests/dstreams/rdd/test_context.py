@@ -114,6 +114,7 @@ def story() -> tuple[dict[str, Any], str, str]:
     return json.loads(done.stdout), silent, rest
 
 
+@pytest.mark.spark
 def test_a_context_like_an_earlier_one(story: tuple[dict[str, Any], str, str]) -> None:
     """Its settings, and for a tuned one the addresses, which an earlier process cannot say."""
     facts, _, _ = story
@@ -123,12 +124,14 @@ def test_a_context_like_an_earlier_one(story: tuple[dict[str, Any], str, str]) -
     assert facts["third"]["spark.python.task.killTimeout"] == "200ms"
 
 
+@pytest.mark.spark
 def test_console_is_silent(story: tuple[dict[str, Any], str, str]) -> None:
     """Starting the JVM and running jobs prints nothing, on either stream."""
     _, silent, _ = story
     assert silent == ""
 
 
+@pytest.mark.spark
 def test_console_has_errors(story: tuple[dict[str, Any], str, str]) -> None:
     """A failed attempt is told with the Python traceback and without frames of the JVM."""
     facts, _, errors = story
@@ -138,12 +141,14 @@ def test_console_has_errors(story: tuple[dict[str, Any], str, str]) -> None:
     assert facts["total"] == 6
 
 
+@pytest.mark.spark
 def test_workers_run_the_python_of_the_driver(story: tuple[dict[str, Any], str, str]) -> None:
     """Where the environment names no Python, workers get the driver's."""
     facts, _, _ = story
     assert set(facts["pythons"]) == {facts["pythons"][0]}
 
 
+@pytest.mark.spark
 def test_local_context(story: tuple[dict[str, Any], str, str]) -> None:
     """A local context listens to this machine only and has what makes jobs quick."""
     facts, _, _ = story
@@ -157,6 +162,7 @@ def test_local_context(story: tuple[dict[str, Any], str, str]) -> None:
     }
 
 
+@pytest.mark.spark
 @pytest.mark.skipif(not HAS_UNIX_SOCKETS, reason="PySpark before 4.1 has only TCP")
 def test_sockets_are_where_only_their_user_can_go(story: tuple[dict[str, Any], str, str]) -> None:
     """Whatever the umask; they are removed with the process."""
@@ -166,6 +172,7 @@ def test_sockets_are_where_only_their_user_can_go(story: tuple[dict[str, Any], s
     assert not any(Path(directory).exists() for directory, _ in directories)
 
 
+@pytest.mark.spark
 def test_cluster_conf(story: tuple[dict[str, Any], str, str]) -> None:
     """The driver of a cluster is not hidden from it on the loopback address."""
     cluster = story[0]["cluster"]
@@ -175,6 +182,7 @@ def test_cluster_conf(story: tuple[dict[str, Any], str, str]) -> None:
     assert UNIX_SOCKETS not in cluster  # hosts of a cluster have no directory of this process
 
 
+@pytest.mark.spark
 def test_caller_wins_in_a_running_jvm(story: tuple[dict[str, Any], str, str]) -> None:
     """A second context of the process has its own master and settings, and the caller's win."""
     second = story[0]["second"]
@@ -183,12 +191,14 @@ def test_caller_wins_in_a_running_jvm(story: tuple[dict[str, Any], str, str]) ->
     assert second[UNIX_SOCKETS] == "false"
 
 
+@pytest.mark.spark
 @pytest.mark.skipif(not HAS_UNIX_SOCKETS, reason="PySpark before 4.1 has only TCP")
 def test_untuned_context_is_told_once(story: tuple[dict[str, Any], str, str]) -> None:
     """A real context that talks over TCP gets one line."""
     assert story[2].count("this SparkContext talks to its Python workers over TCP") == 1
 
 
+@pytest.mark.spark
 def test_submitted_settings_win() -> None:
     """Under spark-submit its master and settings hold, and the arguments of the caller above."""
     script = textwrap.dedent(

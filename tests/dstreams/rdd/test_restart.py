@@ -121,6 +121,7 @@ def test_second_process_goes_on_with_the_state_of_the_first(
     assert dict(found) == expected
 
 
+@pytest.mark.spark
 def test_classes_of_the_program_are_keys_and_states(
     first_process: tuple[Path, dict[str, Any]],
 ) -> None:

@@ -98,6 +98,7 @@ def run_plain(
     )
 
 
+@pytest.mark.spark
 def test_a_plain_context_works_where_path_has_another_python(bare: Path, tmp_path: Path) -> None:
     """A program runs by the path of its interpreter, whatever ``python3`` on PATH lacks.
 

@@ -517,6 +517,7 @@ ssc.stop()
 """
 
 
+@pytest.mark.spark
 def test_spark_is_stopped_on_request() -> None:
     """By default, by a second stop, from inside a batch; a Spark that is gone ends the stream."""
     done = subprocess.run(

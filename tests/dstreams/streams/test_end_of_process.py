@@ -15,6 +15,8 @@ import pytest
 from tests.support.programs import Program, running
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.spark
+
 PROGRAM = """
 import logging, sys, threading, time
 from dstreams import Settings, StreamingContext, tuned_context

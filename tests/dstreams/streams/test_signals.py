@@ -20,6 +20,8 @@ from dstreams.streams.signals import SignalStop
 from dstreams.testing import ManualClock
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.spark
+
 ROOT = Path(__file__).parents[3]
 
 # Says "ready" after its first batch, and when the streams were stopped; "finished" only if its main

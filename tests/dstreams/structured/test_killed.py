@@ -15,6 +15,8 @@ from dstreams.faults import VARIABLE
 from dstreams.structured.committed_files import committed_lines
 from tests.support.programs import ROOT
 
+pytestmark = pytest.mark.spark
+
 FILES = ("10\n11\n16\n", "25\n26\n", "31\n", "60\n")
 EXPECTED = ["10:2", "15:1", "25:2", "30:1"]
 LIMIT_S = 240
