@@ -1,4 +1,4 @@
-"""What the conformance tests share: one process that runs pyspark.streaming."""
+"""What the conformance tests share: a process with pyspark.streaming, and a notebook of outputs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from dstreams import StreamingContext
+from tests.conformance import restarts
 from tests.conformance.oracle import Oracle
 
 
@@ -15,3 +17,14 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
     process = Oracle(tmp_path_factory.mktemp("oracle"))
     yield process
     process.close()
+
+
+@pytest.fixture
+def notebook() -> Iterator[None]:
+    """What outputs of restarted streams have seen; what is active then is stopped at the end."""
+    restarts.seen.clear()
+    restarts.failing.clear()
+    yield
+    active = StreamingContext.getActive()
+    if active is not None:
+        active.stop(stopSparkContext=False)
