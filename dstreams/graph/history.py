@@ -15,6 +15,10 @@ from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import BlockPairsRDD
 from dstreams.rdd.state_version import StateVersion
 
+LONGEST_LINEAGE = 10
+"""Batches of state that one job may make up for: each takes a Python worker for each of its tasks,
+all at the same time, because a state RDD is computed inside the one that is built on it."""
+
 
 class History:
     """Makes each RDD once, persists it as planned, and forgets it when nobody can ask any more.

@@ -22,10 +22,11 @@ from checkpoint import (
 )
 from dstreams.errors import RestartError
 from dstreams.faults import fault
+from dstreams.graph.history import LONGEST_LINEAGE
 from dstreams.graph.input import InputDStream
+from dstreams.graph.lookback import is_made_of_state, lookback, lookback_of_others
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
-from dstreams.graph.reach import asked_after, asked_by_others, is_made_of_state
 from dstreams.graph.reduced_window import ReducedWindowedDStream
 from dstreams.graph.state import StateDStream
 from dstreams.graph.state_store_dstream import StateStoreDStream
@@ -38,7 +39,6 @@ from dstreams.settings import MissedBatches
 from dstreams.sources.source import ReplayableReader, is_lost_with_driver
 from dstreams.streams.durability import StreamDurability
 from dstreams.streams.engine import Engine
-from dstreams.streams.rdd_snapshots import LONGEST_LINEAGE
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +94,6 @@ def resume(
         return
     fault("rec.load")
     past = _Past(engine, durability, earlier)
-    engine.batches.know(recovery.begins)
     past.feed()  # which says how much of the past can be had
     past.restore_state()
     if past.has_moved_state:
@@ -102,9 +101,9 @@ def resume(
     fault("rec.replay")
     past.make_up()
     begun = batches_in_flight(recovery, engine.plan)
-    engine.resume(past.last_ms, begun)
+    engine.planner.resume(past.last_ms, recovery.begins, begun)
     if policy != "all":
-        engine.leave_out(engine.due_ms() - engine.plan.batch_ms)
+        engine.planner.leave_out_missed()
     logger.info(
         "stream %s goes on after the batch at %d ms; %d batches in flight run again",
         earlier.stream_id,
@@ -154,7 +153,7 @@ class _Past:
         records = durability.commits.records()
         self._found = Restorable.of(records, plan, began)
         self._unread = unread_inputs(records)
-        self._asked = asked_after(plan, self.last_ms, self._newest_known, self._began)
+        self._lookback = lookback(plan, self.last_ms, self._newest_known, self._began)
 
     def _newest_known(self, node: Node, upto_ms: int) -> int:
         if node in self._added:
@@ -186,7 +185,7 @@ class _Past:
         if isinstance(node, ReducedWindowedDStream):
             history.begin(node.reduced, after_ms)
         if self._engine.snapshots is not None and node.asks_itself:
-            self._engine.snapshots.known(node, after_ms)
+            self._engine.snapshots.mark_restorable(node, after_ms)
         if isinstance(node, StateStoreDStream):
             uid = self._plan.nodes[node].uid
             empty = history.states.empty(uid, node.partitioner)
@@ -195,7 +194,7 @@ class _Past:
     def _restore_snapshots(self, node: Node) -> None:
         uid = self._plan.nodes[node].uid
         for time_ms, (record_ms, commit) in self._found.snapshots.get(uid, {}).items():
-            if time_ms < self._asked[node]:
+            if time_ms < self._lookback[node]:
                 continue
             rdd = None
             if commit is not None:
@@ -205,7 +204,7 @@ class _Past:
                 rdd = read_state(spark, files, written, partitioner, node.operation)
             self._engine.history.restore(node, time_ms, rdd)
             if self._engine.snapshots is not None:
-                self._engine.snapshots.known(node, time_ms)
+                self._engine.snapshots.mark_restorable(node, time_ms)
 
     def _written(self, uid: str, record_ms: int, commit: OperatorSnapshot) -> WrittenRdd:
         count = len(commit.files)
@@ -218,7 +217,7 @@ class _Past:
         versions = self._found.versions.get(uid, {})
         for time_ms, (record, commit) in versions.items():
             # The rows of a batch are made again from the version before it.
-            if time_ms < self._asked[node]:
+            if time_ms < self._lookback[node]:
                 continue
             reached_ms = record.watermarks.get(uid, NO_EVENT_TIME)
             version = StateVersion.committed(record.stream_id, commit, reached_ms)
@@ -233,13 +232,13 @@ class _Past:
                 states.restore(uid, time_ms, moved, is_temporary=not is_newest)
                 self.has_moved_state |= is_newest
             if self._engine.snapshots is not None:
-                self._engine.snapshots.known(node, time_ms)
+                self._engine.snapshots.mark_restorable(node, time_ms)
 
     def commit_moved_state(self) -> None:
         """Name in a record what moved state is built on, or retention takes it for an orphan."""
         last = self._recovery.last
-        if last is not None:
-            self._engine.commit_between(last.batch_id, last.batch_time_ms + 1)
+        if last is not None and self._engine.committer is not None:
+            self._engine.committer.commit_between(last.batch_id, last.batch_time_ms + 1)
 
     def _require_room(self, node: Node) -> None:
         """Refuse to move state where no record fits in between the last one and the next batch."""
@@ -264,7 +263,7 @@ class _Past:
         What a batch could not read then is not given to the state that came after it.
         """
         for stream, reader in self._engine.readers.items():
-            after_ms = self._asked.get(stream, self.last_ms)
+            after_ms = self._lookback.get(stream, self.last_ms)
             times = [time_ms for time_ms in self._recovery.begins if time_ms <= self.last_ms]
             self._require_begins(stream, after_ms)
             knows_how_far = not is_lost_with_driver(stream.source, reader)
@@ -290,7 +289,7 @@ class _Past:
                 self._make_rows(after_ms)
                 self._advance_states(after_ms)
                 history.leave_out(after_ms, time_ms)
-                bridge(self._plan, history, after_ms, time_ms, self._asked)
+                bridge(self._plan, history, after_ms, time_ms, self._lookback)
         self._make_rows(self.last_ms)
         self._advance_states(self.last_ms)
 
@@ -306,12 +305,12 @@ class _Past:
 
     def _advance_states(self, upto_ms: int) -> None:
         """Make up for many batches in few tasks, as far as nobody asks for the states between."""
-        asked = asked_by_others(self._plan, self.last_ms, self._asked)
+        others = lookback_of_others(self._plan, self.last_ms, self._lookback)
         for node in self._plan.nodes:
             if node in self._added or not isinstance(node, StateDStream):
                 continue
             if node.preserves_partitioning:
-                self._advance(node, self._floor(node, min(upto_ms, asked[node])))
+                self._advance(node, self._floor(node, min(upto_ms, others[node])))
 
     def _advance(self, node: StateDStream, upto_ms: int) -> None:
         history = self._engine.history

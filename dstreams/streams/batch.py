@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dstreams.errors import BatchFailedError
-from dstreams.events import BatchInfo
+from dstreams.events import BatchInfo, InputInfo, PendingBatch, PlannedOutput
 from dstreams.graph.input import InputDStream
 from dstreams.sources.source import PlannedInput
 
@@ -37,6 +37,8 @@ class Batch:
         after_ms: time of the batch before it, where batches between the two are left out; None
             where it is one batch duration before.
         beginning: random id of its begin record; empty without a checkpoint directory.
+        input_infos: what is told of *inputs*, in their order.
+        outputs: the outputs that have a turn.
     """
 
     batch_id: int
@@ -46,6 +48,19 @@ class Batch:
     failure: InputFailure | None = None
     after_ms: int | None = None
     beginning: str = ""
+    input_infos: tuple[InputInfo, ...] = ()
+    outputs: tuple[PlannedOutput, ...] = ()
+
+    def pending(self, started_ms: int | None = None) -> PendingBatch:
+        """Return what is told of a batch that has not run to its end."""
+        return PendingBatch(
+            self.batch_id,
+            self.time_ms,
+            self.input_infos,
+            self.outputs,
+            self.submitted_ms,
+            started_ms,
+        )
 
 
 @dataclass(frozen=True)

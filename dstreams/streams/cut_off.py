@@ -65,7 +65,7 @@ def cut_off(engine: Engine, batches: Sequence[Batch], *, goes_on: bool) -> CutOf
         records = None if None in counts else sum(filter(None, counts))
         is_lost = not goes_on or is_lost_with_driver(stream.source, engine.readers[stream])
         if records != 0:
-            (lost if is_lost else again)[engine.names[stream]] = records
+            (lost if is_lost else again)[engine.planner.names[stream]] = records
     return CutOff(tuple(batch.time_ms for batch in batches), lost, again)
 
 

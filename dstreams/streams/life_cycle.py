@@ -219,7 +219,7 @@ class LifeCycle:
             LifeCycle.active = self
             self.engine = engine
             self.state = StreamingContextState.ACTIVE
-            self._bus.post(StreamingStarted(engine.now_ms()))
+            self._bus.post(StreamingStarted(engine.clock.now_ms()))
             return engine
 
     def _begin_steps(self) -> None:
@@ -245,7 +245,7 @@ class LifeCycle:
             engine = self.engine
             if engine is None:
                 raise StreamLifecycleError("the StreamingContext was stopped while it was stepped")
-            result = engine.run_batch(engine.plan_batch())
+            result = engine.runner.run(engine.planner.plan_batch())
             self._bus.drain(LISTENERS_S)
             infos.append(result.info)
             if isinstance(result.error, DurabilityError):

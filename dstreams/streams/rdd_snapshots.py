@@ -15,17 +15,13 @@ from typing import Any
 from pyspark import RDD
 
 from checkpoint import CheckpointError, Files, OwnedStream, StatePartition, state_files_of
-from dstreams.graph.history import History
+from dstreams.graph.history import LONGEST_LINEAGE, History
+from dstreams.graph.lookback import lookback
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
-from dstreams.graph.reach import asked_after
 from dstreams.rdd.rdd_files import NO_PARTITIONER, WrittenRdd, read_rdd, write_rdd
 
 logger = logging.getLogger(__name__)
-
-LONGEST_LINEAGE = 10
-"""Batches of state that one job may make up for: each takes a Python worker for each of its tasks,
-all at the same time, because a state RDD is computed inside the one that is built on it."""
 
 
 @dataclass(frozen=True)
@@ -133,15 +129,19 @@ class RddSnapshots:
             versions: of each state in the state store, by uid, the batch that made its version.
 
         Returns:
-            After which time a restart may ask each stream for its RDDs then.
+            What :meth:`lookback` says then.
         """
         for node in (*snapshots, *self.without_state(time_ms)):
-            self.known(node, time_ms)
+            self.mark_restorable(node, time_ms)
         for node in self._plan.in_state_store():
             uid = self._plan.nodes[node].uid
             if uid in versions:
-                self.known(node, versions[uid])
-        return asked_after(self._plan, time_ms, self.newest)
+                self.mark_restorable(node, versions[uid])
+        return self.lookback(time_ms)
+
+    def lookback(self, time_ms: int) -> dict[Node, int]:
+        """Say of each stream after which time a restart after a batch may ask for its RDDs."""
+        return lookback(self._plan, time_ms, self.newest)
 
     def committed(self, time_ms: int, snapshots: Mapping[Node, RddSnapshot]) -> None:
         """A batch was committed: let the next one read its snapshots, so that lineage ends here."""
@@ -154,8 +154,8 @@ class RddSnapshots:
         read = read_rdd(self._history.spark, self.files, snapshot.files, snapshot.rdd)
         self._history.replace(node, time_ms, read)
 
-    def known(self, node: Node, time_ms: int) -> None:
-        """A restart can stand on the state of *node* at a time."""
+    def mark_restorable(self, node: Node, time_ms: int) -> None:
+        """Take note that a restart can stand on the state of *node* at a time."""
         times = self._committed.setdefault(node, [])
         if not times or times[-1] < time_ms:
             times.append(time_ms)
@@ -169,22 +169,22 @@ class RddSnapshots:
         """Whether there is a snapshot of that batch."""
         return any(times[-1] == time_ms for times in self._in_files.values())
 
-    def oldest_needed_ms(self, time_ms: int, asked: Mapping[Node, int]) -> int:
+    def oldest_needed_ms(self, time_ms: int, lookback: Mapping[Node, int]) -> int:
         """Time of the oldest state that a restart, or an RDD that is remembered, may have to read.
 
         Args:
             time_ms: the batch that has run.
-            asked: after which time each stream may be asked for its RDDs by a restart.
+            lookback: what :meth:`lookback` says of it.
         """
         for node, times in self._committed.items():
-            self._committed[node] = _since(times, asked[node])
+            self._committed[node] = _since(times, lookback[node])
         for node, times in self._in_files.items():
             self._in_files[node] = _since(times, time_ms - self._plan.nodes[node].remember_ms)
         remembered = (
             time_ms - self._plan.nodes[node].remember_ms - node.slide_ms
             for node in self._plan.in_state_store()
         )
-        by_restart = (asked[node] for node in self._committed)
+        by_restart = (lookback[node] for node in self._committed)
         in_files = (times[0] for times in self._in_files.values())
         return min(chain(remembered, by_restart, in_files), default=time_ms)
 

@@ -172,7 +172,7 @@ class Scheduler:
     def _generate(self) -> None:
         try:
             while self._wait_for_next():
-                self._submit(self._engine.plan_batch())
+                self._submit(self._engine.planner.plan_batch())
             if not self._abandoned.is_set():
                 self._submit_rest()
         except BaseException as error:
@@ -183,7 +183,7 @@ class Scheduler:
     def _wait_for_next(self) -> bool:
         """Wait until the next batch is due; False when the streams are to stop."""
         while True:
-            due_ms = self._pace.due_ms(self._engine.next_time_ms, self._clock.now_ms())
+            due_ms = self._pace.due_ms(self._engine.planner.next_time_ms, self._clock.now_ms())
             if not self._clock.wait_until(due_ms, self._stopping):
                 return False
             if self._clock.now_ms() >= due_ms:  # else the clock was set back
@@ -197,7 +197,7 @@ class Scheduler:
         for reader in self._engine.readers.values():
             reader.stop_receiving()
         while any(reader.has_pending() for reader in self._engine.readers.values()):
-            batch = self._engine.plan_batch()
+            batch = self._engine.planner.plan_batch()
             self._submit(batch)
             if batch.failure is not None or self._abandoned.is_set():
                 break
@@ -217,7 +217,7 @@ class Scheduler:
         try:
             self._spark.setJobGroup(self._job_group, "dstreams", interruptOnCancel=True)
             while not self._abandoned.is_set() and (batch := self._next()) is not None:
-                if self._judge(self._engine.run_batch(batch, self._cancelled.is_set)):
+                if self._judge(self._engine.runner.run(batch, self._cancelled.is_set)):
                     del self._unfinished[batch.time_ms]
             if not self._broken.is_set():
                 with self._cancelling:  # what cancels the last batch leaves the copy alone

@@ -43,6 +43,7 @@ from dstreams.sources.source import (
     close_all,
     restart_refusal,
 )
+from dstreams.streams.clean_up import retiring_readers
 from dstreams.streams.durability import StreamDurability
 from dstreams.streams.engine import Engine
 from dstreams.streams.rate_control import RateControl, limit_rates
@@ -200,7 +201,7 @@ def _opened(
     )
     try:
         if durability is not None:
-            durability.begin_inputs(engine.snapshot_readers)
+            durability.begin_inputs(retiring_readers(plan, readers))
     except BaseException:
         close_all(readers.values())
         raise

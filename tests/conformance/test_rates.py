@@ -89,7 +89,7 @@ def test_a_graceful_stop_delivers_what_is_due(make_ssc: MakeContext, clock: Manu
     assert entered.wait(60)
     engine = ssc._engine
     assert engine is not None
-    wait_for(lambda: engine.next_time_ms == 1600)
+    wait_for(lambda: engine.planner.next_time_ms == 1600)
     stopping = threading.Thread(
         target=lambda: ssc.stop(stopSparkContext=False, stopGraceFully=True), daemon=True
     )

@@ -288,9 +288,9 @@ def test_a_file_that_was_gone_when_its_batch_ran(sc: SparkContext, tmp_path: Pat
     ssc.step(1)
     engine = ssc._engine
     assert engine is not None
-    batch = engine.plan_batch()
+    batch = engine.planner.plan_batch()
     (inputs / "2").unlink()
-    assert isinstance(engine.run_batch(batch).error, BatchFailedError)
+    assert isinstance(engine.runner.run(batch).error, BatchFailedError)
     write(inputs, "3", 3)
     with pytest.raises(BatchFailedError, match="in/2"):
         ssc.step(1)

@@ -1,4 +1,4 @@
-"""Stores that state is moved into: what a killed restart leaves, and where there is no room."""
+"""State in other partitions: what a killed restart leaves, and where there is no room."""
 
 from __future__ import annotations
 
@@ -10,14 +10,9 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext
 
-from checkpoint import CommitLog, CommitRecord, LocalFiles, StoreCommit
-from checkpoint.state_store import STORE_PREFIX, LmdbBackend, StoreId
-from checkpoint.version_records import EMPTY
 from dstreams import RestartError, StateSpec, StreamingContext
-from dstreams.recovery.repartitioning import delete_abandoned
 from dstreams.recovery.replay import _Past
 from dstreams.testing import ManualClock
-from tests.support.stores import commit
 
 seen: list[list[tuple[str, int]]] = []
 
@@ -30,27 +25,6 @@ def ended() -> Iterator[None]:
     active = StreamingContext.getActive()
     if active is not None:
         active.stop(stopSparkContext=False)
-
-
-def test_what_no_record_names_is_deleted(tmp_path: Path) -> None:
-    """Of earlier drivers, and of moved state alone; a store of which anything is named stays."""
-    (tmp_path / "files").mkdir()
-    files = LocalFiles(str(tmp_path / "files"))
-    backend = LmdbBackend(files, str(tmp_path / "local"), 4)
-    names = ["default", "epoch-2-1000", "epoch-3-1000", "epoch-3-2000", "epoch-4-2000"]
-    made = {}
-    for name in names:
-        store = StoreId("stream-1", "counts", name, 0, 1)
-        first = commit(backend, store, EMPTY)
-        made[name] = commit(backend, store, first.version_id)
-    for epoch, time_ms, name in ((2, 1000, "epoch-2-1000"), (3, 2000, "epoch-3-2000")):
-        stores = (StoreCommit("counts", name, "stable", (made[name],)),)
-        CommitLog(files).commit(CommitRecord("stream-1", 1, time_ms, epoch, {}, {}, stores))
-    assert delete_abandoned(files, 4) == 2
-    assert delete_abandoned(files, 4) == 0
-    kept = {name.split("/")[2] for name in files.list(STORE_PREFIX)}
-    assert kept == {*names} - {"epoch-3-1000"}
-    assert len(files.list(STORE_PREFIX)) == 8
 
 
 def count(key: str, value: int, state: Any) -> tuple[str, int]:

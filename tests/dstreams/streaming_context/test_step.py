@@ -189,7 +189,7 @@ def test_the_info_of_a_failed_batch(ssc: StreamingContext) -> None:
     with pytest.raises(BatchFailedError):
         ssc.step()
     assert ssc._engine is not None
-    result = ssc._engine.run_batch(ssc._engine.plan_batch())
+    result = ssc._engine.runner.run(ssc._engine.planner.plan_batch())
     assert result.info.outcome == "failed"
     assert result.info.failure == str(result.error)
     assert str(result.error).endswith("ValueError: out of order")

@@ -37,7 +37,7 @@ def engine(*inputs: Input) -> Engine:
     facts = SimpleNamespace(
         plan=SimpleNamespace(inputs=inputs),
         readers={each: each for each in inputs},
-        names={each: each.name for each in inputs},
+        planner=SimpleNamespace(names={each: each.name for each in inputs}),
     )
     return cast("Engine", facts)
 

@@ -102,7 +102,7 @@ def engine_of(ssc: StreamingContext) -> Engine:
 
 
 def run(engine: Engine) -> BatchResult:
-    return engine.run_batch(engine.plan_batch())
+    return engine.runner.run(engine.planner.plan_batch())
 
 
 def test_batches_are_fixed_before_they_run(ssc: StreamingContext) -> None:
@@ -110,12 +110,12 @@ def test_batches_are_fixed_before_they_run(ssc: StreamingContext) -> None:
     stream, source = scripted(ssc, [[1], [2], [3]])
     seen = collected(stream)
     engine = engine_of(ssc)
-    batches = [engine.plan_batch() for _ in range(3)]
+    batches = [engine.planner.plan_batch() for _ in range(3)]
     assert source.script == []
     assert [batch.batch_id for batch in batches] == [0, 1, 2]
     assert [batch.time_ms for batch in batches] == [11_000, 12_000, 13_000]
     assert [batch.submitted_ms for batch in batches] == [10_500] * 3
-    results = [engine.run_batch(batch) for batch in batches]
+    results = [engine.runner.run(batch) for batch in batches]
     assert seen == [[1], [2], [3]]
     assert [result.error for result in results] == [None] * 3
 
@@ -327,7 +327,7 @@ def test_a_request_to_end_is_no_failure_of_a_batch(
 def told(engine: Engine) -> list[Any]:
     """Keep what the engine tells from now on."""
     events: list[Any] = []
-    engine.tell = events.append
+    engine.planner.tell = engine.runner.tell = events.append
     return events
 
 
@@ -337,9 +337,9 @@ def test_each_step_of_a_batch_is_told(ssc: StreamingContext) -> None:
     seen = collected(stream)
     engine = engine_of(ssc)
     events = told(engine)
-    batch = engine.plan_batch()
+    batch = engine.planner.plan_batch()
     assert [type(event) for event in events] == [BatchSubmitted]
-    result = engine.run_batch(batch)
+    result = engine.runner.run(batch)
     submitted, started, output_started, output_completed, completed = events
     assert submitted.batch.inputs == (InputInfo(0, "scripted", None, "as scripted"),)
     assert [(each.output_id, each.name) for each in submitted.batch.outputs] == [
@@ -371,7 +371,7 @@ def test_a_batch_that_was_told_to_end_is_told(ssc: StreamingContext) -> None:
     seen = collected(stream)
     engine = engine_of(ssc)
     events = told(engine)
-    engine.run_batch(engine.plan_batch(), is_cancelled=lambda: True)
+    engine.runner.run(engine.planner.plan_batch(), is_cancelled=lambda: True)
     assert [type(event) for event in events] == [BatchSubmitted, BatchStarted, BatchCompleted]
     assert events[2].batch.outputs == ()
     assert seen == []
@@ -416,7 +416,7 @@ def test_the_outcome_of_a_batch_that_is_cut_off(
     stream.foreachRDD(first)
     stream.foreachRDD(last)
     engine = engine_of(ssc)
-    info = engine.run_batch(engine.plan_batch(), is_cancelled=lambda: bool(cancelled)).info
+    info = engine.runner.run(engine.planner.plan_batch(), is_cancelled=lambda: bool(cancelled)).info
     assert info.outcome == outcome
     assert failure is None if info.failure is None else str(failure) in info.failure
 

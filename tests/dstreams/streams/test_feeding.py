@@ -54,7 +54,7 @@ def test_what_is_read_again(forgets: bool, after_ms: int, replayed: list[int]) -
     reader = Reader(forgets)
     past: Any = object.__new__(_Past)
     past.last_ms = 3000
-    past._asked = {STREAM: after_ms}
+    past._lookback = {STREAM: after_ms}
     past._unread = frozenset()
     past._is_grafted = False
     past._plan = SimpleNamespace(zero_ms=0, batch_ms=1000, input_uids={STREAM: "input"})

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from checkpoint import BeginRecord
+from dstreams.events import tell_nobody
 from dstreams.recovery.replay import batches_in_flight
-from dstreams.streams.engine import Engine
+from dstreams.streams.planner import BatchPlanner
 from dstreams.testing import ManualClock
 
-PLAN: Any = SimpleNamespace(zero_ms=0, batch_ms=1000)
+PLAN: Any = SimpleNamespace(zero_ms=0, batch_ms=1000, input_uids={}, outputs=())
 
 
 @pytest.mark.parametrize(
@@ -30,14 +31,18 @@ def test_batches_that_were_missed_are_left_out_once(
     """After those that had begun; a commit between two batches was none."""
     begun = tuple(BeginRecord("stream-1", 3, time_ms, 1, {}) for time_ms in in_flight_ms)
     recovery: Any = SimpleNamespace(in_flight=begun)
-    nothing: Any = None
-    engine = Engine(PLAN, nothing, {}, None, ManualClock())
-    engine.resume(3000, batches_in_flight(recovery, PLAN))
-    engine.leave_out(7000)
-    assert [_next(engine) for _ in expected] == expected
+    clock = ManualClock(start_ms=8900)
+    planner = BatchPlanner(PLAN, {}, None, clock, tell_nobody, "stream-1")
+    planner.resume(3000, {}, batches_in_flight(recovery, PLAN))
+    planner.leave_out_missed()
+    assert [planner.plan_batch().time_ms for _ in expected] == expected
 
 
-def _next(engine: Engine) -> int:
-    time_ms = engine.next_time_ms
-    engine._last_planned_ms = time_ms
-    return time_ms
+@pytest.mark.parametrize("now_ms", [3000, 4999])
+def test_no_batch_is_left_out_where_none_was_missed(now_ms: int) -> None:
+    """The next one is due, or will be."""
+    clock = ManualClock(start_ms=now_ms)
+    planner = BatchPlanner(PLAN, {}, None, clock, tell_nobody, "stream-1")
+    planner.resume(3000, {}, {})
+    planner.leave_out_missed()
+    assert [planner.plan_batch().time_ms for _ in range(2)] == [4000, 5000]

@@ -64,7 +64,7 @@ def test_the_queue_of_batches_is_bounded(sc: SparkContext, clock: ManualClock, g
         assert scheduler is not None
         wait_for(scheduler._queue.full)
         # One runs, two wait, and one is in the hands of the generator.
-        assert scheduler._engine.next_time_ms <= 5000
+        assert scheduler._engine.planner.next_time_ms <= 5000
         gate.leave.set()
         wait_for(lambda: len(gate.seen) == 10)
     finally:

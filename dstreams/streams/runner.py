@@ -1,13 +1,13 @@
-"""The course of one batch."""
+"""The course of one batch: its input, state, outputs and commit; then what is cleaned up."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from pyspark import RDD
 
+from dstreams.clock import Clock
 from dstreams.errors import BatchFailedError, DurabilityError, MissingInputError
 from dstreams.events import (
     BatchCompleted,
@@ -18,35 +18,80 @@ from dstreams.events import (
     OutputOperationInfo,
     OutputOperationStarted,
     PlannedOutput,
+    StateOperatorInfo,
+    Tell,
 )
 from dstreams.faults import fault
+from dstreams.graph.history import History
 from dstreams.graph.node import Node
 from dstreams.graph.output import OutputOperation
+from dstreams.graph.plan import Plan
+from dstreams.graph.state_store_dstream import StateStoreDStream
+from dstreams.rdd import jvm
 from dstreams.rdd.failures import stops_stream, summarize
+from dstreams.rdd.state_version import NO_EVENT_TIME
+from dstreams.recovery.skipped_batches import bridge
 from dstreams.streams.batch import Batch, BatchResult
-from dstreams.streams.rdd_snapshots import RddSnapshot
-
-if TYPE_CHECKING:
-    from dstreams.streams.engine import Engine
-
-logger = logging.getLogger(__name__)
+from dstreams.streams.batch_inputs import BatchInputs
+from dstreams.streams.begun_batches import BegunBatches
+from dstreams.streams.clean_up import BatchCleanUp
+from dstreams.streams.committer import BatchCommitter
+from dstreams.streams.rdd_snapshots import RddSnapshot, RddSnapshots
 
 _CHECK_MS = 500
 """After that long an output is not begun before a look whether this driver was replaced."""
 
 
+class BatchRunner:
+    """Runs the batches of a stream, one after another."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        history: History,
+        inputs: BatchInputs,
+        begun: BegunBatches,
+        snapshots: RddSnapshots | None,
+        committer: BatchCommitter | None,
+        clean_up: BatchCleanUp,
+        clock: Clock,
+        tell: Tell,
+        *,
+        stops_on_failure: bool,
+    ) -> None:
+        self.plan = plan
+        self.history = history
+        self.inputs = inputs
+        self.begun = begun
+        self.snapshots = snapshots
+        self.committer = committer
+        self.clean_up = clean_up
+        self.clock = clock
+        self.tell = tell
+        self.stops_on_failure = stops_on_failure
+        self.unbridged: list[tuple[int, int]] = []
+
+    def run(self, batch: Batch, is_cancelled: Callable[[], bool] = lambda: False) -> BatchResult:
+        """Run a batch from its input to its commit; what it fails with is in the result.
+
+        Args:
+            batch: the batch.
+            is_cancelled: asked before each output and before the commit; once it says True,
+                nothing more is begun.
+        """
+        with jvm.rewriting_outputs(self.history.spark):
+            return BatchRun(self, batch, is_cancelled).run()
+
+
 class BatchRun:
-    """Runs one batch; what it fails with is in the result.
+    """One batch on its way, and what it has failed with so far."""
 
-    Args:
-        engine: the engine.
-        batch: the batch.
-        is_cancelled: asked before each output and before the commit; once it says True, nothing
-            more is begun.
-    """
-
-    def __init__(self, engine: Engine, batch: Batch, is_cancelled: Callable[[], bool]) -> None:
-        self._engine = engine
+    def __init__(self, runner: BatchRunner, batch: Batch, is_cancelled: Callable[[], bool]) -> None:
+        self._runner = runner
+        self._plan = runner.plan
+        self._history = runner.history
+        self._now_ms = runner.clock.now_ms
+        self._tell = runner.tell
         self._batch = batch
         self._is_cancelled = is_cancelled
         self._outputs: list[OutputOperationInfo] = []
@@ -61,8 +106,8 @@ class BatchRun:
 
     def run(self) -> BatchResult:
         """Run the batch to its end."""
-        started_ms = self._engine.now_ms()
-        self._engine.tell(BatchStarted(self._engine.pending(self._batch, started_ms)))
+        started_ms = self._now_ms()
+        self._tell(BatchStarted(self._batch.pending(started_ms)))
         self._step("job.submit")
         self._feed()
         # Of a batch that could not be begun nothing may run.
@@ -71,7 +116,7 @@ class BatchRun:
         info = self._info(started_ms, len(jobs))
         if self._error is not None:
             self._error.batch_infos = (info,)
-        self._engine.tell(BatchCompleted(info))
+        self._tell(BatchCompleted(info))
         if self._leaves_waste:
             self._clean_up()
         return BatchResult(info, self._error, self._ends_stream())
@@ -89,13 +134,13 @@ class BatchRun:
             if self._must_end():
                 break
             self._step("out.start")
-            if self._engine.now_ms() - self._checked_ms >= _CHECK_MS:
+            if self._now_ms() - self._checked_ms >= _CHECK_MS:
                 self._require_newest()
             if not self._must_end():
                 self._run_output(output_id, output, rdd)
         if self._is_cancelled():
             ran = sum(info.failure is None for info in self._outputs)
-            self._was_cut_off = self._engine.durability is not None or ran < len(jobs)
+            self._was_cut_off = self._runner.committer is not None or ran < len(jobs)
             return jobs
         if not self._must_end():
             # Where the stream goes on, a failed output does not undo the state: the next batch
@@ -110,7 +155,7 @@ class BatchRun:
     def _ends_stream(self) -> bool:
         """Whether the batch has failed, and no batch may run after it: it stays uncommitted."""
         is_failed = self._error is not None
-        must_stop = self._engine.stops_on_failure or isinstance(self._error, DurabilityError)
+        must_stop = self._runner.stops_on_failure or isinstance(self._error, DurabilityError)
         return is_failed and must_stop
 
     def _must_end(self) -> bool:
@@ -118,24 +163,41 @@ class BatchRun:
 
     def _feed(self) -> None:
         # When one source failed, what was taken from the others must still reach the state.
-        failure = self._engine.feed(self._batch)
+        batch = self._batch
+        if batch.after_ms is not None:
+            self._history.leave_out(batch.after_ms, batch.time_ms)
+            self._runner.unbridged.append((batch.after_ms, batch.time_ms))
+        failure = self._runner.inputs.feed(batch)
         if failure is not None:
             self._may_run_outputs = False
             self._fail(failure.where, failure.error, _kind_of(failure.error))
 
     def _bridge(self) -> None:
+        """Let state that a restart has found stand for that of the batches that it left out."""
         try:
-            self._engine.bridge()
+            for after_ms, first_ms in tuple(self._runner.unbridged):
+                bridge(self._plan, self._history, after_ms, first_ms)
+                self._runner.unbridged.remove((after_ms, first_ms))
         except Exception as error:
             self._fail_state("making the state of earlier batches", error)
 
     def _make_states(self) -> None:
         """Make every version in the state store, before any output: once, also when that fails."""
-        for node in self._engine.plan.stateful():
+        for node in self._plan.stateful():
             try:
-                self._engine.make_state(node, self._batch.time_ms)
+                self._make_state(node)
             except Exception as error:
                 self._fail_state(f"making the state of {node.operation}", error)
+
+    def _make_state(self, node: Node) -> None:
+        """Make the state of *node*, also of earlier batches that could not be made when they ran.
+
+        Of state that is an RDD of each batch only that of earlier ones is made here.
+        """
+        if isinstance(node, StateStoreDStream):
+            self._history.make_state(node, self._batch.time_ms)
+        elif self._runner.snapshots is not None:
+            self._runner.snapshots.catch_up(node, self._batch.time_ms)
 
     def _fail_state(self, where: str, error: Exception) -> None:
         """Fail for a state; where it lacks files of an earlier batch, other outputs run."""
@@ -150,9 +212,9 @@ class BatchRun:
         jobs: dict[int, tuple[OutputOperation, RDD[Any]]] = {}
         if not self._may_run_outputs:
             return {}
-        for output_id, output in enumerate(self._engine.plan.outputs):
+        for output_id, output in enumerate(self._plan.outputs):
             try:
-                rdd = self._engine.history.at(output.parent, self._batch.time_ms)
+                rdd = self._history.at(output.parent, self._batch.time_ms)
             except MissingInputError as error:
                 self._fail(f"making the RDD for {output.operation}", error)
                 self._unmade.add(output_id)
@@ -167,54 +229,58 @@ class BatchRun:
 
     def _write_snapshots(self) -> dict[Node, RddSnapshot]:
         """Make every state RDD, also when no output runs, and write the snapshots that are due."""
-        snapshots: dict[Node, RddSnapshot] = {}
-        for node in self._engine.plan.checkpointed():
+        made: dict[Node, RddSnapshot] = {}
+        if self._runner.snapshots is None:
+            return made
+        for node in self._plan.checkpointed():
             try:
-                snapshot = self._engine.write_snapshot(node, self._batch.time_ms)
+                snapshot = self._runner.snapshots.make(node, self._batch.time_ms)
             except Exception as error:
                 self._fail(f"writing the state of {node.operation}", error, _kind_of(error))
             else:
                 if snapshot is not None:
-                    snapshots[node] = snapshot
-        return snapshots
+                    made[node] = snapshot
+        return made
 
     def _require_newest(self) -> None:
         """Let a driver that was replaced while it stood still run no output."""
         try:
-            self._engine.require_newest()
-            self._checked_ms = self._engine.now_ms()
+            if self._runner.committer is not None:
+                self._runner.committer.require_newest()
+            self._checked_ms = self._now_ms()
         except Exception as error:
             self._fail("beginning its outputs", error, DurabilityError)
 
     def _run_output(self, output_id: int, output: OutputOperation, rdd: RDD[Any]) -> None:
-        started_ms = self._engine.now_ms()
+        started_ms = self._now_ms()
         planned = PlannedOutput(output_id, output.operation)
-        self._engine.tell(OutputOperationStarted(self._batch.time_ms, planned, started_ms))
+        self._tell(OutputOperationStarted(self._batch.time_ms, planned, started_ms))
         failure: str | None = None
         try:
             batch = self._batch
-            output.func(self._engine.batches.output_batch(batch.time_ms, batch.beginning), rdd)
+            output.func(self._runner.begun.output_batch(batch.time_ms, batch.beginning), rdd)
         except Exception as error:
             failure = summarize(error)
             self._fail(output.operation, error, _kind_of(error))
         self._step("out.done")
-        info = OutputOperationInfo(
-            output_id, output.operation, started_ms, self._engine.now_ms(), failure
-        )
+        info = OutputOperationInfo(output_id, output.operation, started_ms, self._now_ms(), failure)
         self._outputs.append(info)
-        self._engine.tell(OutputOperationCompleted(self._batch.time_ms, info))
+        self._tell(OutputOperationCompleted(self._batch.time_ms, info))
 
-    def _commit(self, snapshots: dict[Node, RddSnapshot]) -> None:
+    def _commit(self, snapshots: Mapping[Node, RddSnapshot]) -> None:
         self._step("commit.start")
         try:
-            self._engine.commit(self._batch, snapshots, self._failed_outputs())
+            if self._runner.committer is not None:
+                self._runner.committer.commit(
+                    self._batch, snapshots, self._failed_outputs(), self._runner.inputs.unread
+                )
         except Exception as error:
             self._fail("committing its state", error, DurabilityError)
         self._step("commit.done")
 
     def _failed_outputs(self) -> list[str]:
         """Uids of the outputs that should have run to their end and did not."""
-        plan, time_ms = self._engine.plan, self._batch.time_ms
+        plan, time_ms = self._plan, self._batch.time_ms
         due = {
             output_id
             for output_id, output in enumerate(plan.outputs)
@@ -227,14 +293,8 @@ class BatchRun:
 
     def _clean_up(self) -> None:
         self._step("clean.start")
-        after = f"the batch at {self._batch.time_ms} ms"
-        try:
-            clean_up = self._engine.forget(self._batch)
-        except Exception:
-            logger.warning("cleaning up after %s failed", after, exc_info=True)
-        else:
-            if clean_up is not None:
-                self._engine.janitor.post(after, clean_up)
+        if not self._runner.unbridged:  # else state needs all that came before the gap
+            self._runner.clean_up.after(self._batch)
         self._step("clean.done")
 
     def _fail(
@@ -248,7 +308,7 @@ class BatchRun:
         if self._error is None or kind is DurabilityError:
             time_ms = self._batch.time_ms
             message = f"batch at {time_ms} ms failed in {where}: {summarize(error)}"
-            if (remedy := self._engine.inputs.explain(error)) is not None:
+            if (remedy := self._runner.inputs.explain(error)) is not None:
                 message = f"{message}; {remedy}"
             self._error = kind(message, time_ms)
             self._error.__cause__ = error
@@ -261,19 +321,35 @@ class BatchRun:
             failure = f"batch at {self._batch.time_ms} ms was cut off by a stop"
         elif failure is not None:
             outcome = "failed"
-        inputs = self._engine.ended_inputs_of(self._batch)
+        inputs = self._runner.inputs.ended(self._batch.inputs, self._batch.input_infos)
         return BatchInfo(
             batch_id=self._batch.batch_id,
             batch_time_ms=self._batch.time_ms,
             records={info.name: info.records for info in inputs},
             submitted_ms=self._batch.submitted_ms,
             started_ms=started_ms,
-            completed_ms=self._engine.now_ms(),
+            completed_ms=self._now_ms(),
             outputs=tuple(self._outputs),
             outcome=outcome,
             failure=failure,
             inputs=inputs,
-            states=self._engine.states_of(self._batch),
+            states=self._state_infos(),
+        )
+
+    def _state_infos(self) -> tuple[StateOperatorInfo, ...]:
+        """Return what is told of the versions in the state store that the batch made."""
+        return tuple(
+            StateOperatorInfo(
+                uid,
+                node.operation,
+                len(version.version_ids),
+                version.metrics.as_dict(),
+                None if version.watermark_ms == NO_EVENT_TIME else version.watermark_ms,
+            )
+            for node in self._plan.in_state_store()
+            if (uid := self._plan.nodes[node].uid)
+            and (version := self._history.states.at(uid, self._batch.time_ms)) is not None
+            and version.metrics is not None
         )
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dstreams.graph.input import InputDStream
+from dstreams.graph.lookback import is_made_of_state
 from dstreams.graph.node import Node
-from dstreams.graph.reach import is_made_of_state
 from dstreams.graph.state import StateDStream
 from dstreams.graph.state_store_dstream import StateStoreDStream
 from dstreams.graph.transformed import TransformedDStream

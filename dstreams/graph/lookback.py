@@ -1,4 +1,4 @@
-"""How far back a restart reaches: which RDDs of earlier batches the next batch can ask for.
+"""How far a restart looks back: which RDDs of earlier batches the next batch can ask for.
 
 A stream asks its parents for their RDDs at its own time, and a window asks for those before; a
 stream that stands on its own past needs a version of that in files, or is made from the beginning::
@@ -24,7 +24,7 @@ NewestKnown = Callable[[Node, int], int]
 """``(stream, time in ms) ->`` time of its newest version in files; zero time for none."""
 
 
-def asked_after(
+def lookback(
     plan: Plan,
     last_ms: int,
     newest_known: NewestKnown,
@@ -42,12 +42,12 @@ def asked_after(
     return asked
 
 
-def asked_by_others(plan: Plan, last_ms: int, asked: Mapping[Node, int]) -> dict[Node, int]:
+def lookback_of_others(plan: Plan, last_ms: int, lookback: Mapping[Node, int]) -> dict[Node, int]:
     """Say of each stream after which time others than itself may ask for its RDDs."""
     found = dict.fromkeys(plan.nodes, last_ms)
     for node in plan.nodes:
         for parent in node.parents:
-            found[parent] = min(found[parent], asked[node] - node.parents_remember_ms(0))
+            found[parent] = min(found[parent], lookback[node] - node.parents_remember_ms(0))
     return found
 
 

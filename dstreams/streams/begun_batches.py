@@ -12,13 +12,8 @@ from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sources.source import PlannedInput
 
 
-class BatchHistory:
-    """The batches that were begun, by this driver and those before it.
-
-    Args:
-        plan: the frozen graph.
-        stream_id: identity of the stream.
-    """
+class BegunBatches:
+    """The batches that were begun, by this driver and those before it."""
 
     def __init__(self, plan: Plan, stream_id: str) -> None:
         self._plan = plan
@@ -30,13 +25,13 @@ class BatchHistory:
         """Return the number of the batch at a time."""
         return (time_ms - self._plan.zero_ms) // self._plan.batch_ms - 1
 
-    def know(self, begins: Mapping[int, BeginRecord]) -> None:
-        """Take note of what an earlier run has begun, by the times of batches."""
+    def restore(self, begins: Mapping[int, BeginRecord]) -> None:
+        """Add the batches that earlier drivers have begun, by their times."""
         for time_ms, begun in sorted(begins.items()):
-            self.begun(time_ms, gap_of(begun))
+            self.add(time_ms, gap_of(begun))
 
-    def begun(self, time_ms: int, after_ms: int | None) -> None:
-        """Take note of a batch, and after which one it comes where batches between are left out."""
+    def add(self, time_ms: int, after_ms: int | None) -> None:
+        """Add a batch, and the one before it where batches between the two are left out."""
         self._newest_ms = max(self._newest_ms, time_ms)
         if after_ms is not None:
             self._left_out = range(self.number(after_ms) + 1, self.number(time_ms))

@@ -1,0 +1,147 @@
+"""Commits of a stream: the snapshots and versions of state that a batch made, in one record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from dstreams.graph.history import History
+from dstreams.graph.input import InputDStream
+from dstreams.graph.node import Node
+from dstreams.graph.plan import Plan
+from dstreams.kernel.record_facts import BETWEEN_BATCHES
+from dstreams.rdd.state_version import StateVersion
+from dstreams.sources.source import ReaderOfFiles, SourceReader, is_lost_with_driver
+from dstreams.streams.batch import Batch
+from dstreams.streams.durability import BatchCommit, StreamDurability
+from dstreams.streams.rdd_snapshots import RddSnapshot, RddSnapshots
+
+
+class BatchCommitter:
+    """Commits what batches made, and at the end what the last one left."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        history: History,
+        readers: Mapping[InputDStream, SourceReader],
+        snapshots: RddSnapshots,
+        durability: StreamDurability,
+    ) -> None:
+        self._plan = plan
+        self._history = history
+        self._readers = readers
+        self._snapshots = snapshots
+        self._durability = durability
+        self._last: Batch | None = None
+        self._inputs_needed_after: Mapping[str, int] = {}
+
+    def require_newest(self) -> None:
+        """Refuse to go on after another driver has taken over.
+
+        Raises:
+            CheckpointError: one has, or the storage does not answer.
+        """
+        self._durability.owned.lease.check()
+
+    def commit(
+        self,
+        batch: Batch,
+        snapshots: Mapping[Node, RddSnapshot],
+        failed_outputs: Sequence[str],
+        unread: Iterable[InputDStream],
+    ) -> None:
+        """Commit a batch and let the next one read its snapshots: lineage ends here.
+
+        Args:
+            batch: the batch.
+            snapshots: those that it wrote.
+            failed_outputs: uids of the outputs that it is committed without.
+            unread: inputs that it could not read.
+
+        Raises:
+            CheckpointError: it could not be committed; the stream must stop.
+        """
+        time_ms = batch.time_ms
+        states = self._states(time_ms)
+        versions = {uid: made_ms for uid, (made_ms, _) in states.items()}
+        lookback = self._snapshots.committing(time_ms, snapshots, versions)
+        made = BatchCommit(
+            batch_id=batch.batch_id,
+            time_ms=time_ms,
+            written={node: snapshot.files for node, snapshot in snapshots.items()},
+            states=states,
+            without_state=self._snapshots.without_state(time_ms),
+            failed_outputs=failed_outputs,
+            unread=sorted(self._plan.input_uids[stream] for stream in unread),
+            inputs_needed_after={
+                self._plan.input_uids[stream]: lookback.get(stream, time_ms)
+                for stream, reader in self._readers.items()
+                if isinstance(reader, ReaderOfFiles)
+            },
+        )
+        self._durability.commit(made)
+        self._inputs_needed_after = made.inputs_needed_after
+        self._last = batch
+        self._snapshots.committed(time_ms, snapshots)
+
+    def commit_between(
+        self, batch_id: int, time_ms: int, snapshots: Mapping[Node, RddSnapshot] | None = None
+    ) -> None:
+        """Commit snapshots and the versions in the state store, between two batches.
+
+        A version that a batch has made which was cut off afterwards is left to that batch.
+
+        Args:
+            batch_id: number of the batch before.
+            time_ms: after that batch, and before the next one.
+            snapshots: by stream.
+
+        Raises:
+            CheckpointError: it could not be committed.
+        """
+        self._durability.begin(batch_id, time_ms, {}, {BETWEEN_BATCHES: True})
+        self._durability.commit(
+            BatchCommit(
+                batch_id=batch_id,
+                time_ms=time_ms,
+                written={node: snapshot.files for node, snapshot in (snapshots or {}).items()},
+                states=self._states(time_ms),
+                inputs_needed_after=self._inputs_needed_after,
+            )
+        )
+
+    def commit_last_state(self) -> None:
+        """Make the state of the last batch durable, due or not.
+
+        It is committed as of one millisecond after that batch, whose own record says less.
+
+        Raises:
+            Exception: it could not be made, written or committed; nothing is lost by that.
+        """
+        last = self._last
+        if last is None or self._plan.batch_ms == 1 or not self._history.is_current(last.time_ms):
+            return
+        time_ms = last.time_ms + 1
+        snapshots: dict[Node, RddSnapshot] = {}
+        for node in self._plan.checkpointed():
+            newest_ms = last.time_ms - (last.time_ms - self._plan.zero_ms) % node.slide_ms
+            rdd = self._history.before(node, newest_ms + node.slide_ms)
+            if self._snapshots.newest(node, last.time_ms) < newest_ms and rdd is not None:
+                snapshots[node] = self._snapshots.write(node, time_ms, rdd)
+        if snapshots:
+            self.commit_between(last.batch_id, time_ms, snapshots)
+
+    def loses_input(self) -> bool:
+        """Whether a restart would lack input of committed batches, which no source has again."""
+        if self._last is None:
+            return False
+        last_ms = self._last.time_ms
+        lookback = self._snapshots.lookback(last_ms)
+        return any(
+            lookback.get(stream, last_ms) < last_ms and is_lost_with_driver(stream.source, reader)
+            for stream, reader in self._readers.items()
+        )
+
+    def _states(self, upto_ms: int) -> dict[str, tuple[int, StateVersion]]:
+        """The newest version of each state in the state store up to a batch, and whose it is."""
+        return self._history.states.newest(upto_ms) if self._plan.in_state_store() else {}

@@ -1,0 +1,180 @@
+"""What the next batch is: its time, what it reads, and the record that says so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from checkpoint import BeginRecord, CheckpointError
+from dstreams.clock import Clock
+from dstreams.events import BatchSubmitted, InputInfo, PlannedOutput, Tell
+from dstreams.faults import fault
+from dstreams.graph.input import InputDStream
+from dstreams.graph.plan import Plan
+from dstreams.kernel.record_facts import AFTER
+from dstreams.recovery.skipped_batches import gap_of
+from dstreams.sources.source import PlannedInput, ReplayableReader, SourceReader
+from dstreams.streams.batch import Batch, InputFailure
+from dstreams.streams.begun_batches import BegunBatches
+from dstreams.streams.durability import StreamDurability
+
+
+class BatchPlanner:
+    """Plans the batches of a stream, one after another, each before it runs.
+
+    Attributes:
+        begun: the batches that were planned, and what outputs are told of them.
+        names: what people are told that an input is.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        readers: Mapping[InputDStream, SourceReader],
+        durability: StreamDurability | None,
+        clock: Clock,
+        tell: Tell,
+        stream_id: str,
+    ) -> None:
+        self.begun = BegunBatches(plan, stream_id)
+        self.names = _names(readers)
+        self.tell = tell
+        self._plan = plan
+        self._readers = readers
+        self._durability = durability
+        self._clock = clock
+        self._last_ms = plan.zero_ms
+        self._in_flight: Mapping[int, BeginRecord] = {}
+        self._gap: tuple[int, int] | None = None
+        self._begin_failure: InputFailure | None = None
+
+    @property
+    def next_time_ms(self) -> int:
+        """Time of the batch after the last one that was planned."""
+        if self._gap is not None and self._last_ms == self._gap[0]:
+            return self._gap[1]
+        for time_ms, begun in self._in_flight.items():  # an earlier run left out batches, too
+            if gap_of(begun) == self._last_ms:
+                return time_ms
+        return self._last_ms + self._plan.batch_ms
+
+    def resume(
+        self, last_ms: int, begins: Mapping[int, BeginRecord], in_flight: Mapping[int, BeginRecord]
+    ) -> None:
+        """Go on after a batch of an earlier run.
+
+        Args:
+            last_ms: time of the last batch that is not planned again.
+            begins: all batches that are known to have begun, by their times.
+            in_flight: those of them that run again.
+        """
+        self.begun.restore(begins)
+        self._last_ms = last_ms
+        self._in_flight = in_flight
+
+    def leave_out_missed(self) -> None:
+        """Plan no batch for the time that passed while no driver ran.
+
+        The first batch after those in flight is the one that is due now: it has the input of all.
+        """
+        since_ms = self._clock.now_ms() - self._plan.zero_ms
+        due_ms = self._plan.zero_ms + since_ms // self._plan.batch_ms * self._plan.batch_ms
+        last_ms = max([self._last_ms, *self._in_flight])
+        if due_ms > last_ms + self._plan.batch_ms:
+            self._gap = last_ms, due_ms
+
+    def plan_batch(self) -> Batch:
+        """Fix what the next batch reads, and write it down.
+
+        A source that fails makes a batch that fails.
+        """
+        time_ms, last_ms = self.next_time_ms, self._last_ms
+        self._last_ms = time_ms
+        batch_id = self.begun.number(time_ms)
+        fault("plan.start", batch_id)
+        inputs: dict[InputDStream, PlannedInput] = {}
+        failure: InputFailure | None = None
+        begun = self._in_flight.get(time_ms)
+        for stream, reader in self._readers.items():
+            try:
+                inputs[stream] = self._plan_input(stream, reader, time_ms, begun)
+            except Exception as error:
+                where = f"reading the input of {stream.operation}"
+                failure = failure or InputFailure(where, error)
+        batch = Batch(
+            batch_id,
+            time_ms,
+            inputs,
+            submitted_ms=self._clock.now_ms(),
+            failure=failure,
+            after_ms=last_ms if time_ms > last_ms + self._plan.batch_ms else None,
+            beginning="" if self._durability is None else self.begun.beginning(inputs, begun),
+            input_infos=self._described(inputs),
+            outputs=self._outputs(time_ms),
+        )
+        # Again where a batch that runs again reads inputs that are new: they go on after it.
+        if begun is None or not begun.inputs.keys() >= set(self._plan.input_uids.values()):
+            batch = self._begin(batch)
+        self.begun.add(time_ms, batch.after_ms)
+        self.tell(BatchSubmitted(batch.pending()))
+        return batch
+
+    def _plan_input(
+        self, stream: InputDStream, reader: SourceReader, time_ms: int, begun: BeginRecord | None
+    ) -> PlannedInput:
+        recorded = None if begun is None else begun.inputs.get(self._plan.input_uids[stream])
+        if isinstance(recorded, Mapping) and isinstance(reader, ReplayableReader):
+            return reader.replay(time_ms, recorded)
+        return reader.plan(time_ms)
+
+    def _begin(self, batch: Batch) -> Batch:
+        """Write down what a batch reads; one for which that fails must not run.
+
+        Nor may any after it: its input is in no batch, until a restart finds what was begun.
+        """
+        if self._durability is None:
+            return batch
+        if self._begin_failure is not None:
+            return replace(batch, failure=self._begin_failure)
+        fault("begin.start", batch.batch_id)
+        inputs: dict[str, object] = {}
+        for stream, planned in batch.inputs.items():
+            reader = self._readers[stream]
+            recorded: Mapping[str, object] = {"records": planned.records}
+            if isinstance(reader, ReplayableReader):
+                recorded = reader.recorded(planned)
+            inputs[self._plan.input_uids[stream]] = recorded
+        facts = {} if batch.after_ms is None else {AFTER: batch.after_ms}
+        try:
+            number, time_ms = batch.batch_id, batch.time_ms
+            self._durability.begin(number, time_ms, inputs, facts, batch.beginning)
+        except CheckpointError as error:
+            self._begin_failure = InputFailure("writing down what it reads", error)
+            return replace(batch, failure=self._begin_failure)
+        fault("begin.done", batch.batch_id)
+        return batch
+
+    def _described(self, inputs: Mapping[InputDStream, PlannedInput]) -> tuple[InputInfo, ...]:
+        return tuple(
+            InputInfo(stream.stream_id, self.names[stream], planned.records, planned.description)
+            for stream, planned in inputs.items()
+        )
+
+    def _outputs(self, time_ms: int) -> tuple[PlannedOutput, ...]:
+        return tuple(
+            PlannedOutput(output_id, output.operation)
+            for output_id, output in enumerate(self._plan.outputs)
+            if self._plan.fires(output.parent, time_ms)
+        )
+
+
+def _names(streams: Iterable[InputDStream]) -> dict[InputDStream, str]:
+    """Name each input stream by its source, and by its number where several have that name."""
+    counts = Counter(stream.source.name for stream in streams)
+    return {
+        stream: stream.source.name
+        if counts[stream.source.name] == 1
+        else f"{stream.source.name} #{stream.stream_id}"
+        for stream in streams
+    }
