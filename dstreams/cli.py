@@ -40,6 +40,8 @@ An application of yours is a Python file with four functions, each of which gets
 the drill:
   setup(directory)         returns a StreamingContext; its checkpoint directory is
                            directory + "/checkpoint"; called once, by the first driver
+  start(directory)         in its place, for a structured query: starts it with that checkpoint
+                           location, and returns its StreamSession; called by each driver
   feed(directory, number)  gives it more input; called with 0, 1, 2, ...
   is_done(directory)       says whether all input has been through
   check(directory)         returns what is wrong with the outputs: a list of texts
@@ -197,8 +199,9 @@ def _add_drill(commands: Commands) -> None:
         help="kill a driver again and again, and check that nothing is lost",
         description=(
             "Runs a job with updateStateByKey, a window, mapWithState and files written exactly "
-            "once; kills its driver at random moments, and once at each step of a batch, restarts "
-            "it from its checkpoint, and compares all outputs with an oracle."
+            "once, or a structured query; kills its driver at random moments, and once at each "
+            "step of a batch, restarts it from its checkpoint, and compares all outputs with an "
+            "oracle."
         ),
         epilog=_DRILL_STATUS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -216,7 +219,11 @@ def _add_drill(commands: Commands) -> None:
     drill.add_argument(
         "--no-steps", action="store_true", help="do not kill at each step of a batch as well"
     )
-    drill.add_argument("--app", type=_program, metavar="app.py", help="an application of yours")
+    what = drill.add_mutually_exclusive_group()
+    what.add_argument("--app", type=_program, metavar="app.py", help="an application of yours")
+    what.add_argument(
+        "--query", action="store_true", help="drill a structured query with state by key instead"
+    )
     drill.add_argument(
         "--interval",
         type=_count,

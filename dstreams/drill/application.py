@@ -1,4 +1,4 @@
-"""An application that is drilled: a Python file with four functions, or the drill's own job."""
+"""An application that is drilled: a Python file with four functions, or one of the drill's own."""
 
 from __future__ import annotations
 
@@ -13,31 +13,37 @@ from typing import Any
 from dstreams import InvalidStreamError, StreamingContext
 from dstreams.callables import require_arity
 from dstreams.drill.results import Findings
+from dstreams.structured import StreamSession
 
 INTERVAL = "DSTREAMS_DRILL_INTERVAL"
 """Environment variable: seconds between two batches of the drill's own job. A driver that is down
 longer has more to catch up, so a slow machine needs a longer one."""
 
-_OWN = "dstreams.drill.job"
+_OWN, _OWN_QUERY = "dstreams.drill.job", "dstreams.drill.query_job"
 
 
 @dataclass(frozen=True)
 class Application:
     """What is run, fed and checked. Each function gets the directory of the drill first.
 
+    An application is a stream, with ``setup``, or a structured query, with ``start``.
+
     Args:
-        setup: ``f(directory) -> StreamingContext``, in the driver, the first time only; its
-            checkpoint directory has to be ``directory/checkpoint``.
         feed: ``f(directory, number)`` gives more input; called again and again, with 0, 1, 2, ...
         is_done: ``f(directory) -> bool``, whether all input has been through.
         check: ``f(directory)`` compares the outputs with what they must be, and returns problems as
             texts, none when all is well; or :class:`~dstreams.drill.results.Findings`.
+        setup: ``f(directory) -> StreamingContext``, in the driver, the first time only; its
+            checkpoint directory has to be ``directory/checkpoint``.
+        start: ``f(directory) -> StreamSession``, in the driver, each time: starts one query, whose
+            checkpoint location has to be ``directory/checkpoint``.
     """
 
-    setup: Callable[[str], StreamingContext]
     feed: Callable[[str, int], Any]
     is_done: Callable[[str], bool]
     check: Callable[[str], Findings | Iterable[str]]
+    setup: Callable[[str], StreamingContext] | None = None
+    start: Callable[[str], StreamSession] | None = None
 
     def findings(self, directory: str) -> Findings:
         """Return what the application's check says."""
@@ -45,20 +51,23 @@ class Application:
         return found if isinstance(found, Findings) else Findings(problems=tuple(map(str, found)))
 
 
-def load(file: Path | None) -> Application:
+def load(file: Path | None, *, query: bool = False) -> Application:
     """Load an application.
 
     Args:
-        file: a Python file with the functions ``setup``, ``feed``, ``is_done`` and ``check``.
-            None: the drill's own job.
+        file: a Python file with the functions ``setup`` or ``start``, ``feed``, ``is_done`` and
+            ``check``. None: a job of the drill's own.
+        query: of these the structured query, not the stream.
 
     Raises:
         InvalidStreamError: the file has not all of them, or they take other arguments.
     """
-    module = importlib.import_module(_OWN) if file is None else _module_of(file)
+    own = _OWN_QUERY if query else _OWN
+    module = importlib.import_module(own) if file is None else _module_of(file)
+    runs = "start" if hasattr(module, "start") and not hasattr(module, "setup") else "setup"
     functions = {}
     for name, count, shape in (
-        ("setup", 1, "setup(directory)"),
+        (runs, 1, f"{runs}(directory)"),
         ("feed", 2, "feed(directory, number)"),
         ("is_done", 1, "is_done(directory)"),
         ("check", 1, "check(directory)"),
@@ -69,7 +78,7 @@ def load(file: Path | None) -> Application:
                 f"{file} cannot be drilled: it has no function {shape}; "
                 "see the help of dstreams drill"
             )
-        require_arity(function, (count,), f"a drill of {file or _OWN}", shape)
+        require_arity(function, (count,), f"a drill of {file or own}", shape)
         functions[name] = function
     return Application(**functions)
 

@@ -35,11 +35,12 @@ class DrillPlan:
 
     Args:
         directory: where everything is, empty at the start.
-        app: file of the application, None for the drill's own.
+        app: file of the application, None for one of the drill's own.
         kills: how many kills at random moments.
         steps: steps to be killed at, once each.
         seed: of the random moments.
         feed_s: seconds between two helpings of input.
+        query: of the drill's own, the structured query.
         patience_s: how long a driver may take for its first batch, and for the next one while
             there is input at the end.
     """
@@ -50,6 +51,7 @@ class DrillPlan:
     steps: Sequence[Step]
     seed: int
     feed_s: float = 1.0
+    query: bool = False
     patience_s: float = 240.0
 
 
@@ -232,6 +234,8 @@ class Campaign:
 
             def is_through() -> bool:
                 nonlocal heard
+                if self._application.start is not None:  # whose batches end with its input
+                    return self._application.is_done(directory)
                 known, heard = heard, len(life.batches)
                 # With too many batches still to run, a stop would have to cut one off in the end.
                 is_due = heard > known and life.batches[-1] >= fed_ms
@@ -255,7 +259,9 @@ class Campaign:
 
     @contextmanager
     def _life(self, step: Step | None) -> Iterator[DriverLife]:
-        life = start_life(self._plan.directory, self._plan.app, step, self._clock)
+        life = start_life(
+            self._plan.directory, self._plan.app, step, self._clock, query=self._plan.query
+        )
         try:
             yield life
         finally:

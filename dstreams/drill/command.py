@@ -15,7 +15,7 @@ from dstreams.clock import SystemClock
 from dstreams.drill.application import INTERVAL, load
 from dstreams.drill.campaign import Campaign, DrillPlan
 from dstreams.drill.results import DrillReport
-from dstreams.drill.steps import STEPS, Step
+from dstreams.drill.steps import STEPS, STEPS_OF_A_QUERY, Step
 from dstreams.rdd.context import require_java, require_spark
 
 
@@ -30,6 +30,7 @@ class DrillOptions:
     as_json: bool = False
     keep: bool = False
     interval_s: int | None = None
+    query: bool = False
 
 
 def run_drill(options: DrillOptions, out: TextIO) -> bool:
@@ -43,14 +44,17 @@ def run_drill(options: DrillOptions, out: TextIO) -> bool:
     require_java()
     if options.interval_s is not None:
         os.environ[INTERVAL] = str(options.interval_s)  # the drivers are to have it too
-    application = load(options.app)
+    application = load(options.app, query=options.query)
     report = DrillReport(out, options.as_json)
     directory = Path(mkdtemp(prefix="dstreams-drill-"))
     with ExitStack() as stack:
         if not options.keep:
             stack.callback(shutil.rmtree, directory, ignore_errors=True)
-        steps: Sequence[Step] = STEPS if options.at_steps and options.app is None else ()
-        plan = DrillPlan(directory, options.app, options.kills, steps, options.seed)
+        own = STEPS_OF_A_QUERY if options.query else STEPS
+        steps: Sequence[Step] = own if options.at_steps and options.app is None else ()
+        plan = DrillPlan(
+            directory, options.app, options.kills, steps, options.seed, query=options.query
+        )
         report.tell(f"{options.kills + len(steps)} kills, seed {options.seed}, in {directory}")
         result = Campaign(plan, application, SystemClock(), report.tell).run()
         report.end(result)

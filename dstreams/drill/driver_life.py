@@ -136,7 +136,9 @@ def _environment(app: Path | None) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-def start_life(directory: Path, app: Path | None, step: Step | None, clock: Clock) -> DriverLife:
+def start_life(
+    directory: Path, app: Path | None, step: Step | None, clock: Clock, *, query: bool = False
+) -> DriverLife:
     """Start a driver that goes on from the checkpoint in *directory*."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
@@ -147,6 +149,8 @@ def start_life(directory: Path, app: Path | None, step: Step | None, clock: Cloc
         arguments += ["--step", step.name]
     if app is not None:
         arguments += ["--app", str(app)]
+    if query:
+        arguments += ["--query"]
     try:
         with log.open("wb") as out:
             process = subprocess.Popen(  # noqa: S603 - our own module, without a shell

@@ -69,6 +69,47 @@ def check_outputs(
     )
 
 
+def check_rows(rows: Iterable[str], fed: Sequence[int], final: Mapping[str, Any]) -> Findings:
+    """Compare the rows of the drill's own query with what they must be.
+
+    Each record has one row, with the state of its key after it. So the states of a key follow from
+    each other in the order of their counts, and *final*, which the checkpoint holds, is the last.
+    """
+    known, problems, differences = records_in(fed), [], []
+    if not known:
+        problems.append("no record was given, so nothing was shown")
+    seen: Counter[int] = Counter()
+    by_key: dict[str, list[tuple[Record, tuple[int, ...]]]] = {}
+    for row in rows:
+        line, *total = row.rsplit(" ", len(NOTHING))
+        record = record_of(line) if all(number.isdigit() for number in total) else None
+        if record is None or known.get(record.record_id) != record:
+            problems.append(f"the row {row!r} is of no record that was given")
+        else:
+            seen[record.record_id] += 1
+            by_key.setdefault(record.key, []).append((record, tuple(map(int, total))))
+    totals = {}
+    for key, states in by_key.items():
+        expected = NOTHING
+        for record, found in sorted(states, key=lambda state: state[1]):
+            expected = add(expected, record)
+            if found != expected:
+                differences.append(f"{key} has the state {found}, and not {expected}")
+                break
+        totals[key] = expected
+    if final != totals:
+        differences.append("the checkpoint at the end has other states than the rows")
+    lost, extra = known.keys() - seen.keys(), seen.total() - len(seen)
+    return Findings(
+        records=len(known),
+        lost=len(lost),
+        duplicated=extra,
+        states=seen.total() + len(totals),
+        state_equal=not differences,
+        problems=(*_first(problems), *_first(differences)),
+    )
+
+
 def _places(
     records: Batches, known: Mapping[int, Record], problems: list[str]
 ) -> dict[int, list[int]]:

@@ -46,6 +46,7 @@ _DELETE = "checkpoint.local_files:LocalFiles.delete"
 _SNAPSHOTS = "dstreams.kernel.state_versions:StateVersions.maintain"
 _LAST_CHECKPOINT = "dstreams.streams.engine:Engine.checkpoint_now"
 _PUBLISH = "dstreams.sinks.hadoop_directory:HadoopDirectory._publish"
+_PUBLISH_ROWS = "dstreams.structured.committed_files:CommittedFiles.add"
 
 STEPS = (
     Step("plan.start"),
@@ -83,7 +84,14 @@ STEPS = (
     Step("after the checkpoint at the end", False, _LAST_CHECKPOINT, "after", in_stop=True),
     Step("before the epoch is released", function=_CREATE, file="epochs/", in_stop=True),
 )
-"""Steps of a batch of the drill's own job, in order, then those of a restart, and of a stop."""
+"""Steps of a batch of the drill's own stream, in order, then those of a restart, and of a stop."""
+
+STEPS_OF_A_QUERY = (
+    *(step for step in STEPS if step.function not in (_PUBLISH, _LAST_CHECKPOINT)),
+    Step("before the rows of a query are published", function=_PUBLISH_ROWS),
+    Step("after the rows of a query are published", function=_PUBLISH_ROWS, when="after"),
+)
+"""Those of a batch of the drill's own structured query, which has all that have a name."""
 
 
 def step_named(name: str) -> Step:
@@ -92,7 +100,7 @@ def step_named(name: str) -> Step:
     Raises:
         KeyError: there is none.
     """
-    return {step.name: step for step in STEPS}[name]
+    return {step.name: step for step in (*STEPS, *STEPS_OF_A_QUERY)}[name]
 
 
 def die() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dstreams import InvalidStreamError
-from dstreams.drill import job
+from dstreams.drill import job, query_job
 from dstreams.drill.application import load
 from dstreams.drill.results import Findings
 
@@ -34,6 +34,12 @@ def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_own_job() -> None:
     """It is an application like any other."""
     assert load(None).setup is job.setup
+
+
+def test_the_own_query() -> None:
+    """It is started by each driver anew, and needs no setup."""
+    application = load(None, query=True)
+    assert (application.start, application.setup) == (query_job.start, None)
 
 
 def test_problems_that_an_application_finds(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from dstreams.clock import SystemClock
 from dstreams.drill import driver_life, job
 from dstreams.drill.application import load
 from dstreams.drill.campaign import Campaign, DrillPlan
-from dstreams.drill.steps import STEPS, step_named
+from dstreams.drill.steps import STEPS, STEPS_OF_A_QUERY, step_named
 from tests.dstreams.drill import broken_driver
 
 ROOT = Path(__file__).parents[3]
@@ -44,6 +44,26 @@ def test_three_kills() -> None:
     assert (result["kills"], result["lost"], result["duplicated"]) == (3, 0, 0)
     assert result["records"] > 0
     assert result["recoveries"] >= 1
+
+
+@pytest.mark.spark
+def test_a_query_is_killed_at_named_steps(tmp_path: Path) -> None:
+    """Its batch is begun, or its rows are written, or it goes on: each record has one row."""
+    steps = tuple(map(step_named, ("begin.done", "out.done", "rec.replay")))
+    plan = DrillPlan(tmp_path, None, 0, steps, seed=1, query=True)
+    result = Campaign(plan, load(None, query=True), SystemClock(), print).run()
+    assert sorted(result.at_steps) == sorted(step.name for step in steps), result
+    assert result.is_passed, result
+    assert result.findings.records > 0
+
+
+@pytest.mark.slow
+def test_a_query_is_killed_at_every_step() -> None:
+    """At every step, and at a few random moments in every way."""
+    status, result = drill("--query", "--kills", "12", "--seed", "5", limit_s=7200)
+    assert status == 0, result
+    assert len(result["kills_at_steps"]) == len(STEPS_OF_A_QUERY)
+    assert (result["lost"], result["duplicated"], result["state_equal"]) == (0, 0, True)
 
 
 @pytest.mark.spark

@@ -6,6 +6,7 @@ import ast
 import re
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from dstreams.drill.ledger import (
     records_of_file,
     write_file,
 )
-from dstreams.drill.oracle import check_outputs, read_output, seen_ids
+from dstreams.drill.oracle import NOTHING, add, check_outputs, check_rows, read_output, seen_ids
 
 WINDOW_MS = 6000
 FILES = {1000: [0], 3000: [1, 2], 5000: [], 9000: [3]}
@@ -222,3 +223,55 @@ def test_files_of_the_ledger(tmp_path: Path) -> None:
     assert [parse_record(line) for line in lines] == list(records_of_file(3))
     assert len(records_in([0, 3])) == 400
     assert all(record.amount > 0 for record in records_in([0, 3]).values())
+
+
+def rows_of_a_query() -> list[str]:
+    """The rows of a query that did everything right with two files."""
+    totals: dict[str, tuple[int, int, int]] = {}
+    rows = []
+    for number in (0, 1):
+        for record in records_of_file(number):
+            total = totals[record.key] = add(totals.get(record.key, NOTHING), record)
+            rows.append(f"{record.to_line()} {' '.join(map(str, total))}")
+    return rows
+
+
+def states_after(rows: list[str]) -> dict[str, tuple[int, ...]]:
+    return {row.split()[1]: tuple(map(int, row.split()[3:])) for row in rows}
+
+
+def test_rows_of_a_query() -> None:
+    """In any order: what belongs together follows from the states of a key."""
+    rows = rows_of_a_query()
+    findings = check_rows(rows[::-1], (0, 1), states_after(rows))
+    assert findings.is_clean, findings
+    assert findings.records == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("break_rows", "found"),
+    [
+        (lambda rows: rows[1:], (1, 0, False)),
+        (lambda rows: [*rows, rows[0]], (0, 1, False)),
+        (lambda rows: [f"{rows[0]}1", *rows[1:]], (0, 0, False)),
+        (lambda rows: rows, (0, 0, True)),
+    ],
+)
+def test_rows_that_are_wrong(
+    break_rows: Callable[[list[str]], list[str]], found: tuple[int, int, bool]
+) -> None:
+    """A row that is lost, or there twice, or has another state."""
+    rows = rows_of_a_query()
+    findings = check_rows(break_rows(rows), (0, 1), states_after(rows))
+    assert (findings.lost, findings.duplicated, findings.state_equal) == found
+
+
+def test_states_of_a_query_that_are_wrong() -> None:
+    """The checkpoint has to hold what the last row of each key says."""
+    rows = rows_of_a_query()
+    findings = check_rows([*rows, "x"], (0, 1), states_after(rows[:-1]))
+    assert not findings.state_equal
+    assert findings.problems == (
+        "the row 'x' is of no record that was given",
+        "the checkpoint at the end has other states than the rows",
+    )

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from dstreams import faults
-from dstreams.drill.steps import STEPS, Step, arm, step_named
+from dstreams.drill.steps import STEPS, STEPS_OF_A_QUERY, Step, arm, step_named
 
 
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
+@pytest.mark.parametrize(
+    "step", dict.fromkeys((*STEPS, *STEPS_OF_A_QUERY)), ids=lambda step: step.name
+)
 def test_steps_are_there(step: Step) -> None:
     """The runtime has them, by its own names or as functions."""
     if step.function:
