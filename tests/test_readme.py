@@ -17,6 +17,7 @@ from dstreams.settings import Settings
 from dstreams.structured.conf import QueryConf
 
 ROOT = Path(__file__).parents[1]
+PAPERS = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 PROGRAM = re.compile(r"^```python\n(.*?)^```\n\s*^```text\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -106,6 +107,17 @@ def test_files_that_are_named() -> None:
     named = set(re.findall(r"\b(?:examples|tests)/[\w/]+\.py", README)) | {"LICENSE"}
     assert len(named) > 2
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.name)
+def test_papers_name_what_is_there(paper: Path) -> None:
+    """Files, directories and other papers that a paper for developers names are there."""
+    text = paper.read_text(encoding="utf-8")
+    files = re.findall(r"`((?:checkpoint|dstreams|tests|benchmarks|examples|docs)/[\w/.]*)`", text)
+    links = re.findall(r"\]\((?!http)([^)#]+)\)", text)
+    missing = [name for name in sorted(set(files)) if not (ROOT / name).exists()]
+    missing += [name for name in sorted(set(links)) if not (paper.parent / name).exists()]
+    assert missing == []
 
 
 def test_differences_name_three_things() -> None:
