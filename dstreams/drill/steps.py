@@ -69,6 +69,8 @@ STEPS = (
     Step("clean.start"),
     Step("before snapshots of stored state", function=_SNAPSHOTS),
     Step("after snapshots of stored state", function=_SNAPSHOTS, when="after"),
+    Step("before a snapshot of inputs", function=_CREATE, file="inputs/"),
+    Step("after a snapshot of inputs", function=_CREATE, when="after", file="inputs/"),
     Step("before the first file is deleted", function=_DELETE),
     Step("after the first file was deleted", function=_DELETE, when="after"),
     Step("clean.done"),

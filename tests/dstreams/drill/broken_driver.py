@@ -42,7 +42,8 @@ def shift_input() -> None:
 
     def replay(self: Any, batch_time_ms: int, recorded: Any) -> Any:
         planned = inner(self, batch_time_ms, recorded)
-        return replace(planned, content=planned.content[1:])
+        less = replace(planned.content, files=planned.content.files[1:])
+        return replace(planned, content=less)
 
     FileReader.replay = replay  # type: ignore[method-assign]
 
