@@ -41,8 +41,8 @@ from dstreams.recovery.find import (
     spark_for,
     spark_of_setup,
 )
-from dstreams.recovery.graph_snapshot import read_snapshot, settings_of
-from dstreams.recovery.replay import EarlierRun
+from dstreams.recovery.graph_snapshot import read_graph_snapshot, settings_of
+from dstreams.recovery.restore_point import RestorePoint
 from dstreams.settings import UNLIMITED_MS, Settings
 from dstreams.sources.file_formats import FixedRecords, FormatName, ReadFiles, file_format
 from dstreams.sources.file_stream import FileSource
@@ -53,7 +53,7 @@ from dstreams.sources.source import Source
 from dstreams.state_classes import AllowedClasses, Upgrade, classes_of_program
 from dstreams.streams.engine import Engine
 from dstreams.streams.life_cycle import LifeCycle, StreamingContextState
-from dstreams.streams.start_engine import Surroundings, open_engine, warn_of_refusals
+from dstreams.streams.start_engine import EngineConfig, open_engine, warn_of_refusals
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class StreamingContext:
         self._given_settings = settings
         self._settings = settings or Settings.from_conf(dict(sparkContext.getConf().getAll()))
         self._checkpoint_directory: str | None = None
-        self._earlier: EarlierRun | None = None
+        self._restore_point: RestorePoint | None = None
         self._allowed_classes = AllowedClasses()
         self._bus = ListenerBus(StreamingListener, CALLBACKS, self._settings.max_queued_events)
         for name in self._settings.extra_listeners:
@@ -234,10 +234,10 @@ class StreamingContext:
             ssc, report = _set_up(setupFunc), RestoreReport(None)
             if found is not None:
                 found = found.trusted()
-                report, earlier = found.graft(ssc._graph, ssc._sc, tuple(allowRemoved))
+                report, point = found.compare(ssc._graph, ssc._sc, tuple(allowRemoved))
                 if not dryRun:
                     _require_fit(report, found)
-                    ssc._earlier = earlier
+                    ssc._restore_point = point
             if dryRun:
                 ssc._life.finish()
                 return report
@@ -810,14 +810,14 @@ class StreamingContext:
         with spark_for(found.description) as spark:
             seconds = found.description["batch_ms"] / 1000
             ssc = make(spark, seconds, settings=settings_of(found.snapshot))
-            ssc._graph = read_snapshot(found.files, found.snapshot, spark, ssc)
+            ssc._graph = read_graph_snapshot(found.files, found.snapshot, spark, ssc)
             require_restartable(ssc._graph)
             found.require_same_places(ssc._graph)
-            ssc._earlier = found.earlier()
+            ssc._restore_point = found.restore_point()
             return _with_directory(ssc, directory)
 
     def _open_engine(self) -> Engine:
-        surroundings = Surroundings(
+        config = EngineConfig(
             self._sc,
             self._clock,
             self._settings,
@@ -826,11 +826,11 @@ class StreamingContext:
             self._bus.post,
             self,
             self._given_settings,
-            self._earlier,
+            self._restore_point,
             classes_of_program(self._graph, allowed=self._allowed_classes, depth=2),
         )
-        engine = open_engine(self._graph, surroundings)
-        self._earlier = None  # with all that was read of it
+        engine = open_engine(self._graph, config)
+        self._restore_point = None  # with all that was read of it
         return engine
 
 

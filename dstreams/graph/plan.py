@@ -64,6 +64,10 @@ class Plan:
         since = time_ms - self.zero_ms
         return since > 0 and since % node.slide_ms == 0
 
+    def turn_upto(self, node: Node, time_ms: int) -> int:
+        """Return the last time up to *time_ms* at which *node* has a turn."""
+        return time_ms - (time_ms - self.zero_ms) % node.slide_ms
+
     def checkpoint_due(self, node: Node, time_ms: int) -> bool:
         """Whether the RDD of *node* at *time_ms* is one that is made durable."""
         interval = self.nodes[node].checkpoint_ms

@@ -1,4 +1,4 @@
-"""Putting the state and progress of an earlier run onto a graph that new code has built.
+"""Whether a graph that new code has built can go on with the state and progress of an earlier one.
 
 Operators with state and inputs are matched by their uids. What cannot match is refused, by name and
 all of it at once, before anything is touched: state that would be lost, state of another kind, and
@@ -69,7 +69,7 @@ class RestoreReport:
         return "\n".join(lines)
 
 
-def graft(
+def compare_graphs(
     before: _Described,
     now: _Described,
     plan: Plan,

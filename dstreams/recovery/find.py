@@ -34,9 +34,9 @@ from dstreams.durations import batch_datetime
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.graph.plan import StreamGraph
 from dstreams.rdd.context import context_like
-from dstreams.recovery.compatibility import RestoreReport, begins_anew, graft
+from dstreams.recovery.compatibility import RestoreReport, begins_anew, compare_graphs
 from dstreams.recovery.graph_snapshot import conf_of, describe_plan
-from dstreams.recovery.replay import EarlierRun
+from dstreams.recovery.restore_point import RestorePoint
 from dstreams.sources.source import restart_refusal
 from dstreams.spark_checkpoint import require_no_stream_of_spark
 
@@ -67,14 +67,14 @@ class FoundStream:
         """What the snapshot says of the graph."""
         return dict(self.snapshot.description)
 
-    def earlier(self, added: frozenset[str] | None = None) -> EarlierRun:
-        """Return what a start goes on from."""
+    def restore_point(self, added: frozenset[str] | None = None) -> RestorePoint:
+        """Return what a start goes on from, in its own graph or in one that has added streams."""
         began = {
             operator["uid"]: operator["began_after_ms"]
             for operator in self.description["operators"]
             if operator.get("began_after_ms") is not None
         }
-        return EarlierRun(self.snapshot.stream_id, self.zero_ms, added, began, self.log)
+        return RestorePoint(self.snapshot.stream_id, self.zero_ms, added, began, self.log)
 
     def trusted(self) -> FoundStream:
         """Return it from files that look again at what they open, before its code is run.
@@ -105,9 +105,9 @@ class FoundStream:
                     "first, and give absolute paths to new streams"
                 )
 
-    def graft(
+    def compare(
         self, graph: StreamGraph, spark: SparkContext, allow_removed: tuple[str, ...]
-    ) -> tuple[RestoreReport, EarlierRun]:
+    ) -> tuple[RestoreReport, RestorePoint]:
         """Say what becomes of it in another graph, and return what that graph goes on from.
 
         Raises:
@@ -115,10 +115,10 @@ class FoundStream:
         """
         plan = graph.freeze(self.zero_ms, has_checkpoint_directory=True)
         now = describe_plan(plan, spark.getConf())
-        report = graft(
+        report = compare_graphs(
             self.description, now, plan, self.recovery, self.snapshot.stream_id, allow_removed
         )
-        return report, self.earlier(begins_anew(self.description, now, plan))
+        return report, self.restore_point(begins_anew(self.description, now, plan))
 
 
 def find_stream(directory: str) -> FoundStream | None:

@@ -77,7 +77,7 @@ class _Payload:
     settings: Settings | None
 
 
-def write_snapshot(
+def write_graph_snapshot(
     owned: OwnedStream,
     stream_id: str,
     plan: Plan,
@@ -126,12 +126,12 @@ def write_snapshot(
 
 
 def _described_files(rdds: Sequence[WrittenRdd | None]) -> dict[str, object]:
-    """Say which files RDDs have, so that one that is lost is missed before it is read."""
+    """Name the files of the RDDs: a restart misses a lost one before it reads any."""
     written = (rdd for rdd in rdds if rdd is not None)
     return {rdd.first.operator_uid: list(rdd.files) for rdd in written}
 
 
-def read_snapshot(
+def read_graph_snapshot(
     files: Files, snapshot: GraphSnapshot, spark: SparkContext, context: object
 ) -> StreamGraph:
     """Make the graph of a snapshot again; runs code that it names.
@@ -171,12 +171,12 @@ def settings_of(snapshot: GraphSnapshot) -> Settings | None:
 def describe_plan(
     plan: Plan, conf: SparkConf, began: Mapping[str, int] | None = None
 ) -> dict[str, object]:
-    """Describe a plan in JSON; of settings that look secret the name alone, with None for a value.
+    """Describe a plan in JSON; a setting that looks secret has None for a value.
 
     Args:
         plan: the frozen graph.
         conf: the conf of the context.
-        began: as in :func:`write_snapshot`.
+        began: as in :func:`write_graph_snapshot`.
     """
     settings = dict(conf.getAll())
     is_secret = secret_settings(settings)
@@ -206,8 +206,8 @@ def describe_plan(
 def conf_of(description: Mapping[str, Any], conf: SparkConf) -> SparkConf:
     """Return *conf*, that of a new process, with what the description of an earlier one adds.
 
-    What belongs to a process is that of the new one: its master, addresses, ports and identity; and
-    so is what is secret, which no checkpoint holds.
+    The new process keeps its own master, addresses, ports and identity, and its own secrets, which
+    no checkpoint holds.
     """
     missing = []
     for key, value in description["conf"]:

@@ -1,10 +1,10 @@
 """Batches that are left out: time that passed while no driver ran, without a batch in it.
 
-State stays what it was before the gap: no user's function is called for what did not happen. What a
-window has of the time before the gap stays in it as long as its time is in the window; keys of
-which all values have left stay in a window with an inverse, as they do where batches are empty.
-State that fires less often than there are batches may lack some from before the gap: it takes these
-in as if it had fired once more, with no batch after them.
+A state stays what it was before the gap: no function of the user is called for what did not happen.
+A window keeps values from before the gap as long as their time is in the window. A window with an
+inverse keeps keys of which all values have left, as it does where batches are empty. A state that
+fires less often than there are batches may not have seen the last ones before the gap: it takes
+their records in as if it had fired once more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dstreams.kernel.record_facts import AFTER
 
 
 def gap_of(begun: BeginRecord) -> int | None:
-    """Return after which batch the one of a begin record comes; None for the one before it."""
+    """Return the time of the batch before that of a begin record, None where no gap is between."""
     after_ms = begun.facts.get(AFTER)
     return after_ms if isinstance(after_ms, int) else None
 
@@ -32,24 +32,24 @@ def bridge(
     history: History,
     after_ms: int,
     time_ms: int,
-    asked: Mapping[Node, int] | None = None,
+    lookback: Mapping[Node, int] | None = None,
 ) -> None:
     """Let the batch at *time_ms* find the state of the one at *after_ms* as that before it.
 
-    Called again after a failure, it goes on where it failed.
+    A call after one that has failed goes on where that has failed.
 
     Args:
         plan: the graph.
         history: where the state at *after_ms* is known, or can be made; it knows of the gap.
         after_ms: the last batch before the gap.
         time_ms: the first batch after it.
-        asked: after which time each stream may be asked for its RDDs; None: any time.
+        lookback: after which time each stream may be asked for its RDDs; None: any time.
     """
     for node in plan.nodes:
-        last_ms = after_ms - (after_ms - plan.zero_ms) % node.slide_ms
+        last_ms = plan.turn_upto(node, after_ms)
         first_ms = time_ms + (plan.zero_ms - time_ms) % node.slide_ms
         before_ms = first_ms - node.slide_ms
-        is_asked = asked is None or asked[node] < before_ms
+        is_asked = lookback is None or lookback[node] < before_ms
         if before_ms <= last_ms or not is_asked or before_ms in history.times(node):
             continue
         made_ms = last_ms if last_ms == after_ms else last_ms + node.slide_ms

@@ -15,8 +15,8 @@ from dstreams.kernel.moved_stores import delete_abandoned
 from dstreams.sources.source import RetiringReader, SourceReader
 from dstreams.streams.batch import Batch
 from dstreams.streams.batch_inputs import BatchInputs
+from dstreams.streams.committer import BatchCommitter
 from dstreams.streams.durability import StreamDurability
-from dstreams.streams.rdd_snapshots import RddSnapshots
 
 logger = logging.getLogger(__name__)
 
@@ -33,16 +33,14 @@ class BatchCleanUp:
         history: History,
         readers: Mapping[InputDStream, SourceReader],
         inputs: BatchInputs,
-        snapshots: RddSnapshots | None,
-        durability: StreamDurability | None,
+        committer: BatchCommitter | None,
         janitor: Janitor,
     ) -> None:
         self._plan = plan
         self._history = history
         self._readers = readers
         self._inputs = inputs
-        self._snapshots = snapshots
-        self._durability = durability
+        self._committer = committer
         self._janitor = janitor
         self._is_swept = False
 
@@ -56,11 +54,11 @@ class BatchCleanUp:
             is_turn = (batch.batch_id + 1) % _MAINTENANCE_BATCHES == 0
             has_stores = is_turn and self._plan.in_state_store()
             written = self._history.states.maintain() if has_stores else 0
-            if self._durability is not None and self._snapshots is not None:
+            if self._committer is not None:
                 if written:
-                    self._durability.retention.expect_snapshots()
-                if is_turn or self._snapshots.is_at(batch.time_ms):
-                    self._post(after, batch.time_ms, self._durability, self._snapshots)
+                    self._committer.durability.retention.expect_snapshots()
+                if is_turn or self._committer.snapshots.is_at(batch.time_ms):
+                    self._post(after, batch.time_ms, self._committer)
         except Exception:
             logger.warning("cleaning up after %s failed", after, exc_info=True)
 
@@ -71,9 +69,8 @@ class BatchCleanUp:
             kept_ms = 0 if remembered is None else remembered.remember_ms
             self._inputs.forget(stream, batch.time_ms - kept_ms)
 
-    def _post(
-        self, after: str, time_ms: int, durability: StreamDurability, snapshots: RddSnapshots
-    ) -> None:
+    def _post(self, after: str, time_ms: int, committer: BatchCommitter) -> None:
+        snapshots, durability = committer.snapshots, committer.durability
         lookback = snapshots.lookback(time_ms)
         oldest_ms = snapshots.oldest_needed_ms(time_ms, lookback)
         inputs = (lookback[node] for node in self._readers if node in lookback)

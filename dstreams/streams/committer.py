@@ -17,7 +17,12 @@ from dstreams.streams.rdd_snapshots import RddSnapshot, RddSnapshots
 
 
 class BatchCommitter:
-    """Commits what batches made, and at the end what the last one left."""
+    """Commits what batches made, and at the end what the last one left.
+
+    Attributes:
+        snapshots: the snapshots of RDDs.
+        durability: begins, commits and retires batches.
+    """
 
     def __init__(
         self,
@@ -30,8 +35,8 @@ class BatchCommitter:
         self._plan = plan
         self._history = history
         self._readers = readers
-        self._snapshots = snapshots
-        self._durability = durability
+        self.snapshots = snapshots
+        self.durability = durability
         self._last: Batch | None = None
         self._inputs_needed_after: Mapping[str, int] = {}
 
@@ -41,7 +46,7 @@ class BatchCommitter:
         Raises:
             CheckpointError: one has, or the storage does not answer.
         """
-        self._durability.owned.lease.check()
+        self.durability.owned.lease.check()
 
     def commit(
         self,
@@ -64,13 +69,13 @@ class BatchCommitter:
         time_ms = batch.time_ms
         states = self._states(time_ms)
         versions = {uid: made_ms for uid, (made_ms, _) in states.items()}
-        lookback = self._snapshots.committing(time_ms, snapshots, versions)
+        lookback = self.snapshots.committing(time_ms, snapshots, versions)
         made = BatchCommit(
             batch_id=batch.batch_id,
             time_ms=time_ms,
             written={node: snapshot.files for node, snapshot in snapshots.items()},
             states=states,
-            without_state=self._snapshots.without_state(time_ms),
+            without_state=self.snapshots.without_state(time_ms),
             failed_outputs=failed_outputs,
             unread=sorted(self._plan.input_uids[stream] for stream in unread),
             inputs_needed_after={
@@ -79,10 +84,10 @@ class BatchCommitter:
                 if isinstance(reader, ReaderOfFiles)
             },
         )
-        self._durability.commit(made)
+        self.durability.commit(made)
         self._inputs_needed_after = made.inputs_needed_after
         self._last = batch
-        self._snapshots.committed(time_ms, snapshots)
+        self.snapshots.committed(time_ms, snapshots)
 
     def commit_between(
         self, batch_id: int, time_ms: int, snapshots: Mapping[Node, RddSnapshot] | None = None
@@ -99,8 +104,8 @@ class BatchCommitter:
         Raises:
             CheckpointError: it could not be committed.
         """
-        self._durability.begin(batch_id, time_ms, {}, {BETWEEN_BATCHES: True})
-        self._durability.commit(
+        self.durability.begin(batch_id, time_ms, {}, {BETWEEN_BATCHES: True})
+        self.durability.commit(
             BatchCommit(
                 batch_id=batch_id,
                 time_ms=time_ms,
@@ -124,10 +129,10 @@ class BatchCommitter:
         time_ms = last.time_ms + 1
         snapshots: dict[Node, RddSnapshot] = {}
         for node in self._plan.checkpointed():
-            newest_ms = last.time_ms - (last.time_ms - self._plan.zero_ms) % node.slide_ms
+            newest_ms = self._plan.turn_upto(node, last.time_ms)
             rdd = self._history.before(node, newest_ms + node.slide_ms)
-            if self._snapshots.newest(node, last.time_ms) < newest_ms and rdd is not None:
-                snapshots[node] = self._snapshots.write(node, time_ms, rdd)
+            if self.snapshots.newest(node, last.time_ms) < newest_ms and rdd is not None:
+                snapshots[node] = self.snapshots.write(node, time_ms, rdd)
         if snapshots:
             self.commit_between(last.batch_id, time_ms, snapshots)
 
@@ -136,7 +141,7 @@ class BatchCommitter:
         if self._last is None:
             return False
         last_ms = self._last.time_ms
-        lookback = self._snapshots.lookback(last_ms)
+        lookback = self.snapshots.lookback(last_ms)
         return any(
             lookback.get(stream, last_ms) < last_ms and is_lost_with_driver(stream.source, reader)
             for stream, reader in self._readers.items()

@@ -60,21 +60,20 @@ class Engine:
         self.durability = durability
         self.clock = clock
         self.janitor = Janitor()
-        self.snapshots: RddSnapshots | None = None
         self.committer: BatchCommitter | None = None
         if durability is not None:
-            self.snapshots = RddSnapshots(plan, history, durability.owned, stream_id)
-            self.committer = BatchCommitter(plan, history, readers, self.snapshots, durability)
+            snapshots = RddSnapshots(plan, history, durability.owned, stream_id)
+            self.committer = BatchCommitter(plan, history, readers, snapshots, durability)
         inputs = BatchInputs(history, readers)
         self.planner = BatchPlanner(plan, readers, durability, clock, tell, stream_id)
+        clean_up = BatchCleanUp(plan, history, readers, inputs, self.committer, self.janitor)
         self.runner = BatchRunner(
             plan,
             history,
             inputs,
             self.planner.begun,
-            self.snapshots,
             self.committer,
-            BatchCleanUp(plan, history, readers, inputs, self.snapshots, durability, self.janitor),
+            clean_up,
             clock,
             tell,
             stops_on_failure=stops_on_failure,

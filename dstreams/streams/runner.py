@@ -36,7 +36,7 @@ from dstreams.streams.batch_inputs import BatchInputs
 from dstreams.streams.begun_batches import BegunBatches
 from dstreams.streams.clean_up import BatchCleanUp
 from dstreams.streams.committer import BatchCommitter
-from dstreams.streams.rdd_snapshots import RddSnapshot, RddSnapshots
+from dstreams.streams.rdd_snapshots import RddSnapshot
 
 _CHECK_MS = 500
 """After that long an output is not begun before a look whether this driver was replaced."""
@@ -51,7 +51,6 @@ class BatchRunner:
         history: History,
         inputs: BatchInputs,
         begun: BegunBatches,
-        snapshots: RddSnapshots | None,
         committer: BatchCommitter | None,
         clean_up: BatchCleanUp,
         clock: Clock,
@@ -63,7 +62,6 @@ class BatchRunner:
         self.history = history
         self.inputs = inputs
         self.begun = begun
-        self.snapshots = snapshots
         self.committer = committer
         self.clean_up = clean_up
         self.clock = clock
@@ -90,6 +88,7 @@ class BatchRun:
         self._runner = runner
         self._plan = runner.plan
         self._history = runner.history
+        self._committer = runner.committer
         self._now_ms = runner.clock.now_ms
         self._tell = runner.tell
         self._batch = batch
@@ -140,7 +139,7 @@ class BatchRun:
                 self._run_output(output_id, output, rdd)
         if self._is_cancelled():
             ran = sum(info.failure is None for info in self._outputs)
-            self._was_cut_off = self._runner.committer is not None or ran < len(jobs)
+            self._was_cut_off = self._committer is not None or ran < len(jobs)
             return jobs
         if not self._must_end():
             # Where the stream goes on, a failed output does not undo the state: the next batch
@@ -196,8 +195,8 @@ class BatchRun:
         """
         if isinstance(node, StateStoreDStream):
             self._history.make_state(node, self._batch.time_ms)
-        elif self._runner.snapshots is not None:
-            self._runner.snapshots.catch_up(node, self._batch.time_ms)
+        elif self._committer is not None:
+            self._committer.snapshots.catch_up(node, self._batch.time_ms)
 
     def _fail_state(self, where: str, error: Exception) -> None:
         """Fail for a state; where it lacks files of an earlier batch, other outputs run."""
@@ -230,11 +229,11 @@ class BatchRun:
     def _write_snapshots(self) -> dict[Node, RddSnapshot]:
         """Make every state RDD, also when no output runs, and write the snapshots that are due."""
         made: dict[Node, RddSnapshot] = {}
-        if self._runner.snapshots is None:
+        if self._committer is None:
             return made
         for node in self._plan.checkpointed():
             try:
-                snapshot = self._runner.snapshots.make(node, self._batch.time_ms)
+                snapshot = self._committer.snapshots.make(node, self._batch.time_ms)
             except Exception as error:
                 self._fail(f"writing the state of {node.operation}", error, _kind_of(error))
             else:
@@ -245,8 +244,8 @@ class BatchRun:
     def _require_newest(self) -> None:
         """Let a driver that was replaced while it stood still run no output."""
         try:
-            if self._runner.committer is not None:
-                self._runner.committer.require_newest()
+            if self._committer is not None:
+                self._committer.require_newest()
             self._checked_ms = self._now_ms()
         except Exception as error:
             self._fail("beginning its outputs", error, DurabilityError)
@@ -270,8 +269,8 @@ class BatchRun:
     def _commit(self, snapshots: Mapping[Node, RddSnapshot]) -> None:
         self._step("commit.start")
         try:
-            if self._runner.committer is not None:
-                self._runner.committer.commit(
+            if self._committer is not None:
+                self._committer.commit(
                     self._batch, snapshots, self._failed_outputs(), self._runner.inputs.unread
                 )
         except Exception as error:

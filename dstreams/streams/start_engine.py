@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from secrets import token_hex  # noqa: TID251
 
@@ -34,9 +35,11 @@ from dstreams.kernel.state_versions import StateVersions
 from dstreams.kernel.store_upkeep import open_store
 from dstreams.rdd import jvm
 from dstreams.rdd.worker_python import require_workers
-from dstreams.recovery.graph_snapshot import write_snapshot
-from dstreams.recovery.replay import EarlierRun, last_batch_ms, resume
-from dstreams.settings import Settings
+from dstreams.recovery.committed_state import last_batch_ms
+from dstreams.recovery.graph_snapshot import write_graph_snapshot
+from dstreams.recovery.replay import replay
+from dstreams.recovery.restore_point import RestorePoint
+from dstreams.settings import MissedBatches, Settings
 from dstreams.sources.source import (
     SourceEnvironment,
     SourceReader,
@@ -46,14 +49,14 @@ from dstreams.sources.source import (
 from dstreams.streams.clean_up import retiring_readers
 from dstreams.streams.durability import StreamDurability
 from dstreams.streams.engine import Engine
-from dstreams.streams.rate_control import RateControl, limit_rates
+from dstreams.streams.rate_control import limit_rates
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What a graph runs in.
+class EngineConfig:
+    """What a graph runs with.
 
     Args:
         spark: the context.
@@ -64,7 +67,7 @@ class Surroundings:
         tell: told of each step of each batch.
         context: the streaming context, for functions that refer to it.
         given: settings that the user gave instead of those of the SparkConf.
-        earlier: the run to go on from, None for a new stream.
+        point: what to go on from, None for a new stream.
         classes: the classes of data that the program names.
     """
 
@@ -76,11 +79,11 @@ class Surroundings:
     tell: Tell
     context: object
     given: Settings | None = None
-    earlier: EarlierRun | None = None
+    point: RestorePoint | None = None
     classes: Classes = field(default_factory=Classes)
 
 
-def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
+def open_engine(graph: StreamGraph, config: EngineConfig) -> Engine:
     """Freeze *graph*, open and start its sources, and return what runs its batches.
 
     The graph that a restart finds is that of the last start that went well. A first one writes it
@@ -95,53 +98,18 @@ def open_engine(graph: StreamGraph, around: Surroundings) -> Engine:
         RestartError: the stream cannot go on.
         Exception: whatever a source raises; all of them are closed then.
     """
-    now_ms = around.clock.now_ms()
-    zero_ms = now_ms // graph.batch_ms * graph.batch_ms
-    if around.earlier is not None:
-        zero_ms = around.earlier.zero_ms
-    base = around.directory or around.spark.getCheckpointDir()
-    plan = graph.freeze(zero_ms, has_checkpoint_directory=base is not None)
-    require_workers(around.spark)
-    earlier = around.earlier or EarlierRun(f"stream-{zero_ms}-{token_hex(4)}", zero_ms)
-    url = None if base is None else stream_url(base, earlier.stream_id)
+    point = config.point or _new_stream(graph, config.clock)
+    base = config.directory or config.spark.getCheckpointDir()
+    plan = graph.freeze(point.zero_ms, has_checkpoint_directory=base is not None)
+    require_workers(config.spark)
     # Spark's own directory alone does not ask for more than the state that needs one.
     has_state = bool(plan.checkpointed() or plan.in_state_store())
-    if url is None or (around.directory is None and not has_state):
-        return _opened(plan, earlier, around, None, None)
-    pickled = None if around.directory is None else pickle_graph(graph, around.context)
-    is_first = around.earlier is None
-    files = open_files(url) if is_first else require_trusted(open_files(url))
-    owned = _take_over(files, earlier, around)
-
-    def write_graph() -> None:
-        if pickled is not None:
-            began = earlier.began_after(last_batch_ms(owned.plan, plan))
-            spark, given = around.spark, around.given
-            durability.graph = write_snapshot(
-                owned, earlier.stream_id, plan, pickled, spark, given, began
-            )
-
-    try:
-        durability = StreamDurability(owned, earlier.stream_id, plan)
-        require_stored_state(files, owned.plan, durability.uids)
-        before_start = write_graph if is_first else _nothing
-        engine = _opened(plan, earlier, around, durability, files, before_start)
-    except BaseException:
-        _leave(owned, is_first)
-        raise
-    try:
-        with jvm.rewriting_outputs(around.spark):
-            resume(engine, durability, earlier, around.settings.missed_batches)
-        if not is_first:
-            write_graph()
-    except BaseException:
-        engine.close()
-        raise
-    return engine
-
-
-def _nothing() -> None:
-    pass
+    if base is None or (config.directory is None and not has_state):
+        with ExitStack() as undo:
+            engine = _opened(plan, point, config, None, undo)
+            undo.pop_all()
+            return engine
+    return _open_durable(graph, plan, point, config, stream_url(base, point.stream_id))
 
 
 def warn_of_refusals(graph: StreamGraph) -> None:
@@ -156,7 +124,51 @@ def warn_of_refusals(graph: StreamGraph) -> None:
             )
 
 
-def _leave(owned: OwnedStream, is_first: bool) -> None:
+def _new_stream(graph: StreamGraph, clock: Clock) -> RestorePoint:
+    zero_ms = clock.now_ms() // graph.batch_ms * graph.batch_ms
+    return RestorePoint(f"stream-{zero_ms}-{token_hex(4)}", zero_ms)
+
+
+def _open_durable(
+    graph: StreamGraph, plan: Plan, point: RestorePoint, config: EngineConfig, url: str
+) -> Engine:
+    """Take the stream over, and open an engine that goes on where the run before has ended."""
+    pickled = None if config.directory is None else pickle_graph(graph, config.context)
+    is_first = config.point is None
+    files = open_files(url) if is_first else require_trusted(open_files(url))
+    owned = _take_over(files, point, config.clock)
+    with ExitStack() as undo:
+        undo.callback(_give_up, owned, is_first)
+        durability = StreamDurability(owned, point.stream_id, plan)
+        require_stored_state(files, owned.plan, durability.uids)
+
+        def write_graph() -> None:
+            if pickled is not None:
+                began = point.began_after(last_batch_ms(owned.plan, plan))
+                durability.graph = write_graph_snapshot(
+                    owned, point.stream_id, plan, pickled, config.spark, config.given, began
+                )
+
+        engine = _opened(plan, point, config, durability, undo, write_graph if is_first else None)
+        undo.pop_all()
+        undo.callback(engine.close)
+        with jvm.rewriting_outputs(config.spark):
+            _go_on(engine, point, owned, config.settings.missed_batches)
+        if not is_first:
+            write_graph()
+        undo.pop_all()
+    return engine
+
+
+def _take_over(files: Files, point: RestorePoint, clock: Clock) -> OwnedStream:
+    facts = {"python": platform.python_version(), "pyspark": pyspark.__version__}
+    driver = DriverProcess.of_this_process(clock.now_ms(), facts)
+    owned = take_over(files, point.stream_id, driver, point.log)
+    fault("rec.fence")
+    return owned
+
+
+def _give_up(owned: OwnedStream, is_first: bool) -> None:
     """Let a stream go that could not be started, as it was before; never raises."""
     try:
         if is_first:
@@ -168,95 +180,97 @@ def _leave(owned: OwnedStream, is_first: bool) -> None:
 
 def _opened(
     plan: Plan,
-    earlier: EarlierRun,
-    around: Surroundings,
+    point: RestorePoint,
+    config: EngineConfig,
     durability: StreamDurability | None,
-    files: Files | None,
-    before_start: Callable[[], None] = _nothing,
+    undo: ExitStack,
+    before_start: Callable[[], None] | None = None,
 ) -> Engine:
-    """Open the sources, and return an engine that knows nothing of earlier runs."""
-    environment = _environment(plan, earlier, around, durability, files)
-    readers, rates = _open_readers(plan, environment, before_start)
-    tell_others = around.tell
+    """Open and start the sources, and return an engine that knows nothing of earlier runs.
+
+    Args:
+        plan: the frozen graph.
+        point: says which stream it is.
+        config: what the graph runs with.
+        durability: where batches are made durable, None without a checkpoint directory.
+        undo: gets what closes the sources.
+        before_start: called once all sources are open, before the first one receives anything.
+    """
+    environment = _environment(plan, point, config, durability)
+    readers: dict[InputDStream, SourceReader] = {}
+    undo.callback(close_all, readers.values())
+    for stream in plan.inputs:
+        uid = plan.input_uids[stream]
+        readers[stream] = stream.source.open(replace(environment, uid=uid))
+    rates = limit_rates(readers, config.settings, plan.batch_ms)
+    if before_start is not None:
+        before_start()
+    for reader in readers.values():
+        reader.start()
 
     def tell(event: Event) -> None:
         rates.observe(event)
-        tell_others(event)
+        config.tell(event)
 
-    epoch = 1 if durability is None else durability.owned.epoch
     states = None
-    if files is not None and plan.in_state_store():
-        store = open_store(files, epoch, around.settings, around.classes)
-        states = StateVersions(around.spark, store, earlier.stream_id)
-    history = History(plan, around.spark, unpersist=around.settings.unpersist, states=states)
+    if durability is not None and plan.in_state_store():
+        store = open_store(
+            durability.files, durability.owned.epoch, config.settings, config.classes
+        )
+        states = StateVersions(config.spark, store, point.stream_id)
+    history = History(plan, config.spark, unpersist=config.settings.unpersist, states=states)
     engine = Engine(
         plan,
         history,
         readers,
         durability,
-        around.clock,
+        config.clock,
         tell,
-        earlier.stream_id,
-        stops_on_failure=around.settings.on_failure == "stop",
+        point.stream_id,
+        stops_on_failure=config.settings.on_failure == "stop",
     )
-    try:
-        if durability is not None:
-            durability.begin_inputs(retiring_readers(plan, readers))
-    except BaseException:
-        close_all(readers.values())
-        raise
+    if durability is not None:
+        durability.begin_inputs(retiring_readers(plan, readers))
     return engine
 
 
-def _take_over(files: Files, earlier: EarlierRun, around: Surroundings) -> OwnedStream:
-    """Claim the stream."""
-    facts = {"python": platform.python_version(), "pyspark": pyspark.__version__}
-    driver = DriverProcess.of_this_process(around.clock.now_ms(), facts)
-    owned = take_over(files, earlier.stream_id, driver, earlier.log)
-    fault("rec.fence")
-    return owned
-
-
 def _environment(
-    plan: Plan,
-    earlier: EarlierRun,
-    around: Surroundings,
-    durability: StreamDurability | None,
-    files: Files | None,
+    plan: Plan, point: RestorePoint, config: EngineConfig, durability: StreamDurability | None
 ) -> SourceEnvironment:
     environment = SourceEnvironment(
-        around.spark,
-        around.clock,
-        around.settings,
+        config.spark,
+        config.clock,
+        config.settings,
         plan.batch_ms,
-        around.report,
-        run_id=earlier.stream_id,
+        config.report,
+        run_id=point.stream_id,
         zero_ms=plan.zero_ms,
-        tell=around.tell,
+        tell=config.tell,
     )
-    if durability is None or files is None:
+    if durability is None:
         return environment
     return replace(
         environment,
-        open_files=lambda: files,
+        open_files=lambda: durability.files,
         epoch=durability.owned.epoch,
         past=durability.inputs.past,
     )
 
 
-def _open_readers(
-    plan: Plan, environment: SourceEnvironment, before_start: Callable[[], None]
-) -> tuple[Mapping[InputDStream, SourceReader], RateControl]:
-    readers: dict[InputDStream, SourceReader] = {}
-    try:
-        for stream in plan.inputs:
-            uid = plan.input_uids[stream]
-            readers[stream] = stream.source.open(replace(environment, uid=uid))
-        rates = limit_rates(readers, environment.settings, environment.batch_ms)
-        before_start()
-        for reader in readers.values():
-            reader.start()
-    except BaseException:
-        close_all(readers.values())
-        raise
-    return readers, rates
+def _go_on(
+    engine: Engine, point: RestorePoint, owned: OwnedStream, missed_batches: MissedBatches
+) -> None:
+    """Give an engine that has run nothing what an earlier run left."""
+    committer = engine.committer
+    if committer is None:
+        return
+    resumption = replay(
+        point, owned, engine.plan, engine.history, engine.readers, committer.commit_between
+    )
+    if resumption is None:
+        return
+    for node, time_ms in resumption.restorable:
+        committer.snapshots.mark_restorable(node, time_ms)
+    engine.planner.resume(resumption.last_ms, resumption.begins, resumption.in_flight)
+    if missed_batches != "all":
+        engine.planner.leave_out_missed()

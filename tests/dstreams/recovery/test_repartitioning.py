@@ -11,7 +11,7 @@ import pytest
 from pyspark import RDD, SparkContext
 
 from dstreams import RestartError, StateSpec, StreamingContext
-from dstreams.recovery.replay import _Past
+from dstreams.streams.committer import BatchCommitter
 from dstreams.testing import ManualClock
 
 seen: list[list[tuple[str, int]]] = []
@@ -67,11 +67,11 @@ def test_a_restart_that_was_killed_leaves_nothing_for_long(
     """What it had moved, and no record of it said so, is deleted by the one after it."""
     run(setup(sc, tmp_path, 2)(), 2)
 
-    def killed(past: _Past) -> None:
+    def killed(committer: BatchCommitter, batch_id: int, time_ms: int) -> None:
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(_Past, "commit_moved_state", killed)
+        patch.setattr(BatchCommitter, "commit_between", killed)
         with pytest.raises(RuntimeError, match="killed"):
             StreamingContext.restore(str(tmp_path), setup(sc, tmp_path, 3)).step()
     assert moved_by(tmp_path) == {"2"}

@@ -445,10 +445,10 @@ def with_files(driver: BatchDriver, wrap: Callable[[Files], Files]) -> Any:
     """Let the running engine write to other files from now on; return them."""
     engine = driver.context._engine
     assert engine is not None
-    durability = engine.durability
-    assert durability is not None
-    assert engine.snapshots is not None
-    durability.files = engine.snapshots.files = files = wrap(durability.files)
+    committer = engine.committer
+    assert committer is not None
+    durability = committer.durability
+    durability.files = committer.snapshots.files = files = wrap(durability.files)
     lease = replace(durability.owned.lease, files=files)
     durability.owned = replace(durability.owned, lease=lease)
     for log in (durability.commits, durability._begins):

@@ -11,7 +11,8 @@ import pytest
 
 from checkpoint import BeginRecord
 from dstreams.graph.input import InputDStream
-from dstreams.recovery.replay import _Past
+from dstreams.recovery.committed_state import CommittedState
+from dstreams.recovery.replay import Replay
 from dstreams.sources.queue import QueueSource
 from dstreams.sources.source import PlannedInput
 
@@ -52,22 +53,18 @@ class Reader:
 def test_what_is_read_again(forgets: bool, after_ms: int, replayed: list[int]) -> None:
     """The last batch always, unless it is gone: nobody is told of a loss that matters to none."""
     reader = Reader(forgets)
-    past: Any = object.__new__(_Past)
-    past.last_ms = 3000
-    past._lookback = {STREAM: after_ms}
-    past._unread = frozenset()
-    past._is_grafted = False
-    past._plan = SimpleNamespace(zero_ms=0, batch_ms=1000, input_uids={STREAM: "input"})
-    past._recovery = SimpleNamespace(
-        committed_ms=(1000, 2000, 3000),
-        begins={
-            time_ms: BeginRecord("stream-1", 0, time_ms, 1, {"input": {"blocks": 1}})
-            for time_ms in (1000, 2000, 3000)
-        },
-        missing_begins=lambda after_ms: [],
+    plan: Any = SimpleNamespace(zero_ms=0, batch_ms=1000, input_uids={STREAM: "input"})
+    owned: Any = SimpleNamespace(
+        plan=SimpleNamespace(
+            begins={
+                time_ms: BeginRecord("stream-1", 0, time_ms, 1, {"input": {"blocks": 1}})
+                for time_ms in (1000, 2000, 3000)
+            },
+            missing_begins=lambda after_ms: [],
+        )
     )
-    past._engine = SimpleNamespace(
-        readers={STREAM: reader}, history=SimpleNamespace(feed=lambda *given: None)
-    )
-    past.feed()
+    history: Any = SimpleNamespace(feed=lambda *given: None)
+    committed = CommittedState(3000, {}, {}, {}, frozenset(), {STREAM: after_ms})
+    opened: Any = {STREAM: reader}
+    Replay(plan, history, owned, committed, is_same_graph=True).feed(opened)
     assert reader.replayed == replayed

@@ -1,0 +1,126 @@
+"""The states of an earlier run, given to the history of this one."""
+
+from __future__ import annotations
+
+from checkpoint import OperatorSnapshot, OwnedStream, StatePartition
+from dstreams.errors import RestartError
+from dstreams.graph.history import History
+from dstreams.graph.node import Node
+from dstreams.graph.plan import Plan
+from dstreams.graph.reduced_window import ReducedWindowedDStream
+from dstreams.graph.state_store_dstream import StateStoreDStream
+from dstreams.rdd.rdd_files import WrittenRdd, read_state
+from dstreams.rdd.state_version import NO_EVENT_TIME, StateVersion
+from dstreams.recovery.committed_state import CommittedState
+from dstreams.recovery.repartitioning import repartitioned
+
+
+class RestoredState:
+    """Gives the history each snapshot and version that a batch to come may ask for.
+
+    Attributes:
+        times: streams, and the batches whose state a later restart can stand on.
+        has_moved: whether a newest version was moved into other partitions. A record has to name
+            it before the next batch, or retention takes what it is built on for an orphan.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        history: History,
+        owned: OwnedStream,
+        committed: CommittedState,
+        stream_id: str,
+    ) -> None:
+        self.times: list[tuple[Node, int]] = []
+        self.has_moved = False
+        self._plan = plan
+        self._history = history
+        self._owned = owned
+        self._committed = committed
+        self._stream_id = stream_id
+
+    def restore(self) -> None:
+        """Restore the state of each stream.
+
+        Raises:
+            RestartError: state is to be in other partitions, and no record fits in that says so.
+            Exception: whatever a job raises that puts state into other partitions.
+        """
+        for node in self._plan.nodes:
+            if node in self._committed.began:
+                self._begin(node, self._committed.began[node])
+            if self._committed.is_added(node):
+                continue
+            if isinstance(node, StateStoreDStream):
+                self._restore_versions(node)
+            elif node.asks_itself:
+                self._restore_snapshots(node)
+
+    def _begin(self, node: Node, after_ms: int) -> None:
+        """Let a stream begin after a batch: it had nothing then, and is asked for nothing before.
+
+        The graph of this run says so to restarts, so they can stand on that as on a snapshot.
+        """
+        history = self._history
+        history.begin(node, after_ms)
+        if isinstance(node, ReducedWindowedDStream):
+            history.begin(node.reduced, after_ms)
+        if node.asks_itself:
+            self.times.append((node, after_ms))
+        if isinstance(node, StateStoreDStream):
+            uid = self._plan.nodes[node].uid
+            empty = history.states.empty(uid, node.partitioner)
+            history.states.restore(uid, self._plan.turn_upto(node, after_ms), empty)
+
+    def _restore_snapshots(self, node: Node) -> None:
+        uid = self._plan.nodes[node].uid
+        for time_ms, (record_ms, commit) in self._committed.snapshots.get(uid, {}).items():
+            if time_ms < self._committed.lookback[node]:
+                continue
+            rdd = None
+            if commit is not None:
+                written = self._written(uid, record_ms, commit)
+                files, spark = self._owned.lease.files, self._history.spark
+                partitioner = node.partitioner  # type: ignore[attr-defined]  # all these have one
+                rdd = read_state(spark, files, written, partitioner, node.operation)
+            self._history.restore(node, time_ms, rdd)
+            self.times.append((node, time_ms))
+
+    def _written(self, uid: str, record_ms: int, commit: OperatorSnapshot) -> WrittenRdd:
+        count = len(commit.files)
+        first = StatePartition(self._stream_id, uid, record_ms, 0, count, commit.partitioner)
+        return WrittenRdd(first, commit.files)
+
+    def _restore_versions(self, node: StateStoreDStream) -> None:
+        states = self._history.states
+        uid = self._plan.nodes[node].uid
+        versions = self._committed.versions.get(uid, {})
+        for time_ms, (record, commit) in versions.items():
+            # The rows of a batch are made again from the version before it.
+            if time_ms < self._committed.lookback[node]:
+                continue
+            reached_ms = record.watermarks.get(uid, NO_EVENT_TIME)
+            version = StateVersion.committed(record.stream_id, commit, reached_ms)
+            states.restore(uid, time_ms, version)
+            if not version.is_placed_by(node.partitioner):
+                # Also those before the newest: windows ask for the rows of batches after them.
+                is_newest = time_ms == max(versions)
+                if is_newest:
+                    self._require_room(node)
+                moved = repartitioned(states, uid, node, version, self._owned.epoch, time_ms)
+                states.restore(uid, time_ms, moved, is_temporary=not is_newest)
+                self.has_moved |= is_newest
+            self.times.append((node, time_ms))
+
+    def _require_room(self, node: Node) -> None:
+        """Refuse to move state where no record fits in between the last one and the next batch."""
+        last_ms = self._owned.plan.last_ms
+        next_ms = self._committed.last_ms + self._plan.batch_ms
+        if last_ms is not None and last_ms + 1 >= next_ms:
+            raise RestartError(
+                f"the state of {node.operation} cannot be moved into other partitions now: a "
+                "record says so, as of a millisecond of its own, and between the last record, at "
+                f"{last_ms} ms, and the next batch, at {next_ms} ms, there is none; keep the "
+                "number of partitions of then, for one batch where they are further apart"
+            )
