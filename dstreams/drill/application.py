@@ -12,7 +12,7 @@ from typing import Any
 
 from dstreams import InvalidStreamError, StreamingContext
 from dstreams.callables import require_arity
-from dstreams.drill.results import Findings
+from dstreams.drill.results import OutputFindings
 from dstreams.structured import StreamSession
 
 INTERVAL = "DSTREAMS_DRILL_INTERVAL"
@@ -32,7 +32,7 @@ class Application:
         feed: ``f(directory, number)`` gives more input; called again and again, with 0, 1, 2, ...
         is_done: ``f(directory) -> bool``, whether all input has been through.
         check: ``f(directory)`` compares the outputs with what they must be, and returns problems as
-            texts, none when all is well; or :class:`~dstreams.drill.results.Findings`.
+            texts, none when all is well; or :class:`~dstreams.drill.results.OutputFindings`.
         setup: ``f(directory) -> StreamingContext``, in the driver, the first time only; its
             checkpoint directory has to be ``directory/checkpoint``.
         start: ``f(directory) -> StreamSession``, in the driver, each time: starts one query, whose
@@ -41,14 +41,18 @@ class Application:
 
     feed: Callable[[str, int], Any]
     is_done: Callable[[str], bool]
-    check: Callable[[str], Findings | Iterable[str]]
+    check: Callable[[str], OutputFindings | Iterable[str]]
     setup: Callable[[str], StreamingContext] | None = None
     start: Callable[[str], StreamSession] | None = None
 
-    def findings(self, directory: str) -> Findings:
+    def findings(self, directory: str) -> OutputFindings:
         """Return what the application's check says."""
         found = self.check(directory)
-        return found if isinstance(found, Findings) else Findings(problems=tuple(map(str, found)))
+        return (
+            found
+            if isinstance(found, OutputFindings)
+            else OutputFindings(problems=tuple(map(str, found)))
+        )
 
 
 def load(file: Path | None, *, query: bool = False) -> Application:

@@ -79,7 +79,7 @@ def tell(pipe: int, line: str) -> None:
         die()  # the drill itself is gone
 
 
-def main(argv: list[str] | None = None) -> int:
+def run_driver(argv: list[str] | None = None) -> int:
     """Run the application until it is stopped, or killed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("directory")
@@ -133,4 +133,4 @@ def _run_query(start: Callable[[], StreamSession], pipe: int, step: Step | None)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_driver())

@@ -18,7 +18,7 @@ from dstreams.drill import oracle
 from dstreams.drill.application import INTERVAL
 from dstreams.drill.checkpoints import completed_in, states_in
 from dstreams.drill.ledger import Record, files_written, parse_record, records_in, write_file
-from dstreams.drill.results import Findings
+from dstreams.drill.results import OutputFindings
 
 INTERVAL_S = 2
 CORES = 2
@@ -81,7 +81,7 @@ def is_done(directory: str) -> bool:
     return given.keys() <= oracle.seen_ids(Path(directory, "output"))
 
 
-def check(directory: str) -> Findings:
+def check(directory: str) -> OutputFindings:
     """Compare all outputs, and the state in the checkpoint, with what they must be."""
     fed = files_written(Path(directory, "input"))
     completed = completed_in(directory)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dstreams.drill.ledger import FILE_RECORDS, Record, input_file_name, parse_record, records_in
-from dstreams.drill.results import Findings
+from dstreams.drill.results import OutputFindings
 
 RECORDS, TOTALS, WINDOW, VISITS = "records", "totals", "window", "visits"
 RECENT, STATES = "recent", "states"
@@ -31,7 +31,7 @@ def check_outputs(
     window_ms: int,
     completed: Iterable[int] = (),
     final: Mapping[str, list[Any]] | None = None,
-) -> Findings:
+) -> OutputFindings:
     """Compare the outputs of a job with what they must be.
 
     Of the batches that drivers have told of as *completed* every output has to be there. *final* is
@@ -59,7 +59,7 @@ def check_outputs(
         )
     compared, states = _compare(outputs, window_ms, final)
     differences = [*_missing(outputs, completed), *states]
-    return Findings(
+    return OutputFindings(
         records=len(known),
         lost=len(lost),
         duplicated=sum(len(times) - 1 for times in seen.values()),
@@ -69,7 +69,7 @@ def check_outputs(
     )
 
 
-def check_rows(rows: Iterable[str], fed: Sequence[int], final: Mapping[str, Any]) -> Findings:
+def check_rows(rows: Iterable[str], fed: Sequence[int], final: Mapping[str, Any]) -> OutputFindings:
     """Compare the rows of the drill's own query with what they must be.
 
     Each record has one row, with the state of its key after it. So the states of a key follow from
@@ -100,7 +100,7 @@ def check_rows(rows: Iterable[str], fed: Sequence[int], final: Mapping[str, Any]
     if final != totals:
         differences.append("the checkpoint at the end has other states than the rows")
     lost, extra = known.keys() - seen.keys(), seen.total() - len(seen)
-    return Findings(
+    return OutputFindings(
         records=len(known),
         lost=len(lost),
         duplicated=extra,

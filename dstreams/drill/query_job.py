@@ -12,7 +12,7 @@ from dstreams import GroupState, tuned_context
 from dstreams.drill import oracle
 from dstreams.drill.checkpoints import states_in
 from dstreams.drill.ledger import files_written, parse_record, records_in, write_file
-from dstreams.drill.results import Findings
+from dstreams.drill.results import OutputFindings
 from dstreams.structured import StreamSession
 from dstreams.structured.committed_files import committed_lines
 
@@ -57,7 +57,7 @@ def is_done(directory: str) -> bool:
     return len(rows_in(directory)) >= len(given)
 
 
-def check(directory: str) -> Findings:
+def check(directory: str) -> OutputFindings:
     """Compare the rows, and the state in the checkpoint, with what they must be."""
     fed = files_written(Path(directory, "input"))
     final = {key: tuple(total) for key, (total,) in states_in(directory, oracle.TOTALS)}

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 
 @dataclass(frozen=True)
-class Findings:
+class OutputFindings:
     """What the outputs of an application show.
 
     Args:
@@ -59,7 +59,7 @@ class DrillResult:
     at_steps: tuple[str, ...]
     batches: int
     recovery_ms: tuple[int, ...]
-    findings: Findings
+    findings: OutputFindings
     problems: tuple[str, ...] = ()
     ways: Mapping[str, int] = field(default_factory=dict)
     phases: Mapping[str, int] = field(default_factory=dict)

@@ -50,4 +50,4 @@ def shift_input() -> None:
 
 if __name__ == "__main__":
     {"commits": drop_commits, "state": lose_state, "input": shift_input}[os.environ[BREAKS]]()
-    sys.exit(driver.main())
+    sys.exit(driver.run_driver())

@@ -9,7 +9,7 @@ import pytest
 from dstreams import InvalidStreamError
 from dstreams.drill import job, query_job
 from dstreams.drill.application import load
-from dstreams.drill.results import Findings
+from dstreams.drill.results import OutputFindings
 
 APP = """
 def setup(directory): ...
@@ -45,7 +45,7 @@ def test_the_own_query() -> None:
 def test_problems_that_an_application_finds(tmp_path: Path) -> None:
     """Texts are findings too."""
     application = load(write(tmp_path, "drilled_app_1", APP))
-    assert application.findings("d") == Findings(problems=("it is not right",))
+    assert application.findings("d") == OutputFindings(problems=("it is not right",))
 
 
 @pytest.mark.parametrize(

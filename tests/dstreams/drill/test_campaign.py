@@ -14,7 +14,7 @@ from dstreams.clock import SystemClock
 from dstreams.drill import campaign, driver_life, targets
 from dstreams.drill.application import Application
 from dstreams.drill.campaign import Campaign, DrillPlan
-from dstreams.drill.results import DrillResult, Findings
+from dstreams.drill.results import DrillResult, OutputFindings
 from dstreams.drill.steps import Step, step_named
 from dstreams.drill.targets import WAYS, Kill, other_targets
 
@@ -28,7 +28,7 @@ class Counting:
             setup=lambda directory: pytest.fail("setup is for drivers"),
             feed=lambda directory, number: self.fed.append(number),
             is_done=lambda directory: True,
-            check=lambda directory: Findings(records=len(self.fed)),
+            check=lambda directory: OutputFindings(records=len(self.fed)),
         )
 
 

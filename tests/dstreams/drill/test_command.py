@@ -13,7 +13,7 @@ from dstreams.cli import main
 from dstreams.drill import command
 from dstreams.drill.campaign import Campaign, DrillPlan
 from dstreams.drill.command import DrillOptions, run_drill
-from dstreams.drill.results import DrillResult, Findings
+from dstreams.drill.results import DrillResult, OutputFindings
 from dstreams.drill.steps import STEPS
 from dstreams.errors import EnvironmentNotReadyError
 
@@ -23,10 +23,10 @@ Plans = list[DrillPlan]
 
 
 @pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Findings], Plans]:
+def plans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[OutputFindings], Plans]:
     """Let a drill find something without running; returns the plans it would have run."""
 
-    def find(findings: Findings) -> Plans:
+    def find(findings: OutputFindings) -> Plans:
         seen: Plans = []
 
         def run(campaign: Campaign) -> DrillResult:
@@ -45,9 +45,9 @@ def plans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Findings
     return find
 
 
-def test_a_drill_that_passes_leaves_nothing(plans: Callable[[Findings], Plans]) -> None:
+def test_a_drill_that_passes_leaves_nothing(plans: Callable[[OutputFindings], Plans]) -> None:
     """The own job is killed at each step as well."""
-    (seen, out) = (plans(Findings()), io.StringIO())
+    (seen, out) = (plans(OutputFindings()), io.StringIO())
     assert run_drill(DrillOptions(kills=5, seed=8), out)
     (plan,) = seen
     assert (plan.kills, plan.seed, plan.app) == (5, 8, None)
@@ -57,9 +57,9 @@ def test_a_drill_that_passes_leaves_nothing(plans: Callable[[Findings], Plans]) 
     assert out.getvalue().endswith("all promises held\n")
 
 
-def test_a_drill_that_fails_keeps_its_directory(plans: Callable[[Findings], Plans]) -> None:
+def test_a_drill_that_fails_keeps_its_directory(plans: Callable[[OutputFindings], Plans]) -> None:
     """Somebody will want to look."""
-    (seen, out) = (plans(Findings(lost=1)), io.StringIO())
+    (seen, out) = (plans(OutputFindings(lost=1)), io.StringIO())
     assert not run_drill(DrillOptions(kills=1, seed=8, at_steps=False), out)
     (plan,) = seen
     assert list(plan.steps) == []
@@ -69,13 +69,13 @@ def test_a_drill_that_fails_keeps_its_directory(plans: Callable[[Findings], Plan
 
 @pytest.mark.parametrize(("lost", "status"), [(0, 0), (1, 1)])
 def test_the_exit_status(
-    plans: Callable[[Findings], Plans],
+    plans: Callable[[OutputFindings], Plans],
     capsys: pytest.CaptureFixture[str],
     lost: int,
     status: int,
 ) -> None:
     """Zero only when all promises held; the options arrive."""
-    seen = plans(Findings(lost=lost))
+    seen = plans(OutputFindings(lost=lost))
     assert main(["drill", "--kills", "7", "--seed", "3", "--no-steps"]) == status
     assert [(plan.kills, plan.seed, list(plan.steps)) for plan in seen] == [(7, 3, [])]
     assert re.search(r"records lost +\d", capsys.readouterr().out)

@@ -7,7 +7,13 @@ import json
 
 import pytest
 
-from dstreams.drill.results import DrillReport, DrillResult, Findings, percentile, result_table
+from dstreams.drill.results import (
+    DrillReport,
+    DrillResult,
+    OutputFindings,
+    percentile,
+    result_table,
+)
 
 PASSED = DrillResult(
     7,
@@ -15,7 +21,7 @@ PASSED = DrillResult(
     ("commit.start",),
     40,
     (5000, 4000, 9000),
-    Findings(records=1200, states=4800),
+    OutputFindings(records=1200, states=4800),
     ways={"driver killed": 2, "killed at a step": 1},
     phases={"recovery": 0, "commit": 3},
     deepest=2,
@@ -67,13 +73,13 @@ def test_all_promises_held() -> None:
 @pytest.mark.parametrize(
     "findings",
     [
-        Findings(lost=1),
-        Findings(duplicated=1),
-        Findings(state_equal=False),
-        Findings(problems=("window-1000 can be seen and is not complete",)),
+        OutputFindings(lost=1),
+        OutputFindings(duplicated=1),
+        OutputFindings(state_equal=False),
+        OutputFindings(problems=("window-1000 can be seen and is not complete",)),
     ],
 )
-def test_a_broken_promise(findings: Findings) -> None:
+def test_a_broken_promise(findings: OutputFindings) -> None:
     """Any of them decides the verdict."""
     result = DrillResult(7, 3, (), 40, (), findings)
     assert not result.is_passed
@@ -84,7 +90,7 @@ def test_a_broken_promise(findings: Findings) -> None:
 
 def test_a_drill_that_could_not_go_on() -> None:
     """Clean outputs are not enough."""
-    result = DrillResult(7, 1, (), 0, (), Findings(), ("a driver ended by itself",))
+    result = DrillResult(7, 1, (), 0, (), OutputFindings(), ("a driver ended by itself",))
     assert not result.is_passed
     assert "- a driver ended by itself" in result_table(result)
 
