@@ -1,8 +1,8 @@
 """Batches in a directory, each once, by nothing but files that are created once and never changed.
 
 Each task writes a file under a name of its own attempt. Then one manifest, created only if there is
-none, names the files that are the batch, and the beginning of the batch, by which who comes later
-believes it or stops: the rule of :mod:`dstreams.sinks.output_batch`. ::
+none, names the files of the batch and its beginning, by which a later driver believes it or stops:
+the rule of :mod:`dstreams.sinks.output_batch`. ::
 
     out-3000/part-00001-<attempt>                         a stream: a directory for each batch
     out-3000/_SUCCESS
@@ -10,13 +10,13 @@ believes it or stops: the rule of :mod:`dstreams.sinks.output_batch`. ::
     words/part-0000000003-00001-<attempt>.txt             a query: a directory for all batches
     words/_committed/0000000003
 
-A file that no manifest names was left by an attempt that lost, or by a driver that died, or is
-being written right now. Once its batch has a manifest it can never count, and is deleted. What a
-manifest names is never replaced, moved or deleted.
+A file that no manifest names is of an attempt that lost, of a driver that died, or still being
+written. Once its batch has a manifest it can never count, and is deleted. What a manifest names is
+never replaced, moved or deleted.
 
-On file systems of Hadoop's it is the JVM that writes, and not each of them can create a file only
-if it is absent: there :mod:`dstreams.sinks.hadoop_directory` publishes a batch by renames, with the
-same manifest and by the same rule.
+On file systems of Hadoop's the JVM writes, and some of them cannot create a file only if it is
+absent: there :mod:`dstreams.sinks.hadoop_directory` publishes a batch by renames, with the same
+manifest and by the same rule.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ _CHUNK_BYTES = 256 << 10
 
 
 class CommittedDirectory:
-    """The manifests of a directory, and the files that they name."""
+    """The manifests of a directory, and the files that they name.
+
+    *remedy* says how to make room for a batch where another history of its checkpoint has written;
+    None where the directory is that of one batch, and can be removed.
+    """
 
     def __init__(self, files: Files, remedy: str | None = None) -> None:
         self.files = files
@@ -63,7 +67,7 @@ class CommittedDirectory:
             return None
 
     def require_of(self, batch: OutputBatch, found: Manifest) -> None:
-        """Return if what was found is this very batch, as :meth:`Manifest.require_of` does."""
+        """Refuse what was found, unless it is this very batch: :meth:`Manifest.require_of`."""
         found.require_of(batch, self.files.url, self._remedy)
 
     def commit(self, name: str, batch: OutputBatch, manifest: Manifest) -> bool:
@@ -87,7 +91,7 @@ class CommittedDirectory:
         """Delete the files that can never count; never raises.
 
         ``manifest_of(name)`` is the manifest of the batch that a file was written for; None where
-        there is none yet, or the file is somebody else's.
+        there is none yet, or another program wrote the file.
         """
         try:
             for name in self.files.list("part-"):

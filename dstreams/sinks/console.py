@@ -32,11 +32,7 @@ class ConsolePrinter:
         ...
 
     The text is written at once, so batches and log lines do not mix. One Spark job runs over all
-    partitions, also when the first holds enough records: ``take`` would run several, and would end
-    workers that had not read their input.
-
-    Raises:
-        InvalidStreamError: *num* is no such number.
+    partitions: ``take`` would run several, and end workers that had not read their input.
     """
 
     num: int = 10

@@ -19,7 +19,9 @@ _NAME = "batchId"
 
 @dataclass(frozen=True)
 class ForeachBatch:
-    """Calls *func* with what it takes, which was decided once, when it was handed over."""
+    """Calls *func* with as many of (rdd), (time, rdd), (time, rdd, batchId) as it takes by
+    position, and with the batch id by name if its parameter is called ``batchId``.
+    """
 
     func: Callable[..., Any]
     arguments: int
@@ -27,13 +29,10 @@ class ForeachBatch:
 
     @classmethod
     def of(cls, func: Callable[..., Any], operation: str) -> ForeachBatch:
-        """Find out how *func* is to be called.
+        """Find out how *func* is to be called, once, when it is handed over.
 
-        A parameter of the name ``batchId`` always gets the batch id, wherever it stands. A third
-        parameter without a default gets it as well, whatever its name.
-
-        Raises:
-            InvalidStreamError: it is no function, or takes other arguments.
+        A parameter of the name ``batchId`` always gets the batch id. A third parameter without a
+        default gets it as well, whatever its name.
         """
         if callable(func):
             for count in (1, 2):

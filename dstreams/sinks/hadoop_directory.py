@@ -50,10 +50,10 @@ class HadoopDirectory:
 
         take the turn    look for _SUCCESS    delete what is there    move files    create _SUCCESS
 
-    Before each step from the third on, and after the last, the turn must still be the own one. Who
-    has it after ``_SUCCESS`` is there is done: whoever takes it from then on finds that. What is
-    deleted was moved there in an earlier turn, so it can only be that of one that has lost its turn
-    and fails. A ``_SUCCESS`` that names files which are not there is of such a one.
+    Before each step from the third on, and after the last, the driver must still have the turn. A
+    driver with the turn and a ``_SUCCESS`` is done, for the next one finds that. What a driver
+    deletes was moved there in an earlier turn, by a driver that has lost it and fails; so was a
+    ``_SUCCESS`` that names files which are not there.
 
     A complete output is never replaced, moved or deleted.
     """
@@ -178,9 +178,8 @@ class HadoopDirectory:
             raise OSError(_taken(self._target))
 
     def _parts_of(self, hidden: Any, count: int) -> list[Any]:
-        """The files of a directory, one for each partition.
-
-        A driver that begins takes the directories of others for those of killed runs.
+        """Return the files of a directory, one for each partition; else another driver has swept
+        it.
         """
         names = [name for name in self._names_in(hidden) if name != SUCCESS]
         if len(names) != count:
@@ -238,7 +237,7 @@ class HadoopDirectory:
         return self._path(self._target.getParent(), name)
 
     def _sweep(self, batch: OutputBatch) -> None:
-        """Delete what killed runs of the stream left beside the target: what nobody finished."""
+        """Delete the unfinished directories of killed runs of the stream beside the target."""
         parent = self._target.getParent()
         hidden = self._series(batch).hidden(batch.stream_id)
         if (place := (parent.toString(), hidden.pattern)) in _swept:
@@ -252,7 +251,7 @@ class HadoopDirectory:
                     self._files.delete(moved, True)
 
     def _compare(self, batch: OutputBatch) -> None:
-        """Refuse to go on where batches are there that the stream has left out."""
+        """Refuse to go on where there are batches that the stream has left out."""
         parent = self._target.getParent()
 
         def read(name: str) -> Manifest | None:

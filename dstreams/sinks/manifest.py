@@ -1,7 +1,7 @@
 """The manifest of a batch: says that the output of the batch is complete, and which batch it is.
 
-That of a stream is ``_SUCCESS`` in the directory of the batch, the name by which Hadoop's tools,
-and what reads their output, know a complete directory.
+For a stream it is ``_SUCCESS`` in the directory of the batch, the name by which Hadoop's tools know
+a complete directory.
 """
 
 from __future__ import annotations
@@ -25,14 +25,9 @@ _compared: set[tuple[str, str, range]] = set()
 class Manifest:
     """What a manifest says.
 
-    Args:
-        stream_id: of the stream, or query, that wrote the batch.
-        batch_id: number of the batch.
-        batch_time_ms: its time.
-        files: names of the files that count, in the order of the partitions; empty where all count
-            that are in a directory of the batch's own.
-        beginning: which beginning of the batch it is, as in :class:`OutputBatch`.
-        before: the manifests of the batches before it, where this one is to tell of them.
+    *files* are the names that count, in the order of the partitions; empty where all count that are
+    in a directory of the batch's own. *before* are manifests of earlier batches that this one
+    lists.
     """
 
     stream_id: str
@@ -44,19 +39,14 @@ class Manifest:
 
     @classmethod
     def of(cls, batch: OutputBatch, files: Iterable[str] = ()) -> Manifest:
-        """Return the manifest of a batch."""
         return cls(batch.stream_id, batch.batch_id, batch.time_ms, tuple(files), batch.beginning)
 
     def require_of(self, batch: OutputBatch, place: str, remedy: str | None = None) -> None:
-        """Return if it is this very batch that was written.
-
-        Args:
-            batch: the batch.
-            place: the directory.
-            remedy: how to make room for the batch; None where the directory has no other.
+        """Refuse what was written, unless it is this very batch; *remedy* says how to make room for
+        it.
 
         Raises:
-            OutputConflictError: it is another one, which is not replaced.
+            OutputConflictError: it is another batch, which is not replaced.
         """
         if self.stream_id == batch.stream_id:
             removal = f"remove {place} and the directories of later times beside it"
@@ -70,7 +60,6 @@ class Manifest:
         )
 
     def to_text(self) -> str:
-        """Return the text of the file."""
         said = asdict(self)
         if not self.before:
             del said["before"]
@@ -104,11 +93,7 @@ beginning='', before=())
 
     @classmethod
     def required(cls, text: bytes, place: str) -> Manifest:
-        """Return what a file says.
-
-        Raises:
-            FileExistsError: another program wrote it.
-        """
+        """Return what a file says, or raise FileExistsError if another program wrote it."""
         found = cls.of_text(text)
         if found is None:
             raise FileExistsError(
@@ -120,13 +105,7 @@ beginning='', before=())
 
 @dataclass(frozen=True)
 class Series:
-    """The names of the directories of one output: that of a batch, with its time left open.
-
-    Args:
-        parent: the directory that they are in.
-        name: name of the directory of a batch.
-        time_ms: its time.
-    """
+    """The names of the directories of one output: that of a batch, with its time left open."""
 
     parent: str
     name: str
@@ -134,12 +113,12 @@ class Series:
 
     @property
     def pattern(self) -> str:
-        """A regular expression for all of them; its group 1 is the time."""
+        """A regular expression for all names; its group 1 is the time."""
         before, _, after = self.name.rpartition(f"-{self.time_ms}")
         return rf"{re.escape(before)}-(\d+){re.escape(after)}"
 
     def hidden(self, stream_id: str) -> re.Pattern[str]:
-        """Names under which a stream writes them, before they are complete."""
+        """Return the names under which a stream writes directories that are not complete."""
         return re.compile(rf"\.{self.pattern}\.{re.escape(stream_id)}\.[0-9a-f]{{32}}")
 
     def require_left_out(
@@ -148,15 +127,9 @@ class Series:
         list_names: Callable[[], Iterable[str]],
         read: Callable[[str], Manifest | None],
     ) -> None:
-        """Return if none of the batches is there that the stream of *batch* has left out.
+        """Refuse to go on where a batch is there that the stream of *batch* has left out.
 
-        Args:
-            batch: the batch.
-            list_names: ``f() ->`` what is in the parent.
-            read: ``f(name) -> what its _SUCCESS says``.
-
-        Raises:
-            OutputConflictError: one is there.
+        *read* returns what the ``_SUCCESS`` of a name in the parent says.
         """
         place = (self.parent, self.pattern, batch.left_out)
         if not batch.left_out or place in _compared:

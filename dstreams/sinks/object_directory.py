@@ -14,7 +14,10 @@ from dstreams.sinks.output_batch import OutputBatch
 
 
 class ObjectDirectory:
-    """The directory that one batch is written to, at a URL of fsspec's."""
+    """The directory that one batch is written to, at a URL of fsspec's.
+
+    Its store has to be able to create a file only if it is absent.
+    """
 
     def __init__(self, url: str, open_at: Callable[[str], Files] = open_output) -> None:
         self._url = url
@@ -45,7 +48,7 @@ class ObjectDirectory:
         return is_new
 
     def _compare(self, batch: OutputBatch) -> None:
-        """Refuse to go on where batches are there that the stream has left out."""
+        """Refuse to go on where there are batches that the stream has left out."""
         parent, _, name = self._url.rstrip("/").rpartition("/")
         suffix = f"/{SUCCESS}"
 

@@ -22,10 +22,8 @@ class TextFilesWriter:
 
     A batch that is there is not written again: a run after a crash changes nothing that a reader
     has seen. What another stream wrote, or another history of the checkpoint, is an error, by the
-    rule of :mod:`dstreams.sinks.output_batch`.
-
-    Raises:
-        InvalidStreamError: *prefix* or *suffix* is no text.
+    rule of :mod:`dstreams.sinks.output_batch`. The prefix is on a file system of Hadoop's, or on
+    one of fsspec's that can create a file only if it is absent.
     """
 
     prefix: str

@@ -22,10 +22,10 @@ from dstreams.structured.selectors import Spec, selector
 class AggregateFunction(Protocol):
     """Makes one result of many records, in any order of merging.
 
-    A buffer is a value that the state store takes; *reduce* and *merge* may change their first
-    argument and return it, and the record may become the buffer. One that leaves records as they
-    are can say so, which saves copies where a record is in several windows: ``changesRecords =
-    False``.
+    A buffer is a value that the state store takes. *reduce* and *merge* may change their first
+    argument and return it, and the record may become the buffer. A function that leaves records as
+    they are can say so by ``changesRecords = False``, which saves copies where a record is in
+    several windows.
     """
 
     def zero(self) -> Any:
@@ -305,16 +305,14 @@ class Several:
 
     @cached_property
     def _changing(self) -> frozenset[int]:
-        """Places of the functions that may change a record: each gets one of its own."""
+        """Indices of the functions that may change a record: each gets a copy of its own."""
         places = range(len(self.functions))
         return frozenset(place for place in places if may_change_records(self.functions[place]))
 
     def zero(self) -> list[Any]:
-        """Return a buffer of no records for each function."""
         return [function.zero() for function in self.functions]
 
     def reduce(self, buffer: list[Any], record: Any) -> list[Any]:
-        """Return the buffers with one record more."""
         changing = self._changing
         copy = copies(record) if changing else None
         for place, function in enumerate(self.functions):
@@ -323,12 +321,10 @@ class Several:
         return buffer
 
     def merge(self, first: list[Any], second: list[Any]) -> list[Any]:
-        """Return the buffers of both."""
         for place, function in enumerate(self.functions):
             first[place] = function.merge(first[place], second[place])
         return first
 
     def finish(self, buffer: list[Any]) -> tuple[Any, ...]:
-        """Return the results."""
         results = zip(self.functions, buffer, strict=True)
         return tuple(function.finish(part) for function, part in results)

@@ -10,9 +10,8 @@
                 +- ShuffleExchange          to the partition of the key
                    +- HashAggregate partial records -> buffers, where they are
 
-:func:`plan_aggregation` builds it, and :mod:`dstreams.structured.operators.execution_context` shows
-how two batches of it are run by hand. What is below the final one runs in two tasks: up to the
-shuffle, and after it where the store is, which is opened once and walked through once.
+:func:`plan_aggregation` builds it. The operators below the final one run in two tasks: up to the
+shuffle, and after it in one walk over the store.
 """
 
 from __future__ import annotations
@@ -226,7 +225,7 @@ def plan_aggregation(
     outputMode: OutputMode | None = None,
     where: str = "agg",
 ) -> HashAggregateExec:
-    """Return the operators of a streaming aggregation.
+    """Return the operators of a streaming aggregation; without *aggregate* of a count.
 
     Semantics: StatefulAggregationStrategy (Spark 4.3).
     """

@@ -106,7 +106,7 @@ class SaveRows:
             yield row
 
     def emit(self, store: StateWriter, written: Rows, metrics: StateMetrics) -> Rows:
-        """Return what goes out; *written* are rows that stand in the store once they are pulled."""
+        """Return what goes out; *written* are rows that are in the store once they are pulled."""
         if self.mode is OutputMode.Update:
             for row in written:
                 metrics.numOutputRows += 1
@@ -122,7 +122,6 @@ class SaveRows:
             yield row
 
     def on_time(self, rows: Rows, metrics: StateMetrics) -> Rows:
-        """Iterate over the rows that are not late."""
         late_ms = self.late_ms
         if self.mode is OutputMode.Complete or late_ms is None or not self.grouping.hasWatermark:
             yield from rows
@@ -147,7 +146,7 @@ class SaveRows:
 
 @dataclass(frozen=True)
 class MergeIntoState:
-    """What restoring, merging and saving do, one after the other, in one walk over the store."""
+    """Restores, merges and saves in one walk over the store."""
 
     aggregate: AggregateFunction
     save: SaveRows

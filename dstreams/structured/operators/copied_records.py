@@ -1,11 +1,4 @@
-"""Copies of records that several buffers take in: a function that works in place changes its own.
-
->>> from dstreams.structured.operators.copied_records import private_records
->>> counts = {"a": 1}
->>> first, second = private_records([(10_000, counts), (15_000, counts)], "agg")
->>> first[1] is not second[1], first[1] == second[1] == counts
-(True, True)
-"""
+"""Copies of records for several buffers: a function that works in place changes its own."""
 
 from __future__ import annotations
 
@@ -22,13 +15,13 @@ from dstreams.rdd.user_errors import failed
 def may_change_records(function: object) -> bool:
     """Whether an aggregate function may change a record, or take it for its buffer.
 
-    A user's may, unless its attribute *changesRecords* says that it does not.
+    A user's may, unless its attribute *changesRecords* is false.
     """
     return bool(getattr(function, "changesRecords", True))
 
 
 def copies(record: Any) -> Callable[[], Any]:
-    """Return the function that returns a copy of a record, as it is now, at each call."""
+    """Return the function that returns a new copy of a record, as it is now, at each call."""
     if is_immutable(record):
         return lambda: record
     try:
@@ -40,7 +33,7 @@ def copies(record: Any) -> Callable[[], Any]:
 
 
 def private_records(pairs: Iterable[tuple[Any, Any]], where: str) -> Iterator[tuple[Any, Any]]:
-    """Iterate over pairs of key and record, where no two share a record."""
+    """Iterate over pairs of key and record, where no two share one; equal ones come together."""
     last: Any = None
     copy: Callable[[], Any] | None = None
     for key, record in pairs:

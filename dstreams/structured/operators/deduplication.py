@@ -1,30 +1,4 @@
-"""Deduplication: the first row of each key goes out, those that come later do not.
-
->>> from dstreams.structured.operators.deduplication import StreamingDeduplicateExec
->>> from dstreams.kernel.state_versions import StateVersions
->>> from dstreams.structured.operators.execution_context import ExecutionContext
->>> from dstreams.structured.operators.physical_operator import RDDScanExec
->>> from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
->>> plan = StreamingDeduplicateExec(RDDScanExec(spark.parallelize(["a", "b", "a"])))
->>> context = ExecutionContext(spark, StateVersions(spark, store))
->>> rows = plan.filled([StatefulOperatorStateInfo.empty(2)]).run(context)
->>> context.versions[0].metrics.numDroppedDuplicateRows
-1
->>> sorted(rows.collect())
-['a', 'b']
-
-What a task does runs without Spark too:
-
->>> from checkpoint.state_store import EMPTY, StateStore, StoreId
->>> from checkpoint.testing import MemoryBackend
->>> from dstreams.rdd.state_metrics import StateMetrics
->>> from dstreams.structured.operators.deduplication import DropDuplicates
->>> drop = DropDuplicates()
->>> seen = StateStore(MemoryBackend())
->>> with seen.writer(StoreId("s", "dedupe", "default", 0, 1), EMPTY) as store:
-...     list(drop(store, iter(()), iter([("a", (None, 1)), ("a", (None, 2))]), StateMetrics()))
-[(None, 1)]
-"""
+"""Deduplication: the first row of each key goes out, those that come later do not."""
 
 from __future__ import annotations
 
@@ -61,6 +35,9 @@ _CHUNK_ROWS = 1000
 @dataclass(frozen=True)
 class DropDuplicates:
     """Function of a task: lets the first event of each key pass.
+
+    Only keys that have their event time in front (*by_event_time*) are ever forgotten. Rows go out
+    as events or, unless *are_events*, as records.
 
     Semantics: StreamingDeduplicateExec (Spark 4.3).
     """
@@ -121,7 +98,7 @@ class DropDuplicates:
 
 @dataclass(frozen=True)
 class DropDuplicatesWithinWatermark(DropDuplicates):
-    """Function of a task: the same, with keys forgotten some time after their first event.
+    """Function of a task: as above, with keys forgotten *delay_ms* after their first event.
 
     Semantics: StreamingDeduplicateWithinWatermarkExec (Spark 4.3).
     """
@@ -140,10 +117,7 @@ class DropDuplicatesWithinWatermark(DropDuplicates):
 def _rows_on_time(
     rows: Iterator[Row], late_ms: int | None, metrics: StateMetrics
 ) -> Iterator[list[Row]]:
-    """Yield the pairs (key, event) that are not late, many at a time.
-
-    Those without a time never are.
-    """
+    """Yield chunks of pairs (key, event) that are not late; those without a time never are."""
     late_us = None if late_ms is None else late_ms * 1000
     while chunk := list(islice(rows, _CHUNK_ROWS)):
         if late_us is not None:
@@ -158,7 +132,10 @@ def _rows_on_time(
 
 @dataclass(frozen=True)
 class StreamingDeduplicateExec(StatefulOperator, UnaryExec):
-    """The first row of each key."""
+    """The first row of each key; without *key* of each record.
+
+    The watermark ends keys that have the event time in them (*withEventTime*), and no others.
+    """
 
     key: Callable[[Any], Any] | None = None
     withEventTime: bool = False
@@ -173,11 +150,9 @@ class StreamingDeduplicateExec(StatefulOperator, UnaryExec):
         return [self.where, *self.watermarkArguments]
 
     def task(self) -> Task:
-        """Return the task that gives each row its key: rows -> (key, event)."""
         return KeyEvents(self.key, self.child.hasEventTime, self.withEventTime, self.where)
 
     def function(self) -> DropDuplicates:
-        """Return what a task does where the state is."""
         has_time = self.child.hasEventTime
         return DropDuplicates(
             self.eventTimeWatermarkForLateEvents if has_time else None,
@@ -215,7 +190,7 @@ class StreamingDeduplicateWithinWatermarkExec(StreamingDeduplicateExec):
 
 @dataclass(frozen=True)
 class KeyEvents:
-    """Task: records or events -> (key, event)."""
+    """Task: records or events -> (key, event), the key with its event time if asked for."""
 
     key: Callable[[Any], Any] | None
     are_events: bool

@@ -1,9 +1,4 @@
-"""What is known of the event times of a batch, gathered by the jobs that the batch runs anyway.
-
->>> from dstreams.structured.operators.event_time_stats import EventTimeStats
->>> EventTimeStats.of([10_000, 20_000, 60_000])
-EventTimeStats(max_ms=60, min_ms=10, avg_ms=30.0, count=3)
-"""
+"""What is known of the event times of a batch, gathered by the jobs that the batch runs anyway."""
 
 from __future__ import annotations
 
@@ -13,9 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class EventTimeStats:
-    """Event times that one operator has seen; all times are milliseconds since the epoch.
+    """Event times that one operator has seen, in milliseconds since the epoch.
 
-    Semantics: EventTimeStats (Spark 4.3). A running mean, so that no sum gets large.
+    The mean is a running one, so that no sum gets large. Semantics: EventTimeStats (Spark 4.3).
     """
 
     max_ms: int
@@ -33,11 +28,9 @@ class EventTimeStats:
         return cls(max(times) // 1000, min(times) // 1000, avg_ms, len(times))
 
     def add(self, time_ms: int) -> EventTimeStats:
-        """Return the stats with one time more."""
         return self.merge(EventTimeStats(time_ms, time_ms, float(time_ms), 1))
 
     def merge(self, other: EventTimeStats | None) -> EventTimeStats:
-        """Return the stats of both."""
         if other is None:
             return self
         count = self.count + other.count

@@ -1,16 +1,4 @@
-"""EventTimeWatermarkExec: from here on records travel with their event times.
-
->>> from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
->>> from dstreams.structured.operators.execution_context import ExecutionContext
->>> from dstreams.structured.operators.physical_operator import RDDScanExec
->>> readings = RDDScanExec(spark.parallelize([("a", 1000), ("b", 3000)]))
->>> marked = EventTimeWatermarkExec(readings, lambda reading: reading[1], delayMs=500)
->>> context = ExecutionContext(spark)
->>> marked.execute(context).collect()
-[(1000000, ('a', 1000)), (3000000, ('b', 3000))]
->>> context.event_times()["eventTime"].max_ms - marked.delayMs
-2500
-"""
+"""EventTimeWatermarkExec: from here on records travel with their event times."""
 
 from __future__ import annotations
 
@@ -36,8 +24,8 @@ _second = itemgetter(1)
 class EventTimeWatermarkExec(NarrowExec):
     """Gives each record its event time, and gathers the times for the next watermark.
 
-    What is gathered comes with the batch's own jobs: ``context.event_times()[name]``. A record
-    without an event time counts as one of the epoch there, and travels with None.
+    The times come with the batch's own jobs: ``context.event_times()[name]``. A record without an
+    event time counts as one of the epoch there, and travels with None.
 
     Semantics: EventTimeWatermarkExec (Spark 4.3).
     """
@@ -63,7 +51,7 @@ class EventTimeWatermarkExec(NarrowExec):
 
 @dataclass(frozen=True)
 class MarkEvents:
-    """Task: records, or events with another time -> events; reports their times."""
+    """Task: records, or events with another time (*is_marked*) -> events; reports their times."""
 
     event_time: Callable[[Any], int | None]
     is_marked: bool

@@ -42,7 +42,11 @@ from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 
 
 class ExecutionContext:
-    """One batch of a plan, which ``plan.run(context)`` runs."""
+    """One batch of a plan, which ``plan.run(context)`` runs; *versions* has what operators made, by
+    id.
+
+    *states* may be None when no operator has state.
+    """
 
     def __init__(
         self, spark: SparkContext, states: StateVersions | None = None, batch: int = 0
@@ -55,7 +59,6 @@ class ExecutionContext:
 
     @property
     def store(self) -> StateStore:
-        """The state stores."""
         return self._known_states().store
 
     def make(self, info: StatefulOperatorStateInfo, update: StateUpdate) -> RDD[Any]:
@@ -73,14 +76,15 @@ class ExecutionContext:
         return self._states
 
     def observe(self, name: str) -> TaskReport[EventTimeStats]:
-        """Return where the tasks of an operator report the event times they see."""
+        """Return where the tasks of an operator, by its unique name, report the event times they
+        see.
+        """
         self._observed[name] = TaskReports(self.spark)
         return self._observed[name].task
 
     def event_times(self) -> dict[str, EventTimeStats | None]:
-        """Return what was seen of event times, by name of the operator; None where nothing was.
-
-        It is complete when the batch's jobs are done.
+        """Return the event times by name of the operator, when the batch's jobs are done; None
+        without any.
         """
         return {
             name: EventTimeStats.of_all(reports.facts()) for name, reports in self._observed.items()

@@ -35,7 +35,12 @@ EVENT_TIME = "event time"
 
 @dataclass(frozen=True)
 class Grouping:
-    """What records are grouped by."""
+    """What records are grouped by.
+
+    *windows* are windows of event time, :data:`EVENT_TIME` where the event time is part of the key,
+    or None. *time* gives another time, in microseconds, than the one with the watermark; state is
+    then kept for ever. A key is hashable and equal to itself for ever.
+    """
 
     key: Callable[[Any], Any] | None = None
     windows: TimeWindows | str | None = None
@@ -112,11 +117,10 @@ class Grouping:
         return rows
 
     def result_key(self, key: Any) -> Any:
-        """Return the key as it stands in the result."""
         return self.result_keys()(key)
 
     def result_keys(self) -> Callable[[Any], Any]:
-        """Return the function that does so for many."""
+        """Return the function that gives keys as they stand in the result."""
         windows, has_key = self.windows, self.key is not None
         if windows is None:
             return _same

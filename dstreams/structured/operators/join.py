@@ -1,22 +1,4 @@
-"""StreamingSymmetricHashJoinExec: two streams joined, row by row as they come.
-
->>> import operator
->>> from dstreams.kernel.state_versions import StateVersions
->>> from dstreams.structured.operators.execution_context import ExecutionContext
->>> from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
->>> from dstreams.structured.operators.physical_operator import RDDScanExec
->>> from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
->>> shown = RDDScanExec(spark.parallelize([("ad-1", "shown"), ("ad-2", "shown")]))
->>> clicked = RDDScanExec(spark.parallelize([("ad-1", "clicked")]))
->>> by_ad = operator.itemgetter(0)
->>> plan = StreamingSymmetricHashJoinExec(shown, clicked, by_ad, by_ad)
->>> context = ExecutionContext(spark, StateVersions(spark, store))
->>> rows = plan.filled([StatefulOperatorStateInfo.empty(2)]).run(context)
->>> context.versions[0].metrics.numTotalStateRows  # of both sides
-3
->>> rows.collect()
-[(('ad-1', 'shown'), ('ad-1', 'clicked'))]
-"""
+"""StreamingSymmetricHashJoinExec: two streams joined, row by row as they come."""
 
 from __future__ import annotations
 
@@ -69,7 +51,7 @@ class StreamingSymmetricHashJoinExec(StatefulOperator):
         return [self.joinType.value, self.condition.where, *self.watermarkArguments]
 
     def shouldRunAnotherBatch(self, newInputWatermark: int | None) -> bool:
-        """Whether rows may be given up: without a time range or a time in the key none ever is."""
+        """Whether rows may be given up, which needs a time range or a time in the key."""
         return self.condition.bounds_state and super().shouldRunAnotherBatch(newInputWatermark)
 
     def function(self, memory_mb: float = 512) -> JoinRows:

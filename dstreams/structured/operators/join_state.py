@@ -7,12 +7,11 @@
     left rows of the state  --- meet --- right rows of the batch  /
     then all rows of the batch are kept, and those that nothing can meet any more are given up
 
-A row is given up when the watermark has passed all that could meet it, because what the watermark
-has passed is late and comes no more. A row that was given up without having met any goes out of an
-outer join then, and only then.
+A row is given up when the watermark has passed all that could meet it, which would come late and be
+dropped. Only then does an outer join put out a row that has met none.
 
-A row stands in the store under (side, key, batch, number), with the time at which it is given up as
-its timeout: those of a key are found by a prefix, those to be given up by the index of timeouts.
+A row stands in the store under (side, key, batch, number), and the time at which it is given up is
+its timeout: a prefix finds the rows of a key, the index of timeouts those to be given up.
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ class JoinType(str, Enum):
 
 @dataclass(frozen=True)
 class TimeRange:
-    """How far apart in event time two rows may be that meet: from *least_ms* to *most_ms*.
+    """How far apart in event time two rows may be that meet.
 
-    It is ``time of the right row - time of the left row``, both ends included. Rows without an
-    event time meet none.
+    It is ``time of the right row - time of the left row``, both ends included; *least_ms* is
+    negative if the right row may come first. Rows without an event time meet none.
     """
 
     least_ms: int
@@ -70,7 +69,7 @@ class TimeRange:
             )
 
     def holds(self, left_us: int | None, right_us: int | None) -> bool:
-        """Whether two rows are near enough, by their times in microseconds."""
+        """Whether two rows are close enough, by their times in microseconds."""
         if left_us is None or right_us is None:
             return False
         return self.least_ms * 1000 <= right_us - left_us <= self.most_ms * 1000
@@ -78,7 +77,11 @@ class TimeRange:
 
 @dataclass(frozen=True)
 class JoinCondition:
-    """Which rows of one key meet, and how long a row can still meet others."""
+    """Which rows of one key meet, and how long a row can still meet others.
+
+    *key_time* gives the event time of a key in milliseconds, such as the end of a window that both
+    sides are grouped by.
+    """
 
     time_range: TimeRange | None = None
     key_time: Callable[[Any], int | None] | None = None
@@ -102,7 +105,7 @@ class JoinCondition:
             raise failed(self.where, key, error) from error
 
     def last_ms(self, side: int, key: Any, time_us: int | None) -> int | None:
-        """Return the watermark that says that no other can meet a row any more, None for ever."""
+        """Return the watermark after which no row can meet this one, None for ever."""
         bounds = []
         if self.key_time is not None:
             bounds.append(self.key_time(key))
@@ -113,7 +116,7 @@ class JoinCondition:
 
 
 class StoredRow(NamedTuple):
-    """A row of the state."""
+    """A row of the state, and whether it has met any; *place* is its key in the store."""
 
     place: tuple[Any, ...]
     event: Event
@@ -122,23 +125,24 @@ class StoredRow(NamedTuple):
 
 @dataclass(frozen=True)
 class SymmetricHashJoinStateManager:
-    """Rows of both sides in one store.
+    """Rows of both sides in one store, where Spark has four.
 
-    Spark has four stores: for each side, how many rows a key has, and the rows by key and number.
-    Here a number is unique because it follows the version, so nothing is counted.
+    A number is unique because it follows the version, so nothing is counted.
     """
 
     store: StateWriter
 
     def rows(self, side: int, key: Any) -> Iterator[StoredRow]:
-        """Iterate over the rows of a key."""
         for place, (time_us, record, matched) in self.store.prefix((side, key)):
             yield StoredRow(place, (time_us, record), matched)
 
     def append(
         self, side: int, key: Any, number: int, event: Event, matched: bool, last_ms: int | None
     ) -> None:
-        """Keep a row."""
+        """Keep a row; *number* is that among the rows of its side and key in this batch.
+
+        The watermark *last_ms* gives the row up, None never.
+        """
         self._put((side, key, self.store.version_id.version, number), event, matched, last_ms)
 
     def set_matched(self, place: tuple[Any, ...], event: Event) -> None:
@@ -146,11 +150,10 @@ class SymmetricHashJoinStateManager:
         self.store.put(place, (*event, True), self.store.timeout_ms(place))
 
     def remove(self, place: tuple[Any, ...]) -> None:
-        """Give up a row."""
         self.store.remove(place)
 
     def take_passed(self, watermark_ms: int) -> Iterator[StoredRow]:
-        """Give up the rows that nothing can meet any more, and iterate over them; no scan."""
+        """Give up the rows that nothing can meet any more, and iterate over them."""
         for place, (time_us, record, matched), _ in self.store.take_due(watermark_ms + 1):
             yield StoredRow(place, (time_us, record), matched)
 
@@ -168,19 +171,18 @@ class _JoinChanges:
         self._kept, self._matched, self._removed = (SpillBuffer(memory_mb) for _ in range(3))
 
     def keep(self, *row: Any) -> None:
-        """A row of the batch is kept: arguments of the manager's ``append``."""
+        """Keep a row of the batch: arguments of the manager's ``append``."""
         self._kept.add(row)
 
     def match(self, stored: StoredRow) -> None:
-        """A row of the state has met another one."""
+        """Note that a row of the state has met another one."""
         self._matched.add((stored.place, stored.event))
 
     def remove(self, stored: StoredRow) -> None:
-        """A row of the state is given up."""
+        """Note that a row of the state is given up."""
         self._removed.add(stored.place)
 
     def write(self, manager: SymmetricHashJoinStateManager, metrics: StateMetrics) -> None:
-        """Write them."""
         for row in self._kept.rows():
             manager.append(*row)
             metrics.numUpdatedStateRows += 1
@@ -194,9 +196,9 @@ class _JoinChanges:
 
 @dataclass(frozen=True)
 class JoinRows:
-    """Function of a task: rows of both sides in, pairs of records out.
+    """Function of a task: rows (key, (side, event)) of both sides in, pairs of records out.
 
-    The rows are pairs (key, (side, event)). A key of None meets none, as in SQL.
+    A key of None meets none, as in SQL.
 
     Semantics: StreamingSymmetricHashJoinExec (Spark 4.3).
     """
@@ -324,7 +326,9 @@ def _alone(side: int, event: Event) -> Pair:
 
 
 def require_joinable(join_type: JoinType, condition: JoinCondition, has_watermarks: bool) -> None:
-    """Check that a join can be computed, and that an outer or semi join ends."""
+    """Refuse a join that cannot be computed, and an outer or semi join without a watermark to end
+    it.
+    """
     where = condition.where
     if condition.time_range is not None and not has_watermarks:
         raise InvalidStreamError(

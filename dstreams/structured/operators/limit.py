@@ -1,16 +1,4 @@
-"""StreamingGlobalLimitExec: the first rows of a stream, over all its batches.
-
->>> from dstreams.kernel.state_versions import StateVersions
->>> from dstreams.structured.operators.execution_context import ExecutionContext
->>> from dstreams.structured.operators.limit import StreamingGlobalLimitExec
->>> from dstreams.structured.operators.physical_operator import RDDScanExec
->>> from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
->>> plan = StreamingGlobalLimitExec(RDDScanExec(spark.parallelize(range(100), 4)), 3)
->>> context = ExecutionContext(spark, StateVersions(spark, store))
->>> rows = plan.filled([StatefulOperatorStateInfo.empty(2)]).run(context)
->>> rows.count()
-3
-"""
+"""StreamingGlobalLimitExec: the first rows of a stream, over all its batches."""
 
 from __future__ import annotations
 

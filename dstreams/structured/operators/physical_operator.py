@@ -1,17 +1,14 @@
 """Physical operators: what a plan is made of, and how records travel between them.
 
 An operator is a frozen value with children, and makes an RDD of the RDDs of its children. A batch's
-facts (state info, watermarks, batch time) are fields that are None until
-``dataclasses.replace`` fills them in, so one plan is written down once and copied for each batch.
-
-How records travel:
+facts (state info, watermarks, batch time) are fields that ``dataclasses.replace`` fills in, so one
+plan is copied for each batch.
 
 - A **record** is any Python object.
-- From an ``EventTimeWatermarkExec`` on records travel as **events**, pairs
-  ``(event time, record)``; the time is in microseconds since the epoch, or None. Watermarks are
-  in milliseconds, as in Spark: a record is late up to the last microsecond of one.
-  :attr:`PhysicalOperator.hasEventTime` says which of the two an operator puts out. Maps and filters
-  change the record and leave the time alone.
+- From an ``EventTimeWatermarkExec`` on records travel as **events**, pairs ``(event time, record)``
+  with the time in microseconds since the epoch, or None. Watermarks are in milliseconds, as in
+  Spark: a record is late up to the last microsecond of one. :attr:`PhysicalOperator.hasEventTime`
+  tells events from records. Maps and filters leave the time alone.
 - **Keyed** rows, before an operator with state, are pairs ``(key, row)``, placed by the
   ``StablePartitioner`` of the operator's state info, in columnar blocks.
 - Between partial and final aggregation rows are pairs ``(key, buffer)``; with a time window the key
@@ -63,19 +60,15 @@ class PhysicalOperator:
 
     @property
     def arguments(self) -> list[str]:
-        """What ``explain`` says of it, besides its name."""
+        """What ``explain`` prints besides the name."""
         return []
 
     def execute(self, context: ExecutionContext) -> RDD[Any]:
-        """Return the rows; no job runs. Below, all state has been made."""
+        """Return the rows; no job runs, because all state below has been made."""
         raise NotImplementedError
 
     def run(self, context: ExecutionContext) -> RDD[Any]:
-        """Make all state, from the leaves up, a job for each operator, and return the rows.
-
-        Rows with state behind them are read as what they were made as, or reading fails: also by
-        another operator with state, and through a union.
-        """
+        """Make all state, from the leaves up, a job for each operator, and return the rows."""
 
         def made(operator: PhysicalOperator) -> PhysicalOperator:
             if not isinstance(operator, StatefulOperator):
@@ -91,7 +84,10 @@ class PhysicalOperator:
         lateWatermark: int | None = None,
         evictionWatermark: int | None = None,
     ) -> _O:
-        """Return the operator with the facts of a batch filled in, as far as it has any."""
+        """Return the operator with the facts of a batch filled in, as far as it has any.
+
+        The state info is that of the operator, or of the one above it in whose task it runs.
+        """
         return self
 
     def filled(
@@ -100,7 +96,9 @@ class PhysicalOperator:
         lateWatermark: int | None = None,
         evictionWatermark: int | None = None,
     ) -> PhysicalOperator:
-        """Return the plan with the facts of a batch in every operator."""
+        """Return the plan with the facts of a batch in every operator; *states* go from the leaves
+        up.
+        """
         remaining = list(states)
 
         def fill(operator: PhysicalOperator) -> PhysicalOperator:
@@ -139,7 +137,7 @@ class PhysicalOperator:
 
 @dataclass(frozen=True)
 class RDDScanExec(PhysicalOperator):
-    """The rows of an RDD that is there already: the records of a batch."""
+    """The rows of an RDD that is there already: records, or events."""
 
     rdd: RDD[Any] | None
     name: str = "rdd"
@@ -195,7 +193,11 @@ class NarrowExec(UnaryExec):
 
 @dataclass(frozen=True, kw_only=True)
 class StatefulOperator(PhysicalOperator):
-    """What operators with state have in common: the facts of a batch."""
+    """What operators with state have in common: the facts of a batch.
+
+    Rows up to the one watermark are late, state up to the other is given up; None for neither. They
+    are milliseconds since the epoch.
+    """
 
     stateInfo: StatefulOperatorStateInfo | None = None
     eventTimeWatermarkForLateEvents: int | None = None
@@ -207,7 +209,7 @@ class StatefulOperator(PhysicalOperator):
         raise NotImplementedError
 
     def update(self, context: ExecutionContext) -> StateUpdate:
-        """Say what the batch does to the state; no job runs."""
+        """Return what the batch does to the state; no job runs."""
         raise NotImplementedError
 
     def execute(self, context: ExecutionContext) -> RDD[Any]:
@@ -226,7 +228,7 @@ class StatefulOperator(PhysicalOperator):
         return before is not None and newInputWatermark is not None and newInputWatermark > before
 
     def getStateInfo(self) -> StatefulOperatorStateInfo:
-        """Return the state info."""
+        """Return the state info, or raise InvalidStreamError if it was not filled in."""
         if self.stateInfo is None:
             raise InvalidStreamError(
                 f"{self.nodeName}: state location not present for execution; fill in stateInfo, "

@@ -7,8 +7,8 @@
     merged:             [10 s ------------------------------- 23 s]
 
 Two sessions become one where the later one begins before the other ends, or just then. A session
-stands in the store under (key, start), with its end, in milliseconds, as timeout: the sessions of a
-key are found by a prefix, and those that the watermark has passed by the index of timeouts.
+stands in the store under (key, start), with its end, in milliseconds, as timeout: a prefix finds
+the sessions of a key, the index of timeouts those that the watermark has passed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ _first = itemgetter(0)
 
 
 class Session(NamedTuple):
-    """A session of one key, and what is aggregated in it."""
+    """A session of one key, in microseconds since the epoch, and its buffer.
+
+    It ends a gap after its last event.
+    """
 
     start_us: int
     end_us: int
@@ -59,7 +62,7 @@ class SessionGrouping:
     name: str = "key, session"
 
     def session_of(self, time_us: int, record: Any) -> tuple[Any, int]:
-        """Return key, and end of the session that one event makes."""
+        """Return the key, and the end of the session that one event makes."""
         try:
             key = () if self.key is None else self.key(record)
             return key, time_us + self.sessions.gap_ms(record) * 1000
@@ -70,7 +73,7 @@ class SessionGrouping:
 def merge_sessions(
     sessions: Iterable[Session], merge: Callable[[Any, Any], Any]
 ) -> Iterator[Session]:
-    """Iterate over sessions of one key, those that touch made one."""
+    """Iterate over sessions of one key, given in order, with those that touch made one."""
     current: Session | None = None
     for session in sessions:
         if current is None:
@@ -94,7 +97,7 @@ def merge_sessions(
 class AggregateSessions:
     """Task: events -> (key, session), those that touch made one where they are.
 
-    Late ones stay by themselves, so that they are left out and counted where the state is.
+    Late sessions stay by themselves, so that they are left out and counted where the state is.
     """
 
     aggregate: AggregateFunction
@@ -163,7 +166,7 @@ class RestoreSessions:
 
 @dataclass(frozen=True)
 class MergeSessions:
-    """Makes one of sessions that touch; those of a key stand together, in the order of starts.
+    """Makes one of sessions that touch; those of a key come together, in the order of starts.
 
     Semantics: MergingSessionsExec (Spark 4.3).
     """
@@ -177,14 +180,13 @@ class MergeSessions:
                 yield key, session
 
     def merged(self, found: dict[Any, list[Session]]) -> Rows:
-        """Iterate over what the sessions of each key come to."""
+        """Iterate over the merged sessions of each key."""
         for key, sessions in found.items():
             sessions.sort(key=_first)
             for session in self.of_key(key, sessions):
                 yield key, session
 
     def of_key(self, key: Any, sessions: Iterable[Session]) -> list[Session]:
-        """Return what the sessions of a key come to."""
         try:
             return list(merge_sessions(sessions, self.aggregate.merge))
         except Exception as error:
@@ -195,8 +197,8 @@ class MergeSessions:
 class SaveSessions:
     """Puts the sessions of each key in the place of those before, and puts out.
 
-    In mode append those that the watermark has passed go out and are given up; in mode complete all
-    go out; update there is none, because a session that grew would take back one that was put out.
+    In mode append the sessions that the watermark has passed go out and are given up; in mode
+    complete all go out.
 
     Semantics: SessionWindowStateStoreSaveExec (Spark 4.3).
     """
@@ -244,7 +246,7 @@ class SaveSessions:
 
 @dataclass(frozen=True)
 class MergeIntoSessions:
-    """What restoring, merging and saving do, one after the other, with one look at each key."""
+    """Restores, merges and saves with one look at each key."""
 
     restore: RestoreSessions
     merge: MergeSessions
@@ -262,17 +264,16 @@ class MergeIntoSessions:
 
 
 def _removed_starts(before: list[Session], after: list[Session]) -> list[int]:
-    """Return where sessions began that are there no longer."""
+    """Return the starts of sessions that are no more."""
     starts = {session.start_us for session in after} if before else set()
     return [session.start_us for session in before if session.start_us not in starts]
 
 
 @dataclass(frozen=True)
 class FinishSessions:
-    """Task: (key, session) -> (key as it stands in the result, result).
+    """Task: (key, session) -> (``(Window, key)`` or, without a key, the window; result).
 
-    That is ``(Window, key)``, or the window where there is no key: in whole milliseconds, so that
-    no event is outside of it.
+    The window is in whole milliseconds, and no event is outside of it.
     """
 
     aggregate: AggregateFunction
@@ -295,7 +296,7 @@ def stored_sessions(store: StateWriter, key: Any) -> list[Session]:
 
 
 def require_session_mode(mode: OutputMode | None) -> OutputMode:
-    """Return the output mode if sessions can have it."""
+    """Return the output mode if sessions can have it, else raise InvalidStreamError."""
     if mode is OutputMode.Append or mode is OutputMode.Complete:
         return mode
     raise InvalidStreamError(

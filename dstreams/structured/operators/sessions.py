@@ -9,29 +9,7 @@
              +- ShuffleExchange                 to the partition of the key, without the session
                 +- UpdatingSessions             events -> sessions, where they are
 
-:func:`plan_sessions` builds it. Complete, so that nothing has to wait for a watermark:
-
->>> from dstreams.state.group_state import OutputMode
->>> from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
->>> from dstreams.kernel.state_versions import StateVersions
->>> from dstreams.structured.operators.execution_context import ExecutionContext
->>> from dstreams.structured.operators.physical_operator import RDDScanExec
->>> from dstreams.structured.operators.session_state import SessionGrouping
->>> from dstreams.structured.operators.sessions import plan_sessions
->>> from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
->>> from dstreams.structured.operators.time_windows import SessionWindows
->>> clicks = spark.parallelize([("a", 10_000), ("a", 13_000), ("a", 30_000)])
->>> marked = EventTimeWatermarkExec(RDDScanExec(clicks), lambda click: click[1])
->>> by_user = SessionGrouping(SessionWindows(5_000), key=lambda click: click[0])
->>> plan = plan_sessions(marked, by_user, numPartitions=2, outputMode=OutputMode.Complete)
->>> context = ExecutionContext(spark, StateVersions(spark, store))
->>> rows = plan.filled([StatefulOperatorStateInfo.empty(2)]).run(context)
->>> context.versions[0].metrics.numTotalStateRows
-2
->>> for (window, user), count in sorted(rows.collect()):
-...     print(window.start_ms, window.end_ms, user, count)
-10000 18000 a 2
-30000 35000 a 1
+:func:`plan_sessions` builds it.
 """
 
 from __future__ import annotations
@@ -62,7 +40,9 @@ from dstreams.structured.operators.stateful_operator import RestoringOperator, S
 
 @dataclass(frozen=True)
 class UpdatingSessionsExec(NarrowExec):
-    """Makes a session of each event, and one of those that touch in its partition."""
+    """Makes a session of each event, and one of those that touch in its partition; late ones stay
+    apart.
+    """
 
     keepsEventTime: ClassVar[bool] = False
 
@@ -197,7 +177,7 @@ def plan_sessions(
     outputMode: OutputMode | None = None,
     where: str = "agg",
 ) -> FinishSessionsExec:
-    """Return the operators of an aggregation by session windows."""
+    """Return the operators of an aggregation by session windows; without *aggregate* of a count."""
     function = Count() if aggregate is None else aggregate
     updating = UpdatingSessionsExec(child, function, grouping, where)
     moved = ShuffleExchangeExec(updating, numPartitions)

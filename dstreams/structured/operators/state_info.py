@@ -11,10 +11,10 @@ from dstreams.rdd.state_version import StateVersion
 
 @dataclass(frozen=True)
 class StatefulOperatorStateInfo:
-    """The state that an operator begins a batch with.
+    """The state that an operator begins a batch with; *checkpointLocation* is for people to read.
 
-    Semantics: StatefulOperatorStateInfo (Spark 4.3); what Spark calls ``stateStoreCkptIds`` are the
-    references in *before*.
+    Semantics: StatefulOperatorStateInfo (Spark 4.3); the references in *before* are its
+    ``stateStoreCkptIds``.
     """
 
     checkpointLocation: str
@@ -33,7 +33,9 @@ class StatefulOperatorStateInfo:
         checkpointLocation: str = "",
         queryRunId: str = "",
     ) -> StatefulOperatorStateInfo:
-        """Return the info of an operator before its first batch."""
+        """Return the info of an operator before its first batch; its uid is, by default, its
+        number.
+        """
         uid = operatorUid or str(operatorId)
         store_id = StoreId(streamId, uid, "default", 0, numPartitions)
         before = StateVersion.empty(store_id, StablePartitioner(numPartitions))
@@ -41,17 +43,16 @@ class StatefulOperatorStateInfo:
 
     @property
     def storeVersion(self) -> int:
-        """Batches that led to the state."""
+        """How many batches led to the state."""
         return self.before.version
 
     @property
     def numPartitions(self) -> int:
-        """Partitions of the state."""
         return len(self.before.version_ids)
 
     @property
     def partitioner(self) -> StablePartitioner:
-        """What brings each key to the partition of its state."""
+        """The partitioner of the state."""
         return StablePartitioner(self.numPartitions)
 
     def __str__(self) -> str:
@@ -65,7 +66,7 @@ class StatefulOperatorStateInfo:
 
 
 def describe_state_info(info: StatefulOperatorStateInfo | None) -> str:
-    """Return what ``explain`` says of a state; before the first batch nothing of it is known."""
+    """Return what ``explain`` prints of a state, which is unknown before the first batch."""
     return _shown(*["<unknown>"] * 5) if info is None else str(info)
 
 

@@ -1,4 +1,4 @@
-"""Steps: what several operators do, one after the other, in the task that has the store open.
+"""Steps of several operators, one after the other, in the task that has the store open.
 
 Restoring, merging and saving all look at the store of their partition, which has one writer. So the
 operator that saves takes the steps of those below it, up to the next shuffle, and opens it once.
@@ -32,7 +32,7 @@ class StateStep(Protocol):
 class StateSteps:
     """The function of a task: steps one after the other.
 
-    What the last one counts is counted, and late rows that any of them left out.
+    The metrics are those of the last step, with late rows that any of them left out.
     """
 
     steps: tuple[StateStep, ...]

@@ -1,4 +1,4 @@
-"""What operators have in common that bring the state to the rows of a batch, or save it."""
+"""Bases of the operators that restore or save the state of an aggregation."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class RestoringOperator(UnaryExec):
 class SavingOperator(StatefulOperator, UnaryExec):
     """Writes the state of the batch, and puts out what the output mode asks for.
 
-    What stands between it and the next shuffle below runs in its task.
+    The operators between it and the next shuffle below run in its task.
     """
 
     keepsEventTime: ClassVar[bool] = False
@@ -92,7 +92,9 @@ class SavingOperator(StatefulOperator, UnaryExec):
         raise NotImplementedError
 
     def steps(self, below: list[StateStep], memory_mb: float) -> list[StateStep]:
-        """Return all that its task does."""
+        """Return all that its task does, after the steps of the operators *below*, the lowest
+        first.
+        """
         return [*below, self.step()]
 
     def update(self, context: ExecutionContext) -> StateUpdate:
@@ -105,7 +107,7 @@ class SavingOperator(StatefulOperator, UnaryExec):
 
 
 def _steps_of(top: PhysicalOperator) -> tuple[PhysicalOperator, list[StateStep]]:
-    """Return the steps of operators, the lowest first, and what is below these operators."""
+    """Return the operator below the next shuffle, and the steps above it, the lowest first."""
     steps: list[StateStep] = []
     while isinstance(top, UnaryExec) and (step := top.stateStep()) is not None:
         steps.insert(0, step)

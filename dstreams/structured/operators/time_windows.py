@@ -51,6 +51,9 @@ class Window(NamedTuple):
 class TimeWindows:
     """Windows of one size, each a slide after the one before.
 
+    A window begins at *start_ms* after the epoch, and all others a multiple of the slide from
+    there.
+
     Semantics: ``pyspark.sql.functions.window`` (4.3).
     """
 
@@ -84,13 +87,14 @@ class TimeWindows:
         return tuple(range(latest_ms, time_ms, -step_ms))
 
     def at(self, end_ms: int) -> Window:
-        """Return the window that ends then."""
         return Window(end_ms - self.size_ms, end_ms)
 
 
 @dataclass(frozen=True)
 class SessionWindows:
     """Windows that last while records come, and end a gap after the last one.
+
+    The gap is milliseconds, or a function of a record; one of not more than 0 leaves a record out.
 
     Semantics: ``pyspark.sql.functions.session_window`` (4.3).
     """
@@ -102,5 +106,4 @@ class SessionWindows:
             raise InvalidStreamError(f"session gap of {self.gap} ms must be greater than 0 ms")
 
     def gap_ms(self, record: Any) -> int:
-        """Return the gap after a record."""
         return self.gap if isinstance(self.gap, int) else self.gap(record)

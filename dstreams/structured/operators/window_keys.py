@@ -1,11 +1,11 @@
 """Keys with an event time in front, in the form that is cheapest to place, compare and store.
 
 A store has its keys in order, so those that a watermark has passed stand first and are found
-without a scan. A text is one text with the time in front of it; with another key it is a pair, and
-so is a key without a time, whose time is None: no watermark passes it.
+without a scan. A text has the time in front of it, as one text; another key makes a pair with the
+time, which is None for a key that no watermark passes.
 
-Times are whole numbers, of whatever unit all keys of a store have: windows end at milliseconds,
-events happen at microseconds, which from the year 2041 on are too large to stand in texts.
+Times are whole numbers of one unit in a store: windows end at milliseconds, events happen at
+microseconds, which from the year 2041 on are too large to stand in texts.
 
 >>> from dstreams.structured.operators.window_keys import join_time, split_time
 >>> join_time(1000, "spark"), join_time(1000, 7)
@@ -26,12 +26,12 @@ _BIAS = 1 << (4 * TIME_CHARS - 1)
 
 
 def time_prefix(moment: int) -> str | None:
-    """Return what stands in front of a text; None for a time that is further than that goes."""
+    """Return what stands in front of a text; None for a time that is too far away."""
     return f"{moment + _BIAS:013x}" if -_BIAS <= moment < _BIAS else None
 
 
 def join_time(moment: int, key: Any) -> Any:
-    """Return the key that stands for a time and a key; equal ones for equal ones."""
+    """Return the key for a time and a key; equal ones for equal ones."""
     if isinstance(key, str):  # an enum of texts equals its text
         prefix = time_prefix(moment)
         if prefix is not None:

@@ -21,7 +21,9 @@ _CELL = 20
 
 @dataclass(frozen=True)
 class ConsoleSink:
-    """Prints up to *rows* rows of a batch under its number."""
+    """Prints up to *rows* rows of a batch under its number, cells cut after 20 characters if
+    *truncate*.
+    """
 
     rows: int = 20
     truncate: bool = True
@@ -31,8 +33,7 @@ class ConsoleSink:
     modes = ALL_MODES
     is_for_trials = True
 
-    def begin(self, query_id: str) -> None:
-        """Nothing has to be made ready."""
+    def begin(self, query_id: str) -> None: ...
 
     def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
         """Print a batch, with one job over all partitions."""
@@ -49,8 +50,7 @@ class ConsoleSink:
         out.flush()
         return count
 
-    def close(self) -> None:
-        """Nothing is open."""
+    def close(self) -> None: ...
 
 
 def _first(count: int, rows: Iterable[Any]) -> list[tuple[int, list[Any]]]:

@@ -18,7 +18,7 @@ _SUFFIX = {"text": "txt", "json": "json"}
 
 
 class FileSink:
-    """Writes rows as lines of text or of JSON."""
+    """Writes rows as lines: ``text`` for ``str`` of each row, ``json`` for JSON of each row."""
 
     modes = (OutputMode.Append,)
     is_for_trials = False
@@ -64,8 +64,7 @@ class FileSink:
         committed.add(batch, [name for name, _ in written])
         return sum(count for _, count in written)
 
-    def close(self) -> None:
-        """Nothing is open."""
+    def close(self) -> None: ...
 
 
 def _text_line(row: Any) -> bytes:

@@ -26,16 +26,13 @@ class NoopSink:
     modes = ALL_MODES
     is_for_trials = True
 
-    def begin(self, query_id: str) -> None:
-        """Nothing has to be made ready."""
+    def begin(self, query_id: str) -> None: ...
 
     def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
-        """Compute a batch."""
         counts: list[int] = rows.context.runJob(rows, _count)
         return sum(counts)
 
-    def close(self) -> None:
-        """Nothing is open."""
+    def close(self) -> None: ...
 
 
 def _count(rows: Iterable[Any]) -> list[int]:
@@ -43,7 +40,7 @@ def _count(rows: Iterable[Any]) -> list[int]:
 
 
 def require_row_writer(writer: Any) -> None:
-    """Refuse what :class:`ForeachSink` could not call."""
+    """Refuse a writer that :class:`ForeachSink` could not call or send to workers."""
     if isinstance(writer, type) or not (callable(writer) or hasattr(writer, "process")):
         raise InvalidStreamError(
             f"foreach takes a function of a row, or an object with process(row), got {writer!r}"
@@ -80,16 +77,13 @@ class ForeachSink:
     def name(self) -> str:
         return f"ForeachSink[{describe(self.writer)}]"
 
-    def begin(self, query_id: str) -> None:
-        """Nothing has to be made ready."""
+    def begin(self, query_id: str) -> None: ...
 
     def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
-        """Give a batch away."""
         counts: list[int] = PipelinedRDD(rows, _ForeachTask(self.writer, batch.batch_id)).collect()
         return sum(counts)
 
-    def close(self) -> None:
-        """Nothing is open."""
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -122,7 +116,10 @@ class _ForeachTask:
 
 @dataclass(frozen=True)
 class ForeachBatchSink:
-    """Gives each batch to a function on the driver."""
+    """Gives each batch to a function on the driver, as an RDD or, with its schema, as a DataFrame.
+
+    A DataFrame without rows has no columns where its schema is to be found out.
+    """
 
     func: Callable[[Any, int], Any]
     schema: Any = None
@@ -135,16 +132,14 @@ class ForeachBatchSink:
     def name(self) -> str:
         return f"ForeachBatchSink[{describe(self.func)}]"
 
-    def begin(self, query_id: str) -> None:
-        """Nothing has to be made ready."""
+    def begin(self, query_id: str) -> None: ...
 
     def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
         """Call the function; how many rows it read is its own affair."""
         self.func(self._as_wanted(rows), batch.batch_id)
         return None
 
-    def close(self) -> None:
-        """Nothing is open."""
+    def close(self) -> None: ...
 
     def _as_wanted(self, rows: RDD[Any]) -> Any:
         if not self.as_dataframe:

@@ -15,7 +15,7 @@ from dstreams.structured.sinks.sink import ALL_MODES
 class MemorySink:
     """Keeps the rows of each batch; those of a complete result replace the ones before.
 
-    A query that goes on in the same session finds what it had; in another one only what follows.
+    A query that goes on in the same session takes over the rows of the *earlier* sink.
     """
 
     modes = ALL_MODES
@@ -41,7 +41,7 @@ class MemorySink:
                 self._batches = earlier.batches()
 
     def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
-        """Keep a batch; one that runs again replaces itself."""
+        """Keep a batch in the place of an earlier run of it."""
         found = rows.collect()
         with self._lock:
             if mode is OutputMode.Complete:
@@ -49,8 +49,7 @@ class MemorySink:
             self._batches[batch.batch_id] = found
         return len(found)
 
-    def close(self) -> None:
-        """What is kept stays."""
+    def close(self) -> None: ...
 
     def rows(self) -> list[Any]:
         """Return all rows, in the order of the batches."""

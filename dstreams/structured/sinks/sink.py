@@ -1,8 +1,7 @@
 """What a sink is.
 
-A batch that was not committed runs again, with the same number and the same input, so a sink is
-given a number twice only with the same rows; what it does the second time decides whether the
-output is there exactly once.
+A batch that was not committed runs again, with the same number and the same input, so a sink gets a
+number twice only with the same rows; what it does then decides whether the output is exactly once.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class Sink(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is, for progress."""
+        """What progress calls it."""
         ...
 
     @property
@@ -36,10 +35,9 @@ class Sink(Protocol):
         ...
 
     def begin(self, query_id: str) -> None:
-        """Get ready, before the first batch of a run; what cannot be is raised by ``start``.
+        """Get ready, before the first batch of a run; ``start`` raises what cannot be.
 
-        Args:
-            query_id: id of the query.
+        *batch_of* returns the batches of this run; None where nothing is known but the id.
         """
         ...
 
