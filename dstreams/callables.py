@@ -1,7 +1,7 @@
-"""User functions, looked at when they are handed over: what they are called, take and carry along.
+"""User functions, checked when they are handed over: names, arguments, and what they carry along.
 
-Everything here runs where a stream is defined, so that a function that can never work is refused
-there and by name, not batches later in a worker.
+A function that can never work is refused by name where its stream is defined, not batches later in
+a worker.
 
 >>> def update(values, state):
 ...     return sum(values) + (state or 0)
@@ -55,14 +55,8 @@ _DRIVER_ONLY = {
 
 
 def describe(func: object) -> str:
-    """Return ``module.qualname:line`` of a function, as far as these are known; never fails.
-
-    Args:
-        func: a function, a method, a partial or another callable, whose inside is described.
-
-    Returns:
-        For example ``app.update:12``, ``app.<lambda>:7``, ``app.Counter.__call__:3``,
-        ``builtins.sum``.
+    """Return ``module.qualname:line`` of a callable, as far as it is known, such as
+    ``app.<lambda>:7``.
     """
     try:
         inner = _innermost(func)
@@ -89,16 +83,7 @@ def accepts(func: Callable[..., Any], count: int) -> bool:
 
 
 def require_callable(func: object, operation: str, shape: str) -> None:
-    """Refuse what cannot be called.
-
-    Args:
-        func: what the user passed.
-        operation: the method it was passed to, for the message.
-        shape: how it will be called, for example ``f(values, state)``.
-
-    Raises:
-        InvalidStreamError: it is no function.
-    """
+    """Refuse what cannot be called."""
     if not callable(func):
         raise InvalidStreamError(
             f"{operation} needs a function {shape}, got {_short(func)} ({type(func).__name__})"
@@ -108,20 +93,11 @@ def require_callable(func: object, operation: str, shape: str) -> None:
 def require_arity(
     func: Callable[..., Any], counts: tuple[int, ...], operation: str, shape: str
 ) -> int:
-    """Return the number of positional arguments to call *func* with, one of *counts*.
+    """Return the number of positional arguments to call *func* with, one of *counts*, or refuse it.
 
     The number of its parameters that have no default is taken if allowed, so that
     ``lambda rdd, index=index: ...`` stays a function of one argument. Otherwise it is the first of
     *counts* that the function accepts. A builtin without a signature gets the first of *counts*.
-
-    Args:
-        func: what the user passed.
-        counts: allowed numbers of arguments, the preferred one first.
-        operation: the method it was passed to, for the message.
-        shape: how it will be called, for example ``f(rdd) or f(time, rdd)``.
-
-    Raises:
-        InvalidStreamError: it is no function, or takes none of these numbers of arguments.
     """
     require_callable(func, operation, shape)
     signature = _signature(func)
@@ -139,15 +115,7 @@ def require_arity(
 
 
 def require_picklable(func: Callable[..., Any], operation: str) -> None:
-    """Refuse a function that cannot be sent to the workers, naming what it carries along.
-
-    Args:
-        func: what the user passed; pickled as PySpark does it.
-        operation: the method it was passed to, for the message.
-
-    Raises:
-        InvalidStreamError: it cannot be pickled; the cause says why.
-    """
+    """Refuse a function that cannot be sent to the workers, naming what it carries along."""
     failure = _pickling_failure(func)
     if failure is None:
         return
@@ -167,17 +135,7 @@ def require_picklable(func: Callable[..., Any], operation: str) -> None:
 
 
 def require_function(func: Callable[..., Any], operation: str, shape: str, count: int = 1) -> None:
-    """Check at definition a function for the workers, which would otherwise fail in every batch.
-
-    Args:
-        func: what the user passed.
-        operation: the method it was passed to, for the message.
-        shape: how it will be called.
-        count: how many arguments it gets.
-
-    Raises:
-        InvalidStreamError: as :func:`require_arity` and :func:`require_picklable`.
-    """
+    """Check at definition a function for the workers, which would otherwise fail in every batch."""
     require_arity(func, (count,), operation, shape)
     require_picklable(func, operation)
 
@@ -282,15 +240,10 @@ def _pickling_failure(value: object) -> Exception | None:
 def find_culprit(
     value: object, failure: Callable[[object], Exception | None]
 ) -> tuple[str, object]:
-    """Find the innermost part of *value* that cannot be pickled.
+    """Return the innermost part of *value* that cannot be pickled, after the path of names to it.
 
-    Args:
-        value: what cannot be pickled: a function or what one uses.
-        failure: tries to pickle something; None when that succeeds.
-
-    Returns:
-        The path of names to it, for example ``"func.lock"``, and the part; an empty path and
-        *value* where no part is to blame.
+    *failure* tries to pickle something, and returns None when that succeeds. The path is such as
+    ``"func.lock"``; it is empty where no part is to blame.
     """
     return _culprit(value, failure) or ("", value)
 

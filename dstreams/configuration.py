@@ -22,13 +22,9 @@ C = TypeVar("C", bound="Configuration")
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of values.
+    """A kind of values: the rule for messages, a test of values, and a parser of texts.
 
-    Args:
-        rule: what to use, for messages.
-        allows: whether a value is of that kind.
-        parse: returns the value that a text stands for; a ValueError or a value that is not allowed
-            is one that the text stands for none.
+    A text stands for no value if *parse* raises a ValueError or returns one that is not allowed.
     """
 
     rule: str
@@ -36,11 +32,7 @@ class Kind:
     parse: Callable[[str], Any] = str
 
     def read(self, text: str, name: str) -> Any:
-        """Return the value that the text of the setting or option *name* stands for.
-
-        Raises:
-            InvalidStreamError: it stands for none.
-        """
+        """Return the value that the text of the setting or option *name* stands for."""
         try:
             value = self.parse(text)
         except ValueError:
@@ -50,21 +42,13 @@ class Kind:
         raise self._refused(text, name)
 
     def require(self, value: Any, name: str) -> Any:
-        """Return *value*, which a program gives for *name*.
-
-        Raises:
-            InvalidStreamError: it is not of this kind.
-        """
+        """Return *value*, which a program gives for *name*."""
         if not self.allows(value):
             raise self._refused(value, name)
         return value
 
     def of(self, value: Any, name: str) -> Any:
-        """Return *value*, or what it stands for where it is a text.
-
-        Raises:
-            InvalidStreamError: it is not of this kind.
-        """
+        """Return *value*, or what it stands for where it is a text."""
         return self.read(value, name) if isinstance(value, str) else self.require(value, name)
 
     def _refused(self, value: object, name: str) -> InvalidStreamError:
@@ -134,11 +118,8 @@ NAMES = Kind(
 def setting(key: str, kind: Kind, default: str | None = None, also: str | None = None) -> Any:
     """Return the field of a setting.
 
-    Args:
-        key: its name in a SparkConf.
-        kind: of its value.
-        default: as a user would write it; None for the value None.
-        also: another key for it, which counts where *key* is not set.
+    *default* is as a user would write it; *also* is another key, which counts where *key* is not
+    set.
     """
     value = None if default is None else kind.read(default, key)
     return dataclasses.field(
@@ -171,11 +152,7 @@ class Configuration:
 
     @classmethod
     def from_conf(cls: type[C], conf: Mapping[str, str]) -> C:
-        """Read the settings from the pairs of a SparkConf; other keys are ignored.
-
-        Raises:
-            InvalidStreamError: a value cannot be read, or asks for what dstreams does not do.
-        """
+        """Read the settings from the pairs of a SparkConf; other keys are ignored."""
         for key, (only, why) in cls.without_choice.items():
             if key in conf and conf[key].strip() != only:
                 raise InvalidStreamError(f"{key} is {conf[key]!r}, but {why}; remove the setting")
@@ -193,15 +170,9 @@ class Configuration:
 
 
 def read_options(given: Mapping[str, Any], kinds: Mapping[str, Kind], what: str) -> dict[str, Any]:
-    """Return the values of options, under the names that they have.
+    """Return the values of options by name; the case of the letters of a name does not matter.
 
-    Args:
-        given: values or texts, by name, whatever the case of its letters; None is not given.
-        kinds: of all options that there are, by name.
-        what: whose they are, for messages.
-
-    Raises:
-        InvalidStreamError: there is no such option, or its value is not of its kind.
+    *kinds* has all options that there are; *what* has them, for messages.
     """
     names = {name.lower(): name for name in kinds}
     options = {}

@@ -1285,15 +1285,8 @@ class DStream(Generic[T_co]):
     ) -> DStream[Any]:
         """Return the stream of *pairs* reduced over a window, from the window before or anew.
 
-        Args:
-            operation: operation and call site.
-            pairs: the stream, of this stream's slide.
-            functions: reduce function, its inverse or None, the user's filter or None.
-            durations: of the window and its slide, in seconds.
-            partitioner: where keys belong.
-            uid: name of the state, None for one from its place.
-            is_counted: says of a pair whether anything of it is left, None where nobody can.
-            empty_for_none: without an inverse, whether a window without any RDD has an empty one.
+        *is_counted* says of a pair whether anything of it is left, None where nobody can; without
+        an inverse a window without any RDD has an empty one if *empty_for_none*.
         """
         func, inverse, keeps = functions
         times = WindowTimes.of(*durations, self._node.slide_ms, operation)

@@ -44,14 +44,8 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def require_duration_ms(seconds: object, name: str) -> int:
-    """Convert the duration parameter *name* from seconds to milliseconds.
-
-    Args:
-        seconds: a positive, finite number of seconds, or a :class:`datetime.timedelta`.
-        name: the parameter as the caller wrote it, for the message.
-
-    Raises:
-        InvalidStreamError: not a number, not positive, not finite, or less than 1 ms.
+    """Return the milliseconds of the parameter *name*, positive seconds or a timedelta; else refuse
+    it.
     """
     if isinstance(seconds, timedelta):
         seconds = seconds.total_seconds()
@@ -68,11 +62,7 @@ def require_duration_ms(seconds: object, name: str) -> int:
 
 
 def require_multiple(duration_ms: int, of_ms: int, name: str, of_name: str) -> int:
-    """Return *duration_ms* if it is a multiple of *of_ms*, else say which values would do.
-
-    Raises:
-        InvalidStreamError: it is not a multiple.
-    """
+    """Return *duration_ms* if it is a multiple of *of_ms*, else say which values would do."""
     if duration_ms % of_ms == 0:
         return duration_ms
     below, above = duration_ms // of_ms * of_ms, -(-duration_ms // of_ms) * of_ms
@@ -85,15 +75,9 @@ def require_multiple(duration_ms: int, of_ms: int, name: str, of_name: str) -> i
 def parse_duration_ms(text: str, name: str = "duration", default_unit: str = "") -> int:
     """Return the milliseconds of a duration in words, which may be negative.
 
-    Args:
-        text: numbers and units, as Spark's configuration writes them (``60s``, ``200ms``, ``2min``)
-            or as SQL does (``1 hour 30 minutes``, ``1 month -31 days``). A month is 31 days, a year
-            12 months.
-        name: the setting or parameter, for the message.
-        default_unit: unit of a bare number; empty: a number needs one.
-
-    Raises:
-        InvalidStreamError: the text is no duration, or not of whole milliseconds.
+    The text has numbers and units as in Spark's configuration (``60s``, ``200ms``, ``2min``) or in
+    SQL (``1 hour 30 minutes``, ``1 month -31 days``). A month is 31 days, a year 12 months. A bare
+    number is in *default_unit*; without one it is refused.
     """
     words = text.strip().lower().removeprefix("interval ").strip() if isinstance(text, str) else ""
     if words.isdecimal():
@@ -110,34 +94,20 @@ def parse_duration_ms(text: str, name: str = "duration", default_unit: str = "")
 
 
 def batch_datetime(time_ms: int) -> datetime:
-    """Return a batch time as user functions get it: naive, in the driver's local time zone.
-
-    Args:
-        time_ms: batch time in milliseconds since the epoch.
-    """
+    """Return a batch time as user functions get it: naive, in the driver's local time zone."""
     return datetime.fromtimestamp(time_ms / 1000)  # noqa: DTZ006 - as pyspark.streaming passes it
 
 
 def ahead_of_clock_ms(time_ms: int, now_ms: int, batch_ms: int) -> int:
     """Return how far a batch time is ahead of the clock, in whole batch durations.
 
-    It is where the clock was set back, or where batches have run before their time; the next batch
-    that is due is not.
-
-    Args:
-        time_ms: the batch time.
-        now_ms: what the clock shows.
-        batch_ms: batch duration in milliseconds.
+    It is where the clock was set back, or where batches have run before their time.
     """
     return max(0, time_ms - now_ms - 1) // batch_ms * batch_ms
 
 
 def event_time_us(moment: datetime) -> int:
-    """Return a moment in microseconds since the epoch.
-
-    Args:
-        moment: naive: local time.
-    """
+    """Return a moment in microseconds since the epoch; a naive one is local time."""
     if moment.tzinfo is not None:
         return (moment - _EPOCH) // _MICROSECOND
     second = round(moment.replace(microsecond=0).timestamp())
@@ -145,12 +115,9 @@ def event_time_us(moment: datetime) -> int:
 
 
 def event_time_ms(moment: datetime) -> int:
-    """Return the millisecond since the epoch that a moment is in: what is shorter is cut off.
+    """Return the millisecond since the epoch that a moment is in; a naive one is local time.
 
-    Rounded, the last half of a millisecond of a day would be in the next day.
-
-    Args:
-        moment: naive: local time.
+    It is cut off: rounded, the last half millisecond of a day would be in the next day.
     """
     return event_time_us(moment) // 1000
 
@@ -161,15 +128,7 @@ def ms_upto(time_us: int) -> int:
 
 
 def batch_time_ms(moment: object, name: str) -> int:
-    """Return the batch time that *moment* stands for, in milliseconds since the epoch.
-
-    Args:
-        moment: a datetime (naive: local time) or a number of seconds since the epoch.
-        name: the parameter as the caller wrote it, for the message.
-
-    Raises:
-        InvalidStreamError: it is neither.
-    """
+    """Return the batch time that *moment* stands for, a datetime (naive: local time) or seconds."""
     if isinstance(moment, datetime):
         return round(moment.timestamp() * 1000)
     if isinstance(moment, bool) or not isinstance(moment, Real) or not math.isfinite(moment):

@@ -41,11 +41,8 @@ class FaultError(RuntimeError):
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens at a step.
-
-    Args:
-        batch_id: number of the batch, None for the first that comes.
-        action: ``kill9``, ``raise`` or ``stop``.
+    """What happens at a step: ``kill9``, ``raise`` or ``stop``, in one batch or the first that
+    comes.
     """
 
     batch_id: int | None
@@ -53,11 +50,7 @@ class Fault:
 
 
 def parse(text: str) -> dict[str, Fault]:
-    """Read the value of ``DSTREAMS_FAULTS``.
-
-    Raises:
-        ValueError: it is something else.
-    """
+    """Read the value of ``DSTREAMS_FAULTS``."""
     faults: dict[str, Fault] = {}
     for part in filter(None, (part.strip() for part in text.split(";"))):
         place, _, action = part.partition(":")
@@ -76,23 +69,15 @@ _watchers: list[Callable[[str], object]] = []
 
 
 def watch(tell: Callable[[str], object]) -> Callable[[], None]:
-    """Tell of each step that this process comes to, from now on; returns what ends that.
-
-    Args:
-        tell: called with the name of the step, before a fault of that step happens.
+    """Call *tell* with each step that this process comes to, before its fault; returns what ends
+    that.
     """
     _watchers.append(tell)
     return lambda: _watchers.remove(tell)
 
 
 def fault(step: str, batch_id: int | None = None, faults: Mapping[str, Fault] = _faults) -> None:
-    """Fail here if that was asked for.
-
-    Args:
-        step: name of the step.
-        batch_id: number of the batch, None where there is none.
-        faults: what was asked for.
-    """
+    """Fail at *step* if that was asked for."""
     for tell in _watchers:
         tell(step)
     if not faults:

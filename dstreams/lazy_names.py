@@ -1,8 +1,7 @@
 """Public names of a package whose modules are loaded when a name is first used.
 
-Before a Python worker can load the one module that a task is of, it loads the packages around it.
-If these loaded all that is public, each worker would load the whole front, which only drivers need:
-most of a worker's start.
+A Python worker loads the packages around the one module that a task is of. Loading all that is
+public, which only drivers need, would be most of a worker's start.
 
 >>> from dstreams.lazy_names import lazy_names
 >>> load, names = lazy_names("json", {"JSONDecoder": "json.decoder"})
@@ -21,11 +20,8 @@ from typing import Any
 def lazy_names(
     package: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the ``__getattr__`` and the ``__dir__`` of a package.
-
-    Args:
-        package: name of the package.
-        homes: the module of each name that it hands out.
+    """Return the ``__getattr__`` and the ``__dir__`` of a package; *homes* has the module of each
+    name.
     """
 
     def load(name: str) -> Any:

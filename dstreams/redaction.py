@@ -1,8 +1,8 @@
 """Which settings are secret: neither written to a checkpoint nor printed.
 
-Spark's own rule counts: ``spark.redaction.regex``, looked for in names and in values. It misses
-what variables for executors are called (``API_KEY``, ``DB_PASS``), and passwords in URLs and among
-options, so those are added. What says only ``true`` or ``false`` is no secret.
+Spark's own rule counts: ``spark.redaction.regex`` searches names and values. Variables for
+executors (``API_KEY``, ``DB_PASS``) and passwords in URLs and options escape it, so they are added
+here. A value of ``true`` or ``false`` is no secret.
 """
 
 from __future__ import annotations
@@ -26,11 +26,7 @@ _FLAGS = ("true", "false")
 
 
 def secret_settings(settings: Mapping[str, str]) -> Callable[[str, str], bool]:
-    """Return what says whether a setting, by its name and value, is secret.
-
-    Args:
-        settings: all settings; ``spark.redaction.regex`` of them counts besides the rules of here.
-    """
+    """Return the function that says whether a setting, by its name and value, is secret."""
     of_spark = _compiled(settings.get(REGEX_KEY, DEFAULT_REGEX))
 
     def is_secret(name: str, value: str) -> bool:

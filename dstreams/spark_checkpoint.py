@@ -1,7 +1,6 @@
 """Checkpoints that Spark's own streaming has written: known by their files, and refused by name.
 
-Their format is another one, so nothing in them can be taken up. Taken for an empty directory, they
-would be a beginning from nothing that nobody notices.
+Their format is another one. Taken for an empty directory, they would be a silent new beginning.
 """
 
 from __future__ import annotations
@@ -22,12 +21,7 @@ _INSTEAD = (
 
 
 def require_no_query_of_spark(files: Files) -> None:
-    """Refuse the checkpointLocation of a query of pyspark.sql.streaming.
-
-    Raises:
-        RestartError: it is one.
-        CheckpointError: the directory cannot be read.
-    """
+    """Refuse the checkpointLocation of a query of pyspark.sql.streaming."""
     if files.exists("metadata") and (offsets := files.list(_OF_QUERY)):
         raise RestartError(
             f"{files.url} is the checkpoint of a query of Spark itself, up to {offsets[-1]}: "
@@ -36,12 +30,7 @@ def require_no_query_of_spark(files: Files) -> None:
 
 
 def require_no_stream_of_spark(files: Files) -> None:
-    """Refuse the checkpoint directory of a StreamingContext of pyspark.streaming.
-
-    Raises:
-        RestartError: it is one.
-        CheckpointError: the directory cannot be read.
-    """
+    """Refuse the checkpoint directory of a StreamingContext of pyspark.streaming."""
     graphs = [name for name in files.list(_OF_STREAM) if _GRAPH.fullmatch(name)]
     if graphs:
         raise RestartError(

@@ -53,34 +53,20 @@ class _Namespace(typing.NamedTuple):
 class AllowedClasses(typing.NamedTuple):
     """Classes that a program lists, and what it does with those that have changed.
 
-    Args:
-        classes: classes of data.
-        upgrade: ``f(name, fields) -> value``, None to refuse what does not fit.
+    *upgrade* is ``f(name, fields) -> value``, None to refuse what does not fit.
     """
 
     classes: tuple[type, ...] = ()
     upgrade: Upgrade | None = None
 
     def and_more(self, classes: Iterable[type], upgrade: Upgrade | None) -> AllowedClasses:
-        """Return these and more.
-
-        Raises:
-            InvalidStreamError: one of them is no class of data.
-        """
+        """Return these and more."""
         more = require_classes(classes, "stateClasses")
         return AllowedClasses((*self.classes, *more), upgrade or self.upgrade)
 
 
 def require_classes(classes: Iterable[type], where: str) -> tuple[type, ...]:
-    """Return classes of data.
-
-    Args:
-        classes: the classes.
-        where: the method that got them, for the message.
-
-    Raises:
-        InvalidStreamError: one of them is no class of data.
-    """
+    """Return *classes*, or refuse one that is no class of data; *where* got them."""
     found = tuple(classes)
     for kind in found:
         if not isinstance(kind, type) or not is_class_of_data(kind):
@@ -126,12 +112,10 @@ def _unpickled(pickled: bytes) -> ProgramClasses:
 def classes_of_program(
     *parts: object, allowed: AllowedClasses | None = None, depth: int = 1
 ) -> ProgramClasses:
-    """Return the classes that the program names.
+    """Return the classes that the program names, of the *parts* that it has defined and of its
+    list.
 
-    Args:
-        parts: what it has defined: plans, streams, functions.
-        allowed: what it lists.
-        depth: of the caller whose frame is the first of the program's that are looked at.
+    *depth* is that of the caller whose frame is the first of the program's that are searched.
     """
     allowed = allowed or AllowedClasses()
     search = _Search()
@@ -187,12 +171,7 @@ def _is_installed(name: str) -> bool:
 
 
 class _Search:
-    """Looks through what a program has defined.
-
-    Attributes:
-        modules: names of modules whose classes are named.
-        named: classes that are not found by their name in another process.
-    """
+    """Searches what a program has defined: names of modules, and classes without one."""
 
     def __init__(self) -> None:
         self.modules: set[str] = set()
