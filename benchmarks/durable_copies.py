@@ -24,7 +24,7 @@ from dstreams import StablePartitioner
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.cogroup import cogroup_with_state
 from dstreams.rdd.rdd_files import read_rdd, write_rdd
-from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks, shuffle_pairs
+from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
 from dstreams.state.update_function import UpdateFunction
 
 ROUNDS, INTERVAL, PARTITIONS = 6, 10, 2
@@ -57,7 +57,7 @@ class Stream:
         blocks = shuffle_pairs(batch or self._touched, self._partitioner)
         before = None if self._state is None else self._state.blocks
         task = self._update.task(0, True, self._partitioner)
-        state = pairs_of_blocks(cogroup_with_state(blocks, before, task), Side.STATE)
+        state = BlockPairsRDD(cogroup_with_state(blocks, before, task), Side.STATE)
         state.persist(StorageLevel.MEMORY_ONLY)
         if durable is not None:
             state = durable(state)

@@ -54,7 +54,7 @@ from dstreams.rdd.element_tasks import (
 from dstreams.rdd.pair_tasks import FlatMapValues, MapValues
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.reduction import Reduction, UserFunction
-from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
+from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
 from dstreams.rdd.spread import spread
 from dstreams.rdd.totals import count_all, reduce_all
 from dstreams.rdd.window_step import WindowFunctions
@@ -311,7 +311,7 @@ class DStream(Generic[T_co]):
         partitioner = self._partitioner(numPartitions, func, operation)
         return self._transformed(
             operation,
-            lambda rdd: pairs_of_blocks(
+            lambda rdd: BlockPairsRDD(
                 shuffle_pairs(rdd, partitioner, Side.BATCH, operation), Side.BATCH
             ),
         )

@@ -20,7 +20,7 @@ from dstreams import DStream, StreamingContext, StreamingContextState
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.reduction import Reduction, reduce_pairs
-from dstreams.rdd.shuffle import pairs_of_blocks
+from dstreams.rdd.shuffle import BlockPairsRDD
 from dstreams.testing import ManualClock, run_batches
 
 ROOT = Path(__file__).parents[1]
@@ -94,7 +94,7 @@ def names(sc: SparkContext, tmp_path: Path) -> dict[str, Any]:
         "words": sc.parallelize([("a", 1), ("a", 3), ("b", 2)]),
         "monday": monday,
         "tuesday": tuesday,
-        "pairs_of_blocks": pairs_of_blocks,
+        "BlockPairsRDD": BlockPairsRDD,
         "Side": Side,
         "store": StateStore(bases),
         "store_id": StoreId("examples", "counts-0", "default", 0, 2),

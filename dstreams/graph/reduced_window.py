@@ -13,7 +13,7 @@ from dstreams.graph.reduced import ReducedDStream
 from dstreams.graph.window_times import WindowTimes
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks
+from dstreams.rdd.shuffle import BlockPairsRDD
 from dstreams.rdd.window_step import WindowFunctions, slide_window
 
 
@@ -76,7 +76,7 @@ class ReducedWindowedDStream(Node):
         if previous is None and not entered:
             return rdds.spark.emptyRDD() if self.functions.is_scala else None
         blocks = slide_window(self.functions, previous, left=left, entered=entered)
-        return pairs_of_blocks(blocks, Side.STATE)
+        return BlockPairsRDD(blocks, Side.STATE)
 
     def over_gap(self, made_ms: int, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
         """Make the RDD at *time_ms* from that at *made_ms*, with a gap in between; None for none.
@@ -93,7 +93,7 @@ class ReducedWindowedDStream(Node):
         if not left:
             return made
         blocks = slide_window(self.functions, previous, left=left, entered=[])
-        return pairs_of_blocks(blocks, Side.STATE)
+        return BlockPairsRDD(blocks, Side.STATE)
 
     def _reductions(self, times: Iterable[int], rdds: Rdds) -> list[RDD[bytes]]:
         made = (self._blocks(rdds.at(self.reduced, time_ms)) for time_ms in times)

@@ -13,7 +13,7 @@ from dstreams.rdd.blocks import Side
 from dstreams.rdd.cogroup import StateTask, cogroup_with_state
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.several_batches import replay_batches
-from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
+from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
 from dstreams.state.update_function import UpdateFunction
 
 
@@ -67,7 +67,7 @@ class StateDStream(ChildNode):
             self.update.task(time_ms, self._is_unique(own), self._claimed),
             preserves_partitioning=self.preserves_partitioning,
         )
-        return pairs_of_blocks(blocks, Side.STATE)
+        return BlockPairsRDD(blocks, Side.STATE)
 
     def replay(self, own: RDD[Any] | None, times: Iterable[int], rdds: Rdds) -> RDD[Any] | None:
         """Make the RDD at the last of *times* from the one before the first, in one stage.
@@ -89,7 +89,7 @@ class StateDStream(ChildNode):
         previous = self.initial if own is None else own
         state = None if previous is None else self._blocks(previous, Side.STATE)
         blocks = replay_batches(rdds.spark, self.partitioner, batches, state, tasks)
-        return pairs_of_blocks(blocks, Side.STATE)
+        return BlockPairsRDD(blocks, Side.STATE)
 
     def _is_unique(self, own: RDD[Any] | None) -> bool:
         """Whether a state holds each key once: only one that this stream left in place surely."""

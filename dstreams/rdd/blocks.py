@@ -4,9 +4,9 @@ Two pickled columns cost less than half of what the same pairs cost one by one, 
 values change keeps the bytes of its keys. State lies in such blocks between batches, and records
 are shuffled in them.
 
->>> from dstreams.rdd.blocks import Side, decode_block, encode_block
+>>> from dstreams.rdd.blocks import Side, Block, encode_block
 >>> block = encode_block(Side.BATCH, ["a", "b"], [1, 2])
->>> decode_block(block).keys(), decode_block(block).values()
+>>> Block(block).keys(), Block(block).values()
 (['a', 'b'], [1, 2])
 
 :mod:`checkpoint.pair_blocks` has the layout. A block has the form ``SEPARATE`` when several rows
@@ -76,11 +76,6 @@ class Block(PairBlock):
             return values  # type: ignore[no-any-return]
         is_fields = self.form is PairForm.FIELDS
         return rows_of_fields(values) if is_fields else list(map(pickle.loads, values))
-
-
-def decode_block(data: bytes | memoryview) -> Block:
-    """Look into the bytes of one block."""
-    return Block(data)
 
 
 def encode_block(

@@ -28,7 +28,7 @@ from pyspark.resultiterable import ResultIterable
 from pyspark.shuffle import Aggregator, ExternalMerger
 
 from dstreams.rdd import jvm
-from dstreams.rdd.blocks import Block, Side, decode_block
+from dstreams.rdd.blocks import Block, Side
 from dstreams.rdd.ordered_groups import append_to_side, extend_sides
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import PairReader, Route, explain_key, shuffle_pairs
@@ -175,7 +175,7 @@ class _MergeCombined:
     def __call__(self, _: int, frames: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
         settle_worker()
         merger = self.combiner.merger(self.memory_mb)
-        for block in map(decode_block, frames):
+        for block in map(Block, frames):
             merger.mergeCombiners(_pairs(block))
         return iter(merger.items())
 
@@ -208,7 +208,7 @@ class _Group:
     def __call__(self, _: int, frames: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
         settle_worker()
         merger = LISTS.merger(self.memory_mb)
-        for block in map(decode_block, frames):
+        for block in map(Block, frames):
             with _explaining(block, self.operation):
                 merger.mergeValues(_pairs(block))
         return ((key, ResultIterable(values)) for key, values in merger.items())
@@ -241,7 +241,7 @@ class _Cogroup:
     def _sides(self, frames: Iterable[bytes]) -> Iterable[tuple[Any, _Sides]]:
         settle_worker()
         merger = PAIRS_OF_LISTS.merger(self.memory_mb)
-        for block in map(decode_block, frames):
+        for block in map(Block, frames):
             side = int(block.side is Side.STATE)
             with _explaining(block, self.operation):
                 merger.mergeValues((key, (side, value)) for key, value in _pairs(block))

@@ -5,7 +5,7 @@ the same partitioner, so the union is narrow: only the new records were shuffled
 partition sees the new values first, then each key of the state once.
 
 >>> from dstreams.rdd.cogroup import ColumnStep, cogroup_with_state
->>> from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
+>>> from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
 >>> class Sum:
 ...     where = "running sum"
 ...     needs_keys = False
@@ -14,7 +14,7 @@ partition sees the new values first, then each key of the state once.
 >>> batch = shuffle_pairs(words, partitioner)
 >>> state = cogroup_with_state(batch, None, ColumnStep(Sum()))
 >>> state = cogroup_with_state(batch, state, ColumnStep(Sum()))
->>> dict(pairs_of_blocks(state).collect())
+>>> dict(BlockPairsRDD(state).collect())
 {'a': 8, 'b': 4}
 """
 
@@ -37,7 +37,6 @@ from dstreams.rdd.blocks import (
     BlockBuilder,
     Side,
     UnpicklableError,
-    decode_block,
     encode_block,
     shorten,
 )
@@ -302,7 +301,7 @@ def _first_duplicate(keys: list[Any]) -> Any:
 def _split_sides(frames: Iterable[bytes], where: str) -> tuple[NewValues, Iterator[Block]]:
     """Return the new values by key, and the blocks of the state, which come after them."""
     fresh: NewValues = defaultdict(list)
-    blocks = map(decode_block, frames)
+    blocks = map(Block, frames)
     for block in blocks:
         if block.side is Side.STATE:
             return fresh, chain((block,), blocks)

@@ -12,7 +12,7 @@ from operator import itemgetter
 from tempfile import TemporaryFile
 from typing import BinaryIO, NamedTuple
 
-from dstreams.rdd.blocks import Block, Side, decode_block
+from dstreams.rdd.blocks import Block, Side
 
 _BUFFER_BYTES = 64 << 20
 
@@ -39,7 +39,7 @@ def in_order(frames: Iterable[bytes], limit_bytes: int = _BUFFER_BYTES) -> Itera
     file: BinaryIO | None = None
     room = limit_bytes
     for number, frame in enumerate(frames):
-        block = decode_block(frame)
+        block = Block(frame)
         room -= len(frame)
         kept: bytes | _Piece = frame
         if room < 0:
@@ -56,7 +56,7 @@ def _blocks(held: list[bytes | _Piece], file: BinaryIO | None) -> Iterator[Block
     try:
         while held:
             kept = held.pop()
-            yield decode_block(kept.read() if isinstance(kept, _Piece) else kept)
+            yield Block(kept.read() if isinstance(kept, _Piece) else kept)
     finally:
         if file is not None:
             file.close()

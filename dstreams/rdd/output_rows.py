@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from checkpoint import PartitionCommit
 from checkpoint.state_store import VersionId
-from dstreams.rdd.blocks import decode_block
+from dstreams.rdd.blocks import Block
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.worker_gc import settle_worker
 
@@ -103,7 +103,7 @@ class ReadOutputRows:
         try:
             made = PartitionResult.from_frame(next(rest))
             for frame in self._that_count(made, rest):
-                yield from decode_block(frame).values()
+                yield from Block(frame).values()
         finally:
             deque(rest, maxlen=0)  # a worker whose input is left unread is used no more
 

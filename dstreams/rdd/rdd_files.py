@@ -29,10 +29,10 @@ from checkpoint import (
     write_state_file,
 )
 from dstreams.rdd import jvm
-from dstreams.rdd.blocks import Side, decode_block
+from dstreams.rdd.blocks import Block, Side
 from dstreams.rdd.empty_partitions import empty_partitions
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks, shuffle_pairs
+from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
 from dstreams.rdd.worker_gc import settle_worker
 
 NO_PARTITIONER = "none"
@@ -61,7 +61,7 @@ def read_rdd(spark: SparkContext, files: Files, written: WrittenRdd, like: RDD[A
     known = partitioner if isinstance(partitioner, StablePartitioner) else None
     frames = _frames(spark, files, written, known)
     if isinstance(like, BlockPairsRDD):
-        return pairs_of_blocks(frames, like.side)
+        return BlockPairsRDD(frames, like.side)
     return jvm.from_frames(frames, like)
 
 
@@ -81,10 +81,10 @@ def read_state(
     count = written.first.partition_count
     is_placed = (was, count) == (partitioner.name, partitioner.numPartitions)
     frames = _frames(spark, files, written, partitioner if is_placed else None)
-    pairs = pairs_of_blocks(frames, Side.STATE)
+    pairs = BlockPairsRDD(frames, Side.STATE)
     if is_placed or was == NO_PARTITIONER:
         return pairs
-    return pairs_of_blocks(shuffle_pairs(pairs, partitioner, Side.STATE, operation), Side.STATE)
+    return BlockPairsRDD(shuffle_pairs(pairs, partitioner, Side.STATE, operation), Side.STATE)
 
 
 def _frames(
@@ -114,7 +114,7 @@ class _Write:
         yield write_state_file(self.files, identity, self._blocks(frames))
 
     def _blocks(self, frames: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
-        return ((frame, decode_block(frame).rows if self.counted else 0) for frame in frames)
+        return ((frame, Block(frame).rows if self.counted else 0) for frame in frames)
 
 
 @dataclass(frozen=True)

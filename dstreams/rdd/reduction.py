@@ -23,16 +23,15 @@ from pyspark.rdd import PipelinedRDD
 
 from dstreams.rdd import jvm
 from dstreams.rdd.blocks import (
+    Block,
     BlockBuilder,
     Side,
     UnpicklableError,
-    decode_block,
     encode_block,
 )
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import (
     BlockPairsRDD,
-    pairs_of_blocks,
     require_pair,
     shuffle_pairs,
     why_unplaceable,
@@ -96,7 +95,7 @@ def reduce_pairs(
         combined = PipelinedRDD(rdd, _CombinePairs(reduction, operation))
         moved = shuffle_pairs(combined, partitioner, Side.BATCH, operation)
         reduced = PipelinedRDD(moved, _ReduceBlocks(reduction), True)
-    return pairs_of_blocks(jvm.as_frames(reduced, partitioner), Side.BATCH)
+    return BlockPairsRDD(jvm.as_frames(reduced, partitioner), Side.BATCH)
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ class _ReduceBlocks:
     def __call__(self, _: int, frames: Iterable[bytes]) -> Iterator[bytes]:
         settle_worker()
         total: dict[Any, Any] = {}
-        for block in map(decode_block, frames):
+        for block in map(Block, frames):
             if block.rows:
                 self.reduction.merge(total, block.keys(), block.values())
         yield from _blocks(total, self.reduction.where)

@@ -1,10 +1,10 @@
 """A shuffle that moves columnar blocks, and the way from blocks back to pairs.
 
 >>> from dstreams.rdd.partitioner import StablePartitioner
->>> from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
+>>> from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
 >>> words = spark.parallelize([("a", 1), ("b", 2), ("a", 3)])
 >>> blocks = shuffle_pairs(words, StablePartitioner(2))
->>> sorted(pairs_of_blocks(blocks).collect())
+>>> sorted(BlockPairsRDD(blocks).collect())
 [('a', 1), ('a', 3), ('b', 2)]
 """
 
@@ -20,7 +20,7 @@ from pyspark.rdd import PipelinedRDD
 
 from checkpoint import with_origin
 from dstreams.rdd import jvm
-from dstreams.rdd.blocks import BlockBuilder, Side, decode_block, shorten
+from dstreams.rdd.blocks import Block, BlockBuilder, Side, shorten
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.worker_gc import settle_worker
 
@@ -61,18 +61,13 @@ def shuffle_pairs(
     return jvm.shuffle_frames(PipelinedRDD(rdd, task), partitioner)
 
 
-def pairs_of_blocks(blocks: RDD[bytes], side: Side = Side.BATCH) -> BlockPairsRDD:
-    """Return the pairs of an RDD of blocks, partitioned as it is."""
-    return BlockPairsRDD(blocks, side)
-
-
 class BlockPairsRDD(PipelinedRDD):  # type: ignore[misc]
     """Pairs whose data are the blocks of another RDD.
 
     Persisting it persists the blocks, and counting it reads their headers only.
     """
 
-    def __init__(self, blocks: RDD[bytes], side: Side) -> None:
+    def __init__(self, blocks: RDD[bytes], side: Side = Side.BATCH) -> None:
         super().__init__(blocks, _unfold, preservesPartitioning=True)
         self.blocks = blocks
         self.side = side
@@ -97,13 +92,13 @@ class BlockPairsRDD(PipelinedRDD):  # type: ignore[misc]
 
 def _unfold(_: int, frames: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
     settle_worker()
-    blocks = map(decode_block, frames)
+    blocks = map(Block, frames)
     return chain.from_iterable(zip(block.keys(), block.values(), strict=True) for block in blocks)
 
 
 def _count_rows(frames: Iterable[bytes]) -> list[int]:
     settle_worker()
-    return [sum(decode_block(frame).rows for frame in frames)]
+    return [sum(Block(frame).rows for frame in frames)]
 
 
 @dataclass(frozen=True)

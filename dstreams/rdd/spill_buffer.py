@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark import shuffle
 
-from dstreams.rdd.blocks import BlockBuilder, Side, decode_block
+from dstreams.rdd.blocks import Block, BlockBuilder, Side
 from dstreams.rdd.output_rows import FrameBuffer
 
 _FIRST_LOOK_ROWS = 1000
@@ -77,4 +77,4 @@ class _Spilled:
         for block in self._builder.flush():
             self._frames.add(block)
         for frame in self._frames.frames():
-            yield from decode_block(frame).values()
+            yield from Block(frame).values()

@@ -11,7 +11,7 @@ from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
 from dstreams.rdd import jvm
-from dstreams.rdd.blocks import MAX_ROWS, BlockBuilder, Side, decode_block
+from dstreams.rdd.blocks import MAX_ROWS, Block, BlockBuilder, Side
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.worker_gc import settle_worker
 
@@ -59,4 +59,4 @@ class _Deal:
 
 def _elements(_: int, frames: Iterable[bytes]) -> Iterator[Any]:
     settle_worker()
-    return chain.from_iterable(block.values() for block in map(decode_block, frames))
+    return chain.from_iterable(block.values() for block in map(Block, frames))

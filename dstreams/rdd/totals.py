@@ -12,7 +12,7 @@ from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
 from dstreams.rdd import jvm
-from dstreams.rdd.blocks import Side, decode_block, encode_block
+from dstreams.rdd.blocks import Block, Side, encode_block
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import BlockPairsRDD
 from dstreams.rdd.worker_gc import settle_worker
@@ -69,7 +69,7 @@ def _count(_: int, elements: Iterable[Any]) -> Iterator[bytes]:
 
 def _count_rows(_: int, frames: Iterable[bytes]) -> Iterator[bytes]:
     settle_worker()
-    return _to_the_place(sum(decode_block(frame).rows for frame in frames))
+    return _to_the_place(sum(Block(frame).rows for frame in frames))
 
 
 def _add_counts(_: int, frames: Iterable[bytes]) -> list[int]:
@@ -82,4 +82,4 @@ def _to_the_place(value: Any) -> Iterator[bytes]:
 
 
 def _values(frames: Iterable[bytes]) -> Iterator[Any]:
-    return chain.from_iterable(block.values() for block in map(decode_block, frames))
+    return chain.from_iterable(block.values() for block in map(Block, frames))

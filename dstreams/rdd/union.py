@@ -8,7 +8,7 @@ from pyspark import RDD, SparkContext
 
 from dstreams.rdd import jvm
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks
+from dstreams.rdd.shuffle import BlockPairsRDD
 
 
 def unite(spark: SparkContext, rdds: list[RDD[Any]]) -> RDD[Any]:
@@ -27,7 +27,7 @@ def unite(spark: SparkContext, rdds: list[RDD[Any]]) -> RDD[Any]:
         and len({rdd.side for rdd in blocks}) == 1
     ):
         united = jvm.unite_frames(*(rdd.blocks for rdd in blocks))
-        return pairs_of_blocks(united, blocks[0].side)
+        return BlockPairsRDD(united, blocks[0].side)
     union: RDD[Any] = spark.union(rdds)
     # The JVM may not see that partitioners are equal: then the union has more partitions.
     if partitioner is not None and union.getNumPartitions() == partitioner.numPartitions:

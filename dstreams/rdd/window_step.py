@@ -12,7 +12,7 @@ called for keys that entered or left; other blocks pass through, unless the user
 >>> second = reduce_pairs(tuesday, plus, partitioner)
 >>> window = slide_window(functions, None, left=[], entered=[first.blocks])
 >>> window = slide_window(functions, window, left=[first.blocks], entered=[second.blocks])
->>> dict(pairs_of_blocks(window, Side.STATE).collect())
+>>> dict(BlockPairsRDD(window, Side.STATE).collect())
 {'a': 0, 'b': 7}
 """
 
@@ -35,7 +35,6 @@ from dstreams.rdd.blocks import (
     BlockBuilder,
     Side,
     UnpicklableError,
-    decode_block,
     encode_block,
     shorten,
 )
@@ -100,7 +99,7 @@ class WindowStep:
 
     def __call__(self, _: int, frames: Iterable[bytes]) -> Iterator[bytes]:
         settle_worker()
-        blocks = map(decode_block, frames)
+        blocks = map(Block, frames)
         reduction = self.functions.reduction
         slide = _Slide(
             self.functions,

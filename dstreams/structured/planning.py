@@ -23,7 +23,7 @@ from dstreams.structured.join_events import (
     OfNested,
 )
 from dstreams.structured.operators.aggregate_functions import Several
-from dstreams.structured.operators.aggregation import ShuffleExchangeExec, plan_aggregation
+from dstreams.structured.operators.aggregation import plan_aggregation
 from dstreams.structured.operators.deduplication import (
     StreamingDeduplicateExec,
     StreamingDeduplicateWithinWatermarkExec,
@@ -36,6 +36,7 @@ from dstreams.structured.operators.limit import StreamingGlobalLimitExec
 from dstreams.structured.operators.physical_operator import PhysicalOperator
 from dstreams.structured.operators.session_state import SessionGrouping
 from dstreams.structured.operators.sessions import plan_sessions
+from dstreams.structured.operators.stateful_operator import ShuffleExchangeExec
 from dstreams.structured.operators.time_windows import SessionWindows, TimeWindows
 from dstreams.structured.physical import (
     AppendKeyExec,

@@ -17,7 +17,7 @@ shuffle, and after it in one walk over the store.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -25,18 +25,11 @@ from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
 from dstreams.rdd.user_errors import failed
 from dstreams.rdd.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction, Count
-from dstreams.structured.operators.aggregation_state import (
-    MergeIntoState,
-    MergeRows,
-    RestoreRows,
-    SaveRows,
-)
+from dstreams.structured.operators.aggregation_state import AggregateIntoState
 from dstreams.structured.operators.copied_records import may_change_records, private_records
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.grouping import Grouping
@@ -46,8 +39,7 @@ from dstreams.structured.operators.physical_operator import (
     Task,
     UnaryExec,
 )
-from dstreams.structured.operators.state_steps import StateStep, StepWithoutState
-from dstreams.structured.operators.stateful_operator import RestoringOperator, SavingOperator
+from dstreams.structured.operators.stateful_operator import SavingOperator, ShuffleExchangeExec
 
 _MOST_KEYS = 100_000
 """Keys that are held back before the shuffle; then they go out and others come."""
@@ -59,22 +51,6 @@ class AggregateMode(Enum):
     Partial = "partial"
     PartialMerge = "merge"
     Final = "final"
-
-
-@dataclass(frozen=True)
-class ShuffleExchangeExec(UnaryExec):
-    """Brings pairs to the partition of their key, in columnar blocks."""
-
-    numPartitions: int
-
-    @property
-    def arguments(self) -> list[str]:
-        return [f"{self.numPartitions} partitions"]
-
-    def execute(self, context: ExecutionContext) -> RDD[Any]:
-        rows = self.child.execute(context)
-        blocks = shuffle_pairs(rows, StablePartitioner(self.numPartitions), ordered=True)
-        return pairs_of_blocks(blocks)
 
 
 @dataclass(frozen=True)
@@ -102,7 +78,7 @@ class HashAggregateExec(NarrowExec):
             return AggregateRecords(self.aggregate, self.grouping, are_events, self.where)
         if self.mode is AggregateMode.Final:
             return FinishRows(self.aggregate, self.grouping)
-        return StepWithoutState(MergeRows(self.aggregate, self.where, self.grouping))
+        return super().task(context)  # merging is done where the state is
 
     def execute(self, context: ExecutionContext) -> RDD[Any]:
         if self.mode is not AggregateMode.Partial or not self.grouping.isGlobal:
@@ -112,11 +88,6 @@ class HashAggregateExec(NarrowExec):
             records = context.spark.parallelize([], 1)
         rows: RDD[Any] = PipelinedRDD(records, self.task(context))
         return rows
-
-    def stateStep(self) -> MergeRows | None:
-        if self.mode is not AggregateMode.PartialMerge:
-            return None
-        return MergeRows(self.aggregate, self.where, self.grouping)
 
 
 @dataclass(frozen=True)
@@ -160,20 +131,19 @@ class FinishRows:
 
 
 @dataclass(frozen=True)
-class StateStoreRestoreExec(RestoringOperator):
-    """Puts the row of the state in front of each row.
+class StateStoreRestoreExec(UnaryExec):
+    """Brings the row of the state to each row, in the task of the operator that saves.
 
     Semantics: StateStoreRestoreExec (Spark 4.3).
     """
+
+    keepsEventTime: ClassVar[bool] = False
 
     grouping: Grouping
 
     @property
     def arguments(self) -> list[str]:
         return [f"by {self.grouping.name}"]
-
-    def stateStep(self) -> RestoreRows:
-        return RestoreRows(self.grouping)
 
 
 @dataclass(frozen=True)
@@ -183,13 +153,14 @@ class StateStoreSaveExec(SavingOperator):
     Semantics: StateStoreSaveExec (Spark 4.3).
     """
 
+    child: HashAggregateExec
     grouping: Grouping
 
     @property
     def shortName(self) -> str:
         return "stateStoreSave"
 
-    def step(self) -> SaveRows:
+    def function(self, memory_mb: float = 512) -> AggregateIntoState:
         if self.outputMode is None:
             raise InvalidStreamError("StateStoreSave: fill in outputMode before execution")
         if self.outputMode is OutputMode.Append and not self.grouping.hasWatermark:
@@ -197,23 +168,15 @@ class StateStoreSaveExec(SavingOperator):
                 "append mode needs an aggregation by windows of an event time with a watermark, or "
                 "no row would ever be final; use withWatermark and window, or mode update"
             )
-        return SaveRows(
-            self.outputMode,
+        return AggregateIntoState(
+            self.child.aggregate,
             self.grouping,
+            self.outputMode,
             self.eventTimeWatermarkForLateEvents,
             self.eventTimeWatermarkForEviction,
+            self.child.where,
+            memory_mb,
         )
-
-    def steps(self, below: list[StateStep], memory_mb: float) -> list[StateStep]:
-        save = self.step()
-        steps = [
-            replace(step, memory_mb=memory_mb) if isinstance(step, MergeRows) else step
-            for step in below
-        ]
-        match steps:
-            case [*lower, RestoreRows(), MergeRows() as merge]:
-                return [*lower, MergeIntoState(merge.aggregate, save, merge.where)]
-        return [*steps, save]
 
 
 def plan_aggregation(

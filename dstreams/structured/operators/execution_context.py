@@ -33,7 +33,6 @@ from typing import Any
 
 from pyspark import RDD, SparkContext
 
-from checkpoint.state_store import StateStore
 from dstreams.kernel.state_versions import StateUpdate, StateVersions
 from dstreams.rdd.state_version import StateVersion
 from dstreams.rdd.task_reports import TaskReport, TaskReports
@@ -57,23 +56,16 @@ class ExecutionContext:
         self._batch = batch
         self._observed: dict[str, TaskReports[EventTimeStats]] = {}
 
-    @property
-    def store(self) -> StateStore:
-        return self._known_states().store
-
     def make(self, info: StatefulOperatorStateInfo, update: StateUpdate) -> RDD[Any]:
         """Make the next version of an operator's state, in one job, and return its rows."""
-        states, uid = self._known_states(), info.before.store_id.operator_uid
+        states, uid = self._states, info.before.store_id.operator_uid
+        if states is None:
+            raise RuntimeError("a stateful operator needs StateVersions in its ExecutionContext")
         rows = states.make(uid, self._batch, update)
         version = states.at(uid, self._batch)
         if version is not None:
             self.versions[info.operatorId] = version
         return rows
-
-    def _known_states(self) -> StateVersions:
-        if self._states is None:
-            raise RuntimeError("a stateful operator needs StateVersions in its ExecutionContext")
-        return self._states
 
     def observe(self, name: str) -> TaskReport[EventTimeStats]:
         """Return where the tasks of an operator, by its unique name, report the event times they

@@ -28,7 +28,6 @@ from dstreams.errors import InvalidStreamError
 from dstreams.kernel.state_versions import StateUpdate
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo, describe_state_info
-from dstreams.structured.operators.state_steps import StateStep
 from dstreams.structured.trees import tree_lines
 
 Event = tuple["int | None", Any]
@@ -169,13 +168,6 @@ class UnaryExec(PhysicalOperator):
     @property
     def hasEventTime(self) -> bool:
         return self.keepsEventTime and self.child.hasEventTime
-
-    def stateStep(self) -> StateStep | None:
-        """Return what it does in the task of an operator above that saves the state.
-
-        None: it has a task of its own.
-        """
-        return None
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from operator import itemgetter
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -49,8 +48,6 @@ class Session(NamedTuple):
 
 
 Rows = Iterator[tuple[Any, Session]]
-Change = tuple[Any, list[int], list[Session]]
-"""A key, where its sessions begin that are there no longer, and all its sessions."""
 
 
 @dataclass(frozen=True)
@@ -127,27 +124,64 @@ class AggregateSessions:
             found.setdefault(key, []).append(session)
             held += 1
             if held >= _MOST_SESSIONS:
-                yield from MergeSessions(self.aggregate, self.where).merged(found)
+                yield from self._of_keys(found)
                 found, held = {}, 0
-        yield from MergeSessions(self.aggregate, self.where).merged(found)
+        yield from self._of_keys(found)
+
+    def _of_keys(self, found: dict[Any, list[Session]]) -> Rows:
+        for key, sessions in found.items():
+            sessions.sort(key=_first)
+            for session in _merged(key, sessions, self.aggregate, self.where):
+                yield key, session
 
 
 @dataclass(frozen=True)
-class RestoreSessions:
-    """Leaves out late sessions, and adds those that the state has of the same keys.
+class SessionsIntoState:
+    """Function of a task: sessions (key, session) of a batch go into the state, and rows go out.
 
-    Semantics: SessionWindowStateStoreRestoreExec (Spark 4.3).
+    It leaves out late sessions, and merges the others with those of the state that they touch. In
+    mode append the sessions that the watermark has passed go out and are given up; in mode complete
+    all go out.
+
+    Semantics: SessionWindowStateStoreRestoreExec, MergingSessionsExec and
+    SessionWindowStateStoreSaveExec (Spark 4.3).
     """
 
+    aggregate: AggregateFunction
+    mode: OutputMode
     late_ms: int | None = None
+    evict_ms: int | None = None
+    where: str = "agg"
     memory_mb: float = 512
 
-    def __call__(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
-        for key, sessions in self.on_time(rows, metrics):
+    def __call__(
+        self,
+        store: StateWriter,
+        initial: Iterable[Any],
+        records: Rows,
+        metrics: StateMetrics,
+    ) -> Rows:
+        # All is read before anything is written: to look behind what was written costs time.
+        changes = SpillBuffer(self.memory_mb)
+        for key, sessions in self.on_time(records, metrics):
+            before = stored_sessions(store, key)
             # Not by buffer, which need not have an order.
-            for session in sorted([*stored_sessions(store, key), *sessions], key=_first):
+            touching = sorted([*before, *sessions], key=_first)
+            after = _merged(key, touching, self.aggregate, self.where)
+            changes.add((key, _removed_starts(before, after), after))
+        for key, removed_starts, sessions in changes.rows():
+            for start_us in removed_starts:
+                store.remove((key, start_us))
+                metrics.numRemovedStateRows += 1
+            for start_us, end_us, buffer in sessions:
+                store.put((key, start_us), (end_us, buffer), max(ms_upto(end_us), 0))
+                metrics.numUpdatedStateRows += 1
+        if self.mode is OutputMode.Complete:
+            for (key, start_us), (end_us, buffer) in store.items():
                 metrics.numOutputRows += 1
-                yield key, session
+                yield key, Session(start_us, end_us, buffer)
+        elif self.evict_ms is not None:
+            yield from self._evicted(store, self.evict_ms, metrics)
 
     def on_time(self, rows: Rows, metrics: StateMetrics) -> Iterator[tuple[Any, list[Session]]]:
         """Return the sessions of each key that are not late, in the order of keys."""
@@ -163,78 +197,6 @@ class RestoreSessions:
             else:
                 yield key, Session(*session)
 
-
-@dataclass(frozen=True)
-class MergeSessions:
-    """Makes one of sessions that touch; those of a key come together, in the order of starts.
-
-    Semantics: MergingSessionsExec (Spark 4.3).
-    """
-
-    aggregate: AggregateFunction
-    where: str = "agg"
-
-    def __call__(self, store: StateWriter | None, rows: Rows, metrics: StateMetrics) -> Rows:
-        for key, group in groupby(rows, key=_first):
-            for session in self.of_key(key, (session for _, session in group)):
-                yield key, session
-
-    def merged(self, found: dict[Any, list[Session]]) -> Rows:
-        """Iterate over the merged sessions of each key."""
-        for key, sessions in found.items():
-            sessions.sort(key=_first)
-            for session in self.of_key(key, sessions):
-                yield key, session
-
-    def of_key(self, key: Any, sessions: Iterable[Session]) -> list[Session]:
-        try:
-            return list(merge_sessions(sessions, self.aggregate.merge))
-        except Exception as error:
-            raise failed(self.where, key, error) from error
-
-
-@dataclass(frozen=True)
-class SaveSessions:
-    """Puts the sessions of each key in the place of those before, and puts out.
-
-    In mode append the sessions that the watermark has passed go out and are given up; in mode
-    complete all go out.
-
-    Semantics: SessionWindowStateStoreSaveExec (Spark 4.3).
-    """
-
-    mode: OutputMode
-    evict_ms: int | None = None
-    memory_mb: float = 512
-
-    def __call__(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
-        given = ((key, [session for _, session in group]) for key, group in groupby(rows, _first))
-        changed = (
-            (key, _removed_starts(stored_sessions(store, key), sessions), sessions)
-            for key, sessions in given
-        )
-        return self.emit(store, changed, metrics)
-
-    def emit(self, store: StateWriter, changed: Iterable[Change], metrics: StateMetrics) -> Rows:
-        """Write the sessions of some keys, and return what goes out."""
-        # All is read before anything is written: to look behind what was written costs time.
-        changes = SpillBuffer(self.memory_mb)
-        for change in changed:
-            changes.add(change)
-        for key, removed_starts, sessions in changes.rows():
-            for start_us in removed_starts:
-                store.remove((key, start_us))
-                metrics.numRemovedStateRows += 1
-            for start_us, end_us, buffer in sessions:
-                store.put((key, start_us), (end_us, buffer), max(ms_upto(end_us), 0))
-                metrics.numUpdatedStateRows += 1
-        if self.mode is OutputMode.Complete:
-            for (key, start_us), (end_us, buffer) in store.items():
-                metrics.numOutputRows += 1
-                yield key, Session(start_us, end_us, buffer)
-        elif self.evict_ms is not None:
-            yield from self._evicted(store, self.evict_ms, metrics)
-
     def _evicted(self, store: StateWriter, evict_ms: int, metrics: StateMetrics) -> Rows:
         started = perf_counter()
         for (key, start_us), (end_us, buffer), _ in store.take_due(evict_ms + 1):
@@ -244,23 +206,14 @@ class SaveSessions:
         metrics.allRemovalsTimeMs += round((perf_counter() - started) * 1000)
 
 
-@dataclass(frozen=True)
-class MergeIntoSessions:
-    """Restores, merges and saves with one look at each key."""
-
-    restore: RestoreSessions
-    merge: MergeSessions
-    save: SaveSessions
-
-    def __call__(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Rows:
-        return self.save.emit(store, self._changed(store, rows, metrics), metrics)
-
-    def _changed(self, store: StateWriter, rows: Rows, metrics: StateMetrics) -> Iterator[Change]:
-        of_key = self.merge.of_key
-        for key, sessions in self.restore.on_time(rows, metrics):
-            before = stored_sessions(store, key)
-            after = of_key(key, sorted([*before, *sessions], key=_first))
-            yield key, _removed_starts(before, after), after
+def _merged(
+    key: Any, sessions: Iterable[Session], aggregate: AggregateFunction, where: str
+) -> list[Session]:
+    """Return what the sessions of a key come to, which are in the order of their starts."""
+    try:
+        return list(merge_sessions(sessions, aggregate.merge))
+    except Exception as error:
+        raise failed(where, key, error) from error
 
 
 def _removed_starts(before: list[Session], after: list[Session]) -> list[int]:

@@ -20,22 +20,22 @@ from typing import ClassVar
 from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction, Count
-from dstreams.structured.operators.aggregation import ShuffleExchangeExec
 from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.operators.physical_operator import NarrowExec, PhysicalOperator, Task
+from dstreams.structured.operators.physical_operator import (
+    NarrowExec,
+    PhysicalOperator,
+    Task,
+    UnaryExec,
+)
 from dstreams.structured.operators.session_state import (
     AggregateSessions,
     FinishSessions,
-    MergeIntoSessions,
-    MergeSessions,
-    RestoreSessions,
-    SaveSessions,
     SessionGrouping,
+    SessionsIntoState,
     require_session_mode,
 )
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
-from dstreams.structured.operators.state_steps import StateStep, StepWithoutState
-from dstreams.structured.operators.stateful_operator import RestoringOperator, SavingOperator
+from dstreams.structured.operators.stateful_operator import SavingOperator, ShuffleExchangeExec
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,13 @@ class UpdatingSessionsExec(NarrowExec):
 
 
 @dataclass(frozen=True)
-class SessionWindowStateStoreRestoreExec(RestoringOperator):
+class SessionWindowStateStoreRestoreExec(UnaryExec):
     """Leaves out late sessions, and adds those of the state.
 
     Semantics: SessionWindowStateStoreRestoreExec (Spark 4.3).
     """
+
+    keepsEventTime: ClassVar[bool] = False
 
     grouping: SessionGrouping
     eventTimeWatermarkForLateEvents: int | None = None
@@ -93,14 +95,11 @@ class SessionWindowStateStoreRestoreExec(RestoringOperator):
         lateWatermark: int | None = None,
         evictionWatermark: int | None = None,
     ) -> SessionWindowStateStoreRestoreExec:
-        return replace(self, stateInfo=stateInfo, eventTimeWatermarkForLateEvents=lateWatermark)
-
-    def stateStep(self) -> RestoreSessions:
-        return RestoreSessions(self.eventTimeWatermarkForLateEvents)
+        return replace(self, eventTimeWatermarkForLateEvents=lateWatermark)
 
 
 @dataclass(frozen=True)
-class MergingSessionsExec(NarrowExec):
+class MergingSessionsExec(UnaryExec):
     """Makes one of sessions that touch; those of a key come together, in the order of starts.
 
     Semantics: MergingSessionsExec (Spark 4.3).
@@ -115,12 +114,6 @@ class MergingSessionsExec(NarrowExec):
     def arguments(self) -> list[str]:
         return [type(self.aggregate).__name__]
 
-    def stateStep(self) -> MergeSessions:
-        return MergeSessions(self.aggregate, self.where)
-
-    def task(self, context: ExecutionContext) -> Task:
-        return StepWithoutState(self.stateStep())
-
 
 @dataclass(frozen=True)
 class SessionWindowStateStoreSaveExec(SavingOperator):
@@ -129,26 +122,22 @@ class SessionWindowStateStoreSaveExec(SavingOperator):
     Semantics: SessionWindowStateStoreSaveExec (Spark 4.3).
     """
 
+    child: MergingSessionsExec
     grouping: SessionGrouping
 
     @property
     def shortName(self) -> str:
         return "sessionWindowStateStoreSaveExec"
 
-    def step(self) -> SaveSessions:
-        mode = require_session_mode(self.outputMode)
-        return SaveSessions(mode, self.eventTimeWatermarkForEviction)
-
-    def steps(self, below: list[StateStep], memory_mb: float) -> list[StateStep]:
-        save = replace(self.step(), memory_mb=memory_mb)
-        steps = [
-            replace(step, memory_mb=memory_mb) if isinstance(step, RestoreSessions) else step
-            for step in below
-        ]
-        match steps:
-            case [*lower, RestoreSessions() as restore, MergeSessions() as merge]:
-                return [*lower, MergeIntoSessions(restore, merge, save)]
-        return [*steps, save]
+    def function(self, memory_mb: float = 512) -> SessionsIntoState:
+        return SessionsIntoState(
+            self.child.aggregate,
+            require_session_mode(self.outputMode),
+            self.eventTimeWatermarkForLateEvents,
+            self.eventTimeWatermarkForEviction,
+            self.child.where,
+            memory_mb,
+        )
 
 
 @dataclass(frozen=True)

@@ -1,68 +1,42 @@
-"""Bases of the operators that restore or save the state of an aggregation."""
+"""The shuffle of an aggregation, and the base of the operators above it that save its state."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
 from pyspark import RDD
-from pyspark.rdd import PipelinedRDD
 
-from dstreams.errors import InvalidStreamError
 from dstreams.kernel.state_versions import StateUpdate
-from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
+from dstreams.rdd.partitioner import StablePartitioner
+from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
+from dstreams.rdd.state_store_rdd import StoreFunction
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.execution_context import ExecutionContext
-from dstreams.structured.operators.physical_operator import (
-    PhysicalOperator,
-    StatefulOperator,
-    UnaryExec,
-)
-from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
-from dstreams.structured.operators.state_steps import StateStep, StateSteps, StepThatReads
-
-_R = TypeVar("_R", bound="RestoringOperator")
+from dstreams.structured.operators.physical_operator import StatefulOperator, UnaryExec
 
 
 class Named(Protocol):
     """What rows are grouped by, as far as ``explain`` is concerned."""
 
     @property
-    def name(self) -> str:
-        """What it is called."""
-        ...
+    def name(self) -> str: ...
 
 
 @dataclass(frozen=True)
-class RestoringOperator(UnaryExec):
-    """Adds the rows that the state has to those of the batch.
+class ShuffleExchangeExec(UnaryExec):
+    """Brings pairs to the partition of their key, in columnar blocks."""
 
-    Below an operator that saves, it reads from the store that is open there; executed by itself, it
-    opens the version of its state info for reading.
-    """
+    numPartitions: int
 
-    keepsEventTime: ClassVar[bool] = False
-    grouping: Named
-    stateInfo: StatefulOperatorStateInfo | None = field(default=None, kw_only=True)
-
-    def inBatch(
-        self: _R,
-        stateInfo: StatefulOperatorStateInfo,
-        lateWatermark: int | None = None,
-        evictionWatermark: int | None = None,
-    ) -> _R:
-        return replace(self, stateInfo=stateInfo)
-
-    def stateStep(self) -> StateStep:
-        raise NotImplementedError
+    @property
+    def arguments(self) -> list[str]:
+        return [f"{self.numPartitions} partitions"]
 
     def execute(self, context: ExecutionContext) -> RDD[Any]:
-        if self.stateInfo is None:
-            raise InvalidStreamError(f"{self.nodeName}: fill in stateInfo before execution")
-        blocks = shuffle_pairs(self.child.execute(context), self.stateInfo.partitioner)
-        task = StepThatReads(self.stateStep(), context.store, self.stateInfo.before)
-        restored: RDD[Any] = PipelinedRDD(pairs_of_blocks(blocks), task, True)
-        return restored
+        rows = self.child.execute(context)
+        blocks = shuffle_pairs(rows, StablePartitioner(self.numPartitions), ordered=True)
+        return BlockPairsRDD(blocks)
 
 
 @dataclass(frozen=True)
@@ -87,29 +61,15 @@ class SavingOperator(StatefulOperator, UnaryExec):
             return False
         return super().shouldRunAnotherBatch(newInputWatermark)
 
-    def step(self) -> StateStep:
-        """Return what saving does where the state is."""
+    def function(self, memory_mb: float = 512) -> StoreFunction:
+        """Return what a task does where the state is; merging beyond *memory_mb* is spilled."""
         raise NotImplementedError
-
-    def steps(self, below: list[StateStep], memory_mb: float) -> list[StateStep]:
-        """Return all that its task does, after the steps of the operators *below*, the lowest
-        first.
-        """
-        return [*below, self.step()]
 
     def update(self, context: ExecutionContext) -> StateUpdate:
         info = self.getStateInfo()
-        below, steps = _steps_of(self.child)
+        below = self.child
+        while not isinstance(below, ShuffleExchangeExec):
+            (below,) = below.children
         rows = below.execute(context)
         blocks = shuffle_pairs(rows, info.partitioner, ordered=True)
-        function = StateSteps(tuple(self.steps(steps, rows._memory_limit())))
-        return StateUpdate(info.before, [blocks], function)
-
-
-def _steps_of(top: PhysicalOperator) -> tuple[PhysicalOperator, list[StateStep]]:
-    """Return the operator below the next shuffle, and the steps above it, the lowest first."""
-    steps: list[StateStep] = []
-    while isinstance(top, UnaryExec) and (step := top.stateStep()) is not None:
-        steps.insert(0, step)
-        top = top.child
-    return top, steps
+        return StateUpdate(info.before, [blocks], self.function(rows._memory_limit()))

@@ -18,10 +18,10 @@ from dstreams.rdd.blocks import (
     MAX_BYTES,
     MAX_ROWS,
     TARGET_BYTES,
+    Block,
     BlockBuilder,
     Side,
     UnpicklableError,
-    decode_block,
     encode_block,
     shorten,
 )
@@ -61,7 +61,7 @@ def test_round_trip(side: Side, pairs: list[tuple[Any, Any]]) -> None:
     """What goes in comes out, and the header says how much it is."""
     data = encode_block(side, [key for key, _ in pairs], [value for _, value in pairs])
     for form in (data, memoryview(data), bytearray(data)):
-        block = decode_block(form)  # type: ignore[arg-type]
+        block = Block(form)  # type: ignore[arg-type]
         assert block.side is side
         assert block.rows == len(pairs)
         assert block.size == len(data)
@@ -73,9 +73,9 @@ def test_round_trip(side: Side, pairs: list[tuple[Any, Any]]) -> None:
 def test_keys_are_kept_as_they_are(rows: list[tuple[Any, Any, Any]]) -> None:
     """A block made with the key column of another has its keys and the new values."""
     keys = [key for key, _, _ in rows]
-    old = decode_block(encode_block(Side.BATCH, keys, [value for _, value, _ in rows]))
+    old = Block(encode_block(Side.BATCH, keys, [value for _, value, _ in rows]))
     data = encode_block(Side.STATE, [], [new for _, _, new in rows], old.key_column)
-    block = decode_block(data)
+    block = Block(data)
     assert bytes(block.key_column) == bytes(old.key_column)
     assert block.keys() == old.keys() == keys
     assert block.values() == [new for _, _, new in rows]
@@ -85,7 +85,7 @@ def test_keys_are_kept_as_they_are(rows: list[tuple[Any, Any, Any]]) -> None:
 def test_keys_are_not_unpickled_for_values() -> None:
     """Each column is read by itself, when it is asked for, each time anew."""
     data = encode_block(Side.STATE, [], [[1], [2]], memoryview(b"no pickle at all"))
-    block = decode_block(data)
+    block = Block(data)
     assert block.rows == 2
     first = block.values()
     first[0].append(5)
@@ -138,7 +138,7 @@ def sharing_columns(draw: st.DrawFn) -> list[Any]:
 def test_changing_one_value_changes_no_other(column: list[Any]) -> None:
     """Each row has a copy of its own, also where the rows were given one object, however deep."""
     expected = copy.deepcopy(column)
-    block = decode_block(encode_block(Side.STATE, list(range(len(column))), column))
+    block = Block(encode_block(Side.STATE, list(range(len(column))), column))
     for row in range(len(column)):
         found = block.values()
         assert found == expected
@@ -153,7 +153,7 @@ def test_sharing_within_a_row_is_kept() -> None:
     inner = [1]
     other = [2]
     for column in ([[inner, inner], [other, other]], [[inner, inner], [inner, inner]]):
-        for value in decode_block(encode_block(Side.STATE, [1, 2], column)).values():
+        for value in Block(encode_block(Side.STATE, [1, 2], column)).values():
             assert value[0] is value[1]
 
 
@@ -178,7 +178,7 @@ def test_values_that_cannot_change_are_stored_once(column: list[Any]) -> None:
     data = encode_block(Side.STATE, list(range(1000)), column)
     keys_only = encode_block(Side.STATE, list(range(1000)), [None] * 1000)
     assert len(data) - len(keys_only) <= len(pickle.dumps(column, 5))
-    assert decode_block(data).values() == column
+    assert Block(data).values() == column
 
 
 class Version(NamedTuple):
@@ -205,7 +205,7 @@ class Version(NamedTuple):
 def test_fields_of_tuples_are_columns(column: list[Any], has_columns: bool) -> None:
     """Tuples of one length that hold plain values alone are written by their fields."""
     data = encode_block(Side.BATCH, list(range(len(column))), column)
-    block = decode_block(data)
+    block = Block(data)
     packed = pickle.loads(data[10 + len(block.key_column) :])
     assert (type(packed) is tuple) is has_columns
     found = block.values()
@@ -230,7 +230,7 @@ def blocks_of(pairs: Iterable[tuple[Any, Any]], by_columns: bool) -> list[bytes]
 
 def rows_of(blocks: Iterable[bytes]) -> list[tuple[Any, Any]]:
     """Return all pairs of *blocks*, in order."""
-    decoded = map(decode_block, blocks)
+    decoded = map(Block, blocks)
     return [pair for block in decoded for pair in zip(block.keys(), block.values(), strict=True)]
 
 
@@ -254,7 +254,7 @@ def test_blocks_are_bounded(sizes: list[int], by_columns: bool) -> None:
     blocks = blocks_of(pairs, by_columns)
     assert rows_of(blocks) == pairs
     for data in blocks:
-        block = decode_block(data)
+        block = Block(data)
         assert 0 < block.rows <= MAX_ROWS
         assert block.size <= MAX_BYTES or block.rows == 1
     # Not many more than are needed: the sizes of rows are learned.
@@ -273,7 +273,7 @@ def test_nothing_is_kept_after_a_flush(by_columns: bool) -> None:
     assert list(builder.extend(["b"], [2])) == []
     (second,) = builder.flush()
     assert rows_of([first, second]) == [("a", 1), ("b", 2)]
-    assert decode_block(second).side is Side.STATE
+    assert Block(second).side is Side.STATE
 
 
 def test_value_that_cannot_be_pickled_is_named_by_its_key() -> None:
@@ -286,7 +286,7 @@ def test_value_that_cannot_be_pickled_is_named_by_its_key() -> None:
     keys = ["fine", "guilty", "later"]
     with pytest.raises(UnpicklableError, match=message):
         encode_block(Side.STATE, keys, values)
-    packed = decode_block(encode_block(Side.STATE, keys, [1, 2, 3])).key_column
+    packed = Block(encode_block(Side.STATE, keys, [1, 2, 3])).key_column
     with pytest.raises(UnpicklableError, match=message) as caught:
         encode_block(Side.STATE, [], values, packed)
     assert isinstance(caught.value.__cause__, TypeError)
@@ -315,7 +315,7 @@ def test_classes_that_no_module_has_travel_by_value() -> None:
     shared = Account([Local(1)])
     shared.label = Local  # type: ignore[attr-defined]
     column = [shared, shared, Account([Local(2)])]
-    block = decode_block(encode_block(Side.STATE, [Local(1), Local(2), Local(3)], column))
+    block = Block(encode_block(Side.STATE, [Local(1), Local(2), Local(3)], column))
     assert block.keys() == [(1,), (2,), (3,)]
     assert block.values() == column
     assert {type(key) for key in block.keys()} == {Local}  # noqa: SIM118 - no dict

@@ -22,7 +22,7 @@ from dstreams.rdd.by_key import (
 )
 from dstreams.rdd.failures import summarize
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
+from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
 from tests.dstreams.rdd.lineage import shuffles_in
 
 TWO = StablePartitioner(2)
@@ -97,7 +97,7 @@ def test_what_is_in_its_place_is_not_moved(sc: SparkContext) -> None:
     assert shuffles_in(counts) == 1
     assert shuffles_in(combine_by_key(counts.mapValues(lambda v: v), SUM, TWO)) == 1
     assert shuffles_in(group_by_key(counts, TWO)) == 1
-    state = pairs_of_blocks(shuffle_pairs(counts, TWO, Side.STATE), Side.STATE)
+    state = BlockPairsRDD(shuffle_pairs(counts, TWO, Side.STATE), Side.STATE)
     joined = join_by_key(counts, state, TWO)
     assert shuffles_in(joined) == 1
     assert sorted(joined.collect()) == [("a", (2, 2)), ("b", (1, 1))]

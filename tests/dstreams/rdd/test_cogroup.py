@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark import RDD, SparkContext
 
 from dstreams.rdd import blocks, cogroup
-from dstreams.rdd.blocks import MAX_BYTES, MAX_ROWS, BlockBuilder, Side, decode_block, encode_block
+from dstreams.rdd.blocks import MAX_BYTES, MAX_ROWS, Block, BlockBuilder, Side, encode_block
 from dstreams.rdd.cogroup import (
     ColumnStep,
     DuplicateKeyError,
@@ -23,7 +23,7 @@ from dstreams.rdd.cogroup import (
     cogroup_with_state,
 )
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
+from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
 from dstreams.rdd.user_errors import UserFunctionError
 from dstreams.state.update_function import UpdateFunction
 from tests.dstreams.rdd.lineage import bytes_shuffled, lineage_of, shuffles_in
@@ -51,7 +51,7 @@ def frames_of(pairs: Iterable[tuple[Any, Any]], side: Side) -> list[bytes]:
 
 def pairs_in(frames: Iterable[bytes]) -> Pairs:
     """Return the pairs of blocks that must all be state."""
-    decoded = [decode_block(frame) for frame in frames]
+    decoded = [Block(frame) for frame in frames]
     assert all(block.side is Side.STATE for block in decoded)
     return [pair for block in decoded for pair in zip(block.keys(), block.values(), strict=True)]
 
@@ -208,7 +208,7 @@ def test_large_states_make_more_and_smaller_blocks(form: str) -> None:
     few = len(state)
     for size in (10_000, 50, 700_000, 1):
         state = run(task, [(n, size) for n in range(2000 if size < 100_000 else 40)], state)
-        decoded = [decode_block(frame) for frame in state]
+        decoded = [Block(frame) for frame in state]
         assert all(block.size <= MAX_BYTES or block.rows == 1 for block in decoded)
         assert sorted(key for block in decoded for key in list(block.keys())) == list(range(2000))
     for _ in range(3):
@@ -219,14 +219,14 @@ def test_large_states_make_more_and_smaller_blocks(form: str) -> None:
 def test_keys_that_stay_are_not_pickled_again() -> None:
     """A large block whose keys all stay keeps the bytes of its keys; nobody even reads them."""
     first = run(in_form(sum_up, "values"), [(f"key {n}", 1) for n in range(20_000)], [])
-    large = [frame for frame in first if decode_block(frame).rows >= MAX_ROWS // 8]
-    columns = [bytes(decode_block(frame).key_column) for frame in large]
+    large = [frame for frame in first if Block(frame).rows >= MAX_ROWS // 8]
+    columns = [bytes(Block(frame).key_column) for frame in large]
     for batch in ([], [("key 7", 5)], [("key 8", 5), ("new", 1)]):
         first = run(in_form(sum_up, "values"), batch, first)
-        assert {bytes(decode_block(frame).key_column) for frame in first} >= set(columns)
+        assert {bytes(Block(frame).key_column) for frame in first} >= set(columns)
     unreadable = encode_block(Side.STATE, [], [1] * MAX_ROWS, memoryview(b"no pickle"))
     (after,) = run(in_form(lambda values, state: state + 1, "values"), [], [unreadable])
-    assert decode_block(after).values() == [2] * MAX_ROWS
+    assert Block(after).values() == [2] * MAX_ROWS
 
 
 @pytest.mark.parametrize("form", ["values", "keyed", "iterator"])
@@ -236,7 +236,7 @@ def test_small_batches_do_not_fragment_the_state(form: str) -> None:
     state: list[bytes] = []
     for batch in range(300):
         state = run(task, [(batch * 20 + n, 1) for n in range(20)], state)
-        rows = sum(decode_block(frame).rows for frame in state)
+        rows = sum(Block(frame).rows for frame in state)
         assert rows == 20 * (batch + 1)
         assert len(state) <= 3 + rows // (MAX_ROWS // 8)
 
@@ -253,7 +253,7 @@ def test_drops_do_not_fragment_the_state(form: str) -> None:
     state = run(task, [(n, n % 20 + 2) for n in range(60_000)], [])
     for batch in range(1, 20):
         state = run(task, [], state)
-        rows = sum(decode_block(frame).rows for frame in state)
+        rows = sum(Block(frame).rows for frame in state)
         assert rows == 3000 * (20 - batch)
         assert len(state) <= 3 + rows // (MAX_ROWS // 8)
     assert run(task, [], state) == []
@@ -487,7 +487,7 @@ def test_state_is_never_shuffled(sc: SparkContext) -> None:
         before.unpersist()
         for key, value in pairs:
             expected[key] = expected.get(key, 0) + value
-    pairs_rdd = pairs_of_blocks(state, Side.STATE)
+    pairs_rdd = BlockPairsRDD(state, Side.STATE)
     assert count_jobs(sc, pairs_rdd.count) == 1
     partitions = pairs_rdd.glom().collect()
     assert dict(pair for part in partitions for pair in part) == expected
@@ -505,9 +505,9 @@ def test_batch_without_records_and_state_without_batch(sc: SparkContext) -> None
     alone = cogroup_with_state(None, state, ColumnStep(SumColumns()))
     assert shuffles_in(alone) == shuffles_in(state) == 1
     assert alone.partitioner == partitioner
-    assert sorted(pairs_of_blocks(alone).collect()) == [("a", 1), ("b", 2)]
+    assert sorted(BlockPairsRDD(alone).collect()) == [("a", 1), ("b", 2)]
     empty = cogroup_with_state(batch_of(sc, [], partitioner), state, ColumnStep(SumColumns()))
-    assert sorted(pairs_of_blocks(empty).collect()) == [("a", 1), ("b", 2)]
+    assert sorted(BlockPairsRDD(empty).collect()) == [("a", 1), ("b", 2)]
     with pytest.raises(ValueError, match="cogroup_with_state needs a batch or a state, got neith"):
         cogroup_with_state(None, None, ColumnStep(SumColumns()))
 
@@ -538,11 +538,11 @@ def test_state_that_claims_nothing_is_shuffled(sc: SparkContext) -> None:
     for number, shuffles in enumerate((1, 3, 5)):
         batch = batch_of(sc, [("a", 1), (f"b{number}", 1)], partitioner)
         if state is not None:
-            state = shuffle_pairs(pairs_of_blocks(state, Side.STATE), partitioner, Side.STATE)
+            state = shuffle_pairs(BlockPairsRDD(state, Side.STATE), partitioner, Side.STATE)
         state = cogroup_with_state(batch, state, task, preserves_partitioning=False)
         assert state.partitioner is None
         assert shuffles_in(state) == shuffles
-    assert dict(pairs_of_blocks(state).collect()) == {
+    assert dict(BlockPairsRDD(state).collect()) == {
         "ax": 1,
         "axx": 1,
         "axxx": 1,
@@ -565,6 +565,6 @@ def test_rdds_are_what_a_dict_says(sc: SparkContext, form: str) -> None:
         pairs = [(kinds[(n * 7 + number) % 10], (number, n)) for n in range(0, 20, number + 1)]
         state = cogroup_with_state(batch_of(sc, pairs, partitioner), state, task)
         expected = next_state(expected, pairs, collect_in_place)
-    found = pairs_of_blocks(state).mapValues(sorted).collect()
+    found = BlockPairsRDD(state).mapValues(sorted).collect()
     assert len(found) == len(expected)
     assert dict(found) == {key: sorted(value) for key, value in expected.items()}

@@ -11,7 +11,7 @@ from pyspark import RDD, SparkContext, TaskContext
 
 from dstreams.rdd.counting import counted
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks, shuffle_pairs
+from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
 from tests.support.jobs import count_jobs
 
 
@@ -95,7 +95,7 @@ def test_the_partitioner_is_kept(sc: SparkContext) -> None:
 def test_blocks_of_pairs_stay_what_they_are(sc: SparkContext) -> None:
     """What is built on blocks has to see them; they are not counted."""
     blocks = shuffle_pairs(sc.parallelize([("a", 1), ("b", 2)], 2), StablePartitioner(2))
-    pairs = pairs_of_blocks(blocks)
+    pairs = BlockPairsRDD(blocks)
     rdd, count = counted(pairs)
     assert isinstance(rdd, BlockPairsRDD)
     rdd.collect()

@@ -9,7 +9,7 @@ import pytest
 from pyspark import RDD, SparkContext
 
 from checkpoint import with_origin
-from dstreams.rdd.blocks import Side, decode_block, encode_block
+from dstreams.rdd.blocks import Block, Side, encode_block
 from dstreams.rdd.ordered_frames import in_order
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import shuffle_pairs
@@ -50,10 +50,10 @@ def test_blocks_without_an_origin_stay_as_they_came() -> None:
 
 def test_an_origin_changes_nothing_else() -> None:
     """Keys, values, side and rows are those of the block."""
-    block = decode_block(frame("ab", 7, 8, side=Side.STATE))
+    block = Block(frame("ab", 7, 8, side=Side.STATE))
     assert (block.origin, block.side, block.rows) == ((7, 8), Side.STATE, 2)
     assert (block.keys(), block.values()) == (["a", "b"], [1, 1])
-    assert decode_block(frame("ab")).origin == (-1, -1)
+    assert Block(frame("ab")).origin == (-1, -1)
 
 
 def test_a_shuffle_says_where_blocks_come_from(sc: SparkContext) -> None:

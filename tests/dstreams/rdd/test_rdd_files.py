@@ -13,13 +13,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext, TaskContext
 
 from checkpoint import CorruptCheckpointError, Files, StatePartition, open_files
-from dstreams.rdd.blocks import Side, decode_block
+from dstreams.rdd.blocks import Block, Side
 from dstreams.rdd.cogroup import ColumnStep, cogroup_with_state
 from dstreams.rdd.failures import stops_stream, summarize
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.rdd_files import WrittenRdd, _Read, read_rdd, write_rdd
 from dstreams.rdd.reduction import Reduction, reduce_pairs
-from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks, shuffle_pairs
+from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
 from dstreams.rdd.stable_hash import STABLE_HASH_NAME
 from dstreams.state.update_function import UpdateFunction
 from tests.dstreams.rdd.lineage import lineage_of, shuffles_in
@@ -44,7 +44,7 @@ def next_state(sc: SparkContext, pairs: list[Any], state: RDD[bytes] | None) -> 
     task = UpdateFunction.checked(append, "values", "test").task(0, True, TWO)
     assert isinstance(task, ColumnStep)
     batch = shuffle_pairs(sc.parallelize(pairs, 2), TWO)
-    return pairs_of_blocks(cogroup_with_state(batch, state, task), Side.STATE)
+    return BlockPairsRDD(cogroup_with_state(batch, state, task), Side.STATE)
 
 
 def test_state_comes_back_as_it_was(sc: SparkContext, files: Files) -> None:
@@ -211,7 +211,7 @@ def test_damaged_file_fails_with_its_name(
     path.chmod(0o600)
     path.write_bytes(damage(path.read_bytes()))
     task = _Read(files, written)
-    assert sum(decode_block(frame).rows for frame in task(1, iter([b""]))) > 0
+    assert sum(Block(frame).rows for frame in task(1, iter([b""]))) > 0
     with pytest.raises(CorruptCheckpointError, match=written.files[0].name):
         list(task(0, iter([b""])))
 

@@ -10,10 +10,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext
 
 from dstreams.rdd import reduction
-from dstreams.rdd.blocks import Side, decode_block
+from dstreams.rdd.blocks import Block, Side
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.reduction import END, Reduction, reduce_pairs
-from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
+from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
 from dstreams.rdd.user_errors import UserFunctionError
 from tests.dstreams.rdd.lineage import bytes_shuffled, shuffles_in
 
@@ -41,9 +41,9 @@ def test_each_key_comes_once_and_a_mark_at_the_end(sc: SparkContext) -> None:
     assert reduced.partitioner == TWO
     for number, frames in enumerate(partitions_of(reduced.blocks)):
         assert frames[-1] == END
-        rows = [decode_block(frame).rows for frame in frames]
+        rows = [Block(frame).rows for frame in frames]
         assert rows[-1] == 0 not in rows[:-1]
-        columns = [decode_block(frame).keys() for frame in frames]
+        columns = [Block(frame).keys() for frame in frames]
         assert {TWO(key) for keys in columns for key in keys} <= {number}
 
 
@@ -78,7 +78,7 @@ def test_memory_before_the_shuffle_is_bounded(
 def test_what_is_in_place_is_not_moved(sc: SparkContext, form: str) -> None:
     """An RDD with an equal partitioner is reduced where it is."""
     side = Side.STATE if form == "state" else Side.BATCH
-    placed = pairs_of_blocks(shuffle_pairs(letters(sc), StablePartitioner(2), side), side)
+    placed = BlockPairsRDD(shuffle_pairs(letters(sc), StablePartitioner(2), side), side)
     rdd: RDD[Any] = placed.mapValues(int) if form == "pairs" else placed
     reduced = reduce_pairs(rdd, PLUS, TWO)
     assert dict(reduced.collect()) == COUNTS

@@ -15,7 +15,7 @@ from dstreams.rdd.blocks import Side
 from dstreams.rdd.cogroup import cogroup_with_state
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.rdd_files import read_rdd
-from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks, shuffle_pairs
+from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
 from dstreams.state.update_function import UpdateFunction
 from tests.dstreams.rdd.children import run_python
 from tests.dstreams.rdd.lineage import lineage_of, shuffles_in
@@ -32,7 +32,7 @@ from dstreams.rdd.cogroup import cogroup_with_state
 from dstreams.rdd.context import tuned_context
 from dstreams.rdd.rdd_files import write_rdd
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
+from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
 from dstreams.state.update_function import UpdateFunction
 from tests.dstreams.rdd.placing import FUNCTIONS, keys_of
 from tests.dstreams.rdd.updates import add
@@ -60,7 +60,7 @@ for name, func in FUNCTIONS.items():
     place = StablePartitioner(3, func)
     batch = shuffle_pairs(sc.parallelize([(key, 1) for key in keys_of(name)], 2), place)
     task = UpdateFunction.checked(add, "values", "test").task(1000, True, place)
-    state = pairs_of_blocks(cogroup_with_state(batch, None, task), Side.STATE)
+    state = BlockPairsRDD(cogroup_with_state(batch, None, task), Side.STATE)
     first = StatePartition("run", name, 1000, 0, 3, place.name)
     files_of = write_rdd(state, files, first, 1)
     with open(f"{sys.argv[1]}/{name}.pickle", "wb") as out:
@@ -73,7 +73,7 @@ for _ in range(3):
     visits = sc.parallelize(users, 3).map(lambda user: (user, Visits(1)))
     task = UpdateFunction.checked(visit, "values", "test").task(1000, True, place)
     state = cogroup_with_state(shuffle_pairs(visits, place), state, task)
-pairs = pairs_of_blocks(state, Side.STATE)
+pairs = BlockPairsRDD(state, Side.STATE)
 partitions = pairs.glom().collect()
 print(json.dumps({
     "misplaced": sum(place(key) != n for n, part in enumerate(partitions) for key, _ in part),
@@ -104,13 +104,13 @@ def test_second_process_goes_on_with_the_state_of_the_first(
     place = StablePartitioner(3, FUNCTIONS[name])
     assert written.first.partitioner == place.name
     batch = shuffle_pairs(sc.parallelize([(key, 10) for key in keys_of(name)], 2), place)
-    like = pairs_of_blocks(batch, Side.STATE)
+    like = BlockPairsRDD(batch, Side.STATE)
     read = read_rdd(sc, open_files(str(directory)), written, like)
     assert isinstance(read, BlockPairsRDD)
     task = UpdateFunction.checked(add, "values", "test").task(2000, True, place)
     state = cogroup_with_state(batch, read.blocks, task)
     assert shuffles_in(state) == shuffles_in(read) + 1, lineage_of(state)
-    partitions = pairs_of_blocks(state, Side.STATE).glom().collect()
+    partitions = BlockPairsRDD(state, Side.STATE).glom().collect()
     assert len(partitions) == 3
     assert [{place(key) for key, _ in part} for part in partitions] == [{0}, {1}, {2}]
     found = [pair for part in partitions for pair in part]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dstreams.rdd.blocks import BlockBuilder, Side, decode_block
+from dstreams.rdd.blocks import Block, BlockBuilder, Side
 from dstreams.rdd.several_batches import _Steps
 from dstreams.state.update_function import UpdateFunction
 
@@ -40,7 +40,7 @@ def frames_of(records: Iterable[tuple[int, int]], side: Side) -> list[bytes]:
 
 
 def pairs_in(frames: Iterable[bytes]) -> Pairs:
-    blocks = map(decode_block, frames)
+    blocks = map(Block, frames)
     return sorted(
         pair for block in blocks for pair in zip(block.keys(), block.values(), strict=True)
     )
@@ -70,7 +70,7 @@ def test_blocks_go_to_their_own_batch() -> None:
 
     def look(_: int, frames: Iterable[bytes]) -> Iterator[bytes]:
         rows = list(frames)
-        seen.append([decode_block(frame).rows for frame in rows[:-1]])
+        seen.append([Block(frame).rows for frame in rows[:-1]])
         return iter(rows[-1:])
 
     state = frames_of([(1, 1)], Side.STATE)

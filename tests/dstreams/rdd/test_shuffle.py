@@ -12,7 +12,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext, StorageLevel
 
-from dstreams.rdd.blocks import MAX_BYTES, Side, decode_block
+from dstreams.rdd.blocks import MAX_BYTES, Block, Side
 from dstreams.rdd.failures import summarize
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import (
@@ -20,7 +20,6 @@ from dstreams.rdd.shuffle import (
     BlockPairsRDD,
     NotAPairError,
     Route,
-    pairs_of_blocks,
     require_pair,
     shuffle_pairs,
 )
@@ -39,14 +38,14 @@ SMALL = [("a", 1), ("b", 2), ("a", 3), ("c", 4)]
 @pytest.fixture
 def small(sc: SparkContext) -> BlockPairsRDD:
     """Four pairs with three keys, in two partitions."""
-    return pairs_of_blocks(shuffle_pairs(sc.parallelize(SMALL, 2), TWO))
+    return BlockPairsRDD(shuffle_pairs(sc.parallelize(SMALL, 2), TWO))
 
 
 def test_each_pair_arrives_once_where_its_key_belongs(sc: SparkContext) -> None:
     """Whatever the kinds of keys, the partitioner says in which partition they are."""
     keys = [None, 1, 2.5, "text", b"bytes", ("a", 1), frozenset({1, 2}), -7, True, ""]
     pairs = [(key, (n, key)) for n in range(300) for key in [*keys, f"key {n}"]]
-    rdd = pairs_of_blocks(shuffle_pairs(sc.parallelize(pairs, 4), THREE))
+    rdd = BlockPairsRDD(shuffle_pairs(sc.parallelize(pairs, 4), THREE))
     partitions = rdd.glom().collect()
     assert [Counter(THREE(key) for key, _ in part).keys() for part in partitions] == [{0}, {1}, {2}]
     assert Counter(pair for part in partitions for pair in part) == Counter(pairs)
@@ -57,7 +56,7 @@ def test_each_pair_arrives_once_where_its_key_belongs(sc: SparkContext) -> None:
 def test_values_of_a_key_keep_their_order_within_a_partition(sc: SparkContext) -> None:
     """What one partition sends arrives in the order in which it was sent."""
     pairs = [("a", n) if n % 3 else ("b", n) for n in range(25_000)]
-    rdd = pairs_of_blocks(shuffle_pairs(sc.parallelize(pairs, 1), TWO))
+    rdd = BlockPairsRDD(shuffle_pairs(sc.parallelize(pairs, 1), TWO))
     for key, values in rdd.groupByKey().mapValues(list).collect():
         assert values == [n for other, n in pairs if other == key]
 
@@ -66,7 +65,7 @@ def test_own_partition_function(sc: SparkContext) -> None:
     """A user's function places keys, also those that only it can place."""
     placed = StablePartitioner(3, lambda key: key["shard"], name="shard")
     records = sc.parallelize([({"shard": n}, n) for n in range(9)], 2)
-    partitions = pairs_of_blocks(shuffle_pairs(records, placed)).values().glom().collect()
+    partitions = BlockPairsRDD(shuffle_pairs(records, placed)).values().glom().collect()
     assert list(map(sorted, partitions)) == [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
 
 
@@ -75,8 +74,8 @@ def test_empty_rdds(sc: SparkContext) -> None:
     for rdd in (sc.parallelize([], 2), sc.parallelize([("a", 1)], 4), sc.emptyRDD()):
         blocks = shuffle_pairs(rdd, THREE)
         assert blocks.getNumPartitions() == 3
-        assert pairs_of_blocks(blocks).count() == rdd.count()
-        assert pairs_of_blocks(blocks).collect() == rdd.collect()
+        assert BlockPairsRDD(blocks).count() == rdd.count()
+        assert BlockPairsRDD(blocks).collect() == rdd.collect()
 
 
 class Named(NamedTuple):
@@ -87,7 +86,7 @@ class Named(NamedTuple):
 def test_lists_and_named_tuples_of_two_are_pairs(sc: SparkContext) -> None:
     """What has two items and is a tuple or a list is a pair, and arrives as a plain tuple."""
     records = sc.parallelize([["a", 1], ("b", 2)], 1).map(lambda pair: pair)
-    assert sorted(pairs_of_blocks(shuffle_pairs(records, TWO)).collect()) == [("a", 1), ("b", 2)]
+    assert sorted(BlockPairsRDD(shuffle_pairs(records, TWO)).collect()) == [("a", 1), ("b", 2)]
     assert require_pair(Named("a", 1), "test") == ("a", 1)
     assert require_pair(["a", 1], "test") == ("a", 1)
 
@@ -165,34 +164,34 @@ def test_large_records_are_not_gathered() -> None:
     sent = 0
     for number, frame in enumerate(Route(TWO, Side.BATCH, "test")(0, records(1 << 18, 400))):
         if number % 2:
-            block = decode_block(frame)
+            block = Block(frame)
             assert block.size <= MAX_BYTES
             sent += block.rows
             held.append(pulled - sent)
     assert sent == 400
     assert max(held) <= 150
     frames = list(Route(TWO, Side.BATCH, "test")(0, records(8, 60_000)))[1::2]
-    assert max(decode_block(frame).rows for frame in frames) == ROUTED_ROWS
+    assert max(Block(frame).rows for frame in frames) == ROUTED_ROWS
     assert len(frames) <= 20
 
 
 def test_equal_partitioner_means_no_shuffle(sc: SparkContext) -> None:
     """What is where it belongs stays there: blocks as they are, other pairs packed in place."""
     blocks = shuffle_pairs(sc.parallelize(WORDS, 2), TWO)
-    pairs = pairs_of_blocks(blocks)
+    pairs = BlockPairsRDD(blocks)
     assert shuffle_pairs(pairs, StablePartitioner(2)) is blocks
     expected = pairs.glom().map(sorted).collect()
     for others in (pairs.mapValues(lambda value: value), pairs.filter(lambda pair: True)):
         packed = shuffle_pairs(others, TWO)
         assert packed.partitioner == TWO
         assert shuffles_in(packed) == 1, lineage_of(packed)
-        assert pairs_of_blocks(packed).glom().map(sorted).collect() == expected
-    assert decode_block(shuffle_pairs(pairs, TWO, Side.STATE).first()).side is Side.STATE
+        assert BlockPairsRDD(packed).glom().map(sorted).collect() == expected
+    assert Block(shuffle_pairs(pairs, TWO, Side.STATE).first()).side is Side.STATE
 
 
 def test_another_partitioner_means_a_shuffle(sc: SparkContext) -> None:
     """Another number or function, PySpark's own partitioning, or a changed key: moved again."""
-    pairs = pairs_of_blocks(shuffle_pairs(sc.parallelize(WORDS, 2), TWO))
+    pairs = BlockPairsRDD(shuffle_pairs(sc.parallelize(WORDS, 2), TWO))
     for rdd, partitioner in (
         (pairs, THREE),
         (pairs, StablePartitioner(2, len)),
@@ -202,7 +201,7 @@ def test_another_partitioner_means_a_shuffle(sc: SparkContext) -> None:
         moved = shuffle_pairs(rdd, partitioner)
         assert shuffles_in(moved) == shuffles_in(rdd) + 1
         assert moved.partitioner == partitioner
-        found = pairs_of_blocks(moved).glom().collect()
+        found = BlockPairsRDD(moved).glom().collect()
         assert [partitioner(key) for part in found for key, _ in part] == [
             number for number, part in enumerate(found) for _ in part
         ]
@@ -212,7 +211,7 @@ def test_another_partitioner_means_a_shuffle(sc: SparkContext) -> None:
 def test_count_reads_headers_in_one_job(sc: SparkContext) -> None:
     """Counting looks at no value, and runs one job."""
     records = sc.parallelize(range(100), 2).map(lambda n: (n, Unreadable()))
-    pairs = pairs_of_blocks(shuffle_pairs(records, TWO))
+    pairs = BlockPairsRDD(shuffle_pairs(records, TWO))
     assert pairs.count() == 100
     assert count_jobs(sc, pairs.count) == 1
     with pytest.raises(Py4JJavaError, match="a value was unpickled"):
@@ -234,7 +233,7 @@ def test_persisting_pairs_persists_blocks(sc: SparkContext, level: StorageLevel)
         return pair
 
     blocks = shuffle_pairs(sc.parallelize(WORDS, 2).map(look), TWO)
-    pairs = pairs_of_blocks(blocks)
+    pairs = BlockPairsRDD(blocks)
     assert pairs.getStorageLevel() == StorageLevel.NONE
     assert pairs.persist(level) is pairs
     assert pairs.getStorageLevel() == level == blocks.getStorageLevel()
@@ -258,7 +257,7 @@ def test_cache_is_persist_in_memory(small: BlockPairsRDD) -> None:
 
 def test_changing_what_was_collected_changes_nothing(sc: SparkContext) -> None:
     """Blocks that are kept are bytes: no user of their pairs can spoil them for another."""
-    pairs = pairs_of_blocks(shuffle_pairs(sc.parallelize([("a", [1]), ("b", [2])], 2), TWO)).cache()
+    pairs = BlockPairsRDD(shuffle_pairs(sc.parallelize([("a", [1]), ("b", [2])], 2), TWO)).cache()
     assert sorted(pairs.map(lambda pair: pair[1].append(9) or pair).collect()) == [
         ("a", [1, 9]),
         ("b", [2, 9]),
@@ -344,9 +343,9 @@ def test_operations_of_pyspark(
 
 def test_joins_of_equally_placed_pairs(sc: SparkContext) -> None:
     """Two RDDs of blocks with one partitioner join, unite and cogroup as any others."""
-    first = pairs_of_blocks(shuffle_pairs(sc.parallelize(SMALL, 2), TWO)).cache()
-    second = pairs_of_blocks(shuffle_pairs(sc.parallelize(OTHER, 2), StablePartitioner(2)))
-    third = pairs_of_blocks(shuffle_pairs(sc.parallelize(OTHER, 2), THREE))
+    first = BlockPairsRDD(shuffle_pairs(sc.parallelize(SMALL, 2), TWO)).cache()
+    second = BlockPairsRDD(shuffle_pairs(sc.parallelize(OTHER, 2), StablePartitioner(2)))
+    third = BlockPairsRDD(shuffle_pairs(sc.parallelize(OTHER, 2), THREE))
     plain, other = sc.parallelize(SMALL, 2), sc.parallelize(OTHER, 2)
     for right in (second, third):
         assert sorted(first.join(right).collect()) == sorted(plain.join(other).collect())

@@ -9,7 +9,7 @@ from pyspark import SparkContext
 
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
+from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
 from dstreams.rdd.totals import count_all, reduce_all
 from tests.support.jobs import count_jobs
 
@@ -44,7 +44,7 @@ def test_absent_looking_elements_count(sc: SparkContext) -> None:
 def test_blocks_are_counted_by_their_headers(sc: SparkContext) -> None:
     """The pairs of a state need not be unpickled to be counted."""
     blocks = shuffle_pairs(sc.parallelize([("a", 1), ("b", 2)], 2), StablePartitioner(2))
-    assert count_all(pairs_of_blocks(blocks, Side.BATCH)).collect() == [2]
+    assert count_all(BlockPairsRDD(blocks, Side.BATCH)).collect() == [2]
 
 
 def test_one_job_and_only_when_asked(sc: SparkContext) -> None:

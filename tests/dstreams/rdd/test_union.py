@@ -9,7 +9,7 @@ from pyspark import RDD, SparkContext
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.reduction import Reduction, reduce_pairs
-from dstreams.rdd.shuffle import BlockPairsRDD, pairs_of_blocks, shuffle_pairs
+from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
 from dstreams.rdd.union import unite
 
 PLUS = Reduction(operator.add, "plus")
@@ -78,6 +78,6 @@ def test_what_has_nothing_in_common(sc: SparkContext) -> None:
     assert united.partitioner is None
     assert sorted(united.collect()) == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2)]
     states = shuffle_pairs(reduced(sc, 2), StablePartitioner(2), Side.STATE)
-    mixed = unite(sc, [reduced(sc, 1), pairs_of_blocks(states, Side.STATE)])
+    mixed = unite(sc, [reduced(sc, 1), BlockPairsRDD(states, Side.STATE)])
     assert mixed.partitioner == StablePartitioner(2)
     assert sorted(mixed.collect()) == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark import RDD, SparkContext
 
-from dstreams.rdd.blocks import MAX_BYTES, MAX_ROWS, BlockBuilder, Side, decode_block, encode_block
+from dstreams.rdd.blocks import MAX_BYTES, MAX_ROWS, Block, BlockBuilder, Side, encode_block
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.reduction import END, Reduction, UserFunction, reduce_pairs
-from dstreams.rdd.shuffle import pairs_of_blocks
+from dstreams.rdd.shuffle import BlockPairsRDD
 from dstreams.rdd.user_errors import UserFunctionError
 from dstreams.rdd.window_step import WindowFunctions, WindowStep, slide_window
 from tests.dstreams.rdd.lineage import bytes_shuffled, shuffles_in
@@ -60,7 +60,7 @@ def slide(
 
 
 def pairs_in(frames: Iterable[bytes]) -> dict[Any, Any]:
-    decoded = [decode_block(frame) for frame in frames]
+    decoded = [Block(frame) for frame in frames]
     assert all(block.side is Side.STATE and block.rows for block in decoded)
     pairs = [p for block in decoded for p in zip(block.keys(), block.values(), strict=True)]
     assert len(dict(pairs)) == len(pairs)
@@ -173,7 +173,7 @@ def many(count: int) -> dict[str, int]:
 def test_untouched_blocks_pass_through() -> None:
     """A large block without a key that entered or left is handed on byte by byte."""
     state = state_of(many(4 * MAX_ROWS))
-    large = [frame for frame in state if decode_block(frame).rows == MAX_ROWS]
+    large = [frame for frame in state if Block(frame).rows == MAX_ROWS]
     assert len(large) >= 3
     found = slide(SUMS, state, [{}], [{"key-39999": 1}])
     assert [frame for frame in found if frame in large] == large[: len(large)]
@@ -184,8 +184,8 @@ def test_touched_blocks_keep_their_keys() -> None:
     """Only the column of values is written anew."""
     state = [encode_block(Side.STATE, list(many(5000)), [0] * 5000)]
     [found] = slide(SUMS, state, [{"key-1": 4}], [{"key-2": 5}])
-    assert decode_block(found).key_column == decode_block(state[0]).key_column
-    assert decode_block(found).values()[:4] == [0, -4, 5, 0]
+    assert Block(found).key_column == Block(state[0]).key_column
+    assert Block(found).values()[:4] == [0, -4, 5, 0]
 
 
 def test_a_large_block_that_loses_keys() -> None:
@@ -325,12 +325,12 @@ def test_windows_on_spark(sc: SparkContext) -> None:
     """Two windows: each batch is shuffled once, neither result nor reductions are."""
     partials = [reduced(sc, [(n % 5, 1) for n in range(batch)]).cache() for batch in (5, 7, 9)]
     first = slide_window(SUMS, None, left=[], entered=partials[:2]).cache()
-    assert dict(pairs_of_blocks(first, Side.STATE).collect()) == {0: 3, 1: 3, 2: 2, 3: 2, 4: 2}
+    assert dict(BlockPairsRDD(first, Side.STATE).collect()) == {0: 3, 1: 3, 2: 2, 3: 2, 4: 2}
     second = slide_window(SUMS, first, left=partials[:1], entered=partials[2:])
     assert second.partitioner == StablePartitioner(2)
     assert second.getNumPartitions() == 2
     assert shuffles_in(second) == 3
-    assert dict(pairs_of_blocks(second, Side.STATE).collect()) == {0: 4, 1: 4, 2: 3, 3: 3, 4: 2}
+    assert dict(BlockPairsRDD(second, Side.STATE).collect()) == {0: 4, 1: 4, 2: 3, 3: 3, 4: 2}
     assert bytes_shuffled(sc, second.count) == 0
 
 
@@ -344,4 +344,4 @@ def test_a_window_without_news_is_the_window_before(sc: SparkContext) -> None:
     """Nothing left, nothing entered."""
     first = slide_window(SUMS, None, left=[], entered=[reduced(sc, [("a", 1)])])
     second = slide_window(SUMS, first, left=[], entered=[])
-    assert pairs_of_blocks(second, Side.STATE).collect() == [("a", 1)]
+    assert BlockPairsRDD(second, Side.STATE).collect() == [("a", 1)]

@@ -13,7 +13,7 @@ from pyspark import RDD, SparkContext
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.cogroup import cogroup_with_state
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.shuffle import pairs_of_blocks, shuffle_pairs
+from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
 from dstreams.state.update_function import UpdateFunction
 from tests.dstreams.rdd.children import run_python
 from tests.dstreams.rdd.updates import count_all, count_none, count_some
@@ -69,4 +69,4 @@ def test_workers_are_used_again(sc: SparkContext, function: Any) -> None:
     assert pids
     assert len(pids - before_test) <= 4, pids - before_test
     if function is count_all:
-        assert pairs_of_blocks(state, Side.STATE).values().sum() == 30_000
+        assert BlockPairsRDD(state, Side.STATE).values().sum() == 30_000

@@ -13,7 +13,7 @@ from pyspark import cloudpickle
 
 from dstreams.durations import batch_datetime
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.blocks import Side, decode_block, encode_block
+from dstreams.rdd.blocks import Block, Side, encode_block
 from dstreams.rdd.cogroup import ColumnStep, IteratorStep
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.user_errors import UserFunctionError
@@ -48,7 +48,7 @@ def applied(func: Any, form: str, **task: Any) -> dict[Any, Any]:
     """Return the state that *func* makes of STATE and BATCH."""
     options = {"time_ms": 0, "unique": True, "partitioner": None, **task}
     step = UpdateFunction.checked(func, form, OPERATION).task(**options)
-    frames = map(decode_block, step(0, iter([BATCH, STATE])))
+    frames = map(Block, step(0, iter([BATCH, STATE])))
     return {
         key: value
         for block in frames
@@ -200,11 +200,11 @@ def test_errors_name_operation_and_function(form: str) -> None:
 
 def test_only_the_keyed_form_needs_keys() -> None:
     """Keys that no function looks at stay packed."""
-    packed = decode_block(encode_block(Side.STATE, [], [1] * 5000, memoryview(b"not keys")))
+    packed = Block(encode_block(Side.STATE, [], [1] * 5000, memoryview(b"not keys")))
     frames = [encode_block(Side.STATE, [], [1] * 5000, packed.key_column)]
     values = UpdateFunction.checked(add, "values", OPERATION).task(0, True, None)
     (result,) = values(0, iter(frames))
-    assert decode_block(result).values() == [1] * 5000
+    assert Block(result).values() == [1] * 5000
     keyed = UpdateFunction.checked(lambda *_: 1, "keyed", OPERATION).task(0, True, None)
     with pytest.raises(pickle.UnpicklingError):
         list(keyed(0, iter(frames)))

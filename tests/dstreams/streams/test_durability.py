@@ -36,7 +36,7 @@ from dstreams import (
     StreamLifecycleError,
 )
 from dstreams.faults import watch
-from dstreams.rdd.blocks import decode_block
+from dstreams.rdd.blocks import Block
 from dstreams.testing import BatchDriver, ManualClock
 from tests.support.waiting import wait_for
 
@@ -75,7 +75,7 @@ def state_in(log: CommitLog, record: CommitRecord, uid: str) -> Pairs:
     pairs: Pairs = []
     commit = record.snapshots[uid]
     for ref, wanted in commit.partitions(record.stream_id, uid, record.batch_time_ms):
-        blocks = [decode_block(data) for data in read_state_file(log.files, ref, wanted)]
+        blocks = [Block(data) for data in read_state_file(log.files, ref, wanted)]
         assert sum(block.rows for block in blocks) == ref.records
         for block in blocks:
             pairs += zip(block.keys(), block.values(), strict=True)

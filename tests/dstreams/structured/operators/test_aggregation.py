@@ -13,8 +13,6 @@ from dstreams.errors import InvalidStreamError
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import Average, Count, Several
 from dstreams.structured.operators.aggregation import (
-    HashAggregateExec,
-    StateStoreRestoreExec,
     StateStoreSaveExec,
     plan_aggregation,
 )
@@ -121,23 +119,6 @@ def test_a_global_aggregate(sc: SparkContext, tmp_path: Path) -> None:
     assert found == [[((), (0, None))], [((), (3, 2.0))], [((), (3, 2.0))]]
 
 
-def test_restore_by_itself(sc: SparkContext, tmp_path: Path) -> None:
-    """Restoring can be run by hand on an RDD of pairs and a version."""
-    plan = plan_aggregation(SCAN, BY_PARITY, numPartitions=2, outputMode=OutputMode.Update)
-    query = SparkQuery(sc, plan, tmp_path)
-    query.add([1, 2, 3])
-    pairs = RDDScanExec(sc.parallelize([(1, 10), (0, 20), (7, 30)]))
-    restore = StateStoreRestoreExec(pairs, BY_PARITY, stateInfo=query._infos[0])
-    rows = restore.execute(ExecutionContext(sc, query.states)).collect()
-    assert sorted(rows) == [(0, 1), (0, 20), (1, 2), (1, 10), (7, 30)]
-    merge = HashAggregateExec(restore, Count(), BY_PARITY, plan.child.child.mode)
-    assert sorted(merge.execute(ExecutionContext(sc, query.states)).collect()) == [
-        (0, 21),
-        (1, 12),
-        (7, 30),
-    ]
-
-
 def test_append_needs_a_watermark(sc: SparkContext, tmp_path: Path) -> None:
     """Append without windows of the event time is refused, with what to do."""
     plan = plan_aggregation(SCAN, BY_PARITY, numPartitions=2, outputMode=OutputMode.Append)
@@ -153,7 +134,7 @@ def test_without_facts_of_a_batch() -> None:
     with pytest.raises(InvalidStreamError, match=r"makes its state: call run\(context\)"):
         plan.execute(None)  # type: ignore[arg-type]
     with pytest.raises(InvalidStreamError, match="fill in outputMode"):
-        plan.child.step()  # type: ignore[attr-defined]
+        plan.child.function()  # type: ignore[attr-defined]
     unknown = ", ".join(
         f"{name} = <unknown>" for name in ("checkpoint", "runId", "opId", "ver", "numPartitions")
     )

@@ -1,4 +1,4 @@
-"""Aggregation where the state is: restore, merge, save, in each output mode; without Spark."""
+"""Aggregation where the state is, in each output mode; without Spark."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.state_store import EMPTY, StateStore, StoreId
-from checkpoint.testing.memory_backend import MemoryBackend
-from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.user_errors import UserFunctionError
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import (
@@ -22,14 +19,8 @@ from dstreams.structured.operators.aggregate_functions import (
     aggregate,
 )
 from dstreams.structured.operators.aggregation import AggregateRecords, FinishRows
-from dstreams.structured.operators.aggregation_state import (
-    MergeIntoState,
-    MergeRows,
-    RestoreRows,
-    SaveRows,
-)
+from dstreams.structured.operators.aggregation_state import AggregateIntoState
 from dstreams.structured.operators.grouping import EVENT_TIME, Grouping
-from dstreams.structured.operators.state_steps import StateSteps
 from dstreams.structured.operators.time_windows import TimeWindows, Window
 from tests.dstreams.structured.operators.local_query import LocalQuery
 
@@ -46,21 +37,15 @@ class Aggregation:
         grouping: Grouping,
         mode: OutputMode,
         function: AggregateFunction | None = None,
-        *,
-        fused: bool = True,
         **of_query: Any,
     ) -> None:
         self.function = function or Count()
-        self.grouping, self.mode, self.fused = grouping, mode, fused
+        self.grouping, self.mode = grouping, mode
         partial = AggregateRecords(self.function, grouping, are_events=True)
         self.query = LocalQuery(lambda events: partial(0, events), self._state_side, **of_query)
 
-    def _state_side(self, late_ms: int | None, evict_ms: int | None) -> StateSteps:
-        merge = MergeRows(self.function, grouping=self.grouping)
-        save = SaveRows(self.mode, self.grouping, late_ms, evict_ms)
-        if self.fused:
-            return StateSteps((merge, MergeIntoState(self.function, save)))
-        return StateSteps((merge, RestoreRows(self.grouping), merge, save))
+    def _state_side(self, late_ms: int | None, evict_ms: int | None) -> AggregateIntoState:
+        return AggregateIntoState(self.function, self.grouping, self.mode, late_ms, evict_ms)
 
     def add(self, *events: Any) -> dict[Any, Any]:
         """Add events: (seconds, value), or values alone; return results by key."""
@@ -80,24 +65,18 @@ class Aggregation:
         return self.query.batches[-1].counts
 
 
-@pytest.fixture(params=[True, False], ids=["fused", "step by step"])
-def fused(request: pytest.FixtureRequest) -> bool:
-    """Both ways of doing the same."""
-    return bool(request.param)
-
-
-def test_complete_counts(fused: bool) -> None:
+def test_complete_counts() -> None:
     """Complete: all of the table in every batch."""
-    counts = Aggregation(BY_VALUE, OutputMode.Complete, fused=fused, delay_ms=None)
+    counts = Aggregation(BY_VALUE, OutputMode.Complete, delay_ms=None)
     assert counts.add(3) == {3: 1}
     assert counts.add(2) == {3: 1, 2: 1}
     assert counts.add(3, 2, 1) == {3: 2, 2: 2, 1: 1}
     assert counts.add(4, 4, 4, 4) == {3: 2, 2: 2, 1: 1, 4: 4}
 
 
-def test_update_metrics(fused: bool) -> None:
+def test_update_metrics() -> None:
     """Update: what was touched goes out, and is counted."""
-    counts = Aggregation(BY_VALUE, OutputMode.Update, fused=fused, delay_ms=None)
+    counts = Aggregation(BY_VALUE, OutputMode.Update, delay_ms=None)
     assert counts.add(1, 2) == {1: 1, 2: 1}
     assert counts.counts == (2, 2, 0, 0)
     assert counts.add(2, 3, 3, 4) == {2: 2, 3: 2, 4: 1}
@@ -105,32 +84,32 @@ def test_update_metrics(fused: bool) -> None:
     assert counts.query.batches[-1].metrics.numOutputRows == 3
 
 
-def test_two_keys(fused: bool) -> None:
+def test_two_keys() -> None:
     """A key of several columns is a tuple."""
     pairs = Grouping(key=lambda value: (value, value + 1))
-    counts = Aggregation(pairs, OutputMode.Update, fused=fused, delay_ms=None)
+    counts = Aggregation(pairs, OutputMode.Update, delay_ms=None)
     assert counts.add(1, 2) == {(1, 2): 1, (2, 3): 1}
     assert counts.add(1, 2) == {(1, 2): 2, (2, 3): 2}
 
 
-def test_global_count(fused: bool) -> None:
+def test_global_count() -> None:
     """Without a key there is one row, also in batches without data."""
-    count = Aggregation(Grouping(), OutputMode.Complete, fused=fused, delay_ms=None)
+    count = Aggregation(Grouping(), OutputMode.Complete, delay_ms=None)
     found = [count.add(*batch) for batch in ([7], [], [1, 2], [])]
     assert found == [{(): 1}, {(): 1}, {(): 3}, {(): 3}]
 
 
-def test_without_partitions(fused: bool) -> None:
+def test_without_partitions() -> None:
     """Where no task puts out even the empty row, the stored one is not lost."""
-    count = Aggregation(Grouping(), OutputMode.Complete, fused=fused, delay_ms=None)
+    count = Aggregation(Grouping(), OutputMode.Complete, delay_ms=None)
     count.add(7)
     count.query._map_side = lambda events: ()
     assert count.add() == {(): 1}
 
 
-def test_append_metrics(fused: bool) -> None:
+def test_append_metrics() -> None:
     """Append: windows go out when the watermark passes them, and are forgotten."""
-    counts = Aggregation(BY_WINDOW, OutputMode.Append, fused=fused)
+    counts = Aggregation(BY_WINDOW, OutputMode.Append)
     assert counts.add_seconds(15) == {}
     assert [batch.counts for batch in counts.query.batches] == [(1, 1, 0, 0), (1, 0, 0, 0)]
     assert counts.add_seconds(10, 12, 14) == {}
@@ -140,9 +119,9 @@ def test_append_metrics(fused: bool) -> None:
     assert counts.query.batches[-1].metrics.numOutputRows == 1
 
 
-def test_append(fused: bool) -> None:
+def test_append() -> None:
     """Append: a late row is dropped and changes nothing."""
-    counts = Aggregation(BY_WINDOW, OutputMode.Append, fused=fused)
+    counts = Aggregation(BY_WINDOW, OutputMode.Append)
     assert counts.add_seconds(10, 11, 12, 13, 14, 15) == {}
     assert counts.add_seconds(25) == {10: 5}
     assert counts.counts[0] == 2
@@ -150,9 +129,9 @@ def test_append(fused: bool) -> None:
     assert counts.counts == (2, 0, 0, 1)
 
 
-def test_update(fused: bool) -> None:
+def test_update() -> None:
     """Update: rows are put out when they change; what is passed by the watermark just goes."""
-    counts = Aggregation(BY_WINDOW, OutputMode.Update, fused=fused)
+    counts = Aggregation(BY_WINDOW, OutputMode.Update)
     assert counts.add_seconds(10, 11, 12, 13, 14, 15) == {10: 5, 15: 1}
     assert counts.add_seconds(25) == {25: 1}
     assert counts.counts[0] == 2
@@ -161,9 +140,9 @@ def test_update(fused: bool) -> None:
     assert counts.add_seconds(10) == {}
 
 
-def test_complete(fused: bool) -> None:
+def test_complete() -> None:
     """Complete: nothing is late and nothing is given up."""
-    counts = Aggregation(BY_WINDOW, OutputMode.Complete, fused=fused, no_data=False)
+    counts = Aggregation(BY_WINDOW, OutputMode.Complete, no_data=False)
     found = [counts.add_seconds(*batch) for batch in ([10, 11, 12], [25], [25], [10], [25])]
     assert found == [
         {10: 3},
@@ -174,17 +153,17 @@ def test_complete(fused: bool) -> None:
     ]
 
 
-def test_without_batches_without_data(fused: bool) -> None:
+def test_without_batches_without_data() -> None:
     """Nothing goes out before another batch runs."""
-    counts = Aggregation(BY_WINDOW, OutputMode.Append, fused=fused, no_data=False)
+    counts = Aggregation(BY_WINDOW, OutputMode.Append, no_data=False)
     assert counts.add_seconds(10, 11, 12, 13, 14, 15) == {}
     assert counts.add_seconds(25) == {}
     assert counts.add_seconds() == {10: 5}
 
 
-def test_late_by_the_watermark_of_the_batch_before(fused: bool) -> None:
+def test_late_by_the_watermark_of_the_batch_before() -> None:
     """The batch whose watermark has just moved still takes what is older than it."""
-    counts = Aggregation(BY_WINDOW, OutputMode.Update, fused=fused, no_data=False)
+    counts = Aggregation(BY_WINDOW, OutputMode.Update, no_data=False)
     assert counts.add_seconds(100) == {100: 1}
     assert counts.add_seconds(50) == {50: 1}
     assert counts.counts == (1, 1, 1, 0)
@@ -192,15 +171,15 @@ def test_late_by_the_watermark_of_the_batch_before(fused: bool) -> None:
     assert counts.counts == (1, 0, 0, 1)
 
 
-def test_a_window_that_ends_at_the_watermark_is_passed(fused: bool) -> None:
+def test_a_window_that_ends_at_the_watermark_is_passed() -> None:
     """Its end is no part of a window, so a watermark that equals it has passed it."""
-    counts = Aggregation(BY_WINDOW, OutputMode.Append, fused=fused)
+    counts = Aggregation(BY_WINDOW, OutputMode.Append)
     counts.add_seconds(10)
     assert counts.add_seconds(24) == {}
     assert counts.add_seconds(25) == {10: 1}
 
 
-def test_windows_and_a_key(fused: bool) -> None:
+def test_windows_and_a_key() -> None:
     """Each key has windows of its own, in any kind of key."""
     for keys in ("ab", (1, 2), ((1, "x"), (None, "y"))):
         grouping = Grouping(key=lambda value: value, windows=TimeWindows(10_000, 5_000))
@@ -211,16 +190,16 @@ def test_windows_and_a_key(fused: bool) -> None:
         assert counts.add((30, keys[0])) == {(late, keys[0]): 1, (late, keys[1]): 2}
 
 
-def test_grouped_by_event_time(fused: bool) -> None:
+def test_grouped_by_event_time() -> None:
     """A raw event time as key is given up when the watermark reaches it."""
     grouping = Grouping(key=lambda record: ("at 10", record), windows=EVENT_TIME)
-    counts = Aggregation(grouping, OutputMode.Append, fused=fused)
+    counts = Aggregation(grouping, OutputMode.Append)
     assert counts.add((10, "x"), (10, "x"), (11, "z"), (None, "y")) == {}
     assert counts.add((20, "x")) == {("at 10", "x"): 2}
     assert counts.add((21, "x"), (None, "y")) == {("at 10", "z"): 1}
 
 
-def test_groups_of_event_times_in_microseconds(fused: bool) -> None:
+def test_groups_of_event_times_in_microseconds() -> None:
     """Groups are as far apart as their times; one without a time is never late, and never ends."""
     grouping = Grouping(key=lambda record: record, windows=EVENT_TIME)
     assert list(grouping.assign([(1_000, "a"), (1_001, "a"), (None, "b")], True)) == [
@@ -235,49 +214,34 @@ def test_groups_of_event_times_in_microseconds(fused: bool) -> None:
     ]
 
 
-def test_without_event_time_no_window(fused: bool) -> None:
+def test_without_event_time_no_window() -> None:
     """A record without an event time is in no window."""
-    counts = Aggregation(BY_WINDOW, OutputMode.Update, fused=fused)
+    counts = Aggregation(BY_WINDOW, OutputMode.Update)
     assert counts.add((None, "x"), (3, "y")) == {Window(0, 5_000): 1}
 
 
-def test_a_window_of_another_time_is_kept(fused: bool) -> None:
+def test_a_window_of_another_time_is_kept() -> None:
     """Windows of a time without a watermark are neither late nor given up."""
     other = Grouping(windows=TimeWindows(5_000), time=lambda value: value)
-    counts = Aggregation(other, OutputMode.Update, fused=fused)
+    counts = Aggregation(other, OutputMode.Update)
     assert counts.add((100, 1_000)) == {Window(0, 5_000): 1}
     assert counts.add((200, 1_000)) == {Window(0, 5_000): 2}
 
 
-def test_restore_counts_what_it_puts_out() -> None:
-    """One row for a new key, two for a known one; without a key and rows, all of the state."""
-    with StateStore(MemoryBackend()).writer(StoreId("s", "o", "default", 0, 1), EMPTY) as store:
-        store.put("a", (4,))
-        metrics = StateMetrics()
-        rows = RestoreRows(BY_VALUE)(store, iter([("a", 1), ("b", 1)]), metrics)
-        assert list(rows) == [("a", 4), ("a", 1), ("b", 1)]
-        assert metrics.numOutputRows == 3
-        assert list(RestoreRows(BY_VALUE)(store, iter(()), metrics)) == []
-        assert list(RestoreRows(Grouping())(store, iter(()), metrics)) == [("a", 4)]
-        assert metrics.numOutputRows == 3
-
-
-def test_a_buffer_can_be_none(fused: bool) -> None:
+def test_a_buffer_can_be_none() -> None:
     """A key all of whose values are None has a result, which is None."""
-    means = Aggregation(Grouping(key=lambda _: "k"), OutputMode.Update, Average(), fused=fused)
+    means = Aggregation(Grouping(key=lambda _: "k"), OutputMode.Update, Average())
     assert means.add(None) == {"k": None}
     assert means.add(4) == {"k": 4.0}
 
 
-def test_a_function_that_fails_names_the_key(fused: bool) -> None:
+def test_a_function_that_fails_names_the_key() -> None:
     """The error says which key could not be merged."""
 
     def add(first: Any, second: Any) -> Any:
         return first + second
 
-    sums = Aggregation(
-        Grouping(key=lambda _: "k"), OutputMode.Update, Reduce(func=add), fused=fused
-    )
+    sums = Aggregation(Grouping(key=lambda _: "k"), OutputMode.Update, Reduce(func=add))
     sums.add(1)
     with pytest.raises(UserFunctionError, match="agg failed for key 'k': TypeError: unsupported"):
         sums.add("x")
@@ -286,8 +250,8 @@ def test_a_function_that_fails_names_the_key(fused: bool) -> None:
 def test_more_keys_than_memory() -> None:
     """What does not fit into memory is merged all the same, and comes in the same order."""
     rows = [(f"key-{number % 3000}", 1) for number in range(9000)]
-    merged = MergeRows(Count(), memory_mb=0.001)(None, iter(rows), StateMetrics())
-    assert list(merged) == [(f"key-{number}", 3) for number in range(3000)]
+    into_state = AggregateIntoState(Count(), Grouping(), OutputMode.Update, memory_mb=0.001)
+    assert list(into_state.merged(iter(rows))) == [(f"key-{number}", 3) for number in range(3000)]
 
 
 def test_a_key_function_that_fails_names_the_record() -> None:
@@ -306,15 +270,13 @@ EVENTS = st.lists(
 )
 
 
-@given(EVENTS, st.sampled_from([(5_000, None), (10_000, 5_000), (7_000, 3_000)]), st.booleans())
+@given(EVENTS, st.sampled_from([(5_000, None), (10_000, 5_000), (7_000, 3_000)]))
 def test_append_is_the_batch_result_of_what_was_not_late(
-    batches: list[list[tuple[int, str]]], sizes: tuple[int, int | None], fused: bool
+    batches: list[list[tuple[int, str]]], sizes: tuple[int, int | None]
 ) -> None:
     """What goes out in the end is what one aggregation of all rows that were not late comes to."""
     windows = TimeWindows(*sizes)
-    counts = Aggregation(
-        Grouping(key=lambda value: value, windows=windows), OutputMode.Append, fused=fused
-    )
+    counts = Aggregation(Grouping(key=lambda value: value, windows=windows), OutputMode.Append)
     expected: Counter[Any] = Counter()
     out: dict[Any, int] = {}
     for batch in [*batches, [(1000, "end")]]:
@@ -329,16 +291,12 @@ def test_append_is_the_batch_result_of_what_was_not_late(
     assert out == expected
 
 
-@given(st.lists(st.lists(st.integers(0, 5), max_size=5), max_size=6), st.booleans())
-def test_update_and_complete_are_the_batch_result(batches: list[list[int]], fused: bool) -> None:
+@given(st.lists(st.lists(st.integers(0, 5), max_size=5), max_size=6))
+def test_update_and_complete_are_the_batch_result(batches: list[list[int]]) -> None:
     """After every batch, table and last updates are the aggregation of all that came."""
     function = Average()
-    update = Aggregation(
-        Grouping(key=lambda value: value % 3), OutputMode.Update, function, fused=fused
-    )
-    complete = Aggregation(
-        Grouping(key=lambda value: value % 3), OutputMode.Complete, function, fused=fused
-    )
+    update = Aggregation(Grouping(key=lambda value: value % 3), OutputMode.Update, function)
+    complete = Aggregation(Grouping(key=lambda value: value % 3), OutputMode.Complete, function)
     seen: list[int] = []
     latest: dict[int, float] = {}
     for batch in batches:
@@ -364,17 +322,17 @@ class Picky(Count):
         raise ValueError("no")
 
 
-def test_messages_show_keys_as_results_do(fused: bool) -> None:
+def test_messages_show_keys_as_results_do() -> None:
     """A key is shown as the user knows it, with its window, not as it stands in the store."""
     grouping = Grouping(key=str, windows=TimeWindows(5_000))
-    counts = Aggregation(grouping, OutputMode.Update, Picky(), fused=fused)
+    counts = Aggregation(grouping, OutputMode.Update, Picky())
     shown = r"failed for key \(Window\(start_ms=0, end_ms=5000\), '{}'\): ValueError: no"
     with pytest.raises(UserFunctionError, match=shown.format("reduce")):
         counts.add((1, "reduce"))
     counts.add((1, "a"))
     with pytest.raises(UserFunctionError, match=shown.format("a")):
         counts.add((2, "a"))
-    merge = MergeRows(Picky(), grouping=grouping)
+    into_state = AggregateIntoState(Picky(), grouping, OutputMode.Update)
     rows = list(grouping.assign([(1000, "a"), (1000, "a")], are_events=True))
     with pytest.raises(UserFunctionError, match=shown.format("a")):
-        list(merge(None, iter(rows), StateMetrics()))
+        list(into_state.merged(iter(rows)))

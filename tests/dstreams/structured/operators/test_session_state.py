@@ -24,17 +24,13 @@ from dstreams.structured.operators.physical_operator import RDDScanExec
 from dstreams.structured.operators.session_state import (
     AggregateSessions,
     FinishSessions,
-    MergeIntoSessions,
-    MergeSessions,
-    RestoreSessions,
-    SaveSessions,
     Session,
     SessionGrouping,
+    SessionsIntoState,
     merge_sessions,
     require_session_mode,
 )
 from dstreams.structured.operators.sessions import plan_sessions
-from dstreams.structured.operators.state_steps import StateSteps
 from dstreams.structured.operators.time_windows import SessionWindows
 from tests.dstreams.structured.operators.local_query import LocalQuery
 from tests.dstreams.structured.operators.query import SparkQuery
@@ -47,14 +43,8 @@ BY_KEY = SessionGrouping(SessionWindows(GAP_MS), key=lambda value: value)
 class Sessions:
     """A count by sessions on a store in memory."""
 
-    def __init__(
-        self,
-        mode: OutputMode = OutputMode.Append,
-        grouping: Any = BY_KEY,
-        *,
-        in_one_walk: bool = True,
-    ) -> None:
-        self.mode, self.grouping, self.in_one_walk = mode, grouping, in_one_walk
+    def __init__(self, mode: OutputMode = OutputMode.Append, grouping: Any = BY_KEY) -> None:
+        self.mode, self.grouping = mode, grouping
         no_data = mode is OutputMode.Append
         self.query = LocalQuery(self._map_side, self._state_side, no_data=no_data)
 
@@ -64,12 +54,8 @@ class Sessions:
         partial = AggregateSessions(Count(), self.grouping, self.query.late_ms)
         return [row for task in tasks for row in partial(0, task)]
 
-    def _state_side(self, late_ms: int | None, evict_ms: int | None) -> StateSteps:
-        restore, merge = RestoreSessions(late_ms), MergeSessions(Count())
-        save = SaveSessions(self.mode, evict_ms)
-        if self.in_one_walk:
-            return StateSteps((MergeIntoSessions(restore, merge, save),))
-        return StateSteps((restore, merge, save))
+    def _state_side(self, late_ms: int | None, evict_ms: int | None) -> SessionsIntoState:
+        return SessionsIntoState(Count(), self.mode, late_ms, evict_ms)
 
     def add(self, *events: Any) -> dict[Any, int]:
         """Add events: seconds, or (seconds, key); return counts by (start, end, key) in seconds."""
@@ -143,19 +129,6 @@ def test_gaps_of_records() -> None:
     assert sessions.add((10, 3), (12, 7), (30, 0), (None, 9)) == {(10, 19, "k"): 2}
 
 
-@given(
-    st.lists(st.lists(st.tuples(st.integers(0, 80), st.sampled_from("ab")), max_size=6), max_size=8)
-)
-def test_in_one_walk_or_in_three(batches: list[list[tuple[int, str]]]) -> None:
-    """What restores, merges and saves at once does what three steps do, and counts the same."""
-    one, three = Sessions(), Sessions(in_one_walk=False)
-    for batch in batches:
-        assert one.add(*batch) == three.add(*batch)
-        assert one.query.state.contents() == three.query.state.contents()
-        counted = [batch.counts for batch in one.query.batches]
-        assert counted == [batch.counts for batch in three.query.batches]
-
-
 def test_without_a_key() -> None:
     """Sessions of all records together have a window for a key."""
     grouping = SessionGrouping(SessionWindows(GAP_MS))
@@ -172,7 +145,7 @@ def test_sessions_go_by_microseconds() -> None:
     rows = list(AggregateSessions(Count(), grouping)(0, events))
     assert rows == [((), Session(999, 2_000, 2)), ((), Session(2_001, 3_001, 1))]
     assert list(FinishSessions(Count(), grouping)(0, rows)) == [((0, 2), 2), ((2, 4), 1)]
-    task = RestoreSessions(late_ms=3)
+    task = SessionsIntoState(Count(), OutputMode.Append, late_ms=3)
     metrics = StateMetrics()
     kept = [row for _, group in task.on_time(iter(rows), metrics) for row in group]
     assert kept == [Session(2_001, 3_001, 1)]
@@ -230,8 +203,7 @@ def many_sessions() -> list[tuple[Any, Session]]:
     return [(f"k{n}", Session(start, start + GAP_MS, 1)) for start in starts for n in range(3000)]
 
 
-@pytest.mark.parametrize("in_one_walk", [True, False])
-def test_what_changes_is_spilled(in_one_walk: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_changes_is_spilled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that is larger than memory comes to the same, in the same order."""
     made: list[SpillBuffer] = []
 
@@ -242,10 +214,7 @@ def test_what_changes_is_spilled(in_one_walk: bool, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(session_state, "SpillBuffer", held_rows)
     found = []
     for memory_mb in (1 << 62, 0.001):
-        restore, merge = RestoreSessions(memory_mb=memory_mb), MergeSessions(Count())
-        save = SaveSessions(OutputMode.Complete, memory_mb=memory_mb)
-        steps: Any = (restore, merge, save)
-        walk = StateSteps((MergeIntoSessions(*steps),) if in_one_walk else steps)
+        walk = SessionsIntoState(Count(), OutputMode.Complete, memory_mb=memory_mb)
         states, version_id, rows, metrics = StateStore(MemoryBackend()), EMPTY, [], StateMetrics()
         for _ in range(2):
             with states.writer(STORE, version_id) as store:
