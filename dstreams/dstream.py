@@ -43,7 +43,9 @@ from dstreams.rdd.by_key import (
 from dstreams.rdd.element_tasks import (
     Filter,
     FlatMap,
+    FlatMapValues,
     Map,
+    MapValues,
     as_list,
     is_counted,
     number_of,
@@ -51,7 +53,6 @@ from dstreams.rdd.element_tasks import (
     with_no_key,
     with_ones,
 )
-from dstreams.rdd.pair_tasks import FlatMapValues, MapValues
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.reduction import Reduction, UserFunction
 from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs

@@ -10,9 +10,8 @@ from pyspark import RDD, StorageLevel
 
 from dstreams.graph.node import MEMORY_ONLY_SER, ChildNode, Node, Rdds
 from dstreams.rdd.blocks import Side
-from dstreams.rdd.cogroup import StateTask, cogroup_with_state
+from dstreams.rdd.cogroup import StateTask, cogroup_with_state, replay_batches
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.several_batches import replay_batches
 from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
 from dstreams.state.update_function import UpdateFunction
 

@@ -21,11 +21,12 @@ partition sees the new values first, then each key of the state once.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, repeat, starmap
 from typing import Any, Protocol
 
-from pyspark import RDD
+from pyspark import RDD, SparkContext
 from pyspark.rdd import PipelinedRDD
 
 from dstreams.rdd import jvm
@@ -40,13 +41,16 @@ from dstreams.rdd.blocks import (
     encode_block,
     shorten,
 )
-from dstreams.rdd.failures import summarize
+from dstreams.rdd.empty_partitions import empty_partitions
+from dstreams.rdd.failures import UserFunctionError, failed, summarize
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.user_errors import UserFunctionError, failed
 from dstreams.rdd.worker_gc import settle_worker
 
 NewValues = dict[Any, list[Any]]
 StateTask = Callable[[int, Iterable[bytes]], Iterator[bytes]]
+
+_BATCH_END = b""
+"""Stands after the blocks of a batch where one task takes several; no block is empty."""
 
 
 def cogroup_with_state(
@@ -80,6 +84,47 @@ def cogroup_with_state(
         inputs = only
     computed = PipelinedRDD(inputs, task, preserves_partitioning)
     return jvm.as_frames(computed, jvm.partitioner_of(inputs) if preserves_partitioning else None)
+
+
+def replay_batches(
+    spark: SparkContext,
+    partitioner: StablePartitioner,
+    batches: Sequence[RDD[bytes] | None],
+    state: RDD[bytes] | None,
+    tasks: Sequence[StateTask],
+) -> RDD[bytes]:
+    """Return the blocks of the state after several batches, oldest first, in one stage.
+
+    A state RDD would be computed inside the next one, each in a Python worker of its own. A batch
+    without new values is None, and so is the state before the first batch.
+    """
+    inputs: list[RDD[bytes]] = []
+    for batch in batches:
+        if batch is not None:
+            inputs += [batch, empty_partitions(spark, partitioner)]
+    if state is not None:
+        inputs.append(state)
+    has_blocks = tuple(batch is not None for batch in batches)
+    steps = _BatchSteps(tuple(tasks), has_blocks)
+    return jvm.as_frames(PipelinedRDD(jvm.unite_frames(*inputs), steps, True), partitioner)
+
+
+class _BatchSteps:
+    """Task: blocks of several batches, each with an end, and of the state -> the last state."""
+
+    def __init__(self, tasks: tuple[StateTask, ...], has_blocks: tuple[bool, ...]) -> None:
+        self.tasks = tasks
+        self.has_blocks = has_blocks
+
+    def __call__(self, split: int, frames: Iterable[bytes]) -> Iterator[bytes]:
+        settle_worker()
+        remaining = iter(frames)
+        take = partial(next, remaining)
+        batches = [list(iter(take, _BATCH_END)) if given else [] for given in self.has_blocks]
+        state: Iterator[bytes] = remaining
+        for task, batch in zip(self.tasks, batches, strict=True):
+            state = task(split, chain(batch, state))
+        yield from state
 
 
 class ColumnUpdate(Protocol):

@@ -1,11 +1,13 @@
-"""What went wrong in a Spark job, in a line: the worker's own words instead of a page of Java."""
+"""What went wrong, in a line: in a Spark job, or in a user's function."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from checkpoint import CheckpointError
 from dstreams.errors import OutputConflictError
+from dstreams.rdd.blocks import shorten
 
 _TRACEBACK = "Traceback (most recent call last):"
 _CRASHED = "Python worker exited unexpectedly"
@@ -73,3 +75,14 @@ def _missing_file(text: str) -> str | None:
 def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[min(1, len(lines) - 1)] if lines else "unknown failure"
+
+
+class UserFunctionError(RuntimeError):
+    """A user's function failed, or returned what it must not; the message names the key."""
+
+
+def failed(where: str, subject: Any, error: BaseException, kind: str = "key") -> UserFunctionError:
+    """Return the error for an *error* of a user's function, called for a *subject* of a *kind*."""
+    if isinstance(error, UserFunctionError):
+        return error
+    return UserFunctionError(f"{where} failed for {kind} {shorten(subject)}: {summarize(error)}")

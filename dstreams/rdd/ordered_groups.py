@@ -13,7 +13,7 @@ memory is short. What a function over state emits must depend on neither.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import count
 from operator import itemgetter
@@ -22,6 +22,11 @@ from tempfile import TemporaryFile
 from typing import Any, BinaryIO, TypeVar
 
 from pyspark.shuffle import Aggregator, ExternalMerger
+
+from dstreams.rdd.spill_buffer import MemoryLimit
+
+Merge = Callable[[Any, Any], Any]
+Explain = Callable[[Any, Exception], Exception]
 
 _RUN_GROUPS = 1000
 _RUN_BYTES = 16 << 20
@@ -143,3 +148,53 @@ def _read(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, Any, list
         (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
         start += _LENGTH.size + length
         yield pickle.loads(file.read(length))
+
+
+def reduce_in_order(
+    pairs: Iterable[tuple[Any, Any]],
+    merge: Merge,
+    memory_mb: float,
+    explain: Explain | None = None,
+) -> Iterator[tuple[Any, Any]]:
+    """Return (key, its values merged one after the other), in the order of keys.
+
+    The order in which values are merged must not depend on the memory that is left: the sum of
+    floats does. So they are merged as they come while there is memory, and then grouped first.
+
+    *merge* may change its first argument; *explain* makes the error to raise of (key, error of
+    merge).
+    """
+    limit = MemoryLimit(memory_mb)
+    rest = iter(pairs)
+    total: dict[Any, Any] = {}
+    for number, (key, value) in enumerate(rest, 1):
+        if key in total:
+            try:
+                total[key] = merge(total[key], value)
+            except Exception as error:
+                if explain is None:
+                    raise
+                raise explain(key, error) from error
+        else:
+            total[key] = value
+        if limit.is_reached(number):
+            groups = GroupsInOrder(memory_mb)
+            groups.add((each, total.pop(each)) for each in list(total))
+            groups.add(rest)
+            return _reduced(groups, merge, explain)
+    return iter(total.items())
+
+
+def _reduced(
+    groups: GroupsInOrder, merge: Merge, explain: Explain | None
+) -> Iterator[tuple[Any, Any]]:
+    for key, values in groups.items():
+        merged = values[0]
+        try:
+            for value in values[1:]:
+                merged = merge(merged, value)
+        except Exception as error:
+            if explain is None:
+                raise
+            raise explain(key, error) from error
+        yield key, merged

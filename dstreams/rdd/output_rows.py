@@ -8,12 +8,9 @@ reader checks that rows are of the attempt that was committed, or equal to its r
 from __future__ import annotations
 
 import pickle
-import struct
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
-from tempfile import SpooledTemporaryFile
 from typing import Any, NamedTuple
 
 from checkpoint import PartitionCommit
@@ -24,10 +21,6 @@ from dstreams.rdd.worker_gc import settle_worker
 
 MARK = b"\xff"
 """What a frame begins with that is no block; none begins so."""
-
-_LENGTH = struct.Struct("<Q")
-_BUFFER_BYTES = 64 << 20
-_DIGEST_BYTES = 16
 
 
 class RowsChangedError(RuntimeError):
@@ -57,34 +50,6 @@ class PartitionResult:
     def from_frame(cls, frame: bytes) -> PartitionResult:
         made: PartitionResult = pickle.loads(frame[len(MARK) :])
         return made
-
-
-class FrameBuffer:
-    """Frames that wait for the commit: in memory, and on the local disk when they are many."""
-
-    def __init__(self) -> None:
-        self._file = SpooledTemporaryFile(_BUFFER_BYTES)  # noqa: SIM115 - closed in frames
-        self._digest = blake2b(digest_size=_DIGEST_BYTES)
-        self._count = 0
-
-    def add(self, frame: bytes) -> None:
-        length = _LENGTH.pack(len(frame))
-        self._file.write(length)
-        self._file.write(frame)
-        self._digest.update(length)
-        self._digest.update(frame)
-        self._count += 1
-
-    def digest(self) -> bytes:
-        return self._digest.digest()
-
-    def frames(self) -> Iterator[bytes]:
-        """Iterate over the frames once, and free them."""
-        with self._file:
-            self._file.seek(0)
-            for _ in range(self._count):
-                (length,) = _LENGTH.unpack(self._file.read(_LENGTH.size))
-                yield self._file.read(length)
 
 
 @dataclass(frozen=True)

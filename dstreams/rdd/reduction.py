@@ -29,6 +29,7 @@ from dstreams.rdd.blocks import (
     UnpicklableError,
     encode_block,
 )
+from dstreams.rdd.failures import UserFunctionError, failed
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import (
     BlockPairsRDD,
@@ -36,7 +37,6 @@ from dstreams.rdd.shuffle import (
     shuffle_pairs,
     why_unplaceable,
 )
-from dstreams.rdd.user_errors import UserFunctionError, failed
 from dstreams.rdd.worker_gc import settle_worker
 
 END: Final = encode_block(Side.BATCH, [], [])

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
+from hashlib import blake2b
+from tempfile import SpooledTemporaryFile
 from typing import Any
 
 from pyspark import shuffle
 
 from dstreams.rdd.blocks import Block, BlockBuilder, Side
-from dstreams.rdd.output_rows import FrameBuffer
 
+_LENGTH = struct.Struct("<Q")
+_BUFFER_BYTES = 64 << 20
+_DIGEST_BYTES = 16
 _FIRST_LOOK_ROWS = 1000
 _LOOK_GROWTH = 1.5
 
@@ -30,51 +35,69 @@ class MemoryLimit:
         return shuffle.get_used_memory() >= self._memory_mb
 
 
+class FrameBuffer:
+    """Frames that wait for the commit: in memory, and on the local disk when they are many."""
+
+    def __init__(self) -> None:
+        self._file = SpooledTemporaryFile(_BUFFER_BYTES)  # noqa: SIM115 - closed in frames
+        self._digest = blake2b(digest_size=_DIGEST_BYTES)
+        self._count = 0
+
+    def add(self, frame: bytes) -> None:
+        length = _LENGTH.pack(len(frame))
+        self._file.write(length)
+        self._file.write(frame)
+        self._digest.update(length)
+        self._digest.update(frame)
+        self._count += 1
+
+    def digest(self) -> bytes:
+        return self._digest.digest()
+
+    def frames(self) -> Iterator[bytes]:
+        """Iterate over the frames once, and free them."""
+        with self._file:
+            self._file.seek(0)
+            for _ in range(self._count):
+                (length,) = _LENGTH.unpack(self._file.read(_LENGTH.size))
+                yield self._file.read(length)
+
+
 class SpillBuffer:
     """Rows in the order in which they were added; they go to the disk beyond *memory_mb* MiB."""
 
     def __init__(self, memory_mb: float) -> None:
         self._limit = MemoryLimit(memory_mb)
         self._rows: list[Any] = []
-        self._spilled: _Spilled | None = None
+        self._builder = BlockBuilder(Side.BATCH)
+        self._frames: FrameBuffer | None = None
 
     @property
     def are_in_memory(self) -> bool:
-        return self._spilled is None
+        return self._frames is None
 
     def add(self, row: Any) -> None:
-        if self._spilled is not None:
-            self._spilled.add(row)
+        if self._frames is not None:
+            self._spill(self._frames, row)
             return
         self._rows.append(row)
         if self._limit.is_reached(len(self._rows)):
-            self._spilled = _Spilled()
+            self._frames = FrameBuffer()
             for each in self._rows:
-                self._spilled.add(each)
+                self._spill(self._frames, each)
             self._rows.clear()
+
+    def _spill(self, frames: FrameBuffer, row: Any) -> None:
+        block = self._builder.add(None, row)
+        if block is not None:
+            frames.add(block)
 
     def rows(self) -> Iterator[Any]:
         """Iterate over the rows once, and free them."""
-        if self._spilled is not None:
-            yield from self._spilled.rows()
+        if self._frames is not None:
+            for block in self._builder.flush():
+                self._frames.add(block)
+            for frame in self._frames.frames():
+                yield from Block(frame).values()
         yield from self._rows
         self._rows.clear()
-
-
-class _Spilled:
-    """Rows in blocks."""
-
-    def __init__(self) -> None:
-        self._builder = BlockBuilder(Side.BATCH)
-        self._frames = FrameBuffer()
-
-    def add(self, row: Any) -> None:
-        block = self._builder.add(None, row)
-        if block is not None:
-            self._frames.add(block)
-
-    def rows(self) -> Iterator[Any]:
-        for block in self._builder.flush():
-            self._frames.add(block)
-        for frame in self._frames.frames():
-            yield from Block(frame).values()

@@ -44,7 +44,8 @@ from dstreams.rdd import jvm
 from dstreams.rdd.blocks import Block, BlockBuilder, Side
 from dstreams.rdd.empty_partitions import pinned_partitions
 from dstreams.rdd.ordered_frames import in_order
-from dstreams.rdd.output_rows import AttemptRows, FrameBuffer, PartitionResult, ReadOutputRows
+from dstreams.rdd.output_rows import AttemptRows, PartitionResult, ReadOutputRows
+from dstreams.rdd.spill_buffer import FrameBuffer
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_version import StateVersion
 from dstreams.rdd.worker_gc import settle_worker

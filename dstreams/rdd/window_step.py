@@ -38,8 +38,8 @@ from dstreams.rdd.blocks import (
     encode_block,
     shorten,
 )
+from dstreams.rdd.failures import UserFunctionError
 from dstreams.rdd.reduction import Reduction, UserFunction
-from dstreams.rdd.user_errors import UserFunctionError
 from dstreams.rdd.worker_gc import settle_worker
 
 _NOTHING: Final = object()

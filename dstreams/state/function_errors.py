@@ -11,7 +11,7 @@ from checkpoint import CheckpointError
 from checkpoint.state_store import NotPlainError
 from dstreams.errors import StreamError
 from dstreams.rdd.blocks import shorten
-from dstreams.rdd.user_errors import UserFunctionError
+from dstreams.rdd.failures import UserFunctionError
 
 # What codecs raise. Errors of the storage, some of which are ValueErrors, are none of these.
 _REFUSALS = (TypeError, ValueError, AttributeError, RecursionError, PickleError)

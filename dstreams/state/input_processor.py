@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import shorten
+from dstreams.rdd.failures import UserFunctionError, failed
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.user_errors import UserFunctionError, failed
 from dstreams.state.batched_store import BatchedStore
 from dstreams.state.function_errors import (
     PLAIN_ROWS,

@@ -13,8 +13,8 @@ from typing import Any
 from dstreams.durations import batch_datetime
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import shorten
+from dstreams.rdd.failures import failed
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.user_errors import failed
 from dstreams.state.batched_store import BatchedStore
 from dstreams.state.function_errors import raise_refused
 from dstreams.state.group_state_rows import KeyedStore, Rows

@@ -15,9 +15,9 @@ from typing import Any
 from checkpoint.state_store import StateWriter
 from dstreams.durations import event_time_us
 from dstreams.rdd.blocks import shorten
+from dstreams.rdd.failures import UserFunctionError, failed
 from dstreams.rdd.ordered_groups import GroupsInOrder
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.user_errors import UserFunctionError, failed
 from dstreams.state.group_state import NO_TIMESTAMP, GroupStateTimeout
 from dstreams.state.group_state_rows import GroupStateManager
 from dstreams.state.input_processor import GroupFunction, InputProcessor

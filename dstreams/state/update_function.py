@@ -13,8 +13,8 @@ from dstreams.callables import describe, require_arity
 from dstreams.durations import batch_datetime
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.cogroup import ColumnStep, IteratorStep, StateTask
+from dstreams.rdd.failures import UserFunctionError
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.user_errors import UserFunctionError
 
 
 class UpdateForm(str, Enum):

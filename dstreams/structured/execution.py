@@ -51,6 +51,7 @@ from dstreams.structured.progress import (
     SourceFacts,
     StateOperatorProgress,
     StreamingQueryProgress,
+    TriggerTimer,
     make_progress,
     operator_progress,
 )
@@ -63,7 +64,6 @@ from dstreams.structured.sources.micro_batch_reader import (
     ReaderEnvironment,
     tell_vanished,
 )
-from dstreams.structured.trigger_timer import Timer
 from dstreams.structured.watermarks import WatermarkRule, Watermarks
 
 logger = logging.getLogger(__name__)
@@ -226,7 +226,7 @@ class MicroBatchExecution:
 
         Without *allows_no_data* timers and watermarks alone are no reason.
         """
-        timer = Timer()
+        timer = TriggerTimer()
         now_ms, before_ms = self._clock.now_ms(), self._trigger_ms
         self._trigger_ms = now_ms
         self._since_trigger_ms = None if before_ms is None else now_ms - before_ms
@@ -252,7 +252,7 @@ class MicroBatchExecution:
         self.states.release()
         self.states.close(is_scratch=self.checkpoint.is_scratch and bool(self.planned.names))
 
-    def _begin(self, timer: Timer, *, allows_no_data: bool) -> QueryBatch | None:
+    def _begin(self, timer: TriggerTimer, *, allows_no_data: bool) -> QueryBatch | None:
         """Decide what the next batch is, and write that down."""
         now_ms = self._clock.now_ms()
         with timer.part("latestOffset"):
@@ -297,7 +297,7 @@ class MicroBatchExecution:
             return True
         return self._last.should_run_another_batch(self._watermarks.query_ms)
 
-    def _run(self, batch: QueryBatch, timer: Timer) -> StreamingQueryProgress:
+    def _run(self, batch: QueryBatch, timer: TriggerTimer) -> StreamingQueryProgress:
         started = self._done
         fault("job.submit", batch.batch_id)
         with timer.part("getBatch"):
@@ -428,7 +428,7 @@ class MicroBatchExecution:
     def _progress(
         self,
         batch: QueryBatch,
-        timer: Timer,
+        timer: TriggerTimer,
         starts: tuple[Any, ...],
         stats: EventTimeStats | None,
         output_rows: int | None,

@@ -37,7 +37,7 @@ from dstreams.structured.operators.physical_operator import PhysicalOperator
 from dstreams.structured.operators.session_state import SessionGrouping
 from dstreams.structured.operators.sessions import plan_sessions
 from dstreams.structured.operators.stateful_operator import ShuffleExchangeExec
-from dstreams.structured.operators.time_windows import SessionWindows, TimeWindows
+from dstreams.structured.operators.time_windows import TimeWindows
 from dstreams.structured.physical import (
     AppendKeyExec,
     ElementsExec,
@@ -217,7 +217,7 @@ def _sessions(
     key = _key_of([part for part in step.keys if part is not session], step.child)
     return plan_sessions(
         child,
-        SessionGrouping(SessionWindows(session.gap_ms), key, _names(step.keys)),
+        SessionGrouping(session.gap_ms, key, _names(step.keys)),
         aggregate_of(step.aggregates),
         numPartitions=planner.partitions,
         outputMode=planner.mode,
@@ -294,7 +294,7 @@ def join_strategy(planner: Planner, step: logical.Join) -> PhysicalOperator:
     time_range = None if step.within_ms is None else TimeRange(*step.within_ms)
     kind = JoinType(step.how)
     if not (left.hasEventTime and right.hasEventTime):
-        condition = JoinCondition(time_range, None, step.matches, step.label)
+        condition = JoinCondition(time_range, step.matches, step.label)
         return StreamingSymmetricHashJoinExec(
             left, right, step.left_key, step.right_key, kind, condition
         )
@@ -305,7 +305,7 @@ def join_strategy(planner: Planner, step: logical.Join) -> PhysicalOperator:
         OfNested(step.left_key),
         OfNested(step.right_key),
         kind,
-        JoinCondition(time_range, None, matches, step.label),
+        JoinCondition(time_range, matches, step.label),
     )
     return JoinedEventsExec(joined, kind is JoinType.LeftSemi)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from operator import itemgetter
+from time import perf_counter
 from typing import Any
 
 from dstreams.rdd.state_metrics import StateMetrics
@@ -143,6 +145,28 @@ class ProgressFacts:
     watermark_ms: int | None
     operators: Sequence[StateOperatorProgress]
     since_trigger_ms: int | None = None
+
+
+class TriggerTimer:
+    """Begins with the trigger; its parts are measured one by one, and added up by name."""
+
+    def __init__(self) -> None:
+        self._started = perf_counter()
+        self._parts: dict[str, float] = {}
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Measure what runs inside."""
+        started = perf_counter()
+        try:
+            yield
+        finally:
+            self._parts[name] = self._parts.get(name, 0.0) + perf_counter() - started
+
+    def durations_ms(self) -> dict[str, int]:
+        """Return the parts, and the whole so far, in milliseconds."""
+        parts = {name: round(seconds * 1000) for name, seconds in self._parts.items()}
+        return {**parts, "triggerExecution": round((perf_counter() - self._started) * 1000)}
 
 
 def make_progress(facts: ProgressFacts) -> StreamingQueryProgress:

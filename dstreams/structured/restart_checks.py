@@ -118,7 +118,7 @@ def _parts_of(key: Any) -> list[str]:
 
 def _window_of(grouping: Grouping | SessionGrouping) -> str:
     if isinstance(grouping, SessionGrouping):
-        return f"sessions of {grouping.sessions.gap} ms"
+        return f"sessions of {grouping.gap_ms} ms"
     if isinstance(grouping.windows, TimeWindows):
         return f"windows of {grouping.windows.size_ms} ms every {grouping.windows.step_ms} ms"
     return grouping.windows or "keys alone"

@@ -25,7 +25,7 @@ from pyspark import RDD
 from pyspark.rdd import PipelinedRDD
 
 from dstreams.errors import InvalidStreamError
-from dstreams.rdd.user_errors import failed
+from dstreams.rdd.failures import failed
 from dstreams.rdd.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction, Count

@@ -27,9 +27,9 @@ from time import perf_counter
 from typing import Any
 
 from checkpoint.state_store import StateWriter
-from dstreams.rdd.ordered_reduction import reduce_in_order
+from dstreams.rdd.failures import failed
+from dstreams.rdd.ordered_groups import reduce_in_order
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.user_errors import failed
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction
 from dstreams.structured.operators.grouping import Grouping

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from dstreams.rdd.blocks import is_immutable
-from dstreams.rdd.user_errors import failed
+from dstreams.rdd.failures import failed
 
 
 def may_change_records(function: object) -> bool:

@@ -13,9 +13,9 @@ from pyspark.rdd import PipelinedRDD
 from checkpoint.state_store import StateWriter
 from dstreams.durations import ms_upto
 from dstreams.kernel.state_versions import StateUpdate
+from dstreams.rdd.failures import failed
 from dstreams.rdd.shuffle import shuffle_pairs
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.user_errors import failed
 from dstreams.rdd.worker_gc import settle_worker
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.physical_operator import (

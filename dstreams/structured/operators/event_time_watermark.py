@@ -9,7 +9,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any
 
-from dstreams.rdd.user_errors import failed
+from dstreams.rdd.failures import failed
 from dstreams.rdd.worker_gc import settle_worker
 from dstreams.state.partition_tasks import EventTime
 from dstreams.structured.operators.event_time_stats import EventTimeStats

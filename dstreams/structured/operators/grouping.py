@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkpoint.state_store import StateWriter
-from dstreams.rdd.user_errors import failed
+from dstreams.rdd.failures import failed
 from dstreams.structured.operators.time_windows import TimeWindows, Window
 from dstreams.structured.operators.window_keys import (
     passed_by,

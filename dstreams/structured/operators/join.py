@@ -51,8 +51,10 @@ class StreamingSymmetricHashJoinExec(StatefulOperator):
         return [self.joinType.value, self.condition.where, *self.watermarkArguments]
 
     def shouldRunAnotherBatch(self, newInputWatermark: int | None) -> bool:
-        """Whether rows may be given up, which needs a time range or a time in the key."""
-        return self.condition.bounds_state and super().shouldRunAnotherBatch(newInputWatermark)
+        """Whether rows may be given up, which needs a time range."""
+        return self.condition.time_range is not None and super().shouldRunAnotherBatch(
+            newInputWatermark
+        )
 
     def function(self, memory_mb: float = 512) -> JoinRows:
         """Return what a task does where the state is."""

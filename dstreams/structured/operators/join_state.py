@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 from checkpoint.state_store import StateWriter
 from dstreams.durations import ms_upto
 from dstreams.errors import InvalidStreamError
+from dstreams.rdd.failures import failed
 from dstreams.rdd.ordered_groups import GroupsInOrder
 from dstreams.rdd.spill_buffer import SpillBuffer
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.user_errors import failed
 from dstreams.structured.operators.physical_operator import Event
 
 LEFT, RIGHT = 0, 1
@@ -77,21 +77,11 @@ class TimeRange:
 
 @dataclass(frozen=True)
 class JoinCondition:
-    """Which rows of one key meet, and how long a row can still meet others.
-
-    *key_time* gives the event time of a key in milliseconds, such as the end of a window that both
-    sides are grouped by.
-    """
+    """Which rows of one key meet, and how long a row can still meet others."""
 
     time_range: TimeRange | None = None
-    key_time: Callable[[Any], int | None] | None = None
     matches: Callable[[Any, Any], bool] | None = None
     where: str = "join"
-
-    @property
-    def bounds_state(self) -> bool:
-        """Whether a row is given up some time."""
-        return self.time_range is not None or self.key_time is not None
 
     def meet(self, key: Any, left: Event, right: Event) -> bool:
         """Whether two rows meet."""
@@ -104,15 +94,12 @@ class JoinCondition:
         except Exception as error:
             raise failed(self.where, key, error) from error
 
-    def last_ms(self, side: int, key: Any, time_us: int | None) -> int | None:
+    def last_ms(self, side: int, time_us: int | None) -> int | None:
         """Return the watermark after which no row can meet this one, None for ever."""
-        bounds = []
-        if self.key_time is not None:
-            bounds.append(self.key_time(key))
-        if self.time_range is not None and time_us is not None:
-            after_ms = self.time_range.most_ms if side == LEFT else -self.time_range.least_ms
-            bounds.append(ms_upto(time_us) + after_ms)
-        return min((bound for bound in bounds if bound is not None), default=None)
+        if self.time_range is None or time_us is None:
+            return None
+        after_ms = self.time_range.most_ms if side == LEFT else -self.time_range.least_ms
+        return ms_upto(time_us) + after_ms
 
 
 class StoredRow(NamedTuple):
@@ -256,7 +243,7 @@ class JoinRows:
             yield from self._new_with_new(key, left, right, met)
         for side, events in enumerate(sides):
             for number, (event, matched) in enumerate(zip(events, met[side], strict=True)):
-                last_ms = self.condition.last_ms(side, key, event[0])
+                last_ms = self.condition.last_ms(side, event[0])
                 if self._is_kept(side, key, matched, last_ms):
                     changes.keep(side, key, number, event, matched, last_ms)
                 elif not matched and self.join_type.keeps(side):
@@ -326,18 +313,16 @@ def _alone(side: int, event: Event) -> Pair:
 
 
 def require_joinable(join_type: JoinType, condition: JoinCondition, has_watermarks: bool) -> None:
-    """Refuse a join that cannot be computed, and an outer or semi join without a watermark to end
-    it.
-    """
+    """Refuse a join that cannot be computed, and an outer or semi join that no watermark ends."""
     where = condition.where
     if condition.time_range is not None and not has_watermarks:
         raise InvalidStreamError(
             f"{where}: a join with a time range needs event times on both sides; call "
             "withWatermark on both"
         )
-    if join_type is not JoinType.Inner and not (condition.bounds_state and has_watermarks):
+    if join_type is not JoinType.Inner and (condition.time_range is None or not has_watermarks):
         raise InvalidStreamError(
             f"{where}: a {join_type.value} join of two streams needs watermarks on both sides and "
-            "a time range, or a key with an event time, or it would never be known that a row "
-            "meets no other; use withWatermark and a time range, or join inner"
+            "a time range, or it would never be known that a row meets no other; use "
+            "withWatermark and a time range, or join inner"
         )

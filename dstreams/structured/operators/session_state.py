@@ -22,14 +22,14 @@ from typing import Any, NamedTuple
 from checkpoint.state_store import StateWriter
 from dstreams.durations import ms_upto
 from dstreams.errors import InvalidStreamError
+from dstreams.rdd.failures import failed
 from dstreams.rdd.ordered_groups import GroupsInOrder
 from dstreams.rdd.spill_buffer import SpillBuffer
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.user_errors import failed
 from dstreams.rdd.worker_gc import settle_worker
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators.aggregate_functions import AggregateFunction
-from dstreams.structured.operators.time_windows import SessionWindows, Window
+from dstreams.structured.operators.time_windows import Window
 
 _MOST_SESSIONS = 100_000
 """Sessions that are held back before the shuffle; then they go out and others come."""
@@ -54,15 +54,14 @@ Rows = Iterator[tuple[Any, Session]]
 class SessionGrouping:
     """What records are grouped by, and when a session ends."""
 
-    sessions: SessionWindows
+    gap_ms: int
     key: Callable[[Any], Any] | None = None
     name: str = "key, session"
 
-    def session_of(self, time_us: int, record: Any) -> tuple[Any, int]:
-        """Return the key, and the end of the session that one event makes."""
+    def key_of(self, record: Any) -> Any:
+        """Return the user's key of a record, ``()`` without one."""
         try:
-            key = () if self.key is None else self.key(record)
-            return key, time_us + self.sessions.gap_ms(record) * 1000
+            return () if self.key is None else self.key(record)
         except Exception as error:
             raise failed(self.name, record, error, "record") from error
 
@@ -105,14 +104,13 @@ class AggregateSessions:
     def __call__(self, _: int, events: Iterable[Any]) -> Iterator[tuple[Any, Session]]:
         settle_worker()
         late_us = None if self.late_ms is None else self.late_ms * 1000
+        gap_us = self.grouping.gap_ms * 1000
         found: dict[Any, list[Session]] = {}
-        held = 0
+        count = 0
         for time_us, record in events:
             if time_us is None:
                 continue
-            key, end_us = self.grouping.session_of(time_us, record)
-            if end_us <= time_us:
-                continue
+            key, end_us = self.grouping.key_of(record), time_us + gap_us
             try:
                 buffer = self.aggregate.reduce(self.aggregate.zero(), record)
             except Exception as error:
@@ -122,10 +120,10 @@ class AggregateSessions:
                 yield key, session
                 continue
             found.setdefault(key, []).append(session)
-            held += 1
-            if held >= _MOST_SESSIONS:
+            count += 1
+            if count >= _MOST_SESSIONS:
                 yield from self._of_keys(found)
-                found, held = {}, 0
+                found, count = {}, 0
         yield from self._of_keys(found)
 
     def _of_keys(self, found: dict[Any, list[Session]]) -> Rows:

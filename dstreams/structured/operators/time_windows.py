@@ -17,10 +17,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dstreams.errors import InvalidStreamError
 
@@ -51,15 +50,11 @@ class Window(NamedTuple):
 class TimeWindows:
     """Windows of one size, each a slide after the one before.
 
-    A window begins at *start_ms* after the epoch, and all others a multiple of the slide from
-    there.
-
     Semantics: ``pyspark.sql.functions.window`` (4.3).
     """
 
     size_ms: int
     slide_ms: int | None = None
-    start_ms: int = 0
 
     def __post_init__(self) -> None:
         if self.size_ms <= 0:
@@ -68,11 +63,6 @@ class TimeWindows:
             raise InvalidStreamError(
                 f"window slide of {self.slide_ms} ms must be greater than 0 ms, and at most the "
                 f"size of {self.size_ms} ms; a larger one would leave records out"
-            )
-        if abs(self.start_ms) >= self.step_ms:
-            raise InvalidStreamError(
-                f"window start of {self.start_ms} ms must be less than the slide of "
-                f"{self.step_ms} ms; use {self.start_ms % self.step_ms} ms"
             )
 
     @property
@@ -83,27 +73,8 @@ class TimeWindows:
     def ends(self, time_ms: int) -> tuple[int, ...]:
         """Return the ends of the windows that a moment is in, the latest first."""
         step_ms = self.step_ms
-        latest_ms = time_ms - (time_ms - self.start_ms) % step_ms + self.size_ms
+        latest_ms = time_ms - time_ms % step_ms + self.size_ms
         return tuple(range(latest_ms, time_ms, -step_ms))
 
     def at(self, end_ms: int) -> Window:
         return Window(end_ms - self.size_ms, end_ms)
-
-
-@dataclass(frozen=True)
-class SessionWindows:
-    """Windows that last while records come, and end a gap after the last one.
-
-    The gap is milliseconds, or a function of a record; one of not more than 0 leaves a record out.
-
-    Semantics: ``pyspark.sql.functions.session_window`` (4.3).
-    """
-
-    gap: int | Callable[[Any], int]
-
-    def __post_init__(self) -> None:
-        if isinstance(self.gap, int) and self.gap <= 0:
-            raise InvalidStreamError(f"session gap of {self.gap} ms must be greater than 0 ms")
-
-    def gap_ms(self, record: Any) -> int:
-        return self.gap if isinstance(self.gap, int) else self.gap(record)

@@ -13,14 +13,14 @@ from pyspark import RDD
 
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.sinks.sink import ALL_MODES
+from dstreams.structured.sinks.sink import Sink
 
 _LINE = "-" * 43
 _CELL = 20
 
 
 @dataclass(frozen=True)
-class ConsoleSink:
+class ConsoleSink(Sink):
     """Prints up to *rows* rows of a batch under its number, cells cut after 20 characters if
     *truncate*.
     """
@@ -30,10 +30,6 @@ class ConsoleSink:
     out: TextIO | None = None
 
     name = "ConsoleSink"
-    modes = ALL_MODES
-    is_for_trials = True
-
-    def begin(self, query_id: str) -> None: ...
 
     def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
         """Print a batch, with one job over all partitions."""
@@ -49,8 +45,6 @@ class ConsoleSink:
         out.write("\n")
         out.flush()
         return count
-
-    def close(self) -> None: ...
 
 
 def _first(count: int, rows: Iterable[Any]) -> list[tuple[int, list[Any]]]:

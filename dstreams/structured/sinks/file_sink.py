@@ -13,11 +13,12 @@ from dstreams.sinks.committed_directory import WritePart
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.committed_files import CommittedFiles, FileFormat
+from dstreams.structured.sinks.sink import Sink
 
 _SUFFIX = {"text": "txt", "json": "json"}
 
 
-class FileSink:
+class FileSink(Sink):
     """Writes rows as lines: ``text`` for ``str`` of each row, ``json`` for JSON of each row."""
 
     modes = (OutputMode.Append,)
@@ -63,8 +64,6 @@ class FileSink:
         written: list[tuple[str, int]] = PipelinedRDD(rows, task).collect()
         committed.add(batch, [name for name, _ in written])
         return sum(count for _, count in written)
-
-    def close(self) -> None: ...
 
 
 def _text_line(row: Any) -> bytes:

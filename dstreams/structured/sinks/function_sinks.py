@@ -15,24 +15,18 @@ from dstreams.errors import InvalidStreamError
 from dstreams.rdd.worker_gc import settle_worker
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.sinks.sink import ALL_MODES
+from dstreams.structured.sinks.sink import Sink
 
 
 @dataclass(frozen=True)
-class NoopSink:
+class NoopSink(Sink):
     """Computes the rows and lets them go."""
 
     name = "NoopSink"
-    modes = ALL_MODES
-    is_for_trials = True
-
-    def begin(self, query_id: str) -> None: ...
 
     def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
         counts: list[int] = rows.context.runJob(rows, _count)
         return sum(counts)
-
-    def close(self) -> None: ...
 
 
 def _count(rows: Iterable[Any]) -> list[int]:
@@ -61,7 +55,7 @@ _WRITER_METHODS = (
 
 
 @dataclass(frozen=True)
-class ForeachSink:
+class ForeachSink(Sink):
     """Gives each row to a function or a writer, where the row is.
 
     Semantics: DataStreamWriter.foreach of PySpark: a writer has ``process(row)``, and may have
@@ -70,20 +64,13 @@ class ForeachSink:
 
     writer: Any
 
-    modes = ALL_MODES
-    is_for_trials = True
-
     @property
     def name(self) -> str:
         return f"ForeachSink[{describe(self.writer)}]"
 
-    def begin(self, query_id: str) -> None: ...
-
     def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
         counts: list[int] = PipelinedRDD(rows, _ForeachTask(self.writer, batch.batch_id)).collect()
         return sum(counts)
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -115,7 +102,7 @@ class _ForeachTask:
 
 
 @dataclass(frozen=True)
-class ForeachBatchSink:
+class ForeachBatchSink(Sink):
     """Gives each batch to a function on the driver, as an RDD or, with its schema, as a DataFrame.
 
     A DataFrame without rows has no columns where its schema is to be found out.
@@ -125,21 +112,14 @@ class ForeachBatchSink:
     schema: Any = None
     as_dataframe: bool = False
 
-    modes = ALL_MODES
-    is_for_trials = True
-
     @property
     def name(self) -> str:
         return f"ForeachBatchSink[{describe(self.func)}]"
-
-    def begin(self, query_id: str) -> None: ...
 
     def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
         """Call the function; how many rows it read is its own affair."""
         self.func(self._as_wanted(rows), batch.batch_id)
         return None
-
-    def close(self) -> None: ...
 
     def _as_wanted(self, rows: RDD[Any]) -> Any:
         if not self.as_dataframe:

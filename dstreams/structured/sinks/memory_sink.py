@@ -9,17 +9,14 @@ from pyspark import RDD
 
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.sinks.sink import ALL_MODES
+from dstreams.structured.sinks.sink import Sink
 
 
-class MemorySink:
+class MemorySink(Sink):
     """Keeps the rows of each batch; those of a complete result replace the ones before.
 
     A query that goes on in the same session takes over the rows of the *earlier* sink.
     """
-
-    modes = ALL_MODES
-    is_for_trials = True
 
     def __init__(self, table: str, earlier: MemorySink | None = None) -> None:
         self._table = table
@@ -48,8 +45,6 @@ class MemorySink:
                 self._batches.clear()
             self._batches[batch.batch_id] = found
         return len(found)
-
-    def close(self) -> None: ...
 
     def rows(self) -> list[Any]:
         """Return all rows, in the order of the batches."""

@@ -6,45 +6,37 @@ number twice only with the same rows; what it does then decides whether the outp
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
 
 from pyspark import RDD
 
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.state.group_state import OutputMode
 
-ALL_MODES = (OutputMode.Append, OutputMode.Update, OutputMode.Complete)
 
+class Sink(ABC):
+    """Takes the rows of each batch.
 
-class Sink(Protocol):
-    """Takes the rows of each batch."""
+    Attributes:
+        modes: output modes that it can take.
+        is_for_trials: whether a query may do without a checkpoint of its own.
+    """
+
+    modes: ClassVar[tuple[OutputMode, ...]] = tuple(OutputMode)
+    is_for_trials: ClassVar[bool] = True
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """What progress calls it."""
-        ...
 
-    @property
-    def modes(self) -> tuple[OutputMode, ...]:
-        """Output modes that it can take."""
-        ...
+    def begin(self, query_id: str) -> None:  # noqa: B027 - most need nothing
+        """Get ready, before the first batch of a run; ``start`` raises what cannot be."""
 
-    @property
-    def is_for_trials(self) -> bool:
-        """Whether a query may do without a checkpoint of its own."""
-        ...
-
-    def begin(self, query_id: str) -> None:
-        """Get ready, before the first batch of a run; ``start`` raises what cannot be.
-
-        *batch_of* returns the batches of this run; None where nothing is known but the id.
-        """
-        ...
-
+    @abstractmethod
     def add_batch(self, batch: OutputBatch, rows: RDD[Any], mode: OutputMode) -> int | None:
         """Take the rows of a batch, and return how many; None where counting costs a job."""
-        ...
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Give up what is open; once, at the end of a run."""
-        ...

@@ -22,9 +22,9 @@ from dstreams.rdd.cogroup import (
     StateTask,
     cogroup_with_state,
 )
+from dstreams.rdd.failures import UserFunctionError
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
-from dstreams.rdd.user_errors import UserFunctionError
 from dstreams.state.update_function import UpdateFunction
 from tests.dstreams.rdd.lineage import bytes_shuffled, lineage_of, shuffles_in
 from tests.dstreams.rdd.updates import (

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from dstreams.rdd import ordered_reduction
-from dstreams.rdd.ordered_groups import GroupsInOrder
-from dstreams.rdd.ordered_reduction import reduce_in_order
+from dstreams.rdd.ordered_groups import GroupsInOrder, reduce_in_order
 
 IN_MEMORY, SPILLED = 1 << 62, 0.001
 

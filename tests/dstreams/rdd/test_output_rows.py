@@ -15,8 +15,8 @@ from pyspark import RDD, SparkContext
 from checkpoint import open_files
 from checkpoint.state_store import LmdbBackend, StateStore, StateWriter
 from dstreams.rdd.failures import summarize
-from dstreams.rdd.output_rows import FrameBuffer
 from dstreams.rdd.shuffle import shuffle_pairs
+from dstreams.rdd.spill_buffer import FrameBuffer
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.rdd.state_store_rdd import StateStoreRDD
 from dstreams.rdd.state_version import StateVersion

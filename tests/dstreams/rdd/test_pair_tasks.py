@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dstreams.rdd.pair_tasks import FlatMapValues, MapValues
+from dstreams.rdd.element_tasks import FlatMapValues, MapValues
 from dstreams.rdd.shuffle import NotAPairError
 
 

@@ -11,10 +11,10 @@ from pyspark import RDD, SparkContext
 
 from dstreams.rdd import reduction
 from dstreams.rdd.blocks import Block, Side
+from dstreams.rdd.failures import UserFunctionError
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.reduction import END, Reduction, reduce_pairs
 from dstreams.rdd.shuffle import BlockPairsRDD, shuffle_pairs
-from dstreams.rdd.user_errors import UserFunctionError
 from tests.dstreams.rdd.lineage import bytes_shuffled, shuffles_in
 
 PLUS = Reduction(operator.add, "reduce function plus of reduceByKey at a.py:1")

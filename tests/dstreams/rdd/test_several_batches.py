@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dstreams.rdd.blocks import Block, BlockBuilder, Side
-from dstreams.rdd.several_batches import _Steps
+from dstreams.rdd.cogroup import _Steps
 from dstreams.state.update_function import UpdateFunction
 
 Pairs = list[tuple[int, int]]

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pyspark import RDD, SparkContext
 
 from dstreams.rdd.blocks import MAX_BYTES, MAX_ROWS, Block, BlockBuilder, Side, encode_block
+from dstreams.rdd.failures import UserFunctionError
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.reduction import END, Reduction, UserFunction, reduce_pairs
 from dstreams.rdd.shuffle import BlockPairsRDD
-from dstreams.rdd.user_errors import UserFunctionError
 from dstreams.rdd.window_step import WindowFunctions, WindowStep, slide_window
 from tests.dstreams.rdd.lineage import bytes_shuffled, shuffles_in
 from tests.support.jobs import count_jobs

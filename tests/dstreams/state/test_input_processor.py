@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from dstreams.errors import InvalidStreamError
+from dstreams.rdd.failures import UserFunctionError
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.user_errors import UserFunctionError
 from dstreams.state.group_state import NO_TIMESTAMP, GroupState, GroupStateTimeout
 from dstreams.state.group_state_rows import GroupStateManager, StateData
 from dstreams.state.input_processor import InputProcessor

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dstreams.durations import batch_datetime
-from dstreams.rdd.user_errors import UserFunctionError
+from dstreams.rdd.failures import UserFunctionError
 from dstreams.state.keyed_state import State
 from dstreams.state.map_with_state import MappingFunction, RecordProcessor
 from tests.dstreams.state.stores import DictStore

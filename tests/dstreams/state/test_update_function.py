@@ -15,8 +15,8 @@ from dstreams.durations import batch_datetime
 from dstreams.errors import InvalidStreamError
 from dstreams.rdd.blocks import Block, Side, encode_block
 from dstreams.rdd.cogroup import ColumnStep, IteratorStep
+from dstreams.rdd.failures import UserFunctionError
 from dstreams.rdd.partitioner import StablePartitioner
-from dstreams.rdd.user_errors import UserFunctionError
 from dstreams.state.update_function import UpdateForm, UpdateFunction
 
 OPERATION = "updateStateByKey at app.py:12"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dstreams.rdd.user_errors import UserFunctionError
+from dstreams.rdd.failures import UserFunctionError
 from dstreams.structured.operators.execution_context import ExecutionContext
 from dstreams.structured.operators.physical_operator import RDDScanExec
 from dstreams.structured.physical import ElementsExec

@@ -21,7 +21,7 @@ from dstreams.structured.operators.physical_operator import PhysicalOperator, RD
 from dstreams.structured.operators.session_state import SessionGrouping
 from dstreams.structured.operators.sessions import plan_sessions
 from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
-from dstreams.structured.operators.time_windows import SessionWindows, TimeWindows
+from dstreams.structured.operators.time_windows import TimeWindows
 from dstreams.structured.physical import RecordsExec, UnionExec, WindowTimeExec
 from dstreams.structured.planning import PlannedQuery
 
@@ -47,9 +47,7 @@ def times(child: PhysicalOperator) -> PhysicalOperator:
 
 
 def sessions(child: PhysicalOperator) -> PhysicalOperator:
-    return WindowTimeExec(
-        plan_sessions(child, SessionGrouping(SessionWindows(5000)), numPartitions=1), abs
-    )
+    return WindowTimeExec(plan_sessions(child, SessionGrouping(5000), numPartitions=1), abs)
 
 
 def joined(other: PhysicalOperator, kind: JoinType) -> Change:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from dstreams.rdd.user_errors import UserFunctionError
+from dstreams.rdd.failures import UserFunctionError
 from dstreams.state.partition_tasks import EventTime
 from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec, MarkEvents

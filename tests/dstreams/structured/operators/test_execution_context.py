@@ -20,6 +20,7 @@ from dstreams.structured.operators.physical_operator import (
     PhysicalOperator,
     RDDScanExec,
 )
+from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 from dstreams.structured.operators.time_windows import TimeWindows
 from tests.dstreams.structured.operators.query import MapPartitionsExec, SparkQuery
 from tests.support.jobs import count_jobs
@@ -63,8 +64,8 @@ def test_a_batch_that_fails_changes_nothing(sc: SparkContext, tmp_path: Path) ->
 
 def test_without_a_store(sc: SparkContext) -> None:
     """A plan with state says what is missing; one without needs none."""
-    with pytest.raises(RuntimeError, match="a stateful operator needs StateVersions"):
-        _ = ExecutionContext(sc).store
     context = ExecutionContext(sc)
+    with pytest.raises(RuntimeError, match="a stateful operator needs StateVersions"):
+        distinct_by_window().filled([StatefulOperatorStateInfo.empty(2)] * 2).run(context)
     assert RDDScanExec(None).execute(context).collect() == []
     assert (context.versions, context.event_times()) == ({}, {})

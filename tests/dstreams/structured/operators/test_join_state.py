@@ -15,9 +15,9 @@ from pyspark import SparkContext
 from checkpoint.state_store import EMPTY, StateStore, StateWriter, StoreId
 from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.errors import InvalidStreamError
+from dstreams.rdd.failures import UserFunctionError
 from dstreams.rdd.spill_buffer import SpillBuffer
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.user_errors import UserFunctionError
 from dstreams.structured.operators import join_state
 from dstreams.structured.operators.event_time_watermark import EventTimeWatermarkExec
 from dstreams.structured.operators.join import StreamingSymmetricHashJoinExec
@@ -146,7 +146,7 @@ def test_rows_meet_and_end_by_the_microsecond() -> None:
     near = [within.holds(500, right_us) for right_us in (499, 500, 1500, 1501)]
     assert near == [False, True, True, False]
     condition = JoinCondition(within)
-    assert [condition.last_ms(LEFT, "k", time_us) for time_us in (1000, 1001)] == [2, 3]
+    assert [condition.last_ms(LEFT, time_us) for time_us in (1000, 1001)] == [2, 3]
 
 
 def test_without_bounds_all_is_kept() -> None:
@@ -155,17 +155,6 @@ def test_without_bounds_all_is_kept() -> None:
     join.add([(1, "k", "l")])
     join.add([(1000, "z", "x")])
     assert join.add(right=[(2000, "k", "r")]) == [("l", "r")]
-
-
-def test_a_key_with_an_event_time() -> None:
-    """Both sides are given up when the watermark has passed their key."""
-    condition = JoinCondition(key_time=lambda key: key[0] * 1000)
-    join = Join(JoinType.LeftOuter, condition)
-    assert join.add([(1, (10, "k"), "l"), (2, (10, "x"), "alone")], [(3, (10, "k"), "r")]) == [
-        ("l", "r")
-    ]
-    assert join.add([(20, (30, "k"), "y")]) == [("alone", None)]
-    assert join.counts == (1, 0, 3, 0)
 
 
 def test_a_condition() -> None:

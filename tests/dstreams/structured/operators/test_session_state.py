@@ -13,9 +13,9 @@ from pyspark import SparkContext
 from checkpoint.state_store import EMPTY, StateStore, StoreId
 from checkpoint.testing.memory_backend import MemoryBackend
 from dstreams.errors import InvalidStreamError
+from dstreams.rdd.failures import UserFunctionError
 from dstreams.rdd.spill_buffer import SpillBuffer
 from dstreams.rdd.state_metrics import StateMetrics
-from dstreams.rdd.user_errors import UserFunctionError
 from dstreams.state.group_state import OutputMode
 from dstreams.structured.operators import session_state
 from dstreams.structured.operators.aggregate_functions import Count
@@ -31,13 +31,12 @@ from dstreams.structured.operators.session_state import (
     require_session_mode,
 )
 from dstreams.structured.operators.sessions import plan_sessions
-from dstreams.structured.operators.time_windows import SessionWindows
 from tests.dstreams.structured.operators.local_query import LocalQuery
 from tests.dstreams.structured.operators.query import SparkQuery
 
 STORE = StoreId("stream", "sessions", "default", 0, 1)
 GAP_MS = 5_000
-BY_KEY = SessionGrouping(SessionWindows(GAP_MS), key=lambda value: value)
+BY_KEY = SessionGrouping(GAP_MS, key=lambda value: value)
 
 
 class Sessions:
@@ -122,16 +121,14 @@ def test_late_events_count_one_by_one() -> None:
     assert sessions.add(60) == {(16, 21, "k"): 1, (30, 35, "k"): 1}
 
 
-def test_gaps_of_records() -> None:
-    """A record may say its gap; one without a gap, or without a time, is left out."""
-    grouping = SessionGrouping(SessionWindows(lambda value: value * 1000), key=lambda _: "k")
-    sessions = Sessions(OutputMode.Complete, grouping)
-    assert sessions.add((10, 3), (12, 7), (30, 0), (None, 9)) == {(10, 19, "k"): 2}
+def test_an_event_without_a_time() -> None:
+    """A record without an event time is in no session."""
+    assert Sessions(OutputMode.Complete).add(10, (None, "k")) == {(10, 15, "k"): 1}
 
 
 def test_without_a_key() -> None:
     """Sessions of all records together have a window for a key."""
-    grouping = SessionGrouping(SessionWindows(GAP_MS))
+    grouping = SessionGrouping(GAP_MS)
     partial = AggregateSessions(Count(), grouping)
     rows = list(partial(0, [(1_000_000, "a"), (3_000_000, "b")]))
     assert rows == [((), Session(1_000_000, 8_000_000, 2))]
@@ -140,7 +137,7 @@ def test_without_a_key() -> None:
 
 def test_sessions_go_by_microseconds() -> None:
     """What is not late, and what touches, is not rounded; a window is, so that all is in it."""
-    grouping = SessionGrouping(SessionWindows(1))
+    grouping = SessionGrouping(1)
     events = [(999, "a"), (1_000, "b"), (2_001, "c")]
     rows = list(AggregateSessions(Count(), grouping)(0, events))
     assert rows == [((), Session(999, 2_000, 2)), ((), Session(2_001, 3_001, 1))]
@@ -160,7 +157,7 @@ def test_sessions_out_of_order_are_refused() -> None:
 
 def test_a_key_that_fails() -> None:
     """The error names the record."""
-    grouping = SessionGrouping(SessionWindows(5), key=len, name="sessions by len")
+    grouping = SessionGrouping(5, key=len, name="sessions by len")
     with pytest.raises(UserFunctionError, match="sessions by len failed for record 3: TypeError"):
         list(AggregateSessions(Count(), grouping)(0, [(1, 3)]))
 
@@ -231,7 +228,7 @@ def test_what_changes_is_spilled(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_on_rdds(sc: SparkContext, tmp_path: Path) -> None:
     """The plan on real RDDs, with its batches without data."""
     marked = EventTimeWatermarkExec(RDDScanExec(None), lambda record: record[0] * 1000, 10_000)
-    grouping = SessionGrouping(SessionWindows(GAP_MS), key=lambda record: record[1])
+    grouping = SessionGrouping(GAP_MS, key=lambda record: record[1])
     plan = plan_sessions(marked, grouping, numPartitions=2, outputMode=OutputMode.Append)
     query = SparkQuery(sc, plan, tmp_path)
     assert query.add([(10, "k"), (11, "k"), (3, "x")]) == []
