@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dstreams.rdd.blocks import Block, BlockBuilder, Side
-from dstreams.rdd.cogroup import _Steps
+from dstreams.rdd.cogroup import _BatchSteps
 from dstreams.state.update_function import UpdateFunction
 
 Pairs = list[tuple[int, int]]
@@ -60,7 +60,7 @@ def test_one_task_takes_all_steps(
         wanted = list(task(0, iter([*blocks, *wanted])))
         if batch is not None:
             inputs += [*blocks, b""]
-    steps = _Steps((task,) * len(batches), tuple(batch is not None for batch in batches))
+    steps = _BatchSteps((task,) * len(batches), tuple(batch is not None for batch in batches))
     assert pairs_in(steps(0, iter([*inputs, *before]))) == pairs_in(wanted)
 
 
@@ -75,6 +75,6 @@ def test_blocks_go_to_their_own_batch() -> None:
 
     state = frames_of([(1, 1)], Side.STATE)
     three = frames_of([(1, 1), (2, 2), (3, 3)], Side.BATCH)
-    steps = _Steps((look, look, look, look), (True, False, True, True))
+    steps = _BatchSteps((look, look, look, look), (True, False, True, True))
     assert list(steps(0, iter([*three, b"", b"", *three, b"", *state]))) == state
     assert seen == [[3], [], [], [3]]
