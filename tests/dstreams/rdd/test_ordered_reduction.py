@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dstreams.rdd import ordered_reduction
+from dstreams.rdd import ordered_groups
 from dstreams.rdd.ordered_groups import GroupsInOrder, reduce_in_order
 
 IN_MEMORY, SPILLED = 1 << 62, 0.001
@@ -39,7 +39,7 @@ def test_order_of_keys_and_of_merging(
         made.append(GroupsInOrder(memory_mb))
         return made[-1]
 
-    monkeypatch.setattr(ordered_reduction, "GroupsInOrder", groups)
+    monkeypatch.setattr(ordered_groups, "GroupsInOrder", groups)
     pairs = floats(count)
     found = list(reduce_in_order(iter(pairs), lambda a, b: a + b, memory_mb))
     assert found == expected(pairs)
