@@ -64,8 +64,9 @@ def test_a_batch_that_fails_changes_nothing(sc: SparkContext, tmp_path: Path) ->
 
 def test_without_a_store(sc: SparkContext) -> None:
     """A plan with state says what is missing; one without needs none."""
-    context = ExecutionContext(sc)
+    plan = distinct_by_window().filled([StatefulOperatorStateInfo.empty(2)] * 2)
     with pytest.raises(RuntimeError, match="a stateful operator needs StateVersions"):
-        distinct_by_window().filled([StatefulOperatorStateInfo.empty(2)] * 2).run(context)
+        plan.run(ExecutionContext(sc))
+    context = ExecutionContext(sc)
     assert RDDScanExec(None).execute(context).collect() == []
     assert (context.versions, context.event_times()) == ({}, {})
