@@ -26,7 +26,7 @@ def test_rows_come_in_the_order_they_were_added(memory_mb: float, count: int) ->
 
 def test_rows_on_the_disk_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is held in memory is bounded, however many and large they are."""
-    monkeypatch.setattr("dstreams.rdd.output_rows._BUFFER_BYTES", 1 << 20)
+    monkeypatch.setattr("dstreams.rdd.spill_buffer._BUFFER_BYTES", 1 << 20)
     held = SpillBuffer(SPILLED)
     tracemalloc.start()
     try:
