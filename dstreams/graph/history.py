@@ -176,12 +176,12 @@ class History:
                 raise self._withheld[node, time_ms]
             if time_ms <= self._begin_ms.get(node, 0) or not self._plan.fires(node, time_ms):
                 return None
-            if node.asks_itself and not isinstance(node, StateStoreDStream):
+            if node.is_stateful and not isinstance(node, StateStoreDStream):
                 self._catch_up(node, time_ms)
             made = node.compute(time_ms, self)
             if made is not None:
                 known[time_ms] = self._persisted(node, made)
-            elif node.asks_itself:
+            elif node.is_stateful:
                 known[time_ms] = None
             return made
 
@@ -211,7 +211,7 @@ class History:
             return all(
                 time_ms in known
                 for node, known in self._rdds.items()
-                if node.asks_itself and self._plan.fires(node, time_ms)
+                if node.is_stateful and self._plan.fires(node, time_ms)
             )
 
     def replace(self, node: Node, time_ms: int, rdd: RDD[Any]) -> None:

@@ -34,7 +34,7 @@ def lookback(
     floors = began or {}
     asked = dict.fromkeys(plan.nodes, max(plan.zero_ms, last_ms))
     for node in reversed(tuple(plan.nodes)):  # children first
-        made_ms = newest_known(node, asked[node]) if node.asks_itself else asked[node]
+        made_ms = newest_known(node, asked[node]) if node.is_stateful else asked[node]
         asked[node] = made_ms
         for parent in node.parents:
             needed_ms = max(made_ms - node.parents_remember_ms(0), floors.get(node, plan.zero_ms))
@@ -58,7 +58,7 @@ def is_made_of_state(node: Node) -> bool:
     """
     above, known = list(node.parents), set(node.parents)
     for parent in above:  # which grows
-        if parent.asks_itself and not isinstance(parent, StateStoreDStream):
+        if parent.is_stateful and not isinstance(parent, StateStoreDStream):
             return True
         above += (one for one in parent.parents if one not in known)
         known.update(parent.parents)

@@ -62,7 +62,7 @@ class Node(ABC):
     must_checkpoint: ClassVar[bool] = False
     """Whether the stream grows a lineage without end and so needs snapshots of its RDDs."""
 
-    asks_itself: ClassVar[bool] = False
+    is_stateful: ClassVar[bool] = False
     """Whether a batch of the stream stands on what the stream was in the batch before."""
 
     rereads_parents: ClassVar[bool] = False

@@ -83,7 +83,7 @@ class Plan:
 
     def stateful(self) -> tuple[Node, ...]:
         """Nodes that stand on what they were in the batch before, parents first."""
-        return tuple(node for node in self.nodes if node.asks_itself)
+        return tuple(node for node in self.nodes if node.is_stateful)
 
     def in_state_store(self) -> tuple[StateStoreDStream, ...]:
         """Nodes with state in the state store, parents first."""

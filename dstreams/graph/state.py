@@ -44,7 +44,7 @@ class StateDStream(ChildNode):
     """
 
     must_checkpoint: ClassVar[bool] = True
-    asks_itself: ClassVar[bool] = True
+    is_stateful: ClassVar[bool] = True
     default_storage: ClassVar[StorageLevel | None] = MEMORY_ONLY_SER
 
     parent: Node

@@ -30,7 +30,7 @@ class StateStoreDStream(ChildNode):
     State: one row for each key until the function removes it or it times out.
     """
 
-    asks_itself: ClassVar[bool] = True
+    is_stateful: ClassVar[bool] = True
 
     parent: Node
     function: Callable[[StateBatch], StoreFunction]

@@ -130,7 +130,7 @@ def begins_anew(before: _Described, now: _Described, plan: Plan) -> frozenset[st
     known = {operator["uid"] for operator in before["operators"]}
 
     def is_new(node: Node, uid: str) -> bool:
-        if node.asks_itself:
+        if node.is_stateful:
             return uid not in known
         return node.rereads_parents and not (are[uid] in were.values() or uid in by_place)
 

@@ -265,7 +265,7 @@ def _describe_node(plan: Plan, node: Node, began: Mapping[str, int]) -> dict[str
         "is_chosen": planned.is_chosen,
         "operation": node.operation,
         "kind": type(node).__name__,
-        "state": "stored" if is_in_store else "copied" if node.asks_itself else "none",
+        "state": "stored" if is_in_store else "copied" if node.is_stateful else "none",
         "partitions": None if partitioner is None else partitioner.numPartitions,
         "partitioner": None if partitioner is None else partitioner.name,
         "slide_ms": node.slide_ms,

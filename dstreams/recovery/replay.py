@@ -83,7 +83,7 @@ def replay(
         return None
     fault("rec.load")
     committed = read_committed_state(plan, recovery, owned.commits.records(), point)
-    again = Replay(plan, history, owned, committed, is_same_graph=point.added is None)
+    again = Replay(plan, history, owned, committed, point.added is None)
     again.feed(readers)  # which says how much of the past can be had
     restored = RestoredState(plan, history, owned, committed, point.stream_id)
     restored.restore()
@@ -113,24 +113,15 @@ def batches_in_flight(recovery: RecoveryPlan, plan: Plan) -> dict[int, BeginReco
     }
 
 
+@dataclass(eq=False)
 class Replay:
     """Gives the history the committed batches of an earlier run, as far as they are needed."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        history: History,
-        owned: OwnedStream,
-        committed: CommittedState,
-        *,
-        is_same_graph: bool,
-    ) -> None:
-        self._plan = plan
-        self._history = history
-        self._owned = owned
-        self._recovery = owned.plan
-        self._committed = committed
-        self._is_same_graph = is_same_graph
+    plan: Plan
+    history: History
+    owned: OwnedStream
+    committed: CommittedState
+    is_same_graph: bool
 
     # Input -----------------------------------------------------------------------------------
 
@@ -139,10 +130,10 @@ class Replay:
 
         What a batch could not read then is not given to the state that came after it.
         """
-        last_ms = self._committed.last_ms
+        last_ms = self.committed.last_ms
         for stream, reader in readers.items():
-            after_ms = self._committed.lookback.get(stream, last_ms)
-            times = [time_ms for time_ms in self._recovery.begins if time_ms <= last_ms]
+            after_ms = self.committed.lookback.get(stream, last_ms)
+            times = [time_ms for time_ms in self.owned.plan.begins if time_ms <= last_ms]
             self._require_begins(stream, after_ms)
             knows_how_far = not is_lost_with_driver(stream.source, reader)
             for time_ms in times:
@@ -152,20 +143,20 @@ class Replay:
                 if not is_needed or recorded is None or not isinstance(reader, ReplayableReader):
                     continue
                 planned = reader.replay(time_ms, recorded)
-                was_unread = (self._plan.input_uids[stream], time_ms) in self._committed.unread
+                was_unread = (self.plan.input_uids[stream], time_ms) in self.committed.unread
                 if time_ms > after_ms and not was_unread:
-                    self._history.feed(stream, time_ms, reader.rdd(planned))
+                    self.history.feed(stream, time_ms, reader.rdd(planned))
 
     def _recorded(self, stream: InputDStream, time_ms: int) -> Mapping[str, Any] | None:
-        inputs = self._recovery.begins[time_ms].inputs
-        recorded = inputs.get(self._plan.input_uids[stream])
+        inputs = self.owned.plan.begins[time_ms].inputs
+        recorded = inputs.get(self.plan.input_uids[stream])
         return recorded if isinstance(recorded, Mapping) else None
 
     def _require_begins(self, stream: InputDStream, after_ms: int) -> None:
         """Refuse to go on without a begin record that the same graph needs."""
-        for lost in self._recovery.missing_begins(after_ms) if self._is_same_graph else ():
-            if (lost.time_ms - self._plan.zero_ms) % self._plan.batch_ms == 0:
-                file = f"{self._owned.lease.files.url}/{begin_file(lost)}"
+        for lost in self.owned.plan.missing_begins(after_ms) if self.is_same_graph else ():
+            if (lost.time_ms - self.plan.zero_ms) % self.plan.batch_ms == 0:
+                file = f"{self.owned.lease.files.url}/{begin_file(lost)}"
                 raise RestartError(
                     f"{file} is missing: what {stream.operation} has read for the batch at "
                     f"{lost.time_ms} ms is needed to go on; restore it from a copy or an export, "
@@ -179,40 +170,40 @@ class Replay:
 
         State stands still over batches that an earlier run has left out.
         """
-        last_ms, lookback = self._committed.last_ms, self._committed.lookback
-        for after_ms, time_ms in gaps_in(self._recovery.begins):
+        last_ms, lookback = self.committed.last_ms, self.committed.lookback
+        for after_ms, time_ms in gaps_in(self.owned.plan.begins):
             if time_ms <= last_ms:
                 self._make_rows(after_ms)
                 self._advance_states(after_ms)
-                self._history.leave_out(after_ms, time_ms)
-                bridge(self._plan, self._history, after_ms, time_ms, lookback)
+                self.history.leave_out(after_ms, time_ms)
+                bridge(self.plan, self.history, after_ms, time_ms, lookback)
         self._make_rows(last_ms)
         self._advance_states(last_ms)
 
     def _make_rows(self, upto_ms: int) -> None:
         """Make the rows of restored versions that others ask for again."""
-        for node in self._plan.in_state_store():
-            known = self._history.states.batches(self._plan.nodes[node].uid)
+        for node in self.plan.in_state_store():
+            known = self.history.states.batches(self.plan.nodes[node].uid)
             newest_ms = max((time_ms for time_ms in known if time_ms <= upto_ms), default=0)
             try:
-                self._history.make_state(node, newest_ms)
+                self.history.make_state(node, newest_ms)
             except Exception as error:
                 logger.info("the first batch will make rows of %s: %s", node.operation, error)
 
     def _advance_states(self, upto_ms: int) -> None:
         """Make up for many batches in few tasks, as far as nobody asks for the states between."""
-        last_ms, lookback = self._committed.last_ms, self._committed.lookback
-        others = lookback_of_others(self._plan, last_ms, lookback)
-        for node in self._plan.nodes:
-            if self._committed.is_added(node) or not isinstance(node, StateDStream):
+        last_ms, lookback = self.committed.last_ms, self.committed.lookback
+        others = lookback_of_others(self.plan, last_ms, lookback)
+        for node in self.plan.nodes:
+            if self.committed.is_added(node) or not isinstance(node, StateDStream):
                 continue
             if node.preserves_partitioning:
-                self._advance(node, self._plan.turn_upto(node, min(upto_ms, others[node])))
+                self._advance(node, self.plan.turn_upto(node, min(upto_ms, others[node])))
 
     def _advance(self, node: StateDStream, upto_ms: int) -> None:
-        history = self._history
+        history = self.history
         known = [time_ms for time_ms in history.times(node) if time_ms <= upto_ms]
-        begun_ms = max(known, default=self._committed.began.get(node, self._plan.zero_ms))
+        begun_ms = max(known, default=self.committed.began.get(node, self.plan.zero_ms))
         times = range(begun_ms + node.slide_ms, upto_ms + 1, node.slide_ms)
         # Where there are more batches than that, the first batch of this run makes the state up and
         # writes snapshots on its way. A state that is made of another one needs each batch of that.

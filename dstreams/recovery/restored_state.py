@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from checkpoint import OperatorSnapshot, OwnedStream, StatePartition
 from dstreams.errors import RestartError
 from dstreams.graph.history import History
@@ -15,6 +17,7 @@ from dstreams.recovery.committed_state import CommittedState
 from dstreams.recovery.repartitioning import repartitioned
 
 
+@dataclass(eq=False)
 class RestoredState:
     """Gives the history each snapshot and version that a batch to come may ask for.
 
@@ -24,21 +27,13 @@ class RestoredState:
             it before the next batch, or retention takes what it is built on for an orphan.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        history: History,
-        owned: OwnedStream,
-        committed: CommittedState,
-        stream_id: str,
-    ) -> None:
-        self.times: list[tuple[Node, int]] = []
-        self.has_moved = False
-        self._plan = plan
-        self._history = history
-        self._owned = owned
-        self._committed = committed
-        self._stream_id = stream_id
+    plan: Plan
+    history: History
+    owned: OwnedStream
+    committed: CommittedState
+    stream_id: str
+    times: list[tuple[Node, int]] = field(default_factory=list)
+    has_moved: bool = False
 
     def restore(self) -> None:
         """Restore the state of each stream.
@@ -47,14 +42,14 @@ class RestoredState:
             RestartError: state is to be in other partitions, and no record fits in that says so.
             Exception: whatever a job raises that puts state into other partitions.
         """
-        for node in self._plan.nodes:
-            if node in self._committed.began:
-                self._begin(node, self._committed.began[node])
-            if self._committed.is_added(node):
+        for node in self.plan.nodes:
+            if node in self.committed.began:
+                self._begin(node, self.committed.began[node])
+            if self.committed.is_added(node):
                 continue
             if isinstance(node, StateStoreDStream):
                 self._restore_versions(node)
-            elif node.asks_itself:
+            elif node.is_stateful:
                 self._restore_snapshots(node)
 
     def _begin(self, node: Node, after_ms: int) -> None:
@@ -62,43 +57,43 @@ class RestoredState:
 
         The graph of this run says so to restarts, so they can stand on that as on a snapshot.
         """
-        history = self._history
+        history = self.history
         history.begin(node, after_ms)
         if isinstance(node, ReducedWindowedDStream):
             history.begin(node.reduced, after_ms)
-        if node.asks_itself:
+        if node.is_stateful:
             self.times.append((node, after_ms))
         if isinstance(node, StateStoreDStream):
-            uid = self._plan.nodes[node].uid
+            uid = self.plan.nodes[node].uid
             empty = history.states.empty(uid, node.partitioner)
-            history.states.restore(uid, self._plan.turn_upto(node, after_ms), empty)
+            history.states.restore(uid, self.plan.turn_upto(node, after_ms), empty)
 
     def _restore_snapshots(self, node: Node) -> None:
-        uid = self._plan.nodes[node].uid
-        for time_ms, (record_ms, commit) in self._committed.snapshots.get(uid, {}).items():
-            if time_ms < self._committed.lookback[node]:
+        uid = self.plan.nodes[node].uid
+        for time_ms, (record_ms, commit) in self.committed.snapshots.get(uid, {}).items():
+            if time_ms < self.committed.lookback[node]:
                 continue
             rdd = None
             if commit is not None:
                 written = self._written(uid, record_ms, commit)
-                files, spark = self._owned.lease.files, self._history.spark
+                files, spark = self.owned.lease.files, self.history.spark
                 partitioner = node.partitioner  # type: ignore[attr-defined]  # all these have one
                 rdd = read_state(spark, files, written, partitioner, node.operation)
-            self._history.restore(node, time_ms, rdd)
+            self.history.restore(node, time_ms, rdd)
             self.times.append((node, time_ms))
 
     def _written(self, uid: str, record_ms: int, commit: OperatorSnapshot) -> WrittenRdd:
         count = len(commit.files)
-        first = StatePartition(self._stream_id, uid, record_ms, 0, count, commit.partitioner)
+        first = StatePartition(self.stream_id, uid, record_ms, 0, count, commit.partitioner)
         return WrittenRdd(first, commit.files)
 
     def _restore_versions(self, node: StateStoreDStream) -> None:
-        states = self._history.states
-        uid = self._plan.nodes[node].uid
-        versions = self._committed.versions.get(uid, {})
+        states = self.history.states
+        uid = self.plan.nodes[node].uid
+        versions = self.committed.versions.get(uid, {})
         for time_ms, (record, commit) in versions.items():
             # The rows of a batch are made again from the version before it.
-            if time_ms < self._committed.lookback[node]:
+            if time_ms < self.committed.lookback[node]:
                 continue
             reached_ms = record.watermarks.get(uid, NO_EVENT_TIME)
             version = StateVersion.committed(record.stream_id, commit, reached_ms)
@@ -108,15 +103,15 @@ class RestoredState:
                 is_newest = time_ms == max(versions)
                 if is_newest:
                     self._require_room(node)
-                moved = repartitioned(states, uid, node, version, self._owned.epoch, time_ms)
+                moved = repartitioned(states, uid, node, version, self.owned.epoch, time_ms)
                 states.restore(uid, time_ms, moved, is_temporary=not is_newest)
                 self.has_moved |= is_newest
             self.times.append((node, time_ms))
 
     def _require_room(self, node: Node) -> None:
         """Refuse to move state where no record fits in between the last one and the next batch."""
-        last_ms = self._owned.plan.last_ms
-        next_ms = self._committed.last_ms + self._plan.batch_ms
+        last_ms = self.owned.plan.last_ms
+        next_ms = self.committed.last_ms + self.plan.batch_ms
         if last_ms is not None and last_ms + 1 >= next_ms:
             raise RestartError(
                 f"the state of {node.operation} cannot be moved into other partitions now: a "

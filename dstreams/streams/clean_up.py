@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
@@ -24,59 +25,51 @@ _MAINTENANCE_BATCHES = 10
 """How often is looked after what piles up: snapshots that are due, files that nobody needs."""
 
 
+@dataclass(eq=False)
 class BatchCleanUp:
     """Cleans up after batches: in memory at once, in the checkpoint by the janitor."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        history: History,
-        readers: Mapping[InputDStream, SourceReader],
-        inputs: BatchInputs,
-        committer: BatchCommitter | None,
-        janitor: Janitor,
-    ) -> None:
-        self._plan = plan
-        self._history = history
-        self._readers = readers
-        self._inputs = inputs
-        self._committer = committer
-        self._janitor = janitor
-        self._is_swept = False
+    plan: Plan
+    history: History
+    readers: Mapping[InputDStream, SourceReader]
+    inputs: BatchInputs
+    committer: BatchCommitter | None
+    janitor: Janitor
+    _is_swept: bool = field(default=False, init=False)
 
     def after(self, batch: Batch) -> None:
         """Forget what no batch after this one needs, and let files be deleted; never raises."""
-        if not self._history.is_current(batch.time_ms):
+        if not self.history.is_current(batch.time_ms):
             return  # a state that could not be made yet needs all that came since the last one
         after = f"the batch at {batch.time_ms} ms"
         try:
             self._forget(batch)
             is_turn = (batch.batch_id + 1) % _MAINTENANCE_BATCHES == 0
-            has_stores = is_turn and self._plan.in_state_store()
-            written = self._history.states.maintain() if has_stores else 0
-            if self._committer is not None:
+            has_stores = is_turn and self.plan.in_state_store()
+            written = self.history.states.maintain() if has_stores else 0
+            if self.committer is not None:
                 if written:
-                    self._committer.durability.retention.expect_snapshots()
-                if is_turn or self._committer.snapshots.is_at(batch.time_ms):
-                    self._post(after, batch.time_ms, self._committer)
+                    self.committer.durability.retention.expect_snapshots()
+                if is_turn or self.committer.snapshots.is_at(batch.time_ms):
+                    self._post(after, batch.time_ms, self.committer)
         except Exception:
             logger.warning("cleaning up after %s failed", after, exc_info=True)
 
     def _forget(self, batch: Batch) -> None:
-        self._history.forget(batch.time_ms)
+        self.history.forget(batch.time_ms)
         for stream in batch.inputs:
-            remembered = self._plan.nodes.get(stream)
+            remembered = self.plan.nodes.get(stream)
             kept_ms = 0 if remembered is None else remembered.remember_ms
-            self._inputs.forget(stream, batch.time_ms - kept_ms)
+            self.inputs.forget(stream, batch.time_ms - kept_ms)
 
     def _post(self, after: str, time_ms: int, committer: BatchCommitter) -> None:
         snapshots, durability = committer.snapshots, committer.durability
         lookback = snapshots.lookback(time_ms)
         oldest_ms = snapshots.oldest_needed_ms(time_ms, lookback)
-        inputs = (lookback[node] for node in self._readers if node in lookback)
+        inputs = (lookback[node] for node in self.readers if node in lookback)
         oldest_input_ms = min(chain(inputs, [time_ms])) + 1
         snapshots.discard_before(oldest_ms)
-        self._janitor.post(after, partial(self._retire, durability, oldest_ms, oldest_input_ms))
+        self.janitor.post(after, partial(self._retire, durability, oldest_ms, oldest_input_ms))
 
     def _retire(self, durability: StreamDurability, oldest_ms: int, oldest_input_ms: int) -> None:
         """Delete what neither a restart nor a batch to come needs; on any thread.
@@ -86,8 +79,8 @@ class BatchCleanUp:
                 over; nothing was deleted then.
         """
         # What a batch has read is there as long as its record: a rewind may go there.
-        durability.retire(oldest_ms, oldest_input_ms, retiring_readers(self._plan, self._readers))
-        if not self._is_swept and self._plan.in_state_store():
+        durability.retire(oldest_ms, oldest_input_ms, retiring_readers(self.plan, self.readers))
+        if not self._is_swept and self.plan.in_state_store():
             durability.owned.lease.check()
             delete_abandoned(durability.files, durability.owned.epoch)
             self._is_swept = True

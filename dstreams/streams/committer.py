@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
@@ -16,29 +17,17 @@ from dstreams.streams.durability import BatchCommit, StreamDurability
 from dstreams.streams.rdd_snapshots import RddSnapshot, RddSnapshots
 
 
+@dataclass(eq=False)
 class BatchCommitter:
-    """Commits what batches made, and at the end what the last one left.
+    """Commits what batches made, and at the end what the last one left."""
 
-    Attributes:
-        snapshots: the snapshots of RDDs.
-        durability: begins, commits and retires batches.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        history: History,
-        readers: Mapping[InputDStream, SourceReader],
-        snapshots: RddSnapshots,
-        durability: StreamDurability,
-    ) -> None:
-        self._plan = plan
-        self._history = history
-        self._readers = readers
-        self.snapshots = snapshots
-        self.durability = durability
-        self._last: Batch | None = None
-        self._inputs_needed_after: Mapping[str, int] = {}
+    plan: Plan
+    history: History
+    readers: Mapping[InputDStream, SourceReader]
+    snapshots: RddSnapshots
+    durability: StreamDurability
+    _last: Batch | None = field(default=None, init=False)
+    _inputs_needed_after: Mapping[str, int] = field(default_factory=dict, init=False)
 
     def require_newest(self) -> None:
         """Refuse to go on after another driver has taken over.
@@ -77,10 +66,10 @@ class BatchCommitter:
             states=states,
             without_state=self.snapshots.without_state(time_ms),
             failed_outputs=failed_outputs,
-            unread=sorted(self._plan.input_uids[stream] for stream in unread),
+            unread=sorted(self.plan.input_uids[stream] for stream in unread),
             inputs_needed_after={
-                self._plan.input_uids[stream]: lookback.get(stream, time_ms)
-                for stream, reader in self._readers.items()
+                self.plan.input_uids[stream]: lookback.get(stream, time_ms)
+                for stream, reader in self.readers.items()
                 if isinstance(reader, ReaderOfFiles)
             },
         )
@@ -124,13 +113,13 @@ class BatchCommitter:
             Exception: it could not be made, written or committed; nothing is lost by that.
         """
         last = self._last
-        if last is None or self._plan.batch_ms == 1 or not self._history.is_current(last.time_ms):
+        if last is None or self.plan.batch_ms == 1 or not self.history.is_current(last.time_ms):
             return
         time_ms = last.time_ms + 1
         snapshots: dict[Node, RddSnapshot] = {}
-        for node in self._plan.checkpointed():
-            newest_ms = self._plan.turn_upto(node, last.time_ms)
-            rdd = self._history.before(node, newest_ms + node.slide_ms)
+        for node in self.plan.checkpointed():
+            newest_ms = self.plan.turn_upto(node, last.time_ms)
+            rdd = self.history.before(node, newest_ms + node.slide_ms)
             if self.snapshots.newest(node, last.time_ms) < newest_ms and rdd is not None:
                 snapshots[node] = self.snapshots.write(node, time_ms, rdd)
         if snapshots:
@@ -144,9 +133,9 @@ class BatchCommitter:
         lookback = self.snapshots.lookback(last_ms)
         return any(
             lookback.get(stream, last_ms) < last_ms and is_lost_with_driver(stream.source, reader)
-            for stream, reader in self._readers.items()
+            for stream, reader in self.readers.items()
         )
 
     def _states(self, upto_ms: int) -> dict[str, tuple[int, StateVersion]]:
         """The newest version of each state in the state store up to a batch, and whose it is."""
-        return self._history.states.newest(upto_ms) if self._plan.in_state_store() else {}
+        return self.history.states.newest(upto_ms) if self.plan.in_state_store() else {}

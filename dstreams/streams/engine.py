@@ -76,7 +76,7 @@ class Engine:
             clean_up,
             clock,
             tell,
-            stops_on_failure=stops_on_failure,
+            stops_on_failure,
         )
 
     def checkpoint_now(self) -> None:

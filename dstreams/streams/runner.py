@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark import RDD
@@ -42,32 +43,25 @@ _CHECK_MS = 500
 """After that long an output is not begun before a look whether this driver was replaced."""
 
 
+@dataclass(eq=False)
 class BatchRunner:
-    """Runs the batches of a stream, one after another."""
+    """Runs the batches of a stream, one after another.
 
-    def __init__(
-        self,
-        plan: Plan,
-        history: History,
-        inputs: BatchInputs,
-        begun: BegunBatches,
-        committer: BatchCommitter | None,
-        clean_up: BatchCleanUp,
-        clock: Clock,
-        tell: Tell,
-        *,
-        stops_on_failure: bool,
-    ) -> None:
-        self.plan = plan
-        self.history = history
-        self.inputs = inputs
-        self.begun = begun
-        self.committer = committer
-        self.clean_up = clean_up
-        self.clock = clock
-        self.tell = tell
-        self.stops_on_failure = stops_on_failure
-        self.unbridged: list[tuple[int, int]] = []
+    Attributes:
+        committer: None without a checkpoint directory.
+        unbridged: batches before and after a gap over which no state was brought yet.
+    """
+
+    plan: Plan
+    history: History
+    inputs: BatchInputs
+    begun: BegunBatches
+    committer: BatchCommitter | None
+    clean_up: BatchCleanUp
+    clock: Clock
+    tell: Tell
+    stops_on_failure: bool
+    unbridged: list[tuple[int, int]] = field(default_factory=list)
 
     def run(self, batch: Batch, is_cancelled: Callable[[], bool] = lambda: False) -> BatchResult:
         """Run a batch from its input to its commit; what it fails with is in the result.

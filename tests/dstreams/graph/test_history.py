@@ -40,7 +40,7 @@ class Made(Node):
 class Chained(Made):
     """A stream that asks for its own RDD of the batch before."""
 
-    asks_itself: ClassVar[bool] = True
+    is_stateful: ClassVar[bool] = True
 
     def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
         rdds.before(self, time_ms)

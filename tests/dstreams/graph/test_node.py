@@ -50,7 +50,7 @@ def test_parents_and_slides() -> None:
 def test_what_only_state_streams_do() -> None:
     """They ask for their own past, must be checkpointed, and are stored."""
     facts = {
-        name: (node.asks_itself, node.must_checkpoint, node.default_storage is not None)
+        name: (node.is_stateful, node.must_checkpoint, node.default_storage is not None)
         for name, node in NODES.items()
     }
     assert facts == {

@@ -20,7 +20,7 @@ def test_what_it_is() -> None:
     """One parent, its slide, nothing of its own past, no storage."""
     assert NODE.parents == (PARENT,)
     assert NODE.slide_ms == PARENT.slide_ms
-    assert not NODE.asks_itself
+    assert not NODE.is_stateful
     assert NODE.default_storage is None
 
 

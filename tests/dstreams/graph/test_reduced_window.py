@@ -49,7 +49,7 @@ def test_what_it_is() -> None:
     assert node.slide_ms == 2000
     assert node.parents_remember_ms(3000) == 7000
     assert node.must_checkpoint
-    assert node.asks_itself
+    assert node.is_stateful
     assert node.default_storage == MEMORY_ONLY_SER
 
 

@@ -55,7 +55,7 @@ def test_what_a_window_is() -> None:
     assert node.slide_ms == 2000
     assert node.parents_remember_ms(3000) == 7000
     assert not node.must_checkpoint
-    assert not node.asks_itself
+    assert not node.is_stateful
 
 
 @pytest.mark.parametrize(

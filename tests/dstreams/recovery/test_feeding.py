@@ -66,5 +66,5 @@ def test_what_is_read_again(forgets: bool, after_ms: int, replayed: list[int]) -
     history: Any = SimpleNamespace(feed=lambda *given: None)
     committed = CommittedState(3000, {}, {}, {}, frozenset(), {STREAM: after_ms})
     opened: Any = {STREAM: reader}
-    Replay(plan, history, owned, committed, is_same_graph=True).feed(opened)
+    Replay(plan, history, owned, committed, True).feed(opened)
     assert reader.replayed == replayed
