@@ -49,14 +49,7 @@ class CommittedState:
 def read_committed_state(
     plan: Plan, recovery: RecoveryPlan, records: Iterable[CommitRecord], point: RestorePoint
 ) -> CommittedState:
-    """Say what a restart can stand on.
-
-    Args:
-        plan: the graph of this run.
-        recovery: what is in the checkpoint.
-        records: the commit records that count, oldest first.
-        point: what this run goes on from.
-    """
+    """Read the commit records that count, oldest first, for the graph of this run."""
     last_ms = last_batch_ms(recovery, plan)
     began = point.began_after(last_ms)
     snapshots: Snapshots = {}

@@ -77,15 +77,9 @@ def compare_graphs(
     stream_id: str,
     allow_removed: Collection[str] = (),
 ) -> RestoreReport:
-    """Say what becomes of the state of *before* in *plan*.
+    """Say what becomes of the state of a graph in another one, by the descriptions of both.
 
-    Args:
-        before: description of the graph of then.
-        now: that of *plan*.
-        plan: the graph of the new code.
-        recovery: what is in the checkpoint.
-        stream_id: id of the stream.
-        allow_removed: uids whose state or progress may be left behind.
+    *plan* is the other graph; of *allow_removed*, by uid, state or progress may be left behind.
     """
     old, new = _parts(before), _parts(now)
     allowed = set(allow_removed)

@@ -46,15 +46,7 @@ _OF_SPARK = re.compile(r"checkpoint-\d+(\.bk)?")
 
 @dataclass(frozen=True)
 class FoundStream:
-    """A stream that a restart can go on with.
-
-    Args:
-        files: its directory.
-        zero_ms: its zero time.
-        snapshot: its newest graph.
-        recovery: what it goes on from.
-        log: its records, of which that was made.
-    """
+    """A stream that a restart can go on with: its newest graph, and its records."""
 
     files: Files
     zero_ms: int
@@ -181,12 +173,9 @@ def require_restartable(graph: StreamGraph) -> None:
 
 @contextmanager
 def spark_for(description: Mapping[str, Any]) -> Iterator[SparkContext]:
-    """Give the SparkContext of this process, or make one as that of the earlier run was.
+    """Give the SparkContext of this process, or make one as *description* says of the earlier run.
 
-    Args:
-        description: of the graph of that run.
-
-    One that was made is stopped where the block fails: nobody else knows of it.
+    A context that was made is stopped where the block fails: nobody else knows of it.
     """
     active = SparkContext._active_spark_context
     if active is not None:

@@ -88,18 +88,8 @@ def write_graph_snapshot(
 ) -> RecordId:
     """Write the graph of a run, and the RDDs that it names, before its first batch.
 
-    Args:
-        owned: the stream in the hands of this driver.
-        stream_id: id of the stream.
-        plan: the frozen graph.
-        pickled: the graph.
-        spark: the context.
-        settings: settings that were given to the streaming context; None for those of the conf.
-        began: of streams that were not there from the first batch on, after which they began, by
-            uid, in ms.
-
-    Returns:
-        Which snapshot it is.
+    *settings* were given to the streaming context, None for those of the conf. *began* says, by
+    uid, after which batch streams began that were not there from the first one on.
 
     Raises:
         CheckpointError: it could not be written, or a newer driver has taken over.
@@ -171,13 +161,7 @@ def settings_of(snapshot: GraphSnapshot) -> Settings | None:
 def describe_plan(
     plan: Plan, conf: SparkConf, began: Mapping[str, int] | None = None
 ) -> dict[str, object]:
-    """Describe a plan in JSON; a setting that looks secret has None for a value.
-
-    Args:
-        plan: the frozen graph.
-        conf: the conf of the context.
-        began: as in :func:`write_graph_snapshot`.
-    """
+    """Describe a plan in JSON; a setting that looks secret has None for a value."""
     settings = dict(conf.getAll())
     is_secret = secret_settings(settings)
     return {
@@ -229,7 +213,7 @@ def conf_of(description: Mapping[str, Any], conf: SparkConf) -> SparkConf:
 def given_once(options: str) -> str:
     """Return options for a JVM in which those that Spark itself has added come once.
 
-    It adds them again with each restart, to what the run before had, and a JVM takes so many.
+    Spark adds them at each restart to those of the run before, and a JVM takes so many.
 
     >>> of_spark = "-Djava.net.preferIPv6Addresses=false --add-opens=a "
     >>> given_once(f"{of_spark}{of_spark}-Dmine=1") == f"{of_spark}-Dmine=1"

@@ -30,17 +30,10 @@ def repartitioned(
     epoch: int,
     time_ms: int,
 ) -> StateVersion:
-    """Write a version of a state into new stores, in one job.
+    """Write the version that a batch made of a state into new stores, in one job.
 
-    The old ones stay as they are: what is written counts when a commit record names it.
-
-    Args:
-        states: where *version* is that of the batch at *time_ms*.
-        uid: the stream's.
-        node: the stream.
-        version: the version.
-        epoch: epoch of this driver; it names the new stores.
-        time_ms: the batch that made it.
+    The old stores stay as they are. The new ones count when a commit record names them; *epoch*,
+    that of this driver, is in their names.
 
     Raises:
         Py4JJavaError: a task failed, in reading or in writing.

@@ -59,17 +59,8 @@ def replay(
 ) -> Resumption | None:
     """Fill *history* with what an earlier run left, and say where the stream goes on.
 
-    Args:
-        point: what this run goes on from.
-        owned: the stream in the hands of this driver.
-        plan: the frozen graph.
-        history: knows of no batch.
-        readers: the opened source of each input stream.
-        commit_state: ``(number of the batch before, time in ms)``; commits the restored state
-            between two batches.
-
-    Returns:
-        None where no batch has begun.
+    Where no batch has begun that is None. *commit_state* commits the restored state between
+    two batches, by the number of the first one and a time in ms.
 
     Raises:
         RestartError: something that is needed is not there.

@@ -13,8 +13,6 @@ class RestorePoint:
     """What a start goes on from; of a new stream its id and zero time alone.
 
     Args:
-        stream_id: id of the stream.
-        zero_ms: its zero time.
         added: uids of streams that its graph did not have, None where it is the same graph.
         began: of streams that starts before this one have added, after which batch, in ms, by uid.
         log: its records, as far as they were read.
@@ -27,9 +25,5 @@ class RestorePoint:
     log: StreamLog | None = None
 
     def began_after(self, last_ms: int) -> dict[str, int]:
-        """Return after which batch each stream began that was not there from the first one on.
-
-        Args:
-            last_ms: the last batch.
-        """
+        """Return after which batch each stream began that was not there from the first one on."""
         return {**self.began, **dict.fromkeys(self.added or (), last_ms)}

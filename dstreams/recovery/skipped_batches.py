@@ -36,14 +36,8 @@ def bridge(
 ) -> None:
     """Let the batch at *time_ms* find the state of the one at *after_ms* as that before it.
 
-    A call after one that has failed goes on where that has failed.
-
-    Args:
-        plan: the graph.
-        history: where the state at *after_ms* is known, or can be made; it knows of the gap.
-        after_ms: the last batch before the gap.
-        time_ms: the first batch after it.
-        lookback: after which time each stream may be asked for its RDDs; None: any time.
+    *history* knows of the gap. *lookback* says after which time each stream may be asked for its
+    RDDs, None for any time. A call after one that has failed goes on where that has failed.
     """
     for node in plan.nodes:
         last_ms = plan.turn_upto(node, after_ms)

@@ -13,12 +13,7 @@ from dstreams.sources.source import PlannedInput
 
 @dataclass(frozen=True)
 class InputFailure:
-    """Why a batch cannot have its input.
-
-    Args:
-        where: what failed, for example ``reading the input of socketTextStream at app.py:7``.
-        error: what was raised.
-    """
+    """Why a batch cannot have its input: where something failed, and what was raised there."""
 
     where: str
     error: Exception
@@ -26,18 +21,14 @@ class InputFailure:
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch whose input is fixed.
+    """A batch whose input is fixed, and what is told of it.
 
     Args:
-        batch_id: 0, 1, 2, ...
-        time_ms: batch time in milliseconds since the epoch.
-        inputs: what each input stream reads.
         submitted_ms: clock when the input was fixed.
         failure: why the input could not be fixed, None when it could.
         after_ms: time of the batch before it, where batches between the two are left out; None
             where it is one batch duration before.
         beginning: random id of its begin record; empty without a checkpoint directory.
-        input_infos: what is told of *inputs*, in their order.
         outputs: the outputs that have a turn.
     """
 
@@ -65,13 +56,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """A batch that ran.
-
-    Args:
-        info: what is told about it.
-        error: what it ended with, None where all went well.
-        ends_stream: whether the error lets no batch run after it.
-    """
+    """What is told of a batch that ran, its error, and whether that lets no batch run after it."""
 
     info: BatchInfo
     error: BatchFailedError | None

@@ -46,11 +46,7 @@ class BatchCommitter:
     ) -> None:
         """Commit a batch and let the next one read its snapshots: lineage ends here.
 
-        Args:
-            batch: the batch.
-            snapshots: those that it wrote.
-            failed_outputs: uids of the outputs that it is committed without.
-            unread: inputs that it could not read.
+        *failed_outputs*, by uid, did not run to their end; *unread* inputs could not be read.
 
         Raises:
             CheckpointError: it could not be committed; the stream must stop.
@@ -81,14 +77,9 @@ class BatchCommitter:
     def commit_between(
         self, batch_id: int, time_ms: int, snapshots: Mapping[Node, RddSnapshot] | None = None
     ) -> None:
-        """Commit snapshots and the versions in the state store, between two batches.
+        """Commit snapshots and the versions in the state store, at a time between two batches.
 
         A version that a batch has made which was cut off afterwards is left to that batch.
-
-        Args:
-            batch_id: number of the batch before.
-            time_ms: after that batch, and before the next one.
-            snapshots: by stream.
 
         Raises:
             CheckpointError: it could not be committed.

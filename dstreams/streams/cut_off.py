@@ -51,10 +51,8 @@ class CutOff:
 def cut_off(engine: Engine, batches: Sequence[Batch], *, goes_on: bool) -> CutOff:
     """Say what an engine leaves behind that runs no batch any more and is not closed yet.
 
-    Args:
-        engine: the engine.
-        batches: those that were planned and did not run to their end.
-        goes_on: whether a later start finds the graph in a checkpoint.
+    *batches* were planned and did not run to their end; *goes_on* says whether a later start finds
+    the graph in a checkpoint.
     """
     goes_on = goes_on and all(
         restart_refusal(stream.source) is None for stream in engine.plan.inputs

@@ -29,17 +29,10 @@ logger = logging.getLogger(__name__)
 
 
 class Engine:
-    """Plans, runs and cleans up after the batches of one frozen graph.
+    """The parts that plan, run, commit and clean up after the batches of one frozen graph.
 
-    Args:
-        plan: the frozen graph.
-        history: the RDDs made so far.
-        readers: the opened source of each input stream.
-        durability: where batches are made durable, None without a checkpoint directory.
-        clock: the driver's clock.
-        tell: told of each step of each batch.
-        stream_id: identity of the stream, the same after a restart.
-        stops_on_failure: whether a batch that fails ends the stream, and is left uncommitted.
+    *tell* is told of each step of each batch. Without a checkpoint directory *durability* and the
+    committer are None.
     """
 
     def __init__(
@@ -92,10 +85,7 @@ class Engine:
         """Make the state of the last batch durable where that is worth it; never raises.
 
         Without it the next start computes the state of a few batches again, as far as it can read
-        their input.
-
-        Args:
-            is_abandoned: after a stop at once, which has time for it only where input would lack.
+        their input. A stream that was abandoned has time for it only where it could not.
         """
         try:
             if not is_abandoned or (self.committer is not None and self.committer.loses_input()):

@@ -19,10 +19,10 @@ logger = logging.getLogger(__name__)
 ATTENTION_S = 10.0
 """How long a program has to notice by itself: by awaitTermination, getState or stop."""
 
-_unseen: set[UnseenFailure] = set()
+_unseen: set[FailureWatchdog] = set()
 
 
-class UnseenFailure:
+class FailureWatchdog:
     """Ends the process when a stream has failed for good and nobody notices.
 
     Args:

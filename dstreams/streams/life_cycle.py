@@ -20,7 +20,7 @@ from dstreams.kernel.waiting import wait_in_steps
 from dstreams.settings import Settings
 from dstreams.streams.cut_off import cut_off
 from dstreams.streams.engine import Engine
-from dstreams.streams.failure_watchdog import UnseenFailure
+from dstreams.streams.failure_watchdog import FailureWatchdog
 from dstreams.streams.scheduler import Scheduler
 from dstreams.streams.signals import SignalStop
 
@@ -42,13 +42,6 @@ class LifeCycle:
     """Who runs the batches of a context, who waits for them, and who ends them.
 
     A process has one active life at a time.
-
-    Args:
-        context: whose life it is.
-        open_engine: freezes the graph and opens the sources.
-        spark: runs the jobs.
-        settings: of the context.
-        bus: tells the context's listeners.
     """
 
     active: ClassVar[LifeCycle | None] = None
@@ -66,7 +59,7 @@ class LifeCycle:
         self.state = StreamingContextState.INITIALIZED
         self.engine: Engine | None = None
         self.scheduler: Scheduler | None = None
-        self.failure = UnseenFailure()
+        self.failure = FailureWatchdog()
         self._open_engine = open_engine
         self._spark = spark
         self._settings = settings

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from checkpoint import BeginRecord, CheckpointError
+from checkpoint import BeginRecord, CheckpointError, new_attempt
 from dstreams.clock import Clock
 from dstreams.events import BatchSubmitted, InputInfo, PlannedOutput, Tell
 from dstreams.faults import fault
@@ -14,9 +14,9 @@ from dstreams.graph.input import InputDStream
 from dstreams.graph.plan import Plan
 from dstreams.kernel.record_facts import AFTER
 from dstreams.recovery.skipped_batches import gap_of
+from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sources.source import PlannedInput, ReplayableReader, SourceReader
 from dstreams.streams.batch import Batch, InputFailure
-from dstreams.streams.begun_batches import BegunBatches
 from dstreams.streams.durability import StreamDurability
 
 
@@ -62,13 +62,7 @@ class BatchPlanner:
     def resume(
         self, last_ms: int, begins: Mapping[int, BeginRecord], in_flight: Mapping[int, BeginRecord]
     ) -> None:
-        """Go on after a batch of an earlier run.
-
-        Args:
-            last_ms: time of the last batch that is not planned again.
-            begins: all batches that are known to have begun, by their times.
-            in_flight: those of them that run again.
-        """
+        """Go on after a batch of an earlier run, of which those in flight run again."""
         self.begun.restore(begins)
         self._last_ms = last_ms
         self._in_flight = in_flight
@@ -167,6 +161,47 @@ class BatchPlanner:
             for output_id, output in enumerate(self._plan.outputs)
             if self._plan.fires(output.parent, time_ms)
         )
+
+
+class BegunBatches:
+    """The batches that were begun, by this driver and those before it."""
+
+    def __init__(self, plan: Plan, stream_id: str) -> None:
+        self._plan = plan
+        self._stream_id = stream_id
+        self._newest_ms = plan.zero_ms
+        self._left_out = range(0)
+
+    def number(self, time_ms: int) -> int:
+        """Return the number of the batch at a time."""
+        return (time_ms - self._plan.zero_ms) // self._plan.batch_ms - 1
+
+    def restore(self, begins: Mapping[int, BeginRecord]) -> None:
+        """Add the batches that earlier drivers have begun, by their times."""
+        for time_ms, begun in sorted(begins.items()):
+            self.add(time_ms, gap_of(begun))
+
+    def add(self, time_ms: int, after_ms: int | None) -> None:
+        """Add a batch, and the one before it where batches between the two are left out."""
+        self._newest_ms = max(self._newest_ms, time_ms)
+        if after_ms is not None:
+            self._left_out = range(self.number(after_ms) + 1, self.number(time_ms))
+
+    def beginning(
+        self, inputs: Mapping[InputDStream, PlannedInput], begun: BeginRecord | None
+    ) -> str:
+        """Return the beginning of a batch: that of before where it reads nothing else now."""
+        if begun is not None and all(
+            planned.records == 0 or self._plan.input_uids[stream] in begun.inputs
+            for stream, planned in inputs.items()
+        ):
+            return begun.beginning
+        return new_attempt()
+
+    def output_batch(self, time_ms: int, beginning: str) -> OutputBatch:
+        """Return what the outputs of a batch are told."""
+        number, newest = self.number(time_ms), self.number(self._newest_ms)
+        return OutputBatch(self._stream_id, number, time_ms, beginning, self._left_out, newest)
 
 
 def _names(streams: Iterable[InputDStream]) -> dict[InputDStream, str]:

@@ -123,13 +123,8 @@ class RddSnapshots:
     ) -> dict[Node, int]:
         """Take note of what a batch is committed with; where that fails, no batch comes after it.
 
-        Args:
-            time_ms: the batch.
-            snapshots: streams of which it has a snapshot.
-            versions: of each state in the state store, by uid, the batch that made its version.
-
-        Returns:
-            What :meth:`lookback` says then.
+        *snapshots* are streams of which it has one; *versions* say, by uid, which batch made the
+        newest version of a state in the state store. Returns what :meth:`lookback` says then.
         """
         for node in (*snapshots, *self.without_state(time_ms)):
             self.mark_restorable(node, time_ms)
@@ -170,11 +165,9 @@ class RddSnapshots:
         return any(times[-1] == time_ms for times in self._in_files.values())
 
     def oldest_needed_ms(self, time_ms: int, lookback: Mapping[Node, int]) -> int:
-        """Time of the oldest state that a restart, or an RDD that is remembered, may have to read.
+        """Return the time of the oldest state that a restart or a remembered RDD may have to read.
 
-        Args:
-            time_ms: the batch that has run.
-            lookback: what :meth:`lookback` says of it.
+        *lookback* is that of the batch at *time_ms*, which has run.
         """
         for node, times in self._committed.items():
             self._committed[node] = _since(times, lookback[node])

@@ -34,9 +34,9 @@ from dstreams.rdd.state_version import NO_EVENT_TIME
 from dstreams.recovery.skipped_batches import bridge
 from dstreams.streams.batch import Batch, BatchResult
 from dstreams.streams.batch_inputs import BatchInputs
-from dstreams.streams.begun_batches import BegunBatches
 from dstreams.streams.clean_up import BatchCleanUp
 from dstreams.streams.committer import BatchCommitter
+from dstreams.streams.planner import BegunBatches
 from dstreams.streams.rdd_snapshots import RddSnapshot
 
 _CHECK_MS = 500
@@ -66,10 +66,8 @@ class BatchRunner:
     def run(self, batch: Batch, is_cancelled: Callable[[], bool] = lambda: False) -> BatchResult:
         """Run a batch from its input to its commit; what it fails with is in the result.
 
-        Args:
-            batch: the batch.
-            is_cancelled: asked before each output and before the commit; once it says True,
-                nothing more is begun.
+        *is_cancelled* is asked before each output and before the commit; once it says True, nothing
+        more is begun.
         """
         with jvm.rewriting_outputs(self.history.spark):
             return BatchRun(self, batch, is_cancelled).run()

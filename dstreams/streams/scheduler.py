@@ -31,13 +31,9 @@ _SIGNAL_S = 1.0
 
 
 class Scheduler:
-    """Runs an engine in real time.
+    """Runs an engine in real time; once it is started, only its threads use the engine.
 
     Args:
-        engine: the engine; from :meth:`start` on, only the scheduler's threads use it.
-        spark: the context, to cancel a running job.
-        clock: says when a batch is due.
-        settings: settings of the streaming context.
         report: called with each error, on one of the scheduler's threads.
         failed: called once the scheduler itself has failed, after *report*, and nothing will run
             any more.
@@ -108,11 +104,8 @@ class Scheduler:
     def request_stop(self, *, abandon: bool, why: str = "it was asked to stop at once") -> None:
         """Make no further batches; with *abandon*, begin none of those that wait either.
 
-        Otherwise what was received by now is run to its end, in one last batch if need be.
-
-        Args:
-            abandon: stop at once.
-            why: the reason to do so, for the message about what is left; the first one counts.
+        Otherwise what was received by now is run to its end, in one last batch if need be. The
+        first *why* that is given says in messages why batches were left out.
         """
         if abandon:
             self._why = self._why or why
@@ -122,11 +115,9 @@ class Scheduler:
         self._stopping.set()
 
     def join(self, timeout_s: float) -> None:
-        """Wait until the last batch has run; cancel its job when that takes too long.
+        """Wait until the last batch has run; cancel its job when that takes more than *timeout_s*.
 
-        Args:
-            timeout_s: seconds to wait before the running job is cancelled; after a stop at once,
-                also one that is asked for meanwhile, it is two.
+        After a stop at once, also one that is asked for meanwhile, that is two seconds.
         """
         if not self._wait_for_end(timeout_s) and not self._saving.is_set():
             self.request_stop(abandon=True, why=f"its {timeout_s:g} s were up")

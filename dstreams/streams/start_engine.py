@@ -59,9 +59,6 @@ class EngineConfig:
     """What a graph runs with.
 
     Args:
-        spark: the context.
-        clock: the driver's clock.
-        settings: settings of the streaming context.
         directory: the checkpoint directory that the user has set, None for none.
         report: told of errors that no batch will meet.
         tell: told of each step of each batch.
@@ -188,13 +185,8 @@ def _opened(
 ) -> Engine:
     """Open and start the sources, and return an engine that knows nothing of earlier runs.
 
-    Args:
-        plan: the frozen graph.
-        point: says which stream it is.
-        config: what the graph runs with.
-        durability: where batches are made durable, None without a checkpoint directory.
-        undo: gets what closes the sources.
-        before_start: called once all sources are open, before the first one receives anything.
+    *before_start* is called once all sources are open, before the first one receives anything;
+    *undo* gets what closes them.
     """
     environment = _environment(plan, point, config, durability)
     readers: dict[InputDStream, SourceReader] = {}

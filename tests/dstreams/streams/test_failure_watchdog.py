@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from dstreams.streams import failure_watchdog
-from dstreams.streams.failure_watchdog import UnseenFailure
+from dstreams.streams.failure_watchdog import FailureWatchdog
 from tests.support.waiting import wait_for
 
 
@@ -31,7 +31,7 @@ def threads() -> list[str]:
 
 def test_a_failure_that_nobody_notices_ends_the_process(signals: list[int]) -> None:
     """By SIGTERM, which the program may handle as any other; and it will not end well."""
-    failure = UnseenFailure(attention_s=0.01)
+    failure = FailureWatchdog(attention_s=0.01)
     failure.happened()
     wait_for(lambda: signals == [signal.SIGTERM])
     assert failure in failure_watchdog._unseen
@@ -39,7 +39,7 @@ def test_a_failure_that_nobody_notices_ends_the_process(signals: list[int]) -> N
 
 def test_a_failure_that_is_noticed_ends_nothing(signals: list[int]) -> None:
     """Not the process, and its exit status is the program's."""
-    failure = UnseenFailure(attention_s=60)
+    failure = FailureWatchdog(attention_s=60)
     failure.happened()
     assert failure in failure_watchdog._unseen
     failure.seen()
@@ -50,7 +50,7 @@ def test_a_failure_that_is_noticed_ends_nothing(signals: list[int]) -> None:
 
 def test_a_failure_may_be_noticed_before_it_is_told(signals: list[int]) -> None:
     """Who stops the streams expects their end."""
-    failure = UnseenFailure(attention_s=0.01)
+    failure = FailureWatchdog(attention_s=0.01)
     failure.seen()
     failure.happened()
     assert threads() == []
@@ -62,6 +62,6 @@ def test_an_interactive_session_goes_on(
 ) -> None:
     """Somebody sits there and reads the log."""
     monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
-    UnseenFailure(attention_s=0.01).happened()
+    FailureWatchdog(attention_s=0.01).happened()
     assert threads() == []
     assert signals == []
