@@ -1,53 +1,63 @@
 """The driver of the drill with a promise broken on purpose, which the drill has to notice.
 
-``BREAKS`` in the environment names the promise.
+``DSTREAMS_DRILL_BREAKS`` in the environment names the promise.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from dstreams.drill import driver
-from dstreams.recovery import replay
+from dstreams.recovery import restored_state
 from dstreams.sources.file_stream import FileReader
 from dstreams.streams.durability import StreamDurability
 
 BREAKS = "DSTREAMS_DRILL_BREAKS"
 
+Function = Callable[..., Any]
 
-def drop_commits() -> None:
+
+def nothing(inner: Function) -> Function:
     """No batch is committed, and nobody notices."""
-    StreamDurability.commit = lambda self, made: None  # type: ignore[method-assign]
+    return lambda *arguments: None
 
 
-def lose_state() -> None:
+def less_state(inner: Function) -> Function:
     """A restart does not find the state of a key."""
-    read = replay.read_state
 
-    def read_less(*arguments: Any) -> Any:
-        state = read(*arguments)
+    def read_state(*arguments: Any) -> Any:
+        state = inner(*arguments)
         less = state.filter(lambda pair: pair[0] != "key-03")
         less.partitioner = state.partitioner
         return less
 
-    replay.read_state = read_less
+    return read_state
 
 
-def shift_input() -> None:
+def less_input(inner: Function) -> Function:
     """A batch that runs again reads less than it did before."""
-    inner = FileReader.replay
 
-    def replay(self: Any, batch_time_ms: int, recorded: Any) -> Any:
-        planned = inner(self, batch_time_ms, recorded)
+    def replay(*arguments: Any) -> Any:
+        planned = inner(*arguments)
         less = replace(planned.content, files=planned.content.files[1:])
         return replace(planned, content=less)
 
-    FileReader.replay = replay  # type: ignore[method-assign]
+    return replay
+
+
+BROKEN: dict[str, tuple[Any, str, Callable[[Function], Function]]] = {
+    "commits": (StreamDurability, "commit", nothing),
+    "state": (restored_state, "read_state", less_state),
+    "input": (FileReader, "replay", less_input),
+}
+"""What is replaced by what, for each promise."""
 
 
 if __name__ == "__main__":
-    {"commits": drop_commits, "state": lose_state, "input": shift_input}[os.environ[BREAKS]]()
+    owner, name, broken = BROKEN[os.environ[BREAKS]]
+    setattr(owner, name, broken(getattr(owner, name)))
     sys.exit(driver.run_driver())

@@ -9,6 +9,7 @@ import pytest
 
 from dstreams import faults
 from dstreams.drill.steps import STEPS, STEPS_OF_A_QUERY, Step, arm, step_named
+from tests.dstreams.drill import broken_driver
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,13 @@ def test_steps_are_there(step: Step) -> None:
         assert f"``{group}." in str(faults.__doc__)
         assert f".{point}``" in str(faults.__doc__)
     assert step_named(step.name) is step
+
+
+@pytest.mark.parametrize("promise", broken_driver.BROKEN)
+def test_promises_that_are_broken_are_there(promise: str) -> None:
+    """What a broken driver replaces is what a driver calls."""
+    owner, name, _ = broken_driver.BROKEN[promise]
+    assert callable(getattr(owner, name))
 
 
 class Sample:
