@@ -100,7 +100,7 @@ class Drill:
         """Feed until something is so, the queries have ended, or it takes too long."""
         limit_ms = self.clock.now_ms() + round(1000 * seconds)
         while not is_over():
-            if life.is_released or self.clock.now_ms() >= limit_ms:
+            if life.has_ended or self.clock.now_ms() >= limit_ms:
                 return is_over()  # its end may be what is waited for
             if self.clock.now_ms() >= self._next_ms:
                 self.feed()
@@ -118,7 +118,7 @@ class Drill:
         """Kill a driver that may not even have begun."""
         with self.life("go-on") as life:
             self.watch(life, lambda: False, seconds)
-            assert not life.is_released, life.last_words()
+            assert not life.has_ended, life.last_words()
         self.kills["early"] += 1
 
     def kill(self, way: str, seconds: float, batches: int = 1) -> None:
@@ -127,7 +127,7 @@ class Drill:
             self._see(life, batches)
             self._wake(life)
             self.watch(life, lambda: False, seconds)
-            assert not life.is_released, life.last_words()
+            assert not life.has_ended, life.last_words()
             if way == "group":
                 life.kill_all()
             elif way == "zombie":
@@ -157,7 +157,7 @@ class Drill:
             life, self._paused = self._paused, None
             try:
                 life.go_on()
-                assert self.watch(present, lambda: life.is_released), life.last_words()
+                assert self.watch(present, lambda: life.has_ended), life.last_words()
                 assert life.process.poll() == 1, life.last_words()
                 assert "has taken over" in life.log.read_text(), life.last_words()
             finally:
