@@ -47,15 +47,7 @@ _COMMANDS = (
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "python -m checkpoint") -> int:
-    """Run the command and return its exit status.
-
-    Args:
-        argv: arguments. None: those of the process.
-        prog: how the command is called, for its help.
-
-    Raises:
-        SystemExit: with 2 after a usage error, with 0 after ``--help``.
-    """
+    """Run the command and return its exit status. Raises SystemExit."""
     options = _parser(prog).parse_args(argv)
     try:
         result: CommandResult = options.run(options)

@@ -126,12 +126,7 @@ class _TakeoverIds(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class WriterLease:
-    """Says whether this driver still has the stream. Small, and can be pickled.
-
-    Args:
-        files: the directory of the stream.
-        claim: the claim of this driver.
-    """
+    """Says whether this driver still has the stream. Small, and can be pickled."""
 
     files: Files
     claim: Claim
@@ -144,11 +139,7 @@ class WriterLease:
     def check(self) -> None:
         """Return if there is no newer claim; costs one listing.
 
-        Raises:
-            ConcurrentWriterError: another driver has taken over; the message names it.
-            CorruptCheckpointError: the claim of this driver is gone, and there is no newer one:
-                somebody has deleted the checkpoint.
-            StorageRefusedError: the storage does not answer.
+        Raises ConcurrentWriterError, CorruptCheckpointError or StorageRefusedError.
         """
         claims = claimed_epochs(self.files)
         is_newest = claims[-1:] == [self.epoch]
@@ -188,14 +179,7 @@ class WriterLease:
 def claim_epoch(files: Files, stream_id: str, driver: DriverProcess) -> WriterLease:
     """Claim the next epoch of a stream: from now on every older driver is fenced.
 
-    Args:
-        files: the directory of the stream.
-        stream_id: id of the stream.
-        driver: this driver.
-
-    Raises:
-        CheckpointError: no epoch was claimed for certain; one that was nevertheless is skipped by
-            the next driver.
+    Raises CheckpointError.
     """
     while True:
         # Also after one whose claim was lost, and of which something else is left.
@@ -217,9 +201,7 @@ def claimed_epochs(files: Files) -> list[int]:
 def read_claim(files: Files, epoch: int) -> Claim:
     """Read who has claimed an epoch.
 
-    Raises:
-        FileNotFoundError: nobody has.
-        CorruptCheckpointError: the claim is damaged, or another one.
+    Raises FileNotFoundError or CorruptCheckpointError.
     """
     claim = _read_claim(files, epoch, CLAIM)
     takeover = _takeover_of(files, epoch)
@@ -232,9 +214,7 @@ def read_claim(files: Files, epoch: int) -> Claim:
 def read_release(files: Files, epoch: int) -> Claim:
     """Read of which claim an epoch says that its driver has stopped.
 
-    Raises:
-        FileNotFoundError: it does not say so.
-        CorruptCheckpointError: what says so is damaged, or not of the claim of that epoch.
+    Raises FileNotFoundError or CorruptCheckpointError.
     """
     end = _read_claim(files, epoch, RELEASED)
     with suppress(FileNotFoundError):  # deleted a moment ago, and this will be next
@@ -301,11 +281,7 @@ def _takeover_of(files: Files, epoch: int) -> tuple[str, str] | None:
 
 
 def require_newest(files: Files, epoch: int) -> None:
-    """Raise if there is a newer claim than that of *epoch*: then nothing may be deleted.
-
-    Raises:
-        ConcurrentWriterError: there is one; the message names who has it.
-    """
+    """Raise ConcurrentWriterError if there is a newer claim: then nothing may be deleted."""
     if max(claimed_epochs(files), default=0) <= epoch:
         return
     newest = _newest_claim(files, _stream_of(files))
@@ -335,12 +311,7 @@ def is_released(files: Files, epoch: int) -> bool:
 
 
 def require_unused(files: Files) -> None:
-    """Raise if a driver may be at work on a stream.
-
-    Raises:
-        ConcurrentWriterError: the newest one has not ended by itself, and is running, or is on
-            another host, where nobody here can see whether it is.
-    """
+    """Raise ConcurrentWriterError if a driver may be at work on a stream."""
     newest = _newest_claim(files, _stream_of(files))
     if not newest or is_released(files, newest):
         return

@@ -139,14 +139,7 @@ class FileRef(JsonRecord, frozen=True, gc=False):
 
 @dataclass(frozen=True)
 class Frames:
-    """A file that is being read.
-
-    Args:
-        header: its header, verified.
-        blocks: iterator of (payload, records); each is verified before it is handed out, and the
-            iterator ends only if the whole file was good.
-        totals: what was read so far.
-    """
+    """A file that is being read."""
 
     header: Mapping[str, object]
     blocks: Iterator[tuple[bytes, int]]
@@ -167,8 +160,7 @@ def write_frames(
         blocks: pairs (payload, number of records in it).
         totals: filled on the way, for callers that want to know.
 
-    Raises:
-        ValueError: the header or a block is larger than a file can hold.
+    Raises ValueError.
     """
     totals = FrameTotals() if totals is None else totals
     encoded = encode(header)
@@ -194,14 +186,7 @@ def write_frames(
 def read_frames(chunks: Iterable[bytes], kind: FileKind, file: str) -> Frames:
     """Read the header of a file now, and its blocks as they are pulled.
 
-    Args:
-        chunks: the bytes of the file, in pieces of any size.
-        kind: what the file must hold.
-        file: its location, for messages.
-
-    Raises:
-        CorruptCheckpointError: the file is not what :func:`write_frames` made; also raised while
-            pulling blocks.
+    Raises CorruptCheckpointError.
     """
     source = _Source(chunks, file)
     totals = FrameTotals()

@@ -57,11 +57,6 @@ class FsspecFiles:
     also when the sender dies, and a failure before that request has changed nothing. Where the
     protocol is right but the server ignores the condition (some S3 look-alikes), a probe that is
     made before the first create finds out.
-
-    Args:
-        url: ``protocol://...``; the protocol one of :data:`EXCLUSIVE_PROTOCOLS`.
-        options: storage options of that file system, such as credentials. They travel with the
-            value to workers, and are never written or shown.
     """
 
     def __init__(self, url: str, **options: Any) -> None:
@@ -80,8 +75,7 @@ class FsspecFiles:
     def require_exclusive_create(self) -> None:
         """Prove on the storage itself that a second create of one name fails.
 
-        Raises:
-            StorageRefusedError: it does not, or the storage cannot be written at all.
+        Raises StorageRefusedError.
         """
         fs, root = self._connect()
         probe = f"{root}/.probe-{secrets.token_hex(8)}"

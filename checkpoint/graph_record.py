@@ -185,8 +185,7 @@ def _age(record_id: RecordId) -> tuple[int, int]:
 def read_rdds(files: Files, snapshot: GraphSnapshot) -> Iterator[bytes]:
     """Read the files of the RDDs that a snapshot names in its description, to their ends.
 
-    Raises:
-        CorruptCheckpointError: one is missing, damaged, or another one.
+    Raises CorruptCheckpointError.
     """
     where = FilesBelow(files, RDDS_PREFIX.rstrip("/"))
     for ref, partition in rdd_files(files, snapshot):
@@ -196,8 +195,7 @@ def read_rdds(files: Files, snapshot: GraphSnapshot) -> Iterator[bytes]:
 def rdd_files(files: Files, snapshot: GraphSnapshot) -> Iterator[tuple[FileRef, StatePartition]]:
     """Yield the files of the RDDs that a snapshot names in its description.
 
-    Raises:
-        CorruptCheckpointError: it makes no sense.
+    Raises CorruptCheckpointError.
     """
     file = location(files, graph_file(snapshot.record_id))
     rdds = convert(
@@ -233,13 +231,7 @@ def drop_graphs(lease: WriterLease) -> None:
 
 
 def rdds_of_no_graph(names: Iterable[str], graphs: Iterable[RecordId], epoch: int) -> Iterator[str]:
-    """Yield those of *names* that are of RDDs whose graph is not among *graphs*.
-
-    Args:
-        names: names of files.
-        graphs: the graphs that stay.
-        epoch: the newest epoch of which there can be a graph; files of later ones stay too.
-    """
+    """Yield those of *names* that are of RDDs whose graph is not among *graphs*."""
     epochs = {graph.epoch for graph in graphs}
     for name in names:
         found = state_file_record(name.removeprefix(RDDS_PREFIX))

@@ -47,14 +47,7 @@ _FACTS_A_BATCH = 100
 
 
 class InputSnapshot(JsonRecord, frozen=True):
-    """What all batches up to a time have read.
-
-    Args:
-        stream_id: id of the stream.
-        time_ms: the time.
-        epoch: epoch of the driver that wrote it.
-        inputs: what each input has to know of these batches, by its uid.
-    """
+    """What all batches up to a time have read."""
 
     stream_id: Text
     time_ms: Count
@@ -86,13 +79,7 @@ class InputPast:
 
 @dataclass(frozen=True)
 class InputHistory:
-    """What a stream has read, as far as it is known.
-
-    Args:
-        plan: what the begin records say.
-        counted: the snapshots that count.
-        snapshot: the newest of them, None for none.
-    """
+    """What a stream has read, as far as it is known."""
 
     plan: RecoveryPlan
     counted: tuple[RecordId, ...]
@@ -109,16 +96,7 @@ class InputHistory:
 
 
 def read_inputs(files: Files, plan: RecoveryPlan) -> InputHistory:
-    """Read what a stream has read.
-
-    Args:
-        files: the directory of the stream.
-        plan: what the records of its batches say.
-
-    Raises:
-        CorruptCheckpointError: the snapshot, or the begin record of a batch after it, is missing or
-            damaged.
-    """
+    """Read what a stream has read. Raises CorruptCheckpointError."""
     counted = sorted(plan.lineage.snapshots(input_snapshot_ids(files)))
     named = plan.lineage.snapshots(
         begun.inputs_snapshot for begun in plan.begins.values() if begun.inputs_snapshot is not None
@@ -153,12 +131,7 @@ def input_snapshot_file(record_id: RecordId) -> str:
 
 
 def read_input_snapshot(files: Files, record_id: RecordId) -> InputSnapshot:
-    """Read a snapshot.
-
-    Raises:
-        FileNotFoundError: there is none.
-        CorruptCheckpointError: it is damaged, or another one.
-    """
+    """Read a snapshot. Raises FileNotFoundError or CorruptCheckpointError."""
     name = input_snapshot_file(record_id)
     snapshot = read_record(files, name, FileKind.INPUTS, {}, InputSnapshot, _WHAT)
     if snapshot.record_id != record_id:

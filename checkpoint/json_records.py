@@ -36,9 +36,7 @@ class JsonRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def encode(value: JsonRecord | Mapping[str, object]) -> bytes:
     """Write *value* as JSON in ASCII, the same bytes for equal values.
 
-    Raises:
-        TypeError: something in it is no JSON, such as a set.
-        ValueError: it could not be read again.
+    Raises TypeError or ValueError.
     """
     # Not by msgspec, which writes NaN as null and bytes as a text.
     options: dict[str, Any] = {"sort_keys": True, "separators": (",", ":"), "allow_nan": False}
@@ -48,17 +46,7 @@ def encode(value: JsonRecord | Mapping[str, object]) -> bytes:
 
 
 def decode(data: bytes, kind: type[T], file: str, what: str) -> T:
-    """Read JSON as a value of the type *kind*.
-
-    Args:
-        data: the JSON.
-        kind: a record, or any other type that msgspec knows.
-        file: where it is from, for messages.
-        what: what it is the JSON of, for messages: ``"a commit record"``.
-
-    Raises:
-        CorruptCheckpointError: it is no JSON, or that of something else.
-    """
+    """Read JSON as a value of the type *kind*. Raises CorruptCheckpointError."""
     try:
         return _read(data, kind)
     except (ValueError, RecursionError) as error:  # what msgspec raises is a ValueError

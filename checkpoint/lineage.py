@@ -170,13 +170,7 @@ def _is_inside(time_ms: int, after_ms: int, upto_ms: int | None) -> bool:
 def read_lineage(files: Files, known: Lineage | None = None) -> Lineage:
     """Read which epochs of a stream follow from each other.
 
-    Args:
-        files: the directory of the stream.
-        known: what was read before; its takeovers are not read again.
-
-    Raises:
-        CorruptCheckpointError: a takeover that is needed for that is damaged.
-        StorageRefusedError: the storage cannot be read.
+    Raises CorruptCheckpointError or StorageRefusedError.
     """
     for _ in range(_READ_AGAIN):
         # A newer driver may be deleting epochs of which nothing is left.
@@ -210,10 +204,9 @@ def lineage_from(
 
 
 def require_written_under(takeover: Takeover, token: str, files: Files, name: str) -> None:
-    """Raise if a file of the epoch of a takeover was written under another claim than that.
+    """Raise CorruptCheckpointError if a file of an epoch was written under another claim.
 
-    Raises:
-        CorruptCheckpointError: so it was: in a copy of the stream that went on by itself.
+    So it was in a copy of the stream that went on by itself.
     """
     if token and takeover.token and token != takeover.token:
         raise _of_a_copy(files, name)
@@ -227,9 +220,7 @@ def _of_a_copy(files: Files, name: str) -> CorruptCheckpointError:
 def read_takeover(files: Files, epoch: int) -> Takeover:
     """Read what an epoch builds on.
 
-    Raises:
-        FileNotFoundError: it has no takeover.
-        CorruptCheckpointError: the takeover is damaged, or another one.
+    Raises FileNotFoundError or CorruptCheckpointError.
     """
     name, what = epoch_file(epoch, TAKEOVER), "the takeover of an epoch"
     takeover = read_record(files, name, FileKind.TAKEOVER, {"epoch": epoch}, Takeover, what)
@@ -242,10 +233,7 @@ def read_takeover(files: Files, epoch: int) -> Takeover:
 def write_takeover(lease: WriterLease, takeover: Takeover) -> None:
     """Write down what an epoch builds on; from now on what older epochs add is void.
 
-    Raises:
-        ConcurrentWriterError: another driver has claimed a newer epoch; it may or may not have
-            seen this takeover.
-        CheckpointError: as in :meth:`Files.create`.
+    Raises ConcurrentWriterError or CheckpointError.
     """
     parent_token = takeover.parent_token
     if takeover.parent is not None and not parent_token:

@@ -33,11 +33,7 @@ def is_name(name: str) -> bool:
 
 
 def require_name(name: str) -> str:
-    """Return *name* if it can be the name of a file.
-
-    Raises:
-        ValueError: it is empty, absolute, leaves the root, or has other characters.
-    """
+    """Return *name* if it can be the name of a file. Raises ValueError."""
     if is_name(name):
         return name
     raise ValueError(f"file name {name!r} {_RULE}")
@@ -46,8 +42,7 @@ def require_name(name: str) -> str:
 def require_prefix(prefix: str) -> str:
     """Return *prefix* if names can begin with it; ``""`` begins them all.
 
-    Raises:
-        ValueError: no name can begin with it.
+    Raises ValueError.
     """
     if prefix == "" or is_name(prefix.removesuffix("/")):
         return prefix

@@ -17,17 +17,7 @@ _OTHERS_WRITE = 0o022
 
 
 def require_own(path: str, status: os.stat_result, is_above: bool = False) -> None:
-    """Raise if others can write a file or directory, or its owner is another.
-
-    Args:
-        path: what it is, for messages.
-        status: its status; that of a symbolic link itself, not of what it leads to.
-        is_above: whether it is a directory on the way to what matters. Where one has the sticky
-            bit, others can put files there and not replace those of this user.
-
-    Raises:
-        UntrustedFileError: so it is; the message says how to go on.
-    """
+    """Raise UntrustedFileError if others can write a file or directory, or its owner is another."""
     mode = stat.S_IMODE(status.st_mode)
     is_link = stat.S_ISLNK(status.st_mode)
     is_sticky = is_above and bool(mode & stat.S_ISVTX)

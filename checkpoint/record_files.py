@@ -75,17 +75,7 @@ def create_once(
 ) -> None:
     """Create a file durably if there is none of that name; creating the same again is fine.
 
-    Args:
-        files: where.
-        name: its name.
-        chunks: its content, the same bytes whenever it means the same.
-        taken: what to raise when the file is there with other content; may raise itself.
-        what: what the file says, for messages: ``"batch at 2000 ms may be committed or not"``.
-
-    Raises:
-        StorageRefusedError: the file was not created.
-        StorageUncertainError: it cannot be read back, and may still appear.
-        NotDurableError: it can be seen, and may not survive a power loss.
+    Raises StorageRefusedError, StorageUncertainError or NotDurableError.
     """
     content = list(chunks)
     try:
@@ -116,12 +106,7 @@ def record_frames(
 
 @dataclass(frozen=True)
 class RecordFile(Generic[T]):
-    """The file of a record, read to its end.
-
-    Args:
-        header: the header of the file.
-        record: what it holds.
-    """
+    """The file of a record, read to its end."""
 
     header: Mapping[str, object]
     record: T
@@ -132,17 +117,7 @@ def open_record(
 ) -> RecordFile[T]:
     """Read a record and the header before it.
 
-    Args:
-        files: where.
-        name: name of the file.
-        kind: what it must be.
-        wanted: what its header must say, from its name and place.
-        form: type of the record.
-        what: what it is, for messages: ``"a commit record"``.
-
-    Raises:
-        FileNotFoundError: there is none.
-        CorruptCheckpointError: it is damaged, or another one.
+    Raises FileNotFoundError or CorruptCheckpointError.
     """
     file = location(files, name)
     frames = read_frames(files.read_chunks(name, READ_CHUNK_BYTES), kind, file)
@@ -163,11 +138,7 @@ def read_record(
 
 
 def require_header(header: Mapping[str, object], wanted: Mapping[str, object], file: str) -> None:
-    """Raise unless the header of a file says what its name says.
-
-    Raises:
-        CorruptCheckpointError: the file is another one.
-    """
+    """Raise CorruptCheckpointError unless the header of a file says what its name says."""
     for key, value in wanted.items():
         if header.get(key) != value:
             found = f"is of {key} {header.get(key)!r}"

@@ -48,14 +48,7 @@ Record = TypeVar("Record", bound=BatchRecord)
 
 
 class RecordLog(Generic[Record]):
-    """The records of one kind among *files*.
-
-    Args:
-        files: the directory of a stream.
-        lease: the epoch of the driver that writes; None only reads, or writes without fencing.
-        lineage: which epochs follow from each other, where that was read before.
-        known: records that were read before. A record never changes, so it is not read again.
-    """
+    """The records of one kind among *files*."""
 
     form: ClassVar[type[BatchRecord]]
     kind: ClassVar[FileKind]
@@ -86,9 +79,7 @@ class RecordLog(Generic[Record]):
     def read_record(self, record_id: RecordId) -> Record:
         """Read a record, whether it counts or not.
 
-        Raises:
-            FileNotFoundError: there is none.
-            CorruptCheckpointError: it is damaged, or another one.
+        Raises FileNotFoundError or CorruptCheckpointError.
         """
         known = self._known.get(record_id)
         return self._read(record_id) if known is None else known
@@ -117,9 +108,7 @@ class RecordLog(Generic[Record]):
     def _create(self, record: Record) -> None:
         """Create a record durably; the same again is fine.
 
-        Raises:
-            ConcurrentWriterError: there is another one of that batch.
-            CheckpointError: as in :meth:`Files.create`.
+        Raises ConcurrentWriterError or CheckpointError.
         """
         time_ms, epoch = record.batch_time_ms, record.epoch
 

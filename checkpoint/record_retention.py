@@ -80,13 +80,6 @@ def plan_retention(
         copies of operator b          b                           b
         oldest needed                                 ^ 4500
         kept                        2000   3000   4000   5000   6000
-
-    Args:
-        records: all commit records that count, in any order.
-        oldest_needed_ms: the earliest batch time whose state may be wanted: to restart from, to
-            rewind to, or to read the lost blocks of a state RDD of a living driver again.
-        operators: uids of the operators of the stream; None for all that the records name. One
-            that is not among them was removed, and keeps nothing.
     """
     needed = [record for record in records if record.batch_time_ms <= oldest_needed_ms]
     if not needed:
@@ -160,14 +153,7 @@ def plan_leftovers(
 def apply_retention(log: CommitLog, plan: RetentionPlan, epoch: int) -> None:
     """Delete what *plan* says; doing it again, or after a crash half way, is fine.
 
-    Args:
-        log: the log that the plan was made of.
-        plan: what to delete.
-        epoch: epoch of the driver that planned.
-
-    Raises:
-        ConcurrentWriterError: a newer driver has taken over or committed; nothing was deleted.
-        StorageRefusedError: a file could not be deleted; the rest is still there.
+    Raises ConcurrentWriterError or StorageRefusedError.
     """
     newest = max((record_id.epoch for record_id in log.ids()), default=0)
     require_newest(log.files, epoch)

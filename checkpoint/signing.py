@@ -184,13 +184,10 @@ class SignedFiles:
 
 
 def require_no_key(files: Files, name: str, content: bytes) -> None:
-    """Raise if *content*, of which a file *name* is to be made, holds the key that signs *files*.
+    """Raise StorageRefusedError if *content*, of a file to be made, holds the key of *files*.
 
     Files are looked at as they are written, too; but there content may be in blocks already, and
     the key half in one and half in the next.
-
-    Raises:
-        StorageRefusedError: it does.
     """
     if isinstance(files, SignedFiles):
         for _ in _without(files.key.load(), [content], location(files, name)):

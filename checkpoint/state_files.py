@@ -196,7 +196,6 @@ def _require_identity(
 def read_file_id(header: Mapping[str, object], file: str) -> StateFileId:
     """Return what a state file says of itself, and of the attempt that wrote it.
 
-    Raises:
-        CorruptCheckpointError: it has no such header.
+    Raises CorruptCheckpointError.
     """
     return convert(header, StateFileId, file, "the header of a state file")

@@ -18,16 +18,7 @@ _CLAIM = re.compile(rf"(.+)/{EPOCH_PREFIX}\d{{10,}}\.{CLAIM}")
 
 @dataclass(frozen=True)
 class StreamDirectory:
-    """A directory of a stream, as a listing shows it.
-
-    Args:
-        stream_id: id of the stream, and name of its directory.
-        zero_ms: when it began, as its id says.
-        epochs: claims in it.
-        graphs: graph snapshots in it, void ones included.
-        commits: commit records in it, void ones included.
-        files: all files in it.
-    """
+    """A directory of a stream, as a listing shows it."""
 
     stream_id: str
     zero_ms: int
@@ -43,11 +34,7 @@ def stream_url(url: str, stream_id: str) -> str:
 
 
 def list_streams(files: Files) -> list[StreamDirectory]:
-    """Return the streams below the location of a checkpoint, oldest first.
-
-    Args:
-        files: the location that the streams were given, not that of one stream.
-    """
+    """Return the streams below the location of a checkpoint, oldest first."""
     names: dict[str, list[str]] = {}
     for name in files.list(""):
         stream_id, slash, inside = name.partition("/")

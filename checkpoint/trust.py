@@ -54,18 +54,9 @@ def require_trusted(files: Files, prefix: str = "", allow_writable: bool = False
 
 
 def require_trusted_file(files: Files, name: str) -> Files:
-    """Raise if somebody else could have written one file, whatever lies beside it.
+    """Return *files*, which look again when one is opened, if only this user can have written *name*.
 
-    Args:
-        files: where the file is.
-        name: its name, without a directory.
-
-    Returns:
-        The same files, which look again when it is opened.
-
-    Raises:
-        UntrustedFileError: the file can be written by others, or replaced.
-        StorageRefusedError: it cannot be looked at.
+    Raises UntrustedFileError or StorageRefusedError.
     """
     if os.environ.get(ALLOW_VARIABLE) == "1" or not isinstance(files, LocalFiles):
         return files

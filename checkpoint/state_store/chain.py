@@ -22,12 +22,7 @@ ParentOf = Callable[[VersionId], VersionId]
 
 @dataclass(frozen=True)
 class ReplayPlan:
-    """How to get a version.
-
-    Args:
-        start: what to begin with: a snapshot, the replica, or the empty store.
-        changelogs: what to apply to it, oldest first.
-    """
+    """How to get a version."""
 
     start: VersionId
     changelogs: tuple[VersionId, ...]

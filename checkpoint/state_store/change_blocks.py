@@ -48,11 +48,7 @@ class Compression(enum.Enum):
 
 
 def encode_changes(changes: Changes, compression: Compression) -> Iterator[tuple[bytes, int]]:
-    """Yield pairs (bytes of a block, changes in it); one at least.
-
-    Raises:
-        ValueError: a key, an index entry or a record is larger than a store can hold.
-    """
+    """Yield pairs (bytes of a block, changes in it); one at least."""
     puts = changes.puts
     if isinstance(puts, Pairs):
         keys, records = puts.columns()
@@ -106,11 +102,7 @@ def _halves(column: Column) -> tuple[Column, Column]:
 
 
 def decode_changes(payload: bytes, compression: Compression) -> Changes:
-    """Read what :func:`encode_block` returned.
-
-    Raises:
-        ValueError: the bytes are no block.
-    """
+    """Read what :func:`encode_block` returned. Raises ValueError."""
     block = payload if compression is Compression.NONE else _decompress(payload)
     try:
         count, checksum = _HEAD.unpack_from(block)

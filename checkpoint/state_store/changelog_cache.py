@@ -22,13 +22,7 @@ from checkpoint.version_records import StoreId, VersionId
 
 
 class Changelogs:
-    """Changelogs of one store, from the cache of this host where they are in it.
-
-    Args:
-        files: where all of them are.
-        cache: directory of the cache, None if this host keeps none.
-        store: whose they are.
-    """
+    """Changelogs of one store, from the cache of this host where they are in it."""
 
     def __init__(self, files: Files, cache: str | None, store: StoreId) -> None:
         self.files = files

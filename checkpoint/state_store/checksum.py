@@ -50,11 +50,7 @@ def moved_checksum(
 
 
 def require_checksum(checksum: int | None, found: int) -> None:
-    """Raise if a version that was read is not what its history says; None: it does not say.
-
-    Raises:
-        ChecksumMismatchError: it is not.
-    """
+    """Raise ChecksumMismatchError if a version is not what its history says (None: nothing)."""
     if checksum is not None and checksum != found:
         raise ChecksumMismatchError(f"its records add up to {found}, and must to {checksum}")
 

@@ -16,15 +16,7 @@ _CUT_ITEMS = 256  # as many as are held at once by who iterates
 
 
 class Column(Sequence[bytes]):
-    """Bytes objects that lie one after the other, and are made when they are asked for.
-
-    Args:
-        lengths: their lengths.
-        data: what they are in, from *at* on.
-
-    Raises:
-        ValueError: *data* ends before they do.
-    """
+    """Bytes objects that lie one after the other, and are made when they are asked for."""
 
     __slots__ = ("_at", "_data", "lengths", "size_bytes")
 

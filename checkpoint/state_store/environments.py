@@ -46,18 +46,7 @@ class MapBusyError(Exception):
 
 @dataclass(eq=False)
 class Environment:
-    """A generation that is open in this process.
-
-    Args:
-        path: the directory of the generation.
-        is_mapped: it is written through its map; all its users must do it the same way.
-        env: the environment.
-        data: keys and records.
-        index: the timeout index.
-        meta: which version it is.
-        users: who has it now; the environment is closed only when there are none.
-        is_retired: another generation counts now.
-    """
+    """A generation that is open in this process."""
 
     path: str
     is_mapped: bool
@@ -76,11 +65,7 @@ class Environment:
         return os.path.basename(self.path)
 
     def begin(self) -> lmdb.Transaction[bytes]:
-        """Begin to read the newest version; to be ended by :meth:`end`.
-
-        Raises:
-            MapBusyError: another process made the map larger, and versions are open here.
-        """
+        """Begin to read the newest version; to be ended by :meth:`end`."""
         self.env.reader_check()
         try:
             txn = self.env.begin(db=self.data)
@@ -99,9 +84,7 @@ class Environment:
     def grow(self) -> None:
         """Double the map, after a write that found it full.
 
-        Raises:
-            MapBusyError: versions are open in this process.
-            StorageRefusedError: there is no room.
+        Raises MapBusyError or StorageRefusedError.
         """
         map_bytes = 2 * self.env.info()["map_size"]
         if self.is_mapped:
@@ -109,11 +92,7 @@ class Environment:
         self._resize(map_bytes)
 
     def adopt_size(self) -> None:
-        """Take the size that another process gave the map.
-
-        Raises:
-            MapBusyError: versions are open in this process.
-        """
+        """Take the size that another process gave the map. Raises MapBusyError."""
         self._resize(0)
 
     def used_bytes(self) -> int:
@@ -175,11 +154,8 @@ def acquire_open(directory: ReplicaDirectory, generation: str) -> Environment | 
 def acquire(directory: ReplicaDirectory, generation: str, max_open: int) -> Environment:
     """Return the environment of a generation, opened if it is not; give it back by release.
 
-    The lock of *directory* must be held: opening waits for who is writing, without a limit.
-
-    Raises:
-        DamagedReplicaError: it is not there, or damaged.
-        StorageRefusedError: it cannot be opened.
+    The lock of *directory* must be held: opening waits for who is writing, without a limit. Raises
+    DamagedReplicaError or StorageRefusedError.
     """
     with _table.lock:
         environment = acquire_open(directory, generation)
@@ -217,13 +193,7 @@ def close_if_unused(directory: ReplicaDirectory) -> None:
 
 
 def create_environment(path: str, wants_map: bool, map_bytes: int) -> Environment:
-    """Make an empty environment in the directory *path*, which is in no table.
-
-    Args:
-        path: of the directory that a generation is built in.
-        wants_map: write through the map, if its room can be reserved.
-        map_bytes: size of the map.
-    """
+    """Make an empty environment in the directory *path*, which is in no table."""
     with translating("create", path):
         with _open_lmdb(path, _FIRST_MAP_BYTES, False, True) as env:
             for name in _DATABASES:
@@ -234,11 +204,7 @@ def create_environment(path: str, wants_map: bool, map_bytes: int) -> Environmen
 
 
 def copy_compact(environment: Environment, path: str, map_bytes: int) -> None:
-    """Write the newest version into the directory *path*, without the room that was freed.
-
-    Raises:
-        StorageRefusedError: there is no room.
-    """
+    """Write the newest version into the directory *path*, without the room that was freed."""
     with translating("copy", environment.path):
         environment.env.copy(path, compact=True)
     if environment.is_mapped:
@@ -254,11 +220,7 @@ def live_bytes(txn: lmdb.Transaction[bytes], database: Any) -> int:
 
 
 def reserve(path: str, map_bytes: int) -> None:
-    """Reserve the room of a map: a full disk must be found now, not by a signal while writing.
-
-    Raises:
-        StorageRefusedError: there is no room.
-    """
+    """Reserve the room of a map: a full disk must be found now, not by a signal while writing."""
     with refusing(f"reserve {map_bytes} bytes for the replica in", path):
         fd = os.open(os.path.join(path, "data.mdb"), os.O_RDWR | os.O_CLOEXEC)
         try:

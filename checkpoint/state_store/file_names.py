@@ -22,11 +22,7 @@ _UID_DIGITS = 24
 
 
 def new_uid(epoch: int) -> str:
-    """Return the uid of a new attempt that works for the driver of *epoch*.
-
-    Raises:
-        ValueError: the epoch is negative, or more than 8 hexadecimal digits.
-    """
+    """Return the uid of a new attempt that works for the driver of *epoch*."""
     if not 0 <= epoch < 16**_EPOCH_DIGITS:
         raise ValueError(f"epoch {epoch} must be 0 to {16**_EPOCH_DIGITS - 1}")
     return f"{epoch:0{_EPOCH_DIGITS}x}{new_suffix()}"

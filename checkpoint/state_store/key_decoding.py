@@ -37,15 +37,7 @@ class UndecodableKeyError(CheckpointError, ValueError):
 
 
 def decode_key(whole: bytes, classes: Classes = LOADED) -> Any:
-    """Return the plainest key that has this encoding.
-
-    Args:
-        whole: the encoding.
-        classes: those that may be made; by default any that is loaded.
-
-    Raises:
-        UndecodableKeyError: no key has it; or its class is not there, or changed.
-    """
+    """Return the plainest key that has this encoding. Raises UndecodableKeyError."""
     tag = whole[:1]
     if tag == b"s":
         return _text(whole[1:])

@@ -74,9 +74,7 @@ _MICROSECOND = timedelta(microseconds=1)
 def encode_key(key: Any) -> bytes:
     """Return the bytes that stand for *key*: 1 to 480, or 496 that hold a digest.
 
-    Raises:
-        TypeError: the key is unhashable, NaN, or equal to others by what only its class knows.
-        ValueError: its encoding is longer than 64 KiB.
+    Raises TypeError or ValueError.
     """
     if type(key) is str and len(key) < 100:  # then at most 400 bytes
         try:
@@ -91,10 +89,6 @@ def encode_keys(keys: list[Any], classes: KeyClasses | None = None) -> tuple[lis
     """Return :func:`encode_key` of each key, and whether all are short and come back as they are.
 
     For many at once, and the commonest kind faster.
-
-    Args:
-        keys: the keys.
-        classes: those that come back as themselves, None for all.
     """
     if set(map(type, keys)) == {str}:
         try:
@@ -131,11 +125,7 @@ def encode_whole(key: Any) -> bytes:
 
 
 def cut_key(whole: bytes) -> bytes:
-    """Return what stands for an encoding of more than 480 bytes.
-
-    Raises:
-        ValueError: it is longer than 64 KiB.
-    """
+    """Return what stands for an encoding of more than 480 bytes."""
     if len(whole) > MAX_KEY_BYTES:
         raise ValueError(
             f"a key of {len(whole)} bytes must be at most {MAX_KEY_BYTES} bytes when encoded; "
@@ -371,12 +361,7 @@ class KeyClasses(Protocol):
 def comes_back(  # noqa: PLR0911 - one for each kind of key
     key: Any, classes: KeyClasses | None = None
 ) -> bool:
-    """Whether decoding gives *key* itself, not only a key that equals it.
-
-    Args:
-        key: the key.
-        classes: those that come back as themselves, None for all.
-    """
+    """Whether decoding gives *key* itself, not only a key that equals it."""
     kind: Any = type(key)
     if kind in _EXACT:
         return True

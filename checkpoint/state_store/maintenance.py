@@ -95,9 +95,7 @@ def snapshot_if_due(
         None if it was not time, there is one already, or the replica has gone on to a later
         version: it is not taken back for a snapshot.
 
-    Raises:
-        CheckpointError: the version cannot be opened, or the snapshot not be written; nothing is
-            lost by that, try again later.
+    Raises CheckpointError.
     """
     if version_id == EMPTY:
         return None
@@ -118,10 +116,7 @@ def take_snapshot(backend: LmdbBackend, store: StoreId, version: LmdbVersion) ->
     Returns:
         The size of the snapshot in bytes, None if there is one already.
 
-    Raises:
-        StorageRefusedError: it could not be written, or the replica is damaged; no snapshot is
-            left, and a damaged copy is not used again.
-        StorageUncertainError: it may have been written.
+    Raises StorageRefusedError or StorageUncertainError.
     """
     size_bytes: int | None = None
     if version.version_id not in list_snapshots(backend.files, store):
@@ -151,12 +146,7 @@ def replica_compaction_due(used_bytes: int, live_bytes: int, min_bytes: int = 16
 
 
 def compact_if_due(backend: LmdbBackend, store: StoreId, min_bytes: int = 16 << 20) -> bool:
-    """Write the replica of a store anew if it has grown, and return whether that was done.
-
-    Raises:
-        StorageRefusedError: there is no room, or another process holds the lock; the replica is as
-            it was.
-    """
+    """Write the replica of a store anew if it has grown, and return whether that was done."""
     directory = backend.replica(store).directory
     if directory.current() is None:
         return False

@@ -50,16 +50,7 @@ _PLAIN_ENDS = {PLAIN_END}
 
 
 class Overlay:
-    """Changes to a version, in memory and in files.
-
-    Args:
-        version: what is changed.
-        values: codec of its values.
-        shapes: those of the version; keys that are put may add to them.
-        spill_bytes: changes above about this are held on disk, not in memory.
-        spill_directory: where; None for the default of the system.
-        checksums: carry the checksum of all records on.
-    """
+    """Changes to a version, in memory and in files."""
 
     def __init__(
         self,

@@ -181,12 +181,7 @@ def _unchangeable(known: Any) -> Any:
 
 
 class _DataPickler(pickle.Pickler):
-    """Asked by C about each object, whether it is of a class of data; then about what is not plain.
-
-    Args:
-        file: what it writes to.
-        known: how instances of classes of data are written.
-    """
+    """A pickler that C asks about each object: is it of a class of data, and else, is it plain?"""
 
     def __init__(self, file: Any, known: _KnownClasses) -> None:
         super().__init__(file, PROTOCOL)
@@ -253,12 +248,7 @@ _MAX_SHAPE = 32  # items of a tuple; in longer ones instances are rare
 
 
 class PlainPickler:
-    """One pickler for the values of one writer: making one for each takes four times as long.
-
-    Args:
-        classes: classes of data that are taken beside plain data.
-        shapes: those of the content; more are added.
-    """
+    """One pickler for the values of one writer: making one for each takes four times as long."""
 
     def __init__(self, classes: Classes, shapes: Shapes) -> None:
         self._known = _KnownClasses(classes)
@@ -275,11 +265,7 @@ class PlainPickler:
         self._pickler = _DataPickler(SimpleNamespace(write=self._written.append), self._known)
 
     def _shape(self, by: Any) -> Shape | None:
-        """Return how values are written as a shape, None if they are none.
-
-        Args:
-            by: their class, or those of the items of a tuple.
-        """
+        """Return how values are written as a shape, None if they are none."""
         kinds = by if isinstance(by, tuple) else (by,)
         if len(kinds) > _MAX_SHAPE:
             return None
@@ -290,12 +276,7 @@ class PlainPickler:
         return shape_of(parts, kinds, self._shapes, is_tuple=by is kinds)
 
     def encode(self, value: Any) -> bytes:
-        """Return the pickle of one value.
-
-        Raises:
-            NotPlainError: it is not plain.
-            TypeError: an instance in it has fields that are not set.
-        """
+        """Return the pickle of one value. Raises NotPlainError or TypeError."""
         written, pickler = self._written, self._pickler
         pickler.has_asked = False
         try:
@@ -354,24 +335,14 @@ def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def careful_loads(record: bytes, find: MakerOf) -> Any:
-    """Read a pickle of plain data and of instances of classes of data.
-
-    Args:
-        record: the pickle, and what follows it.
-        find: says how instances are made.
-    """
+    """Read a pickle of plain data and of instances of classes of data."""
     unpickler = _DataUnpickler(io.BytesIO(record))
     value = unpickler.load()
     return _Making(find).of(value) if unpickler.held else value
 
 
 class _Held:
-    """An instance of a class of data in a pickle that is being read.
-
-    Args:
-        text: the schema of its class.
-        values: its fields, which may be held as well.
-    """
+    """An instance of a class of data in a pickle that is being read."""
 
     __slots__ = ("text", "values")
 
@@ -409,11 +380,7 @@ MakerOf = Callable[[str], Maker]
 
 
 class _Making:
-    """Puts instances in the place of those that are held, in containers as they are.
-
-    Args:
-        find: says how instances are made.
-    """
+    """Puts instances in the place of those that are held, in containers as they are."""
 
     def __init__(self, find: MakerOf) -> None:
         self._find = find

@@ -56,11 +56,7 @@ EVERYTHING = KeyRange()
 
 
 def prefix_range(prefix: Any) -> KeyRange:
-    """Return the range of the keys that begin with *prefix*.
-
-    Raises:
-        TypeError: it is neither str, bytes nor tuple.
-    """
+    """Return the range of the keys that begin with *prefix*. Raises TypeError."""
     if isinstance(prefix, (str, bytes, tuple)):
         whole = encode_whole(prefix)
         # The next element of a tuple begins with a tag; a byte of 255 goes on with the last text.
@@ -73,11 +69,7 @@ def prefix_range(prefix: Any) -> KeyRange:
 
 
 def key_range(start: Any, stop: Any) -> KeyRange:
-    """Return the range of the keys from *start* up to before *stop*; None is no bound.
-
-    Raises:
-        TypeError: both are None, they are of two kinds, or of one whose encodings have no order.
-    """
+    """Return the range of the keys from *start* up to before *stop*; None is no bound."""
     bounds = [None if bound is None else encode_whole(bound) for bound in (start, stop)]
     kinds = {_KINDS.get(bound[0]) for bound in bounds if bound is not None}
     if not kinds:

@@ -75,11 +75,7 @@ def is_timed(record: bytes) -> bool:
 
 
 def times_of(record: bytes) -> tuple[int | None, int | None]:
-    """Return when the key of a record is due, and at which time the timeout index names it.
-
-    Raises:
-        DamagedRecordError: it is no record.
-    """
+    """Return when the key of a record is due, and at which time the timeout index names it."""
     if is_timed(record):
         return _TIMES.unpack_from(record, len(record) - 1 - _TIMES.size)
     extras = extras_of(record)
@@ -108,11 +104,7 @@ def _timed_layout(size: int) -> Callable[[bytes], Iterator[tuple[int, ...]]]:
 
 
 def indexed_ms_of(record: bytes) -> int | None:
-    """Return at which time the timeout index names the key of a record, None if it does not.
-
-    Raises:
-        DamagedRecordError: it is no record.
-    """
+    """Return at which time the timeout index names the key of a record, None if it does not."""
     return times_of(record)[1]
 
 
@@ -136,20 +128,12 @@ def with_extras(value: bytes, extras: Extras) -> bytes:
 
 
 def extras_of(record: bytes) -> Extras:
-    """Return what a record holds beside its value.
-
-    Raises:
-        DamagedRecordError: it is no record.
-    """
+    """Return what a record holds beside its value. Raises DamagedRecordError."""
     return NO_EXTRAS if record[-1:] == b"." else split_record(record)[1]
 
 
 def split_record(record: bytes) -> tuple[bytes, Extras]:
-    """Return the encoded value of a record, and the extras.
-
-    Raises:
-        DamagedRecordError: it is no record.
-    """
+    """Return the encoded value of a record, and the extras."""
     if record[-1:] == b".":
         return record, NO_EXTRAS
     try:

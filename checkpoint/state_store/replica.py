@@ -218,10 +218,7 @@ class Replica:
     def open(self, version_id: VersionId) -> LmdbVersion:
         """Open one version, bringing the replica to it if it holds another one.
 
-        Raises:
-            ReplicaIsAheadError: the replica holds a later version of the same chain.
-            CorruptCheckpointError: the version cannot be had: its files are damaged or missing.
-            StorageRefusedError: the storage, or the local file system, did not work.
+        Raises ReplicaIsAheadError, CorruptCheckpointError or StorageRefusedError.
         """
         generation = self.directory.current()
         if generation is not None:
@@ -242,11 +239,7 @@ class Replica:
         return version
 
     def meta(self) -> ReplicaMeta | None:
-        """Return where the replica stands now, None if there is none that can be read.
-
-        Raises:
-            StorageRefusedError: the local file system did not work.
-        """
+        """Return where the replica stands now, None if there is none that can be read."""
         if self.directory.current() is None:
             return None
         with self.directory.locked(self._settings.lock_timeout_ms):

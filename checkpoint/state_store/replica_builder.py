@@ -42,10 +42,7 @@ _GO_BACK = (
 def apply_changelog(environment: Environment, changelog: StoredFile) -> None:
     """Apply a changelog to a replica that holds its parent, in one transaction.
 
-    Raises:
-        CorruptCheckpointError: the file is damaged; the replica is as it was.
-        DamagedReplicaError: the replica has not the keys that it must have then; it is as it was.
-        lmdb.MapFullError: the map must grow; the replica is as it was.
+    Raises CorruptCheckpointError, DamagedReplicaError or lmdb.MapFullError.
     """
     header = changelog.header
     with translating("apply changes to", environment.path), environment.env.begin(write=True) as w:
@@ -92,11 +89,7 @@ def build_generation(
 ) -> None:
     """Build a new generation by the first of *plans* that works, and make it the one that counts.
 
-    The lock of *directory* must be held.
-
-    Raises:
-        CorruptCheckpointError: there is no way that works.
-        StorageRefusedError: there is no room, or the storage cannot be read.
+    The lock of *directory* must be held. Raises CorruptCheckpointError or StorageRefusedError.
     """
     damaged: list[CorruptCheckpointError] = []
     try:

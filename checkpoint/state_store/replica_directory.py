@@ -56,12 +56,7 @@ def boot_id() -> str:
 
 
 def require_private(root: str) -> None:
-    """Make the directory of all replicas if it is missing, and require that it is ours alone.
-
-    Raises:
-        StorageRefusedError: it cannot be made, is no directory, belongs to another user, or can be
-            written by others.
-    """
+    """Make the directory of all replicas if it is missing, and require that it is ours alone."""
     with refusing("make the directory of replicas", root):
         make_directories(root)
         status = os.lstat(root)
@@ -106,11 +101,7 @@ def newest_change_s(directory: str) -> float:
 
 
 def now_s(root: str) -> float:
-    """Return what time it is, as the file system of a directory counts.
-
-    Raises:
-        StorageRefusedError: the directory cannot be written.
-    """
+    """Return what time it is, as the file system of a directory counts."""
     path = os.path.join(root, f"now.{new_suffix()}")
     with refusing("write", path):
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -151,11 +142,7 @@ class ReplicaDirectory:
         return os.path.join(self.path, name)
 
     def current(self) -> str | None:
-        """Return the name of the generation that counts, None if there is none.
-
-        Raises:
-            StorageRefusedError: the local file system did not work.
-        """
+        """Return the name of the generation that counts, None if there is none."""
         with refusing("read", self.child("cur")):
             try:
                 fd = os.open(self.child("cur"), os.O_RDONLY | os.O_CLOEXEC)
@@ -169,11 +156,7 @@ class ReplicaDirectory:
 
     @contextlib.contextmanager
     def locked(self, timeout_ms: int) -> Iterator[None]:
-        """Hold the lock of this directory, which is made if it is missing.
-
-        Raises:
-            StorageRefusedError: another process held it for *timeout_ms*, perhaps stopped.
-        """
+        """Hold the lock of this directory, which is made if it is missing."""
         deadline = time.monotonic() + timeout_ms / 1000
         fd = self._lock(deadline, timeout_ms)
         try:

@@ -66,11 +66,7 @@ def write_meta(environment: Environment, txn: lmdb.Transaction[bytes], meta: Rep
 
 
 def read_meta(environment: Environment, txn: lmdb.Transaction[bytes]) -> ReplicaMeta:
-    """Read where the replica stands.
-
-    Raises:
-        DamagedReplicaError: it does not say.
-    """
+    """Read where the replica stands. Raises DamagedReplicaError."""
     try:
         return _parse(txn.get(_SELF, db=environment.meta) or b"nothing", environment.path)
     except CorruptCheckpointError as error:

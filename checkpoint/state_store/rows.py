@@ -29,14 +29,7 @@ _LETTERS: dict[type, bytes] = {int: b"q", float: b"d"}
 
 
 class Layout(NamedTuple):
-    """How rows of one kind are laid out.
-
-    Args:
-        head: what each of them begins with.
-        size: their size in bytes.
-        pack: makes one of the head, its numbers and the dot.
-        unpack: makes a tuple of a row and what follows it.
-    """
+    """How rows of one kind are laid out."""
 
     head: bytes
     size: int
@@ -55,11 +48,7 @@ def layout_of(kinds: tuple[type, ...], tag: int) -> Layout | None:
 
 @lru_cache(maxsize=256)
 def _layout(head: bytes) -> Layout:
-    """Return the layout of rows with this head.
-
-    Raises:
-        ValueError: no row has it.
-    """
+    """Return the layout of rows with this head. Raises ValueError."""
     letters = head[2:].decode("ascii", "replace")
     is_number = head[0] == NUMBER and len(letters) == 1
     if not (is_number or head[0] == TUPLE) or len(letters) != head[1] or set(letters) - set("qd"):
@@ -96,10 +85,7 @@ def pack_rows(layout: Layout, columns: Iterable[Sequence[Any]]) -> list[bytes] |
 def decode_row(record: bytes) -> Any:
     """Return the value of a row, whatever follows it.
 
-    Raises:
-        ValueError: it is no row.
-        struct.error: it ends too early.
-        IndexError: the same.
+    Raises ValueError, struct.error or IndexError.
     """
     layout = _layout(record[: 2 + record[1]])
     row = layout.unpack(record)
@@ -109,12 +95,7 @@ def decode_row(record: bytes) -> Any:
 
 
 def decode_rows(records: Sequence[bytes], skip: int = 0) -> list[Any] | None:
-    """Return the values of rows, None if they are not of one layout and size, all of them.
-
-    Args:
-        records: the rows, and what follows each.
-        skip: how many bytes are in front of each, the same for all.
-    """
+    """Return the values of rows, None if they are not of one layout and size, all of them."""
     first = records[0] if records else b""
     if len(first) < skip + 2 or first[skip] not in ROWS:
         return None

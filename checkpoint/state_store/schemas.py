@@ -34,15 +34,7 @@ class StoredClassError(CheckpointError, ValueError):
 
 
 class Schema(NamedTuple):
-    """What is stored of a class.
-
-    Args:
-        kind: ``dataclass``, ``attrs``, ``namedtuple``, ``enum`` or ``row``.
-        module: the module of the class.
-        name: its qualified name there.
-        fields: the names of its fields; of a member of an enum ``name``.
-        others: names of further attributes that an instance had.
-    """
+    """What is stored of a class."""
 
     kind: str
     module: str
@@ -71,11 +63,7 @@ class Schema(NamedTuple):
 
 @lru_cache(maxsize=_MAX_KNOWN)
 def schema_of_text(text: str) -> Schema:
-    """Return the schema of :meth:`Schema.to_text`.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return the schema of :meth:`Schema.to_text`. Raises ValueError."""
     kind = _KINDS.get(text[:1])
     needed, has_others, others = text[1:].partition("  ")
     names = _names(needed)
@@ -86,11 +74,7 @@ def schema_of_text(text: str) -> Schema:
 
 
 def schema_of_id(text: str) -> Schema:
-    """Return the schema of :meth:`Schema.to_id`.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return the schema of :meth:`Schema.to_id`. Raises ValueError."""
     if text[:1] != _MARK:
         raise ValueError(f"{text!r:.80} is no schema of a class")
     return schema_of_text(text[1:])

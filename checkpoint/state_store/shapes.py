@@ -95,14 +95,7 @@ class Shape(NamedTuple):
 def shape_of(
     parts: list[Written | None], kinds: tuple[type, ...], shapes: Shapes, *, is_tuple: bool
 ) -> Shape | None:
-    """Return how to write values whose instances are written so; None if that is no shape.
-
-    Args:
-        parts: of each item of a tuple, or of the value itself; None for what is plain.
-        kinds: their classes.
-        shapes: those of the version; it becomes one of them.
-        is_tuple: whether they are items.
-    """
+    """Return how to write values whose instances are written so; None if that is no shape."""
     known = [part for part in parts if part is not None]
     if not known or any(part.schema is None for part in known):
         return None
@@ -141,23 +134,14 @@ def _flat_tuple(parts: list[Written | None], kinds: tuple[type, ...]) -> Take:
 
 
 def head_of(record: bytes) -> bytes:
-    """Return the head of the record of a shape; the record of the fields follows it.
-
-    Raises:
-        ValueError: it ends before that.
-    """
+    """Return the head of the record of a shape; the record of the fields follows it."""
     if len(record) <= HEAD_BYTES:
         raise ValueError(f"the record of a shape ends after {len(record)} bytes")
     return record[:HEAD_BYTES]
 
 
 class ShapeReader(NamedTuple):
-    """How values of one shape are made.
-
-    Args:
-        one: of the fields of a value.
-        many: the same for many, in less time.
-    """
+    """How values of one shape are made."""
 
     one: Callable[[Flat], Any]
     many: Callable[[list[Flat]], list[Any]]
@@ -166,13 +150,7 @@ class ShapeReader(NamedTuple):
 def shape_reader(schema: str, classes: Classes) -> ShapeReader:
     """Return what makes values of their fields.
 
-    Args:
-        schema: of the shape.
-        classes: those that may be made.
-
-    Raises:
-        ValueError: it is no schema of a shape.
-        StoredClassError: a class is gone, has changed, or is not named.
+    Raises ValueError or StoredClassError.
     """
     is_tuple = schema[:1] == _TUPLE
     items = schema[1:].split(_NEXT) if is_tuple else [schema]

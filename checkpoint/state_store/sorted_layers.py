@@ -114,16 +114,7 @@ def parts_of(
     count: int,
     checksum: int | None,
 ) -> Iterator[Changes]:
-    """Yield the changes of a commit, in parts; one at least.
-
-    Args:
-        columns: keys and records in key order, each of a bounded number of keys; None: removed.
-        index: the same of entries of the timeout index, None for those that leave it.
-        has_removed: whether any key was removed.
-        removes_from: what was changed; None if it has all the keys that were removed.
-        count: keys after all changes.
-        checksum: checksum after them, None if nobody knows.
-    """
+    """Yield the changes of a commit, in parts; one at least."""
     is_first = True
     while True:
         raws, records = next(columns, ([], []))

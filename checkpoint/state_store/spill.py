@@ -26,11 +26,7 @@ Pairs = Iterator[tuple[bytes, "bytes | None"]]
 
 
 class Spill:
-    """The changes of one writer that are not in memory; later ones count.
-
-    Args:
-        directory: where its file is made; None for the default of the system.
-    """
+    """The changes of one writer that are not in memory; later ones count."""
 
     def __init__(self, directory: str | None = None) -> None:
         self._directory = directory
@@ -43,11 +39,7 @@ class Spill:
     def add(
         self, changed: Mapping[bytes, bytes | None], index: Mapping[bytes, bytes | None]
     ) -> None:
-        """Write changes of records and of the timeout index; None is a removal.
-
-        Raises:
-            StorageRefusedError: the disk is full, or the directory cannot be written.
-        """
+        """Write changes of records and of the timeout index; None is a removal."""
         try:
             if self._env is None:
                 self._env = self._open(_FIRST_MAP_BYTES)

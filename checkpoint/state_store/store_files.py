@@ -95,14 +95,7 @@ class StoredHeader(JsonRecord, frozen=True):
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file that is being read.
-
-    Args:
-        header: its header, verified.
-        parts: iterator of its blocks; each is verified before it is handed out, and it ends only
-            if the whole file was good.
-        totals: what was read so far.
-    """
+    """A file that is being read."""
 
     header: StoredHeader
     parts: Iterator[Changes]
@@ -112,11 +105,7 @@ class StoredFile:
 def stored_frames(
     header: StoredHeader, parts: Iterable[Changes], totals: FrameTotals
 ) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a file, in pieces, as *parts* are pulled.
-
-    Raises:
-        ValueError: a key, an index entry or a record is larger than a store can hold.
-    """
+    """Yield the bytes of a file, in pieces, as *parts* are pulled."""
     blocks = (block for part in parts for block in encode_changes(part, header.compression))
     return write_frames(_KINDS[header.kind], header, blocks, totals)
 
@@ -130,10 +119,7 @@ def open_stored(
 ) -> StoredFile:
     """Open the file that holds *version_id*, or the changes that led to it.
 
-    Raises:
-        CorruptCheckpointError: it is missing, damaged, or another one; also raised while pulling
-            parts.
-        StorageRefusedError: the storage cannot be read.
+    Raises CorruptCheckpointError or StorageRefusedError.
     """
     name = file_name(store, version_id, kind)
     file = location(files, name)
@@ -148,11 +134,7 @@ def open_stored(
 
 
 def read_header(data: Mapping[str, object], kind: StoredKind, file: str) -> StoredHeader:
-    """Read what a file of a store says of itself.
-
-    Raises:
-        CorruptCheckpointError: it has no such header.
-    """
+    """Read what a file of a store says of itself. Raises CorruptCheckpointError."""
     layout = data.get("layout")
     if layout != LAYOUT:
         found, expected = f"is written in layout {layout!r}", f"layout {LAYOUT}"
@@ -215,20 +197,7 @@ def write_changelog(
 ) -> PartitionCommit:
     """Write the changes of one attempt, durably, and say what was written.
 
-    Args:
-        files: where to.
-        store: the store that is changed.
-        parent: the version that is changed.
-        uid: uid of the attempt, new for ever.
-        changes: parts, pulled one at a time; at least one.
-        codec: how keys and records are encoded.
-        compression: of the blocks.
-        tee: gets the bytes of the file on their way.
-
-    Raises:
-        ValueError: there are no changes, or a key or a record is too large.
-        CheckpointError: as in :meth:`Files.create`; whatever happened, try again only under a new
-            uid.
+    Raises ValueError or CheckpointError.
     """
     version_id = VersionId(parent.version + 1, uid)
     header = StoredHeader(store, StoredKind.CHANGES, version_id, parent, codec, compression)
@@ -243,10 +212,7 @@ def write_changelog(
 def read_changelog(files: Files, store: StoreId, version_id: VersionId) -> StoredFile:
     """Open the changes that led to *version_id*.
 
-    Raises:
-        CorruptCheckpointError: the file is missing, damaged, or another one; also raised while
-            pulling parts.
-        StorageRefusedError: the storage cannot be read.
+    Raises CorruptCheckpointError or StorageRefusedError.
     """
     return open_stored(files, store, version_id, StoredKind.CHANGES)
 
@@ -273,15 +239,7 @@ def changes_between(
 ) -> Iterator[tuple[VersionId, Changes]]:
     """Yield (version, changes that led to it), oldest first; large changes in several parts.
 
-    Args:
-        files: where the changelogs are.
-        store: the store.
-        older: a version; its own changes are not among them.
-        newer: a later version of the same chain.
-
-    Raises:
-        ValueError: *newer* does not follow from *older*.
-        CorruptCheckpointError: a changelog is missing or damaged.
+    Raises ValueError or CorruptCheckpointError.
     """
     plan = plan_catch_up(older, newer, lambda ref: read_parent(files, store, ref), sys.maxsize)
     if plan is None:
@@ -306,9 +264,7 @@ def write_state_snapshot(
     Returns:
         None if there is one already.
 
-    Raises:
-        CheckpointError: as in :meth:`Files.create`; trying again is fine.
-        ChecksumMismatchError: the version is not what its history says; there is no snapshot.
+    Raises CheckpointError or ChecksumMismatchError.
     """
     version_id = version.version_id
     header = StoredHeader(store, StoredKind.SNAPSHOT, version_id, version_id, codec, compression)
@@ -322,10 +278,7 @@ def write_state_snapshot(
 def read_state_snapshot(files: Files, store: StoreId, version_id: VersionId) -> StoredFile:
     """Open the snapshot of *version_id*; its parts are puts and index puts in order.
 
-    Raises:
-        CorruptCheckpointError: the file is missing, damaged, or another one; also raised while
-            pulling parts.
-        StorageRefusedError: the storage cannot be read.
+    Raises CorruptCheckpointError or StorageRefusedError.
     """
     return open_stored(files, store, version_id, StoredKind.SNAPSHOT)
 

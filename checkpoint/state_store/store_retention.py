@@ -58,13 +58,7 @@ _log = logging.getLogger("checkpoint.state_store")
 
 @dataclass(frozen=True)
 class StoreRetentionPlan:
-    """What to delete.
-
-    Args:
-        commits: commit records, and the files that only they name.
-        snapshots: snapshots from before the oldest that is kept.
-        orphans: files of attempts that do not count.
-    """
+    """What to delete."""
 
     commits: RetentionPlan
     snapshots: tuple[str, ...]
@@ -94,20 +88,7 @@ def plan_store_retention(
     kept_snapshots: int = KEPT_SNAPSHOTS,
     operators: Collection[str] | None = None,
 ) -> StoreRetentionPlan:
-    """Plan what to delete of stored state, and of the records and state files with it.
-
-    Args:
-        records: all committed records, in any order.
-        names: names of all files of stores, as listed *after* the records were read.
-        oldest_needed_ms: the earliest batch time whose state may be wanted.
-        epoch: epoch of the driver that plans; files of a later one are left alone.
-        kept_snapshots: snapshots to keep up to the oldest needed content, 1 at least.
-        operators: uids of the operators of the stream, as in
-            :func:`checkpoint.record_retention.plan_retention`.
-
-    Raises:
-        ValueError: *kept_snapshots* is less than 1.
-    """
+    """Plan what to delete of stored state, and of the records and state files with it."""
     if kept_snapshots < 1:
         raise ValueError(f"kept snapshots must be 1 at least, got {kept_snapshots}")
     chains = _chains(records)
@@ -153,9 +134,7 @@ def apply_store_retention(log: CommitLog, plan: StoreRetentionPlan, epoch: int) 
     Returns:
         Names of the files that could not be deleted.
 
-    Raises:
-        ConcurrentWriterError: a newer driver has committed since; nothing was deleted.
-        StorageRefusedError: the newest record cannot be read; nothing was deleted.
+    Raises ConcurrentWriterError or StorageRefusedError.
     """
     apply_retention(log, RetentionPlan((), ()), epoch)  # raises if there is a newer driver
     failed = [

@@ -41,11 +41,7 @@ def split_entry(entry: bytes) -> tuple[int, bytes]:
 
 
 def require_timeout_ms(timeout_ms: int) -> int:
-    """Return *timeout_ms* if a key can be due then.
-
-    Raises:
-        ValueError: it is no int, or no time from 0 to 2**63 - 1 ms.
-    """
+    """Return *timeout_ms* if a key can be due then. Raises ValueError."""
     if type(timeout_ms) is int and 0 <= timeout_ms <= MAX_TIME_MS:
         return timeout_ms
     raise ValueError(
@@ -63,14 +59,7 @@ def require_timeouts_ms(timeouts_ms: Sequence[int]) -> None:
 
 
 class DueRecords(NamedTuple):
-    """Keys that are due, in columns.
-
-    Args:
-        entries: what names them in the timeout index.
-        raws: encoded keys.
-        records: their records.
-        timeouts_ms: when they are due.
-    """
+    """Keys that are due, in columns."""
 
     entries: list[bytes]
     raws: list[bytes]
@@ -83,13 +72,7 @@ def due_records(
     records_of: Callable[[list[bytes]], list[bytes | None]],
     until_ms: int,
 ) -> tuple[DueRecords, list[tuple[bytes, bytes]]]:
-    """Return the keys that are due, and those (key, record) that the index names too early.
-
-    Args:
-        entries: of the timeout index.
-        records_of: looks up many encoded keys.
-        until_ms: before which a key is due.
-    """
+    """Return the keys that are due, and those (key, record) that the index names too early."""
     raws = [entry[TIME_BYTES:] for entry in entries]
     records = records_of(raws)
     named = [entry[:TIME_BYTES] for entry in entries]

@@ -21,15 +21,6 @@ class OneFault:
 
     Make *at* larger until ``fired`` stays False: then the code was hit at every operation. After a
     crash every operation raises it again: dead processes do nothing.
-
-    Args:
-        at: number of the operation that fails, counted over all of them.
-        effect: fail before the operation had its effect, after it, or in the middle of the parts
-            that it writes (one that writes none then fails before).
-        error: what is raised: an exception class that takes a message.
-
-    Raises:
-        ValueError: a refusal after the effect would be a lie.
     """
 
     def __init__(self, at: int, effect: Effect, error: Callable[[str], BaseException]) -> None:
@@ -43,13 +34,7 @@ class OneFault:
         self._dead: SimulatedCrash | None = None
 
     def call(self, operation: str, run: Callable[[], _T], *, writes_parts: bool = False) -> _T:
-        """Run an operation, or fail.
-
-        Args:
-            operation: its name, for ``calls`` and messages.
-            run: does it.
-            writes_parts: it pulls :meth:`torn` parts, which fail where ``effect`` is ``during``.
-        """
+        """Run an operation, or fail."""
         if self._dead is not None:
             raise self._dead
         self.calls.append(operation)

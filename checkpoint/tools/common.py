@@ -41,15 +41,7 @@ class UsageError(Exception):
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command returns.
-
-    Args:
-        data: for programs, one JSON value.
-        lines: for people; None for what can only be data.
-        rows: for programs, where each row is a JSON value on a line of its own.
-        status: exit status.
-        note: for people, beside the rows.
-    """
+    """What a command returns."""
 
     data: object = None
     lines: Iterable[str] | None = None
@@ -100,11 +92,7 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
 
 
 def record_at(log: CommitLog, time_ms: int | None) -> CommitRecord:
-    """Read the record of a batch that counts; None for the newest.
-
-    Raises:
-        UsageError: it is not committed.
-    """
+    """Read the record of a batch that counts; None for the newest."""
     times = log.times()
     if not times:
         raise UsageError(f"{log.files.url} has no committed batch; is it a checkpoint?")
@@ -123,15 +111,7 @@ def opened_version(files: Files, store: StoreId, version_id: VersionId) -> Itera
 
 
 def codec_of(version: RawVersion, pickled: ValueCodec | None) -> ValueCodec:
-    """Return what reads the values of a store.
-
-    Args:
-        version: its content.
-        pickled: what reads pickles of any kind, None for nothing.
-
-    Raises:
-        UsageError: there are such pickles, and nothing is to read them.
-    """
+    """Return what reads the values of a store. Raises UsageError."""
     recorded = version.codec.get("values", DataValues().name)
     if recorded.split()[0] == DataValues().name:
         return ShownData()
@@ -144,11 +124,7 @@ def codec_of(version: RawVersion, pickled: ValueCodec | None) -> ValueCodec:
 
 
 def open_location(url: str) -> Files:
-    """Open the files at *url*, which has to be there; nothing is made.
-
-    Raises:
-        UsageError: a path that is no directory.
-    """
+    """Open the files at *url*, which has to be there; nothing is made."""
     try:
         return open_existing(url)
     except FileNotFoundError as error:
@@ -156,15 +132,7 @@ def open_location(url: str) -> Files:
 
 
 def open_stream_at(url: str, stream_id: str | None) -> Files:
-    """Open the stream that is meant.
-
-    Args:
-        url: the location of a checkpoint, or of one stream.
-        stream_id: which stream; None for the newest one that can be gone on with, or the only one.
-
-    Raises:
-        UsageError: there is no such stream.
-    """
+    """Open the stream that is meant. Raises UsageError."""
     files = open_location(url)
     if stream_id is None and is_stream(files):
         return files

@@ -40,16 +40,7 @@ _MISSING: Any = object()
 
 @dataclass(frozen=True)
 class OperatorState:
-    """The state of one operator after a batch.
-
-    Args:
-        files: the directory of the stream.
-        stream_id: id of the stream.
-        uid: uid of the operator.
-        time_ms: the batch.
-        where: its newest snapshot, or its store.
-        unpickle: whether to make objects of any class.
-    """
+    """The state of one operator after a batch."""
 
     files: Files
     stream_id: str
@@ -59,11 +50,7 @@ class OperatorState:
     unpickle: bool = False
 
     def pairs(self) -> Iterator[tuple[Any, Any]]:
-        """Yield keys and values; :class:`Unshown` in the place of what cannot be read.
-
-        Raises:
-            CorruptCheckpointError: a file is missing or damaged.
-        """
+        """Yield keys and values; :class:`Unshown` in the place of what cannot be read."""
         if isinstance(self.where, StoreCommit):
             return self._pairs_of_store(self.where)
         return self._pairs_of_snapshot(self.where)
@@ -176,11 +163,7 @@ def _age_of(state: OperatorState) -> str | None:
 
 
 def _counted(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield *rows*, and raise after the last if something of them is not shown.
-
-    Raises:
-        ValueError: so it is.
-    """
+    """Yield *rows*, and raise after the last if something of them is not shown."""
     reasons: list[str] = []
     for row in rows:
         reasons += [part.reason for part in row.values() if isinstance(part, NotShown)][:1]

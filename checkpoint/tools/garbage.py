@@ -79,12 +79,7 @@ def _gc(options: argparse.Namespace) -> CommandResult:
 
 
 def garbage_of(files: Files, void: bool = False) -> Iterator[str]:
-    """Yield what can be deleted of a stream that no driver is at work on, in the order to do so.
-
-    Args:
-        files: the directory of the stream.
-        void: also what does not count.
-    """
+    """Yield what can be deleted of a stream that no driver is at work on, in the order to do so."""
     lineage, commit_log, batch_log = read_lineage(files), CommitLog(files), BatchLog(files)
     newest = max(claimed_epochs(files), default=0)
     commit_ids = commit_log.all_ids()

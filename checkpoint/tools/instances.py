@@ -11,12 +11,7 @@ from checkpoint.state_store.schemas import Schema, schema_of_id
 
 
 class Instance:
-    """What is stored of an instance, or of a member of an enum.
-
-    Args:
-        name: module and name of its class.
-        fields: its fields by their names; a list where they have none.
-    """
+    """What is stored of an instance, or of a member of an enum."""
 
     __slots__ = ("fields", "name")
 
@@ -26,11 +21,7 @@ class Instance:
 
     @classmethod
     def of(cls, schema: Schema, values: tuple[Any, ...]) -> Instance:
-        """Return what is stored of an instance.
-
-        Raises:
-            ValueError: there is not one value for each field.
-        """
+        """Return what is stored of an instance. Raises ValueError."""
         names = (*schema.fields, *schema.others)
         if not names or len(set(names)) < len(names):  # rows may be so
             return cls(schema.full_name, list(values))

@@ -36,11 +36,7 @@ class NotShown(dict[str, str]):
 
 @dataclass(frozen=True)
 class Unshown:
-    """Stands for what cannot be shown.
-
-    Args:
-        reason: why.
-    """
+    """Stands for what cannot be shown."""
 
     reason: str
 
@@ -52,10 +48,6 @@ def pairs_of(payload: bytes, loads: Loads) -> Iterator[tuple[Any, Any]]:
     """Yield the keys and values of a block of a state file, as far as they can be read.
 
     What cannot be read is :class:`Unshown`: a value, or the whole block in the place of a key.
-
-    Args:
-        payload: the block: columns of pairs, or one pickle of a list.
-        loads: what reads a pickle.
     """
     try:
         yield from _pairs(payload, loads)
@@ -147,11 +139,7 @@ def printed(value: Any) -> str:
 
 
 class _Show:
-    """Shows one value.
-
-    Args:
-        parts: how many parts it may have.
-    """
+    """Shows one value."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts

@@ -42,13 +42,7 @@ from checkpoint.tools.verify import Findings, verify_inputs, verify_record, veri
 
 @dataclass(frozen=True)
 class Target:
-    """Where a stream is to go.
-
-    Args:
-        record_id: the commit record that is to be the newest.
-        lineage: a lineage in which it counts.
-        begins: the batches after it that were begun there.
-    """
+    """Where a stream is to go."""
 
     record_id: RecordId
     lineage: Lineage
@@ -112,10 +106,7 @@ def _rewind(options: argparse.Namespace) -> CommandResult:
 def plan_rewind(files: Files, to_ms: int) -> tuple[Target, RecoveryPlan]:
     """Find a batch, and make sure that a restart can begin after it.
 
-    Raises:
-        UsageError: there is no such batch, or a record that a restart there needs is not there any
-            more.
-        CheckpointError: what it needs is damaged.
+    Raises UsageError or CheckpointError.
     """
     target = _find(files, to_ms)
     record = CommitLog(files).read_record(target.record_id)
@@ -140,11 +131,7 @@ def plan_rewind(files: Files, to_ms: int) -> tuple[Target, RecoveryPlan]:
 
 
 def rewind(files: Files, target: Target) -> None:
-    """Go there.
-
-    Raises:
-        ConcurrentWriterError: a driver has taken over at this moment.
-    """
+    """Go there. Raises ConcurrentWriterError."""
     stream_id = CommitLog(files).read_record(target.record_id).stream_id
     lease = claim_epoch(files, stream_id, DriverProcess.of_this_process(0, {"tool": "rewind"}))
     write_takeover(lease, target.takeover(stream_id, lease.epoch))

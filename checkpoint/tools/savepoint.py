@@ -65,13 +65,7 @@ _TRIES = 3  # a driver that is at work may delete what it does not need
 
 
 class Savepoint(JsonRecord, frozen=True):
-    """What a file says of itself.
-
-    Args:
-        stream_id: id of the stream.
-        last_ms: time of its last committed batch; None for none.
-        files: how many files are in it.
-    """
+    """What a file says of itself."""
 
     stream_id: Text
     last_ms: int | None
@@ -166,15 +160,7 @@ def _trusted(source: Files, name: str, is_vouched_for: bool) -> Files:
 def export_stream(files: Files, target: Files, name: str) -> int:
     """Write what a restart of a stream needs into one file, and return its size.
 
-    Args:
-        files: the directory of the stream.
-        target: where the file is to be.
-        name: its name.
-
-    Raises:
-        AlreadyExistsError: there is one of that name.
-        CorruptCheckpointError: the stream is damaged, or incomplete; nothing was written.
-        CheckpointError: the storage fails.
+    Raises AlreadyExistsError, CorruptCheckpointError or CheckpointError.
     """
     if target.exists(name):
         raise AlreadyExistsError(f"{location(target, name)} exists already; give another name")
@@ -187,11 +173,7 @@ def export_stream(files: Files, target: Files, name: str) -> int:
 
 
 def whole_files(files: Files) -> list[str]:
-    """Return what :func:`needed_files` does, verified.
-
-    Raises:
-        CorruptCheckpointError: one of them, or what they stand on, is damaged or missing.
-    """
+    """Return what :func:`needed_files` does, verified."""
     problems: list[Problem] = []
     for _ in range(_TRIES):
         found = verify_stream(files).problems
@@ -235,11 +217,7 @@ def _blocks(files: Files, names: list[str]) -> Iterator[tuple[bytes, int]]:
 
 
 def open_savepoint(source: Files, name: str) -> tuple[Savepoint, Frames]:
-    """Open a file that :func:`export_stream` wrote.
-
-    Raises:
-        CorruptCheckpointError: it is damaged, or something else.
-    """
+    """Open a file that :func:`export_stream` wrote. Raises CorruptCheckpointError."""
     file = location(source, name)
     frames = read_frames(source.read_chunks(name, READ_CHUNK_BYTES), FileKind.EXPORT, file)
     return convert(frames.header, Savepoint, file, "the header of a stream in a file"), frames
@@ -249,17 +227,7 @@ def import_stream(source: Files, name: str, files: Files) -> RecoveryPlan:
     """Make a stream of a file, verify it, and let it begin an epoch of its own.
 
     A first pass reads the whole file, so nothing is written of one that is damaged. After a crash
-    half way, importing again goes on.
-
-    Args:
-        source: where the file is.
-        name: its name.
-        files: the directory for the stream: new, or of an import of the same file that was cut off.
-
-    Raises:
-        CorruptCheckpointError: the file is damaged, or what is in it; nothing of it is left.
-        UsageError: there is a stream in that directory.
-        CheckpointError: the storage fails.
+    half way, importing again goes on. Raises CorruptCheckpointError, UsageError or CheckpointError.
     """
     for _ in _contents(source, name):
         pass

@@ -85,31 +85,19 @@ class TooManyPartsError(ValueError):
 
 
 class Parts:
-    """Counts the parts of values, as often as they are met.
-
-    Args:
-        left: how many there may be.
-    """
+    """Counts the parts of values, as often as they are met."""
 
     def __init__(self, left: int) -> None:
         self._left = left
 
     def take(self, count: int = 1) -> None:
-        """Count some.
-
-        Raises:
-            TooManyPartsError: there are too many.
-        """
+        """Count some. Raises TooManyPartsError."""
         self._left -= count
         if self._left < 0:
             raise TooManyPartsError("it has too many parts, most of them the same ones again")
 
     def take_all(self, values: Iterable[Any]) -> None:
-        """Count *values* and all that is in them.
-
-        Raises:
-            TooManyPartsError: there are too many.
-        """
+        """Count *values* and all that is in them. Raises TooManyPartsError."""
         todo = [iter(values)]
         while todo:
             for value in todo[-1]:
@@ -131,11 +119,7 @@ _NAME_OF_FRACTION = ("checkpoint.state_store.plain_pickles", "_fraction")
 
 
 class _PlainUnpickler(pickle._Unpickler):
-    """Makes plain data, and calls nothing else.
-
-    Args:
-        data: the pickle.
-    """
+    """Makes plain data, and calls nothing else."""
 
     read: Callable[[int], bytes]
     readline: Callable[[], bytes]
@@ -241,11 +225,7 @@ for _opcode, _hashed in (
 
 
 def plain_loads(data: bytes) -> Any:
-    """Read a pickle and run nothing that it names.
-
-    Raises:
-        ValueError: it is no pickle, or one that cannot be shown.
-    """
+    """Read a pickle and run nothing that it names. Raises ValueError."""
     try:
         return _PlainUnpickler(data).load()
     except Exception as error:

@@ -43,13 +43,7 @@ FOREIGN = "remove it, if nobody needs it: no stream has written it"
 
 @dataclass
 class Findings:
-    """What was looked at, and what is wrong.
-
-    Args:
-        problems: what is wrong, each once.
-        notes: what is no problem and may be of interest.
-        checked: how many files were read.
-    """
+    """What was looked at, and what is wrong."""
 
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -79,14 +73,7 @@ class Findings:
 
 
 def verify_stream(files: Files) -> Findings:
-    """Verify everything of one stream; nothing is changed.
-
-    Args:
-        files: the directory of the stream.
-
-    Raises:
-        StorageRefusedError: it cannot be listed.
-    """
+    """Verify everything of one stream; nothing is changed."""
     findings = Findings()
     names = files.list("")
     streams: dict[str, str] = {}
@@ -234,11 +221,7 @@ def _walk_to_snapshot(files: Files, store: StoreId, newest: VersionId) -> None:
 
 
 def verify_graph(files: Files, plan: RecoveryPlan) -> None:
-    """Verify the graph that a restart takes, and the RDDs that it names.
-
-    Raises:
-        CorruptCheckpointError: something is missing, damaged, or another one.
-    """
+    """Verify the graph that a restart takes, and the RDDs that it names."""
     snapshot = read_newest_graph(files, plan.graph)
     if snapshot is not None:
         for _ in read_rdds(files, snapshot):
@@ -249,13 +232,7 @@ def verify_graph(files: Files, plan: RecoveryPlan) -> None:
 
 
 def verify_inputs(files: Files, plan: RecoveryPlan, findings: Findings) -> None:
-    """Verify what records say of inputs, and the received blocks that they name.
-
-    Args:
-        files: the directory of the stream.
-        plan: what a restart begins with.
-        findings: what is found is added.
-    """
+    """Verify what records say of inputs, and the received blocks that they name."""
     inputs: list[InputHistory] = []
     findings.try_to(lambda: inputs.append(read_inputs(files, plan)), files.url)
     for found in inputs:

@@ -58,11 +58,7 @@ def _verify(options: argparse.Namespace) -> CommandResult:
 
 
 def newest_good(files: Files) -> tuple[int | None, int | None]:
-    """Return the newest batch after which a restart can begin, and the last one; None for none.
-
-    Raises:
-        StorageRefusedError: the storage cannot be read.
-    """
+    """Return the newest batch after which a restart can begin, and the last one; None for none."""
     times: list[int] = []
     try:
         times = CommitLog(files).times()
