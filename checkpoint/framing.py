@@ -22,7 +22,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 from zlib import crc32
@@ -188,7 +188,7 @@ def read_frames(chunks: Iterable[bytes], kind: FileKind, file: str) -> Frames:
 
     Raises CorruptCheckpointError.
     """
-    source = _Source(chunks, file)
+    source = FileBytes(chunks, file)
     totals = FrameTotals()
     preamble = source.take(_PREAMBLE.size + _CRC.size, "the preamble")
     magic, file_format, kind_found, header_bytes = _PREAMBLE.unpack_from(preamble)
@@ -213,7 +213,7 @@ def read_frames(chunks: Iterable[bytes], kind: FileKind, file: str) -> Frames:
     return Frames(header, _read_blocks(source, chain, totals), totals)
 
 
-def _read_blocks(source: _Source, chain: int, totals: FrameTotals) -> Iterator[tuple[bytes, int]]:
+def _read_blocks(source: FileBytes, chain: int, totals: FrameTotals) -> Iterator[tuple[bytes, int]]:
     what = "the head of block 0"
     head = source.take(_BLOCK_HEAD_BYTES, what)
     while head.startswith(_BLOCK_MARK):
@@ -237,7 +237,7 @@ def _read_blocks(source: _Source, chain: int, totals: FrameTotals) -> Iterator[t
     source.require_end()
 
 
-def _require_footer(source: _Source, footer: bytes, chain: int, totals: FrameTotals) -> None:
+def _require_footer(source: FileBytes, footer: bytes, chain: int, totals: FrameTotals) -> None:
     mark, blocks, records = _FOOTER.unpack_from(footer)
     if mark != _FOOTER_MARK:
         expected = f"{_BLOCK_MARK!r} or {_FOOTER_MARK!r}"
@@ -251,11 +251,24 @@ def _require_footer(source: _Source, footer: bytes, chain: int, totals: FrameTot
         raise _corrupt(source.file, found, f"{blocks} and {records} as in its footer")
 
 
-class _Source:
-    """The bytes of a file, taken in exact amounts out of chunks of any size."""
+def _corrupt(file: str, found: str, expected: str) -> CorruptCheckpointError:
+    return CorruptCheckpointError(file, found, expected, RESTORE)
 
-    def __init__(self, chunks: Iterable[bytes], file: str) -> None:
+
+class FileBytes:
+    """The bytes of a file, taken in exact amounts out of chunks of any size.
+
+    *error* makes what is raised where the file is not as it should be.
+    """
+
+    def __init__(
+        self,
+        chunks: Iterable[bytes],
+        file: str,
+        error: Callable[[str, str, str], CorruptCheckpointError] = _corrupt,
+    ) -> None:
         self.file = file
+        self._error = error
         self._chunks = iter(chunks)
         self._rest = memoryview(b"")
         self._taken_bytes = 0
@@ -269,7 +282,7 @@ class _Source:
             chunk = memoryview(next(self._chunks, b""))
             if not chunk:
                 found = f"ends after {self._taken_bytes + count - missing} bytes, inside {what}"
-                raise _corrupt(self.file, found, f"{missing} more bytes")
+                raise self._error(self.file, found, f"{missing} more bytes")
             parts.append(chunk[:missing])
             self._rest = chunk[missing:]
             missing -= len(parts[-1])
@@ -281,16 +294,14 @@ class _Source:
         (stored,) = _CRC.unpack_from(head, len(head) - _CRC.size)
         if crc == stored:
             return crc
-        raise _corrupt(self.file, f"is damaged in {what}", f"crc {crc:08x}, not {stored:08x}")
+        raise self._error(self.file, f"is damaged in {what}", f"crc {crc:08x}, not {stored:08x}")
 
     def require_end(self) -> None:
         """Raise if there are bytes left."""
         if len(self._rest) or next(self._chunks, b""):
-            raise _corrupt(self.file, f"goes on after {self._taken_bytes} bytes", "its end there")
-
-
-def _corrupt(file: str, found: str, expected: str) -> CorruptCheckpointError:
-    return CorruptCheckpointError(file, found, expected, RESTORE)
+            raise self._error(
+                self.file, f"goes on after {self._taken_bytes} bytes", "its end there"
+            )
 
 
 def _require_at_most(value: int, limit: int, what: str, unit: str) -> None:

@@ -32,7 +32,7 @@ from functools import lru_cache
 
 from checkpoint.errors import StorageRefusedError, UntrustedFileError
 from checkpoint.files import READ_CHUNK_BYTES, Files, location
-from checkpoint.framing import SIGNED_MAGIC
+from checkpoint.framing import SIGNED_MAGIC, FileBytes
 from checkpoint.names import Names
 from checkpoint.ownership import KEY_FILE_VARIABLE
 
@@ -159,8 +159,9 @@ class SignedFiles:
         file = location(self.inner, name)
         key = self.key.load()
         signed_name = self.signed_name or name
-        source = _Source(self.inner.read_chunks(name, READ_CHUNK_BYTES), file)
-        head = source.take(_HEAD.size)
+        chunks = self.inner.read_chunks(name, READ_CHUNK_BYTES)
+        source = FileBytes(chunks, file, lambda *_: _forged(file))
+        head = source.take(_HEAD.size, "the head")
         magic, found_format, key_id = _HEAD.unpack(head)
         if magic != SIGNED_MAGIC or found_format != _FORMAT:
             raise UntrustedFileError(file, "is not signed", "a signature", _REMEDY)
@@ -169,18 +170,17 @@ class SignedFiles:
             raise UntrustedFileError(file, found, f"key {_key_id(key).hex()}", _REMEDY)
         number, is_last = 0, False
         while not is_last:
-            length, mac = _SEGMENT.unpack(source.take(_SEGMENT.size))
+            length, mac = _SEGMENT.unpack(source.take(_SEGMENT.size, "a segment"))
             is_last = bool(length & _LAST)
             length &= ~_LAST
             if length > SEGMENT_BYTES:
                 raise _forged(file)
-            payload = source.take(length)
+            payload = source.take(length, "a segment")
             if not hmac.compare_digest(mac, _mac(key, signed_name, number, is_last, payload)):
                 raise _forged(file)
             number += 1
             yield payload
-        if source.has_more():
-            raise _forged(file)
+        source.require_end()
 
 
 def require_no_key(files: Files, name: str, content: bytes) -> None:
@@ -228,28 +228,6 @@ def is_signed(files: Files, name: str) -> bool:
 def unsigned(files: Files) -> Files:
     """Return *files* as other programs are to read them: without a key, also where there is one."""
     return files.inner if isinstance(files, SignedFiles) else files
-
-
-class _Source:
-    """Bytes of a file, in exact amounts."""
-
-    def __init__(self, chunks: Iterator[bytes], file: str) -> None:
-        self._chunks = chunks
-        self._file = file
-        self._rest = bytearray()
-
-    def take(self, count: int) -> bytes:
-        while len(self._rest) < count:
-            chunk = next(self._chunks, b"")
-            if not chunk:
-                raise _forged(self._file)
-            self._rest += chunk
-        taken = bytes(self._rest[:count])
-        del self._rest[:count]
-        return taken
-
-    def has_more(self) -> bool:
-        return bool(self._rest or next(self._chunks, b""))
 
 
 def _mac(key: bytes, name: str, number: int, is_last: bool, payload: bytes) -> bytes:

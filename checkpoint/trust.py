@@ -54,7 +54,7 @@ def require_trusted(files: Files, prefix: str = "", allow_writable: bool = False
 
 
 def require_trusted_file(files: Files, name: str) -> Files:
-    """Return *files*, which look again when one is opened, if only this user can have written *name*.
+    """Return *files*, guarded from now on, if only this user can have written the file *name*.
 
     Raises UntrustedFileError or StorageRefusedError.
     """

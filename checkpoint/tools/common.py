@@ -15,10 +15,9 @@ from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.errors import CorruptCheckpointError
 from checkpoint.files import Files
 from checkpoint.open_location import open_existing
-from checkpoint.state_store import DataValues, LmdbBackend, StoreId, ValueCodec, VersionId
+from checkpoint.state_store import LmdbBackend, StoreId, VersionId
 from checkpoint.state_store.backend import RawVersion
 from checkpoint.streams import StreamDirectory, list_streams, stream_url
-from checkpoint.tools.unpickling import ShownData
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -104,23 +103,10 @@ def record_at(log: CommitLog, time_ms: int | None) -> CommitRecord:
 
 @contextmanager
 def opened_version(files: Files, store: StoreId, version_id: VersionId) -> Iterator[RawVersion]:
-    """Open the content of a store in a copy of its own."""
+    """Build a version of a store in a replica of its own, which verifies all that it reads."""
     with ExitStack() as stack:
         local = stack.enter_context(tempfile.TemporaryDirectory(prefix="checkpoint-state-"))
         yield stack.enter_context(LmdbBackend(files, local).open_apart(store, version_id))
-
-
-def codec_of(version: RawVersion, pickled: ValueCodec | None) -> ValueCodec:
-    """Return what reads the values of a store. Raises UsageError."""
-    recorded = version.codec.get("values", DataValues().name)
-    if recorded.split()[0] == DataValues().name:
-        return ShownData()
-    if pickled is None:
-        raise UsageError(
-            f"values are written as {recorded}, and reading them can run code; add --trust-pickle "
-            "if you trust whoever can write the checkpoint"
-        )
-    return pickled
 
 
 def open_location(url: str) -> Files:

@@ -6,7 +6,7 @@ import argparse
 import json
 import pickle
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -14,16 +14,14 @@ from checkpoint.commit_log import CommitLog, CommitRecord
 from checkpoint.files import Files
 from checkpoint.recovery import NewestSnapshot
 from checkpoint.state_files import read_state_file
-from checkpoint.state_store import PickleValues, Shapes
+from checkpoint.state_store import DataValues, PickleValues, Shapes
 from checkpoint.state_store.backend import RawVersion
 from checkpoint.state_store.store_reader import StateReader
-from checkpoint.state_store.values import ValueCodec
 from checkpoint.tools.common import (
     CommandResult,
     Commands,
     UsageError,
     add_location,
-    codec_of,
     literal,
     moment,
     open_stream_at,
@@ -31,7 +29,7 @@ from checkpoint.tools.common import (
     record_at,
 )
 from checkpoint.tools.plain import NotShown, Shower, Unshown, pairs_of
-from checkpoint.tools.unpickling import plain_loads
+from checkpoint.tools.unpickling import ShownData, plain_loads
 from checkpoint.trust import require_trusted
 from checkpoint.version_records import StoreCommit
 
@@ -48,6 +46,27 @@ class OperatorState:
     time_ms: int
     where: NewestSnapshot | StoreCommit
     unpickle: bool = False
+    partition: int | None = None
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the state has."""
+        if isinstance(self.where, StoreCommit):
+            return len(self.where.partitions)
+        return 0 if self.where.snapshot is None else len(self.where.snapshot.files)
+
+    def row(self, key: Any, text: str) -> Iterator[tuple[Any, Any, int | None]]:
+        """Yield a key with its value and timeout, if it is there; *text* where it is no literal."""
+        if not isinstance(self.where, StoreCommit):
+            for found, value in self.pairs():
+                if (found == key and type(found) is type(key)) or found == text:
+                    yield found, value, None
+            return
+        for reader in self._readers(self.where):
+            for wanted in dict.fromkeys((key, text)):
+                value = reader.get(wanted)
+                if value is not None:
+                    yield wanted, value, reader.timeout_ms(wanted)
 
     def pairs(self) -> Iterator[tuple[Any, Any]]:
         """Yield keys and values; :class:`Unshown` in the place of what cannot be read."""
@@ -61,20 +80,31 @@ class OperatorState:
         if snapshot is None:
             return
         for ref, wanted in snapshot.partitions(self.stream_id, self.uid, newest.time_ms):
+            if self.partition not in (None, wanted.partition):
+                continue
             for payload in read_state_file(self.files, ref, wanted):
                 yield from pairs_of(payload, loads)
 
     def _pairs_of_store(self, commit: StoreCommit) -> Iterator[tuple[Any, Any]]:
+        for reader in self._readers(commit):
+            yield from reader.items()
+
+    def _readers(self, commit: StoreCommit) -> Iterator[StateReader]:
         for stored in commit.partitions:
+            if self.partition not in (None, stored.partition):
+                continue
             store = commit.store_id(self.stream_id, stored.partition)
             with opened_version(self.files, store, stored.version_id) as version:
                 shapes = Shapes(version.codec)
-                yield from StateReader(store, version, self._codec(version, shapes), shapes).items()
+                decode = self._decoder(version, shapes)
+                yield StateReader(store, version, _ShownValues(decode), shapes)
 
-    def _codec(self, version: RawVersion, shapes: Shapes) -> ValueCodec:
+    def _decoder(self, version: RawVersion, shapes: Shapes) -> Callable[[bytes], Any]:
         if self.unpickle:
-            return _ShownValues(PickleValues().decoder(shapes))
-        return _ShownValues(codec_of(version, _ShownValues(plain_loads)).decoder(shapes))
+            return PickleValues().decoder(shapes)
+        data = DataValues().name
+        is_data = version.codec.get("values", data).split()[0] == data
+        return ShownData().decoder(shapes) if is_data else plain_loads
 
 
 class _ShownValues(PickleValues):
@@ -133,6 +163,7 @@ def add_diff(commands: Commands) -> None:
 def _add_choice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--operator", help="uid of the operator, where there are several")
     parser.add_argument("--store", help="name of the store, where there are several")
+    parser.add_argument("--partition", type=int, help="one partition only")
     parser.add_argument(
         "--unpickle",
         action="store_true",
@@ -143,12 +174,16 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
 
 def _read(options: argparse.Namespace) -> CommandResult:
     state = _state(options, options.at)
-    wanted = None if options.key is None else literal(options.key)
-    pairs = state.pairs()
-    if options.key is not None:
-        pairs = ((key, value) for key, value in pairs if _is_same(key, wanted, options.key))
     shown = Shower().shown
-    rows = ({"key": shown(key), "value": shown(value)} for key, value in pairs)
+    rows: Iterator[dict[str, Any]]
+    if options.key is None:
+        rows = ({"key": shown(key), "value": shown(value)} for key, value in state.pairs())
+    else:
+        rows = (
+            {"key": shown(key), "value": shown(value)}
+            | ({} if timeout_ms is None else {"timeout_ms": timeout_ms})
+            for key, value, timeout_ms in state.row(literal(options.key), options.key)
+        )
     return CommandResult(rows=_counted(islice(rows, options.limit)), note=_age_of(state))
 
 
@@ -171,10 +206,6 @@ def _counted(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     if reasons:
         first = f"; the first: {reasons[0]}"
         raise ValueError(f"of {len(reasons)} rows not everything could be shown{first}")
-
-
-def _is_same(key: Any, wanted: Any, text: str) -> bool:
-    return bool((key == wanted and type(key) is type(wanted)) or key == text)
 
 
 def _diff(options: argparse.Namespace) -> CommandResult:
@@ -227,12 +258,19 @@ def _state(options: argparse.Namespace, time_ms: int | None) -> OperatorState:
         if options.operator in (None, state.uid) and _is_store(state, options.store)
     ]
     if len(found) == 1:
-        return found[0]
+        return _chosen(found[0], options.partition)
     names = ", ".join(sorted({state.uid for state in _states(log, record, options.unpickle)}))
     raise UsageError(
         f"{len(found)} states of the batch at {record.batch_time_ms} ms are meant; choose an "
         f"--operator (or a --store of it): {names or 'there are none'}"
     )
+
+
+def _chosen(state: OperatorState, partition: int | None) -> OperatorState:
+    count = state.partition_count
+    if partition is not None and not 0 <= partition < count:
+        raise UsageError(f"partition {partition} must be 0 to {count - 1}")
+    return replace(state, partition=partition)
 
 
 def _is_store(state: OperatorState, store: str | None) -> bool:

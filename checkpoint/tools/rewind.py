@@ -37,7 +37,7 @@ from checkpoint.tools.common import (
     moment,
     open_stream_at,
 )
-from checkpoint.tools.verify import Findings, verify_inputs, verify_record, verify_stores
+from checkpoint.tools.verify import Verification, verify_inputs, verify_record, verify_stores
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def plan_rewind(files: Files, to_ms: int) -> tuple[Target, RecoveryPlan]:
         raise UsageError(f"a restart cannot begin at {to_ms} ms: {error}") from error
     _require_snapshots(files, record)
     _require_received(files, record, plan)
-    findings = Findings()
+    findings = Verification()
     for found in _holders(log.commits, record):
         verify_record(files, found, findings)
     verify_stores(files, record, findings)

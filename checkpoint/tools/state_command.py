@@ -1,43 +1,33 @@
-"""``python -m checkpoint state``: look into the state stores of a checkpoint.
+"""``state``: which versions the state stores of a stream have, and what changed between them.
 
-It reads what commit records name, in a copy of its own, and changes nothing; a stream may run.
+The command reads what commit records name and changes nothing; a stream may run.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 
 from checkpoint.commit_log import CommitLog, CommitRecord
-from checkpoint.state_store import EMPTY, PickleValues, Shapes
+from checkpoint.state_store import EMPTY
 from checkpoint.state_store.key_decoding import UndecodableKeyError, decode_key
 from checkpoint.state_store.store_files import changes_between
-from checkpoint.state_store.store_reader import StateReader
 from checkpoint.tools.common import (
     CommandResult,
     Commands,
     UsageError,
-    codec_of,
-    literal,
     open_stream_at,
-    opened_version,
     record_at,
 )
 from checkpoint.tools.instances import ShownClasses
 from checkpoint.tools.plain import printed
-from checkpoint.trust import require_trusted
 from checkpoint.version_records import PartitionCommit, StoreCommit, VersionId
 
 _EXAMPLES = """\
 examples:
   python -m checkpoint state /data/checkpoint
   python -m checkpoint state /data/checkpoint versions --operator counts
-  python -m checkpoint state s3://bucket/checkpoint get spark
-  python -m checkpoint state /data/checkpoint get "('user-7', 3)" --at 1700000002000
   python -m checkpoint state /data/checkpoint changes --since 1700000000000 --limit 100
-
-A key is a Python literal (17, 'text', ('a', 1)), or else the text itself.
 """
 
 
@@ -45,13 +35,12 @@ def add_state(commands: Commands) -> None:
     """Add the command to a parser."""
     state = commands.add_parser(
         "state",
-        help="state stores: versions, keys, changes",
+        help="state stores: versions, changes",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     state.add_argument("url", help="path or URL of the checkpoint")
     state.add_argument("action", nargs="?", default="stores", choices=list(_ACTIONS))
-    state.add_argument("key", nargs="?", help="the key to get")
     state.add_argument("--stream", help="id of the stream, where there are several")
     state.add_argument("--operator", help="uid of the operator, where there are several")
     state.add_argument("--store", help="name of the store, where there are several")
@@ -59,11 +48,6 @@ def add_state(commands: Commands) -> None:
     state.add_argument("--at", type=int, metavar="MS", help="batch time; the last one by default")
     state.add_argument("--since", type=int, metavar="MS", help="batch time before the changes")
     state.add_argument("--limit", type=int, default=20, help="lines at most (default: 20)")
-    state.add_argument(
-        "--trust-pickle",
-        action="store_true",
-        help="read values that are pickles of any kind; who wrote them can run code here",
-    )
     state.set_defaults(run=run_state)
 
 
@@ -97,47 +81,6 @@ def _versions(options: argparse.Namespace) -> Iterator[str]:
                         f"{time_ms:13d}  {stored.partition:9d}  {stored.version_id.version:7d}  "
                         f"{stored.version_id.uid:16}  {stored.count:8d}  {stored.size_bytes:15d}"
                     )
-
-
-def _count(options: argparse.Namespace) -> Iterator[str]:
-    _, commit = _commit(options)
-    yield str(sum(stored.count for stored in _partitions(commit, options)))
-
-
-def _get(options: argparse.Namespace) -> Iterator[str]:
-    if options.key is None:
-        raise UsageError("get needs a key; write it as a Python literal, or as text")
-    key = literal(options.key)
-    for stored, reader in _readers(options):
-        value = reader.get(key)
-        if value is not None:
-            timeout_ms = reader.timeout_ms(key)
-            until = "" if timeout_ms is None else f"  (timeout {timeout_ms} ms)"
-            where = f"[partition {stored.partition}, version {stored.version_id.version}]"
-            yield f"{printed(value)}{until}  {where}"
-            return
-    raise UsageError(f"key {key!r} of type {type(key).__name__} is not in the store")
-
-
-def _items(options: argparse.Namespace) -> Iterator[str]:
-    left = options.limit
-    for _, reader in _readers(options):
-        for key, value in islice(reader.items(), max(left, 0)):
-            left -= 1
-            yield f"{printed(key)}: {printed(value)}"
-
-
-def _verify(options: argparse.Namespace) -> Iterator[str]:
-    record, commit = _commit(options)
-    files = _log(options).files
-    for stored in _partitions(commit, options):
-        store = commit.store_id(record.stream_id, stored.partition)
-        with opened_version(
-            files, store, stored.version_id
-        ) as version:  # which verifies all it reads
-            known = "no checksum" if version.checksum is None else f"checksum {version.checksum:x}"
-            where = f"partition {stored.partition}, version {stored.version_id.version}"
-            yield f"{where}: {version.count()} keys, whole, {known}"
 
 
 def _changes(options: argparse.Namespace) -> Iterator[str]:
@@ -181,8 +124,7 @@ def _readable(raw: bytes) -> str:
 
 
 def _log(options: argparse.Namespace) -> CommitLog:
-    files = open_stream_at(options.url, options.stream)
-    return CommitLog(require_trusted(files) if options.trust_pickle else files)
+    return CommitLog(open_stream_at(options.url, options.stream))
 
 
 def _is_meant(commit: StoreCommit, options: argparse.Namespace) -> bool:
@@ -206,23 +148,8 @@ def _partitions(commit: StoreCommit, options: argparse.Namespace) -> Sequence[Pa
     return [commit.partitions[options.partition]]
 
 
-def _readers(options: argparse.Namespace) -> Iterator[tuple[PartitionCommit, StateReader]]:
-    record, commit = _commit(options)
-    files = _log(options).files
-    for stored in _partitions(commit, options):
-        store = commit.store_id(record.stream_id, stored.partition)
-        with opened_version(files, store, stored.version_id) as version:
-            # As the writer chose, or any pickle where that is asked for.
-            codec = PickleValues() if options.trust_pickle else codec_of(version, None)
-            yield stored, StateReader(store, version, codec, Shapes(version.codec))
-
-
 _ACTIONS: dict[str, Callable[[argparse.Namespace], Iterator[str]]] = {
     "stores": _stores,
     "versions": _versions,
-    "count": _count,
-    "get": _get,
-    "items": _items,
-    "verify": _verify,
     "changes": _changes,
 }

@@ -32,9 +32,7 @@ from checkpoint.state_files import (
 from checkpoint.state_store import EMPTY
 from checkpoint.state_store.chain import walk_back
 from checkpoint.state_store.store_files import list_snapshots, read_changelog, read_parent
-from checkpoint.tools.common import (
-    Problem,
-)
+from checkpoint.tools.common import Problem, opened_version
 from checkpoint.tools.whole_files import reader_of
 from checkpoint.version_records import StoreId, VersionId
 
@@ -42,7 +40,7 @@ FOREIGN = "remove it, if nobody needs it: no stream has written it"
 
 
 @dataclass
-class Findings:
+class Verification:
     """What was looked at, and what is wrong."""
 
     problems: list[Problem] = field(default_factory=list)
@@ -72,9 +70,9 @@ class Findings:
             self.problems.append(problem)
 
 
-def verify_stream(files: Files) -> Findings:
+def verify_stream(files: Files) -> Verification:
     """Verify everything of one stream; nothing is changed."""
-    findings = Findings()
+    findings = Verification()
     names = files.list("")
     streams: dict[str, str] = {}
     for name in names:
@@ -104,10 +102,7 @@ def verify_stream(files: Files) -> Findings:
     return findings
 
 
-# Each file by itself ------------------------------------------------------------------------------
-
-
-def _read_whole(files: Files, name: str, findings: Findings) -> str | None:
+def _read_whole(files: Files, name: str, findings: Verification) -> str | None:
     """Read a file to its end, and return the stream that it is of, None if it cannot be read."""
     where = location(files, name)
     reader = reader_of(files, name)
@@ -120,7 +115,7 @@ def _read_whole(files: Files, name: str, findings: Findings) -> str | None:
 
 
 def _require_stream(
-    files: Files, streams: Mapping[str, str], stream_id: str, findings: Findings
+    files: Files, streams: Mapping[str, str], stream_id: str, findings: Verification
 ) -> None:
     """Find the files that another stream has written."""
     for name, found in streams.items():
@@ -129,11 +124,8 @@ def _require_stream(
             findings.add(Problem(where, f"is of stream {found}", wanted, RESTORE))
 
 
-# What records promise -----------------------------------------------------------------------------
-
-
 def _verify_records(
-    files: Files, names: Iterable[str], lineage: Lineage, findings: Findings
+    files: Files, names: Iterable[str], lineage: Lineage, findings: Verification
 ) -> None:
     listed = list(names)
     ids = record_ids(listed, COMMIT_PREFIX, COMMIT_SUFFIX)
@@ -172,7 +164,7 @@ def _verify_records(
         findings.notes.append(f"{len(orphans)} state files that no record names; see gc")
 
 
-def verify_record(files: Files, record: CommitRecord, findings: Findings) -> None:
+def verify_record(files: Files, record: CommitRecord, findings: Verification) -> None:
     """Verify the state files that a record names."""
     for uid, commit in record.snapshots.items():
         for ref, wanted in commit.partitions(record.stream_id, uid, record.batch_time_ms):
@@ -185,20 +177,19 @@ def _read_state(files: Files, ref: FileRef, wanted: StatePartition) -> None:
         pass
 
 
-def verify_stores(files: Files, record: CommitRecord, findings: Findings) -> None:
+def verify_stores(files: Files, record: CommitRecord, findings: Verification) -> None:
     """Verify the stores that a record names, back to a snapshot of each."""
     for commit in record.stores:
         for stored in commit.partitions:
             if stored.file is None:
                 continue
-            store, version_id = (
-                commit.store_id(record.stream_id, stored.partition),
-                stored.version_id,
-            )
+            store = commit.store_id(record.stream_id, stored.partition)
+            version_id = stored.version_id
             where = location(files, stored.file.name)
             if findings.try_to(partial(_walk_to_snapshot, files, store, version_id), where):
                 require = partial(_require_stored, files, store, version_id, stored.file)
-                findings.try_to(require, where)
+                if findings.try_to(require, where):
+                    findings.try_to(partial(_require_content, files, store, version_id), where)
 
 
 def _require_stored(files: Files, store: StoreId, version_id: VersionId, ref: FileRef) -> None:
@@ -207,6 +198,12 @@ def _require_stored(files: Files, store: StoreId, version_id: VersionId, ref: Fi
     for _ in changelog.parts:
         pass
     ref.require(changelog.totals, location(files, ref.name))
+
+
+def _require_content(files: Files, store: StoreId, version_id: VersionId) -> None:
+    """Raise unless files that are whole lead to the content whose checksum the writer has noted."""
+    with opened_version(files, store, version_id):
+        pass
 
 
 def _walk_to_snapshot(files: Files, store: StoreId, newest: VersionId) -> None:
@@ -228,10 +225,7 @@ def verify_graph(files: Files, plan: RecoveryPlan) -> None:
             pass
 
 
-# What inputs promise ------------------------------------------------------------------------------
-
-
-def verify_inputs(files: Files, plan: RecoveryPlan, findings: Findings) -> None:
+def verify_inputs(files: Files, plan: RecoveryPlan, findings: Verification) -> None:
     """Verify what records say of inputs, and the received blocks that they name."""
     inputs: list[InputHistory] = []
     findings.try_to(lambda: inputs.append(read_inputs(files, plan)), files.url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -20,8 +21,8 @@ from checkpoint.state_store import (
     StateStore,
     StoreId,
     ValueCodec,
-    VersionId,
 )
+from checkpoint.tools.verify import Verification, verify_stores
 from checkpoint.version_records import PartitionCommit, StoreCommit
 
 PARTITIONS = 2
@@ -33,8 +34,8 @@ class Stream:
     def __init__(self, root: Path, values: ValueCodec) -> None:
         (root / "local").mkdir(parents=True, mode=0o700)
         self.files = open_files(str(root / "files"))
-        takeovers = LmdbBackend(self.files, str(root / "local"))
-        self.store = StateStore(takeovers, values, checksums=True)
+        backend = LmdbBackend(self.files, str(root / "local"))
+        self.store = StateStore(backend, values, checksums=True)
         self.version_ids = dict.fromkeys(range(PARTITIONS), EMPTY)
 
     def batch(self, number: int, changes: dict[Any, Any]) -> None:
@@ -87,17 +88,16 @@ def test_stores(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, url, "--at", "1000")[1].endswith("version 1, 2 keys")
 
 
-def test_verify(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """All files that lead to a version are read and verified, and its checksum is shown."""
-    lines = run(capsys, url, "verify", "--operator", "counts")
-    assert [line.partition(", checksum ")[0] for line in lines] == [
-        "partition 0, version 3: 2 keys, whole",
-        "partition 1, version 3: 1 keys, whole",
-    ]
-    (file,) = Path(url).rglob("p00000/*2-*.changes")
-    file.write_bytes(file.read_bytes()[:-1])
-    assert main(["state", url, "verify", "--operator", "counts"]) == 1
-    assert f"{file} " in capsys.readouterr().err
+def test_verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that are whole have to lead to the content that their writers had."""
+    stream = Stream(tmp_path, DataValues())
+    stream.batch(0, {"a": 1})
+    monkeypatch.setattr("checkpoint.state_store.overlay.moved_checksum", lambda *_: 7)
+    stream.batch(1, {"a": 2})
+    for time_ms, said in ((1000, []), (2000, ["leads to a wrong content"])):
+        found = Verification()
+        verify_stores(stream.files, CommitLog(stream.files).read(time_ms), found)
+        assert [problem.found.partition(":")[0] for problem in found.problems] == said
 
 
 def test_versions(url: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,33 +111,43 @@ def test_versions(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(of_one) == 1 + 3
 
 
+def read(capsys: pytest.CaptureFixture[str], url: str, *arguments: str) -> list[Any]:
+    status = main(["read", url, "--operator", "counts", *arguments])
+    shown = capsys.readouterr()
+    assert (status, shown.err) == (0, "")
+    return [json.loads(line) for line in shown.out.splitlines()]
+
+
 @pytest.mark.parametrize(
-    ("arguments", "shown"),
+    ("arguments", "row"),
     [
-        (["a"], "2  [partition 1, version 3]"),
-        (["'a'"], "2  [partition 1, version 3]"),
-        (["a", "--at", "1000"], "1  [partition 1, version 1]"),
-        (["bb", "--at", "2000"], "(1, [2])  [partition 0, version 2]"),
-        (["('u', 1)"], "'late'  (timeout 9 ms)  [partition 0, version 3]"),
-        (["17"], "'n'  [partition 0, version 3]"),
+        (["a"], {"key": "a", "value": 2}),
+        (["'a'"], {"key": "a", "value": 2}),
+        (["a", "--at", "1000"], {"key": "a", "value": 1}),
+        (["bb", "--at", "2000"], {"key": "bb", "value": [1, [2]]}),
+        (
+            ["('u', 1)"],
+            {"key": ["u", 1], "value": "late", "timeout_ms": 9},
+        ),
+        (["17"], {"key": 17, "value": "n"}),
     ],
     ids=str,
 )
-def test_get(
-    url: str, capsys: pytest.CaptureFixture[str], arguments: list[str], shown: str
+def test_a_key_is_read(
+    url: str, capsys: pytest.CaptureFixture[str], arguments: list[str], row: dict[str, Any]
 ) -> None:
-    """A key is read from whichever partition has it, after any batch."""
-    assert run(capsys, url, "get", *arguments, "--operator", "counts") == [shown]
+    """A key is read from whichever partition has it, after any batch, and with its timeout."""
+    assert read(capsys, url, "--key", *arguments) == [row]
+    assert read(capsys, url, "--key", "nobody") == []
 
 
-def test_items_and_count(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Keys with their values, and how many there are."""
-    options = ("--operator", "counts")
-    assert sorted(run(capsys, url, "items", *options)) == ["'a': 2", "('u', 1): 'late'", "17: 'n'"]
-    assert len(run(capsys, url, "items", *options, "--limit", "2")) == 2
-    assert run(capsys, url, "count", *options) == ["3"]
-    parts = [run(capsys, url, "count", *options, "--partition", p)[0] for p in "01"]
-    assert sum(map(int, parts)) == 3
+def test_one_partition(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Keys with their values, of all partitions or of one."""
+    assert len(read(capsys, url)) == 3
+    assert len(read(capsys, url, "--limit", "2")) == 2
+    parts = [read(capsys, url, "--partition", partition) for partition in "01"]
+    assert sum(map(len, parts)) == 3
+    assert [row["key"] for row in parts[1]] == ["a"]
 
 
 def test_changes(url: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,12 +167,12 @@ def test_changes(url: str, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["get", "nobody", "--operator", "counts"], "key 'nobody' of type str is not in the store"),
-        (["get", "--operator", "counts"], "get needs a key"),
-        (["get", "a"], "2 stores are meant; choose one of: --operator counts --store default"),
-        (["get", "a", "--operator", "x"], "0 stores are meant"),
-        (["count", "--operator", "counts", "--partition", "2"], "partition 2 must be 0 to 1"),
-        (["stores", "--at", "1500"], "no batch at 1500 ms is committed; the last ones are at 1000"),
+        (["state", "changes"], "2 stores are meant; choose one of: --operator counts --store defa"),
+        (["state", "changes", "--operator", "x"], "0 stores are meant"),
+        (["state", "changes", "--operator", "counts", "--partition", "2"], "must be 0 to 1"),
+        (["state", "stores", "--at", "1500"], "no batch at 1500 ms is committed; the last ones"),
+        (["read", "--key", "a"], "2 states of the batch at 3000 ms are meant"),
+        (["read", "--operator", "counts", "--partition", "2"], "partition 2 must be 0 to 1"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -170,7 +180,8 @@ def test_what_is_not_there(
     url: str, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
 ) -> None:
     """What cannot be shown is said with what could be."""
-    assert main(["state", url, *arguments]) == 2
+    command, *rest = arguments
+    assert main([command, url, *rest]) == 2
     assert says in capsys.readouterr().err
 
 
@@ -189,18 +200,19 @@ def test_damaged_file(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     for path in Path(url).rglob("*"):
         if path.is_file() and "commits" not in path.parts:
             path.write_bytes(path.read_bytes()[:-1])
-    assert main(["state", url, "items", "--operator", "counts"]) == 1
+    assert main(["read", url, "--operator", "counts"]) == 1
     assert "expected" in capsys.readouterr().err
 
 
 def test_pickles_are_not_read_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Values that could run code are read only by who says so."""
-    Stream(tmp_path, PickleValues()).batch(0, {"a": VersionId(1, "0" * 16)})
-    arguments = ["state", str(tmp_path / "files"), "get", "a", "--operator", "counts"]
-    assert main(arguments) == 2
-    assert "add --trust-pickle if you trust" in capsys.readouterr().err
-    assert main([*arguments, "--trust-pickle"]) == 0
-    assert "VersionId(version=1" in capsys.readouterr().out
+    """Values that could run code are made only for who says so; others see their parts."""
+    Stream(tmp_path, PickleValues()).batch(0, {"a": Path("x")})
+    arguments = ["read", str(tmp_path / "files"), "--key", "a", "--operator", "counts"]
+    assert main(arguments) == 0
+    unasked = capsys.readouterr().out
+    assert main([*arguments, "--unpickle"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"key": "a", "value": {"PosixPath": "x"}}
+    assert "pathlib.PosixPath" in unasked
 
 
 def test_as_a_program(url: str) -> None:

@@ -56,8 +56,8 @@ def test_a_fault_at_any_operation_of_a_batch_loses_nothing(
     """After any fault the previous commit is intact, and the batch is committed whole or not."""
     results = set()
     for at in itertools.count(1):
-        takeover = tmp_path if place == "local" else f"memory://{uuid.uuid4()}"
-        files = open_files(f"{takeover}/{at}")
+        location = tmp_path if place == "local" else f"memory://{uuid.uuid4()}"
+        files = open_files(f"{location}/{at}")
         batches.commit(files, 1000, epoch=1)
         faulty = FaultyFiles(files, at, effect, error)
         committed = False

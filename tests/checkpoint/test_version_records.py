@@ -148,10 +148,10 @@ def test_a_store_is_named_once() -> None:
 
 def test_what_a_task_reports_is_what_the_next_one_opens(tmp_path: Path) -> None:
     """Through a record, and pickled on its way to the driver."""
-    store, takeovers = StoreId("stream-1", "counts", "default", 0, 1), MemoryBackend()
-    reported = pickle.loads(pickle.dumps(commit(takeovers, store, EMPTY)))
+    store, backend = StoreId("stream-1", "counts", "default", 0, 1), MemoryBackend()
+    reported = pickle.loads(pickle.dumps(commit(backend, store, EMPTY)))
     log = CommitLog(open_files(tmp_path))
     log.commit(replace(RECORD, stores=(StoreCommit("counts", "default", "stable", (reported,)),)))
     (found,) = log.read(3000).stores
     assert found.store_id("stream-1", 0) == store
-    assert takeovers.open(store, found.partitions[0].version_id).count() == reported.count
+    assert backend.open(store, found.partitions[0].version_id).count() == reported.count

@@ -56,8 +56,8 @@ def stored(tmp_path: Path) -> Path:
     root = tmp_path / "stored"
     files = open_files(root)
     (tmp_path / "local").mkdir(mode=0o700)
-    takeovers = LmdbBackend(files, str(tmp_path / "local"), 1)
-    store = StateStore(takeovers, DataValues())
+    backend = LmdbBackend(files, str(tmp_path / "local"), 1)
+    store = StateStore(backend, DataValues())
     owned = take_over(files, STREAM, DriverProcess.of_this_process(0))
     write_graph(owned.lease, GraphSnapshot(STREAM, 0, 1, {"operators": {}}, b""))
     received = ReceivedBlocks(files, STREAM, "socket", 1)
@@ -85,7 +85,7 @@ def stored(tmp_path: Path) -> Path:
                 committed = writer.commit()
             version_ids[partition] = committed.version_id
             if number == 1:
-                snapshot_if_due(takeovers, store_id, committed.version_id, SnapshotRule(1, 1))
+                snapshot_if_due(backend, store_id, committed.version_id, SnapshotRule(1, 1))
             partitions.append(committed)
         stores = (StoreCommit("sessions", "default", "stable", tuple(partitions)),)
         commits.commit(CommitRecord(STREAM, number, time_ms, 1, {}, {}, stores))

@@ -209,9 +209,9 @@ def test_values_of_a_store_beside_one_that_cannot_be_shown_are_shown(
     (tmp_path / "local").mkdir(mode=0o700)
     files = open_files(tmp_path / "stream")
     owned = take_over(files, STREAM, DriverProcess.of_this_process(0))
-    takeovers = LmdbBackend(files, str(tmp_path / "local"), 1)
+    backend = LmdbBackend(files, str(tmp_path / "local"), 1)
     store = StoreId(STREAM, "sessions", "default", 0, 1)
-    with StateStore(takeovers, codec).writer(store, EMPTY) as writer:
+    with StateStore(backend, codec).writer(store, EMPTY) as writer:
         for key, value in {"a": [1], "bad": HOSTILE, "c": [3]}.items():
             writer.put(key, value)
         partitions = (writer.commit(),)
