@@ -45,6 +45,7 @@ _CREATE = "checkpoint.local_files:LocalFiles.create"
 _DELETE = "checkpoint.local_files:LocalFiles.delete"
 _SNAPSHOTS = "dstreams.kernel.state_versions:StateVersions.maintain"
 _LAST_CHECKPOINT = "dstreams.streams.engine:Engine.checkpoint_now"
+_WRITE_RDD = "dstreams.streams.rdd_snapshots:RddSnapshots.write"
 _PUBLISH = "dstreams.sinks.hadoop_directory:HadoopDirectory._publish"
 _PUBLISH_ROWS = "dstreams.structured.committed_files:CommittedFiles.add"
 
@@ -56,6 +57,7 @@ STEPS = (
     Step("begin.done"),
     Step("job.submit"),
     Step("state.start"),
+    Step("before a snapshot of an RDD is written", function=_WRITE_RDD),
     Step("state.done"),
     Step("out.start"),
     Step("before an output is published", function=_PUBLISH),
@@ -89,7 +91,7 @@ STEPS = (
 """Steps of a batch of the drill's own stream, in order, then those of a restart, and of a stop."""
 
 STEPS_OF_A_QUERY = (
-    *(step for step in STEPS if step.function not in (_PUBLISH, _LAST_CHECKPOINT)),
+    *(step for step in STEPS if step.function not in (_WRITE_RDD, _PUBLISH, _LAST_CHECKPOINT)),
     Step("before the rows of a query are published", function=_PUBLISH_ROWS),
     Step("after the rows of a query are published", function=_PUBLISH_ROWS, when="after"),
 )

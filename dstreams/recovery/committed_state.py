@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from checkpoint import CommitRecord, OperatorSnapshot, RecoveryPlan, StoreCommit
 from dstreams.graph.lookback import lookback
@@ -63,7 +63,8 @@ def read_committed_state(
             time_ms = record.batch_time_ms - since_ms % slides.get(uid, plan.batch_ms)
             commit = record.snapshots.get(uid)
             snapshots.setdefault(uid, {})[time_ms] = record.batch_time_ms, commit
-        made_at: dict[str, int] = json.loads(record.writer.get(VERSIONS_MADE_AT, "{}"))
+        facts: Mapping[str, Any] = record.facts
+        made_at = facts.get(VERSIONS_MADE_AT, {})
         for store in record.stores:
             uid = store.operator_uid
             versions.setdefault(uid, {})[made_at[uid]] = record, store

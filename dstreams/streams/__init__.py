@@ -1,1 +1,1 @@
-"""Running a frozen graph: one batch, its durability, and the threads that drive it."""
+"""Running a frozen graph: one batch, its parts, and the threads that drive it."""

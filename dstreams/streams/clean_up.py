@@ -13,11 +13,11 @@ from dstreams.graph.input import InputDStream
 from dstreams.graph.plan import Plan
 from dstreams.kernel.janitor import Janitor
 from dstreams.kernel.moved_stores import delete_abandoned
+from dstreams.kernel.transaction_log import TransactionLog
 from dstreams.sources.source import RetiringReader, SourceReader
 from dstreams.streams.batch import Batch
 from dstreams.streams.batch_inputs import BatchInputs
 from dstreams.streams.committer import BatchCommitter
-from dstreams.streams.durability import StreamDurability
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class BatchCleanUp:
             written = self.history.states.maintain() if has_stores else 0
             if self.committer is not None:
                 if written:
-                    self.committer.durability.retention.expect_snapshots()
+                    self.committer.log.expect_snapshots()
                 if is_turn or self.committer.snapshots.is_at(batch.time_ms):
                     self._post(after, batch.time_ms, self.committer)
         except Exception:
@@ -63,15 +63,15 @@ class BatchCleanUp:
             self.inputs.forget(stream, batch.time_ms - kept_ms)
 
     def _post(self, after: str, time_ms: int, committer: BatchCommitter) -> None:
-        snapshots, durability = committer.snapshots, committer.durability
+        snapshots = committer.snapshots
         lookback = snapshots.lookback(time_ms)
         oldest_ms = snapshots.oldest_needed_ms(time_ms, lookback)
         inputs = (lookback[node] for node in self.readers if node in lookback)
         oldest_input_ms = min(chain(inputs, [time_ms])) + 1
         snapshots.discard_before(oldest_ms)
-        self.janitor.post(after, partial(self._retire, durability, oldest_ms, oldest_input_ms))
+        self.janitor.post(after, partial(self._retire, committer.log, oldest_ms, oldest_input_ms))
 
-    def _retire(self, durability: StreamDurability, oldest_ms: int, oldest_input_ms: int) -> None:
+    def _retire(self, log: TransactionLog, oldest_ms: int, oldest_input_ms: int) -> None:
         """Delete what neither a restart nor a batch to come needs; on any thread.
 
         Raises:
@@ -79,10 +79,10 @@ class BatchCleanUp:
                 over; nothing was deleted then.
         """
         # What a batch has read is there as long as its record: a rewind may go there.
-        durability.retire(oldest_ms, oldest_input_ms, retiring_readers(self.plan, self.readers))
+        log.retire(oldest_ms, retiring_readers(self.plan, self.readers), oldest_input_ms)
         if not self._is_swept and self.plan.in_state_store():
-            durability.owned.lease.check()
-            delete_abandoned(durability.files, durability.owned.epoch)
+            log.require_newest()
+            delete_abandoned(log.files, log.epoch)
             self._is_swept = True
 
 

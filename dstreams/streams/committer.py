@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from checkpoint import INPUTS_NEEDED_AFTER, OperatorSnapshot
 from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
-from dstreams.kernel.record_facts import BETWEEN_BATCHES
-from dstreams.rdd.state_version import StateVersion
+from dstreams.kernel.record_facts import BETWEEN_BATCHES, UNREAD, VERSIONS_MADE_AT
+from dstreams.kernel.transaction_log import TransactionLog
+from dstreams.rdd.state_version import NO_EVENT_TIME, StateVersion
 from dstreams.sources.source import ReaderOfFiles, SourceReader, is_lost_with_driver
 from dstreams.streams.batch import Batch
-from dstreams.streams.durability import BatchCommit, StreamDurability
 from dstreams.streams.rdd_snapshots import RddSnapshot, RddSnapshots
 
 
@@ -25,7 +26,7 @@ class BatchCommitter:
     history: History
     readers: Mapping[InputDStream, SourceReader]
     snapshots: RddSnapshots
-    durability: StreamDurability
+    log: TransactionLog
     _last: Batch | None = field(default=None, init=False)
     _inputs_needed_after: Mapping[str, int] = field(default_factory=dict, init=False)
 
@@ -35,7 +36,7 @@ class BatchCommitter:
         Raises:
             CheckpointError: one has, or the storage does not answer.
         """
-        self.durability.owned.lease.check()
+        self.log.require_newest()
 
     def commit(
         self,
@@ -52,25 +53,25 @@ class BatchCommitter:
             CheckpointError: it could not be committed; the stream must stop.
         """
         time_ms = batch.time_ms
-        states = self._states(time_ms)
-        versions = {uid: made_ms for uid, (made_ms, _) in states.items()}
-        lookback = self.snapshots.committing(time_ms, snapshots, versions)
-        made = BatchCommit(
-            batch_id=batch.batch_id,
-            time_ms=time_ms,
-            written={node: snapshot.files for node, snapshot in snapshots.items()},
-            states=states,
-            without_state=self.snapshots.without_state(time_ms),
-            failed_outputs=failed_outputs,
-            unread=sorted(self.plan.input_uids[stream] for stream in unread),
-            inputs_needed_after={
-                self.plan.input_uids[stream]: lookback.get(stream, time_ms)
-                for stream, reader in self.readers.items()
-                if isinstance(reader, ReaderOfFiles)
+        made_at = {uid: made_ms for uid, (made_ms, _) in self._states(time_ms).items()}
+        lookback = self.snapshots.committing(time_ms, snapshots, made_at)
+        needed_after = {
+            self.plan.input_uids[stream]: lookback.get(stream, time_ms)
+            for stream, reader in self.readers.items()
+            if isinstance(reader, ReaderOfFiles)
+        }
+        self._write(
+            batch.batch_id,
+            time_ms,
+            snapshots,
+            {
+                UNREAD: sorted(self.plan.input_uids[stream] for stream in unread),
+                INPUTS_NEEDED_AFTER: needed_after,
             },
+            self.snapshots.without_state(time_ms),
+            failed_outputs,
         )
-        self.durability.commit(made)
-        self._inputs_needed_after = made.inputs_needed_after
+        self._inputs_needed_after = needed_after
         self._last = batch
         self.snapshots.committed(time_ms, snapshots)
 
@@ -84,15 +85,41 @@ class BatchCommitter:
         Raises:
             CheckpointError: it could not be committed.
         """
-        self.durability.begin(batch_id, time_ms, {}, {BETWEEN_BATCHES: True})
-        self.durability.commit(
-            BatchCommit(
-                batch_id=batch_id,
-                time_ms=time_ms,
-                written={node: snapshot.files for node, snapshot in (snapshots or {}).items()},
-                states=self._states(time_ms),
-                inputs_needed_after=self._inputs_needed_after,
-            )
+        self.log.begin(batch_id, time_ms, {}, facts={BETWEEN_BATCHES: True}, beginning="")
+        facts = {INPUTS_NEEDED_AFTER: self._inputs_needed_after}
+        self._write(batch_id, time_ms, snapshots or {}, facts)
+
+    def _write(
+        self,
+        batch_id: int,
+        time_ms: int,
+        snapshots: Mapping[Node, RddSnapshot],
+        facts: Mapping[str, object],
+        without_state: Iterable[Node] = (),
+        failed_outputs: Sequence[str] = (),
+    ) -> None:
+        """Write a commit record, with the versions of stored state and facts that say anything."""
+        states, nodes = self._states(time_ms), self.plan.nodes
+        versions = {uid: version for uid, (_, version) in states.items()}
+        made_at = {uid: made_ms for uid, (made_ms, _) in states.items()}
+        self.log.commit(
+            batch_id,
+            time_ms,
+            snapshots={
+                nodes[node].uid: OperatorSnapshot(one.files.first.partitioner, one.files.files)
+                for node, one in snapshots.items()
+            },
+            stores=[version.commit for version in versions.values() if version.commits],
+            watermarks={
+                uid: version.watermark_ms
+                for uid, version in versions.items()
+                if version.watermark_ms != NO_EVENT_TIME
+            },
+            without_state=[nodes[node].uid for node in without_state],
+            failed_outputs=failed_outputs,
+            facts={
+                name: said for name, said in {VERSIONS_MADE_AT: made_at, **facts}.items() if said
+            },
         )
 
     def commit_last_state(self) -> None:

@@ -9,18 +9,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from checkpoint import CheckpointError
 from dstreams.clock import Clock
 from dstreams.events import Tell
 from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.graph.plan import Plan
 from dstreams.kernel.janitor import Janitor
+from dstreams.kernel.transaction_log import TransactionLog
 from dstreams.sources.source import SourceReader, close_all
 from dstreams.streams.batch_inputs import BatchInputs
 from dstreams.streams.clean_up import BatchCleanUp
 from dstreams.streams.committer import BatchCommitter
-from dstreams.streams.durability import StreamDurability
 from dstreams.streams.planner import BatchPlanner
 from dstreams.streams.rdd_snapshots import RddSnapshots
 from dstreams.streams.runner import BatchRunner
@@ -31,7 +30,7 @@ logger = logging.getLogger(__name__)
 class Engine:
     """The parts that plan, run, commit and clean up after the batches of one frozen graph.
 
-    *tell* is told of each step of each batch. Without a checkpoint directory *durability* and the
+    *tell* is told of each step of each batch. Without a checkpoint directory *log* and the
     committer are None.
     """
 
@@ -40,7 +39,7 @@ class Engine:
         plan: Plan,
         history: History,
         readers: Mapping[InputDStream, SourceReader],
-        durability: StreamDurability | None,
+        log: TransactionLog | None,
         clock: Clock,
         tell: Tell,
         stream_id: str,
@@ -50,15 +49,15 @@ class Engine:
         self.plan = plan
         self.history = history
         self.readers = readers
-        self.durability = durability
+        self.log = log
         self.clock = clock
         self.janitor = Janitor()
         self.committer: BatchCommitter | None = None
-        if durability is not None:
-            snapshots = RddSnapshots(plan, history, durability.owned, stream_id)
-            self.committer = BatchCommitter(plan, history, readers, snapshots, durability)
+        if log is not None:
+            snapshots = RddSnapshots(plan, history, log)
+            self.committer = BatchCommitter(plan, history, readers, snapshots, log)
         inputs = BatchInputs(history, readers)
-        self.planner = BatchPlanner(plan, readers, durability, clock, tell, stream_id)
+        self.planner = BatchPlanner(plan, readers, log, clock, tell, stream_id)
         clean_up = BatchCleanUp(plan, history, readers, inputs, self.committer, self.janitor)
         self.runner = BatchRunner(
             plan,
@@ -98,11 +97,8 @@ class Engine:
         self.janitor.close()
         close_all(self.readers.values())
         self.history.clear()
-        if self.durability is None:
+        if self.log is None:
             return
         if self.plan.in_state_store():
             self.history.states.close()
-        try:
-            self.durability.owned.lease.release()
-        except CheckpointError as error:
-            logger.info("the end of the stream could not be written down: %s", error)
+        self.log.release()

@@ -262,7 +262,7 @@ class LifeCycle:
         """Name what no batch has run to its end, and let who asked for all of it be told."""
         scheduler = self.scheduler
         batches = () if scheduler is None else scheduler.unfinished
-        has_graph = engine.durability is not None and engine.durability.graph is not None
+        has_graph = engine.log is not None and engine.log.graph is not None
         left = cut_off(engine, batches, goes_on=has_graph)
         if not left:
             return

@@ -13,11 +13,11 @@ from dstreams.faults import fault
 from dstreams.graph.input import InputDStream
 from dstreams.graph.plan import Plan
 from dstreams.kernel.record_facts import AFTER
+from dstreams.kernel.transaction_log import TransactionLog
 from dstreams.recovery.skipped_batches import gap_of
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sources.source import PlannedInput, ReplayableReader, SourceReader
 from dstreams.streams.batch import Batch, InputFailure
-from dstreams.streams.durability import StreamDurability
 
 
 class BatchPlanner:
@@ -32,7 +32,7 @@ class BatchPlanner:
         self,
         plan: Plan,
         readers: Mapping[InputDStream, SourceReader],
-        durability: StreamDurability | None,
+        log: TransactionLog | None,
         clock: Clock,
         tell: Tell,
         stream_id: str,
@@ -42,7 +42,7 @@ class BatchPlanner:
         self.tell = tell
         self._plan = plan
         self._readers = readers
-        self._durability = durability
+        self._log = log
         self._clock = clock
         self._last_ms = plan.zero_ms
         self._in_flight: Mapping[int, BeginRecord] = {}
@@ -103,7 +103,7 @@ class BatchPlanner:
             submitted_ms=self._clock.now_ms(),
             failure=failure,
             after_ms=last_ms if time_ms > last_ms + self._plan.batch_ms else None,
-            beginning="" if self._durability is None else self.begun.beginning(inputs, begun),
+            beginning="" if self._log is None else self.begun.beginning(inputs, begun),
             input_infos=self._described(inputs),
             outputs=self._outputs(time_ms),
         )
@@ -127,11 +127,10 @@ class BatchPlanner:
 
         Nor may any after it: its input is in no batch, until a restart finds what was begun.
         """
-        if self._durability is None:
+        if self._log is None:
             return batch
         if self._begin_failure is not None:
             return replace(batch, failure=self._begin_failure)
-        fault("begin.start", batch.batch_id)
         inputs: dict[str, object] = {}
         for stream, planned in batch.inputs.items():
             reader = self._readers[stream]
@@ -142,11 +141,10 @@ class BatchPlanner:
         facts = {} if batch.after_ms is None else {AFTER: batch.after_ms}
         try:
             number, time_ms = batch.batch_id, batch.time_ms
-            self._durability.begin(number, time_ms, inputs, facts, batch.beginning)
+            self._log.begin(number, time_ms, inputs, facts=facts, beginning=batch.beginning)
         except CheckpointError as error:
             self._begin_failure = InputFailure("writing down what it reads", error)
             return replace(batch, failure=self._begin_failure)
-        fault("begin.done", batch.batch_id)
         return batch
 
     def _described(self, inputs: Mapping[InputDStream, PlannedInput]) -> tuple[InputInfo, ...]:

@@ -14,11 +14,12 @@ from typing import Any
 
 from pyspark import RDD
 
-from checkpoint import CheckpointError, Files, OwnedStream, StatePartition, state_files_of
+from checkpoint import CheckpointError, Files, StatePartition, state_files_of
 from dstreams.graph.history import LONGEST_LINEAGE, History
 from dstreams.graph.lookback import lookback
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
+from dstreams.kernel.transaction_log import TransactionLog
 from dstreams.rdd.rdd_files import NO_PARTITIONER, WrittenRdd, read_rdd, write_rdd
 
 logger = logging.getLogger(__name__)
@@ -39,12 +40,12 @@ class RddSnapshots:
         files: the directory of the stream.
     """
 
-    def __init__(self, plan: Plan, history: History, owned: OwnedStream, stream_id: str) -> None:
-        self.files: Files = owned.lease.files
+    def __init__(self, plan: Plan, history: History, log: TransactionLog) -> None:
+        self.files: Files = log.files
         self._plan = plan
         self._history = history
-        self._epoch = owned.epoch
-        self._stream_id = stream_id
+        self._epoch = log.epoch
+        self._stream_id = log.stream_id
         self._overdue: set[Node] = set()
         # Times of RDDs that are read from files, and of those that a restart may stand on.
         self._in_files: dict[Node, list[int]] = {}

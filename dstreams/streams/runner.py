@@ -22,7 +22,7 @@ from dstreams.events import (
     StateOperatorInfo,
     Tell,
 )
-from dstreams.faults import fault
+from dstreams.faults import fault, steps
 from dstreams.graph.history import History
 from dstreams.graph.node import Node
 from dstreams.graph.output import OutputOperation
@@ -113,12 +113,11 @@ class BatchRun:
         return BatchResult(info, self._error, self._ends_stream())
 
     def _run(self) -> dict[int, tuple[OutputOperation, RDD[Any]]]:
-        self._bridge()
-        self._make_states()
-        jobs = self._generate()
-        self._step("state.start")
-        snapshots = {} if self._ends_stream() else self._write_snapshots()
-        self._step("state.done")
+        with steps("state", self._batch.batch_id):
+            self._bridge()
+            self._make_states()
+            jobs = self._generate()
+            snapshots = {} if self._ends_stream() else self._write_snapshots()
         if jobs and not self._must_end():
             self._require_newest()
         for output_id, (output, rdd) in jobs.items():
@@ -259,7 +258,6 @@ class BatchRun:
         self._tell(OutputOperationCompleted(self._batch.time_ms, info))
 
     def _commit(self, snapshots: Mapping[Node, RddSnapshot]) -> None:
-        self._step("commit.start")
         try:
             if self._committer is not None:
                 self._committer.commit(
@@ -267,7 +265,6 @@ class BatchRun:
                 )
         except Exception as error:
             self._fail("committing its state", error, DurabilityError)
-        self._step("commit.done")
 
     def _failed_outputs(self) -> list[str]:
         """Uids of the outputs that should have run to their end and did not."""
@@ -283,10 +280,9 @@ class BatchRun:
         return [plan.output_uids[output_id] for output_id in sorted(due - ended)]
 
     def _clean_up(self) -> None:
-        self._step("clean.start")
-        if not self._runner.unbridged:  # else state needs all that came before the gap
-            self._runner.clean_up.after(self._batch)
-        self._step("clean.done")
+        with steps("clean", self._batch.batch_id):
+            if not self._runner.unbridged:  # else state needs all that came before the gap
+                self._runner.clean_up.after(self._batch)
 
     def _fail(
         self, where: str, error: Exception, kind: type[BatchFailedError] = BatchFailedError

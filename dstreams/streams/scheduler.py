@@ -273,7 +273,7 @@ class Scheduler:
             self._broken.set()
         if result.ends_stream:
             self.request_stop(abandon=True, why="a batch failed")
-        return not result.ends_stream or self._engine.durability is None
+        return not result.ends_stream or self._engine.log is None
 
     def _spark_is_gone(self) -> bool:
         try:

@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import logging
-import platform
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from secrets import token_hex  # noqa: TID251
 
-import pyspark
 from pyspark import SparkContext
 
 from checkpoint import (
     CheckpointError,
-    DriverProcess,
-    Files,
     OwnedStream,
     drop_graphs,
     open_files,
     require_trusted,
     stream_url,
-    take_over,
 )
 from checkpoint.state_store import Classes, require_stored_state
 from dstreams.clock import Clock
 from dstreams.events import Event, Tell
-from dstreams.faults import fault
 from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.graph.pickling import pickle_graph
 from dstreams.graph.plan import Plan, StreamGraph
 from dstreams.kernel.state_versions import StateVersions
 from dstreams.kernel.store_upkeep import open_store
+from dstreams.kernel.transaction_log import TransactionLog
 from dstreams.rdd import jvm
 from dstreams.rdd.worker_python import require_workers
 from dstreams.recovery.committed_state import last_batch_ms
@@ -47,7 +42,6 @@ from dstreams.sources.source import (
     restart_refusal,
 )
 from dstreams.streams.clean_up import retiring_readers
-from dstreams.streams.durability import StreamDurability
 from dstreams.streams.engine import Engine
 from dstreams.streams.rate_control import limit_rates
 
@@ -133,53 +127,47 @@ def _open_durable(
     pickled = None if config.directory is None else pickle_graph(graph, config.context)
     is_first = config.point is None
     files = open_files(url) if is_first else require_trusted(open_files(url))
-    owned = _take_over(files, point, config.clock)
+    operators = {plan.nodes[node].uid for node in (*plan.checkpointed(), *plan.in_state_store())}
+    log = TransactionLog.take_over(
+        files, point.stream_id, config.clock.now_ms(), point.log, operators=operators
+    )
     with ExitStack() as undo:
-        undo.callback(_give_up, owned, is_first)
-        durability = StreamDurability(owned, point.stream_id, plan)
-        require_stored_state(files, owned.plan, durability.uids)
+        undo.callback(_give_up, log, is_first)
+        require_stored_state(files, log.plan, operators)
 
         def write_graph() -> None:
             if pickled is not None:
-                began = point.began_after(last_batch_ms(owned.plan, plan))
-                durability.graph = write_graph_snapshot(
-                    owned, point.stream_id, plan, pickled, config.spark, config.given, began
+                began = point.began_after(last_batch_ms(log.plan, plan))
+                log.graph = write_graph_snapshot(
+                    log.owned, point.stream_id, plan, pickled, config.spark, config.given, began
                 )
 
-        engine = _opened(plan, point, config, durability, undo, write_graph if is_first else None)
+        engine = _opened(plan, point, config, log, undo, write_graph if is_first else None)
         undo.pop_all()
         undo.callback(engine.close)
         with jvm.rewriting_outputs(config.spark):
-            _go_on(engine, point, owned, config.settings.missed_batches)
+            _go_on(engine, point, log.owned, config.settings.missed_batches)
         if not is_first:
             write_graph()
         undo.pop_all()
     return engine
 
 
-def _take_over(files: Files, point: RestorePoint, clock: Clock) -> OwnedStream:
-    facts = {"python": platform.python_version(), "pyspark": pyspark.__version__}
-    driver = DriverProcess.of_this_process(clock.now_ms(), facts)
-    owned = take_over(files, point.stream_id, driver, point.log)
-    fault("rec.fence")
-    return owned
-
-
-def _give_up(owned: OwnedStream, is_first: bool) -> None:
+def _give_up(log: TransactionLog, is_first: bool) -> None:
     """Let a stream go that could not be started, as it was before; never raises."""
     try:
         if is_first:
-            drop_graphs(owned.lease)
+            drop_graphs(log.owned.lease)
     except CheckpointError as error:
         logger.warning("the graph of a stream that could not be started is left: %s", error)
-    owned.lease.give_up()
+    log.give_up()
 
 
 def _opened(
     plan: Plan,
     point: RestorePoint,
     config: EngineConfig,
-    durability: StreamDurability | None,
+    log: TransactionLog | None,
     undo: ExitStack,
     before_start: Callable[[], None] | None = None,
 ) -> Engine:
@@ -188,7 +176,7 @@ def _opened(
     *before_start* is called once all sources are open, before the first one receives anything;
     *undo* gets what closes them.
     """
-    environment = _environment(plan, point, config, durability)
+    environment = _environment(plan, point, config, log)
     readers: dict[InputDStream, SourceReader] = {}
     undo.callback(close_all, readers.values())
     for stream in plan.inputs:
@@ -205,29 +193,27 @@ def _opened(
         config.tell(event)
 
     states = None
-    if durability is not None and plan.in_state_store():
-        store = open_store(
-            durability.files, durability.owned.epoch, config.settings, config.classes
-        )
+    if log is not None and plan.in_state_store():
+        store = open_store(log.files, log.epoch, config.settings, config.classes)
         states = StateVersions(config.spark, store, point.stream_id)
     history = History(plan, config.spark, unpersist=config.settings.unpersist, states=states)
     engine = Engine(
         plan,
         history,
         readers,
-        durability,
+        log,
         config.clock,
         tell,
         point.stream_id,
         stops_on_failure=config.settings.on_failure == "stop",
     )
-    if durability is not None:
-        durability.begin_inputs(retiring_readers(plan, readers))
+    if log is not None:
+        log.begin_inputs(retiring_readers(plan, readers), plan.zero_ms)
     return engine
 
 
 def _environment(
-    plan: Plan, point: RestorePoint, config: EngineConfig, durability: StreamDurability | None
+    plan: Plan, point: RestorePoint, config: EngineConfig, log: TransactionLog | None
 ) -> SourceEnvironment:
     environment = SourceEnvironment(
         config.spark,
@@ -239,13 +225,13 @@ def _environment(
         zero_ms=plan.zero_ms,
         tell=config.tell,
     )
-    if durability is None:
+    if log is None:
         return environment
     return replace(
         environment,
-        open_files=lambda: durability.files,
-        epoch=durability.owned.epoch,
-        past=durability.inputs.past,
+        open_files=lambda: log.files,
+        epoch=log.epoch,
+        past=log.past,
     )
 
 

@@ -447,12 +447,12 @@ def with_files(driver: BatchDriver, wrap: Callable[[Files], Files]) -> Any:
     assert engine is not None
     committer = engine.committer
     assert committer is not None
-    durability = committer.durability
-    durability.files = committer.snapshots.files = files = wrap(durability.files)
-    lease = replace(durability.owned.lease, files=files)
-    durability.owned = replace(durability.owned, lease=lease)
-    for log in (durability.commits, durability._begins):
-        log.files, log._lease = files, lease
+    log = committer.log
+    log.files = committer.snapshots.files = files = wrap(log.files)
+    lease = replace(log.owned.lease, files=files)
+    log.owned = replace(log.owned, lease=lease)
+    for records in (log.commits, log._begins):
+        records.files, records._lease = files, lease
     return files
 
 
