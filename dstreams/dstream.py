@@ -69,7 +69,6 @@ from dstreams.state.operator_definitions import (
     EventClock,
     GroupsWithStateDefinition,
     MapWithStateDefinition,
-    OneRow,
 )
 from dstreams.state.state_spec import StateSpec
 from dstreams.state.update_function import UpdateFunction
@@ -1139,9 +1138,9 @@ class DStream(Generic[T_co]):
                 "should be append or update"
             )
         clock = EventClock.checked(eventTime, watermark, timeout, operation)
-        skips = self._ssc._settings.skip_initial_keys
-        groups = GroupsWithStateDefinition.of(f, f, timeout, clock, operation, keepTimer, skips)
         partitioner = self._partitioner(numPartitions, partitionFunc, operation)
+        skips = self._ssc._settings.skip_initial_keys
+        groups = GroupsWithStateDefinition.of(f, timeout, clock, operation, keepTimer, skips)
         return self._with_stored_state(groups, partitioner, initialState, operation, uid, clock)
 
     def mapGroupsWithState(
@@ -1172,11 +1171,11 @@ class DStream(Generic[T_co]):
         """
         operation = self._operation("mapGroupsWithState", f, "f(key, values, state) -> row", 3)
         clock = EventClock.checked(eventTime, watermark, timeout, operation)
+        partitioner = self._partitioner(numPartitions, partitionFunc, operation)
         skips = self._ssc._settings.skip_initial_keys
         groups = GroupsWithStateDefinition.of(
-            OneRow(f), f, timeout, clock, operation, keepTimer, skips
+            f, timeout, clock, operation, keepTimer, skips, is_map=True
         )
-        partitioner = self._partitioner(numPartitions, partitionFunc, operation)
         return self._with_stored_state(groups, partitioner, initialState, operation, uid, clock)
 
     def _operation(self, name: str, f: Any = None, shape: str = "", count: int = 1) -> str:

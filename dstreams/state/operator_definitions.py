@@ -92,18 +92,20 @@ class GroupsWithStateDefinition:
     @classmethod
     def of(
         cls,
-        func: GroupFunction,
-        user: Callable[..., Any],
+        func: Callable[..., Any],
         timeout: str,
         clock: EventClock | None,
         operation: str,
         keep_timer: bool,
         skip_initial_keys: bool,
+        *,
+        is_map: bool = False,
     ) -> GroupsWithStateDefinition:
-        """Return the definition of *func*, which calls the function *user*."""
-        where = f"function {describe(user)} of {operation}"
+        """Return the definition of a function that returns rows or, if *is_map*, one row."""
+        where = f"function {describe(func)} of {operation}"
+        rows_of = _OneRow(func) if is_map else func
         chosen = _TIMEOUTS[timeout]
-        return cls(func, chosen, clock, where, bool(keep_timer), skip_initial_keys)
+        return cls(rows_of, chosen, clock, where, bool(keep_timer), skip_initial_keys)
 
     def __call__(self, batch: StateBatch) -> FlatMapGroups:
         watermark_ms = None if self.clock is None else max(batch.before.watermark_ms, 0)
@@ -122,7 +124,7 @@ class GroupsWithStateDefinition:
 
 
 @dataclass(frozen=True)
-class OneRow:
+class _OneRow:
     """A function that returns one row, as a function that returns rows."""
 
     func: Callable[[Any, Iterator[Any], GroupState[Any]], Any]

@@ -64,18 +64,21 @@ class UpdateFunction:
         if self.form is UpdateForm.ITERATOR:
             update = _UpdateByIterator(self.func, where)
             return IteratorStep(update, unique=unique, partitioner=partitioner)
-        if self.form is UpdateForm.KEYED:
-            return ColumnStep(
-                _UpdateByKey(self.func, where, batch_datetime(time_ms)), unique=unique
-            )
-        return ColumnStep(_UpdateByValues(self.func, where), unique=unique)
+        time = batch_datetime(time_ms) if self.form is UpdateForm.KEYED else None
+        return ColumnStep(_UpdateByColumns(self.func, where, time), unique=unique)
 
 
 @dataclass(frozen=True)
-class _UpdateByValues:
-    func: Callable[[list[Any], Any], Any]
+class _UpdateByColumns:
+    """Calls the function with values and state or, at a *time*, with that and the key as well."""
+
+    func: Callable[..., Any]
     where: str
-    needs_keys: bool = False
+    time: datetime | None = None
+
+    @property
+    def needs_keys(self) -> bool:
+        return self.time is not None
 
     def __call__(
         self,
@@ -84,24 +87,10 @@ class _UpdateByValues:
         states: Iterable[Any],
         into: list[Any],
     ) -> None:
-        into.extend(map(self.func, values, states))
-
-
-@dataclass(frozen=True)
-class _UpdateByKey:
-    func: Callable[[datetime, Any, list[Any], Any], Any]
-    where: str
-    time: datetime
-    needs_keys: bool = True
-
-    def __call__(
-        self,
-        keys: Iterable[Any],
-        values: Iterable[list[Any]],
-        states: Iterable[Any],
-        into: list[Any],
-    ) -> None:
-        into.extend(map(partial(self.func, self.time), keys, values, states))
+        if self.time is None:
+            into.extend(map(self.func, values, states))
+        else:
+            into.extend(map(partial(self.func, self.time), keys, values, states))
 
 
 @dataclass(frozen=True)

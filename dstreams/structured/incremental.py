@@ -42,10 +42,10 @@ class IncrementalExecution:
         self._states = states
         self._rdds = rdds
         self._filled = 0
-        self._evicting: dict[int, Reached] = {}
-        self._late: dict[int, Reached] = {}
-        output_watermark(query.root, batch.watermark_ms, self._evicting, Numbers())
-        output_watermark(query.root, batch.late_watermark_ms, self._late, Numbers())
+        self._evicting: list[Reached] = []
+        self._late: list[Reached] = []
+        output_watermark(query.root, batch.watermark_ms, self._evicting)
+        output_watermark(query.root, batch.late_watermark_ms, self._late)
         self.plan = query.root.transform(self._fill)
 
     def _fill(self, operator: PhysicalOperator) -> PhysicalOperator:
@@ -69,24 +69,12 @@ class IncrementalExecution:
 
     def should_run_another_batch(self, watermark_ms: int) -> bool:
         """Whether a batch without data would change anything, at this watermark of the query."""
-        reached: dict[int, Reached] = {}
-        output_watermark(self.plan, watermark_ms, reached, Numbers())
+        reached: list[Reached] = []
+        output_watermark(self.plan, watermark_ms, reached)
         return any(
-            operator.shouldRunAnotherBatch(reached[number].evict_ms)
-            for number, operator in enumerate(self.stateful())
+            operator.shouldRunAnotherBatch(at.evict_ms)
+            for operator, at in zip(self.stateful(), reached, strict=True)
         )
-
-
-class Numbers:
-    """Counts stateful operators in the order of the plan."""
-
-    def __init__(self) -> None:
-        self._next = 0
-
-    def take(self) -> int:
-        """Return the next number."""
-        self._next += 1
-        return self._next - 1
 
 
 class Mark(NamedTuple):
@@ -117,13 +105,13 @@ class Reached(NamedTuple):
 def output_watermark(
     operator: PhysicalOperator,
     watermark_ms: int,
-    reached: dict[int, Reached],
-    numbers: Numbers,
+    reached: list[Reached],
 ) -> Mark | None:
-    """Return the watermark that an operator passes on, and fill in what *reached* each stateful
-    operator.
+    """Return the watermark that an operator passes on.
+
+    What *reached* the stateful operators is appended in the order of the plan.
     """
-    below = [output_watermark(child, watermark_ms, reached, numbers) for child in operator.children]
+    below = [output_watermark(child, watermark_ms, reached) for child in operator.children]
     if isinstance(operator, EventTimeWatermarkExec):
         return Mark(watermark_ms)
     known = [mark for mark in below if mark is not None]
@@ -131,7 +119,7 @@ def output_watermark(
     if known:
         incoming = Mark(min(known).watermark_ms, max(mark.early_ms for mark in known))
     if isinstance(operator, StatefulOperator):
-        reached[numbers.take()] = _reached(operator, incoming)
+        reached.append(_reached(operator, incoming))
     if incoming is None or isinstance(operator, FlatMapGroupsWithStateExec):
         return None
     if isinstance(operator, StreamingSymmetricHashJoinExec):

@@ -27,9 +27,6 @@ class EventTimeStats:
         avg_ms = sum(times) / len(times) / 1000
         return cls(max(times) // 1000, min(times) // 1000, avg_ms, len(times))
 
-    def add(self, time_ms: int) -> EventTimeStats:
-        return self.merge(EventTimeStats(time_ms, time_ms, float(time_ms), 1))
-
     def merge(self, other: EventTimeStats | None) -> EventTimeStats:
         if other is None:
             return self

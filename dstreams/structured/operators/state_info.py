@@ -23,23 +23,11 @@ class StatefulOperatorStateInfo:
     before: StateVersion
 
     @classmethod
-    def empty(
-        cls,
-        numPartitions: int,
-        operatorId: int = 0,
-        *,
-        streamId: str = "stream",
-        operatorUid: str | None = None,
-        checkpointLocation: str = "",
-        queryRunId: str = "",
-    ) -> StatefulOperatorStateInfo:
-        """Return the info of an operator before its first batch; its uid is, by default, its
-        number.
-        """
-        uid = operatorUid or str(operatorId)
-        store_id = StoreId(streamId, uid, "default", 0, numPartitions)
+    def empty(cls, numPartitions: int, operatorId: int = 0) -> StatefulOperatorStateInfo:
+        """Return the info of an operator before its first batch, by hand; its uid is its number."""
+        store_id = StoreId("stream", str(operatorId), "default", 0, numPartitions)
         before = StateVersion.empty(store_id, StablePartitioner(numPartitions))
-        return cls(checkpointLocation, queryRunId, operatorId, before)
+        return cls("", "", operatorId, before)
 
     @property
     def storeVersion(self) -> int:

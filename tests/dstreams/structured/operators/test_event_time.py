@@ -21,7 +21,7 @@ AVG_MS = pytest.approx(11000 / 3)
 
 def test_stats() -> None:
     """One time more, and those of another partition."""
-    stats = EventTimeStats(100, 10, 20.0, 5).add(80)
+    stats = EventTimeStats(100, 10, 20.0, 5).merge(EventTimeStats(80, 80, 80.0, 1))
     assert stats == EventTimeStats(100, 10, 30.0, 6)
     assert stats.merge(EventTimeStats(80, 5, 15.0, 4)) == EventTimeStats(100, 5, 24.0, 10)
     assert stats.merge(None) == stats
