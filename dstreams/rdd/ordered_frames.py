@@ -35,28 +35,28 @@ def in_order(frames: Iterable[bytes], limit_bytes: int = _BUFFER_BYTES) -> Itera
     Blocks without an origin keep the order in which they came, before those with one. All frames
     are read at once; those beyond *limit_bytes* wait in a temporary file.
     """
-    held: list[tuple[tuple[bool, tuple[int, int], int], bytes | _Piece]] = []
+    waiting: list[tuple[tuple[bool, tuple[int, int], int], bytes | _Piece]] = []
     file: BinaryIO | None = None
     room = limit_bytes
     for number, frame in enumerate(frames):
         block = Block(frame)
         room -= len(frame)
-        kept: bytes | _Piece = frame
+        stored: bytes | _Piece = frame
         if room < 0:
             file = file or TemporaryFile()  # noqa: SIM115 - closed in _blocks
-            kept = _Piece(file, file.tell(), len(frame))
+            stored = _Piece(file, file.tell(), len(frame))
             file.write(frame)
-        held.append(((block.side is not Side.STATE, block.origin, number), kept))
-    held.sort(key=itemgetter(0), reverse=True)
-    return _blocks([kept for _, kept in held], file)
+        waiting.append(((block.side is not Side.STATE, block.origin, number), stored))
+    waiting.sort(key=itemgetter(0), reverse=True)
+    return _blocks([stored for _, stored in waiting], file)
 
 
-def _blocks(held: list[bytes | _Piece], file: BinaryIO | None) -> Iterator[Block]:
+def _blocks(waiting: list[bytes | _Piece], file: BinaryIO | None) -> Iterator[Block]:
     """Yield the blocks from the last one on, and give the memory of each back on the way."""
     try:
-        while held:
-            kept = held.pop()
-            yield Block(kept.read() if isinstance(kept, _Piece) else kept)
+        while waiting:
+            stored = waiting.pop()
+            yield Block(stored.read() if isinstance(stored, _Piece) else stored)
     finally:
         if file is not None:
             file.close()

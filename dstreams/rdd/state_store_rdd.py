@@ -149,7 +149,7 @@ class _StoreTask:
         # All of the input first, so that a slow shuffle holds no store open.
         inputs = _Inputs(filter(None, frames))
         metrics = StateMetrics(numStateStoreInstances=1)
-        held = FrameBuffer()
+        buffer = FrameBuffer()
         store_id = replace(self.store_id, partition=split)
         with self.store.writer(store_id, self.version_ids[split]) as writer:
             started = perf_counter()
@@ -157,19 +157,19 @@ class _StoreTask:
             rows_out = iter(self.function(writer, inputs.initial(), inputs.records(), metrics))
             while chunk := list(islice(rows_out, builder.limit)):
                 for block in builder.extend(repeat(None, len(chunk)), chunk):
-                    held.add(block)
+                    buffer.add(block)
             for block in builder.flush():
-                held.add(block)
+                buffer.add(block)
             metrics.allUpdatesTimeMs = _ms_since(started)
             metrics.stateMemory = writer.size_bytes()
             started = perf_counter()
             committed = writer.commit()
             metrics.commitTimeMs = _ms_since(started)
         metrics.numTotalStateRows = committed.count
-        rows = AttemptRows(committed.version_id, held.digest())
+        rows = AttemptRows(committed.version_id, buffer.digest())
         made = PartitionResult(split, committed, metrics, rows)
         yield from jvm.addressed(_MADE, made.to_frame())
-        for frame in held.frames():
+        for frame in buffer.frames():
             yield from jvm.addressed(_ROWS, frame)
 
 

@@ -216,36 +216,29 @@ def operator_progress(
     """Return what a stateful operator says of a batch."""
     counts = StateMetrics() if metrics is None else metrics
     info = operator.getStateInfo()
-    custom = {name: count for name, count in counts.as_dict().items() if name not in _NAMED_METRICS}
+    custom = {name: count for name, count in counts.as_dict().items() if name not in _NOT_CUSTOM}
     return StateOperatorProgress(
         operatorName=operator.shortName,
-        numRowsTotal=counts.numTotalStateRows,
-        numRowsUpdated=counts.numUpdatedStateRows,
-        allUpdatesTimeMs=counts.allUpdatesTimeMs,
-        numRowsRemoved=counts.numRemovedStateRows,
-        allRemovalsTimeMs=counts.allRemovalsTimeMs,
-        commitTimeMs=counts.commitTimeMs,
-        memoryUsedBytes=counts.stateMemory,
-        numRowsDroppedByWatermark=counts.numRowsDroppedByWatermark,
+        **{name: getattr(counts, metric) for name, metric in _METRICS.items()},
         numShufflePartitions=info.numPartitions,
-        numStateStoreInstances=counts.numStateStoreInstances,
         customMetrics=custom,
     )
 
 
-_NAMED_METRICS = {
-    "numTotalStateRows",
-    "numUpdatedStateRows",
-    "allUpdatesTimeMs",
-    "numRemovedStateRows",
-    "allRemovalsTimeMs",
-    "commitTimeMs",
-    "stateMemory",
-    "numRowsDroppedByWatermark",
-    "numStateStoreInstances",
-    "eventTimeMaxMs",
-    "nextTimeoutMs",
+_METRICS = {
+    "numRowsTotal": "numTotalStateRows",
+    "numRowsUpdated": "numUpdatedStateRows",
+    "allUpdatesTimeMs": "allUpdatesTimeMs",
+    "numRowsRemoved": "numRemovedStateRows",
+    "allRemovalsTimeMs": "allRemovalsTimeMs",
+    "commitTimeMs": "commitTimeMs",
+    "memoryUsedBytes": "stateMemory",
+    "numRowsDroppedByWatermark": "numRowsDroppedByWatermark",
+    "numStateStoreInstances": "numStateStoreInstances",
 }
+"""Which metric of an operator each field of its progress has."""
+
+_NOT_CUSTOM = {*_METRICS.values(), "eventTimeMaxMs", "nextTimeoutMs"}
 
 
 def iso(time_ms: int) -> str:
