@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the runtime asks of time."""
+    """What a driver asks of time."""
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""

@@ -23,7 +23,7 @@ all at the same time, because a state RDD is computed inside the one that is bui
 class History:
     """Makes each RDD once, persists it as planned, and forgets it when nobody can ask any more.
 
-    "No RDD" is not remembered, except for what the runtime fed and for streams that ask for their
+    "No RDD" is not remembered, except for what was fed and for streams that ask for their
     own past: asking again asks the node again.
     """
 

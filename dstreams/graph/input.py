@@ -15,7 +15,7 @@ from dstreams.sources.source import Source
 class InputDStream(Node):
     """A stream of what a source delivers.
 
-    Parents: none. Slide: the batch duration. RDD at time t: what the runtime planned for the batch
+    Parents: none. Slide: the batch duration. RDD at time t: what was planned for the batch
     at t before it began; none for a time that was never planned.
     """
 

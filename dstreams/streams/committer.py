@@ -30,14 +30,6 @@ class BatchCommitter:
     _last: Batch | None = field(default=None, init=False)
     _inputs_needed_after: Mapping[str, int] = field(default_factory=dict, init=False)
 
-    def require_newest(self) -> None:
-        """Refuse to go on after another driver has taken over.
-
-        Raises:
-            CheckpointError: one has, or the storage does not answer.
-        """
-        self.log.require_newest()
-
     def commit(
         self,
         batch: Batch,

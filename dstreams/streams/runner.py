@@ -236,7 +236,7 @@ class BatchRun:
         """Let a driver that was replaced while it stood still run no output."""
         try:
             if self._committer is not None:
-                self._committer.require_newest()
+                self._committer.log.require_newest()
             self._checked_ms = self._now_ms()
         except Exception as error:
             self._fail("beginning its outputs", error, DurabilityError)
