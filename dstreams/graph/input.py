@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark import RDD
 
-from dstreams.graph.node import Node, Rdds
+from dstreams.graph.node import BatchView, Node
 from dstreams.sources.source import Source
 
 
@@ -32,5 +32,5 @@ class InputDStream(Node):
     def slide_ms(self) -> int:
         return self.batch_ms
 
-    def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+    def compute(self, time_ms: int, rdds: BatchView) -> RDD[Any] | None:
         return None

@@ -20,7 +20,7 @@ MEMORY_ONLY_SER = StorageLevel(False, True, False, False, 1)
 """Serialized, in memory: Spark's level for streams it persists, which PySpark calls MEMORY_ONLY."""
 
 
-class Rdds(Protocol):
+class BatchView(Protocol):
     """What a node may ask while it makes an RDD."""
 
     @property
@@ -92,7 +92,7 @@ class Node(ABC):
         return self
 
     @abstractmethod
-    def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+    def compute(self, time_ms: int, rdds: BatchView) -> RDD[Any] | None:
         """Make the RDD for *time_ms*, a time at which the node fires; None for no RDD."""
 
     def parents_remember_ms(self, remember_ms: int) -> int:

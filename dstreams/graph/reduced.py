@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pyspark import RDD
 
-from dstreams.graph.node import ChildNode, Node, Rdds
+from dstreams.graph.node import BatchView, ChildNode, Node
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.reduction import Reduction, reduce_pairs
 from dstreams.rdd.shuffle import BlockPairsRDD
@@ -26,7 +26,7 @@ class ReducedDStream(ChildNode):
     partitioner: StablePartitioner
     operation: str
 
-    def compute(self, time_ms: int, rdds: Rdds) -> BlockPairsRDD | None:
+    def compute(self, time_ms: int, rdds: BatchView) -> BlockPairsRDD | None:
         pairs: RDD[object] | None = rdds.at(self.parent, time_ms)
         if pairs is None:
             return None

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pyspark import RDD, StorageLevel
 
-from dstreams.graph.node import MEMORY_ONLY_SER, Node, Rdds
+from dstreams.graph.node import MEMORY_ONLY_SER, BatchView, Node
 from dstreams.graph.reduced import ReducedDStream
 from dstreams.graph.window_times import WindowTimes
 from dstreams.rdd.blocks import Side
@@ -69,7 +69,7 @@ class ReducedWindowedDStream(Node):
     def parents_remember_ms(self, remember_ms: int) -> int:
         return remember_ms + self.times.window_ms
 
-    def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+    def compute(self, time_ms: int, rdds: BatchView) -> RDD[Any] | None:
         previous = self._blocks(rdds.before(self, time_ms))
         left = self._reductions(self.times.left(time_ms), rdds) if previous is not None else []
         entered = self._reductions(self.times.entered(time_ms), rdds)
@@ -78,7 +78,7 @@ class ReducedWindowedDStream(Node):
         blocks = slide_window(self.functions, previous, left=left, entered=entered)
         return BlockPairsRDD(blocks, Side.STATE)
 
-    def over_gap(self, made_ms: int, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+    def over_gap(self, made_ms: int, time_ms: int, rdds: BatchView) -> RDD[Any] | None:
         """Make the RDD at *time_ms* from that at *made_ms*, with a gap in between; None for none.
 
         As if the batches in the gap had been empty: keys of which all values have left stay.
@@ -95,7 +95,7 @@ class ReducedWindowedDStream(Node):
         blocks = slide_window(self.functions, previous, left=left, entered=[])
         return BlockPairsRDD(blocks, Side.STATE)
 
-    def _reductions(self, times: Iterable[int], rdds: Rdds) -> list[RDD[bytes]]:
+    def _reductions(self, times: Iterable[int], rdds: BatchView) -> list[RDD[bytes]]:
         made = (self._blocks(rdds.at(self.reduced, time_ms)) for time_ms in times)
         return [blocks for blocks in made if blocks is not None]
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pyspark import RDD, StorageLevel
 
-from dstreams.graph.node import MEMORY_ONLY_SER, ChildNode, Node, Rdds
+from dstreams.graph.node import MEMORY_ONLY_SER, BatchView, ChildNode, Node
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.cogroup import StateTask, cogroup_with_state, replay_batches
 from dstreams.rdd.partitioner import StablePartitioner
@@ -54,7 +54,7 @@ class StateDStream(ChildNode):
     initial: RDD[Any] | None
     operation: str
 
-    def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+    def compute(self, time_ms: int, rdds: BatchView) -> RDD[Any] | None:
         own = rdds.before(self, time_ms)
         batch = rdds.at(self.parent, time_ms)
         if own is None and batch is None:
@@ -68,7 +68,9 @@ class StateDStream(ChildNode):
         )
         return BlockPairsRDD(blocks, Side.STATE)
 
-    def replay(self, own: RDD[Any] | None, times: Iterable[int], rdds: Rdds) -> RDD[Any] | None:
+    def replay(
+        self, own: RDD[Any] | None, times: Iterable[int], rdds: BatchView
+    ) -> RDD[Any] | None:
         """Make the RDD at the last of *times* from the one before the first, in one stage.
 
         The same as :meth:`compute` for one time after the other, without the RDDs between; for a

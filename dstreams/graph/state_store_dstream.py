@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pyspark import RDD
 
-from dstreams.graph.node import ChildNode, Node, Rdds
+from dstreams.graph.node import BatchView, ChildNode, Node
 from dstreams.kernel.state_versions import StateUpdate
 from dstreams.rdd.blocks import Side
 from dstreams.rdd.empty_partitions import empty_partitions
@@ -39,7 +39,7 @@ class StateStoreDStream(ChildNode):
     operation: str
     delay_ms: int | None = None
 
-    def update(self, time_ms: int, rdds: Rdds) -> StateUpdate:
+    def update(self, time_ms: int, rdds: BatchView) -> StateUpdate:
         """Say what the batch at *time_ms* does to the state."""
         before = rdds.state_before(self, time_ms, self.partitioner)
         batch = rdds.at(self.parent, time_ms)
@@ -52,7 +52,7 @@ class StateStoreDStream(ChildNode):
         nothing = empty_partitions(rdds.spark, self.partitioner)
         return StateUpdate(before, inputs or [nothing], function, self.delay_ms)
 
-    def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+    def compute(self, time_ms: int, rdds: BatchView) -> RDD[Any] | None:
         raise LookupError(f"the state of {self.operation} at {time_ms} ms has not been made yet")
 
     def _blocks(self, pairs: RDD[Any], side: Side) -> RDD[bytes]:
@@ -71,7 +71,7 @@ class SnapshotDStream(ChildNode):
     state_of: Callable[[Any], Any]
     operation: str
 
-    def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+    def compute(self, time_ms: int, rdds: BatchView) -> RDD[Any] | None:
         if rdds.at(self.parent, time_ms) is None:
             return None
         rows = rdds.state_pairs(self.parent, time_ms, self.parent.partitioner)

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark import RDD
 
 from dstreams.errors import InvalidStreamError
-from dstreams.graph.node import Node, Rdds
+from dstreams.graph.node import BatchView, Node
 
 TransformFunc = Callable[[int, tuple[RDD[Any], ...]], "RDD[Any] | None"]
 
@@ -44,7 +44,7 @@ class TransformedDStream(Node):
     def slide_ms(self) -> int:
         return self.sources[0].slide_ms
 
-    def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+    def compute(self, time_ms: int, rdds: BatchView) -> RDD[Any] | None:
         inputs = [rdds.at(node, time_ms) for node in self.sources]
         if len(inputs) == 1 and inputs[0] is None:
             return None

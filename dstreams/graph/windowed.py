@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pyspark import RDD
 
-from dstreams.graph.node import ChildNode, Node, Rdds
+from dstreams.graph.node import BatchView, ChildNode, Node
 from dstreams.graph.window_times import WindowTimes
 from dstreams.rdd.union import unite
 
@@ -45,7 +45,7 @@ class WindowedDStream(ChildNode):
     def parents_remember_ms(self, remember_ms: int) -> int:
         return remember_ms + self.times.window_ms
 
-    def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+    def compute(self, time_ms: int, rdds: BatchView) -> RDD[Any] | None:
         made = [rdds.at(self.parent, parents_ms) for parents_ms in self.times.current(time_ms)]
         there = [rdd for rdd in made if rdd is not None]
         return unite(rdds.spark, there) if there or self.empty_for_none else None

@@ -12,7 +12,7 @@ from pyspark import RDD, SparkContext, StorageLevel
 from dstreams.errors import InvalidStreamError
 from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
-from dstreams.graph.node import Node, Rdds
+from dstreams.graph.node import BatchView, Node
 from dstreams.graph.output import OutputOperation
 from dstreams.graph.plan import StreamGraph
 from dstreams.sources.queue import QueueSource
@@ -22,7 +22,7 @@ from dstreams.sources.queue import QueueSource
 class Made(Node):
     """A stream of what a function makes, that writes down for which times it was asked."""
 
-    make: Callable[[int, Rdds], RDD[Any] | None]
+    make: Callable[[int, BatchView], RDD[Any] | None]
     asked: list[int] = field(default_factory=list)
     operation: str = "made at a.py:1"
     sources: tuple[Node, ...] = ()
@@ -32,7 +32,7 @@ class Made(Node):
     def parents(self) -> tuple[Node, ...]:
         return self.sources
 
-    def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+    def compute(self, time_ms: int, rdds: BatchView) -> RDD[Any] | None:
         self.asked.append(time_ms)
         return self.make(time_ms, rdds)
 
@@ -42,7 +42,7 @@ class Chained(Made):
 
     is_stateful: ClassVar[bool] = True
 
-    def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any] | None:
+    def compute(self, time_ms: int, rdds: BatchView) -> RDD[Any] | None:
         rdds.before(self, time_ms)
         return super().compute(time_ms, rdds)
 
@@ -112,7 +112,7 @@ def test_a_past_that_failed_is_made_up_for(sc: SparkContext) -> None:
     """Failure is not remembered: the next batch tries that time again, and then its own."""
     failing = [True]
 
-    def make(time_ms: int, rdds: Rdds) -> RDD[Any]:
+    def make(time_ms: int, rdds: BatchView) -> RDD[Any]:
         if time_ms == 2000 and failing[0]:
             raise InvalidStreamError("not yet")
         return sc.parallelize([time_ms], 1)

@@ -13,7 +13,7 @@ from pyspark import RDD, SparkContext
 from checkpoint import open_files
 from checkpoint.state_store import LmdbBackend, StateStore, StateWriter
 from dstreams.graph.history import History
-from dstreams.graph.node import Node, Rdds
+from dstreams.graph.node import BatchView, Node
 from dstreams.graph.output import OutputOperation
 from dstreams.graph.plan import StreamGraph
 from dstreams.graph.state_store_dstream import StateStoreDStream
@@ -41,7 +41,7 @@ class Letters(Node):
     def parents(self) -> tuple[Node, ...]:
         return ()
 
-    def compute(self, time_ms: int, rdds: Rdds) -> RDD[Any]:
+    def compute(self, time_ms: int, rdds: BatchView) -> RDD[Any]:
         if time_ms in self.failing:
             raise ValueError(f"no letters at {time_ms}")
         number = time_ms // 1000
