@@ -55,9 +55,7 @@ _DRIVER_ONLY = {
 
 
 def describe(func: object) -> str:
-    """Return ``module.qualname:line`` of a callable, as far as it is known, such as
-    ``app.<lambda>:7``.
-    """
+    """Return ``module.qualname:line`` of a callable, as far as it is known: ``app.<lambda>:7``."""
     try:
         inner = _innermost(func)
         name = _qualified_name(inner)
@@ -119,15 +117,14 @@ def require_picklable(func: Callable[..., Any], operation: str) -> None:
     failure = _pickling_failure(func)
     if failure is None:
         return
-    culprit = _culprit(func, _pickling_failure)
+    path, value = find_culprit(func, _pickling_failure)
     name = describe(func)
-    if culprit is None:
+    if not path:
         reason = f"{type(failure).__name__}: {_short_text(str(failure))}"
         raise InvalidStreamError(
             f"{operation} cannot send {name} to the workers ({reason}); "
             "let it use only values that can be pickled"
         ) from failure
-    path, value = culprit
     kind, remedy = _kind_and_remedy(value)
     raise InvalidStreamError(
         f"{operation} cannot send {name} to the workers, because it uses {path!r}, {kind}; {remedy}"
@@ -245,24 +242,16 @@ def find_culprit(
     *failure* tries to pickle something, and returns None when that succeeds. The path is such as
     ``"func.lock"``; it is empty where no part is to blame.
     """
-    return _culprit(value, failure) or ("", value)
-
-
-def _culprit(
-    func: object, failure: Callable[[object], Exception | None]
-) -> tuple[str, object] | None:
-    """Find the innermost captured value that cannot be pickled, and the path of names to it."""
-    found: tuple[str, object] | None = None
-    current: object = func
+    path = ""
     for _ in range(_NESTING):
-        part = next(_unpicklable_parts(current, failure), None)
+        part = next(_unpicklable_parts(value, failure), None)
         if part is None:
             break
-        name, current = part
-        found = (name if found is None else _joined(found[0], name), current)
-        if _driver_only_kind(current) is not None:
+        name, value = part
+        path = _joined(path, name) if path else name
+        if _driver_only_kind(value) is not None:
             break
-    return found
+    return path, value
 
 
 def _joined(path: str, name: str) -> str:

@@ -44,9 +44,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def require_duration_ms(seconds: object, name: str) -> int:
-    """Return the milliseconds of the parameter *name*, positive seconds or a timedelta; else refuse
-    it.
-    """
+    """Return the milliseconds of a positive number of seconds, or a timedelta; *name* has it."""
     if isinstance(seconds, timedelta):
         seconds = seconds.total_seconds()
     if isinstance(seconds, bool) or not isinstance(seconds, Real):

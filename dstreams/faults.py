@@ -41,9 +41,7 @@ class FaultError(RuntimeError):
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens at a step: ``kill9``, ``raise`` or ``stop``, in one batch or the first that
-    comes.
-    """
+    """What happens at a step, in one batch or the first: ``kill9``, ``raise`` or ``stop``."""
 
     batch_id: int | None
     action: str
@@ -69,9 +67,7 @@ _watchers: list[Callable[[str], object]] = []
 
 
 def watch(tell: Callable[[str], object]) -> Callable[[], None]:
-    """Call *tell* with each step that this process comes to, before its fault; returns what ends
-    that.
-    """
+    """Call *tell* with each step before its fault, and return what ends that."""
     _watchers.append(tell)
     return lambda: _watchers.remove(tell)
 

@@ -20,9 +20,7 @@ from typing import Any
 def lazy_names(
     package: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the ``__getattr__`` and the ``__dir__`` of a package; *homes* has the module of each
-    name.
-    """
+    """Return ``__getattr__`` and ``__dir__`` of a package; *homes* has the module of each name."""
 
     def load(name: str) -> Any:
         if name not in homes:

@@ -112,8 +112,7 @@ def _unpickled(pickled: bytes) -> ProgramClasses:
 def classes_of_program(
     *parts: object, allowed: AllowedClasses | None = None, depth: int = 1
 ) -> ProgramClasses:
-    """Return the classes that the program names, of the *parts* that it has defined and of its
-    list.
+    """Return the classes that the program names in its *parts* and in its list.
 
     *depth* is that of the caller whose frame is the first of the program's that are searched.
     """

@@ -126,9 +126,7 @@ def _reduced(blocks: Iterator[Block], count: int, reduction: Reduction) -> dict[
 
 
 class _Slide:
-    """One partition of a window that slides; *left* and *entered* are emptied as their keys are
-    found.
-    """
+    """One partition of a window that slides; it takes the keys that it finds out of both dicts."""
 
     def __init__(
         self,

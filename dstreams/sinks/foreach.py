@@ -19,8 +19,10 @@ _NAME = "batchId"
 
 @dataclass(frozen=True)
 class ForeachBatch:
-    """Calls *func* with as many of (rdd), (time, rdd), (time, rdd, batchId) as it takes by
-    position, and with the batch id by name if its parameter is called ``batchId``.
+    """Calls a user's function with a batch.
+
+    It takes the first of (time, rdd, batchId), or the RDD alone, by position, and the batch id by
+    name if a parameter is called ``batchId``.
     """
 
     func: Callable[..., Any]

@@ -178,7 +178,7 @@ class HadoopDirectory:
             raise OSError(_taken(self._target))
 
     def _parts_of(self, hidden: Any, count: int) -> list[Any]:
-        """Return the files of a directory, one for each partition; else another driver has swept
+        """Return the files of a directory, one for each partition; another driver may have swept
         it.
         """
         names = [name for name in self._names_in(hidden) if name != SUCCESS]

@@ -42,8 +42,9 @@ class Manifest:
         return cls(batch.stream_id, batch.batch_id, batch.time_ms, tuple(files), batch.beginning)
 
     def require_of(self, batch: OutputBatch, place: str, remedy: str | None = None) -> None:
-        """Refuse what was written, unless it is this very batch; *remedy* says how to make room for
-        it.
+        """Refuse what was written, unless it is this very batch.
+
+        *remedy* says how to make room for it.
 
         Raises:
             OutputConflictError: it is another batch, which is not replaced.

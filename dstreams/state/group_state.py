@@ -46,9 +46,7 @@ class GroupStateTimeout(str, Enum):
 
 
 class Effect(NamedTuple):
-    """What a call asked for: the state afterwards, what the last of update and remove was, the
-    timer.
-    """
+    """What a call asked for: the state afterwards, update or removal, and the timer."""
 
     state: Any
     is_updated: bool

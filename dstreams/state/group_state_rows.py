@@ -36,8 +36,8 @@ class KeyedStore(Rows, Protocol):
         ...
 
     def due(self, until_ms: int) -> Iterator[tuple[Any, Any, int]]:
-        """Iterate over (key, value, when it is due) of what is due before *until_ms*; each key
-        comes once.
+        """Iterate over (key, value, when it is due) of what is due before *until_ms*, each key
+        once.
 
         What is put or removed meanwhile does not disturb it.
         """

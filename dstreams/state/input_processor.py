@@ -93,8 +93,9 @@ class InputProcessor:
             yield from self.call_function_and_update_state(data, values)
 
     def process_timed_out_state(self) -> Iterator[Any]:
-        """Call the function, without values, for each key whose timer is before the batch time or
-        watermark.
+        """Call the function, without values, for each key whose timer is due.
+
+        A timer is due when it is before the batch time, or before the watermark.
         """
         threshold_ms = self._threshold_ms()
         if threshold_ms is None:
@@ -116,9 +117,7 @@ class InputProcessor:
         rows: Rows | None = None,
         has_timed_out: bool = False,
     ) -> Iterator[Any]:
-        """Call the function for each (stored, values, reader that knows errors of the values, if
-        any).
-        """
+        """Call the function for each (stored, values, reader that knows errors of the values)."""
         func, metrics, rows = self.func, self.metrics, rows or self.store
         facts = GroupStateContext.of(
             self.timeout, self.batch_time_ms, self.watermark_ms, has_timed_out=has_timed_out

@@ -23,10 +23,11 @@ from dstreams.state.keyed_state import State, StoredState
 
 @dataclass(frozen=True)
 class MappingFunction:
-    """The user's function: ``f(time, key, value, state)``, which emits what it returns unless that
-    is None, or ``f(key, value, state)``, which always emits what it returns.
+    """The user's function in one of its two forms.
 
-    *classes* are classes of data of states, beside those that the program names.
+    ``f(time, key, value, state)`` emits what it returns unless that is None, ``f(key, value,
+    state)`` always emits what it returns. *classes* are classes of data of states, beside those
+    that the program names.
     """
 
     func: Callable[..., Any]

@@ -55,9 +55,7 @@ class EventClock:
     def checked(
         cls, event_time: Any, watermark: float | None, timeout: str, operation: str
     ) -> EventClock | None:
-        """Return the watermark that a user asked for, None for none; *watermark* is a delay in
-        seconds.
-        """
+        """Return the watermark that a user asked for, by its delay in seconds; None for none."""
         if timeout not in _TIMEOUTS:
             raise InvalidStreamError(
                 f"timeout of {operation} is {timeout!r}; use one of {', '.join(_TIMEOUTS)}"

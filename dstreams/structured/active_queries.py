@@ -17,9 +17,7 @@ _active: list[ActiveCheckpoint] = []
 
 
 class ActiveCheckpoint:
-    """A checkpoint in the hands of a query that starts or runs; without location it is the run's
-    own.
-    """
+    """A checkpoint in the hands of a query that starts or runs."""
 
     def __init__(self, location: str | None, who: str) -> None:
         self.who = who

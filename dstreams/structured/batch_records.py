@@ -1,5 +1,4 @@
-"""What the records of a query say of a batch: what it reads, before it runs, and what it left,
-after.
+"""What the records of a query say of a batch, before it runs and after.
 
 A record is named by the time of its batch: the driver's clock, or one millisecond after the batch
 before where the clock says no later one. Operators go by the clock's time, which is a fact.

@@ -252,9 +252,7 @@ def _newest_whole(manifests: dict[int, Manifest]) -> int:
 
 
 def _settled(read: Callable[[], _T]) -> _T:
-    """Read, and again where a manifest that was listed is gone, because a newer one lists its
-    batch.
-    """
+    """Read, and again where a manifest was deleted meanwhile: a newer one lists its batch."""
     for _ in range(_READ_AGAIN - 1):
         try:
             return read()

@@ -94,9 +94,7 @@ class Mark(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """What a watermark says to an operator: up to which event times rows are late, and state is
-    given up.
-    """
+    """Up to which event times rows are late, and state is given up; None for none."""
 
     late_ms: int | None
     evict_ms: int | None

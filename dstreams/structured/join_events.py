@@ -25,9 +25,7 @@ class NestedEventsExec(NarrowExec):
 
 @dataclass(frozen=True)
 class JoinedEventsExec(NarrowExec):
-    """Makes events of what a join puts out for nested events; a row of a semi join is a record
-    alone.
-    """
+    """Makes events of what a join puts out for nested events: pairs, or records of a semi join."""
 
     is_semi: bool
 

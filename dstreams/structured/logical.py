@@ -277,10 +277,9 @@ WINDOW_TIME = "window"
 
 @dataclass(frozen=True)
 class TimeOfRow:
-    """Function: the event time in the key of an aggregation's row; of a window its last
-    millisecond.
+    """Function: the event time in the key of an aggregation's row, where it stands at *place*.
 
-    *place* is its index in the key, None where it is the key.
+    Of a window it is the last millisecond; without a place it is the key.
     """
 
     place: int | None
@@ -315,9 +314,7 @@ class Deduplicate(Stateful):
 
     @property
     def has_event_time_key(self) -> bool:
-        """Whether the watermark ends keys; it does not where records are equal whatever their time
-        is.
-        """
+        """Whether the watermark ends keys, which needs the event time in them."""
         if not self.specs:
             return self.child.time_of_record is not None
         return self.child.event_time is not None and self.child.event_time in self.specs

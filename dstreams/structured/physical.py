@@ -133,8 +133,7 @@ def _without_time(_: int, rows: Iterable[Any]) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class WindowTimeExec(NarrowExec):
-    """Gives rows of an aggregation the last millisecond of their window as event time, or that of
-    the key.
+    """Gives rows of an aggregation the event time in their key: of a window its last millisecond.
 
     Semantics: pyspark.sql.functions.window_time.
     """

@@ -91,9 +91,7 @@ def _facts_of(operator: StatefulOperator) -> dict[str, Any]:
 
 
 def _keys_of(operator: StatefulOperator) -> Iterator[tuple[str, Any]]:
-    """Iterate over the functions that give rows their keys in the store, by name; None is all of a
-    record.
-    """
+    """Iterate over the functions that give rows their keys, by name; None is all of a record."""
     if isinstance(operator, SavingOperator):
         key = getattr(operator.grouping, "key", None)
         yield "keys", Fields(()) if key is None else key

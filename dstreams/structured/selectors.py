@@ -48,9 +48,7 @@ class Fields:
 def selector(
     spec: object, where: str, fields: tuple[str, ...] | None = None
 ) -> Callable[[Any], Any]:
-    """Return the function that *spec* stands for; *fields* are those of the records, if they are
-    known.
-    """
+    """Return the function that *spec* stands for; *fields* are those of the records, if known."""
     if isinstance(spec, str):
         if fields is not None and spec not in fields:
             raise InvalidStreamError(

@@ -41,10 +41,9 @@ from dstreams.structured.operators.state_info import StatefulOperatorStateInfo
 
 
 class ExecutionContext:
-    """One batch of a plan, which ``plan.run(context)`` runs; *versions* has what operators made, by
-    id.
+    """One batch of a plan, which ``plan.run(context)`` runs.
 
-    *states* may be None when no operator has state.
+    *versions* has what operators made, by id; *states* may be None when no operator has state.
     """
 
     def __init__(
@@ -68,16 +67,12 @@ class ExecutionContext:
         return rows
 
     def observe(self, name: str) -> TaskReport[EventTimeStats]:
-        """Return where the tasks of an operator, by its unique name, report the event times they
-        see.
-        """
+        """Return where the tasks of an operator, by its unique name, report event times."""
         self._observed[name] = TaskReports(self.spark)
         return self._observed[name].task
 
     def event_times(self) -> dict[str, EventTimeStats | None]:
-        """Return the event times by name of the operator, when the batch's jobs are done; None
-        without any.
-        """
+        """Return the event times by name of the operator; complete when the jobs are done."""
         return {
             name: EventTimeStats.of_all(reports.facts()) for name, reports in self._observed.items()
         }

@@ -25,8 +25,9 @@ from dstreams.structured.operators.physical_operator import PhysicalOperator, St
 
 @dataclass(frozen=True)
 class StreamingSymmetricHashJoinExec(StatefulOperator):
-    """Pairs of records of two streams: ``(left, right)``, with None for the side that an outer join
-    has nothing of; of a semi join the left record alone.
+    """Pairs of records of two streams: ``(left, right)``; of a semi join the left record alone.
+
+    In an outer join the side that has none is None.
 
     Semantics: StreamingSymmetricHashJoinExec (Spark 4.3).
     """

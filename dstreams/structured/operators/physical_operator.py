@@ -95,9 +95,7 @@ class PhysicalOperator:
         lateWatermark: int | None = None,
         evictionWatermark: int | None = None,
     ) -> PhysicalOperator:
-        """Return the plan with the facts of a batch in every operator; *states* go from the leaves
-        up.
-        """
+        """Return the plan with the facts of a batch; *states* go from the leaves up."""
         remaining = list(states)
 
         def fill(operator: PhysicalOperator) -> PhysicalOperator:

@@ -40,9 +40,7 @@ from dstreams.structured.operators.stateful_operator import SavingOperator, Shuf
 
 @dataclass(frozen=True)
 class UpdatingSessionsExec(NarrowExec):
-    """Makes a session of each event, and one of those that touch in its partition; late ones stay
-    apart.
-    """
+    """Makes a session of each event, and one of those that touch; late ones stay apart."""
 
     keepsEventTime: ClassVar[bool] = False
 

@@ -21,9 +21,7 @@ _CELL = 20
 
 @dataclass(frozen=True)
 class ConsoleSink(Sink):
-    """Prints up to *rows* rows of a batch under its number, cells cut after 20 characters if
-    *truncate*.
-    """
+    """Prints up to *rows* rows of a batch; *truncate* cuts cells to 20 characters."""
 
     rows: int = 20
     truncate: bool = True
