@@ -31,12 +31,7 @@ class Janitor:
         self._has_thread = True
 
     def post(self, after: str, clean_up: CleanUp) -> None:
-        """Run a clean-up, now or soon; never raises.
-
-        Args:
-            after: what it comes after, for messages: ``"batch 7"``.
-            clean_up: does it.
-        """
+        """Run a clean-up, now or soon; never raises. It comes *after* a batch, for messages."""
         if not self._has_thread:
             _run(after, clean_up)
             return

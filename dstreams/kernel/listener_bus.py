@@ -1,8 +1,8 @@
 """The bus that carries events to listeners, of streams and of queries: in order, on one thread.
 
 A batch never waits for a listener. When listeners are too slow the newest event is dropped, as
-Spark does, and counted; that is logged the first time. A callback that raises is logged the first
-time, and its listener goes on to be told.
+Spark does, and counted. The first dropped event and the first callback that raises are logged; a
+listener whose callback raised gets further events.
 """
 
 from __future__ import annotations
@@ -25,12 +25,7 @@ Callbacks = Mapping[type[Any], tuple[str, Callable[[Any], Any]]]
 
 @dataclass(frozen=True)
 class BusStatistics:
-    """What did not reach its end.
-
-    Args:
-        dropped: events dropped because the queue was full.
-        failures: calls that raised.
-    """
+    """How many events were dropped because the queue was full, and how many calls raised."""
 
     dropped: int
     failures: int
@@ -39,13 +34,8 @@ class BusStatistics:
 class ListenerBus:
     """Calls listeners with events in order, each listener with those posted since it was added.
 
-    The bus has a thread as long as there is something to tell. All fields belong to one lock, which
-    no listener is called under: callbacks may add and remove listeners.
-
-    Args:
-        base: the class that listeners are derived from, for messages.
-        callbacks: what listeners are called with.
-        max_queued: events that may wait.
+    The bus has a thread while it has events. All fields belong to one lock, which no listener is
+    called under: callbacks may add and remove listeners.
     """
 
     def __init__(self, base: type[Any], callbacks: Callbacks, max_queued: int) -> None:
@@ -62,7 +52,7 @@ class ListenerBus:
         self._failed: tuple[Any, ...] = ()
 
     def add(self, listener: object) -> None:
-        """Tell *listener* of every event from now on; one added twice is told once.
+        """Call *listener* with every event from now on; one added twice is called once.
 
         Raises:
             InvalidStreamError: *listener* is a class, or has none of the callbacks.
@@ -72,7 +62,8 @@ class ListenerBus:
             self._listeners = (*_without(self._listeners, listener), listener)
 
     def remove(self, listener: object) -> None:
-        """Tell *listener* nothing more, not even what waits; one that was never added is ignored.
+        """Call *listener* no more, not even with events that wait; one that was never added is
+        ignored.
 
         A callback that runs at this moment is not waited for.
         """
@@ -104,13 +95,10 @@ class ListenerBus:
             self._call(listener, event)
 
     def drain(self, timeout_s: float) -> bool:
-        """Wait until listeners have been told of all that was posted.
+        """Wait until listeners have had all events, at most *timeout_s*, and return whether they
+        have.
 
-        Args:
-            timeout_s: seconds to wait at most.
-
-        Returns:
-            Whether they have; False at once on the bus's own thread, which would wait for itself.
+        The bus's own thread, which would wait for itself, gets False at once.
         """
         if self.is_own_thread():
             return False
@@ -118,10 +106,8 @@ class ListenerBus:
             return self._changed.wait_for(lambda: self._thread is None, timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Take no more events, and wait for those that are queued.
-
-        Args:
-            timeout_s: seconds to wait at most; what waits after that is dropped.
+        """Take no more events, and wait at most *timeout_s* for those that are queued; then drop
+        them.
         """
         with self._changed:
             was_closed, self._is_closed = self._is_closed, True
@@ -219,11 +205,7 @@ def call(callbacks: Callbacks, listener: object, event: object) -> None:
 
 
 def load_listener(name: str) -> Any:
-    """Make a listener from its name in the settings.
-
-    Args:
-        name: ``module.name`` of a class or function that makes a listener without arguments, or of
-            a listener.
+    """Return a listener by its name in the settings: ``module.name`` of one, or of what makes one.
 
     Raises:
         InvalidStreamError: nothing of that name can be imported or made.

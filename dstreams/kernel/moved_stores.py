@@ -1,7 +1,7 @@
 """Stores that a restart moves state into, where it is to be in other partitions than before.
 
-A commit record that names them makes them count. A driver that is killed before it writes that
-record leaves them, and a later one deletes them.
+They count when a commit record names them. If the driver is killed before that, a later one deletes
+them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,8 @@ def moved_store(epoch: int, time_ms: int) -> str:
 def delete_abandoned(files: Files, epoch: int) -> int:
     """Delete the stores of moved state that an earlier driver left, and return how many files.
 
-    No record names them, also none that does not count any more: one that a rewind took back may
-    count again. No driver of an earlier epoch writes another record.
-
-    Args:
-        files: the directory of the stream.
-        epoch: epoch of this driver, which has not been replaced; what it has moved itself stays.
+    No record names them, not even a void one, which a rewind may make count again. What the driver
+    of this *epoch* has moved stays.
 
     Raises:
         CheckpointError: something could not be read or deleted; a later call deletes the rest.

@@ -38,13 +38,9 @@ class Explaining(Protocol):
 
 
 def remedy_of(error: BaseException, readers: Iterable[object]) -> str | None:
-    """Say what to do about an error of a batch; None where no input has to do with it.
+    """Return what to do about an error of a batch; None where no input has to do with it.
 
     A reader that cannot be asked is logged and passed over: its trouble does not hide the error.
-
-    Args:
-        error: of the batch. That of a source says so itself.
-        readers: of the inputs.
     """
     if isinstance(error, SourceError):
         return None

@@ -1,9 +1,9 @@
 """The state versions of a stream or a query: which there are, and the one place that makes them.
 
-A batch says what it does to the state of each operator (:class:`StateUpdate`), which runs nothing.
-Whoever runs the batch makes a version of that, in one job, before anything asks for its rows
-(:meth:`StateVersions.make`). The version counts when a commit record names it. Until then it is the
-version before that a restart begins with (:meth:`StateVersions.restore`).
+A batch has a :class:`StateUpdate` for each operator, which runs nothing. The runner of the batch
+makes a version of it, in one job, before anything asks for its rows (:meth:`StateVersions.make`). A
+version counts when a commit record names it; a restart begins with the newest that does
+(:meth:`StateVersions.restore`).
 
 Batches are known by a number that grows: the batch time of a stream, the batch id of a query.
 """
@@ -39,11 +39,7 @@ logger = logging.getLogger(__name__)
 class StateUpdate:
     """What a batch does to the state of an operator.
 
-    Args:
-        before: the version that the batch begins with.
-        inputs: as of :class:`~dstreams.rdd.state_store_rdd.StateStoreRDD`.
-        function: what a task does with the store of its partition.
-        delay_ms: how far the watermark is behind the latest event time, None for no watermark.
+    *delay_ms* is how far the watermark is behind the latest event time, None for no watermark.
     """
 
     before: StateVersion
@@ -68,13 +64,7 @@ class _Temporary(NamedTuple):
 
 
 class StateVersions:
-    """The state versions of the operators of a stream or a query, by uid and batch.
-
-    Args:
-        spark: where tasks run.
-        store: the state stores.
-        stream_id: identity of the stream or query, the same over all its restarts.
-    """
+    """The state versions of the operators of a stream or a query, by uid and batch."""
 
     def __init__(self, spark: SparkContext, store: StateStore, stream_id: str = "stream") -> None:
         self.store = store
@@ -96,10 +86,7 @@ class StateVersions:
     def make(self, uid: str, batch: int, update: StateUpdate) -> RDD[Any]:
         """Make the version of a batch, in one job, and return the batch's rows.
 
-        Where the version was restored, the rows are made again and the version stays what it is.
-
-        Raises:
-            Py4JJavaError: a task failed; the version before stays the newest.
+        If the version was restored, the rows are made again and the version stays what it is.
         """
         rdd = StateStoreRDD(update.inputs, self.store, update.before, update.function)
         try:
@@ -121,15 +108,10 @@ class StateVersions:
     def restore(
         self, uid: str, batch: int, version: StateVersion, *, is_temporary: bool = False
     ) -> None:
-        """Say which version a batch of an earlier run made; its rows are not there.
+        """Set the version that a batch of an earlier run made; its rows are not there.
 
-        Args:
-            uid: the operator.
-            batch: the batch.
-            version: the version.
-            is_temporary: whether no record will ever name it. Its stores are deleted when the rows
-                of the batch after it are forgotten, which are made from it, also when they are
-                lost.
+        No record will ever name a version that *is_temporary*. Its stores are deleted when the rows
+        of the next batch, which are made from it, are forgotten.
         """
         with self._lock:
             if is_temporary:
@@ -161,9 +143,7 @@ class StateVersions:
     def newest(self, upto: int | None = None) -> dict[str, tuple[int, StateVersion]]:
         """Return the newest version of each operator that has one, with the batch that made it.
 
-        Args:
-            upto: up to which batch; None for all. One that was cut off may have made a version
-                that is not to be committed without it.
+        Batches after *upto* do not count: one that was cut off may have made a version.
         """
         found: dict[str, tuple[int, StateVersion]] = {}
         with self._lock:
@@ -174,12 +154,8 @@ class StateVersions:
         return found
 
     def entries(self, uid: str, operation: str, batch: int | None = None) -> RDD[Any] | None:
-        """Return the RDD of (key, value, timeout in ms) of a version, None for none.
-
-        Args:
-            uid: the operator.
-            operation: what the error calls it.
-            batch: the batch after which the state is wanted, None for the newest version.
+        """Return the RDD of (key, value, timeout in ms) after a batch or the newest one, None for
+        none.
 
         Raises:
             InvalidStreamError: the state after that batch is not kept.
@@ -207,16 +183,11 @@ class StateVersions:
         return pairs
 
     def maintain(self, rule: SnapshotRule | None = None) -> int:
-        """Do what is due for each partition: snapshots of newest versions, smaller local replicas.
+        """Write snapshots that are due, shrink local replicas, and return how many snapshots there
+        were.
 
-        One job for each operator that has something due, on the hosts that have its replicas; for
-        between two batches.
-
-        Args:
-            rule: when a snapshot is due, None for the usual.
-
-        Returns:
-            How many snapshots were written.
+        It takes one job for each operator that has something due, on the hosts that have its
+        replicas, and runs between two batches.
         """
         newest = {uid: known[max(known)] for uid, known in self._known.items() if known}
         return sum(
@@ -247,11 +218,8 @@ class StateVersions:
         self._delete(passed)
 
     def close(self, *, is_scratch: bool = False) -> None:
-        """Delete what was for this run alone.
-
-        Args:
-            is_scratch: the checkpoint was: delete the local replicas of all its state. Such a
-                checkpoint is on the driver's own host, and so are they.
+        """Delete what was for this run alone; of a scratch checkpoint the local replicas of all its
+        state.
         """
         with self._lock:
             passed, self._temporary = self._temporary, []

@@ -34,14 +34,7 @@ from dstreams.settings import StateSettings
 def open_store(
     files: Files, epoch: int, settings: StateSettings, classes: Classes | None = None
 ) -> StateStore:
-    """Return the state stores of a checkpoint; now and then, delete replicas that nobody uses.
-
-    Args:
-        files: the checkpoint, reachable from driver and executors.
-        epoch: epoch of this driver.
-        settings: how values are written, and where hosts keep their replicas.
-        classes: the classes of data that the program names, None for none.
-    """
+    """Return the state stores of a checkpoint; now and then, delete replicas that nobody uses."""
     directory = settings.state_local_directory
     if directory is None:
         directory = os.path.join(tempfile.gettempdir(), f"dstreams-state-{os.getuid()}")
@@ -55,10 +48,7 @@ def open_store(
 
 
 def require_trusted_values(files: Files, settings: StateSettings) -> Files:
-    """Refuse to read state that somebody else could have written, where reading it can run code.
-
-    Returns:
-        The files to read it from.
+    """Return the files of state, unless somebody else could have written values that run code.
 
     Raises:
         UntrustedFileError: values are pickles of any kind, and others can write the checkpoint.
@@ -69,13 +59,8 @@ def require_trusted_values(files: Files, settings: StateSettings) -> Files:
 class StoreUpkeep:
     """Decides on the driver when a job is worth it that maintains the stores of an operator.
 
-    When a snapshot is due follows from the changelogs since the last one, which commits tell. How
-    large local replicas have become only their hosts know: they are asked every *ask_every* times.
-    After a restart nobody here knows how old the snapshots are, so the hosts are asked then, too.
-
-    Args:
-        rule: when a snapshot is due, None for the usual.
-        ask_every: as above.
+    Commits tell how many changelogs there are since the last snapshot. Only the hosts know the size
+    of their local replicas: they are asked every *ask_every* times, and after a restart.
     """
 
     def __init__(self, rule: SnapshotRule | None = None, ask_every: int = 10) -> None:
@@ -114,17 +99,9 @@ def maintain_stores(
     upkeep: StoreUpkeep,
     rule: SnapshotRule | None = None,
 ) -> int:
-    """Do what is due for each partition of a version: snapshots, smaller replicas; one job.
+    """Write snapshots and shrink replicas of a version, in one job; return how many snapshots.
 
-    Args:
-        store: the stores; those in memory have nothing to maintain.
-        version: the version.
-        partitions: an RDD with a partition on each host that has the replica of one.
-        upkeep: told where the replicas stand.
-        rule: when a snapshot is due, None for the usual.
-
-    Returns:
-        How many snapshots were written.
+    *partitions* has a partition on each host that has the replica of one.
     """
     if not isinstance(store.backend, LmdbBackend):
         return 0
@@ -138,8 +115,8 @@ def maintain_stores(
 class _Maintain:
     """Task: what is due for the store of a partition.
 
-    Yields the partition, how many snapshots it wrote, and where the local replica stands then; None
-    where that is at another version, or there is none.
+    It yields the partition, how many snapshots it wrote, and where the local replica stands then;
+    None where that is at another version, or there is none.
     """
 
     backend: LmdbBackend

@@ -15,11 +15,7 @@ def wait_in_steps(
     """Wait, with *changed* held, in short steps, so that the main thread notices signals.
 
     A signal that another thread receives does not wake the main thread, which alone runs handlers.
-
-    Args:
-        changed: notified whenever the condition may have changed.
-        condition: what is waited for.
-        timeout: seconds, None for no limit.
+    A timeout of None is no limit.
     """
     until = None if timeout is None else monotonic() + timeout
     while not condition():
