@@ -1,14 +1,10 @@
 """Batch log: what each batch is going to read, written before anything of it is read or run.
 
 A batch that was begun and not committed runs again after a restart, with the same id, time, input
-and watermark: it is the same beginning. A copy of a checkpoint that goes on begins other batches
-under the same numbers, times and epochs; so each record has a random id of its own. Begin records
-lie beside commit records (:mod:`checkpoint.commit_log`) and count by the same rule
+and watermark. A begin record names what it stands on: the begin record before it, the graph, and
+the newest snapshot of the inputs (:mod:`checkpoint.inputs`). So a record that is lost is missed,
+and never taken for one that was never written. Begin records count by the rule of commit records
 (:mod:`checkpoint.lineage`).
-
-A begin record names what it stands on: the begin record before it, the graph, and the newest
-snapshot of the inputs (:mod:`checkpoint.inputs`). So what is missing is missed: nobody takes a
-record that was lost for one that was never written.
 """
 
 from __future__ import annotations
@@ -31,13 +27,9 @@ BEGIN_SUFFIX = ".begin"
 
 
 class BeginRecord(BatchRecord, frozen=True):
-    """What a batch is going to read.
+    """What a batch is going to read, beside the fields of every :class:`BatchRecord`.
 
     Args:
-        stream_id: id of the stream, the same over all its restarts.
-        batch_id: number of the batch, from 0.
-        batch_time_ms: its time, which names the record.
-        epoch: epoch of the driver that begins it.
         inputs: for each input, by its uid, what it says of the batch: JSON, enough to read exactly
             the same again.
         watermarks: event time that each operator or query goes by in this batch, in ms, by its uid.
@@ -90,7 +82,6 @@ class BatchLog(RecordLog[BeginRecord]):
 
         Only then may anything of the batch be read or run. Beginning with the same record again is
         fine. After a newer driver has taken over the record is void: nobody looks for one here.
-
         Raises:
             ConcurrentWriterError: the batch was begun with other content; nothing of it may run.
             CheckpointError: as in :meth:`Files.create`.
@@ -116,9 +107,7 @@ class BatchLog(RecordLog[BeginRecord]):
     def read(self, batch_time_ms: int) -> BeginRecord:
         """Read the record of a batch that counts.
 
-        Raises:
-            FileNotFoundError: there is none.
-            CorruptCheckpointError: it is damaged, or another one.
+        Raises FileNotFoundError or CorruptCheckpointError.
         """
         record_id = self.ids().get(batch_time_ms)
         if record_id is None:

@@ -1,16 +1,12 @@
 """Commit log: one record for each committed batch, the only truth about what counts.
 
-The order that makes a batch durable:
+1. Every task writes its files under names of its own and syncs them.
+2. The driver collects the references of the attempts that count.
+3. The driver creates the record that names exactly those files, and looks whether a newer driver
+   has taken over: then the record does not count.
+4. Only then the batch is committed. What no record names does not exist.
 
-1. every task writes its state file under a name of its own and syncs it;
-2. the driver collects the references of the attempts that count;
-3. the driver creates the record that names exactly those files, if it has made none for that
-   batch, and looks whether a newer driver has taken over: then the record does not count;
-4. only then the batch is committed. What no record names does not exist.
-
-One record covers all operators, so a batch commits whole or not at all: state that is written
-anew each time (a state file for each partition) and state in stores (the content of each partition,
-and the changelog that led to it).
+One record covers all operators, so a batch commits whole or not at all.
 """
 
 from __future__ import annotations
@@ -40,15 +36,7 @@ COMMIT_SUFFIX = ".commit"
 
 
 class OperatorSnapshot(JsonRecord, frozen=True):
-    """The state of one operator: a file for each partition.
-
-    Args:
-        partitioner: name of the function that chose the partition of each key.
-        files: those of the partitions 0 to n-1, in that order.
-
-    Raises:
-        ValueError: two partitions name one file.
-    """
+    """The state of one operator: a file for each partition."""
 
     partitioner: str
     files: Annotated[tuple[FileRef, ...], Meta(min_length=1)]
@@ -70,13 +58,9 @@ class OperatorSnapshot(JsonRecord, frozen=True):
 
 
 class CommitRecord(BatchRecord, frozen=True):
-    """What a committed batch left behind.
+    """What a committed batch left behind, beside the fields of every :class:`BatchRecord`.
 
     Args:
-        stream_id: id of the stream, the same over all its restarts.
-        batch_id: number of the batch, from 0.
-        batch_time_ms: its time, which names the record.
-        epoch: epoch of the driver that committed it.
         snapshots: the snapshots of state that this batch wrote, by uid of the operator.
         writer: facts that a reader may want to compare, such as the version of Python and the name
             of the hash function; never secrets.
@@ -173,8 +157,8 @@ class CommitLog(RecordLog[CommitRecord]):
     def commit(self, record: CommitRecord) -> CommitRecord:
         """Create *record* durably, as the one after the last, and return it as it was written.
 
-        Committing the same record again is fine. After any error the stream must stop: a new
-        driver finds out what is on disk.
+        Committing the same record again is fine. After any error the stream must stop: a new driver
+        finds out what is on disk.
 
         Raises:
             ConcurrentWriterError: the batch was committed with other content, or a newer driver has
@@ -203,9 +187,7 @@ class CommitLog(RecordLog[CommitRecord]):
     def read(self, batch_time_ms: int) -> CommitRecord:
         """Read the record of a batch that counts.
 
-        Raises:
-            FileNotFoundError: there is none.
-            CorruptCheckpointError: it is damaged, or that of another batch.
+        Raises FileNotFoundError or CorruptCheckpointError.
         """
         for record_id in self.ids():
             if record_id.time_ms == batch_time_ms:
@@ -226,8 +208,7 @@ class CommitLog(RecordLog[CommitRecord]):
     def latest(self) -> CommitRecord | None:
         """Read the newest record, None if there is none.
 
-        Raises:
-            CorruptCheckpointError: it is damaged; an older one is never taken for it.
+        Raises CorruptCheckpointError.
         """
         ids = self.ids()
         return self.read_record(ids[-1]) if ids else None

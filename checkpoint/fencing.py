@@ -1,21 +1,18 @@
-"""Fencing: of two drivers on one checkpoint the newer one wins.
+"""Fencing: of two drivers on one checkpoint the newer one wins; neither clocks nor locks take part.
 
-Each driver that takes over a stream claims the next epoch, by creating a file that nobody else can
-create::
+A driver takes a stream by claiming the next epoch: it creates a file that nobody else can create::
 
     epochs/0000000001.claim     who it is: host, process, versions
     epochs/0000000001.takeover  what it builds on (checkpoint.lineage)
     epochs/0000000001.released  it has stopped by itself, nothing of it is running
 
-Every name that a driver writes holds its epoch, so it damages nothing of another one, however late
-it writes, and what it writes after a newer driver has taken over is void
-(:mod:`checkpoint.lineage`). So a driver looks for a newer claim (:meth:`WriterLease.check`) only
-where something follows that cannot be void: before the outputs of a batch, after its commit, and
-before it deletes. Neither clocks nor locks take part.
+Every name that a driver writes holds its epoch, so a late driver damages nothing of another one,
+and what it writes is void. It looks for a newer claim (:meth:`WriterLease.check`) only where
+something follows that cannot be void: before the outputs of a batch, after its commit, and before
+it deletes.
 
-A claim has a random token, and what is written under it repeats that. So of two copies of a stream
-that went on apart no file is taken for one of the other, although both have the same epochs. A
-claim or an end that is forged, or of another stream, is none.
+A claim has a random token, which all that is written under it repeats. So of two copies of a stream
+that went on apart, with the same epochs, no file is taken for one of the other.
 """
 
 from __future__ import annotations
@@ -77,12 +74,7 @@ class DriverProcess(JsonRecord, frozen=True):
     def of_this_process(
         cls, started_ms: int, facts: Mapping[str, str] | None = None
     ) -> DriverProcess:
-        """Return this process as an owner.
-
-        Args:
-            started_ms: the time now, by the clock of the driver.
-            facts: versions and the like; never secrets.
-        """
+        """Return this process as an owner."""
         pid = os.getpid()
         return cls(socket.gethostname(), pid, _process(pid), started_ms, facts or {})
 

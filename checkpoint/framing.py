@@ -122,11 +122,7 @@ class FileRef(JsonRecord, frozen=True, gc=False):
         return cls(name, totals.size_bytes, totals.digest, totals.records)
 
     def require(self, totals: FrameTotals, file: str) -> None:
-        """Raise unless the file that was read is the one that the record names.
-
-        Raises:
-            CorruptCheckpointError: it is another one.
-        """
+        """Raise CorruptCheckpointError unless the file that was read is this one."""
         found = self.of(self.name, totals)
         for what, has, wanted in (
             ("bytes", found.size_bytes, self.size_bytes),

@@ -1,8 +1,8 @@
 """Graph snapshots: what the driver's graph was, for a restart and for people.
 
-A snapshot has a description, which is JSON and tells tools about operators and sources, and a
-payload, which is opaque here and is never unpickled in this package. Several are kept, so that a
-rewind finds the one of its time. One that is damaged is refused: an older one is another program.
+A snapshot has a description, which is JSON, and a payload, which is never unpickled in this
+package. Several are kept, so that a rewind finds the one of its time. A damaged one is refused: an
+older one is another program.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class GraphSnapshot:
         epoch: epoch of the driver that wrote it.
         description: JSON about operators, inputs, durations and versions; no secrets.
         payload: bytes that only the driver can read.
-        with_state: uids of the operators that have copies of state; None where that is not said.
+        with_state: uids of the operators that have snapshots of state; None where that is not said.
     """
 
     stream_id: str
@@ -82,11 +82,7 @@ class _Header(JsonRecord, frozen=True):
 def write_graph(lease: WriterLease, snapshot: GraphSnapshot) -> None:
     """Write a snapshot durably; the same again is fine.
 
-    Raises:
-        AlreadyExistsError: there is another one of that time in this epoch.
-        StorageRefusedError: it holds the key that signs the checkpoint.
-        ConcurrentWriterError: a newer driver has taken over.
-        CheckpointError: as in :meth:`Files.create`.
+    Raises AlreadyExistsError, StorageRefusedError, ConcurrentWriterError or CheckpointError.
     """
     header = _Header(snapshot.stream_id, snapshot.time_ms, snapshot.epoch, snapshot.with_state)
     frames = write_frames(FileKind.GRAPH, header, _blocks(snapshot))
@@ -111,9 +107,7 @@ def all_graphs(files: Files) -> list[RecordId]:
 def read_graph(files: Files, record_id: RecordId) -> GraphSnapshot:
     """Read a snapshot, whether it counts or not.
 
-    Raises:
-        FileNotFoundError: there is none.
-        CorruptCheckpointError: it is damaged, or another one.
+    Raises FileNotFoundError or CorruptCheckpointError.
     """
     try:
         return _read_graph(files, record_id)
@@ -150,8 +144,7 @@ def read_newest_graph(
         begun_with: the snapshot that a batch names which was begun; it is there, or a newer one.
         known: the lineage as it was read before; its takeovers are not read again.
 
-    Raises:
-        CorruptCheckpointError: it is damaged, or missing.
+    Raises CorruptCheckpointError.
     """
     there = all_graphs(files)  # before the takeovers: of a graph that is there its takeover is
     lineage = read_lineage(files, known)
@@ -217,8 +210,7 @@ def _require_stream(files: Files, lineage: Lineage, snapshot: GraphSnapshot) -> 
 def drop_graphs(lease: WriterLease) -> None:
     """Delete the graph that this driver has written, and the RDDs that it names; none is fine.
 
-    Raises:
-        StorageRefusedError: something could not be deleted.
+    Raises StorageRefusedError.
     """
     left = []
     for graph in all_graphs(lease.files):

@@ -1,20 +1,15 @@
 """Inputs: what each batch reads of them, and a snapshot of that for batches nobody asks for.
 
-The begin record of a batch (:mod:`checkpoint.batch_log`) says of each input, by its uid, how far
-the batch reads it, as JSON: an offset, and what lies before it where the offset does not tell::
+A begin record (:mod:`checkpoint.batch_log`) says of each input how far its batch reads, as JSON::
 
     "end":    the offset; "start" is the one before, where that is not the end of the last batch
     "files":  the files that the batch reads: each a path, or a list that begins with the path
     "blocks": the received blocks that it reads (:mod:`checkpoint.received_blocks`)
 
-Some inputs have to know what all batches read before: a file is taken once. So, before begin
-records are deleted, a snapshot says what they come to; there is also one at the start of a stream
-that has such an input, of what was there before it::
+Some inputs have to know what all batches read before: a file is taken once. So a snapshot stands
+for begin records that are deleted, and for what was there before the stream began::
 
     inputs/0000000000060000-e2.inputs      what batches up to 60000 have read, written in epoch 2
-
-Each begin record names the newest snapshot, and the begin record before it. So what is missing is
-missed: no input that was read is taken for one that was not.
 """
 
 from __future__ import annotations
@@ -144,11 +139,6 @@ class InputSnapshots:
     """What the inputs of a stream have read, in the hands of this driver.
 
     It is read when it is asked for: there are streams whose inputs need not know.
-
-    Args:
-        lease: the epoch of this driver.
-        stream_id: id of the stream.
-        plan: what the stream goes on from.
     """
 
     def __init__(self, lease: WriterLease, stream_id: str, plan: RecoveryPlan) -> None:
@@ -166,8 +156,7 @@ class InputSnapshots:
     def past(self, uid: str) -> InputPast:
         """Return what earlier runs have read of an input.
 
-        Raises:
-            CorruptCheckpointError: as in :func:`read_inputs`.
+        Raises CorruptCheckpointError.
         """
         if self._history is None:
             self._history = read_inputs(self._lease.files, self._plan)
@@ -179,13 +168,7 @@ class InputSnapshots:
     ) -> None:
         """Write a snapshot where no earlier run has written what one of these inputs begins with.
 
-        Args:
-            uids: the inputs that have to know what batches have read.
-            upto_ms: time of the last batch before this run.
-            inputs: what the snapshot would say, by the time.
-
-        Raises:
-            CheckpointError: as in :meth:`past` and :meth:`write`.
+        Raises CheckpointError.
         """
         if any(self.past(uid).facts is None for uid in uids):
             self.write(upto_ms, inputs(upto_ms))
@@ -193,9 +176,7 @@ class InputSnapshots:
     def write(self, upto_ms: int, inputs: Mapping[str, Facts]) -> None:
         """Say durably what all batches up to a time have read; the same again is fine.
 
-        Raises:
-            ConcurrentWriterError: a newer driver has taken over.
-            CheckpointError: as in :meth:`Files.create`; no begin record may be deleted.
+        Raises ConcurrentWriterError or CheckpointError.
         """
         self._lease.check()
         snapshot = InputSnapshot(self._stream_id, upto_ms, self._lease.epoch, inputs)
@@ -232,8 +213,7 @@ class InputSnapshots:
             size: about how many things the snapshot would name.
             inputs: what it would say, by the time.
 
-        Raises:
-            CheckpointError: as in :meth:`write`.
+        Raises CheckpointError.
         """
         newest_ms = self._there[-1].time_ms if self._there else -1
         due = min(_MANY_BATCHES, _FEW_BATCHES + size // _FACTS_A_BATCH)
@@ -251,8 +231,7 @@ def files_in(facts: object) -> list[str]:
 def blocks_in(facts: object, file: str) -> tuple[FileRef, ...]:
     """Return the received blocks that a begin record names.
 
-    Raises:
-        CorruptCheckpointError: what it says of them makes no sense.
+    Raises CorruptCheckpointError.
     """
     named = facts.get(INPUT_BLOCKS) if isinstance(facts, Mapping) else None
     return () if named is None else convert(named, tuple[FileRef, ...], file, "received blocks")

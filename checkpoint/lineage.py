@@ -1,20 +1,17 @@
 """Lineage: which epochs of a stream follow from each other, and so which of their records count.
 
-A driver that has claimed an epoch looks at what there is, and writes a *takeover record*: it names
-the epoch before, and the newest committed batch of that one. From then on nothing that an older
-driver adds can count, wherever between its last look for a newer claim and its write it stopped::
+A driver that has claimed an epoch writes a *takeover record*: it names the epoch before, and the
+newest committed batch of that one. From then on nothing that an older driver adds can count,
+wherever between its last look for a newer claim and its write that driver was stopped::
 
     epoch 1                  1000  2000  3000  4000*      * after the takeover of epoch 2: void
     epoch 2, takes over 3000                   4000  5000
     epoch 3, takes over 5000                               6000
     what counts              1000  2000  3000  4000  5000  6000
 
-The newest takeover leads to the one before it, and so on. An epoch whose driver died before it
-wrote a takeover is in no lineage. A rewind is a takeover that names an earlier batch: what comes
-after that batch is void from then on, but still there.
-
-In a directory that holds no claim at all every record counts, of one batch that of the newest
-epoch: files that were written without fencing, as tests and tools do.
+An epoch whose driver died before its takeover is in no lineage. A rewind is a takeover that names
+an earlier batch: what comes after that batch is void from then on, but still there. In a directory
+without claims, as tests and tools write it, every record counts.
 """
 
 from __future__ import annotations

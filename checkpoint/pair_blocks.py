@@ -45,9 +45,6 @@ class PairBlock:
         form: what its value column is.
         origin: where it comes from: partition before the shuffle, number of the block there; twice
             -1 if it does not say.
-
-    Raises:
-        ValueError: it is none, as far as its header can tell.
     """
 
     __slots__ = ("_data", "_keys_end", "form", "origin", "rows", "side_number")

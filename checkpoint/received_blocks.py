@@ -1,16 +1,13 @@
 """Received blocks: what receivers took in, written before it counts as received.
 
-The order that makes a received block durable, for each input stream:
+1. A receiver writes a block to a file of its own and syncs it.
+2. Only then the sender is told that the block was received, and forgets it.
+3. Before a batch runs, its begin record names the blocks that it has (:mod:`checkpoint.inputs`).
+4. When no run will read the batch again, a snapshot of the inputs says so, and blocks are deleted.
 
-1. whoever received it writes it to a file of its own, under a new name, and syncs it;
-2. only then its sender is told that it was received, and forgets it;
-3. before a batch runs, its begin record names the blocks that it has (:mod:`checkpoint.inputs`);
-4. when no run will read the batch again, a snapshot of the inputs says which blocks are not needed
-   any more, and they are deleted.
-
-So after a crash each block that was acknowledged is on disk: named by a record, and part of that
-batch, or named by none, and part of the first batch that is still to come. A block whose write did
-not return may be there as well; it is whole, and its sender will send it again.
+So after a crash each block that was acknowledged is on disk, and in a batch that a record names or
+in the first batch to come. A block whose write did not return may be there as well; its sender
+sends it again.
 """
 
 from __future__ import annotations
@@ -38,14 +35,7 @@ _BLOCK = re.compile(r"(\d{16,})-e(\d+)-[A-Za-z0-9_-]{1,64}\.block")
 
 
 class ReceivedBlocks:
-    """The received blocks of one input stream among *files*.
-
-    Args:
-        files: where they are.
-        stream_id: id of the stream that the input belongs to, the same over all its restarts.
-        input_uid: uid of the input stream.
-        epoch: epoch of this driver; part of the name of each block.
-    """
+    """The received blocks of one input stream among *files*."""
 
     def __init__(self, files: Files, stream_id: str, input_uid: str, epoch: int) -> None:
         if not stream_id or not input_uid or epoch < 0:
@@ -59,18 +49,7 @@ class ReceivedBlocks:
         self._directory = f"{RECEIVED_PREFIX}{uid_part(input_uid)}/"
 
     def write(self, sequence: int, payload: bytes | memoryview, records: int) -> FileRef:
-        """Write one block durably.
-
-        Args:
-            sequence: its place among the blocks of this input; each block of an epoch has its own.
-            payload: what it holds, not looked at.
-            records: how many records that is.
-
-        Raises:
-            CheckpointError: as in :meth:`Files.create`; the block must not be acknowledged. It
-                may be there nevertheless where its absence could not be made sure of.
-            ValueError: the block is larger than a file can hold.
-        """
+        """Write one block durably. Raises CheckpointError or ValueError."""
         attempt = new_attempt()
         name = f"{self._directory}{sequence:016d}-e{self.epoch}-{attempt}.block"
         header = {**self._ids, "sequence": sequence, "epoch": self.epoch, "attempt": attempt}
@@ -85,11 +64,7 @@ class ReceivedBlocks:
         return FileRef.of(name, totals)
 
     def read(self, ref: FileRef) -> bytes:
-        """Read one block.
-
-        Raises:
-            CorruptCheckpointError: the file is missing, damaged, or another one.
-        """
+        """Read one block. Raises CorruptCheckpointError."""
         totals, payload = self._read(ref.name)
         ref.require(totals, location(self.files, ref.name))
         return payload
@@ -113,9 +88,7 @@ class ReceivedBlocks:
     def delete(self, names: Iterable[str]) -> None:
         """Delete blocks that no batch will read again; that one is gone already is fine.
 
-        Raises:
-            ConcurrentWriterError: a newer driver has taken over; nothing was deleted.
-            StorageRefusedError: a file could not be deleted; the rest is still there.
+        Raises ConcurrentWriterError or StorageRefusedError.
         """
         require_newest(self.files, self.epoch)
         for name in names:

@@ -31,12 +31,7 @@ T = TypeVar("T")
 
 
 class RecordId(JsonRecord, frozen=True, order=True, array_like=True):
-    """Which record: of which batch time, written in which epoch; in JSON ``[time, epoch]``.
-
-    Args:
-        time_ms: time of the batch.
-        epoch: epoch of the driver that wrote it.
-    """
+    """Which record: of which batch time, written in which epoch; in JSON ``[time, epoch]``."""
 
     time_ms: Count
     epoch: Count

@@ -1,25 +1,20 @@
-"""Retention: which records and files a stream can never need again.
+"""Retention of records: which records, and files that they name, a stream can never need again.
 
-Planning is a pure function of the records, executing it is a loop. Three things keep it safe:
-
-* Files of state go first, the record that names them last. A record is the only place where their
-  names are written down, so it is also the list of what is left to do: after a crash half way the
-  record is still there, the next plan holds it again, and deleting what is gone is fine. The other
-  way round a crash would leave files that nothing names and nobody ever deletes. (Deletes are not
-  synced: a power loss may bring a file back, which is an orphan at worst.)
-* Nobody reads a record that lost files, because a plan drops only records older than the newest
-  copy of every operator that is old enough to restart from, and keeps all records since, whole.
-* A driver that was replaced deletes nothing: it looks for a newer claim first.
+Planning is a pure function of the records. State files go first and the record that names them
+last: after a crash half way the record still lists what is left to do. A plan drops only records
+older than the newest snapshot of every operator that is old enough to restart from. A driver that
+was replaced deletes nothing: it looks for a newer claim first.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from checkpoint.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, begin_file
 from checkpoint.commit_log import CommitLog, CommitRecord
-from checkpoint.errors import ConcurrentWriterError
+from checkpoint.errors import ConcurrentWriterError, StorageRefusedError
 from checkpoint.fencing import EPOCH_PREFIX, epoch_of_file, require_newest
 from checkpoint.graph_record import (
     GRAPH_PREFIX,
@@ -44,6 +39,8 @@ LISTED_PREFIXES = (
 )
 """Where the names that :func:`plan_leftovers` judges begin."""
 
+_log = logging.getLogger("checkpoint")
+
 
 @dataclass(frozen=True)
 class RetentionPlan:
@@ -51,12 +48,12 @@ class RetentionPlan:
 
     Args:
         commits: commit records to drop, oldest first.
-        state_files: names that only those records name, sorted.
+        files: files of state that nothing else names; they go before the records.
         others: begin records, graph snapshots, epochs and orphans that go with them, in order.
     """
 
     commits: tuple[RecordId, ...]
-    state_files: tuple[str, ...]
+    files: tuple[str, ...]
     others: tuple[str, ...] = ()
 
     @property
@@ -72,14 +69,14 @@ def plan_retention(
 ) -> RetentionPlan:
     """Plan what to delete of commit records and of the files they name.
 
-    Of each operator the newest copy at or before the oldest needed time is kept, and every record
-    since the oldest of these::
+    Of each operator the newest snapshot at or before the oldest needed time is kept, and every
+    record since the oldest of these::
 
-        records              1000   2000   3000   4000   5000   6000
-        copies of operator a   a             a             a
-        copies of operator b          b                           b
-        oldest needed                                 ^ 4500
-        kept                        2000   3000   4000   5000   6000
+        records                 1000   2000   3000   4000   5000   6000
+        snapshots of operator a   a             a             a
+        snapshots of operator b          b                           b
+        oldest needed                                    ^ 4500
+        kept                           2000   3000   4000   5000   6000
     """
     needed = [record for record in records if record.batch_time_ms <= oldest_needed_ms]
     if not needed:
@@ -115,8 +112,8 @@ def plan_leftovers(
         records: all commit records that count.
         plan: what is dropped of them.
         oldest_input_ms: the earliest batch whose begin record may be wanted, for windows that
-            reach back before the oldest copy, or because no snapshot of inputs stands for it; None
-            for the oldest record that is kept.
+            reach back before the oldest snapshot, or because no snapshot of inputs stands for it;
+            None for the oldest record that is kept.
 
     Returns:
         Names of begin records, of snapshots of inputs before the one that stands for these, of
@@ -150,10 +147,14 @@ def plan_leftovers(
     )
 
 
-def apply_retention(log: CommitLog, plan: RetentionPlan, epoch: int) -> None:
+def apply_retention(log: CommitLog, plan: RetentionPlan, epoch: int) -> list[str]:
     """Delete what *plan* says; doing it again, or after a crash half way, is fine.
 
-    Raises ConcurrentWriterError or StorageRefusedError.
+    A file that cannot be deleted now is left for the next time, and so are the records while there
+    is one. Raises ConcurrentWriterError or StorageRefusedError before anything is deleted.
+
+    Returns:
+        Names of the files that could not be deleted.
     """
     newest = max((record_id.epoch for record_id in log.ids()), default=0)
     require_newest(log.files, epoch)
@@ -164,12 +165,25 @@ def apply_retention(log: CommitLog, plan: RetentionPlan, epoch: int) -> None:
             epoch,
             newest,
         )
-    for name in plan.state_files:
+    failed = [name for name in plan.files if not _delete(log, name)]
+    if not failed:
+        try:
+            for record_id in plan.commits:
+                log.delete(record_id)
+            for name in plan.others:
+                log.files.delete(name)
+        except StorageRefusedError as error:
+            _log.warning("retention: records are left for the next time: %s", error)
+    return failed
+
+
+def _delete(log: CommitLog, name: str) -> bool:
+    try:
         log.files.delete(name)
-    for record_id in plan.commits:
-        log.delete(record_id)
-    for name in plan.others:
-        log.files.delete(name)
+    except StorageRefusedError as error:
+        _log.warning("retention: a file is left for the next time: %s", error)
+        return False
+    return True
 
 
 def _old_graphs(newest_first: Sequence[RecordId], kept_ms: int) -> list[RecordId]:

@@ -1,8 +1,7 @@
 """Recovery: from what is on disk to what a restart begins with, and taking a stream over.
 
-Nothing is guessed. The newest commit record that counts names the record before it, and for each
-operator the record of its newest snapshot, so what is missing is found missing, and named: a stream
-never begins from less than it had.
+The newest commit record names the record before it, and for each operator the record of its newest
+snapshot. So what is missing is found missing and named: no stream begins from less than it had.
 """
 
 from __future__ import annotations
@@ -149,19 +148,8 @@ def take_over(
     """Claim the next epoch of a stream, and find out what it begins with.
 
     From when this returns, nothing that an older driver adds counts. Whatever can be a reason not
-    to take over should be looked at before, with the log of :func:`read_log`.
-
-    Args:
-        files: the directory of the stream; a new one for a new stream.
-        stream_id: id of the stream.
-        driver: this driver.
-        found: what was read of it before; nothing of that is read again.
-
-    Raises:
-        ConcurrentWriterError: another driver takes over at this moment, and is the newer one.
-        CorruptCheckpointError: what is needed to go on is missing or damaged, or the directory is
-            that of another stream.
-        CheckpointError: the storage fails.
+    to take over should be looked at before, with the log of :func:`read_log`. Raises
+    ConcurrentWriterError, CorruptCheckpointError or CheckpointError.
     """
     if found is None:
         found = read_log(files)
@@ -212,9 +200,7 @@ def next_takeover(
 def read_plan(files: Files) -> RecoveryPlan:
     """Read what a restart would begin with; nothing is changed.
 
-    Raises:
-        CorruptCheckpointError: what is needed to go on is missing or damaged.
-        StorageRefusedError: the storage cannot be read.
+    Raises CorruptCheckpointError or StorageRefusedError.
     """
     return plan_recovery(read_log(files))
 
@@ -224,14 +210,7 @@ def read_log(
 ) -> StreamLog:
     """Read what the records of a stream say.
 
-    Args:
-        files: the directory of the stream.
-        lineage: which epochs follow from each other, if not the ones that do.
-        known: what was read before; nothing of that is read again.
-
-    Raises:
-        CorruptCheckpointError: a record that a restart needs is missing or damaged.
-        StorageRefusedError: the storage cannot be read.
+    Raises CorruptCheckpointError or StorageRefusedError.
     """
     for left in reversed(range(_READ_AGAIN)):
         # A driver that is about to end may be deleting what nobody needs any more.
@@ -285,8 +264,7 @@ def _removed(files: Files, lineage: Lineage, gone: Collection[str]) -> Collectio
 def plan_recovery(log: StreamLog) -> RecoveryPlan:
     """Plan what a restart begins with: a pure function of the records.
 
-    Raises:
-        CorruptCheckpointError: what is needed to go on is missing; the error names it.
+    Raises CorruptCheckpointError.
     """
     _require_takeovers(log)
     counted = log.lineage.commits(log.commit_ids)

@@ -1,20 +1,14 @@
 """Signing: files that nobody can change, forge or move without the key.
 
-With a key, every file of a checkpoint is written in segments, each with an
-HMAC-SHA256 over the name of the file, the place of the segment and the bytes; so a segment is
-known to be genuine before it is handed out, whatever the size of the file::
+With a key, every file is written in segments, each with an HMAC-SHA256 over the name of the file,
+the place of the segment and the bytes; a segment is known to be genuine before it is handed out::
 
     head       8s magic | H format | 8s id of the key
     segment    I length, highest bit set in the last one | 32s mac | payload
-    ...
 
-What signing does not do: it hides nothing, and it does not notice that all of a checkpoint, or the
-newest epochs of it, were taken back to what they were before, or to those of a copy that went on by
-itself; single files of such a copy are found by the claim that they name (checkpoint.fencing).
-
-The key is never written to the checkpoint: bytes that hold it are refused, as those of a function
-that captured it are. Nor does it travel with the files to workers: only where it is does (a
-variable of the environment, or a file), and each process reads it there.
+Signing hides nothing, and does not notice that a whole checkpoint, or its newest epochs, were taken
+back to an earlier copy. The key is never written to the checkpoint, and bytes that hold it are
+refused, such as a function that captured it. Workers get only the place of the key, and read it.
 """
 
 from __future__ import annotations

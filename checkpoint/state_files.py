@@ -102,15 +102,7 @@ class StateFileId(StatePartition):
 def state_files_of(
     files: Files, operator_uid: str, batch_time_ms: int, epoch: int | None = None
 ) -> list[str]:
-    """Return the names of all files of an operator's state after a batch.
-
-    Args:
-        files: where.
-        operator_uid: the operator.
-        batch_time_ms: the batch.
-        epoch: those that were written for the driver of that epoch; None for all. Only its own
-            ones may a driver delete before they are committed.
-    """
+    """Return the names of all files of an operator's state after a batch."""
     names = files.list(f"{STATE_PREFIX}{uid_part(operator_uid)}/{batch_time_ms:016d}-")
     if epoch is None:
         return names
@@ -129,14 +121,7 @@ def write_state_file(
 ) -> FileRef:
     """Write one partition of a state, durably, and say what was written.
 
-    Args:
-        files: where to.
-        file_id: what the file holds, and the attempt that writes it.
-        blocks: pairs (payload, number of records in it), pulled one at a time.
-
-    Raises:
-        CheckpointError: as in :meth:`Files.create`; whatever happened, try again only under the
-            id of a new attempt.
+    Raises CheckpointError.
     """
     totals = FrameTotals()
     frames = write_frames(FileKind.STATE, dataclasses.asdict(file_id), blocks, totals)
@@ -149,17 +134,8 @@ def read_state_file(files: Files, ref: FileRef, expected: StatePartition) -> Ite
 
     The header is checked at once. Each payload is checked, and known to be this one of this file,
     before it is handed out; size and digest when the iterator ends. So read to the end before
-    anything that follows from the state is made durable.
-
-    Args:
-        files: where from.
-        ref: the file, as a commit record names it.
-        expected: the state that it must hold.
-
-    Raises:
-        CorruptCheckpointError: the file is missing, damaged, or another one; also raised while
-            pulling payloads.
-        StorageRefusedError: the storage cannot be read.
+    anything that follows from the state is made durable. Raises CorruptCheckpointError or
+    StorageRefusedError.
     """
     file = location(files, ref.name)
     try:

@@ -65,9 +65,6 @@ def stream_ids(files: Files) -> list[str]:
     """Return the streams below the location of a checkpoint, the newest first.
 
     Nothing in their directories is listed.
-
-    Args:
-        files: as in :func:`list_streams`.
     """
     found = [name for name in files.directories() if _STREAM_ID.fullmatch(name)]
     return sorted(found, key=lambda stream_id: (began_ms(stream_id), stream_id), reverse=True)
@@ -79,10 +76,5 @@ def began_ms(stream_id: str) -> int:
 
 
 def open_stream(url: str, stream_id: str) -> Files:
-    """Open the directory of a stream.
-
-    Args:
-        url: the location of the checkpoint.
-        stream_id: id of the stream.
-    """
+    """Open the directory of a stream."""
     return open_files(stream_url(url, stream_id))

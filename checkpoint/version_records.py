@@ -101,9 +101,6 @@ class StoreCommit(JsonRecord, frozen=True):
         store: name of the store among those of the operator.
         partitioner: name of the function that chose the partition of each key.
         partitions: those from 0 to n-1, in that order.
-
-    Raises:
-        ValueError: a partition is missing or there twice, or two of them name one file.
     """
 
     operator_uid: Text

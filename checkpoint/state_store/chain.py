@@ -1,13 +1,12 @@
-"""Chains: the way from a reference back to something that can be read whole.
+"""Chains: the way from a version back to something that can be read whole.
 
 ::
 
     empty <- v1 <- v2 <- v3 <- v4 <- v5     each changelog names its parent
                    snapshot   replica
 
-Pure functions over *parent_of*, which reads the parent of a reference out of the header of its
-changelog. Snapshots are looked up among those that a listing shows; one that is not on the chain is
-never taken, whatever its version.
+*parent_of* reads the parent of a version out of the header of its changelog. A snapshot that is not
+on the chain is never taken, whatever its version.
 """
 
 from __future__ import annotations

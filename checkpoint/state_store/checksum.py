@@ -1,9 +1,8 @@
 """The checksum of a version: what its records add up to, in any order.
 
-A writer that puts and removes records can carry it from version to version without looking at the
-others. So it knows what a version must be, whatever became of a replica: changes that were applied
-twice or not at all, pages that rotted on a disk or were overwritten in memory. It is compared where
-a whole version is read anyway: before a snapshot is published, and after a replica was built.
+A writer carries it from version to version without looking at records that it does not change. So
+it knows what a version must be, whatever became of a replica. It is compared where a whole version
+is read anyway: before a snapshot is published, and after a replica was built.
 """
 
 from __future__ import annotations

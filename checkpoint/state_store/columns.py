@@ -1,8 +1,7 @@
 """Columns: many bytes objects as one.
 
-Ten thousand small objects that were made a while ago are not near the processor any more: to look
-at them again, and to free them, takes longer than to join them at once and to cut out of the whole
-what is asked for, when it is asked for.
+Small objects that were made a while ago are not near the processor: to look at them again, and to
+free them, takes longer than to join them at once and to cut out what is asked for.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """LMDB environments of this process: one for each generation, kept open between tasks.
 
-Opening one takes a quarter of a millisecond, touching a fresh mapping takes 15 more for 10,000
-random keys; so they are kept, the least used closed first. One process may have a file open only
-once, so there is one table, and it is the process's.
+Opening one takes a quarter of a millisecond, and touching a fresh mapping 15 more, so environments
+are kept, and the least used closed first. A process may have a file open only once: the table is
+that of the process.
 
 A fork must not use what it inherits, nor close it while the parent is reading: closing would free
 the parent's place in the table of readers, and pages would change under it.

@@ -54,13 +54,13 @@ def directory_of(store: StoreId) -> str:
 def file_name(store: StoreId, version_id: VersionId, kind: StoredKind) -> str:
     """Return the name of the file that holds *version_id*, or the changes that led to it.
 
-    It follows from the reference alone, so a chain of references is a chain of files.
+    The name follows from the version alone, so a chain of versions is a chain of files.
     """
     return f"{directory_of(store)}{version_id.version:016d}-{version_id.uid}.{kind.value}"
 
 
 def parse_file_name(name: str) -> tuple[str, VersionId, StoredKind] | None:
-    """Return (directory, reference, kind) of the file of a store; None for any other name."""
+    """Return (directory, version, kind) of the file of a store; None for any other name."""
     match = _FILE_NAME.fullmatch(name)
     if match is None:
         return None

@@ -146,13 +146,13 @@ class LmdbBackend:
 
     def _open_apart(self, store: StoreId, version_id: VersionId) -> LmdbVersion:
         directory = ReplicaDirectory(os.path.join(self._host(store), APART, new_suffix()))
-        copy = ReplicaDirectory(directory.child("copy"))
+        apart = ReplicaDirectory(directory.child("replica"))
         with contextlib.ExitStack() as stack:
             # Held until it is closed, so that nobody sweeps it.
             stack.enter_context(directory.locked(self.settings.lock_timeout_ms))
             stack.callback(delete_tree, directory.path)
-            stack.callback(close_if_unused, copy)
-            version = Replica(copy, self._changelogs(store), self.settings).open(version_id)
+            stack.callback(close_if_unused, apart)
+            version = Replica(apart, self._changelogs(store), self.settings).open(version_id)
             version.on_close = stack.pop_all().close
         return version
 

@@ -1,8 +1,7 @@
 """Maintenance of stores: snapshots, compaction and sweeping; off the path of the batches.
 
-Each is a decision that is a pure function, and an action that any process of a host can take at
-any time beside running batches, and that may be killed anywhere. :func:`maintain_store` is what a
-host does now and then for each store that it has warm.
+Any process of a host can take these actions beside running batches, and may be killed anywhere.
+:func:`maintain_store` is what a host does now and then for each store.
 """
 
 from __future__ import annotations
@@ -71,9 +70,7 @@ def maintain_store(
     Returns:
         The size of the snapshot in bytes, None if none was written.
 
-    Raises:
-        CheckpointError: as :func:`snapshot_if_due`. A replica that cannot be made smaller stays
-            as it is, until the next time.
+    Raises CheckpointError.
     """
     size_bytes = snapshot_if_due(backend, store, version_id, rule)
     with contextlib.suppress(StorageRefusedError):
@@ -129,7 +126,7 @@ def take_snapshot(backend: LmdbBackend, store: StoreId, version: LmdbVersion) ->
             raise StorageRefusedError(
                 f"the replica of version {version.version_id.version} of store {store.store!r} of "
                 f"operator {store.operator_uid!r}, partition {store.partition}, is damaged: "
-                f"{error}; no snapshot was written, and the next open builds a new copy. Look at "
+                f"{error}; no snapshot was written, and the next open builds a new one. Look at "
                 "memory and disk of this host"
             ) from error
     backend.replica(store).note_snapshot(version.meta, size_bytes or version.size_bytes())
@@ -185,10 +182,7 @@ def sweep_local_once(backend: LmdbBackend) -> None:
 
     That is: replicas of earlier starts of the host, unfinished and old generations, versions that
     were opened apart, and all of streams that were not used for a long time: these build new
-    replicas when they go on. What is locked is left alone.
-
-    Raises:
-        StorageRefusedError: the directory is not of this user alone, or cannot be written.
+    replicas when they go on. What is locked is left alone. Raises StorageRefusedError.
     """
     _sweep_once(backend.local_directory, backend.boot or boot_id(), backend.settings.unused_ms)
 

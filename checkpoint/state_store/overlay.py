@@ -1,7 +1,6 @@
 """An overlay: changes that nobody else sees yet, on the version that they are made on.
 
-What is read through it is what was changed, and else what the version has. Nothing here asks where
-a record was before: who changes one has looked it up.
+Who changes a record has looked it up: nothing here asks where it was before.
 """
 
 from __future__ import annotations

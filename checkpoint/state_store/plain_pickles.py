@@ -1,11 +1,9 @@
 """Pickles of plain data and of classes of data: they need no class but those of a short list.
 
-C writes and reads; what is not plain is found by the few bytes by which a pickle can name a class.
-Only where one of them is there, by chance or not, is every name looked up in the list. What is
-found there can be called and nothing else: it has no attribute that a pickle could set.
-
-Instances of classes of data (:mod:`checkpoint.state_store.classes`) are persistent ids. They are
-made when the pickle has been read to its end, so that no operation of a pickle meets one.
+C writes and reads. Only where one of the few bytes is there by which a pickle can name a class, is
+every name looked up in the list. What is found there can be called and has no attribute to set.
+Instances of classes of data (:mod:`checkpoint.state_store.classes`) are persistent ids, and made
+when the pickle has been read to its end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What a restart stands on, looked at before anything runs: cheaply, and as far as that goes.
+"""Preflight: the state that a restart stands on, looked at cheaply before anything runs.
 
-Each file of state that the first batch reads is there, and is what its name says. Small ones are
-read to their ends; of large ones the beginning, as the tasks that read them check the rest.
+Small files are read to their ends; of large ones the beginning, as tasks check the rest.
 """
 
 from __future__ import annotations
@@ -49,14 +48,7 @@ def require_stored_state(
 ) -> None:
     """Require the state that a restart begins with.
 
-    Args:
-        files: the directory of the stream.
-        plan: what the restart begins with.
-        operators: uids of the operators that go on; None for all.
-
-    Raises:
-        CorruptCheckpointError: a file is missing, damaged, or another one.
-        StorageRefusedError: the storage cannot be read.
+    Raises CorruptCheckpointError or StorageRefusedError.
     """
     reading = Reading()
     for uid, newest in plan.snapshots.items():
@@ -69,9 +61,7 @@ def require_stored_state(
 def require_rdds(files: Files, snapshot: GraphSnapshot) -> None:
     """Require the RDDs that a graph names.
 
-    Raises:
-        CorruptCheckpointError: a file is missing, damaged, or another one.
-        StorageRefusedError: the storage cannot be read.
+    Raises CorruptCheckpointError or StorageRefusedError.
     """
     below = FilesBelow(files, RDDS_PREFIX.rstrip("/"))
     _require(below, rdd_files(files, snapshot), Reading())

@@ -127,7 +127,7 @@ class LmdbVersion:
         return self.meta.checksum
 
     def distrust(self) -> None:
-        """Let the next open build a new copy."""
+        """Let the next open build a new replica."""
         self._directory.drop_current(self._environment.generation)
 
     def get(self, key: bytes, /) -> bytes | None:
@@ -200,7 +200,7 @@ class LmdbVersion:
         self.distrust()
         return StorageRefusedError(
             f"the replica in {self._environment.path} cannot be read: {error}; the state itself "
-            "is intact, and the next open builds a new copy"
+            "is intact, and the next open builds a new one"
         )
 
 

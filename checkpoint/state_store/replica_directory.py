@@ -8,10 +8,8 @@
         g<version>-<random>-w/   a generation: data.mdb and its lock file (-w: written through map)
         tmp-<random>/            a generation that is being built
 
-Nothing here is synced. The boot id makes that safe: after a power loss the name is another one, so
-a replica that lost what the kernel still had in memory is never looked at.
-
-A root is for one host, and for processes that see each other (one pid namespace).
+Nothing here is synced. The boot id makes that safe: after a power loss its name is another one. A
+root is for one host, and for processes that see each other (one pid namespace).
 """
 
 from __future__ import annotations

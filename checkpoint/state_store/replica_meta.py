@@ -76,14 +76,14 @@ def read_meta(environment: Environment, txn: lmdb.Transaction[bytes]) -> Replica
 
 
 def write_store(environment: Environment, txn: lmdb.Transaction[bytes], store: StoreId) -> None:
-    """Say in *txn* whose copy this is."""
+    """Say in *txn* whose replica this is."""
     txn.put(_STORE, _store_json(store), db=environment.meta)
 
 
 def require_store(environment: Environment, txn: lmdb.Transaction[bytes], store: StoreId) -> None:
     """Raise DamagedReplicaError if this is the replica of another store, or of another layout."""
     if txn.get(_STORE, db=environment.meta) != _store_json(store):
-        raise DamagedReplicaError(f"{environment.path} is not the copy of {store}")
+        raise DamagedReplicaError(f"{environment.path} is not the replica of {store}")
 
 
 @functools.lru_cache(maxsize=256)  # an open reads the same bytes several times

@@ -1,16 +1,12 @@
 """Rows: numbers, and tuples of numbers, in bytes of one width.
 
-Counters, sums, averages and times are what most states are. Written as rows they take a half of the
-time that pickles take, and many of one layout are read in one call.
-
-::
+Rows take half the time of pickles, and many of one layout are read in one call::
 
     01 | B fields | a letter for each field | numbers, eight bytes each | a dot     a tuple
     02 | 01       | a letter                | number                    | a dot     a number
 
-Letters are those of ``struct``: ``q`` for int, ``d`` for float. Numbers are little-endian. No
-pickle begins with these bytes. Ints outside of 64 bits, bools, longer tuples and all else are no
-rows.
+Letters are ``q`` for int and ``d`` for float, as in ``struct``; numbers are little-endian. No
+pickle begins with these bytes. Ints beyond 64 bits, bools and longer tuples are no rows.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Shapes: values that are instances of classes of data, or tuples with such directly in them.
 
 A shape is written as one plain tuple of all the fields, behind a head of nine bytes with the digest
-of the schema: a text that names the classes and their fields, and that is stored once beside all
-records of a version (:class:`Shapes`); see :mod:`checkpoint.state_store.classes`.
+of its schema, which is stored once beside all records of a version (:class:`Shapes`).
 """
 
 from __future__ import annotations
@@ -33,9 +32,6 @@ class Shapes:
     They are part of what is stored beside a version about how it is encoded, and go with it from
     version to version. Records have a digest, not a number, so that one that is damaged, or that is
     of another version, is never taken for a value of another class.
-
-    Args:
-        codec: what is stored beside the version.
     """
 
     def __init__(self, codec: Mapping[str, str] | None = None) -> None:
@@ -55,11 +51,7 @@ class Shapes:
         return head
 
     def schema(self, head: bytes) -> str:
-        """Return the schema of records with a head.
-
-        Raises:
-            ValueError: it is not there.
-        """
+        """Return the schema of records with a head. Raises ValueError."""
         schema = self._schemas.get(_name(head))
         if schema is None or _head(schema) != head:
             raise ValueError(f"the schema of its {_name(head)} is not stored beside it")

@@ -1,7 +1,7 @@
 """Spill: changes that are too many for memory, in a file of LMDB on the local disk.
 
-The name of the file is removed as soon as it is open: nothing is left behind, however the process
-ends. Who iterates sees what was there when it began, as readers of LMDB do.
+The name of the file is removed as soon as it is open, so nothing is left behind. An iterator sees
+what was there when it began, as readers of LMDB do.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
 """Files of a state store: changelogs and snapshots.
 
 Both are frames (:mod:`checkpoint.framing`) of blocks of changes
-(:mod:`checkpoint.state_store.change_blocks`) under a header that says whose they are. Who reads one
-knows which store and which version it wants, and refuses a file that says anything else, wherever
-it lies.
-
-A **changelog** is what one attempt changed, and names its parent: the version that it changed. So a
-chain can be walked from any version back to the beginning, with no listing and no knowledge of the
-driver. A **snapshot** is a whole version, so that a chain has an end. It is named by the version
-that it holds; whoever finds one on its chain can use it, and nothing else refers to it. Two
-processes may write the same one at a time: the first wins, and both hold the same.
+(:mod:`checkpoint.state_store.change_blocks`) under a header that says whose they are. A
+**changelog** is what one attempt changed, and names its parent, so a chain of versions can be
+walked back with no listing and no knowledge of the driver. A **snapshot** is a whole version, named
+by it: whoever finds one on its chain can use it. Of two processes that write the same one the first
+wins.
 """
 
 from __future__ import annotations

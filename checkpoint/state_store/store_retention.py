@@ -1,4 +1,4 @@
-"""Retention of stored state: which files no recovery can ever ask for.
+"""Retention of stores: which changelogs and snapshots no recovery can ever ask for.
 
 ::
 
@@ -7,29 +7,22 @@
     snapshots             x       o           o
     oldest needed                                 ^     kept_snapshots = 2
 
-Every content from the oldest needed one on stays readable, and stays readable if the newest
-snapshot before it proves to be damaged: so the changelogs from the one before on stay too.
-
-Planning is a pure function of the commit records and of a listing. The records decide, the listing
-only adds what they cannot know: snapshots, and files of attempts that no record names. Those are
-orphans, and they are deleted when they are of an epoch up to this one and their version is so far
-back that its batch is committed, by another attempt.
-
-As in :mod:`checkpoint.record_retention`, files go before the records that name them.
+Every version from the oldest needed one on stays readable, also if the newest snapshot before it
+proves to be damaged. Commit records decide; a listing adds snapshots, and files of attempts that no
+record names. Such an orphan is deleted when it is of an epoch up to this one, and its batch was
+committed by another attempt.
 """
 
 from __future__ import annotations
 
 import functools
-import logging
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from checkpoint.batch_log import BEGIN_PREFIX, BEGIN_SUFFIX, begin_file
-from checkpoint.commit_log import CommitLog, CommitRecord
-from checkpoint.errors import ConcurrentWriterError, StorageRefusedError
+from checkpoint.commit_log import CommitRecord
 from checkpoint.inputs import input_snapshot_file
 from checkpoint.record_files import RecordId, record_ids
 from checkpoint.record_retention import (
@@ -52,17 +45,6 @@ from checkpoint.version_records import StoreId, VersionId
 KEPT_SNAPSHOTS = 2
 ORPHAN_VERSIONS = 2
 LISTED_EVERY = 10
-
-_log = logging.getLogger("checkpoint.state_store")
-
-
-@dataclass(frozen=True)
-class StoreRetentionPlan:
-    """What to delete."""
-
-    commits: RetentionPlan
-    snapshots: tuple[str, ...]
-    orphans: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -87,8 +69,12 @@ def plan_store_retention(
     epoch: int,
     kept_snapshots: int = KEPT_SNAPSHOTS,
     operators: Collection[str] | None = None,
-) -> StoreRetentionPlan:
-    """Plan what to delete of stored state, and of the records and state files with it."""
+) -> RetentionPlan:
+    """Plan what to delete of stored state, and of the records and state files with it.
+
+    *names* are the files of all stores, as listed after the records were read. Of each store
+    *kept_snapshots* stay up to the oldest needed version.
+    """
     if kept_snapshots < 1:
         raise ValueError(f"kept snapshots must be 1 at least, got {kept_snapshots}")
     chains = _chains(records)
@@ -122,35 +108,7 @@ def plan_store_retention(
                     orphans.append(name)
             elif kind is StoredKind.SNAPSHOT and version_id.version < oldest_kept:
                 old.append(name)
-    return StoreRetentionPlan(commits, tuple(sorted(old)), tuple(sorted(orphans)))
-
-
-def apply_store_retention(log: CommitLog, plan: StoreRetentionPlan, epoch: int) -> list[str]:
-    """Delete what *plan* says; doing it again, or after a crash half way, is fine.
-
-    A file that cannot be deleted now is left for the next time, and so are the records while there
-    is one.
-
-    Returns:
-        Names of the files that could not be deleted.
-
-    Raises ConcurrentWriterError or StorageRefusedError.
-    """
-    apply_retention(log, RetentionPlan((), ()), epoch)  # raises if there is a newer driver
-    failed = [
-        name
-        for name in (*plan.orphans, *plan.snapshots, *plan.commits.state_files)
-        if not _delete(log, name)
-    ]
-    if not failed:
-        try:
-            records = RetentionPlan(plan.commits.commits, (), plan.commits.others)
-            apply_retention(log, records, epoch)
-        except ConcurrentWriterError:
-            raise
-        except StorageRefusedError as error:
-            _log.warning("retention: records are left for the next time: %s", error)
-    return failed
+    return replace(commits, files=(*sorted(orphans), *sorted(old), *commits.files))
 
 
 class StreamRetention:
@@ -159,9 +117,6 @@ class StreamRetention:
     It goes by the records that this driver has read and written. Storage is listed the first time,
     for what drivers before have left, where tasks have written snapshots, and at every tenth time,
     for what attempts that lost have left.
-
-    Args:
-        owned: the stream in the hands of this driver.
     """
 
     def __init__(self, owned: OwnedStream) -> None:
@@ -196,9 +151,7 @@ class StreamRetention:
         Returns:
             Names of the files that could not be deleted; they are tried again the next time.
 
-        Raises:
-            CheckpointError: something could not be read, or a newer driver has taken over; nothing
-                was deleted then.
+        Raises CheckpointError.
         """
         records = self._commits.records()
         self._look(records)
@@ -207,17 +160,16 @@ class StreamRetention:
             records, self._stores, oldest_needed_ms, epoch, operators=operators
         )
         if retire_inputs is not None:
-            oldest_ms = _oldest_kept_ms(records, plan.commits, oldest_input_ms)
+            oldest_ms = _oldest_kept_ms(records, plan, oldest_input_ms)
             begun = record_ids(self._others, BEGIN_PREFIX, BEGIN_SUFFIX)
             batches = sum(record_id.time_ms < oldest_ms for record_id in begun)
             snapshot = retire_inputs(oldest_ms - 1, batches)
             oldest_input_ms = 0 if snapshot is None else min(oldest_ms, snapshot.time_ms + 1)
             self._others |= set() if snapshot is None else {input_snapshot_file(snapshot)}
-        others = plan_leftovers(self._lineage, self._others, records, plan.commits, oldest_input_ms)
-        plan = replace(plan, commits=replace(plan.commits, others=others))
-        failed = apply_store_retention(self._commits, plan, epoch)
+        others = plan_leftovers(self._lineage, self._others, records, plan, oldest_input_ms)
+        failed = apply_retention(self._commits, replace(plan, others=others), epoch)
         # Records that could not be deleted are there again when storage is listed the next time.
-        gone = {*plan.orphans, *plan.snapshots, *plan.commits.state_files, *others}
+        gone = {*plan.files, *others}
         self._stores -= gone.difference(failed)
         self._others -= gone.difference(failed, others if failed else ())
         return failed
@@ -244,15 +196,6 @@ def _oldest_kept_ms(
     return min([*kept_ms, *([] if oldest_input_ms is None else [oldest_input_ms])], default=0)
 
 
-def _delete(log: CommitLog, name: str) -> bool:
-    try:
-        log.files.delete(name)
-    except StorageRefusedError as error:
-        _log.warning("retention: a file is left for the next time: %s", error)
-        return False
-    return True
-
-
 def _chains(records: Iterable[CommitRecord]) -> dict[str, _Chain]:
     """Collect what *records* name, by directory."""
     version_ids: dict[str, set[VersionId]] = defaultdict(set)
@@ -267,7 +210,7 @@ def _chains(records: Iterable[CommitRecord]) -> dict[str, _Chain]:
 
 
 def _named(record: CommitRecord) -> Iterator[tuple[str, VersionId]]:
-    """Yield (directory, reference) of all partitions of all stores."""
+    """Yield (directory, version) of all partitions of all stores."""
     for commit in record.stores:
         directories = _directories(commit.operator_uid, commit.store, len(commit.partitions))
         for directory, stored in zip(directories, commit.partitions, strict=True):

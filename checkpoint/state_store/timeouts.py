@@ -1,9 +1,9 @@
 """The timeout index: keys by the time at which they are due, so that no scan looks for them.
 
-An entry is eight bytes of time and the key. A key that is touched again and again would leave the
-index and enter it each time; so it enters only if it is not there or is due earlier than it is
-there. It may stand too early, then, and never too late: who walks the index looks into the record,
-and moves what is not due yet. A key is moved once for each timeout it had, not once for each touch.
+An entry is eight bytes of time and the key. A key enters the index only if it is not there, or is
+due earlier than it is there: so a key that is touched again and again is not moved each time. An
+entry may stand too early and never too late; who walks the index looks into the record, and moves
+what is not due yet.
 """
 
 from __future__ import annotations

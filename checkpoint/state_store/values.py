@@ -2,11 +2,9 @@
 
 ``DataValues`` writes numbers and tuples of numbers as rows (:mod:`checkpoint.state_store.rows`),
 instances of dataclasses and the like as shapes (:mod:`checkpoint.state_store.shapes`), and all else
-as pickles, the one format that keeps Python's types exactly. Its pickles need no class but those of
-a short list (:mod:`checkpoint.state_store.plain_pickles`), and it reads no others: reading a
-checkpoint then runs no code that somebody has put there.
-
-``PickleValues`` writes and reads everything, and trusts whoever can write the checkpoint.
+as pickles that need no class but those of a short list
+(:mod:`checkpoint.state_store.plain_pickles`). It reads no others, so reading a checkpoint runs no
+code. ``PickleValues`` writes and reads everything, and trusts whoever can write the checkpoint.
 
 Both stop reading where the value stops, so that a record can hold more behind it.
 """

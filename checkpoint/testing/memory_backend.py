@@ -100,7 +100,7 @@ class MemoryBackend:
         changes: Iterable[Changes],
         codec: Mapping[str, str],
     ) -> PartitionCommit:
-        """Keep a changed copy of a version under a reference that is new."""
+        """Keep a changed copy of a version under a version that is new."""
         before = self._content(store, parent)
         records, index = dict(before.records), set(before.index)
         digest = hashlib.blake2b(digest_size=16)

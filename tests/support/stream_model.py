@@ -178,7 +178,7 @@ class Driver:
         plan = plan_retention(records, self.time_ms - BATCH_MS, SNAPSHOT_EVERY)
         names = [name for prefix in LISTED_PREFIXES for name in self.files.list(prefix)]
         others = plan_leftovers(read_lineage(self.files), names, records, plan)
-        plan = RetentionPlan(plan.commits, plan.state_files, others)
+        plan = RetentionPlan(plan.commits, plan.files, others)
         apply_retention(self.commits, plan, self.owned.epoch)
 
     def _advance(self, uid: str, numbers: tuple[int, int]) -> None:

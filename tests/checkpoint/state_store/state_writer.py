@@ -8,11 +8,12 @@ from __future__ import annotations
 import sys
 
 from checkpoint import CommitLog, open_files
+from checkpoint.record_retention import apply_retention
 from checkpoint.state_store.file_names import STORE_PREFIX
 from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.maintenance import SnapshotRule, compact_if_due, snapshot_if_due
 from checkpoint.state_store.replica import LocalSettings
-from checkpoint.state_store.store_retention import apply_store_retention, plan_store_retention
+from checkpoint.state_store.store_retention import plan_store_retention
 from tests.support.stores import named, require_open, run_batch, store_of
 
 STORES = (store_of(0, 2), store_of(1, 2))
@@ -32,7 +33,7 @@ def main(url: str, local: str, epoch: int) -> None:
             compact_if_due(backend, store, min_bytes=1)
         records = [log.read(time) for time in log.times()]
         plan = plan_store_retention(records, files.list(STORE_PREFIX), time_ms - 2000, epoch)
-        apply_store_retention(log, plan, epoch)
+        apply_retention(log, plan, epoch)
 
 
 if __name__ == "__main__":

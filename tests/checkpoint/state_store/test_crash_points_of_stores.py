@@ -19,12 +19,13 @@ from checkpoint import (
     Files,
     open_files,
 )
+from checkpoint.record_retention import apply_retention
 from checkpoint.state_store import replica_directory
 from checkpoint.state_store.file_names import STORE_PREFIX
 from checkpoint.state_store.lmdb_backend import LmdbBackend
 from checkpoint.state_store.maintenance import SnapshotRule, snapshot_if_due
 from checkpoint.state_store.replica import LocalSettings
-from checkpoint.state_store.store_retention import apply_store_retention, plan_store_retention
+from checkpoint.state_store.store_retention import plan_store_retention
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
 from tests.support.faults import FAULTS, fault_ids
 from tests.support.replicas import close_unused
@@ -54,7 +55,7 @@ def work(files: Files, backend: LmdbBackend) -> None:
     records = [log.read(time_ms) for time_ms in log.times()]
     needed_ms = records[-1].batch_time_ms - 1000
     plan = plan_store_retention(records, files.list(STORE_PREFIX), needed_ms, epoch=1)
-    apply_store_retention(log, plan, epoch=1)
+    apply_retention(log, plan, epoch=1)
 
 
 def require_recovered(files: Files, path: Path, host: str) -> int:

@@ -15,10 +15,11 @@ import pytest
 
 import checkpoint.framing
 from checkpoint import CheckpointError, CommitLog, CorruptCheckpointError
+from checkpoint.record_retention import apply_retention
 from checkpoint.state_store.backend import RawVersion
 from checkpoint.state_store.file_names import STORE_PREFIX, new_uid
 from checkpoint.state_store.store_files import write_changelog, write_state_snapshot
-from checkpoint.state_store.store_retention import apply_store_retention, plan_store_retention
+from checkpoint.state_store.store_retention import plan_store_retention
 from checkpoint.testing import Omission, SimulatedCrash, SimulatedDisk, check_files
 from checkpoint.testing.memory_backend import MemoryBackend
 from checkpoint.version_records import EMPTY, StoreId, VersionId
@@ -61,7 +62,7 @@ def run(disk: SimulatedDisk, acknowledged: list[int]) -> None:
                 write_state_snapshot(disk, store, content_at(store, committed.version_id), {})
             records = [log.read(time) for time in log.times()]
             plan = plan_store_retention(records, disk.list(STORE_PREFIX), time_ms - 1000, 1)
-            apply_store_retention(log, plan, 1)
+            apply_retention(log, plan, 1)
 
 
 def require_whole(disk: SimulatedDisk, acknowledged: list[int]) -> None:

@@ -19,6 +19,7 @@ from checkpoint import (
     open_files,
     take_over,
 )
+from checkpoint.record_retention import RetentionPlan, apply_retention
 from checkpoint.state_store.file_names import STORE_PREFIX, StoredKind, new_uid, parse_file_name
 from checkpoint.state_store.store_files import (
     changes_between,
@@ -26,9 +27,7 @@ from checkpoint.state_store.store_files import (
     write_state_snapshot,
 )
 from checkpoint.state_store.store_retention import (
-    StoreRetentionPlan,
     StreamRetention,
-    apply_store_retention,
     plan_store_retention,
 )
 from checkpoint.testing import Effect, FaultyFiles, SimulatedCrash
@@ -82,7 +81,7 @@ class History:
 
     def retain(self, oldest_needed: int, epoch: int = 1, log: CommitLog | None = None) -> list[str]:
         plan = plan_store_retention(self.records(), self.names(), oldest_needed * 1000, epoch)
-        return apply_store_retention(log or self.log, plan, epoch)
+        return apply_retention(log or self.log, plan, epoch)
 
     def versions(self, kind: StoredKind, store: StoreId = STORES[0]) -> list[int]:
         """Versions that have a file of a kind."""
@@ -238,7 +237,7 @@ def test_a_fault_anywhere_is_made_up_for_by_the_next_run(
 def test_a_plan_of_nothing_deletes_nothing(history: History) -> None:
     """No records, no snapshots, or nothing that is old enough."""
     plan = plan_store_retention([], ["stores/a/b/p00000/x"], 5000, 1)
-    assert plan == StoreRetentionPlan(plan.commits, (), ())
+    assert plan == RetentionPlan((), ())
     history.batch()
     assert history.retain(0) == []
     assert history.log.times() == [1000]
