@@ -121,6 +121,7 @@ def _drill(options: argparse.Namespace) -> int:
         as_json=options.json,
         keep=options.keep,
         interval_s=options.interval,
+        query=options.query,
     )
     return SUCCEEDED if run_drill(drill, sys.stdout) else FAILED
 

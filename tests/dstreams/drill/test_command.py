@@ -14,7 +14,7 @@ from dstreams.drill import command
 from dstreams.drill.campaign import Campaign, DrillPlan
 from dstreams.drill.command import DrillOptions, run_drill
 from dstreams.drill.results import DrillResult, OutputFindings
-from dstreams.drill.steps import STEPS
+from dstreams.drill.steps import STEPS, STEPS_OF_A_QUERY
 from dstreams.errors import EnvironmentNotReadyError
 
 pytestmark = pytest.mark.spark
@@ -79,6 +79,15 @@ def test_the_exit_status(
     assert main(["drill", "--kills", "7", "--seed", "3", "--no-steps"]) == status
     assert [(plan.kills, plan.seed, list(plan.steps)) for plan in seen] == [(7, 3, [])]
     assert re.search(r"records lost +\d", capsys.readouterr().out)
+
+
+def test_a_drill_of_the_query(plans: Callable[[OutputFindings], Plans]) -> None:
+    """It is killed at its own steps, and asked for in the place of an application."""
+    seen = plans(OutputFindings())
+    assert main(["drill", "--kills", "2", "--query"]) == 0
+    assert [(plan.query, list(plan.steps)) for plan in seen] == [(True, list(STEPS_OF_A_QUERY))]
+    with pytest.raises(SystemExit):
+        main(["drill", "--query", "--app", __file__])
 
 
 @pytest.mark.parametrize(
