@@ -22,7 +22,7 @@ from dstreams.events import (
     StateOperatorInfo,
     Tell,
 )
-from dstreams.faults import fault, steps
+from dstreams.faults import FaultError, fault, steps
 from dstreams.graph.history import History
 from dstreams.graph.node import Node
 from dstreams.graph.output import OutputOperation
@@ -263,6 +263,8 @@ class BatchRun:
                 self._committer.commit(
                     self._batch, snapshots, self._failed_outputs(), self._runner.inputs.unread
                 )
+        except FaultError:
+            raise  # it stands for the end of the driver, and there is no batch any more
         except Exception as error:
             self._fail("committing its state", error, DurabilityError)
 
