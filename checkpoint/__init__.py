@@ -21,7 +21,7 @@ what it reads, and runs the same on the driver, in a worker, and in a test witho
 [b'some records']
 """
 
-from checkpoint.batch_log import BatchLog, BeginRecord, begin_file
+from checkpoint.batch_log import BeginRecord, begin_file
 from checkpoint.commit_log import (
     INPUTS_NEEDED_AFTER,
     CommitLog,
@@ -101,7 +101,6 @@ __all__ = [
     "INPUT_START",
     "MAX_BLOCK_BYTES",
     "AlreadyExistsError",
-    "BatchLog",
     "BeginRecord",
     "CheckpointError",
     "CommitLog",

@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import asdict, replace
 
 from checkpoint import (
-    BatchLog,
     BeginRecord,
     ConcurrentWriterError,
     CorruptCheckpointError,
@@ -21,6 +20,7 @@ from checkpoint import (
     read_plan,
     take_over,
 )
+from checkpoint.batch_log import BatchLog
 from checkpoint.framing import FileKind
 from checkpoint.record_files import record_frames
 from checkpoint.testing import FaultyFiles

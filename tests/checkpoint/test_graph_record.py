@@ -74,7 +74,7 @@ def test_an_older_one_is_never_taken_for_the_newest(lease: WriterLease, tmp_path
         read_newest_graph(lease.files, RecordId(1000, 1))
 
 
-def test_a_graph_of_an_epoch_without_its_base_is_refused(
+def test_a_graph_of_an_epoch_without_its_takeover_is_refused(
     lease: WriterLease, tmp_path: Path
 ) -> None:
     """The takeover is written before it; without that nobody knows which graph counts."""

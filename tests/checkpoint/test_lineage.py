@@ -148,7 +148,7 @@ def test_without_claims_everything_counts() -> None:
     assert Lineage(()).commits(ids((1, 1))) == []
 
 
-def test_bases_are_written_and_read(tmp_path: Path) -> None:
+def test_takeovers_are_written_and_read(tmp_path: Path) -> None:
     """The newest leads to the others, as far as they are there."""
     files = open_at(tmp_path)
     assert read_lineage(files) == Lineage((), is_claimed=False)
@@ -161,7 +161,7 @@ def test_bases_are_written_and_read(tmp_path: Path) -> None:
     assert without_tokens(read_lineage(files)) == lineage(*made[1:])
 
 
-def test_a_base_is_written_once_by_the_newest_driver(tmp_path: Path) -> None:
+def test_a_takeover_is_written_once_by_the_newest_driver(tmp_path: Path) -> None:
     """Another content, or a newer claim, is another driver."""
     files = open_at(tmp_path)
     lease = claim_epoch(files, "stream-1", DriverProcess.of_this_process(0))
@@ -175,7 +175,7 @@ def test_a_base_is_written_once_by_the_newest_driver(tmp_path: Path) -> None:
         write_takeover(second, takeover(2, 1, None))
 
 
-def test_a_base_under_another_epoch_is_refused(tmp_path: Path) -> None:
+def test_a_takeover_under_another_epoch_is_refused(tmp_path: Path) -> None:
     """And so is one that cannot be."""
     files = open_at(tmp_path)
     write_takeover(claim_epoch(files, "stream-1", DriverProcess.of_this_process(0)), FIRST)

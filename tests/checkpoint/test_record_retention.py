@@ -151,7 +151,7 @@ def test_what_cannot_be_deleted_stops_the_rest(log: CommitLog) -> None:
 
 
 def commit(time_ms: int, *copied: str, without_state: tuple[str, ...] = ()) -> CommitRecord:
-    """A record of the copies of some operators."""
+    """A record of the snapshots of some operators."""
     operators = {
         uid: OperatorSnapshot("stable", (FileRef(f"state/{uid}{time_ms}", 1, "0" * 32, 1),))
         for uid in copied
@@ -174,7 +174,7 @@ def commit(time_ms: int, *copied: str, without_state: tuple[str, ...] = ()) -> C
         ({}, 9, None, None),
     ],
 )
-def test_of_each_operator_the_newest_copy_is_kept(
+def test_of_each_operator_the_newest_snapshot_is_kept(
     copies: dict[int, str],
     oldest_needed_ms: int,
     operators: set[str] | None,
@@ -187,7 +187,7 @@ def test_of_each_operator_the_newest_copy_is_kept(
     assert kept == [time_ms for time_ms in copies if oldest_kept and time_ms >= oldest_kept]
 
 
-def test_that_there_is_no_state_is_as_good_as_a_copy() -> None:
+def test_that_there_is_no_state_is_as_good_as_a_snapshot() -> None:
     """Nothing before it is needed for that operator."""
     records = [commit(1, "a"), commit(2, without_state=("a",)), commit(3)]
     assert plan_retention(records, 3).batch_times_ms == (1,)

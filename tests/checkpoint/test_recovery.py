@@ -81,7 +81,7 @@ def test_a_new_stream_begins_with_nothing(files: Files) -> None:
     assert read_plan(files).stream_id == "stream-1"
 
 
-def test_a_restart_knows_copies_progress_and_what_was_in_flight(files: Files) -> None:
+def test_a_restart_knows_snapshots_progress_and_what_was_in_flight(files: Files) -> None:
     """Each operator's newest snapshot, wherever it is; what has no state needs none."""
     last = replace(
         record(4000),
@@ -182,7 +182,7 @@ def test_a_restart_reads_each_record_once(files: Files) -> None:
     ]
 
 
-def test_of_an_operator_that_was_removed_no_copy_is_named(files: Files) -> None:
+def test_of_an_operator_that_was_removed_no_snapshot_is_named(files: Files) -> None:
     """So nobody looks for it when its record is gone, in this epoch and in those after it."""
     run(start(files), record(1000, "a", "b"))
     owned = start(files)
@@ -200,10 +200,10 @@ def test_of_an_operator_that_was_removed_no_copy_is_named(files: Files) -> None:
 @pytest.mark.parametrize(
     ("with_state", "is_needed"), [(("a",), False), ((), False), (("a", "b"), True), (None, True)]
 )
-def test_a_copy_that_is_gone_is_needed_if_the_newest_graph_has_its_operator(
+def test_a_snapshot_that_is_gone_is_needed_if_the_newest_graph_has_its_operator(
     files: Files, with_state: tuple[str, ...] | None, is_needed: bool
 ) -> None:
-    """A rewind goes to a batch before it was removed, whose copies of it are deleted."""
+    """A rewind goes to a batch before it was removed, whose snapshots of it are deleted."""
     owned = start(files)
     if with_state is not None:
         for time_ms, uids in enumerate([("b",), with_state]):
@@ -221,7 +221,7 @@ def test_a_copy_that_is_gone_is_needed_if_the_newest_graph_has_its_operator(
 
 
 def test_what_is_not_needed_may_be_missing(files: Files) -> None:
-    """Records from before the oldest copy were deleted, in any order."""
+    """Records from before the oldest snapshot were deleted, in any order."""
     run(
         start(files), record(1000, "a"), record(2000), record(3000), record(4000, "a"), record(5000)
     )
@@ -254,7 +254,7 @@ def test_of_two_that_take_over_the_older_is_told(files: Files) -> None:
     third.lease.check()
 
 
-def test_a_copy_that_its_record_does_not_name_is_an_error(files: Files) -> None:
+def test_a_snapshot_that_its_record_does_not_name_is_an_error(files: Files) -> None:
     """Links that were made by hand are not believed."""
     run(start(files), record(1000, "a"), record(2000))
     log = read_log(files)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext
 
-from checkpoint import BatchLog, files_in, open_files
+from checkpoint import files_in, open_files
+from checkpoint.batch_log import BatchLog
 from dstreams import BatchFailedError, DStream, StreamingContext
 from dstreams.testing import ManualClock
 

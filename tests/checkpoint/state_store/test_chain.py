@@ -38,10 +38,10 @@ def test_a_walk_ends_with_the_empty_content() -> None:
         (OTHER[3], CHAIN[5], 9, ReplayPlan(CHAIN[3], tuple(CHAIN[4:6]))),  # before they part
     ],
 )
-def test_a_copy_catches_up_only_along_its_own_chain(
+def test_a_replica_catches_up_only_along_its_own_chain(
     local: VersionId, wanted: VersionId, most: int, plan: ReplayPlan | None
 ) -> None:
-    """Changelogs from the copy to the content, or no way."""
+    """Changelogs from the replica to the content, or no way."""
     assert plan_catch_up(local, wanted, base_of, most) == plan
 
 

@@ -122,7 +122,7 @@ def test_it_is_carried(tmp_path: Path) -> None:
     assert first.checksum(first.batch(without, 6)) is not None
 
 
-def test_a_rotten_copy_becomes_no_snapshot(tmp_path: Path) -> None:
+def test_a_rotten_replica_becomes_no_snapshot(tmp_path: Path) -> None:
     """It is refused before it is published, and the next open heals it."""
     host = Host(tmp_path, "host")
     version_id = host.batch(host.batch(EMPTY, 1), 2)
@@ -136,7 +136,7 @@ def test_a_rotten_copy_becomes_no_snapshot(tmp_path: Path) -> None:
     assert host.checksum(version_id) == good
 
 
-def test_what_was_made_of_a_rotten_copy_is_refused(tmp_path: Path) -> None:
+def test_what_was_made_of_a_rotten_replica_is_refused(tmp_path: Path) -> None:
     """A writer that read what was not there leaves a version that no host builds."""
     host = Host(tmp_path, "host")
     root = host.batch(EMPTY, 1)

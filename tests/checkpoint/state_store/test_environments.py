@@ -83,7 +83,7 @@ def many(backend: LmdbBackend, base: VersionId, number: int, count: int) -> Vers
     return backend.commit(STORE, base, [Changes(puts, [], [], [], count + 1000)], {}).version_id
 
 
-def test_two_processes_share_a_copy(backend: LmdbBackend) -> None:
+def test_two_processes_share_a_replica(backend: LmdbBackend) -> None:
     """One reads version 3 while the other goes on to 6 and grows the map; both are right."""
     version_ids = commit_up_to(backend, STORE, 3)
     count = commit_count(backend, version_ids[3])
@@ -228,7 +228,7 @@ def require_count(backend: LmdbBackend, version_id: VersionId, count: int) -> No
 
 @pytest.mark.parametrize("through_map", [True, False])
 def test_a_file_may_not_grow_any_more(backend: LmdbBackend, through_map: bool) -> None:
-    """A limit on files stands for a full disk: an error, the copy as it was, and on without it."""
+    """A limit on files stands for a full disk: an error, and the replica as it was."""
     settings = LocalSettings(first_map_bytes=1 << 20, writes_through_map=through_map)
     backend = LmdbBackend(backend.files, backend.local_directory, settings=settings)
     version_ids = commit_up_to(backend, STORE, 2)

@@ -33,7 +33,7 @@ def test_an_epoch_that_no_uid_can_tell_is_refused(epoch: int) -> None:
 
 
 @pytest.mark.parametrize("kind", StoredKind)
-def test_a_name_follows_from_the_reference_and_back(kind: StoredKind) -> None:
+def test_a_name_follows_from_the_version_and_back(kind: StoredKind) -> None:
     """A listing tells which content each file holds."""
     version_id = VersionId(12, new_uid(1))
     name = file_name(STORE, version_id, kind)
@@ -59,7 +59,7 @@ def test_other_names_are_no_files_of_stores(name: str) -> None:
 @pytest.mark.parametrize(
     ("version", "uid"), [(-1, ""), (0, "0" * 24), (1, ""), (1, "XYZ"), (1, "a/b")]
 )
-def test_impossible_references_are_refused(version: int, uid: str) -> None:
+def test_impossible_versions_are_refused(version: int, uid: str) -> None:
     """Version 0 has no uid, every other one has."""
     with pytest.raises(ValueError, match="version"):
         VersionId(version, uid)

@@ -102,7 +102,7 @@ def test_a_snapshot_is_written_once(backend: LmdbBackend) -> None:
 
 
 def test_a_snapshot_of_a_content_that_is_open_while_batches_go_on(backend: LmdbBackend) -> None:
-    """It holds the content it was asked for, and the copy remembers how far it is now."""
+    """It holds the content it was asked for, and the replica remembers how far it is now."""
     version_ids = commit_up_to(backend, STORE, 4)
     with contextlib.closing(backend.replica(STORE).open(version_ids[4])) as base:
         held = base.meta
@@ -115,7 +115,7 @@ def test_a_snapshot_of_a_content_that_is_open_while_batches_go_on(backend: LmdbB
         assert (base.meta.changelogs, base.meta.snapshot_bytes) == (3, 1234)
 
 
-def test_the_copy_is_not_taken_back_for_a_snapshot(backend: LmdbBackend) -> None:
+def test_the_replica_is_not_taken_back_for_a_snapshot(backend: LmdbBackend) -> None:
     """Batches have gone on; the snapshot is of a later content, or not now."""
     version_ids = commit_up_to(backend, STORE, 4)
     require_open(backend, STORE, version_ids[4])
@@ -137,7 +137,7 @@ def test_compaction_is_due_when_most_of_a_file_was_freed(used: int, live: int, d
 
 
 @pytest.mark.parametrize("through_map", [True, False])
-def test_a_copy_that_has_grown_is_compacted(tmp_path: Path, through_map: bool) -> None:
+def test_a_replica_that_has_grown_is_compacted(tmp_path: Path, through_map: bool) -> None:
     """Most keys were removed: the file shrinks, readers of the old one are not disturbed."""
     settings = LocalSettings(writes_through_map=through_map, first_map_bytes=1 << 20)
     backend = LmdbBackend(
@@ -183,8 +183,8 @@ def test_maintaining_a_store_does_all_that_is_due(backend: LmdbBackend) -> None:
     assert not left.exists()
 
 
-def test_there_is_nothing_to_compact_where_there_is_no_copy(backend: LmdbBackend) -> None:
-    """No copy is made for that."""
+def test_there_is_nothing_to_compact_where_there_is_no_replica(backend: LmdbBackend) -> None:
+    """No replica is made for that."""
     assert not compact_if_due(backend, STORE)
     assert not (Path(backend.local_directory) / "stream-1").exists()
 
@@ -250,7 +250,7 @@ def age(directory: Path, days: float) -> None:
 def test_sweeping_deletes_what_nobody_uses(
     backend: LmdbBackend, days: float, is_kept: bool
 ) -> None:
-    """A stream that has not gone on for a week keeps no copies; it builds new ones when it does."""
+    """A stream that has not gone on for a week keeps no replicas; it builds new ones then."""
     version_ids = commit_up_to(backend, STORE, 3)
     require_open(backend, STORE, version_ids[3])
     stream = Path(backend.local_directory) / "stream-1"
@@ -260,7 +260,7 @@ def test_sweeping_deletes_what_nobody_uses(
     require_open(backend, STORE, version_ids[3])
 
 
-def test_how_long_copies_are_kept(backend: LmdbBackend) -> None:
+def test_how_long_replicas_are_kept(backend: LmdbBackend) -> None:
     """It is the time of the settings; a stream with one file that is younger stays whole."""
     backend = dataclasses.replace(backend, settings=LocalSettings(unused_ms=3_600_000))
     version_ids = commit_up_to(backend, STORE, 1)
@@ -275,7 +275,7 @@ def test_how_long_copies_are_kept(backend: LmdbBackend) -> None:
 
 
 def test_maintenance_is_use(backend: LmdbBackend) -> None:
-    """A stream that goes on keeps its copies, also where nothing of a file says when it changed."""
+    """A stream that goes on keeps its replicas, also where no file says when it changed."""
     version_ids = commit_up_to(backend, STORE, 1)
     require_open(backend, STORE, version_ids[1])
     age(Path(backend.local_directory) / "stream-1", 8)
@@ -295,7 +295,7 @@ def test_what_is_locked_is_kept(backend: LmdbBackend) -> None:
         assert stream.exists()
 
 
-def test_copies_of_a_stream_that_is_given_up(backend: LmdbBackend) -> None:
+def test_replicas_of_a_stream_that_is_given_up(backend: LmdbBackend) -> None:
     """They are deleted, open ones too, and those of other streams are not."""
     other = dataclasses.replace(STORE, stream_id="stream-2")
     version_ids = {store: commit_up_to(backend, store, 2) for store in (STORE, other)}

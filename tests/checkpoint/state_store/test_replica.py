@@ -79,7 +79,7 @@ def test_contents_on_lmdb_do_what_contents_must(
 
 
 def test_a_batch_after_the_other_stays_in_one_generation(backend: LmdbBackend) -> None:
-    """Confirmed changes are applied to the copy that is there; nothing is built again."""
+    """Confirmed changes are applied to the replica that is there; nothing is built again."""
     version_ids = [EMPTY]
     generations = set()
     for _ in range(12):
@@ -138,7 +138,7 @@ def test_the_map_grows_as_the_state_does(tmp_path: Path, through_map: bool) -> N
         assert base.get(b"big-02999") == record
 
 
-def test_a_copy_on_another_chain_is_built_anew(backend: LmdbBackend) -> None:
+def test_a_replica_on_another_chain_is_built_anew(backend: LmdbBackend) -> None:
     """After going back two versions, the history that was left is nowhere to be seen."""
     version_ids = commit_up_to(backend, STORE, 5)
     require_open(backend, STORE, version_ids[5])
@@ -151,7 +151,7 @@ def test_a_copy_on_another_chain_is_built_anew(backend: LmdbBackend) -> None:
     require_open(backend, STORE, version_ids[4])
 
 
-def test_a_copy_far_behind_is_built_from_a_snapshot(
+def test_a_replica_far_behind_is_built_from_a_snapshot(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """More changelogs than the limit are not applied one by one."""
@@ -169,8 +169,8 @@ def test_a_copy_far_behind_is_built_from_a_snapshot(
     assert generation(backend) != first
 
 
-def test_old_versions_are_read_apart_from_the_copy(backend: LmdbBackend) -> None:
-    """Any retained version can be read, and the next batch finds the copy where it was."""
+def test_old_versions_are_read_apart_from_the_replica(backend: LmdbBackend) -> None:
+    """Any retained version can be read, and the next batch finds the replica where it was."""
     version_ids = commit_up_to(backend, STORE, 6)
     require_open(backend, STORE, version_ids[6])
     before = generation(backend)
@@ -182,8 +182,8 @@ def test_old_versions_are_read_apart_from_the_copy(backend: LmdbBackend) -> None
     assert list(apart.iterdir()) == []
 
 
-def test_who_is_late_does_not_take_the_copy_back(backend: LmdbBackend) -> None:
-    """An attempt of an old batch gets its content; the copy, and the disk, are as before."""
+def test_who_is_late_does_not_take_the_replica_back(backend: LmdbBackend) -> None:
+    """An attempt of an old batch gets its content; the replica, and the disk, are as before."""
     version_ids = commit_up_to(backend, STORE, 6)
     require_open(backend, STORE, version_ids[6])
     before = generation(backend)
@@ -198,8 +198,8 @@ def test_who_is_late_does_not_take_the_copy_back(backend: LmdbBackend) -> None:
     assert generation(backend) == before
 
 
-def test_after_going_back_the_next_batches_have_a_copy_again(backend: LmdbBackend) -> None:
-    """The first one after it is built apart, the next one brings the copy to the new history."""
+def test_after_going_back_the_next_batches_have_a_replica_again(backend: LmdbBackend) -> None:
+    """The first one after it is built apart, the next one brings the replica to the new history."""
     version_ids = commit_up_to(backend, STORE, 6)
     require_open(backend, STORE, version_ids[6])
     left = generation(backend)
@@ -214,7 +214,7 @@ def test_after_going_back_the_next_batches_have_a_copy_again(backend: LmdbBacken
     assert generation(backend) == now
 
 
-def test_after_a_restart_of_the_host_no_copy_is_trusted(tmp_path: Path) -> None:
+def test_after_a_restart_of_the_host_no_replica_is_trusted(tmp_path: Path) -> None:
     """A power loss may leave anything in files that nobody synced; they are not even opened."""
     before = make_backend(tmp_path)
     version_ids = commit_up_to(before, STORE, 4)
@@ -244,7 +244,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_copy_is_built_anew(
+def test_a_damaged_replica_is_built_anew(
     backend: LmdbBackend, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever happened to its file while no process had it open."""
@@ -258,10 +258,10 @@ def test_a_damaged_copy_is_built_anew(
     assert "replica rebuilt" in caplog.text
 
 
-def test_a_copy_with_other_keys_is_noticed_by_their_number(
+def test_a_replica_with_other_keys_is_noticed_by_their_number(
     backend: LmdbBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A key that somebody put into the copy is gone after the next batch."""
+    """A key that somebody put into the replica is gone after the next batch."""
     version_ids = commit_up_to(backend, STORE, 5)
     require_open(backend, STORE, version_ids[4])
     directory = backend.replica(STORE).directory
@@ -287,8 +287,8 @@ def test_files_that_a_cleaner_deleted_are_made_again(backend: LmdbBackend, name:
     require_open(backend, STORE, version_ids[3])
 
 
-def test_the_copy_of_another_store_is_not_taken(backend: LmdbBackend) -> None:
-    """A directory that was moved to another name shows whose copy it is."""
+def test_the_replica_of_another_store_is_not_taken(backend: LmdbBackend) -> None:
+    """A directory that was moved to another name shows whose replica it is."""
     other = store_of(1, 2)
     mine = store_of(0, 2)
     version_id = commit_up_to(backend, mine, 1)[1]
@@ -301,7 +301,7 @@ def test_the_copy_of_another_store_is_not_taken(backend: LmdbBackend) -> None:
     require_open(backend, mine, version_id)
 
 
-def test_copies_of_changelogs_stand_in_for_the_storage(tmp_path: Path) -> None:
+def test_cached_changelogs_stand_in_for_the_storage(tmp_path: Path) -> None:
     """What was committed on this host is applied without reading it from far away, once."""
     backend = make_backend(tmp_path, caches_changelogs=True, compression=Compression.ZSTD)
     version_ids = commit_up_to(backend, STORE, 3)
@@ -315,7 +315,7 @@ def test_copies_of_changelogs_stand_in_for_the_storage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [0, 10, 300, -3])
-def test_a_torn_copy_of_a_changelog_is_not_used(tmp_path: Path, left: int) -> None:
+def test_a_torn_cached_changelog_is_not_used(tmp_path: Path, left: int) -> None:
     """The storage has the whole one."""
     backend = make_backend(tmp_path, caches_changelogs=True)
     version_ids = commit_up_to(backend, STORE, 3)
@@ -327,7 +327,7 @@ def test_a_torn_copy_of_a_changelog_is_not_used(tmp_path: Path, left: int) -> No
 
 
 def test_an_unknown_content_is_refused_by_name(backend: LmdbBackend) -> None:
-    """The message has the file, the version and the store, and the copy is as it was."""
+    """The message has the file, the version and the store, and the replica is as it was."""
     version_ids = commit_up_to(backend, STORE, 2)
     require_open(backend, STORE, version_ids[2])
     unknown = VersionId(3, "0" * 24)
@@ -338,7 +338,7 @@ def test_an_unknown_content_is_refused_by_name(backend: LmdbBackend) -> None:
 
 
 def test_a_closed_content_says_so(backend: LmdbBackend) -> None:
-    """Reading it is an error of the program, and does no harm to the copy."""
+    """Reading it is an error of the program, and does no harm to the replica."""
     version_id = commit_up_to(backend, STORE, 1)[1]
     base = backend.open(STORE, version_id)
     base.close()
@@ -378,7 +378,7 @@ def test_everything_is_private(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_others_can_write_is_refused(tmp_path: Path) -> None:
-    """Somebody could put a copy there that is none."""
+    """Somebody could put a replica there that is none."""
     backend = make_backend(tmp_path)
     version_id = commit_up_to(backend, STORE, 1)[1]
     os.makedirs(backend.local_directory)

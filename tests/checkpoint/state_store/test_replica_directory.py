@@ -48,7 +48,7 @@ def test_the_boot_id_is_that_of_the_kernel() -> None:
         assert boot_id() == file.read().strip()
 
 
-def test_without_a_boot_id_copies_are_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_boot_id_replicas_are_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else trusts them, as nobody knows whether the host was started since."""
     monkeypatch.setattr(replica_directory, "_BOOT_ID", "/no/such/file")
     boot_id.cache_clear()

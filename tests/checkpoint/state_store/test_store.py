@@ -32,11 +32,11 @@ from tests.dstreams.rdd.sample_keys import Colour, Point, User
 
 ID = StoreId("stream-1", "counts", "default", 0, 1)
 
-MakeBases = Callable[[], StateBackend]
+MakeBackend = Callable[[], StateBackend]
 
 
 @pytest.fixture(params=["memory", "lmdb"])
-def make_backend(request: pytest.FixtureRequest, tmp_path: Path) -> MakeBases:
+def make_backend(request: pytest.FixtureRequest, tmp_path: Path) -> MakeBackend:
     numbers = itertools.count()
 
     def make() -> StateBackend:
@@ -49,13 +49,13 @@ def make_backend(request: pytest.FixtureRequest, tmp_path: Path) -> MakeBases:
     return make
 
 
-def test_bases_conform(make_backend: MakeBases) -> None:
+def test_backends_conform(make_backend: MakeBackend) -> None:
     """Contents in memory and on files do what is asked of contents."""
     check_backend(make_backend)
 
 
 @pytest.mark.parametrize("spill_bytes", [500, 64 << 20], ids=["spilling", "in memory"])
-def test_store_conforms(make_backend: MakeBases, spill_bytes: int) -> None:
+def test_store_conforms(make_backend: MakeBackend, spill_bytes: int) -> None:
     """A store does what it promises, wherever contents and changes are."""
     for checksums in (False, True):
         check_state_store(

@@ -267,8 +267,8 @@ def test_what_is_not_there_is_a_usage_error(run: Run, url: Path) -> None:
         assert said in error
 
 
-def test_a_copy_that_is_older_than_the_batch_says_so(run: Run, url: Path) -> None:
-    """Beside the rows: they are those of the batch that the copy is of."""
+def test_a_snapshot_that_is_older_than_the_batch_says_so(run: Run, url: Path) -> None:
+    """Beside the rows: they are those of the batch that the snapshot is of."""
     status, shown, note = run("read", url, "--operator", "sums")
     assert (status, len(shown)) == (0, 2)
     assert "the state of sums after the batch at 6000 ms" in note

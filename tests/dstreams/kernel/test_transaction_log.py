@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint import BatchLog, CommitLog, ConcurrentWriterError, open_files
+from checkpoint import CommitLog, ConcurrentWriterError, open_files
+from checkpoint.batch_log import BatchLog
 from dstreams import faults
 from dstreams.kernel.transaction_log import TransactionLog
 

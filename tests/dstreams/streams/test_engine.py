@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pyspark import RDD, SparkContext
 
-from checkpoint import BatchLog, LocalFiles, StorageRefusedError, inputs
+from checkpoint import LocalFiles, StorageRefusedError, inputs
+from checkpoint.batch_log import BatchLog
 from dstreams import BatchFailedError, DStream, DurabilityError, SourceError, StreamingContext
 from dstreams.events import BatchCompleted, BatchStarted, BatchSubmitted, InputInfo
 from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceReader

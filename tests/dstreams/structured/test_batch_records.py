@@ -6,14 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint import (
-    BatchLog,
-    BeginRecord,
-    CommitLog,
-    CommitRecord,
-    CorruptCheckpointError,
-    open_files,
-)
+from checkpoint import BeginRecord, CommitLog, CommitRecord, CorruptCheckpointError, open_files
+from checkpoint.batch_log import BatchLog
 from dstreams.errors import RestartError
 from dstreams.structured.batch_records import QueryBatch, QueryCommit, batch_end, batch_start
 from dstreams.structured.watermarks import Watermarks

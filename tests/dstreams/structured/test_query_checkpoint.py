@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from checkpoint import (
-    BatchLog,
     CommitLog,
     CommitRecord,
     ConcurrentWriterError,
     StoreCommit,
     UntrustedFileError,
 )
+from checkpoint.batch_log import BatchLog
 from checkpoint.state_store import EMPTY, LmdbBackend, SnapshotRule, StateStore, StoreId
 from checkpoint.state_store.maintenance import snapshot_if_due
 from dstreams.errors import RestartError

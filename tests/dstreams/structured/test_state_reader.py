@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from checkpoint import BatchLog, open_files
+from checkpoint import open_files
+from checkpoint.batch_log import BatchLog
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.structured import GroupStateTimeout, StreamingDataset, StreamSession, window
 from dstreams.structured.batch_records import QueryBatch
