@@ -1,8 +1,10 @@
 """Inputs: what each batch reads of them, and a snapshot of that for batches nobody asks for.
 
-A begin record (:mod:`checkpoint.batch_log`) says of each input how far its batch reads, as JSON::
+A begin record (:mod:`checkpoint.batch_log`) says of each input from where to where its batch reads,
+as JSON: offsets, and what lies between where they do not tell::
 
-    "end":    the offset; "start" is the one before, where that is not the end of the last batch
+    "end":    the offset up to which the batch reads
+    "start":  the offset after which it reads, where that is another one
     "files":  the files that the batch reads: each a path, or a list that begins with the path
     "blocks": the received blocks that it reads (:mod:`checkpoint.received_blocks`)
 
@@ -63,13 +65,11 @@ class InputPast:
         upto_ms: the time that *facts* are of; -1 without any.
         facts: what the snapshot says of the input, None where it says nothing.
         batches: what each begin record that is there says of it, by the time of its batch.
-        begun_ms: time of the newest batch that was begun, with this input or without; -1 for none.
     """
 
     upto_ms: int = -1
     facts: Facts | None = None
     batches: Mapping[int, Facts] = field(default_factory=dict)
-    begun_ms: int = -1
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ class InputHistory:
         """Return what is known of one input."""
         said = ((time_ms, begun.inputs.get(uid)) for time_ms, begun in self.plan.begins.items())
         batches = {time_ms: facts for time_ms, facts in said if isinstance(facts, Mapping)}
-        begun_ms, snapshot = max(self.plan.begins, default=-1), self.snapshot
+        snapshot = self.snapshot
         if snapshot is None:
-            return InputPast(batches=batches, begun_ms=begun_ms)
-        return InputPast(snapshot.time_ms, snapshot.inputs.get(uid), batches, begun_ms)
+            return InputPast(batches=batches)
+        return InputPast(snapshot.time_ms, snapshot.inputs.get(uid), batches)
 
 
 def read_inputs(files: Files, plan: RecoveryPlan) -> InputHistory:

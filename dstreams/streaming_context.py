@@ -26,6 +26,7 @@ from dstreams.graph.node import Node
 from dstreams.graph.plan import StreamGraph
 from dstreams.graph.transformed import TransformedDStream, TransformFunc
 from dstreams.kernel.listener_bus import ListenerBus, load_listener
+from dstreams.kernel.source import Source
 from dstreams.listener import CALLBACKS, StreamingListener
 from dstreams.rdd.context import require_spark, warn_if_untuned
 from dstreams.rdd.jvm import set_checkpoint_directory
@@ -49,7 +50,6 @@ from dstreams.sources.file_stream import FileSource
 from dstreams.sources.queue import QueueSource
 from dstreams.sources.rate import RateSource
 from dstreams.sources.socket import SocketTextSource
-from dstreams.sources.source import Source
 from dstreams.state_classes import AllowedClasses, Upgrade, classes_of_program
 from dstreams.streams.engine import Engine
 from dstreams.streams.life_cycle import LifeCycle, StreamingContextState

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark import RDD
 
 from dstreams.graph.node import BatchView, Node
-from dstreams.sources.source import Source
+from dstreams.kernel.source import Source
 
 
 @dataclass(frozen=True, eq=False)

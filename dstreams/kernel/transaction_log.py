@@ -27,7 +27,6 @@ from __future__ import annotations
 import logging
 import platform
 from collections.abc import Collection, Mapping
-from typing import Protocol
 
 import pyspark
 
@@ -51,25 +50,10 @@ from checkpoint import (
 )
 from checkpoint.state_store import StreamRetention
 from dstreams.faults import fault, steps
+from dstreams.kernel.input_ends import InputEnds
 from dstreams.rdd.stable_hash import STABLE_HASH_NAME
 
 logger = logging.getLogger(__name__)
-
-
-class RetiringInput(Protocol):
-    """An input that has to know what all batches before have read, also those of earlier runs."""
-
-    def snapshot_size(self) -> int | None:
-        """About how many things a snapshot would name."""
-        ...
-
-    def snapshot(self, upto_ms: int) -> Mapping[str, object]:
-        """What batches have read up to a batch time, as JSON."""
-        ...
-
-    def retire(self, upto_ms: int) -> None:
-        """Give up what only batches up to a time have read: a durable snapshot stands for them."""
-        ...
 
 
 class TransactionLog:
@@ -246,7 +230,7 @@ class TransactionLog:
         """
         return self._inputs.past(uid)
 
-    def begin_inputs(self, inputs: Mapping[str, RetiringInput], first_ms: int = 0) -> None:
+    def begin_inputs(self, ends: InputEnds, first_ms: int = 0) -> None:
         """Write down what inputs begin with of which no earlier run has written anything.
 
         *first_ms* is a time before the first batch.
@@ -255,7 +239,7 @@ class TransactionLog:
             CheckpointError: what earlier runs have read is lost, or it could not be written.
         """
         last_ms = first_ms if self.plan.last_ms is None else self.plan.last_ms
-        self._inputs.begin(inputs, last_ms, lambda upto_ms: _snapshot(inputs, upto_ms))
+        self._inputs.begin(ends.knowing, last_ms, ends.snapshot)
 
     def expect_snapshots(self) -> None:
         """Take note that tasks have written snapshots of state."""
@@ -264,14 +248,14 @@ class TransactionLog:
     def retire(
         self,
         oldest_needed_ms: int,
-        inputs: Mapping[str, RetiringInput],
+        ends: InputEnds,
         oldest_input_ms: int | None = None,
     ) -> None:
         """Delete what neither a restart nor a batch to come can need; on any thread.
 
         The state of batches from *oldest_needed_ms* on stays, and the input of those from
-        *oldest_input_ms* on, where that is given. What older batches have read of *inputs* is
-        written down before their begin records go.
+        *oldest_input_ms* on, where that is given. What inputs have to know of older batches is
+        written down before the begin records of these go.
 
         Raises:
             CheckpointError: something could not be read or deleted, or a newer driver has taken
@@ -279,17 +263,14 @@ class TransactionLog:
         """
 
         def retire_inputs(upto_ms: int, batches: int) -> RecordId | None:
-            size = sum(one.snapshot_size() or 0 for one in inputs.values())
-            snapshot = self._inputs.retire(
-                upto_ms, batches, size, lambda upto_ms: _snapshot(inputs, upto_ms)
-            )
+            size = ends.snapshot_size()
+            snapshot = self._inputs.retire(upto_ms, batches, size, ends.snapshot)
             if snapshot is not None:
-                for one in inputs.values():
-                    one.retire(snapshot.time_ms)
+                ends.retire(snapshot.time_ms)
             return snapshot
 
         for name in self._retention.retire(
-            oldest_needed_ms, oldest_input_ms, retire_inputs if inputs else None
+            oldest_needed_ms, oldest_input_ms, retire_inputs if ends.knowing else None
         ):
             logger.warning("%s could not be deleted; it is tried again later", name)
 
@@ -309,7 +290,3 @@ class TransactionLog:
     def give_up(self) -> None:
         """Let go of a stream that could not be started; never raises."""
         self.owned.lease.give_up()
-
-
-def _snapshot(inputs: Mapping[str, RetiringInput], upto_ms: int) -> dict[str, Mapping[str, object]]:
-    return {uid: one.snapshot(upto_ms) for uid, one in inputs.items()}

@@ -89,20 +89,23 @@ class BlockQueue:
                 count += 1
             return list(islice(self._blocks, count))
 
-    def take(self, blocks: Sequence[ReceivedBlock], batch_time_ms: int) -> None:
-        """Remove the first blocks, which :meth:`peek` returned: they belong to a batch now."""
+    def take(self, blocks: Sequence[ReceivedBlock], number: int) -> None:
+        """Remove the first blocks, which :meth:`peek` returned: a batch has them, of that number.
+
+        Numbers grow from batch to batch.
+        """
         size = sum(len(block.payload) for block in blocks)
         with self._changed:
             for _ in blocks:
                 self._blocks.popleft()
             self._waiting_bytes -= size
-            self._planned_bytes[batch_time_ms] = self._planned_bytes.get(batch_time_ms, 0) + size
+            self._planned_bytes[number] = self._planned_bytes.get(number, 0) + size
 
-    def make_room(self, batch_time_ms: int) -> None:
-        """Stop counting batches up to this time: their bytes are in Spark, or not needed."""
+    def make_room(self, upto: int) -> None:
+        """Stop counting batches up to a number: their bytes are in Spark, or not needed."""
         with self._changed:
-            for time_ms in [time_ms for time_ms in self._planned_bytes if time_ms <= batch_time_ms]:
-                del self._planned_bytes[time_ms]
+            for number in [number for number in self._planned_bytes if number <= upto]:
+                del self._planned_bytes[number]
             self._changed.notify_all()
 
     def drain(self) -> None:

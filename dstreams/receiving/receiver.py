@@ -24,10 +24,10 @@ from pyspark import StorageLevel
 from dstreams.durations import require_duration_ms
 from dstreams.errors import InvalidStreamError, SourceError, StreamLifecycleError
 from dstreams.events import ReceiverError, ReceiverInfo, ReceiverStarted, ReceiverStopped
+from dstreams.kernel.source import SourceEnvironment
 from dstreams.receiving.block_generator import BlockGenerator
 from dstreams.receiving.pickled_block import ReceivedBlock
 from dstreams.receiving.rate_limiter import RateLimiter
-from dstreams.sources.source import SourceEnvironment
 
 logger = logging.getLogger(__name__)
 

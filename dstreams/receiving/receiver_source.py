@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark import RDD
 
-from checkpoint import INPUT_BLOCKS, InputPast, ReceivedBlocks, blocks_in
+from checkpoint import INPUT_BLOCKS, INPUT_END, InputPast, ReceivedBlocks, blocks_in
 from dstreams.errors import InvalidStreamError
 from dstreams.events import ReceiverInfo
+from dstreams.kernel.source import PlannedInput, SourceEnvironment
 from dstreams.receiving.block_queue import BlockQueue
 from dstreams.receiving.pickled_block import ReceivedBlock, decode_records
 from dstreams.receiving.receiver import Receiver, ReceiverSupervisor
-from dstreams.sources.source import PlannedInput, SourceEnvironment
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class ReceiverSource:
 
 
 class ReceiverReader:
-    """Runs the receiver, and gives each batch the blocks that are there.
+    """Runs the receiver, and gives each batch the blocks that are there; an offset counts takes.
 
     Raises:
         InvalidStreamError: a write-ahead log is wanted, and there is no checkpoint directory.
@@ -75,8 +75,18 @@ class ReceiverReader:
         rate = settings.receiver_max_rate
         self._batch_records = None if rate is None else rate * environment.batch_ms / 1000
         self._credit = 0.0
-        self._named: dict[int, list[str]] = {}  # names of blocks, by batch
-        self._begun_upto_ms = -1
+        self._taken: dict[int, list[ReceivedBlock]] = {}
+        self._named: dict[int, list[str]] = {}  # names of blocks, by the offset of their batch
+
+    @property
+    def forgets(self) -> str | None:
+        """Why what batches have read is gone with this driver; None with a write-ahead log."""
+        if self._files is not None:
+            return None
+        return (
+            "they were received without a write-ahead log; set "
+            "spark.streaming.receiver.writeAheadLog.enable"
+        )
 
     def start(self) -> None:
         """Take up what earlier runs have received, and begin to receive.
@@ -85,11 +95,11 @@ class ReceiverReader:
             CheckpointError: what earlier runs have received cannot be read.
         """
         if self._files is not None:
-            past = self._environment.past(self._environment.uid)
-            self._begun_upto_ms = past.begun_ms
+            past = self._environment.past()
             self._named = {
-                time_ms: [ref.name for ref in blocks_in(facts, self._source.name)]
-                for time_ms, facts in past.batches.items()
+                int(facts[INPUT_END]): [ref.name for ref in blocks]
+                for facts in past.batches.values()
+                if (blocks := blocks_in(facts, self._source.name))
             }
             self._take_up(self._files, past)
         self._supervisor.start()
@@ -110,46 +120,24 @@ class ReceiverReader:
         """
         self._supervisor.update_rate(records_per_second)
 
-    def plan(self, batch_time_ms: int) -> PlannedInput:
-        if batch_time_ms <= self._begun_upto_ms:  # it did without this input, and does again
-            return _planned(batch_time_ms, ())
-        blocks = self._queue.peek(self._next_credit())
-        self._queue.take(blocks, batch_time_ms)
-        planned = _planned(batch_time_ms, blocks)
-        self._credit -= planned.records or 0
+    def plan(self, start: Any, time_ms: int) -> PlannedInput:
+        end = int(start or 0) + 1
+        blocks = self._taken.get(end)  # of a plan that was not begun
+        if blocks is None:
+            blocks = self._queue.peek(self._next_credit())
+            self._queue.take(blocks, end)
+            self._credit -= sum(block.records for block in blocks)
+        records = sum(block.records for block in blocks)
+        size = sum(len(block.payload) for block in blocks)
+        description = f"{records} records in {len(blocks)} blocks, {size} bytes"
+        if not blocks:
+            return PlannedInput(time_ms, start, start, description=description)
+        self._taken[end] = blocks
+        facts: dict[str, Any] = {}
         if self._files is not None:
-            self._named[batch_time_ms] = [block.ref.name for block in blocks if block.ref]
-        return planned
-
-    def recorded(self, planned: PlannedInput) -> Mapping[str, object]:
-        """Which blocks, and how much; without a write-ahead log, how much."""
-        facts: dict[str, object] = {"records": planned.records}
-        if self._files is not None and planned.content:
-            facts[INPUT_BLOCKS] = [block.ref for block in planned.content]
-        return facts
-
-    def replay(self, batch_time_ms: int, recorded: Mapping[str, Any]) -> PlannedInput:
-        """Take the same blocks again.
-
-        Without a write-ahead log they are gone with the driver that had them; the log says so.
-
-        Raises:
-            CheckpointError: a block is not there any more.
-        """
-        refs = blocks_in(recorded, self._source.name)
-        if refs and self._files is not None:
-            read = self._files.read
-            blocks = [ReceivedBlock(read(ref), ref.records, ref) for ref in refs]
-            return _planned(batch_time_ms, blocks)
-        if recorded["records"]:
-            logger.warning(
-                "%s: %d records of the batch at %d ms were received without a write-ahead log, and "
-                "are lost; set spark.streaming.receiver.writeAheadLog.enable",
-                self._source.name,
-                recorded["records"],
-                batch_time_ms,
-            )
-        return _planned(batch_time_ms, ())
+            facts[INPUT_BLOCKS] = refs = [block.ref for block in blocks if block.ref]
+            self._named[end] = [ref.name for ref in refs]
+        return PlannedInput(time_ms, start, end, facts, records, description)
 
     def _next_credit(self) -> float | None:
         """How many records the next batch may have, None for all."""
@@ -159,43 +147,62 @@ class ReceiverReader:
         self._credit = min(self._credit + self._batch_records, self._batch_records)
         return self._credit
 
-    def rdd(self, planned: PlannedInput) -> RDD[Any]:
-        self._queue.make_room(planned.batch_time_ms)
-        blocks: tuple[ReceivedBlock, ...] = planned.content
+    def read(self, planned: PlannedInput) -> RDD[Any]:
+        """Return the records of the blocks of a batch.
+
+        Raises:
+            CheckpointError: a block of an earlier run is not there any more.
+        """
         spark = self._environment.spark
-        if not blocks:
+        if planned.start == planned.end:
             return spark.emptyRDD()
-        payloads = [block.payload for block in blocks]
+        self._queue.make_room(planned.end)
+        payloads = self.payloads(planned)
+        if not payloads:  # of a run without a write-ahead log, before one with it
+            logger.warning(
+                "%s: the records of the batch at %d ms were received without a write-ahead log, "
+                "and are lost",
+                self._source.name,
+                planned.time_ms,
+            )
+            return spark.emptyRDD()
         size = sum(map(len, payloads))
         most = min(spark.defaultParallelism, len(payloads), size // _PARTITION_BYTES)
         return spark.parallelize(payloads, max(1, most)).mapPartitions(decode_records)
 
-    @property
-    def forgets(self) -> bool:
-        """Whether what batches have read is gone with this driver."""
-        return self._files is None
+    def payloads(self, planned: PlannedInput) -> list[bytes]:
+        """Return the blocks of a batch: as they wait here, or from the write-ahead log."""
+        taken = self._taken.get(planned.end)
+        if taken is not None or self._files is None:
+            return [block.payload for block in taken or ()]
+        return [self._files.read(ref) for ref in blocks_in(planned.facts, self._source.name)]
 
-    def release(self, batch_time_ms: int) -> None:
-        self._queue.make_room(batch_time_ms)
+    def commit(self, end: Any) -> None:
+        # A copy: another thread may plan a batch meanwhile.
+        for number in tuple(self._taken):
+            if number <= int(end or 0):
+                del self._taken[number]
+
+    def release(self, end: Any) -> None:
+        self._queue.make_room(int(end or 0))
 
     def snapshot_size(self) -> int | None:
         """How many blocks batches have that are not retired; None without a write-ahead log."""
         # A copy: another thread may plan a batch meanwhile.
         return None if self._files is None else sum(map(len, tuple(self._named.values())))
 
-    def snapshot(self, upto_ms: int) -> Mapping[str, object]:
-        """The blocks of batches up to a time, which are deleted next."""
-        named = tuple(self._named.items())
-        return {INPUT_BLOCKS: [name for ms, names in named if ms <= upto_ms for name in names]}
+    def snapshot(self, end: Any) -> Mapping[str, object]:
+        """The blocks of batches up to an offset, which are deleted next."""
+        named, upto = tuple(self._named.items()), int(end or 0)
+        return {INPUT_BLOCKS: [name for at, names in named if at <= upto for name in names]}
 
-    def retire(self, batch_time_ms: int) -> None:
-        """Delete the blocks of batches up to this time: no later run reads them again."""
+    def retire(self, end: Any) -> None:
+        """Delete the blocks of batches up to an offset: no later run reads them again."""
         # A copy: another thread may plan a batch meanwhile.
-        for time_ms, names in tuple(self._named.items()):
-            if time_ms <= batch_time_ms:
-                if self._files is not None and names:
-                    self._files.delete(names)
-                del self._named[time_ms]
+        for at, names in tuple(self._named.items()):
+            if self._files is not None and at <= int(end or 0):
+                self._files.delete(names)
+                del self._named[at]
 
     def stop_receiving(self) -> None:
         self._stopping = True
@@ -227,13 +234,6 @@ class ReceiverReader:
         # Abandoned first: then nobody reports a block that the closed queue refuses.
         self._supervisor.abandon()
         self._queue.close()
-
-
-def _planned(batch_time_ms: int, blocks: Sequence[ReceivedBlock]) -> PlannedInput:
-    records = sum(block.records for block in blocks)
-    size = sum(len(block.payload) for block in blocks)
-    description = f"{records} records in {len(blocks)} blocks, {size} bytes"
-    return PlannedInput(batch_time_ms, tuple(blocks), records, description)
 
 
 def _received_blocks(

@@ -16,8 +16,8 @@ from checkpoint import RecoveryPlan
 from dstreams.durations import batch_datetime
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
+from dstreams.kernel.source import restart_refusal
 from dstreams.sources.file_listing import before_wildcards, has_wildcards
-from dstreams.sources.source import restart_refusal
 
 _Described = Mapping[str, Any]
 

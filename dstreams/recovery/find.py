@@ -33,11 +33,11 @@ from checkpoint import (
 from dstreams.durations import batch_datetime
 from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.graph.plan import StreamGraph
+from dstreams.kernel.source import restart_refusal
 from dstreams.rdd.context import context_like
 from dstreams.recovery.compatibility import RestoreReport, begins_anew, compare_graphs
 from dstreams.recovery.graph_snapshot import conf_of, describe_plan
 from dstreams.recovery.restore_point import RestorePoint
-from dstreams.sources.source import restart_refusal
 from dstreams.spark_checkpoint import require_no_stream_of_spark
 
 _RUN = re.compile(r"(stream-[^/]+)/")

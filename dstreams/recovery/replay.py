@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from checkpoint import BeginRecord, OwnedStream, RecoveryPlan, begin_file
 from dstreams.errors import RestartError
@@ -20,11 +19,12 @@ from dstreams.graph.lookback import is_made_of_state, lookback_of_others
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.graph.state import StateDStream
+from dstreams.kernel.input_ends import planned_before
+from dstreams.kernel.source import SourceReader
 from dstreams.recovery.committed_state import CommittedState, read_committed_state
 from dstreams.recovery.restore_point import RestorePoint
 from dstreams.recovery.restored_state import RestoredState
 from dstreams.recovery.skipped_batches import bridge, gaps_in
-from dstreams.sources.source import ReplayableReader, SourceReader, is_lost_with_driver
 
 logger = logging.getLogger(__name__)
 
@@ -124,24 +124,16 @@ class Replay:
         last_ms = self.committed.last_ms
         for stream, reader in readers.items():
             after_ms = self.committed.lookback.get(stream, last_ms)
-            times = [time_ms for time_ms in self.owned.plan.begins if time_ms <= last_ms]
             self._require_begins(stream, after_ms)
-            knows_how_far = not is_lost_with_driver(stream.source, reader)
-            for time_ms in times:
-                recorded = self._recorded(stream, time_ms)
-                # Also where nothing is read: a source may have to know how far it has come.
-                is_needed = time_ms > after_ms or (knows_how_far and time_ms == times[-1])
-                if not is_needed or recorded is None or not isinstance(reader, ReplayableReader):
+            uid = self.plan.input_uids[stream]
+            for time_ms, begun in self.owned.plan.begins.items():
+                was_unread = (uid, time_ms) in self.committed.unread
+                if not after_ms < time_ms <= last_ms or was_unread:
                     continue
-                planned = reader.replay(time_ms, recorded)
-                was_unread = (self.plan.input_uids[stream], time_ms) in self.committed.unread
-                if time_ms > after_ms and not was_unread:
-                    self.history.feed(stream, time_ms, reader.rdd(planned))
-
-    def _recorded(self, stream: InputDStream, time_ms: int) -> Mapping[str, Any] | None:
-        inputs = self.owned.plan.begins[time_ms].inputs
-        recorded = inputs.get(self.plan.input_uids[stream])
-        return recorded if isinstance(recorded, Mapping) else None
+                said = begun.inputs.get(uid)
+                planned = planned_before(stream.source, reader, time_ms, said)
+                if planned is not None:
+                    self.history.feed(stream, time_ms, reader.read(planned))
 
     def _require_begins(self, stream: InputDStream, after_ms: int) -> None:
         """Refuse to go on without a begin record that the same graph needs."""

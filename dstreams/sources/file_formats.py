@@ -89,7 +89,7 @@ class TextLines:
     has_partitions_of_files: ClassVar[bool] = True
 
     def rdd(self, spark: SparkContext, files: Sequence[FileStamp]) -> RDD[str]:
-        return _combined(spark.textFile(_joined(files)), files)
+        return combined(spark.textFile(joined(files)), files)
 
     def count(self, files: Sequence[FileStamp]) -> int | None:
         return None
@@ -117,7 +117,7 @@ class FixedRecords:
         COUNT.require(self.record_bytes, "recordLength of binaryRecordsStream")
 
     def rdd(self, spark: SparkContext, files: Sequence[FileStamp]) -> RDD[bytes]:
-        return _combined(spark.binaryRecords(_joined(files), self.record_bytes), files)
+        return combined(spark.binaryRecords(joined(files), self.record_bytes), files)
 
     def count(self, files: Sequence[FileStamp]) -> int | None:
         return sum(file.size_bytes for file in files) // self.record_bytes
@@ -146,7 +146,7 @@ class WholeFiles:
 
     def rdd(self, spark: SparkContext, files: Sequence[FileStamp]) -> RDD[Any]:
         read: Callable[[str, int], RDD[Any]] = getattr(spark, self.method)
-        return read(_joined(files), partition_count(files, spark.defaultParallelism))
+        return read(joined(files), partition_count(files, spark.defaultParallelism))
 
     def count(self, files: Sequence[FileStamp]) -> int | None:
         return len(files)
@@ -194,11 +194,12 @@ _FORMATS: dict[str, FileFormat] = {
 }
 
 
-def _joined(files: Sequence[FileStamp]) -> str:
+def joined(files: Sequence[FileStamp]) -> str:
+    """Write the paths of files as ``SparkContext.textFile`` takes them."""
     return ",".join(spark_path(file.path) for file in files)
 
 
-def _combined(rdd: RDD[Any], files: Sequence[FileStamp]) -> RDD[Any]:
+def combined(rdd: RDD[Any], files: Sequence[FileStamp]) -> RDD[Any]:
     """Read several small files in one task: Spark makes a task for each."""
     wanted = partition_count(files, rdd.context.defaultParallelism)
     return rdd.coalesce(wanted) if wanted < rdd.getNumPartitions() else rdd

@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
+from checkpoint import INPUT_FILES
 from dstreams.errors import InvalidStreamError, SourceError
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,11 @@ class FileStamp(NamedTuple):
     path: str
     modified_ms: int
     size_bytes: int
+
+
+def stamps_in(facts: Mapping[str, Any], key: str = INPUT_FILES) -> tuple[FileStamp, ...]:
+    """Return the files that a plan, a begin record or a snapshot names."""
+    return tuple(FileStamp(*one) for one in facts.get(key, ()))
 
 
 class FileListing(Protocol):

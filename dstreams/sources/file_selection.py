@@ -5,105 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from checkpoint import INPUT_FILES, InputPast
-from dstreams.sources.file_listing import FileStamp
+from checkpoint import INPUT_END, INPUT_FILES, InputPast
+from dstreams.sources.file_listing import FileStamp, stamps_in
+
+SETTLED = "settled_ms"
+"""Fact of a batch with files: what has appeared up to then was taken."""
+
+_NEW_SINCE, _BEFORE = "new_since_ms", "there_before"
 
 Listing = Mapping[str, FileStamp]
 """Files by path."""
-
-
-@dataclass(frozen=True)
-class FileBatch:
-    """What one batch reads.
-
-    Args:
-        batch_time_ms: time of the batch.
-        settled_ms: what has appeared up to then was taken, now or before; older than the batch
-            where files have to wait.
-        files: the files, in the order in which they are read.
-    """
-
-    batch_time_ms: int
-    settled_ms: int
-    files: tuple[FileStamp, ...]
-
-    def facts(self) -> dict[str, object]:
-        """Return what the begin record of the batch says of it."""
-        return {INPUT_FILES: self.files, "settled_ms": self.settled_ms} if self.files else {}
-
-    @classmethod
-    def of(cls, batch_time_ms: int, facts: Mapping[str, Any]) -> FileBatch:
-        """Read what :meth:`facts` returned; without files, nothing more is settled."""
-        return cls(batch_time_ms, facts.get("settled_ms", 0), _stamps(facts.get(INPUT_FILES, ())))
-
-
-@dataclass(frozen=True)
-class FileBase:
-    """What all batches up to a time come to.
-
-    Args:
-        upto_ms: time of the last batch that this stands for; the start, in the first one.
-        new_since_ms: files modified up to then are not new.
-        settled_ms: as in :class:`FileBatch`.
-        there_before: files that were there at the start and do not count.
-        taken: files that were taken, as far as they are still there.
-    """
-
-    upto_ms: int
-    new_since_ms: int
-    settled_ms: int
-    there_before: tuple[FileStamp, ...] = ()
-    taken: tuple[FileStamp, ...] = ()
-
-    def facts(self) -> dict[str, object]:
-        """Return what the snapshot of inputs says of it."""
-        return {
-            "new_since_ms": self.new_since_ms,
-            "settled_ms": self.settled_ms,
-            "there_before": self.there_before,
-            INPUT_FILES: self.taken,
-        }
-
-
-@dataclass(frozen=True)
-class FileHistory:
-    """What earlier batches took, and since when files are new.
-
-    Args:
-        base: what old ones took.
-        batches: every batch with files after these, by its time, oldest first.
-    """
-
-    base: FileBase
-    batches: Mapping[int, FileBatch]
-
-    @classmethod
-    def of(cls, past: InputPast) -> FileHistory | None:
-        """Read what an earlier run has written down; None where it had not begun this input."""
-        facts = past.facts
-        if facts is None:
-            return None
-        base = FileBase(
-            past.upto_ms,
-            facts["new_since_ms"],
-            facts["settled_ms"],
-            _stamps(facts["there_before"]),
-            _stamps(facts[INPUT_FILES]),
-        )
-        batches = {
-            time_ms: FileBatch.of(time_ms, said)
-            for time_ms, said in past.batches.items()
-            if time_ms > past.upto_ms and said.get(INPUT_FILES)
-        }
-        return cls(base, batches)
-
-    @property
-    def settled_ms(self) -> int:
-        """What has appeared up to then was taken."""
-        newest = max(self.batches, default=None)
-        return self.base.settled_ms if newest is None else self.batches[newest].settled_ms
 
 
 @dataclass(frozen=True)
@@ -133,7 +46,9 @@ class Selection(NamedTuple):
     """The decision for one batch.
 
     Args:
-        batch: what it reads, oldest first.
+        files: what it reads, in that order, oldest first.
+        settled_ms: what has appeared up to then was taken, now or before; older than the batch
+            where files have to wait.
         waiting: files that later batches will take, because this one has as many as it may.
         ignored: reason by path, for files that will not be taken; each is named once.
         unfinished: the same for names that other programs write under, until they have finished.
@@ -141,12 +56,13 @@ class Selection(NamedTuple):
         refused: reason by path, for files that would have been taken and cannot be read.
     """
 
-    batch: FileBatch
-    waiting: tuple[FileStamp, ...]
-    ignored: dict[str, str]
-    unfinished: dict[str, str]
-    changed: tuple[str, ...]
-    refused: dict[str, str]
+    files: tuple[FileStamp, ...]
+    settled_ms: int
+    waiting: tuple[FileStamp, ...] = ()
+    ignored: Mapping[str, str] = {}
+    unfinished: Mapping[str, str] = {}
+    changed: tuple[str, ...] = ()
+    refused: Mapping[str, str] = {}
 
 
 class FileSelection:
@@ -168,27 +84,43 @@ class FileSelection:
     What was taken is remembered as long as it is listed, and then for a window more.
 
     Args:
-        history: what was taken before, and since when files are new.
         rules: what makes a file count.
-        resumed: whether *history* is that of an earlier run.
+        new_since_ms: files modified up to then are not new.
+        settled_ms: what has appeared up to then was taken, or does not count.
+        there_before: files that were there at the start and do not count.
     """
 
-    def __init__(self, history: FileHistory, rules: FileRules, *, resumed: bool = False) -> None:
-        base = history.base
+    def __init__(
+        self,
+        rules: FileRules,
+        new_since_ms: int,
+        settled_ms: int,
+        there_before: tuple[FileStamp, ...] = (),
+    ) -> None:
         self._rules = rules
-        self._new_since_ms = base.new_since_ms
-        self._there_before = base.there_before
-        self._seen_upto_ms = history.settled_ms if resumed else None
-        self._taken = {stamp.path: (stamp, base.upto_ms) for stamp in base.taken}
-        for batch in history.batches.values():
-            self._remember(batch)
-        self._ignored: dict[str, FileStamp | None] = {
-            stamp.path: stamp for stamp in base.there_before
-        }
+        self._new_since_ms = new_since_ms
+        self._there_before = there_before
+        self._settled = {0: settled_ms}  # by the offsets of batches with files
+        self._seen_upto_ms: int | None = None
+        self._taken: dict[str, tuple[FileStamp, int]] = {}  # with the offset of the batch
+        self._ignored: dict[str, FileStamp | None] = {stamp.path: stamp for stamp in there_before}
         self._changed: set[str] = set()
         self._waiting: set[str] = set()
         self._gone_ms: dict[str, int] = {}
         self._has_decided = False
+
+    @classmethod
+    def resumed(cls, rules: FileRules, past: InputPast) -> FileSelection:
+        """Go on from what an earlier run has written down, of which there is a snapshot."""
+        facts = past.facts or {}
+        before = stamps_in(facts, _BEFORE)
+        selection = cls(rules, facts[_NEW_SINCE], facts[SETTLED], before)
+        selection._remember(stamps_in(facts), facts[SETTLED], 0)
+        for time_ms, said in sorted(past.batches.items()):
+            if time_ms > past.upto_ms and INPUT_FILES in said:
+                selection._remember(stamps_in(said), said[SETTLED], int(said[INPUT_END]))
+        selection._seen_upto_ms = selection._settled[max(selection._settled)]
+        return selection
 
     def select(self, listing: Listing, batch_time_ms: int, ahead_ms: int = 0) -> Selection:
         """Decide about the files of a listing; nothing is taken until :meth:`take`.
@@ -233,20 +165,28 @@ class FileSelection:
         limit = len(candidates) if self._rules.max_files is None else self._rules.max_files
         first, rest = candidates[:limit], candidates[limit:]
         settled_ms = min([batch_time_ms, *(stamp.modified_ms - 1 for stamp in rest[:1])])
-        batch = FileBatch(batch_time_ms, settled_ms, tuple(first))
         self._changed.update(changed)
-        return Selection(batch, tuple(rest), ignored, unfinished, tuple(changed), refused)
+        return Selection(
+            tuple(first), settled_ms, tuple(rest), ignored, unfinished, tuple(changed), refused
+        )
 
     def expect(self, batch_time_ms: int) -> None:
         """Say that a batch is due: what comes after the one before it is not too old any more."""
         if self._seen_upto_ms is None:
             self._seen_upto_ms = batch_time_ms - self._rules.batch_ms
 
-    def take(self, selection: Selection) -> None:
-        """Make a decision count, before the next one."""
-        self._remember(selection.batch)
+    def take(self, selection: Selection, batch_time_ms: int, end: int | None) -> None:
+        """Make a decision count, before the next one.
+
+        Args:
+            selection: the decision.
+            batch_time_ms: the batch that it is for.
+            end: offset of that batch.
+        """
+        if selection.files:
+            self._remember(selection.files, selection.settled_ms, int(end or 0))
         self._waiting = {stamp.path for stamp in selection.waiting}
-        self._seen_upto_ms = selection.batch.batch_time_ms
+        self._seen_upto_ms = batch_time_ms
         self._has_decided = True
 
     @property
@@ -263,20 +203,31 @@ class FileSelection:
             for path, stamp in listing.items()
         )
 
-    def base(self, upto_ms: int, settled_ms: int) -> FileBase:
-        """What was taken up to a time, as far as it is remembered."""
-        taken = (stamp for stamp, time_ms in self._taken.values() if time_ms <= upto_ms)
+    def snapshot(self, end: int | None) -> dict[str, object]:
+        """Say what was taken up to an offset, as far as it is remembered."""
+        upto = int(end or 0)
         before = (stamp for stamp in self._there_before if self._ignored.get(stamp.path) == stamp)
-        return FileBase(upto_ms, self._new_since_ms, settled_ms, tuple(before), tuple(taken))
+        return {
+            _NEW_SINCE: self._new_since_ms,
+            SETTLED: self._settled[max(number for number in self._settled if number <= upto)],
+            _BEFORE: tuple(before),
+            INPUT_FILES: tuple(stamp for stamp, number in self._taken.values() if number <= upto),
+        }
+
+    def retire(self, end: int | None) -> None:
+        """Forget what is known of single batches up to an offset but of the newest of them."""
+        known = sorted(number for number in self._settled if number <= int(end or 0))
+        for number in known[:-1]:
+            del self._settled[number]
 
     @property
     def taken_count(self) -> int:
         """How many files are remembered as taken."""
         return len(self._taken)
 
-    def _remember(self, batch: FileBatch) -> None:
-        time_ms = batch.batch_time_ms
-        self._taken.update({stamp.path: (stamp, time_ms) for stamp in batch.files})
+    def _remember(self, files: Iterable[FileStamp], settled_ms: int, end: int) -> None:
+        self._taken.update({stamp.path: (stamp, end) for stamp in files})
+        self._settled[end] = settled_ms
 
     def _forget(self, listing: Listing, time_ms: int) -> None:
         """Drop what is not listed any more: at once, but what was taken after a window only."""
@@ -335,10 +286,6 @@ def _unfinished(path: str) -> str | None:
         return f"name begins with {name[0]}"
     ending = next((ending for ending in ("._COPYING_", ".tmp") if name.endswith(ending)), None)
     return None if ending is None else f"name ends in {ending}"
-
-
-def _stamps(listed: Iterable[Any]) -> tuple[FileStamp, ...]:
-    return tuple(FileStamp(*one) for one in listed)
 
 
 def _is_undecodable(name: str) -> bool:

@@ -19,7 +19,7 @@ class LineFaults(NamedTuple):
         return LineFaults(self.too_long - before.too_long, self.not_utf8 - before.not_utf8)
 
 
-class TakenLines(NamedTuple):
+class TakenBlocks(NamedTuple):
     """What a batch takes: blocks of whole lines, and the faults of what came since the last one."""
 
     blocks: list[bytes]
@@ -86,14 +86,14 @@ class LineBuffer:
         self._skipping = False
         return dropped
 
-    def take(self, most: int | None = None) -> TakenLines:
+    def take(self, most: int | None = None) -> TakenBlocks:
         """Take whole lines out, the oldest first.
 
         Args:
             most: how many lines at most. None: all.
         """
         blocks, rest = (self._blocks, []) if most is None else _split(self._blocks, most)
-        taken = TakenLines(blocks, self.faults.since(self._told))
+        taken = TakenBlocks(blocks, self.faults.since(self._told))
         self._blocks, self._told = rest, self.faults
         self._complete_bytes -= sum(map(len, blocks))
         return taken

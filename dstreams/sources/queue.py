@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from reprlib import repr as short
 from typing import Any, TypeAlias, cast
 
-from pyspark import RDD
+from pyspark import RDD, SparkContext
 
-from checkpoint import INPUT_END, INPUT_START
 from dstreams.errors import InvalidStreamError
-from dstreams.sources.source import PlannedInput, SourceEnvironment
+from dstreams.kernel.source import PlannedInput, SourceEnvironment
 
-_Batch: TypeAlias = "RDD[Any] | Sequence[Any]"
+Batch: TypeAlias = "RDD[Any] | Sequence[Any]"
+"""An RDD, or records in memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,62 +83,45 @@ class QueueSource:
 
 
 class QueueReader:
-    """Reads a queue by a cursor; what a batch took stays with its plan."""
+    """Reads a queue; an offset counts its items."""
 
     def __init__(self, source: QueueSource, environment: SourceEnvironment) -> None:
-        self._queue = cast("list[_Batch | None]", source.queue)
+        self._queue = cast("list[Batch | None]", source.queue)
         self._one_at_a_time = source.one_at_a_time
-        self._default = cast("_Batch | None", source.default)
+        self._default = cast("Batch | None", source.default)
         self._spark = environment.spark
-        self._position = 0
-        self._taken: dict[int, tuple[int, int]] = {}
 
     def start(self) -> None:
         pass
 
-    def plan(self, batch_time_ms: int) -> PlannedInput:
-        first = self._position
-        end = min(first + 1, len(self._queue)) if self._one_at_a_time else len(self._queue)
-        return self._take(batch_time_ms, first, end)
+    def plan(self, start: Any, time_ms: int) -> PlannedInput:
+        first, count = int(start or 0), len(self._queue)
+        end = min(first + 1, count) if self._one_at_a_time else count
+        batches = self.batches(start, end)
+        records = 0 if batches is None else count_records(batches)
+        if end == first:
+            default = "" if self._default is None else ": default"
+            return PlannedInput(time_ms, start, start, {}, records, f"queue is empty{default}")
+        what = f"item {first}" if end - first == 1 else f"items {first} to {end - 1}"
+        description = f"queue {what}{': no RDD' if batches is None else ''}"
+        return PlannedInput(time_ms, start, end, {}, records, description)
 
-    def _take(self, batch_time_ms: int, first: int, end: int) -> PlannedInput:
-        items = self._queue[first:end]
-        self._position = end
-        self._taken[batch_time_ms] = first, end
+    def batches(self, start: Any, end: Any) -> tuple[Batch, ...] | None:
+        """Return what lies between two offsets, None for no RDD."""
+        items = self._queue[int(start or 0) : int(end or 0)]
         if not items:
-            return self._plan_default(batch_time_ms)
-        batches = [item for item in items if item is not None]
-        description = _describe(first, len(items))
-        if not batches:
-            return PlannedInput(batch_time_ms, None, 0, f"{description}: no RDD")
-        content = _join_neighbours(batches)
-        return PlannedInput(batch_time_ms, content, _count(content), description)
+            return () if self._default is None else (self._default,)
+        return join_neighbours([item for item in items if item is not None]) or None
 
-    def recorded(self, planned: PlannedInput) -> Mapping[str, object]:
-        """Which items."""
-        first, end = self._taken[planned.batch_time_ms]
-        return {INPUT_START: first, INPUT_END: end}
+    def read(self, planned: PlannedInput) -> RDD[Any] | None:
+        batches = self.batches(planned.start, planned.end)
+        return None if batches is None else united(self._spark, batches)
 
-    def replay(self, batch_time_ms: int, recorded: Mapping[str, Any]) -> PlannedInput:
-        """Take the same items again, and go on after them."""
-        return self._take(batch_time_ms, recorded[INPUT_START], recorded[INPUT_END])
+    def commit(self, end: Any) -> None:
+        pass
 
-    def rdd(self, planned: PlannedInput) -> RDD[Any] | None:
-        if planned.content is None:
-            return None
-        if not planned.content:
-            return self._spark.emptyRDD()
-        rdds = [
-            batch if isinstance(batch, RDD) else self._spark.parallelize(batch)
-            for batch in planned.content
-        ]
-        return rdds[0] if len(rdds) == 1 else self._spark.union(rdds)
-
-    def release(self, batch_time_ms: int) -> None:
-        # A copy: another thread may plan a batch meanwhile.
-        for time_ms in tuple(self._taken):
-            if time_ms <= batch_time_ms:
-                del self._taken[time_ms]
+    def release(self, end: Any) -> None:
+        pass
 
     def stop_receiving(self) -> None:
         pass
@@ -150,11 +133,24 @@ class QueueReader:
     def close(self) -> None:
         pass
 
-    def _plan_default(self, batch_time_ms: int) -> PlannedInput:
-        if self._default is None:
-            return PlannedInput(batch_time_ms, (), 0, "queue is empty")
-        content = (self._default,)
-        return PlannedInput(batch_time_ms, content, _count(content), "queue is empty: default")
+
+def united(
+    spark: SparkContext, batches: Iterable[Batch], partitions: int | None = None
+) -> RDD[Any]:
+    """Return the records of all batches, in their order.
+
+    Args:
+        spark: makes the RDD.
+        batches: the batches.
+        partitions: of what is made of records in memory; None for what Spark makes by itself.
+    """
+    rdds = [
+        batch if isinstance(batch, RDD) else spark.parallelize(batch, partitions)
+        for batch in batches
+    ]
+    if not rdds:
+        return spark.emptyRDD()
+    return rdds[0] if len(rdds) == 1 else spark.union(rdds)
 
 
 def _require_iterable(value: object, name: str) -> Iterable[Any]:
@@ -179,14 +175,14 @@ def _require_batch(value: object, name: str) -> RDD[Any] | Iterable[Any]:
     return value
 
 
-def _in_memory(batch: RDD[Any] | Iterable[Any]) -> _Batch:
+def _in_memory(batch: RDD[Any] | Iterable[Any]) -> Batch:
     """Copy the records: a batch that is made twice is the same, whatever the caller does then."""
     return batch if isinstance(batch, RDD | range) else list(batch)
 
 
-def _join_neighbours(batches: Iterable[_Batch]) -> tuple[_Batch, ...]:
+def join_neighbours(batches: Iterable[Batch]) -> tuple[Batch, ...]:
     """Make one list of lists that follow each other: fewer partitions, the same order."""
-    joined: list[_Batch] = []
+    joined: list[Batch] = []
     for are_rdds, run in groupby(batches, lambda batch: isinstance(batch, RDD)):
         members = list(run)
         if are_rdds or len(members) == 1:
@@ -196,7 +192,7 @@ def _join_neighbours(batches: Iterable[_Batch]) -> tuple[_Batch, ...]:
     return tuple(joined)
 
 
-def _count(batches: Iterable[_Batch]) -> int | None:
+def count_records(batches: Iterable[Batch]) -> int | None:
     """Count the records, None as soon as that would take a job."""
     count = 0
     for batch in batches:
@@ -204,7 +200,3 @@ def _count(batches: Iterable[_Batch]) -> int | None:
             return None
         count += len(batch)
     return count
-
-
-def _describe(first: int, count: int) -> str:
-    return f"queue item {first}" if count == 1 else f"queue items {first} to {first + count - 1}"

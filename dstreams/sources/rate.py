@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 from pyspark import RDD
 
-from checkpoint import INPUT_END, INPUT_START
 from dstreams.configuration import COUNT
 from dstreams.durations import batch_datetime
+from dstreams.kernel.source import PlannedInput, SourceEnvironment
 from dstreams.sources.rate_limit import RateLimit
-from dstreams.sources.source import PlannedInput, SourceEnvironment
+
+_BEGIN, _AFTER, _COUNT = "begin_ms", "after", "count"
 
 # A batch below this is one task: a second one costs more than it saves.
 _PARTITION_ROWS = 10_000
@@ -24,8 +25,9 @@ _PARTITION_ROWS = 10_000
 class RateSource:
     """Rows ``(timestamp, value)``: values 0, 1, 2, ... from the start on, times spread evenly.
 
-    The row of a value and its time follow from zero time, batch duration and these parameters, so
-    a batch that is made again is the same, also by another driver. Where a limit holds
+    The row of a value and its time follow from the begin of the input, the length of its steps (the
+    batch duration, in queries a second) and these parameters, so a batch that is made again is the
+    same, also by another driver. Where a limit holds
     (``spark.streaming.receiver.maxRate``, backpressure), a batch has the first of its rows, and the
     others are never made: values after them keep their time.
 
@@ -36,7 +38,7 @@ class RateSource:
             |      /
             |    /
             +--+-----+------------> time
-              zero  zero + ramp_up_ms
+             begin  begin + ramp_up_ms
 
     Args:
         rows_per_second: at least 1.
@@ -46,7 +48,7 @@ class RateSource:
     Raises:
         InvalidStreamError: a parameter is no such number.
 
-    Semantics: the rate source of Structured Streaming, on batch times.
+    Semantics: the rate source of Structured Streaming, in streams on batch times.
     """
 
     rows_per_second: int
@@ -63,33 +65,45 @@ class RateSource:
         return f"rateStream({self.rows_per_second} rows/s)"
 
     def rows_until(self, elapsed_ms: int) -> int:
-        """How many rows are due up to *elapsed_ms* after zero time."""
+        """How many rows are due up to *elapsed_ms* after the begin."""
         ramp_ms = self.ramp_up_ms
         if elapsed_ms < ramp_ms:
             return self.rows_per_second * elapsed_ms**2 // (2000 * ramp_ms)
         return self.rows_per_second * (2 * elapsed_ms - ramp_ms) // 2000
 
     def open(self, environment: SourceEnvironment) -> RateReader:
-        return RateReader(self, environment)
-
-
-@dataclass(frozen=True)
-class RowRange:
-    """The rows of one batch: *count* from *first* on, of the *due* that share its time."""
-
-    first: int
-    count: int
-    due: int
+        return RateReader(self, environment, environment.batch_ms, _pair)
 
 
 class RateReader:
-    """Computes what each batch has; tasks make the rows."""
+    """Computes which rows each batch has; tasks make them.
 
-    def __init__(self, source: RateSource, environment: SourceEnvironment) -> None:
+    An offset counts steps of *step_ms* since the input began, each with the rows that were due in
+    it. What only the reader knows is when that was, and, where they differ from the steps between
+    two offsets, after which one the rows begin and how many they are.
+
+    Args:
+        source: how many rows.
+        environment: where it runs.
+        step_ms: length of a step.
+        row: makes a row of its time and value.
+    """
+
+    def __init__(
+        self,
+        source: RateSource,
+        environment: SourceEnvironment,
+        step_ms: int,
+        row: Callable[[datetime, int], Any],
+    ) -> None:
         self._source = source
-        self._environment = environment
+        self._spark = environment.spark
+        self._step_ms, self._row = step_ms, row
         self._limit = RateLimit(environment.batch_ms)
-        self._last_ms: int | None = None
+        self._skips = environment.batch_ms > 0 and environment.settings.missed_batches == "skip"
+        newest = environment.newest
+        self._begin_ms: int = environment.begin_ms if newest is None else newest.facts[_BEGIN]
+        self._pinned_ms: int | None = None
 
     def start(self) -> None:
         pass
@@ -97,47 +111,48 @@ class RateReader:
     def update_rate(self, records_per_second: int) -> None:
         self._limit.update(records_per_second)
 
-    def plan(self, batch_time_ms: int) -> PlannedInput:
-        zero_ms = self._environment.zero_ms
-        elapsed_ms = batch_time_ms - zero_ms
-        before_ms = elapsed_ms - self._environment.batch_ms
-        if self._environment.settings.missed_batches == "merge" and self._last_ms is not None:
-            before_ms = min(before_ms, self._last_ms - zero_ms)
-        self._last_ms = batch_time_ms
-        first = self._source.rows_until(before_ms)
-        due = self._source.rows_until(elapsed_ms) - first
-        most = self._limit.most(batch_time_ms)
-        count = due if most is None else min(due, most)
+    def pin(self, now_ms: int, *, in_one_batch: bool) -> None:
+        self._pinned_ms = now_ms
+
+    def plan(self, start: Any, time_ms: int) -> PlannedInput:
+        upto_ms = time_ms if self._pinned_ms is None else self._pinned_ms
+        end = max((upto_ms - self._begin_ms) // self._step_ms, int(start or 0)) or None
+        facts = {_BEGIN: self._begin_ms}
+        if self._skips and end is not None:
+            facts[_AFTER] = max(end - 1, int(start or 0))
+        first, last = self._rows(facts.get(_AFTER, start)), self._rows(end)
+        most = self._limit.most(time_ms)
+        count = last - first if most is None else min(last - first, most)
         description = f"{count} rows from {first} on"
-        if count < due:
-            description += f"; {due - count} over the limit were not made"
-        return PlannedInput(batch_time_ms, RowRange(first, count, due), count, description)
+        if count < last - first:
+            facts[_COUNT] = count
+            description += f"; {last - first - count} over the limit were not made"
+        return PlannedInput(time_ms, start, end, facts, count, description)
 
-    def recorded(self, planned: PlannedInput) -> Mapping[str, object]:
-        rows: RowRange = planned.content
-        return {INPUT_START: rows.first, INPUT_END: rows.first + rows.count, "due": rows.due}
-
-    def replay(self, batch_time_ms: int, recorded: Mapping[str, Any]) -> PlannedInput:
-        self._last_ms = batch_time_ms
-        first, end = recorded[INPUT_START], recorded[INPUT_END]
-        rows = RowRange(first, end - first, recorded["due"])
-        description = f"{rows.count} rows from {rows.first} on"
-        return PlannedInput(batch_time_ms, rows, rows.count, description)
-
-    def rdd(self, planned: PlannedInput) -> RDD[tuple[datetime, int]]:
-        spark = self._environment.spark
-        rows: RowRange = planned.content
-        if not rows.count:
-            return spark.emptyRDD()
-        batch_ms = self._environment.batch_ms
-        begin = batch_datetime(planned.batch_time_ms - batch_ms)
-        worth = max(1, min(spark.defaultParallelism, rows.count // _PARTITION_ROWS))
-        values = range(rows.first, rows.first + rows.count)
+    def read(self, planned: PlannedInput) -> RDD[Any]:
+        after, end = planned.facts.get(_AFTER, planned.start), planned.end
+        first = self._rows(after)
+        count: int = planned.facts.get(_COUNT, self._rows(end) - first)
+        if not count:
+            return self._spark.emptyRDD()
+        worth = max(1, min(self._spark.defaultParallelism, count // _PARTITION_ROWS))
+        steps = [
+            (planned.facts[_BEGIN] + step * self._step_ms, self._rows(step), self._rows(step + 1))
+            for step in range(int(after or 0), int(end))
+        ]
         # Spark makes the numbers of a range in the tasks.
-        numbers = spark.parallelize(values, self._source.partitions or worth)
-        return numbers.mapPartitions(partial(_stamped, rows, begin, batch_ms))
+        numbers = self._spark.parallelize(
+            range(first, first + count), self._source.partitions or worth
+        )
+        return numbers.mapPartitions(partial(_stamped, self._row, steps, self._step_ms))
 
-    def release(self, batch_time_ms: int) -> None:
+    def _rows(self, offset: Any) -> int:
+        return self._source.rows_until(int(offset or 0) * self._step_ms)
+
+    def commit(self, end: Any) -> None:
+        pass
+
+    def release(self, end: Any) -> None:
         pass
 
     def stop_receiving(self) -> None:
@@ -151,9 +166,20 @@ class RateReader:
         pass
 
 
+def _pair(timestamp: datetime, value: int) -> tuple[datetime, int]:
+    return timestamp, value
+
+
 def _stamped(
-    rows: RowRange, begin: datetime, batch_ms: int, values: Iterable[int]
-) -> Iterator[tuple[datetime, int]]:
+    row: Callable[[datetime, int], Any],
+    steps: list[tuple[int, int, int]],
+    step_ms: int,
+    values: Iterable[int],
+) -> Iterator[Any]:
+    """Give each value its time: those of a step are spread evenly over it."""
+    remaining = iter(steps)
+    begin_ms, first, end = next(remaining)
     for value in values:
-        offset_us = (value - rows.first) * batch_ms * 1000 // rows.due
-        yield begin + timedelta(microseconds=offset_us), value
+        while value >= end:
+            begin_ms, first, end = next(remaining)
+        yield row(batch_datetime(begin_ms + (value - first) * step_ms // (end - first)), value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 from pyspark import RDD, SparkContext
 
 from dstreams.clock import Clock
-from dstreams.errors import InvalidStreamError, SourceError
+from dstreams.errors import InvalidStreamError, RestartError, SourceError
+from dstreams.kernel.source import PlannedInput, SourceEnvironment
 from dstreams.settings import Settings
 from dstreams.sources.line_buffer import LineBuffer
 from dstreams.sources.rate_limit import RateLimit
 from dstreams.sources.repeated_warning import RepeatedWarning
-from dstreams.sources.source import PlannedInput, SourceEnvironment
 
 logger = logging.getLogger(__name__)
 
@@ -313,9 +313,9 @@ class LineReceiver:
 
 
 class SocketTextReader:
-    """Gives each batch all whole lines that are there, up to its limit."""
+    """Gives each batch all whole lines that are there, up to its limit; an offset counts takes."""
 
-    forgets: ClassVar[bool] = True
+    forgets: ClassVar[str] = "a socket cannot replay"
 
     def __init__(self, source: SocketTextSource, environment: SourceEnvironment) -> None:
         self._source = source
@@ -324,6 +324,8 @@ class SocketTextReader:
         self._receiver = LineReceiver(
             source, environment.settings, environment.clock, environment.report_error
         )
+        self._taken: dict[int, TakenLines] = {}
+        self._is_pinned = False
 
     def start(self) -> None:
         self._receiver.start()
@@ -331,32 +333,40 @@ class SocketTextReader:
     def update_rate(self, records_per_second: int) -> None:
         self._limit.update(records_per_second)
 
-    def plan(self, batch_time_ms: int) -> PlannedInput:
-        lines = self._receiver.take(batch_time_ms, self._limit.most(batch_time_ms))
-        return PlannedInput(batch_time_ms, lines, lines.count, lines.description)
+    def pin(self, now_ms: int, *, in_one_batch: bool) -> None:
+        self._is_pinned = True
 
-    def recorded(self, planned: PlannedInput) -> Mapping[str, object]:
-        """How much; the lines themselves are nowhere but here."""
-        return {"records": planned.records}
+    def plan(self, start: Any, time_ms: int) -> PlannedInput:
+        end = int(start or 0) + 1
+        lines = self._taken.get(end)  # of a plan that was not begun
+        if lines is None and not self._is_pinned:
+            lines = self._receiver.take(end, self._limit.most(time_ms))
+        if lines is None or not lines.count:
+            description = TakenLines().description if lines is None else lines.description
+            return PlannedInput(time_ms, start, start, description=description)
+        self._taken[end] = lines
+        return PlannedInput(time_ms, start, end, {}, lines.count, lines.description)
 
-    def replay(self, batch_time_ms: int, recorded: Mapping[str, Any]) -> PlannedInput:
-        """Plan nothing: the lines are gone with the driver that had them; the log says so."""
-        if recorded["records"]:
-            logger.warning(
-                "%s: %d lines of the batch at %d ms are lost: a socket cannot replay",
-                self._source.name,
-                recorded["records"],
-                batch_time_ms,
+    def read(self, planned: PlannedInput) -> RDD[str]:
+        if planned.start == planned.end:
+            return self._spark.emptyRDD()
+        lines = self._taken.get(planned.end)
+        if lines is None:
+            raise RestartError(
+                f"{self._source.name} cannot be read again: the lines of a batch that was not "
+                "finished are lost; begin a new checkpoint"
             )
-        return PlannedInput(batch_time_ms, TakenLines(), 0, "lost")
-
-    def rdd(self, planned: PlannedInput) -> RDD[str]:
-        self._receiver.make_room(planned.batch_time_ms)
-        lines: TakenLines = planned.content
+        self._receiver.make_room(planned.end)
         return lines.rdd(self._spark)
 
-    def release(self, batch_time_ms: int) -> None:
-        self._receiver.make_room(batch_time_ms)
+    def commit(self, end: Any) -> None:
+        # A copy: another thread may plan a batch meanwhile.
+        for number in tuple(self._taken):
+            if number <= int(end or 0):
+                del self._taken[number]
+
+    def release(self, end: Any) -> None:
+        self._receiver.make_room(int(end or 0))
 
     def stop_receiving(self) -> None:
         self._receiver.stop()

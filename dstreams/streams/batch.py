@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dstreams.errors import BatchFailedError
 from dstreams.events import BatchInfo, InputInfo, PendingBatch, PlannedOutput
 from dstreams.graph.input import InputDStream
-from dstreams.sources.source import PlannedInput
+from dstreams.kernel.source import PlannedInput
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -10,10 +11,12 @@ from dstreams.errors import MissingInputError
 from dstreams.events import InputInfo
 from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
-from dstreams.kernel.source import remedy_of
-from dstreams.sources.source import PlannedInput, ReaderOfFiles, SourceReader
+from dstreams.kernel.input_ends import InputEnds
+from dstreams.kernel.source import PlannedInput, SourceReader, noticed, remedy_of
 from dstreams.streams.batch import Batch, InputFailure
 from dstreams.streams.input_counts import InputCounts
+
+logger = logging.getLogger(__name__)
 
 
 class BatchInputs:
@@ -25,11 +28,21 @@ class BatchInputs:
     Args:
         history: what is fed.
         readers: the opened source of each input stream.
+        uids: of the input streams.
+        ends: up to where batches read them.
     """
 
-    def __init__(self, history: History, readers: Mapping[InputDStream, SourceReader]) -> None:
+    def __init__(
+        self,
+        history: History,
+        readers: Mapping[InputDStream, SourceReader],
+        uids: Mapping[InputDStream, str],
+        ends: InputEnds,
+    ) -> None:
         self._history = history
         self._readers = readers
+        self._uids = uids
+        self._ends = ends
         self._counts = InputCounts()
         self._unread: set[InputDStream] = set()
         self._missing: dict[tuple[InputDStream, int], PlannedInput] = {}
@@ -56,9 +69,9 @@ class BatchInputs:
         return failure
 
     def _feed(self, stream: InputDStream, planned: PlannedInput) -> None:
-        key = stream, planned.batch_time_ms
+        key = stream, planned.time_ms
         try:
-            rdd = self._readers[stream].rdd(planned)
+            rdd = self._readers[stream].read(planned)
         except MissingInputError as error:
             self._history.withhold(*key, error)
             self._missing[key] = planned
@@ -68,9 +81,17 @@ class BatchInputs:
         self._unread.discard(stream)
         self._missing.pop(key, None)
 
+    def committed(self, batch: Batch) -> None:
+        """Let sources know that a batch counts; never raises."""
+        for stream, planned in batch.inputs.items():
+            try:
+                self._readers[stream].commit(planned.end)
+            except Exception:
+                logger.warning("%s could not be told", stream.operation, exc_info=True)
+
     def forget(self, stream: InputDStream, upto_ms: int) -> None:
         """Nobody asks for inputs up to a time any more."""
-        self._readers[stream].release(upto_ms)
+        self._ends.release(self._uids[stream], upto_ms)
         for one, time_ms in tuple(self._missing):
             if one is stream and time_ms <= upto_ms:
                 del self._missing[one, time_ms]
@@ -81,9 +102,8 @@ class BatchInputs:
         """Return what is told of the inputs of a batch, with what is known once it has run."""
         told = []
         for info, (stream, one) in zip(infos, planned.items(), strict=True):
-            reader = self._readers[stream]
-            noticed = reader.noticed(one) if isinstance(reader, ReaderOfFiles) else ""
-            told.append(replace(info, description=f"{info.description}{noticed}"))
+            more = noticed(self._readers[stream], one)
+            told.append(replace(info, description=f"{info.description}{more}"))
         return self._counts.complete(told)
 
     def explain(self, error: BaseException) -> str | None:

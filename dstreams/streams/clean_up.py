@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
 from dstreams.graph.history import History
-from dstreams.graph.input import InputDStream
 from dstreams.graph.plan import Plan
+from dstreams.kernel.input_ends import InputEnds
 from dstreams.kernel.janitor import Janitor
 from dstreams.kernel.moved_stores import delete_abandoned
 from dstreams.kernel.transaction_log import TransactionLog
-from dstreams.sources.source import RetiringReader, SourceReader
 from dstreams.streams.batch import Batch
 from dstreams.streams.batch_inputs import BatchInputs
 from dstreams.streams.committer import BatchCommitter
@@ -31,8 +29,8 @@ class BatchCleanUp:
 
     plan: Plan
     history: History
-    readers: Mapping[InputDStream, SourceReader]
     inputs: BatchInputs
+    ends: InputEnds
     committer: BatchCommitter | None
     janitor: Janitor
     _is_swept: bool = field(default=False, init=False)
@@ -66,7 +64,7 @@ class BatchCleanUp:
         snapshots = committer.snapshots
         lookback = snapshots.lookback(time_ms)
         oldest_ms = snapshots.oldest_needed_ms(time_ms, lookback)
-        inputs = (lookback[node] for node in self.readers if node in lookback)
+        inputs = (lookback[node] for node in self.plan.inputs if node in lookback)
         oldest_input_ms = min(chain(inputs, [time_ms])) + 1
         snapshots.discard_before(oldest_ms)
         self.janitor.post(after, partial(self._retire, committer.log, oldest_ms, oldest_input_ms))
@@ -79,19 +77,8 @@ class BatchCleanUp:
                 over; nothing was deleted then.
         """
         # What a batch has read is there as long as its record: a rewind may go there.
-        log.retire(oldest_ms, retiring_readers(self.plan, self.readers), oldest_input_ms)
+        log.retire(oldest_ms, self.ends, oldest_input_ms)
         if not self._is_swept and self.plan.in_state_store():
             log.require_newest()
             delete_abandoned(log.files, log.epoch)
             self._is_swept = True
-
-
-def retiring_readers(
-    plan: Plan, readers: Mapping[InputDStream, SourceReader]
-) -> dict[str, RetiringReader]:
-    """Return the inputs that have to know what earlier batches have read, by uid."""
-    return {
-        plan.input_uids[stream]: reader
-        for stream, reader in readers.items()
-        if isinstance(reader, RetiringReader) and reader.snapshot_size() is not None
-    }

@@ -11,9 +11,9 @@ from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
 from dstreams.kernel.record_facts import BETWEEN_BATCHES, UNREAD, VERSIONS_MADE_AT
+from dstreams.kernel.source import ReaderOfFiles, SourceReader, loss_with_driver
 from dstreams.kernel.transaction_log import TransactionLog
 from dstreams.rdd.state_version import NO_EVENT_TIME, StateVersion
-from dstreams.sources.source import ReaderOfFiles, SourceReader, is_lost_with_driver
 from dstreams.streams.batch import Batch
 from dstreams.streams.rdd_snapshots import RddSnapshot, RddSnapshots
 
@@ -142,7 +142,8 @@ class BatchCommitter:
         last_ms = self._last.time_ms
         lookback = self.snapshots.lookback(last_ms)
         return any(
-            lookback.get(stream, last_ms) < last_ms and is_lost_with_driver(stream.source, reader)
+            lookback.get(stream, last_ms) < last_ms
+            and loss_with_driver(stream.source, reader) is not None
             for stream, reader in self.readers.items()
         )
 

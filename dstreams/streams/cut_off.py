@@ -8,7 +8,7 @@ from itertools import starmap
 
 from dstreams.durations import batch_datetime
 from dstreams.graph.input import InputDStream
-from dstreams.sources.source import ReceivingReader, is_lost_with_driver, restart_refusal
+from dstreams.kernel.source import ReceivingReader, loss_with_driver, restart_refusal
 from dstreams.streams.batch import Batch
 from dstreams.streams.engine import Engine
 
@@ -61,7 +61,8 @@ def cut_off(engine: Engine, batches: Sequence[Batch], *, goes_on: bool) -> CutOf
     again: dict[str, int | None] = {}
     for stream, counts in _left(engine, batches).items():
         records = None if None in counts else sum(filter(None, counts))
-        is_lost = not goes_on or is_lost_with_driver(stream.source, engine.readers[stream])
+        loss = loss_with_driver(stream.source, engine.readers[stream])
+        is_lost = not goes_on or loss is not None
         if records != 0:
             (lost if is_lost else again)[engine.planner.names[stream]] = records
     return CutOff(tuple(batch.time_ms for batch in batches), lost, again)

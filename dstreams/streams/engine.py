@@ -14,9 +14,10 @@ from dstreams.events import Tell
 from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.graph.plan import Plan
+from dstreams.kernel.input_ends import InputEnds
 from dstreams.kernel.janitor import Janitor
+from dstreams.kernel.source import SourceReader, close_all
 from dstreams.kernel.transaction_log import TransactionLog
-from dstreams.sources.source import SourceReader, close_all
 from dstreams.streams.batch_inputs import BatchInputs
 from dstreams.streams.clean_up import BatchCleanUp
 from dstreams.streams.committer import BatchCommitter
@@ -56,9 +57,15 @@ class Engine:
         if log is not None:
             snapshots = RddSnapshots(plan, history, log)
             self.committer = BatchCommitter(plan, history, readers, snapshots, log)
-        inputs = BatchInputs(history, readers)
-        self.planner = BatchPlanner(plan, readers, log, clock, tell, stream_id)
-        clean_up = BatchCleanUp(plan, history, readers, inputs, self.committer, self.janitor)
+        uids = plan.input_uids
+        self.ends = InputEnds(
+            {uids[stream]: reader for stream, reader in readers.items()},
+            {} if log is None else log.plan.begins,
+            0 if log is None else log.plan.last_ms or 0,
+        )
+        inputs = BatchInputs(history, readers, uids, self.ends)
+        self.planner = BatchPlanner(plan, readers, self.ends, log, clock, tell, stream_id)
+        clean_up = BatchCleanUp(plan, history, inputs, self.ends, self.committer, self.janitor)
         self.runner = BatchRunner(
             plan,
             history,

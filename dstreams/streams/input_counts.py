@@ -10,8 +10,8 @@ from pyspark import RDD
 
 from dstreams.events import InputInfo
 from dstreams.graph.input import InputDStream
+from dstreams.kernel.source import PlannedInput
 from dstreams.rdd.counting import RecordCount, counted
-from dstreams.sources.source import PlannedInput
 
 
 class InputCounts:

@@ -12,11 +12,12 @@ from dstreams.events import BatchSubmitted, InputInfo, PlannedOutput, Tell
 from dstreams.faults import fault
 from dstreams.graph.input import InputDStream
 from dstreams.graph.plan import Plan
+from dstreams.kernel.input_ends import InputEnds, planned_before
 from dstreams.kernel.record_facts import AFTER
+from dstreams.kernel.source import PlannedInput, SourceReader
 from dstreams.kernel.transaction_log import TransactionLog
 from dstreams.recovery.skipped_batches import gap_of
 from dstreams.sinks.output_batch import OutputBatch
-from dstreams.sources.source import PlannedInput, ReplayableReader, SourceReader
 from dstreams.streams.batch import Batch, InputFailure
 
 
@@ -32,6 +33,7 @@ class BatchPlanner:
         self,
         plan: Plan,
         readers: Mapping[InputDStream, SourceReader],
+        ends: InputEnds,
         log: TransactionLog | None,
         clock: Clock,
         tell: Tell,
@@ -42,6 +44,7 @@ class BatchPlanner:
         self.tell = tell
         self._plan = plan
         self._readers = readers
+        self._ends = ends
         self._log = log
         self._clock = clock
         self._last_ms = plan.zero_ms
@@ -87,15 +90,8 @@ class BatchPlanner:
         self._last_ms = time_ms
         batch_id = self.begun.number(time_ms)
         fault("plan.start", batch_id)
-        inputs: dict[InputDStream, PlannedInput] = {}
-        failure: InputFailure | None = None
         begun = self._in_flight.get(time_ms)
-        for stream, reader in self._readers.items():
-            try:
-                inputs[stream] = self._plan_input(stream, reader, time_ms, begun)
-            except Exception as error:
-                where = f"reading the input of {stream.operation}"
-                failure = failure or InputFailure(where, error)
+        inputs, failure = self._plan_inputs(time_ms, begun)
         batch = Batch(
             batch_id,
             time_ms,
@@ -103,24 +99,52 @@ class BatchPlanner:
             submitted_ms=self._clock.now_ms(),
             failure=failure,
             after_ms=last_ms if time_ms > last_ms + self._plan.batch_ms else None,
-            beginning="" if self._log is None else self.begun.beginning(inputs, begun),
+            beginning=self._beginning(begun),
             input_infos=self._described(inputs),
             outputs=self._outputs(time_ms),
         )
-        # Again where a batch that runs again reads inputs that are new: they go on after it.
-        if begun is None or not begun.inputs.keys() >= set(self._plan.input_uids.values()):
+        if begun is None:
             batch = self._begin(batch)
         self.begun.add(time_ms, batch.after_ms)
         self.tell(BatchSubmitted(batch.pending()))
         return batch
 
+    def _beginning(self, begun: BeginRecord | None) -> str:
+        if self._log is None:
+            return ""
+        return new_attempt() if begun is None else begun.beginning
+
+    def _plan_inputs(
+        self, time_ms: int, begun: BeginRecord | None
+    ) -> tuple[dict[InputDStream, PlannedInput], InputFailure | None]:
+        inputs: dict[InputDStream, PlannedInput] = {}
+        failure: InputFailure | None = None
+        for stream, reader in self._readers.items():
+            try:
+                inputs[stream] = self._plan_input(stream, reader, time_ms, begun)
+            except Exception as error:
+                where = f"reading the input of {stream.operation}"
+                failure = failure or InputFailure(where, error)
+        uids = self._plan.input_uids
+        self._ends.begun(time_ms, {uids[stream]: one.end for stream, one in inputs.items()})
+        return inputs, failure
+
     def _plan_input(
         self, stream: InputDStream, reader: SourceReader, time_ms: int, begun: BeginRecord | None
     ) -> PlannedInput:
-        recorded = None if begun is None else begun.inputs.get(self._plan.input_uids[stream])
-        if isinstance(recorded, Mapping) and isinstance(reader, ReplayableReader):
-            return reader.replay(time_ms, recorded)
-        return reader.plan(time_ms)
+        """Plan an input after what batches have read of it.
+
+        A batch that runs again reads the same as before, and nothing of an input that was added.
+        """
+        uid = self._plan.input_uids[stream]
+        if begun is None:
+            return reader.plan(self._ends.newest(uid), time_ms)
+        before = planned_before(stream.source, reader, time_ms, begun.inputs.get(uid))
+        return before or self._nothing(uid, time_ms)
+
+    def _nothing(self, uid: str, time_ms: int) -> PlannedInput:
+        end = self._ends.newest(uid)
+        return PlannedInput(time_ms, end, end)
 
     def _begin(self, batch: Batch) -> Batch:
         """Write down what a batch reads; one for which that fails must not run.
@@ -131,13 +155,11 @@ class BatchPlanner:
             return batch
         if self._begin_failure is not None:
             return replace(batch, failure=self._begin_failure)
-        inputs: dict[str, object] = {}
-        for stream, planned in batch.inputs.items():
-            reader = self._readers[stream]
-            recorded: Mapping[str, object] = {"records": planned.records}
-            if isinstance(reader, ReplayableReader):
-                recorded = reader.recorded(planned)
-            inputs[self._plan.input_uids[stream]] = recorded
+        # It reads nothing of an input that could not be planned, also when it runs again.
+        inputs = {
+            uid: (batch.inputs.get(stream) or self._nothing(uid, batch.time_ms)).to_record()
+            for stream, uid in self._plan.input_uids.items()
+        }
         facts = {} if batch.after_ms is None else {AFTER: batch.after_ms}
         try:
             number, time_ms = batch.batch_id, batch.time_ms
@@ -184,17 +206,6 @@ class BegunBatches:
         self._newest_ms = max(self._newest_ms, time_ms)
         if after_ms is not None:
             self._left_out = range(self.number(after_ms) + 1, self.number(time_ms))
-
-    def beginning(
-        self, inputs: Mapping[InputDStream, PlannedInput], begun: BeginRecord | None
-    ) -> str:
-        """Return the beginning of a batch: that of before where it reads nothing else now."""
-        if begun is not None and all(
-            planned.records == 0 or self._plan.input_uids[stream] in begun.inputs
-            for stream, planned in inputs.items()
-        ):
-            return begun.beginning
-        return new_attempt()
 
     def output_batch(self, time_ms: int, beginning: str) -> OutputBatch:
         """Return what the outputs of a batch are told."""

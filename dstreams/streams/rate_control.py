@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dstreams.errors import InvalidStreamError
 from dstreams.events import BatchCompleted, BatchInfo, Event
 from dstreams.graph.input import InputDStream
+from dstreams.kernel.source import RateLimited, SourceReader
 from dstreams.settings import Settings
-from dstreams.sources.source import RateLimited, SourceReader
 
 logger = logging.getLogger(__name__)
 

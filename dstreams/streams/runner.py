@@ -267,6 +267,8 @@ class BatchRun:
             raise  # it stands for the end of the driver, and there is no batch any more
         except Exception as error:
             self._fail("committing its state", error, DurabilityError)
+        else:
+            self._runner.inputs.committed(self._batch)
 
     def _failed_outputs(self) -> list[str]:
         """Uids of the outputs that should have run to their end and did not."""

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from secrets import token_hex  # noqa: TID251
 
 from pyspark import SparkContext
@@ -25,6 +26,8 @@ from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.graph.pickling import pickle_graph
 from dstreams.graph.plan import Plan, StreamGraph
+from dstreams.kernel.input_ends import planned_in
+from dstreams.kernel.source import SourceEnvironment, SourceReader, close_all, restart_refusal
 from dstreams.kernel.state_versions import StateVersions
 from dstreams.kernel.store_upkeep import open_store
 from dstreams.kernel.transaction_log import TransactionLog
@@ -35,13 +38,6 @@ from dstreams.recovery.graph_snapshot import write_graph_snapshot
 from dstreams.recovery.replay import replay
 from dstreams.recovery.restore_point import RestorePoint
 from dstreams.settings import MissedBatches, Settings
-from dstreams.sources.source import (
-    SourceEnvironment,
-    SourceReader,
-    close_all,
-    restart_refusal,
-)
-from dstreams.streams.clean_up import retiring_readers
 from dstreams.streams.engine import Engine
 from dstreams.streams.rate_control import limit_rates
 
@@ -181,7 +177,12 @@ def _opened(
     undo.callback(close_all, readers.values())
     for stream in plan.inputs:
         uid = plan.input_uids[stream]
-        readers[stream] = stream.source.open(replace(environment, uid=uid))
+        of_input = replace(environment, uid=uid)
+        if log is not None:
+            planned = list(planned_in(log.plan.begins, uid).values())
+            past = partial(log.past, uid)
+            of_input = replace(of_input, newest=planned[-1] if planned else None, past=past)
+        readers[stream] = stream.source.open(of_input)
     rates = limit_rates(readers, config.settings, plan.batch_ms)
     if before_start is not None:
         before_start()
@@ -208,30 +209,27 @@ def _opened(
         stops_on_failure=config.settings.on_failure == "stop",
     )
     if log is not None:
-        log.begin_inputs(retiring_readers(plan, readers), plan.zero_ms)
+        log.begin_inputs(engine.ends, plan.zero_ms)
     return engine
 
 
 def _environment(
     plan: Plan, point: RestorePoint, config: EngineConfig, log: TransactionLog | None
 ) -> SourceEnvironment:
-    environment = SourceEnvironment(
+    begun = () if log is None else log.plan.begins
+    since_zero_ms = max([plan.zero_ms, *begun]) - plan.zero_ms
+    return SourceEnvironment(
         config.spark,
         config.clock,
         config.settings,
-        plan.batch_ms,
+        # A batch that was begun before an input was added has nothing of it.
+        plan.zero_ms + since_zero_ms // plan.batch_ms * plan.batch_ms,
         config.report,
+        plan.batch_ms,
+        config.tell,
         run_id=point.stream_id,
-        zero_ms=plan.zero_ms,
-        tell=config.tell,
-    )
-    if log is None:
-        return environment
-    return replace(
-        environment,
-        open_files=lambda: log.files,
-        epoch=log.epoch,
-        past=log.past,
+        open_files=None if log is None else lambda: log.files,
+        epoch=1 if log is None else log.epoch,
     )
 
 

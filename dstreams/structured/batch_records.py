@@ -4,8 +4,8 @@ A record is named by the time of its batch: the driver's clock, or one milliseco
 before where the clock says no later one. Operators go by the clock's time, which is a fact.
 
 ======================= ============================================================================
-inputs                  the offset up to which each source is read (``end``), null where it has
-                        none, and what lies before it that only the source knows, such as files
+inputs                  from which offset to which each source is read, and what lies between that
+                        only the source knows, such as files (:mod:`dstreams.kernel.source`)
 watermarks, before      what evicts state and fires timers (``query``), what drops late (``late``)
 facts, before           the clock's time, pinned settings, what the stateful operators are
 stores                  the state of each stateful operator
@@ -20,8 +20,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from checkpoint import INPUT_END, BeginRecord, CommitRecord
+from checkpoint import BeginRecord, CommitRecord
 from dstreams.errors import RestartError
+from dstreams.kernel.source import PlannedInput
 from dstreams.structured.watermarks import Watermarks
 
 _QUERY, _LATE = "query", "late"
@@ -48,23 +49,17 @@ def batch_start(
     timestamp_ms: int,
     watermark_ms: int,
     late_watermark_ms: int,
-    ends: Sequence[Any],
+    inputs: Sequence[PlannedInput],
     conf: Mapping[str, str] | None = None,
     operators: Sequence[Mapping[str, Any]] = (),
-    between: Sequence[Mapping[str, Any]] = (),
 ) -> BatchStart:
     """Return what to begin a batch with, which :class:`QueryBatch` reads.
 
-    For each source *ends* has the offset up to which it is read, or None, and *between* what it
-    says of the records up to there, both as JSON. *watermark_ms* evicts state and fires timers,
+    *inputs* has what is read of each source. *watermark_ms* evicts state and fires timers,
     *late_watermark_ms* drops late records.
     """
-    said = between or ({},) * len(ends)
     return BatchStart(
-        inputs={
-            source_uid(number): {**one, INPUT_END: end}
-            for number, (end, one) in enumerate(zip(ends, said, strict=True))
-        },
+        inputs={source_uid(number): planned.to_record() for number, planned in enumerate(inputs)},
         watermarks={_QUERY: watermark_ms, _LATE: late_watermark_ms},
         facts={
             _TIMESTAMP: timestamp_ms,
@@ -121,13 +116,15 @@ class QueryBatch:
 
     @property
     def ends(self) -> tuple[Any, ...]:
-        return tuple(one[INPUT_END] for one in self._inputs)
+        """For each source, the offset up to which the batch reads it."""
+        return tuple(planned.end for planned in self.inputs)
 
     @property
-    def between(self) -> tuple[Mapping[str, Any], ...]:
-        return tuple(
-            {name: said for name, said in one.items() if name != INPUT_END} for one in self._inputs
-        )
+    def inputs(self) -> tuple[PlannedInput, ...]:
+        """What the batch reads of each source."""
+        said: Mapping[str, Any] = self.begun.inputs
+        uids = map(source_uid, range(len(said)))
+        return tuple(PlannedInput.of_record(self.timestamp_ms, said[uid]) for uid in uids)
 
     @property
     def conf(self) -> Mapping[str, str]:
@@ -142,11 +139,6 @@ class QueryBatch:
     @property
     def _facts(self) -> Mapping[str, Any]:
         return self.begun.facts
-
-    @property
-    def _inputs(self) -> list[Mapping[str, Any]]:
-        inputs: Mapping[str, Any] = self.begun.inputs
-        return [inputs[source_uid(number)] for number in range(len(inputs))]
 
 
 @dataclass(frozen=True)

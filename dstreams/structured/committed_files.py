@@ -37,7 +37,7 @@ from dstreams.sinks.manifest import Manifest
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sources.file_listing import FileStamp, open_listing
 
-FileFormat = Literal["text", "json"]
+LineFormat = Literal["text", "json"]
 """What a line of a file is: a text, or a value as JSON."""
 
 COMMITTED = "_committed"
@@ -168,17 +168,17 @@ class VisibleFiles:
         self._records = self._listing.inside(COMMITTED)
         self._read: dict[str, Manifest] = {}
 
-    def paths(self) -> list[str] | None:
+    def files(self) -> list[FileStamp] | None:
         """List the files in the order of their batches or times; None without the directory."""
         committed = _settled(self._committed)  # before the files, which are there before it
         found = self._listing.files()
         if found is None:
             return None
         if committed is None and _settled(self._committed) is not None:
-            return self.paths()  # a sink has begun meanwhile, and its files are among those found
+            return self.files()  # a sink has begun meanwhile, and its files are among those found
         if committed is None:
-            return [stamp.path for stamp in sorted(found.values(), key=_age) if _is_visible(stamp)]
-        by_name = {_last_part(path): path for path in found}
+            return [stamp for stamp in sorted(found.values(), key=_age) if _is_visible(stamp)]
+        by_name = {_last_part(path): stamp for path, stamp in found.items()}
         return [by_name[name] for name in committed if name in by_name]
 
     def _committed(self) -> list[str] | None:

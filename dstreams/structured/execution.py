@@ -8,7 +8,7 @@ thread: a query's own, or that of a test.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,10 +18,19 @@ from pyspark import RDD, SparkContext
 from checkpoint import CheckpointError, ConcurrentWriterError, InputPast
 from checkpoint.state_store import Classes
 from dstreams.clock import Clock
-from dstreams.errors import RestartError
+from dstreams.errors import RestartError, SourceError
 from dstreams.faults import fault, steps
+from dstreams.kernel.input_ends import InputEnds
 from dstreams.kernel.janitor import Janitor
-from dstreams.kernel.source import remedy_of
+from dstreams.kernel.source import (
+    Pinning,
+    PlannedInput,
+    SourceEnvironment,
+    SourceReader,
+    close_all,
+    noticed,
+    remedy_of,
+)
 from dstreams.kernel.state_versions import StateVersions
 from dstreams.kernel.store_upkeep import open_store, require_trusted_values
 from dstreams.kernel.transaction_log import TransactionLog
@@ -56,14 +65,8 @@ from dstreams.structured.progress import (
     operator_progress,
 )
 from dstreams.structured.query_checkpoint import QueryCheckpoint, Recovered
-from dstreams.structured.read_sources import RetiringSource, retiring_sources
 from dstreams.structured.restart_checks import describe_operators, require_same_query
 from dstreams.structured.sinks.sink import Sink
-from dstreams.structured.sources.micro_batch_reader import (
-    MicroBatchReader,
-    ReaderEnvironment,
-    tell_vanished,
-)
 from dstreams.structured.watermarks import WatermarkRule, Watermarks
 
 logger = logging.getLogger(__name__)
@@ -130,6 +133,7 @@ class MicroBatchExecution:
         self._seconds = SecondsWarning(definition.name or checkpoint.query_id)
         self._operator_progress: list[StateOperatorProgress] = []
         self._counts: list[RecordCount | None] = []
+        self._failure: SourceError | None = None
         self._trigger_ms: int | None = None
         self._since_trigger_ms: int | None = None
         if newest is not None:
@@ -137,7 +141,7 @@ class MicroBatchExecution:
         self._restore(recovered)
         if newest is not None:
             fault("rec.replay")
-        self._readers, self._retiring = self._open_readers(settings, newest)
+        self._readers, self._ends = self._open_readers(settings, newest)
 
     def _description(self) -> dict[str, object]:
         what = self.definition
@@ -166,25 +170,39 @@ class MicroBatchExecution:
 
     def _open_readers(
         self, settings: Settings, newest: QueryBatch | None
-    ) -> tuple[list[MicroBatchReader], dict[str, RetiringSource]]:
-        readers: list[MicroBatchReader] = []
+    ) -> tuple[list[SourceReader], InputEnds]:
+        readers: list[SourceReader] = []
         try:
             for number, source in enumerate(self.planned.sources):
-                environment = ReaderEnvironment(
+                environment = SourceEnvironment(
                     self._spark,
                     self._clock,
                     settings,
-                    None if newest is None else newest.ends[number],
-                    {} if newest is None else newest.between[number],
-                    partial(self._past, source_uid(number)),
+                    self._clock.now_ms(),
+                    partial(self._report, source.name),
+                    run_id=self.checkpoint.query_id,
+                    uid=source_uid(number),
+                    epoch=self._log.epoch,
+                    newest=None if newest is None else newest.inputs[number],
+                    past=partial(self._past, source_uid(number)),
                 )
                 readers.append(source.open(environment))
-            retiring = retiring_sources(readers, self._log.plan)
-            self._log.begin_inputs(retiring)
+            for reader in readers:
+                reader.start()
+            by_uid = {source_uid(number): reader for number, reader in enumerate(readers)}
+            ends = InputEnds(by_uid, self._log.plan.begins, self._log.newest_ms)
+            self._log.begin_inputs(ends)
         except BaseException:
-            _stop_all(readers)
+            close_all(readers)
             raise
-        return readers, retiring
+        return readers, ends
+
+    def _report(self, source: str, error: Exception) -> None:
+        """Take note of what ends the query at its next trigger; on any thread."""
+        logger.error("%s", error)
+        failure = SourceError(f"{source} failed: {error}")
+        failure.__cause__ = error
+        self._failure = failure
 
     def _past(self, uid: str) -> InputPast:
         """Return what earlier runs have read of a source.
@@ -219,7 +237,8 @@ class MicroBatchExecution:
         """Let batches read what there is now, and no more; *in_one_batch* whatever the limits."""
         now_ms = self._clock.now_ms()
         for reader in self._readers:
-            reader.pin(now_ms, in_one_batch=in_one_batch)
+            if isinstance(reader, Pinning):
+                reader.pin(now_ms, in_one_batch=in_one_batch)
 
     def run_trigger(self, *, allows_no_data: bool = True) -> StreamingQueryProgress | None:
         """Run the next batch, if there is reason for one, and return what it did.
@@ -248,7 +267,7 @@ class MicroBatchExecution:
     def close(self) -> None:
         """Stop the sources, and give up what is held."""
         self.janitor.close()
-        _stop_all(self._readers)
+        close_all(self._readers)
         self.states.release()
         self.states.close(is_scratch=self.checkpoint.is_scratch and bool(self.planned.names))
 
@@ -256,10 +275,13 @@ class MicroBatchExecution:
         """Decide what the next batch is, and write that down."""
         now_ms = self._clock.now_ms()
         with timer.part("latestOffset"):
-            self._latest = tuple(
-                reader.latest(start, now_ms)
+            if self._failure is not None:
+                raise self._failure
+            inputs = tuple(
+                reader.plan(start, now_ms)
                 for reader, start in zip(self._readers, self._done, strict=True)
             )
+            self._latest = tuple(planned.end for planned in inputs)
         if self._latest == self._done and not (allows_no_data and self._wants_no_data(now_ms)):
             return None
         fault("plan.start", self.batch_id)
@@ -268,21 +290,15 @@ class MicroBatchExecution:
             now_ms,
             watermark_ms,
             self._late_watermark_ms(watermark_ms),
-            self._latest,
+            inputs,
             self.conf.pinned(),
             self._operators,
-            tuple(
-                reader.facts(start, end)
-                for reader, start, end in zip(self._readers, self._done, self._latest, strict=True)
-            ),
         )
         with timer.part("walCommit"):
             time_ms = self._log.time_of_next(now_ms)
             batch = QueryBatch(self._log.begin(self.batch_id, time_ms, **start))
-            for uid, source in self._retiring.items():
-                source.begun(time_ms, start["inputs"][uid])
-            for reader, end in zip(self._readers, self._done, strict=True):
-                reader.commit(end)
+            ends = {source_uid(number): end for number, end in enumerate(self._latest)}
+            self._ends.begun(time_ms, ends)
         return batch
 
     def _late_watermark_ms(self, watermark_ms: int) -> int:
@@ -298,10 +314,10 @@ class MicroBatchExecution:
         return self._last.should_run_another_batch(self._watermarks.query_ms)
 
     def _run(self, batch: QueryBatch, timer: TriggerTimer) -> StreamingQueryProgress:
-        started = self._done
+        inputs = batch.inputs
         fault("job.submit", batch.batch_id)
         with timer.part("getBatch"):
-            rdds = self._read(started, batch.ends)
+            rdds = self._read(inputs)
         with timer.part("queryPlanning"):
             execution = self._incremental(batch, rdds)
             context = ExecutionContext(self._spark, self.states, batch.batch_id)
@@ -312,17 +328,18 @@ class MicroBatchExecution:
             self._log.require_newest()
             with steps("out", batch.batch_id):
                 output_rows = self._write(batch, rows)
-            tell_vanished(self._readers)
+            for reader, planned in zip(self._readers, inputs, strict=True):
+                noticed(reader, planned)
         observed = context.event_times()
         with timer.part("commitOffsets"):
-            known = self._known_rows(started, batch.ends, output_rows)
+            known = self._known_rows(inputs, output_rows)
             self._commit(batch, observed, known)
         self._operator_progress = [
             operator_progress(operator, context.versions[number].metrics)
             for number, operator in enumerate(execution.stateful())
         ]
         stats = EventTimeStats.of_all(observed.values())
-        return self._progress(batch, timer, started, stats, output_rows)
+        return self._progress(batch, timer, stats, output_rows)
 
     def _write(self, batch: QueryBatch, rows: RDD[Any]) -> int | None:
         begun = batch.begun
@@ -335,13 +352,15 @@ class MicroBatchExecution:
         )
         return self.definition.sink.add_batch(told, rows, self.definition.mode)
 
-    def _read(self, starts: tuple[Any, ...], ends: tuple[Any, ...]) -> list[RDD[Any]]:
+    def _read(self, inputs: Sequence[PlannedInput]) -> list[RDD[Any]]:
         """Return the records of the sources, counted where a source does not know their number."""
         rdds: list[RDD[Any]] = []
         self._counts = []
-        for reader, start, end in zip(self._readers, starts, ends, strict=True):
-            rdd, count = reader.rdd(start, end), None
-            if reader.rows(start, end) is None:
+        for reader, planned in zip(self._readers, inputs, strict=True):
+            rdd, count = reader.read(planned), None
+            if rdd is None:
+                rdd = self._spark.emptyRDD()
+            if planned.records is None:
                 rdd, count = counted(rdd)
             rdds.append(rdd)
             self._counts.append(count)
@@ -374,23 +393,24 @@ class MicroBatchExecution:
         )
         self.batch_id = batch.batch_id + 1
         self._done = batch.ends
+        for reader, end in zip(self._readers, self._done, strict=True):
+            reader.commit(end)
+            reader.release(end)
         with steps("clean", batch.batch_id):
             self._clean_up(batch.batch_id)
 
-    def _row_counts(self, starts: tuple[Any, ...], ends: tuple[Any, ...]) -> list[int | None]:
+    def _row_counts(self, inputs: Sequence[PlannedInput]) -> list[int | None]:
         """Return how many records each source had; None where nobody counted."""
         return [
-            reader.rows(start, end) if count is None else count.records()
-            for reader, count, start, end in zip(
-                self._readers, self._counts, starts, ends, strict=True
-            )
+            planned.records if count is None else count.records()
+            for count, planned in zip(self._counts, inputs, strict=True)
         ]
 
     def _known_rows(
-        self, starts: tuple[Any, ...], ends: tuple[Any, ...], output_rows: int | None
+        self, inputs: Sequence[PlannedInput], output_rows: int | None
     ) -> dict[str, Any]:
         """Return what the commit record says of the progress, for people."""
-        counts = enumerate(self._row_counts(starts, ends))
+        counts = enumerate(self._row_counts(inputs))
         read = {source_uid(number): count for number, count in counts}
         return {"input_rows": read, "output_rows": output_rows}
 
@@ -403,7 +423,7 @@ class MicroBatchExecution:
         except Exception:
             logger.warning("cleaning up after batch %d failed", batch_id, exc_info=True)
         if batch_id % _CLEAN_EVERY == 0:
-            clean_up = partial(retire, self._log, self.conf.retained_batches, self._retiring)
+            clean_up = partial(retire, self._log, self.conf.retained_batches, self._ends)
             self.janitor.post(f"batch {batch_id}", clean_up)
 
     def _incremental(
@@ -429,20 +449,14 @@ class MicroBatchExecution:
         self,
         batch: QueryBatch,
         timer: TriggerTimer,
-        starts: tuple[Any, ...],
         stats: EventTimeStats | None,
         output_rows: int | None,
     ) -> StreamingQueryProgress:
-        ends = batch.ends
+        inputs = batch.inputs
         sources = [
-            SourceFacts(source.name, start, end, latest, rows)
-            for source, rows, start, end, latest in zip(
-                self.planned.sources,
-                self._row_counts(starts, ends),
-                starts,
-                ends,
-                self._latest,
-                strict=True,
+            SourceFacts(source.name, planned.start, planned.end, latest, rows)
+            for source, rows, planned, latest in zip(
+                self.planned.sources, self._row_counts(inputs), inputs, self._latest, strict=True
             )
         ]
         return make_progress(
@@ -464,7 +478,7 @@ class MicroBatchExecution:
         )
 
 
-def retire(log: TransactionLog, retained: int, sources: Mapping[str, RetiringSource]) -> None:
+def retire(log: TransactionLog, retained: int, ends: InputEnds) -> None:
     """Delete what only batches before the last *retained* ones needed; on any thread.
 
     Raises:
@@ -472,7 +486,7 @@ def retire(log: TransactionLog, retained: int, sources: Mapping[str, RetiringSou
     """
     committed_ms = log.commits.times()
     if len(committed_ms) > retained + 1:
-        log.retire(committed_ms[-retained - 1], sources)
+        log.retire(committed_ms[-retained - 1], ends)
 
 
 def _require_same_records(before: QueryBatch | None, after: QueryBatch | None) -> None:
@@ -482,14 +496,6 @@ def _require_same_records(before: QueryBatch | None, after: QueryBatch | None) -
             "another run of this query has begun a batch while this one started; start it again, "
             "when the other one has stopped"
         )
-
-
-def _stop_all(readers: Iterable[MicroBatchReader]) -> None:
-    for reader in readers:
-        try:
-            reader.stop()
-        except Exception:
-            logger.warning("a source could not be stopped", exc_info=True)
 
 
 def _rule_of(planned: PlannedQuery, conf: QueryConf) -> WatermarkRule:

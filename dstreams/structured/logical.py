@@ -16,21 +16,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pyspark import RDD
 
 from dstreams.durations import event_time_us
 from dstreams.errors import InvalidStreamError
+from dstreams.kernel.source import Source
 from dstreams.state.group_state import GroupStateTimeout, OutputMode
 from dstreams.structured.operators.time_windows import Window
 from dstreams.structured.selectors import Spec, show
-from dstreams.structured.sources.micro_batch_reader import StreamSource
 from dstreams.structured.trees import tree_lines
 from dstreams.structured.window_function import SessionWindow, TimeWindow, time_spec
 
 ElementKind = Literal["map", "flatMap", "filter"]
 JoinType = Literal["inner", "left_outer", "right_outer", "full_outer", "left_semi"]
+
+
+class StreamSource(Source, Protocol):
+    """A source of a query."""
+
+    @property
+    def fields(self) -> tuple[str, ...] | None:
+        """Names of the fields of a record, None where only the records know."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -50,7 +50,6 @@ from dstreams.structured.physical import (
     WindowTimeExec,
 )
 from dstreams.structured.selectors import Fields, selector, show
-from dstreams.structured.sources.micro_batch_reader import StreamSource
 from dstreams.structured.window_function import SessionWindow
 
 
@@ -62,7 +61,7 @@ class PlannedQuery:
     """
 
     root: PhysicalOperator
-    sources: tuple[StreamSource, ...]
+    sources: tuple[logical.StreamSource, ...]
     watermarks: tuple[logical.EventTimeWatermark, ...]
     names: tuple[str, ...]
     mode: OutputMode
@@ -74,7 +73,7 @@ class Planner:
 
     mode: OutputMode
     conf: QueryConf
-    _sources: list[StreamSource] = field(default_factory=list)
+    _sources: list[logical.StreamSource] = field(default_factory=list)
     _watermarks: list[logical.EventTimeWatermark] = field(default_factory=list)
     _names: list[str] = field(default_factory=list)
 
@@ -110,7 +109,7 @@ class Planner:
         """Partitions of state."""
         return self.conf.shuffle_partitions
 
-    def number_of(self, source: StreamSource) -> int:
+    def number_of(self, source: logical.StreamSource) -> int:
         """Return the number of a source, the same for each step that reads it."""
         for number, known in enumerate(self._sources):
             if known is source:

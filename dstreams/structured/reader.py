@@ -14,11 +14,10 @@ from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.sources.rate import RateSource
 from dstreams.sources.socket import SocketTextSource
 from dstreams.structured.api_hints import OF_READERS, Instead
-from dstreams.structured.committed_files import FileFormat, VisibleFiles
-from dstreams.structured.logical import LogicalPlan, StreamingRelation
-from dstreams.structured.sources.file_source import FileStreamSource, records_of
+from dstreams.structured.committed_files import LineFormat, VisibleFiles
+from dstreams.structured.logical import LogicalPlan, StreamingRelation, StreamSource
+from dstreams.structured.sources.file_source import FileStreamSource, format_of
 from dstreams.structured.sources.json_lines import BadLines
-from dstreams.structured.sources.micro_batch_reader import StreamSource
 from dstreams.structured.sources.rate_source import RateStreamSource
 from dstreams.structured.sources.socket_source import SocketStreamSource
 
@@ -141,8 +140,8 @@ class DataStreamReader(Instead):
             rows, ramp_ms = options.get("rowsPerSecond", 1), options.get("rampUpTime", 0)
             return RateStreamSource(RateSource(rows, ramp_ms, options.get("numPartitions")))
         if self.source_format == "socket":
-            source = SocketTextSource(self._needed(options, "host"), self._needed(options, "port"))
-            return SocketStreamSource(source.host, source.port)
+            host, port = self._needed(options, "host"), self._needed(options, "port")
+            return SocketStreamSource(SocketTextSource(host, port))
         return FileStreamSource(
             self._needed(options, "path"),
             "json" if self.source_format == "json" else "text",
@@ -194,11 +193,13 @@ class BatchReader:
     def _records(
         self,
         path: str | os.PathLike[str],
-        file_format: FileFormat,
+        file_format: LineFormat,
         bad_lines: BadLines = "FAILFAST",
     ) -> RDD[Any]:
         directory = PATH.of(os.fspath(path), f"path of read.{file_format}")
-        paths = VisibleFiles(directory, self.spark).paths()
-        if paths is None:
+        files = VisibleFiles(directory, self.spark).files()
+        if files is None:
             raise SourceError(f"directory {directory!r} does not exist")
-        return records_of(paths, file_format, self.spark, bad_lines)
+        if not files:
+            return self.spark.emptyRDD()
+        return format_of(file_format, bad_lines).rdd(self.spark, files)

@@ -105,8 +105,8 @@ def test_what_batches_read_is_known() -> None:
     files = memory()
     begun(files, 2)
     batches = {1000: {"files": ["/1"]}, 2000: {"files": ["/2"]}}
-    assert past_of(files) == InputPast(0, {"files": []}, batches, 2000)
-    assert read_inputs(files, read_plan(files)).past("other") == InputPast(0, None, {}, 2000)
+    assert past_of(files) == InputPast(0, {"files": []}, batches)
+    assert read_inputs(files, read_plan(files)).past("other") == InputPast(0, None, {})
 
 
 def test_a_stream_of_which_nothing_is_known_has_no_past() -> None:

@@ -23,7 +23,7 @@ from dstreams import (
     StreamingContext,
     StreamingContextState,
 )
-from dstreams.sources.file_stream import FileReader
+from dstreams.sources.file_stream import NewFilesReader
 from dstreams.testing import ManualClock
 from tests.conformance.restarts import (
     begin,
@@ -244,7 +244,7 @@ def test_an_input_that_could_not_be_read_is_not_lost(
     ssc.step(1)
     write(inputs, "2", 2)
     with monkeypatch.context() as patch:
-        patch.setattr(FileReader, "plan", _refused)
+        patch.setattr(NewFilesReader, "plan", _refused)
         with pytest.raises(BatchFailedError, match="not today"):
             ssc.step(1)
     if on_failure == "stop":
@@ -255,7 +255,7 @@ def test_an_input_that_could_not_be_read_is_not_lost(
     assert values_of() == [[("a", 1)]] * (len(again) + 1) + [[("a", 3)]]
 
 
-def _refused(reader: FileReader, time_ms: int) -> Any:
+def _refused(reader: NewFilesReader, start: Any, time_ms: int) -> Any:
     raise OSError("not today")
 
 

@@ -12,7 +12,7 @@ from dstreams.errors import StreamLifecycleError
 from dstreams.sinks.committed_directory import WritePart
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.state.group_state import OutputMode
-from dstreams.structured.committed_files import CommittedFiles, FileFormat
+from dstreams.structured.committed_files import CommittedFiles, LineFormat
 from dstreams.structured.sinks.sink import Sink
 
 _SUFFIX = {"text": "txt", "json": "json"}
@@ -24,9 +24,9 @@ class FileSink(Sink):
     modes = (OutputMode.Append,)
     is_for_trials = False
 
-    def __init__(self, directory: str, format: FileFormat) -> None:
+    def __init__(self, directory: str, format: LineFormat) -> None:
         self._directory = directory
-        self._format: FileFormat = format
+        self._format: LineFormat = format
         self._committed: CommittedFiles | None = None
 
     @property

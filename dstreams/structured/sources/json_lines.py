@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pyspark import RDD
+from pyspark import RDD, SparkContext
 from pyspark.rdd import PipelinedRDD
 
 from dstreams.errors import SourceError
 from dstreams.rdd.jvm import file_splits
 from dstreams.rdd.worker_gc import settle_worker
+from dstreams.sources.file_formats import combined, joined
+from dstreams.sources.file_listing import FileStamp
 
 BadLines = Literal["FAILFAST", "DROPMALFORMED"]
 """What becomes of a line that is no JSON: the batch fails, or the line is left out."""
@@ -113,17 +115,29 @@ def _require_shallow(line: str) -> None:
             raise ValueError(f"nested deeper than {MOST_NESTED} at character {bracket.start() + 1}")
 
 
-def parsed(lines: RDD[str], bad_lines: BadLines) -> RDD[Any]:
-    """Return what lines of files are.
+@dataclass(frozen=True)
+class JsonLines:
+    """The format of files of JSON: what each line is.
 
     Args:
-        lines: as ``SparkContext.textFile`` returns them.
         bad_lines: what becomes of a line that is no JSON.
     """
-    found = map(_SPLIT.fullmatch, file_splits(lines))
-    splits = tuple(FileSplit(one[1], int(one[2])) for one in found if one is not None)
-    values: RDD[Any] = PipelinedRDD(lines, ParseLines(splits, bad_lines))
-    return values
+
+    has_partitions_of_files: ClassVar[bool] = True
+
+    bad_lines: BadLines = "FAILFAST"
+
+    def rdd(self, spark: SparkContext, files: Sequence[FileStamp]) -> RDD[Any]:
+        lines = spark.textFile(joined(files))
+        found = map(_SPLIT.fullmatch, file_splits(lines))
+        splits = tuple(FileSplit(one[1], int(one[2])) for one in found if one is not None)
+        return combined(PipelinedRDD(lines, ParseLines(splits, self.bad_lines)), files)
+
+    def count(self, files: Sequence[FileStamp]) -> int | None:
+        return None
+
+    def refuses(self, file: FileStamp) -> str | None:
+        return None
 
 
 def _what(line: str, error: ValueError) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from pyspark import RDD, SparkContext
 
 from dstreams.errors import InvalidStreamError, RestartError
-from dstreams.structured.sources.micro_batch_reader import MicroBatchReader, ReaderEnvironment
+from dstreams.kernel.source import PlannedInput, SourceEnvironment
+from dstreams.sources.queue import count_records, join_neighbours, united
 
 
 class MemoryStream:
@@ -82,12 +83,13 @@ class MemoryStream:
                 )
             return self._additions[first:last]
 
-    def open(self, environment: ReaderEnvironment) -> MicroBatchReader:
-        self.between(0, int(environment.newest or 0))  # what was read before must be there
-        return _MemoryReader(self, environment.spark, self._partitions)
+    def open(self, environment: SourceEnvironment) -> MemoryReader:
+        newest = environment.newest
+        self.between(0, 0 if newest is None else int(newest.end or 0))  # must be there
+        return MemoryReader(self, environment.spark, self._partitions)
 
 
-class _MemoryReader:
+class MemoryReader:
     """One query's reading of a memory stream."""
 
     def __init__(self, source: MemoryStream, spark: SparkContext, partitions: int | None) -> None:
@@ -96,40 +98,34 @@ class _MemoryReader:
         self._partitions = partitions
         self._pinned: int | None = None
 
-    def latest(self, start: Any, now_ms: int) -> Any:
-        count = self._source.count if self._pinned is None else self._pinned
-        return max(count, int(start or 0)) or None
+    def start(self) -> None:
+        pass
 
     def pin(self, now_ms: int, *, in_one_batch: bool) -> None:
         self._pinned = self._source.count
 
-    def facts(self, start: Any, end: Any) -> Mapping[str, Any]:
-        return {}
+    def plan(self, start: Any, time_ms: int) -> PlannedInput:
+        count = self._source.count if self._pinned is None else self._pinned
+        end = max(count, int(start or 0)) or None
+        records = count_records(self._source.between(int(start or 0), int(end or 0)))
+        return PlannedInput(time_ms, start, end, {}, records, f"additions up to {end or 0}")
 
-    def rdd(self, start: Any, end: Any) -> RDD[Any]:
-        additions = self._between(start, end)
-        rdds = [addition for addition in additions if isinstance(addition, RDD)]
-        records = [
-            record for addition in additions if isinstance(addition, list) for record in addition
-        ]
-        if records:
-            count = self._partitions or max(1, min(self._spark.defaultParallelism, len(records)))
-            rdds.append(self._spark.parallelize(records, count))
-        if not rdds:
-            return self._spark.emptyRDD()
-        return rdds[0] if len(rdds) == 1 else self._spark.union(rdds)
-
-    def rows(self, start: Any, end: Any) -> int | None:
-        additions = self._between(start, end)
-        if any(isinstance(addition, RDD) for addition in additions):
-            return None
-        return sum(len(addition) for addition in additions if isinstance(addition, list))
+    def read(self, planned: PlannedInput) -> RDD[Any]:
+        additions = self._source.between(int(planned.start or 0), int(planned.end or 0))
+        return united(self._spark, join_neighbours(additions), self._partitions)
 
     def commit(self, end: Any) -> None:
         pass
 
-    def stop(self) -> None:
+    def release(self, end: Any) -> None:
         pass
 
-    def _between(self, start: Any, end: Any) -> list[list[Any] | RDD[Any]]:
-        return self._source.between(int(start or 0), int(end or 0))
+    def stop_receiving(self) -> None:
+        pass
+
+    def has_pending(self) -> bool:
+        """False: a query runs what was added as long as it runs."""
+        return False
+
+    def close(self) -> None:
+        pass

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from dstreams.drill import driver
+from dstreams.kernel.source import PlannedInput
 from dstreams.kernel.transaction_log import TransactionLog
 from dstreams.recovery import restored_state
-from dstreams.sources.file_stream import FileReader
 
 BREAKS = "DSTREAMS_DRILL_BREAKS"
 
@@ -41,18 +41,18 @@ def less_state(inner: Function) -> Function:
 def less_input(inner: Function) -> Function:
     """A batch that runs again reads less than it did before."""
 
-    def replay(*arguments: Any) -> Any:
+    def of_record(*arguments: Any) -> Any:
         planned = inner(*arguments)
-        less = replace(planned.content, files=planned.content.files[1:])
-        return replace(planned, content=less)
+        less = {name: files[1:] for name, files in planned.facts.items() if name == "files"}
+        return replace(planned, facts={**planned.facts, **less})
 
-    return replay
+    return of_record
 
 
 BROKEN: dict[str, tuple[Any, str, Callable[[Function], Function]]] = {
     "commits": (TransactionLog, "commit", nothing),
     "state": (restored_state, "read_state", less_state),
-    "input": (FileReader, "replay", less_input),
+    "input": (PlannedInput, "of_record", less_input),
 }
 """What is replaced by what, for each promise."""
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from checkpoint import CommitLog, ConcurrentWriterError, open_files
 from checkpoint.batch_log import BatchLog
 from dstreams import faults
+from dstreams.kernel.input_ends import InputEnds
 from dstreams.kernel.transaction_log import TransactionLog
 
 
@@ -28,19 +30,19 @@ def seen() -> Iterator[list[str]]:
 
 
 class Numbers:
-    """Stands for an input that has to know what batches have read: their times."""
+    """A reader that has to know what batches have read: the number of the last of them."""
 
     def __init__(self) -> None:
-        self.retired_ms = 0
+        self.retired: int = 0
 
     def snapshot_size(self) -> int:
         return 1000
 
-    def snapshot(self, upto_ms: int) -> Mapping[str, object]:
-        return {"upto": upto_ms}
+    def snapshot(self, end: Any) -> Mapping[str, object]:
+        return {"upto": end}
 
-    def retire(self, upto_ms: int) -> None:
-        self.retired_ms = upto_ms
+    def retire(self, end: Any) -> None:
+        self.retired = end
 
 
 def test_the_steps_of_a_batch(tmp_path: Path, seen: list[str]) -> None:
@@ -92,7 +94,7 @@ def test_an_older_driver(tmp_path: Path) -> None:
     for act in (
         log.require_newest,
         lambda: log.commit(0, 1000),
-        lambda: log.retire(1000, {}),
+        lambda: log.retire(1000, InputEnds({}, {}, 0)),
     ):
         with pytest.raises(ConcurrentWriterError, match="has taken over"):
             act()
@@ -117,16 +119,18 @@ def test_failed_outputs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Non
 
 def test_what_inputs_have_read(tmp_path: Path) -> None:
     """A snapshot stands for begin records that are deleted, and a restart gives it back."""
-    numbers = Numbers()
-    taken_over(tmp_path).begin_inputs({"numbers": numbers}, 10)
+    reader: Any = Numbers()
+    ends = InputEnds({"numbers": reader}, {}, 0)
+    taken_over(tmp_path).begin_inputs(ends, 10)
     log = taken_over(tmp_path)
-    assert log.past("numbers").facts == {"upto": 10}
+    assert log.past("numbers").facts == {"upto": None}
     for number in range(30):
         log.begin(number, 1000 + number, {"numbers": {"end": number}})
+        ends.begun(1000 + number, {"numbers": number})
         log.commit(number, 1000 + number)
-    log.retire(1025, {"numbers": numbers})
-    assert 1010 < numbers.retired_ms <= 1025
+    log.retire(1025, ends)
+    assert 10 < reader.retired <= 25
     past = taken_over(tmp_path).past("numbers")
-    assert past.facts == {"upto": numbers.retired_ms}
+    assert past.facts == {"upto": reader.retired}
     assert max(past.batches) == 1029
-    assert min(past.batches) == numbers.retired_ms + 1
+    assert min(past.batches) == 1000 + reader.retired + 1

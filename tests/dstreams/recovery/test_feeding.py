@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -11,54 +10,43 @@ import pytest
 
 from checkpoint import BeginRecord
 from dstreams.graph.input import InputDStream
+from dstreams.kernel.source import PlannedInput
 from dstreams.recovery.committed_state import CommittedState
 from dstreams.recovery.replay import Replay
 from dstreams.sources.queue import QueueSource
-from dstreams.sources.source import PlannedInput
 
 STREAM = InputDStream(0, QueueSource([], replayable=True), 1000, "receiverStream at a.py:1")
 
 
 @dataclass
 class Reader:
-    """A reader that says which batches it is asked for again.
+    """A reader that keeps what it is asked for again.
 
     Args:
-        forgets: whether what batches have read is gone with the driver before.
+        forgets: why what batches have read is gone with the driver before.
     """
 
-    forgets: bool
-    replayed: list[int] = field(default_factory=list)
+    forgets: str | None
+    read_again: list[PlannedInput] = field(default_factory=list)
 
-    def recorded(self, planned: PlannedInput) -> Mapping[str, object]:
-        return {}
-
-    def replay(self, batch_time_ms: int, recorded: Mapping[str, object]) -> PlannedInput:
-        self.replayed.append(batch_time_ms)
-        return PlannedInput(batch_time_ms, None, 0, "")
-
-    def rdd(self, planned: PlannedInput) -> None:
-        return None
+    def read(self, planned: PlannedInput) -> None:
+        self.read_again.append(planned)
 
 
-@pytest.mark.parametrize(
-    ("forgets", "after_ms", "replayed"),
-    [
-        (False, 1000, [2000, 3000]),
-        (False, 3000, [3000]),
-        (True, 1000, [2000, 3000]),
-        (True, 3000, []),
-    ],
-)
-def test_what_is_read_again(forgets: bool, after_ms: int, replayed: list[int]) -> None:
-    """The last batch always, unless it is gone: nobody is told of a loss that matters to none."""
+@pytest.mark.parametrize("forgets", [None, "it cannot replay"])
+@pytest.mark.parametrize(("after_ms", "times"), [(1000, [2000, 3000]), (3000, [])])
+def test_what_is_read_again(
+    forgets: str | None, after_ms: int, times: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is asked for; nothing of what is gone, and nobody is told of a loss that matters not."""
     reader = Reader(forgets)
     plan: Any = SimpleNamespace(zero_ms=0, batch_ms=1000, input_uids={STREAM: "input"})
     owned: Any = SimpleNamespace(
         plan=SimpleNamespace(
             begins={
-                time_ms: BeginRecord("stream-1", 0, time_ms, 1, {"input": {"blocks": 1}})
+                time_ms: BeginRecord("stream-1", 0, time_ms, 1, {"input": said})
                 for time_ms in (1000, 2000, 3000)
+                for said in [{"start": time_ms - 1000, "end": time_ms, "records": 7}]
             },
             missing_begins=lambda after_ms: [],
         )
@@ -67,4 +55,8 @@ def test_what_is_read_again(forgets: bool, after_ms: int, replayed: list[int]) -
     committed = CommittedState(3000, {}, {}, {}, frozenset(), {STREAM: after_ms})
     opened: Any = {STREAM: reader}
     Replay(plan, history, owned, committed, True).feed(opened)
-    assert reader.replayed == replayed
+    assert [planned.time_ms for planned in reader.read_again] == times
+    starts = [planned.end if forgets else planned.end - 1000 for planned in reader.read_again]
+    assert [planned.start for planned in reader.read_again] == starts
+    assert len(caplog.messages) == (len(times) if forgets else 0)
+    assert all("7 records of the batch at" in message for message in caplog.messages)

@@ -9,17 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checkpoint import InputPast
 from dstreams.settings import UNLIMITED_MS
 from dstreams.sources.file_listing import FileStamp
-from dstreams.sources.file_selection import (
-    FileBase,
-    FileBatch,
-    FileHistory,
-    FileRules,
-    FileSelection,
-    Listing,
-    Selection,
-)
+from dstreams.sources.file_selection import FileRules, FileSelection, Listing, Selection
 
 
 def there(modified_ms: dict[str, int], size: int = 1) -> Listing:
@@ -30,19 +23,30 @@ def begin(
     since_ms: int = 0, window_ms: int = 1000, before: Iterable[FileStamp] = (), **rules: Any
 ) -> FileSelection:
     """A selection of a first run, batches of one millisecond unless the rules say otherwise."""
-    history = FileHistory(FileBase(0, since_ms, 0, tuple(before)), {})
     given_rules: dict[str, Any] = {"batch_ms": 1, **rules}
-    return FileSelection(history, FileRules(window_ms=window_ms, **given_rules))
+    return FileSelection(FileRules(window_ms=window_ms, **given_rules), since_ms, 0, tuple(before))
+
+
+def resumed(
+    rules: FileRules, records: dict[int, Selection], since_ms: int = 0, settled_ms: int = 0
+) -> FileSelection:
+    """A selection of a later run, of batches whose offsets are their times."""
+    new = FileSelection(rules, since_ms, settled_ms)
+    batches = {
+        time_ms: {"end": time_ms, "files": selected.files, "settled_ms": selected.settled_ms}
+        for time_ms, selected in records.items()
+    }
+    return FileSelection.resumed(rules, InputPast(-1, new.snapshot(None), batches))
 
 
 def decide(selection: FileSelection, listing: Listing, time_ms: int) -> Selection:
     selected = selection.select(listing, time_ms)
-    selection.take(selected)
+    selection.take(selected, time_ms, time_ms)
     return selected
 
 
 def paths(selected: Selection) -> list[str]:
-    return [stamp.path for stamp in selected.batch.files]
+    return [stamp.path for stamp in selected.files]
 
 
 def test_the_window_excludes_its_start_and_includes_the_batch_time() -> None:
@@ -86,12 +90,11 @@ def test_files_are_as_old_as_a_clock_that_was_set_back_says() -> None:
     selected = selection.select(listing, 10_001, ahead_ms=7000)
     assert paths(selected) == ["/b"]
     assert list(selected.ignored) == ["/c"]
-    selection.take(selected)
+    selection.take(selected, 10_001, 2)
     assert paths(decide(selection, there({"/d": 10_500}), 11_000)) == ["/d"]
-    history = FileHistory(FileBase(0, 5000, 0), {9000: FileBatch(9000, 9000, ())})
-    resumed = FileSelection(history, FileRules(batch_ms=1, window_ms=1000), resumed=True)
+    later = resumed(FileRules(batch_ms=1, window_ms=1000), {}, 5000, 9000)
     listing = there({"/old": 4000, "/a": 5500})
-    assert paths(resumed.select(listing, 10_000, ahead_ms=7000)) == ["/a"]
+    assert paths(later.select(listing, 10_000, ahead_ms=7000)) == ["/a"]
 
 
 def test_with_a_maximum_age_times_decide_about_age_alone() -> None:
@@ -263,26 +266,30 @@ def test_files_that_came_while_listings_failed_are_not_too_old() -> None:
 def test_a_restart_takes_what_came_meanwhile_and_nothing_twice() -> None:
     """The window begins before the last record, and what waited then is among it."""
     rules = FileRules(batch_ms=1000, window_ms=1000, max_files=1)
-    base = FileBase(0, 0, 0)
-    first = FileSelection(FileHistory(base, {}), rules)
+    first = FileSelection(rules, 0, 0)
     listing = there({"/a": 300, "/b": 400, "/c": 900})
     selected = decide(first, listing, 1000)
-    assert selected.batch == FileBatch(1000, 399, (listing["/a"],))
+    assert (selected.files, selected.settled_ms) == ((listing["/a"],), 399)
     assert [stamp.path for stamp in selected.waiting] == ["/b", "/c"]
-    second = FileSelection(FileHistory(base, {1000: selected.batch}), rules, resumed=True)
+    second = resumed(rules, {1000: selected})
     listing = {**listing, **there({"/d": 5000})}
     taken = [paths(decide(second, listing, time_ms)) for time_ms in (90_000, 91_000, 92_000)]
     assert taken == [["/b"], ["/c"], ["/d"]]
 
 
-def test_a_base_holds_what_was_taken_up_to_a_time() -> None:
+def test_a_snapshot_holds_what_was_taken_up_to_an_offset() -> None:
     """And of what was there before, what nothing has happened to."""
     before = [FileStamp("/x", 1, 1), FileStamp("/y", 1, 1)]
     selection = begin(5, before=before, max_age_ms=UNLIMITED_MS)
     listing = {**there({"/a": 10}), "/x": before[0]}
     decide(selection, listing, 1000)
     decide(selection, {**listing, **there({"/b": 20})}, 2000)
-    assert selection.base(1000, 999) == FileBase(1000, 5, 999, (before[0],), (listing["/a"],))
+    assert selection.snapshot(1000) == {
+        "new_since_ms": 5,
+        "settled_ms": 1000,
+        "there_before": (before[0],),
+        "files": (listing["/a"],),
+    }
 
 
 def test_what_was_forgotten_is_not_kept() -> None:
@@ -345,13 +352,13 @@ def test_every_file_is_in_exactly_one_batch_over_failures_limits_and_restarts(
     arrivals = {
         f"/{name}": (seen, modified if by_age else seen) for name, (seen, modified) in files.items()
     }
-    base = FileBase(-1, -1000, -1)
-    records: dict[int, FileBatch] = {}
+    records: dict[int, Selection] = {}
 
     def opened(number: int) -> FileSelection:
         age_ms = UNLIMITED_MS if by_age else None
         rules = FileRules(1, 5, age_ms, limits[number % len(limits)])
-        return FileSelection(FileHistory(base, dict(records)), rules, resumed=number > 0)
+        is_new = number == 0
+        return FileSelection(rules, -1000, -1) if is_new else resumed(rules, records, -1000, -1)
 
     selection, starts = opened(0), 0
     for time, event in enumerate(["failed", *events, *["batch"] * 100]):
@@ -363,8 +370,8 @@ def test_every_file_is_in_exactly_one_batch_over_failures_limits_and_restarts(
         listed = {path: m for path, (seen, m) in arrivals.items() if seen <= time}
         selected = selection.select(there(listed), time)
         if event == "batch":
-            if selected.batch.files:
-                records[time] = selected.batch
-            selection.take(selected)
-    taken = sorted(stamp.path for batch in records.values() for stamp in batch.files)
+            if selected.files:
+                records[time] = selected
+            selection.take(selected, time, time)
+    taken = sorted(path for selected in records.values() for path in paths(selected))
     assert taken == sorted(arrivals)

@@ -16,11 +16,12 @@ from pyspark import SparkContext
 
 from checkpoint import open_files
 from dstreams.errors import InvalidStreamError, SourceError
+from dstreams.kernel.source import PlannedInput, SnapshotReader, SourceEnvironment
 from dstreams.settings import UNLIMITED_MS
 from dstreams.sources.file_formats import FixedRecords
-from dstreams.sources.file_stream import FileReader, FileSource
-from dstreams.sources.source import PlannedInput, RetiringReader, SourceEnvironment
-from tests.support.surroundings import Surroundings, Written
+from dstreams.sources.file_listing import FileStamp, stamps_in
+from dstreams.sources.file_stream import FileSource
+from tests.support.surroundings import Driven, Surroundings, Written
 
 
 def put(path: Path, text: str, modified_ms: int) -> None:
@@ -29,13 +30,17 @@ def put(path: Path, text: str, modified_ms: int) -> None:
 
 
 def names(planned: PlannedInput) -> list[str]:
-    return [file.path.rpartition("/")[2] for file in planned.content.files]
+    return [file.path.rpartition("/")[2] for file in files_of(planned)]
 
 
-def started(source: FileSource, environment: SourceEnvironment) -> FileReader:
+def files_of(planned: PlannedInput) -> tuple[FileStamp, ...]:
+    return stamps_in(planned.facts)
+
+
+def started(source: FileSource, environment: SourceEnvironment) -> Driven:
     reader = source.open(environment)
     reader.start()
-    return reader
+    return Driven(reader)
 
 
 def text_files(directory: Path | str, **parameters: Any) -> FileSource:
@@ -76,7 +81,7 @@ def test_each_new_file_is_in_one_batch(surroundings: Surroundings, tmp_path: Pat
     put(tmp_path / "b.txt", "", 11_500)
     plans = [reader.plan(time_ms) for time_ms in (11_000, 12_000, 13_000)]
     assert [names(plan) for plan in plans] == [["a.txt"], ["b.txt"], []]
-    assert plans[0].content.files[0].path == f"file://{tmp_path}/a.txt"
+    assert files_of(plans[0])[0].path == f"file://{tmp_path}/a.txt"
     assert [plan.records for plan in plans] == [None, None, 0]
     assert [plan.description for plan in plans] == [
         "new files: a.txt",
@@ -152,7 +157,7 @@ def test_ignored_files_are_named_in_the_log_once(
         put(tmp_path / f"{number:02}.txt", "", 9000)
     reader = started(text_files(tmp_path, new_since_ms=10_000), surroundings.environment())
     for time_ms in (11_000, 12_000):
-        assert reader.plan(time_ms).content.files == ()
+        assert files_of(reader.plan(time_ms)) == ()
     (message,) = caplog.messages
     assert message.startswith(f"textFileStream(file://{tmp_path}): ignored 12 files: ")
     assert "00.txt (modified at 1970-01-01T00:00:09.000+00:00, which is not after" in message
@@ -203,7 +208,7 @@ def test_a_missing_directory_is_a_warning_and_may_appear(
     """One line when it is missing, also when it vanishes; what was taken is remembered."""
     directory = tmp_path / "later"
     reader = started(text_files(directory), surroundings.environment())
-    assert reader.plan(1000).content.files == ()
+    assert files_of(reader.plan(1000)) == ()
     assert caplog.messages == [
         f"textFileStream(file://{directory}): no such directory; "
         "batches stay empty until it appears"
@@ -213,10 +218,10 @@ def test_a_missing_directory_is_a_warning_and_may_appear(
     assert names(reader.plan(2000)) == ["a.txt"]
     directory.rename(tmp_path / "away")
     for time_ms in (3000, 4000):
-        assert reader.plan(time_ms).content.files == ()
+        assert files_of(reader.plan(time_ms)) == ()
     assert len(caplog.messages) == 2
     (tmp_path / "away").rename(directory)
-    assert reader.plan(500_000).content.files == ()
+    assert files_of(reader.plan(500_000)) == ()
 
 
 def test_start_refuses_what_is_no_directory(surroundings: Surroundings, tmp_path: Path) -> None:
@@ -340,14 +345,20 @@ def test_a_batch_says_which_files_it_reads(
     """Its begin record has them; that of a batch without files has none."""
     written = Written()
     reader = written.started(text_files(tmp_path).open(recording(written)))
-    assert isinstance(reader, RetiringReader)
+    assert isinstance(reader.reader, SnapshotReader)
     written.batch(reader, 1000)
     path = tmp_path / "a.txt"
     put(path, "one", 1500)
     written.batch(reader, 2000)
     assert written.batches == {
-        1000: {},
-        2000: {"files": [[f"file://{path}", 1500, 3]], "settled_ms": 2000},
+        1000: {"end": None, "records": 0, "description": "no new files"},
+        2000: {
+            "start": None,
+            "end": 1,
+            "files": [[f"file://{path}", 1500, 3]],
+            "settled_ms": 2000,
+            "description": "new files: a.txt",
+        },
     }
 
 
@@ -375,7 +386,7 @@ def test_a_start_that_takes_longer_than_batches_can_be_taken_up(
     """Killed after the first batch, when more of them are older than the start, it loses none."""
     surroundings.clock.time_ms = 4500
     source, written = text_files(tmp_path), Written()
-    environment = replace(recording(written), zero_ms=1000)
+    environment = recording(written)
     first = written.started(source.open(environment), 1000)
     put(tmp_path / "a.txt", "", 1500)
     assert names(written.batch(first, 2000)) == ["a.txt"]
@@ -448,7 +459,7 @@ def test_old_batches_become_one_snapshot(
         assert reader.snapshot_size() == number + 1
         if number:
             written.retire(reader, number * 1000)
-            assert len(reader._settled) <= 2
+            assert len(reader._selection._settled) <= 2
     again = written.started(source.open(recording(written)))
     assert names(written.batch(again, 100_000)) == ["099"]
     assert names(written.batch(again, 101_000)) == []
@@ -458,14 +469,13 @@ def test_without_a_record_there_is_nothing_to_retire(
     surroundings: Surroundings, tmp_path: Path
 ) -> None:
     """Without a checkpoint directory the memory of the driver has to do."""
-    reader = text_files(tmp_path).open(surroundings.environment())
-    reader.retire(1000)
-    reader.start()
-    put(tmp_path / "a.txt", "", 500)
-    assert names(reader.plan(1000)) == ["a.txt"]
-    reader.retire(1000)
-    reader.release(1000)
-    assert names(reader.plan(2000)) == []
+    reader = started(text_files(tmp_path), surroundings.environment())
+    for number in range(9):
+        put(tmp_path / f"{number}.txt", "", number * 1000 + 500)
+        assert len(names(reader.plan(number * 1000 + 1000))) == 1
+        assert len(reader._selection._settled) == 1
+    reader.release(reader.end)
+    assert names(reader.plan(10_000)) == []
 
 
 # On Spark ------------------------------------------------------------------------------------
@@ -481,7 +491,7 @@ def test_the_files_of_a_batch_are_one_rdd_of_lines(
     put(tmp_path / "c.txt", "", 300)
     planned = reader.plan(1000)
     for _ in range(2):
-        assert sorted(reader.rdd(planned).collect()) == ["grün", "one", "two"]
+        assert sorted(reader.read(planned).collect()) == ["grün", "one", "two"]
 
 
 def test_a_batch_without_files_has_no_partitions(
@@ -489,7 +499,7 @@ def test_a_batch_without_files_has_no_partitions(
 ) -> None:
     """No new file costs no task."""
     reader = started(text_files(tmp_path), surroundings.environment(sc))
-    rdd = reader.rdd(reader.plan(1000))
+    rdd = reader.read(reader.plan(1000))
     assert rdd.getNumPartitions() == 0
     assert rdd.collect() == []
 
@@ -503,7 +513,7 @@ def test_a_file_that_was_deleted_before_it_is_read_is_named(
     planned = reader.plan(1000)
     (tmp_path / "a.txt").unlink()
     with pytest.raises(SourceError, match=r"cannot be opened: .*/a.txt.*; it has a.txt"):
-        reader.rdd(planned)
+        reader.read(planned)
 
 
 def test_special_characters_in_names_are_read_exactly(
@@ -529,7 +539,7 @@ def test_special_characters_in_names_are_read_exactly(
         put(directory / name, name, 100)
     source = FileSource(str(directory), new_since_ms=0)
     reader = started(source, surroundings.environment(sc))
-    assert sorted(reader.rdd(reader.plan(1000)).collect()) == sorted(file_names)
+    assert sorted(reader.read(reader.plan(1000)).collect()) == sorted(file_names)
 
 
 def test_one_file_of_many_that_look_alike_is_read_alone(
@@ -540,7 +550,7 @@ def test_one_file_of_many_that_look_alike_is_read_alone(
         put(tmp_path / name, name, modified_ms)
     source = FileSource(str(tmp_path), new_since_ms=100)
     reader = started(source, surroundings.environment(sc))
-    assert reader.rdd(reader.plan(1000)).collect() == ["a,b"]
+    assert reader.read(reader.plan(1000)).collect() == ["a,b"]
 
 
 def test_a_name_with_a_colon_is_left_out_and_named(
@@ -551,7 +561,7 @@ def test_a_name_with_a_colon_is_left_out_and_named(
     put(tmp_path / "12:30.txt", "no", 100)
     put(tmp_path / "good.txt", "yes", 100)
     reader = started(text_files(tmp_path), surroundings.environment(sc))
-    assert reader.rdd(reader.plan(1000)).collect() == ["yes"]
+    assert reader.read(reader.plan(1000)).collect() == ["yes"]
     assert "12:30.txt (a colon in the name" in caplog.text
 
 
@@ -566,5 +576,5 @@ def test_other_file_systems_are_reached_through_hadoop(
     source = FileSource("viewfs://tests/in", new_since_ms=0)
     reader = started(source, surroundings.environment(sc))
     planned = reader.plan(1000)
-    assert [file.path for file in planned.content.files] == ["viewfs://tests/in/a,1.txt"]
-    assert reader.rdd(planned).collect() == ["through viewfs"]
+    assert [file.path for file in files_of(planned)] == ["viewfs://tests/in/a,1.txt"]
+    assert reader.read(planned).collect() == ["through viewfs"]

@@ -13,22 +13,31 @@ from pyspark import SparkContext
 
 from dstreams import StreamingContext
 from dstreams.errors import InvalidStreamError
-from dstreams.sources.rate import RateReader, RateSource, RowRange
+from dstreams.kernel.source import PlannedInput
+from dstreams.sources.rate import RateSource
 from dstreams.testing import BatchDriver
-from tests.support.surroundings import Surroundings
+from tests.support.surroundings import Driven, Surroundings
 
 ZERO_MS = 1_700_000_000_000
 
 
-def reader_of(source: RateSource, spark: SparkContext | None = None, **more: Any) -> RateReader:
+def reader_of(
+    source: RateSource, spark: SparkContext | None = None, end: int | None = None, **more: Any
+) -> Driven:
     environment = Surroundings().environment(spark, **more)
-    return source.open(replace(environment, zero_ms=ZERO_MS))
+    return Driven(source.open(replace(environment, begin_ms=ZERO_MS)), end)
 
 
-def ranges(reader: RateReader, count: int, batch_ms: int = 1000) -> list[tuple[int, int]]:
+def rows_of(planned: PlannedInput) -> tuple[int, int]:
+    """First value and number of rows."""
+    count, _, _, first, *_ = planned.description.split()
+    assert int(count) == planned.records
+    return int(first), int(count)
+
+
+def ranges(reader: Driven, count: int, batch_ms: int = 1000) -> list[tuple[int, int]]:
     """First value and number of rows of the first batches."""
-    planned = [reader.plan(ZERO_MS + batch_ms * (number + 1)).content for number in range(count)]
-    return [(rows.first, rows.count) for rows in planned]
+    return [rows_of(reader.plan(ZERO_MS + batch_ms * (number + 1))) for number in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -66,9 +75,9 @@ def test_the_ramp_meets_the_rate(rate: int, ramp_up_ms: int, times: int) -> None
 
 def test_records_and_description() -> None:
     """The number of rows is known without a job."""
-    planned = reader_of(RateSource(5)).plan(ZERO_MS + 2000)
+    planned = reader_of(RateSource(5), end=1).plan(ZERO_MS + 2000)
     assert (planned.records, planned.description) == (5, "5 rows from 5 on")
-    assert planned.content == RowRange(first=5, count=5, due=5)
+    assert (planned.start, planned.end, planned.facts) == (1, 2, {"begin_ms": ZERO_MS})
 
 
 def test_the_limit_leaves_out_rows() -> None:
@@ -79,27 +88,26 @@ def test_the_limit_leaves_out_rows() -> None:
     planned = reader.plan(ZERO_MS + 3000)
     assert planned.description == "2 rows from 10 on; 3 over the limit were not made"
     reader.update_rate(100)
-    assert reader.plan(ZERO_MS + 4000).content == RowRange(15, 5, 5)
+    assert rows_of(reader.plan(ZERO_MS + 4000)) == (15, 5)
 
 
 def test_rows_of_a_batch(sc: SparkContext) -> None:
     """Times are spread over the batch, whose first moment is the end of the batch before."""
-    reader = reader_of(RateSource(4), sc)
+    reader = reader_of(RateSource(4), sc, end=1)
     planned = reader.plan(ZERO_MS + 2000)
     begin = datetime.fromtimestamp(ZERO_MS / 1000 + 1)  # noqa: DTZ006 - as the batch time is
     expected = [(begin.replace(microsecond=250_000 * row), 4 + row) for row in range(4)]
-    assert reader.rdd(planned).collect() == expected
-    assert reader.rdd(planned).collect() == expected
-    again = reader_of(RateSource(4), sc)
-    assert again.rdd(again.plan(ZERO_MS + 2000)).collect() == expected
+    assert reader.read(planned).collect() == expected
+    assert reader.read(planned).collect() == expected
+    assert reader_of(RateSource(4), sc, end=1).records(ZERO_MS + 2000) == expected
 
 
 def test_times_do_not_move_when_rows_are_left_out(sc: SparkContext) -> None:
     """A value has one time, whatever the limit."""
     full, limited = reader_of(RateSource(4), sc), reader_of(RateSource(4), sc)
     limited.update_rate(2)
-    rows = full.rdd(full.plan(ZERO_MS + 1000)).collect()
-    assert limited.rdd(limited.plan(ZERO_MS + 1000)).collect() == rows[:2]
+    rows = full.read(full.plan(ZERO_MS + 1000)).collect()
+    assert limited.read(limited.plan(ZERO_MS + 1000)).collect() == rows[:2]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +117,7 @@ def test_times_do_not_move_when_rows_are_left_out(sc: SparkContext) -> None:
 def test_partitions(sc: SparkContext, rate: int, asked: int | None, partitions: int) -> None:
     """One for small batches, as many as Spark has cores for large ones, or what is asked for."""
     reader = reader_of(RateSource(rate, partitions=asked), sc)
-    rdd = reader.rdd(reader.plan(ZERO_MS + 1000))
+    rdd = reader.read(reader.plan(ZERO_MS + 1000))
     assert rdd.getNumPartitions() == partitions
     assert rdd.count() == rate
 
@@ -117,7 +125,7 @@ def test_partitions(sc: SparkContext, rate: int, asked: int | None, partitions: 
 def test_a_batch_without_rows(sc: SparkContext) -> None:
     """It is an empty RDD, which costs no task."""
     reader = reader_of(RateSource(1), sc, batch_ms=100)
-    rdd = reader.rdd(reader.plan(ZERO_MS + 100))
+    rdd = reader.read(reader.plan(ZERO_MS + 100))
     assert (rdd.getNumPartitions(), rdd.collect()) == (0, [])
 
 
@@ -126,7 +134,7 @@ def test_nothing_is_held() -> None:
     reader = reader_of(RateSource(1))
     reader.start()
     reader.stop_receiving()
-    reader.release(ZERO_MS)
+    reader.release(None)
     assert not reader.has_pending()
     reader.close()
     reader.close()

@@ -16,15 +16,15 @@ import pytest
 from pyspark import SparkContext
 
 from dstreams.errors import InvalidStreamError, SourceError
+from dstreams.kernel.source import PlannedInput, SourceEnvironment
 from dstreams.sources.line_buffer import LineBuffer
 from dstreams.sources.socket import SocketTextReader, SocketTextSource, TakenLines, _lines_of
-from dstreams.sources.source import PlannedInput, SourceEnvironment
-from tests.support.surroundings import Surroundings
+from tests.support.surroundings import Driven, Surroundings
 from tests.support.waiting import wait_for
 
 HOUR_MS = 3_600_000
 
-StartReader: TypeAlias = Callable[[int, SourceEnvironment], SocketTextReader]
+StartReader: TypeAlias = Callable[[int, SourceEnvironment], Driven]
 
 
 class Server:
@@ -65,7 +65,7 @@ def start() -> Iterator[StartReader]:
     """Start a reader on a port, closed when the test ends."""
     readers: list[SocketTextReader] = []
 
-    def started(port: int, environment: SourceEnvironment) -> SocketTextReader:
+    def started(port: int, environment: SourceEnvironment) -> Driven:
         reader = SocketTextSource("127.0.0.1", port).open(
             replace(
                 environment,
@@ -74,7 +74,7 @@ def start() -> Iterator[StartReader]:
         )
         readers.append(reader)
         reader.start()
-        return reader
+        return Driven(reader)
 
     yield started
     for reader in readers:
@@ -87,17 +87,25 @@ def closed_port() -> int:
         return int(reserved.getsockname()[1])
 
 
-def received(reader: SocketTextReader, data: bytes) -> list[PlannedInput]:
+def data_of(reader: Driven, planned: PlannedInput) -> bytes:
+    """The lines of a batch."""
+    if planned.start == planned.end:
+        return b""
+    lines: TakenLines = reader._taken[planned.end]
+    return lines.data
+
+
+def received(reader: Driven, data: bytes) -> list[PlannedInput]:
     """Plan batches until they hold *data* together."""
     planned: list[PlannedInput] = []
 
     def is_complete() -> bool:
         planned.append(reader.plan(1000 * (len(planned) + 1)))
-        reader.release(planned[-1].batch_time_ms)
-        return sum(len(plan.content.data) for plan in planned) >= len(data)
+        reader.release(planned[-1].end)
+        return sum(len(data_of(reader, plan)) for plan in planned) >= len(data)
 
     wait_for(is_complete)
-    assert b"".join(plan.content.data for plan in planned) == data
+    assert b"".join(data_of(reader, plan) for plan in planned) == data
     return planned
 
 
@@ -136,12 +144,12 @@ def test_a_batch_takes_no_more_lines_than_the_rate_allows(
     data = b"".join(b"%d\n" % number for number in range(9))
     server.send(data)
     wait_for(lambda: reader._receiver._lines.complete_bytes == len(data))
-    assert reader.plan(1000).content.data == b"0\n1\n"
+    assert data_of(reader, reader.plan(1000)) == b"0\n1\n"
     assert reader.plan(2000).records == 2
     assert reader.has_pending()
     reader.update_rate(4)
-    assert reader.plan(3000).content.data == b"4\n5\n6\n7\n"
-    assert reader.plan(4000).content.data == b"8\n"
+    assert data_of(reader, reader.plan(3000)) == b"4\n5\n6\n7\n"
+    assert data_of(reader, reader.plan(4000)) == b"8\n"
     assert not reader.has_pending()
     assert reader.plan(5000).records == 0
 
@@ -156,11 +164,11 @@ def test_lines_over_the_rate_make_the_sender_wait(
         connection.sendall(b"1\n2\n")
         wait_for(lambda: reader._receiver._lines.complete_bytes == 4)
         connection.sendall(b"3\n")
-        assert reader.plan(1000).content.data == b"1\n"
+        assert data_of(reader, reader.plan(1000)) == b"1\n"
         assert reader._receiver._lines.complete_bytes == 2
-        reader.release(1000)
+        reader.release(reader.end)
         wait_for(lambda: reader._receiver._lines.complete_bytes == 4)
-        assert reader.plan(2000).content.data == b"2\n"
+        assert data_of(reader, reader.plan(2000)) == b"2\n"
 
 
 def test_a_batch_takes_whole_lines_and_leaves_the_unfinished_one(
@@ -175,7 +183,7 @@ def test_a_batch_takes_whole_lines_and_leaves_the_unfinished_one(
         assert not reader.has_pending()
         connection.sendall(b"ee\n")
         received(reader, b"three\n")
-    assert first.batch_time_ms == 1000
+    assert first.time_ms == 1000
     assert surroundings.errors == []
 
 
@@ -190,7 +198,7 @@ def test_the_plan_counts_records_and_describes_them(
         planned = reader.plan(1000)
     assert (planned.records, planned.description) == (3, "3 lines, 9 bytes")
     empty = reader.plan(2000)
-    assert (empty.content.data, empty.records) == (b"", 0)
+    assert (data_of(reader, empty), empty.records) == (b"", 0)
 
 
 def test_the_end_of_the_stream_ends_the_last_line(
@@ -304,7 +312,7 @@ def test_a_full_buffer_makes_the_sender_wait_and_drops_nothing(
     assert sender.is_alive()
     assert reader._receiver._lines.complete_bytes < limit + (64 << 10) + 20
     planned = received(reader, data)
-    assert max(len(plan.content.data) for plan in planned) < limit + (64 << 10) + 20
+    assert max(len(data_of(reader, plan)) for plan in planned) < limit + (64 << 10) + 20
     sender.join(60)
     assert not sender.is_alive()
 
@@ -319,11 +327,11 @@ def test_batches_that_wait_for_their_turn_count_towards_the_buffer(
     sender = send_beside(server, data)
     wait_for(lambda: reader._receiver._lines.complete_bytes >= limit)
     first = reader.plan(1000)
-    assert len(first.content.data) >= limit
-    assert reader.plan(2000).content.data == b""
+    assert len(data_of(reader, first)) >= limit
+    assert data_of(reader, reader.plan(2000)) == b""
     assert sender.is_alive()
-    reader.release(2000)
-    received(reader, data[len(first.content.data) :])
+    reader.release(reader.end)
+    received(reader, data[len(data_of(reader, first)) :])
     sender.join(60)
     assert not sender.is_alive()
 
@@ -361,7 +369,7 @@ def test_lines_that_are_too_long_are_skipped_counted_and_reported(
         connection.sendall(too_long + b"four\n")
         wait_for(lambda: reader._receiver._lines.complete_bytes == 11)
     reader.close()
-    assert planned.content.data == b"one\ntwo\n"
+    assert data_of(reader, planned) == b"one\ntwo\n"
     assert planned.description == "2 lines, 8 bytes; skipped 3 lines longer than 1000 bytes"
     assert surroundings.errors == []
     assert re.findall(r"longer than 1000 bytes: (\d+);", caplog.text) == ["1", "3", "1"]
@@ -404,7 +412,7 @@ def test_a_setting_makes_a_line_that_is_too_long_an_error(
         connection.sendall(b"one\n" + b"x" * 500_000 + b"\n" + b"y" * 1001 + b"\ntwo\n")
         wait_for(lambda: reader._receiver._lines.complete_bytes == 8)
         planned = reader.plan(1000)
-    assert planned.content.data == b"one\ntwo\n"
+    assert data_of(reader, planned) == b"one\ntwo\n"
     (error,) = surroundings.errors
     assert isinstance(error, SourceError)
     assert f"socketTextStream(127.0.0.1:{server.port})" in str(error)
@@ -425,7 +433,7 @@ def test_stop_receiving_ends_the_thread_and_keeps_what_waits(
     assert not reader._receiver._thread.is_alive()
     assert reader.has_pending()
     assert reader.waiting_records() == 1
-    assert reader.plan(1000).content.data == b"one\n"
+    assert data_of(reader, reader.plan(1000)) == b"one\n"
     assert not reader.has_pending()
     assert reader.waiting_records() == 0
     reader.stop_receiving()
@@ -503,8 +511,10 @@ def test_an_error_may_stop_the_stream_from_the_receiving_thread(
     wait_for(lambda: not reader._receiver._thread.is_alive())
 
 
-def lines_on_spark(reader: SocketTextReader, data: bytes) -> list[list[str]]:
-    return reader.rdd(PlannedInput(1000, TakenLines(data), None, "")).glom().collect()
+def lines_on_spark(reader: Driven, data: bytes) -> list[list[str]]:
+    reader._taken[1] = TakenLines(data)
+    lines: list[list[str]] = reader.read(PlannedInput(1000, None, 1)).glom().collect()
+    return lines
 
 
 def test_lines_are_decoded_on_the_workers(surroundings: Surroundings, sc: SparkContext) -> None:

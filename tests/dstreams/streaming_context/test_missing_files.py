@@ -11,9 +11,9 @@ import pytest
 from pyspark import SparkContext
 
 from dstreams import BatchFailedError, SourceError, StreamingContext
+from dstreams.kernel.source import PlannedInput
 from dstreams.settings import UNLIMITED_MS
-from dstreams.sources.file_stream import FileReader
-from dstreams.sources.source import PlannedInput
+from dstreams.sources.file_reader import FileReader
 from tests.dstreams.conftest import MakeContext
 
 REMEDY = "put it back, or go on without its records with spark.sql.files.ignoreMissingFiles=true"
@@ -68,14 +68,14 @@ class Files:
 def vanish(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
     """Let a file vanish after its batch was planned, and before anything reads it."""
     doomed: list[Path] = []
-    read = FileReader.rdd
+    read = FileReader.read
 
-    def rdd(reader: FileReader, planned: PlannedInput) -> Any:
+    def read_late(reader: FileReader, planned: PlannedInput) -> Any:
         while doomed:
             doomed.pop().unlink()
         return read(reader, planned)
 
-    monkeypatch.setattr(FileReader, "rdd", rdd)
+    monkeypatch.setattr(FileReader, "read", read_late)
     return doomed.append
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from dstreams.graph.input import InputDStream
-from dstreams.sources.source import PlannedInput
+from dstreams.kernel.source import PlannedInput
 from dstreams.streams.batch import Batch
 from dstreams.streams.cut_off import CutOff, cut_off
 from dstreams.streams.engine import Engine
@@ -22,7 +22,7 @@ class Input:
 
     name: str
     waiting: int | None = 0
-    forgets: bool = False
+    forgets: str | None = None
     restart_refusal: str | None = None
     source: Any = field(init=False)
 
@@ -45,7 +45,7 @@ def engine(*inputs: Input) -> Engine:
 def batches(stream: Input, *records: int | None) -> Sequence[Batch]:
     node = cast("InputDStream", stream)
     return [
-        Batch(number, time_ms, {node: PlannedInput(time_ms, None, count, "")}, time_ms)
+        Batch(number, time_ms, {node: PlannedInput(time_ms, None, 1, records=count)}, time_ms)
         for number, count in enumerate(records)
         for time_ms in [1000 * (number + 1)]
     ]
@@ -63,7 +63,7 @@ def test_nothing_is_left() -> None:
     [
         (Input("files"), True, False),
         (Input("files"), False, True),
-        (Input("socket", forgets=True), True, True),
+        (Input("socket", forgets="cannot replay"), True, True),
         (Input("queue", restart_refusal="gone with the driver"), True, True),
     ],
 )
@@ -84,7 +84,7 @@ def test_an_input_that_cannot_go_on_takes_the_others_with_it() -> None:
 
 def test_records_of_no_batch_count() -> None:
     """They were received as well, and are all there is where every batch has run."""
-    socket, log = Input("socket", 5, forgets=True), Input("log", 2)
+    socket, log = Input("socket", 5, forgets="cannot replay"), Input("log", 2)
     left = cut_off(engine(socket, log), batches(socket, 1), goes_on=True)
     assert left == CutOff((1000,), {"socket": 6}, {"log": 2})
     assert cut_off(engine(log), [], goes_on=True) == CutOff((), {}, {"log": 2})
@@ -93,7 +93,7 @@ def test_records_of_no_batch_count() -> None:
 @pytest.mark.parametrize(("waiting", "counts"), [(None, (1,)), (0, (1, None))])
 def test_records_that_nobody_has_counted(waiting: int | None, counts: tuple[int | None]) -> None:
     """No number is better than a wrong one."""
-    stream = Input("receiver", waiting, forgets=True)
+    stream = Input("receiver", waiting, forgets="cannot replay")
     left = cut_off(engine(stream), batches(stream, *counts), goes_on=True)
     assert left.lost == {"receiver": None}
 

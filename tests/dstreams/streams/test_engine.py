@@ -14,7 +14,7 @@ from checkpoint import LocalFiles, StorageRefusedError, inputs
 from checkpoint.batch_log import BatchLog
 from dstreams import BatchFailedError, DStream, DurabilityError, SourceError, StreamingContext
 from dstreams.events import BatchCompleted, BatchStarted, BatchSubmitted, InputInfo
-from dstreams.sources.source import PlannedInput, SourceEnvironment, SourceReader
+from dstreams.kernel.source import PlannedInput, SourceEnvironment, SourceReader
 from dstreams.streams.batch import BatchResult
 from dstreams.streams.engine import Engine
 from dstreams.testing import ManualClock
@@ -47,23 +47,28 @@ class ScriptedReader:
     def __init__(self, source: ScriptedSource, spark: SparkContext) -> None:
         self._source = source
         self._spark = spark
+        self._planned: dict[int, Any] = {}
 
     def start(self) -> None:
         self._source.calls.append("start")
 
-    def plan(self, batch_time_ms: int) -> PlannedInput:
-        step = self._source.script.pop(0)
+    def plan(self, start: Any, time_ms: int) -> PlannedInput:
+        self._planned[time_ms] = step = self._source.script.pop(0)
         if isinstance(step, Exception):
             raise step
-        return PlannedInput(batch_time_ms, step, None, "as scripted")
+        return PlannedInput(time_ms, start, time_ms, {}, None, "as scripted")
 
-    def rdd(self, planned: PlannedInput) -> RDD[Any] | None:
-        if isinstance(planned.content, type):
-            raise planned.content("no RDD to be had")
-        return None if planned.content is None else self._spark.parallelize(planned.content, 1)
+    def read(self, planned: PlannedInput) -> RDD[Any] | None:
+        step = self._planned[planned.time_ms]
+        if isinstance(step, type):
+            raise step("no RDD to be had")
+        return None if step is None else self._spark.parallelize(step, 1)
 
-    def release(self, batch_time_ms: int) -> None:
-        self._source.calls.append(f"release {batch_time_ms}")
+    def commit(self, end: Any) -> None:
+        self._source.calls.append(f"commit {end}")
+
+    def release(self, end: Any) -> None:
+        self._source.calls.append(f"release {end}")
 
     def stop_receiving(self) -> None:
         self._source.calls.append("stop receiving")
@@ -121,17 +126,21 @@ def test_batches_are_fixed_before_they_run(ssc: StreamingContext) -> None:
     assert [result.error for result in results] == [None] * 3
 
 
-def test_sources_are_told_what_is_not_read_again(ssc: StreamingContext) -> None:
+def test_sources_are_told_what_counts_and_what_is_not_read_again(ssc: StreamingContext) -> None:
     """After each batch, as far back as the stream is remembered; unused ones at once."""
-    ssc.remember(3)
-    stream, source = scripted(ssc, [[1], [2]])
-    _, unused = scripted(ssc, [[1], [2]])
+    ssc.remember(1)
+    stream, source = scripted(ssc, [[1], [2], [3]])
+    _, unused = scripted(ssc, [[1], [2], [3]])
     collected(stream)
     engine = engine_of(ssc)
-    run(engine)
-    run(engine)
-    assert source.calls == ["open", "start", "release 8000", "release 9000"]
-    assert unused.calls == ["open", "start", "release 11000", "release 12000"]
+    for _ in range(3):
+        run(engine)
+    told = ["commit 11000", "commit 12000", "release 11000", "commit 13000", "release 12000"]
+    assert source.calls == ["open", "start", *told]
+    unused_told = [
+        f"{told} {ms}" for ms in (11_000, 12_000, 13_000) for told in ("commit", "release")
+    ]
+    assert unused.calls == ["open", "start", *unused_told]
 
 
 class KeepingReader(ScriptedReader):
@@ -140,11 +149,11 @@ class KeepingReader(ScriptedReader):
     def snapshot_size(self) -> int:
         return 0
 
-    def snapshot(self, upto_ms: int) -> dict[str, Any]:
-        return {"upto_ms": upto_ms}
+    def snapshot(self, end: Any) -> dict[str, Any]:
+        return {"end": end}
 
-    def retire(self, batch_time_ms: int) -> None:
-        self._source.calls.append(f"retire {batch_time_ms}")
+    def retire(self, end: Any) -> None:
+        self._source.calls.append(f"retire {end}")
 
 
 class KeepingSource(ScriptedSource):
@@ -155,7 +164,7 @@ class KeepingSource(ScriptedSource):
 
     @property
     def retired_ms(self) -> list[int]:
-        """The times up to which no later run needs anything."""
+        """The offsets, which are times of batches, up to which no later run needs anything."""
         told = (call.split() for call in self.calls)
         return [int(time_ms) for what, *time_ms in told if what == "retire" for time_ms in time_ms]
 
@@ -179,7 +188,7 @@ def test_a_durable_record_is_kept_as_long_as_that_of_its_batch(
     for _ in range(9):
         run(engine)
         retired_ms = source.retired_ms[-1] if source.retired_ms else 0
-        assert min(begun_ms(tmp_path)) == max(retired_ms + 1, 11_000)
+        assert min(begun_ms(tmp_path)) == max(retired_ms + 1000, 11_000)
     # With copies at 12, 14, 16 and 18 s, the oldest that is remembered being that at 14 s.
     assert source.retired_ms[-1] > 12_000
 
@@ -195,7 +204,7 @@ def test_a_stream_without_state_keeps_a_durable_record_for_some_batches(
     for _ in range(20):
         run(engine)
     assert len(source.retired_ms) == 2
-    assert min(begun_ms(tmp_path)) == source.retired_ms[-1] + 1
+    assert min(begun_ms(tmp_path)) == source.retired_ms[-1] + 1000
 
 
 def test_a_state_that_has_never_been_keeps_no_durable_record(
@@ -208,7 +217,7 @@ def test_a_state_that_has_never_been_keeps_no_durable_record(
     engine = engine_of(ssc)
     for _ in range(10):
         run(engine)
-    assert source.retired_ms == [19_999]
+    assert source.retired_ms == [19_000]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dstreams import InvalidStreamError, Settings
 from dstreams.events import BatchCompleted, BatchInfo, InputInfo, StreamingStarted
 from dstreams.graph.input import InputDStream
-from dstreams.sources.source import RateLimited
+from dstreams.kernel.source import RateLimited
 from dstreams.streams.rate_control import PidEstimator, RateControl, limit_rates
 
 Measured = tuple[int, int, int, int]

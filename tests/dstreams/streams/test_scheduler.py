@@ -16,7 +16,7 @@ from dstreams import (
     StreamingContext,
     StreamingContextState,
 )
-from dstreams.sources.source import PlannedInput, SourceEnvironment
+from dstreams.kernel.source import PlannedInput, SourceEnvironment
 from dstreams.streams.engine import Engine
 from dstreams.testing import ManualClock
 from tests.support.waiting import wait_for
@@ -201,7 +201,7 @@ class BrokenWithRest:
     def open(self, environment: SourceEnvironment) -> BrokenWithRest:
         return self
 
-    def plan(self, batch_time_ms: int) -> PlannedInput:
+    def plan(self, start: object, time_ms: int) -> PlannedInput:
         self.plans += 1
         raise SourceError("no more")
 
@@ -210,9 +210,11 @@ class BrokenWithRest:
 
     def start(self) -> None: ...
 
-    def rdd(self, planned: PlannedInput) -> None: ...
+    def read(self, planned: PlannedInput) -> None: ...
 
-    def release(self, batch_time_ms: int) -> None: ...
+    def commit(self, end: object) -> None: ...
+
+    def release(self, end: object) -> None: ...
 
     def stop_receiving(self) -> None: ...
 

@@ -9,17 +9,23 @@ import pytest
 from checkpoint import BeginRecord, CommitLog, CommitRecord, CorruptCheckpointError, open_files
 from checkpoint.batch_log import BatchLog
 from dstreams.errors import RestartError
+from dstreams.kernel.source import PlannedInput
 from dstreams.structured.batch_records import QueryBatch, QueryCommit, batch_end, batch_start
 from dstreams.structured.watermarks import Watermarks
+from tests.support.surroundings import reads
 
+INPUTS = (
+    PlannedInput(17_000, None, 7, {"files": ["/in/a"]}, None, "new files: a"),
+    PlannedInput(17_000, None, None),
+    PlannedInput(17_000, {"a": [0]}, {"a": [1]}, {"begin_ms": 5}, 12),
+)
 START = batch_start(
     17_000,
     5000,
     4000,
-    (7, None, {"a": [1]}),
+    INPUTS,
     {"key": "value"},
     ({"uid": "count"},),
-    ({"files": ["/in/a"]}, {}, {"start_ms": 5}),
 )
 MARKS = Watermarks(5000, (5000, 7000), (0, -1))
 
@@ -32,7 +38,7 @@ def test_starts(tmp_path: Path) -> None:
     assert (batch.batch_id, batch.timestamp_ms) == (3, 17_000)
     assert (batch.watermark_ms, batch.late_watermark_ms) == (5000, 4000)
     assert batch.ends == (7, None, {"a": [1]})
-    assert batch.between == ({"files": ["/in/a"]}, {}, {"start_ms": 5})
+    assert batch.inputs == INPUTS
     assert batch.conf == {"key": "value"}
     assert batch.operators == [{"uid": "count"}]
 
@@ -40,7 +46,7 @@ def test_starts(tmp_path: Path) -> None:
 def test_more_sources_than_digits(tmp_path: Path) -> None:
     """Offsets stay with their sources, however many there are."""
     log = BatchLog(open_files(tmp_path))
-    log.begin(BeginRecord("query", 0, 0, 1, **batch_start(0, 0, 0, tuple(range(12)))))
+    log.begin(BeginRecord("query", 0, 0, 1, **batch_start(0, 0, 0, reads(*range(12)))))
     assert QueryBatch(log.read(0)).ends == tuple(range(12))
 
 

@@ -109,7 +109,7 @@ def test_a_late_record_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / name(5, "late")).touch()
     for last in (29, 45):
         assert committed_files(str(tmp_path)) == wanted(last)
-        found = [path.rpartition("/")[2] for path in reader.paths() or ()]
+        found = [stamp.path.rpartition("/")[2] for stamp in reader.files() or ()]
         assert found == [name(batch_id) for batch_id in range(30)]
         run(sink(tmp_path), 30, 45)
     assert 5 not in records(tmp_path)
@@ -196,7 +196,7 @@ def test_who_reads_while_records_go_misses_nothing(tmp_path: Path) -> None:
         overtake = functools.partial(run, committed, 18, 41)
         watched = WatchedListing(reader._records, at, overtake)
         reader._records = watched
-        found = [path.rpartition("/")[2] for path in reader.paths() or ()]
+        found = [stamp.path.rpartition("/")[2] for stamp in reader.files() or ()]
         assert found == [name(batch_id) for batch_id in range(18)]
         if watched.calls < at:
             break

@@ -177,4 +177,4 @@ def test_sink_that_begins_while_a_reader_looks(
         return found
 
     monkeypatch.setattr(visible, "_committed", begins_then)
-    assert visible.paths() == []
+    assert visible.files() == []

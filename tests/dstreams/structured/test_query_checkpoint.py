@@ -20,13 +20,15 @@ from checkpoint.batch_log import BatchLog
 from checkpoint.state_store import EMPTY, LmdbBackend, SnapshotRule, StateStore, StoreId
 from checkpoint.state_store.maintenance import snapshot_if_due
 from dstreams.errors import RestartError
+from dstreams.kernel.input_ends import InputEnds
+from dstreams.kernel.source import PlannedInput
 from dstreams.kernel.store_upkeep import require_trusted_values
 from dstreams.structured.batch_records import BatchEnd, BatchStart, batch_end, batch_start
 from dstreams.structured.conf import QueryConf
 from dstreams.structured.execution import retire
 from dstreams.structured.query_checkpoint import QueryCheckpoint, Recovered
-from dstreams.structured.read_sources import RetiringSource
 from dstreams.structured.watermarks import Watermarks
+from tests.support.surroundings import reads
 
 STORE = StoreId("query", "count", "default", 0, 1)
 NOTHING, NO_END = batch_start(0, 0, 0, ()), batch_end(Watermarks.start(0))
@@ -71,7 +73,7 @@ class Batches:
         log = self.query.log
         self.backend = LmdbBackend(log.files, str(directory / "local"), log.epoch)
         self.version_ids = {-1: EMPTY}
-        self.inputs: dict[str, RetiringSource] = {}
+        self.ends = InputEnds({}, {}, 0)
 
     def run(self, number: int, **said: Any) -> None:
         before = self.version_ids[number - 1]
@@ -83,14 +85,13 @@ class Batches:
         if self._snapshot_every and number % self._snapshot_every == 0:
             snapshot_if_due(self.backend, STORE, committed.version_id, SnapshotRule(1))
             self.query.log.expect_snapshots()
-        start = batch_start(0, 0, 0, (number,), between=(said,))
+        start = batch_start(0, 0, 0, [PlannedInput(0, number - 1, number, said)])
         self.query.begin(number, start)
-        for uid, source in self.inputs.items():
-            source.begun(self.query.log.newest_ms, start["inputs"][uid])
+        self.ends.begun(self.query.log.newest_ms, {"source-0": number})
         store = StoreCommit("count", "default", "stable", (committed,))
         self.query.commit(number, (store,))
         if number % 10 == 0:
-            retire(self.query.log, self._retained, self.inputs)
+            retire(self.query.log, self._retained, self.ends)
 
     def read(self, number: int, directory: Path) -> object:
         """Return what the state of a batch says its number is, on another host."""
@@ -143,7 +144,7 @@ def test_older_run_cleans_nothing(tmp_path: Path) -> None:
     for act in (
         batches.query.log.require_newest,
         lambda: batches.query.commit(5),
-        lambda: retire(batches.query.log, 3, {}),
+        lambda: retire(batches.query.log, 3, batches.ends),
     ):
         with pytest.raises(ConcurrentWriterError, match=f"process {os.getpid()} on host"):
             act()
@@ -196,7 +197,7 @@ def test_clock_goes_back(tmp_path: Path) -> None:
 def test_older_run_adds_nothing(tmp_path: Path) -> None:
     """What a run still writes after another has taken over does not count, however late it is."""
     older = opened(tmp_path)
-    older.begin(0, batch_start(0, 0, 0, (1,)))
+    older.begin(0, batch_start(0, 0, 0, reads(1)))
     newer = opened(tmp_path)
     commit = CommitRecord("query", 0, 1, older.log.epoch, {}, {}, **NO_END)
     CommitLog(older.files).commit(commit)  # stopped between its look for a newer run and its write

@@ -13,12 +13,13 @@ import pytest
 from checkpoint import CorruptCheckpointError, files_in, open_files
 from checkpoint.cli import IN_USE, MISUSED, SUCCEEDED, main
 from dstreams.errors import RestartError
+from dstreams.kernel.input_ends import InputEnds
 from dstreams.structured.batch_records import batch_end, batch_start
 from dstreams.structured.query_checkpoint import QueryCheckpoint
-from dstreams.structured.read_sources import RetiringSource
 from dstreams.structured.watermarks import Watermarks
 from tests.dstreams.structured.test_query_checkpoint import STORE, Batches, OpenedQuery
 from tests.support.stream_model import STREAM, Driver, World
+from tests.support.surroundings import reads
 
 Run = Callable[..., tuple[int, Any, str]]
 
@@ -33,6 +34,13 @@ class Reading:
 
     def snapshot(self, end: int | None) -> dict[str, Any]:
         return {"files": [] if end is None else [f"/in/{number}" for number in range(end + 1)]}
+
+    def retire(self, end: int | None) -> None: ...
+
+
+def ends_of_reading() -> InputEnds:
+    reader: Any = Reading()
+    return InputEnds({"source-0": reader}, {}, 0)
 
 
 def files_of(query: OpenedQuery) -> list[str]:
@@ -63,13 +71,13 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 def query(tmp_path: Path) -> Path:
     """The checkpoint of a query that died in its sixth batch; its batches are of 1, 2, 3 ... ms."""
     batches = Batches(tmp_path, 100, 2)
-    batches.query.log.begin_inputs({"source-0": RetiringSource(Reading(), {})})
+    batches.query.log.begin_inputs(ends_of_reading())
     for number in range(4):
         batches.run(number, files=[f"/in/{number}"])
     marks = Watermarks(500, (500,), (4,))
-    batches.query.begin(4, batch_start(0, 100, 50, (5,), {"conf": "1"}))
+    batches.query.begin(4, batch_start(0, 100, 50, reads(5), {"conf": "1"}))
     batches.query.commit(4, (), batch_end(marks, -1, {"output_rows": 3}))
-    batches.query.begin(5, batch_start(0, 500, 100, (6,)))
+    batches.query.begin(5, batch_start(0, 500, 100, reads(6)))
     batches.query.checkpoint.close()
     return tmp_path / "checkpoint"
 
@@ -90,7 +98,7 @@ def test_show(run: Run, query: Path) -> None:
     assert data["stream"] == "query"
     assert data["last_batch"]["batch_id"] == 4
     assert data["last_batch"]["facts"]["progress"] == {"output_rows": 3}
-    assert data["inputs"] == {"source-0": {"end": 6}}
+    assert data["inputs"] == {"source-0": {"start": None, "end": 6}}
     assert data["files_needed_no_more"] == {"source-0": ["/in/0", "/in/1", "/in/2", "/in/3"]}
     assert data["in_flight_ms"] == [6]
     assert data["watermarks"] == {"query": 500, "watermark-0": 500}
@@ -222,8 +230,8 @@ def test_export_and_import(run: Run, query: Path, tmp_path: Path, here: bool) ->
 def test_with_a_snapshot_of_inputs(run: Run, tmp_path: Path) -> None:
     """It stands for batches whose records are deleted; every command knows such a file."""
     batches = Batches(tmp_path, 5, 2)
-    batches.inputs = {"source-0": RetiringSource(Reading(), {})}
-    batches.query.log.begin_inputs(batches.inputs)
+    batches.ends = ends_of_reading()
+    batches.query.log.begin_inputs(batches.ends)
     for number in range(33):
         batches.run(number, files=[f"/in/{number}"])
     batches.query.checkpoint.close()

@@ -30,6 +30,7 @@ from dstreams.structured.restart_checks import Facts, describe_operators, differ
 from dstreams.structured.sources.rate_source import RateStreamSource
 from tests.dstreams.structured.conftest import MakeSession
 from tests.dstreams.structured.runs import QueryRun
+from tests.support.surroundings import reads
 
 Build = Callable[[StreamingDataset], StreamingDataset]
 
@@ -50,7 +51,7 @@ def facts_of(build: Build) -> tuple[Facts, ...]:
 
 
 def batch_with(operators: tuple[Facts, ...]) -> QueryBatch:
-    start = batch_start(0, 0, 0, (1,), operators=operators)
+    start = batch_start(0, 0, 0, reads(1), operators=operators)
     return QueryBatch(BeginRecord("query", 0, 0, 1, **start))
 
 

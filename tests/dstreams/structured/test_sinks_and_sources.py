@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from checkpoint import InputPast
 from dstreams.errors import RestartError, SourceError, StreamLifecycleError
+from dstreams.kernel.source import PlannedInput, SourceEnvironment
 from dstreams.settings import Settings
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.sources.file_listing import HadoopDirectories
@@ -25,10 +26,10 @@ from dstreams.structured.committed_files import VisibleFiles, committed_files, c
 from dstreams.structured.sinks.console_sink import ConsoleSink, table
 from dstreams.structured.sinks.file_sink import FileSink
 from dstreams.structured.sources.file_source import FileStreamSource
-from dstreams.structured.sources.micro_batch_reader import ReaderEnvironment
 from dstreams.testing import ManualClock
 from tests.dstreams.structured.conftest import MakeSession
 from tests.dstreams.structured.runs import QueryRun
+from tests.support.surroundings import Driven
 from tests.support.waiting import wait_for
 
 FIRST = OutputBatch("query", 0, 1000)
@@ -317,15 +318,15 @@ def test_records_on_any_file_system(sc: SparkContext, tmp_path: Path) -> None:
     sink.begin("query")
     sink.add_batch(FIRST, sc.parallelize(["a"], 1), OutputMode.Append)
     local = VisibleFiles(str(tmp_path), sc)
-    found = local.paths()
+    found = local.files()
     local._listing = HadoopDirectories(f"file://{tmp_path}", sc)
     local._records = local._listing.inside("_committed")
     local._read.clear()
-    through_hadoop = local.paths()
+    through_hadoop = local.files()
     assert found is not None
     assert through_hadoop is not None
-    assert [path.rpartition("/")[2] for path in found] == [
-        path.rpartition("/")[2] for path in through_hadoop
+    assert [stamp.path.rpartition("/")[2] for stamp in found] == [
+        stamp.path.rpartition("/")[2] for stamp in through_hadoop
     ]
     assert len(found) == 1
     with pytest.raises(FileNotFoundError):
@@ -385,21 +386,25 @@ def test_a_file_that_is_missing_is_named_or_skipped(
     for name in "ab":
         (inputs / name).write_text("1\n")
 
+    errors: list[Exception] = []
+
     def opened(*, ignore_missing_files: bool) -> Any:
         settings = Settings(ignore_missing_files=ignore_missing_files)
-        environment = ReaderEnvironment(sc, clock, settings)
-        return FileStreamSource(str(inputs), format).open(environment)
+        environment = SourceEnvironment(sc, clock, settings, 0, errors.append)
+        reader = FileStreamSource(str(inputs), format).open(environment)
+        reader.start()
+        return reader, reader.plan(None, 0)
 
-    for reader in opened(ignore_missing_files=False), opened(ignore_missing_files=True):
-        assert reader.latest(None, 0) == 1
-    reader.rdd(None, 1).collect()
-    strict = opened(ignore_missing_files=False)
-    strict.latest(None, 0)
+    strict, reader = (opened(ignore_missing_files=is_ignoring) for is_ignoring in (False, True))
+    for one, planned in strict, reader:
+        assert (planned.end, len(one.read(planned).collect())) == (1, 2)
     (inputs / "a").unlink()
+    one, planned = strict
     with pytest.raises(SourceError, match=r"inputs/a.*files\.ignoreMissingFiles=true"):
-        strict.rdd(None, 1)
-    assert len(reader.rdd(None, 1).collect()) == 1
-    assert "skipped 1 files of a batch that are not there any more" in caplog.text
+        one.read(planned)
+    one, planned = reader
+    assert len(one.read(planned).collect()) == 1
+    assert "skipped 1 files of the batch at 0 ms that are not there any more" in caplog.text
 
 
 @pytest.mark.parametrize("trigger", [None, {"once": True}, {"availableNow": True}])
@@ -422,7 +427,7 @@ def test_a_file_that_vanishes_while_its_batch_runs_is_named(
     with pytest.raises(StreamingQueryException, match="FileNotFoundException") as failure:
         query.processAllAvailable()
     assert re.search(
-        r"inputs/a is input of the batch; put it back, or go on without its records with "
+        r"inputs/a is input of the batch at \d+ ms; put it back, or go on without its records with "
         r"spark\.sql\.files\.ignoreMissingFiles=true$",
         str(failure.value),
     )
@@ -446,9 +451,8 @@ def test_with_a_setting_a_file_may_vanish_while_its_batch_runs(
     query.processAllAvailable()
     assert counts == [1]
     (told,) = (record.getMessage() for record in caplog.records if "vanished" in record.msg)
-    assert "1 files of a batch vanished while it ran" in told
-    assert "inputs/a" in told
-    assert "inputs/b" not in told
+    assert "1 files of the batch at" in told
+    assert told.endswith("skipped where they had not been read: a")
 
 
 def test_files_of_two_runs(sc: SparkContext, clock: ManualClock, tmp_path: Path) -> None:
@@ -456,31 +460,36 @@ def test_files_of_two_runs(sc: SparkContext, clock: ManualClock, tmp_path: Path)
     inputs = tmp_path / "inputs"
     inputs.mkdir()
 
-    def opened(*batches: dict[str, Any], facts: dict[str, Any] | None = None) -> Any:
-        past = InputPast(0, facts, dict(enumerate(batches, 1)))
-        newest = batches[-1]["end"] if batches else None
-        environment = ReaderEnvironment(sc, clock, Settings(), newest, past=lambda: past)
-        return FileStreamSource(str(inputs), "text").open(environment)
+    def opened(*batches: PlannedInput, facts: Any = None) -> Driven:
+        said = {number: planned.to_record() for number, planned in enumerate(batches, 1)}
+        environment = SourceEnvironment(
+            sc, clock, Settings(), 0, [].append, past=lambda: InputPast(0, facts, said)
+        )
+        reader = FileStreamSource(str(inputs), "text").open(environment)
+        reader.start()
+        return Driven(reader, batches[-1].end if batches else None)
 
     older = opened()
     (inputs / "a.txt").write_text("a\n")
-    assert older.latest(None, 0) == 1
+    assert older.plan(0).end == 1
     newer = opened()
     (inputs / "b.txt").write_text("b\n")
-    assert older.latest(1, 0) == 2
-    assert newer.latest(None, 0) == 1
+    assert older.plan(0).end == 2
+    first = newer.plan(0)
     (inputs / "c.txt").write_text("c\n")
-    assert newer.latest(1, 0) == 2
-    assert sorted(newer.rdd(None, 1).collect()) == ["a", "b"]
-    first, second = ({"end": end, **newer.facts(end - 1, end)} for end in (1, 2))
+    second = newer.plan(0)
+    assert (first.end, second.end) == (1, 2)
+    assert sorted(newer.read(first).collect()) == ["a", "b"]
     again = opened(first, second)
-    assert sorted(again.rdd(None, 1).collect()) == ["a", "b"]
-    assert again.rdd(1, 2).collect() == ["c"]
+    assert sorted(again.read(first).collect()) == ["a", "b"]
+    assert again.read(second).collect() == ["c"]
+    assert again.plan(0).end == 2
     assert len(again.snapshot(1)["files"]) == 2
     later = opened(second, facts=again.snapshot(1))
     (inputs / "d.txt").write_text("d\n")
-    assert later.latest(2, 0) == 3
-    assert later.rdd(1, 3).collect() == ["c", "d"]
+    third = later.plan(0)
+    assert (third.start, third.end) == (2, 3)
+    assert later.read(third).collect() == ["d"]
     assert later.snapshot_size() == 4
 
 
