@@ -122,18 +122,23 @@ class SourceEnvironment:
     past: Callable[[], InputPast] = InputPast
 
 
-class SourceReader(Protocol):
+class SourceReader:
     """A source at work; see the order of calls in the module.
 
-    A reader whose records are gone with the driver that had them, though the stream can go on, has
-    ``forgets``, which says why (:func:`loss_with_driver`).
+    A source that holds nothing has ``plan`` and ``read`` alone: the other methods do nothing here.
     """
 
-    def start(self) -> None: ...
+    @property
+    def forgets(self) -> str | None:
+        """Why records are gone with the driver that had them, though the stream can go on."""
+        return None
+
+    def start(self) -> None:
+        """Take up what earlier runs have read, and begin to receive."""
 
     def plan(self, start: Any, time_ms: int) -> PlannedInput:
         """Decide what a batch reads after *start*: all there is, or less where a limit holds."""
-        ...
+        raise NotImplementedError
 
     def read(self, planned: PlannedInput) -> RDD[Any] | None:
         """Return the records of a plan, None for no RDD at all.
@@ -141,21 +146,23 @@ class SourceReader(Protocol):
         Raises:
             SourceError: what the batch has read is not there any more.
         """
-        ...
+        raise NotImplementedError
 
     def commit(self, end: Any) -> None:
         """Take note that batches up to *end* count: who has sent these records may forget them."""
-        ...
 
     def release(self, end: Any) -> None:
         """Forget what was read up to *end*: no batch of this run uses it any more."""
-        ...
 
-    def stop_receiving(self) -> None: ...
+    def stop_receiving(self) -> None:
+        """Receive nothing more; what was received can be read."""
 
-    def has_pending(self) -> bool: ...
+    def has_pending(self) -> bool:
+        """Whether something was received that no batch has."""
+        return False
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of everything."""
 
 
 class Source(Protocol):
@@ -256,8 +263,7 @@ def restart_refusal(source: Source) -> str | None:
 
 def loss_with_driver(source: Source, reader: SourceReader) -> str | None:
     """Say why what batches have read is gone with this driver, though the stream can go on."""
-    reason: str | None = getattr(reader, "forgets", None)
-    return None if restart_refusal(source) is not None else reason
+    return None if restart_refusal(source) is not None else reader.forgets
 
 
 def close_all(readers: Iterable[SourceReader]) -> None:

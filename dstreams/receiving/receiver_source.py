@@ -13,7 +13,7 @@ from pyspark import RDD
 from checkpoint import INPUT_BLOCKS, INPUT_END, InputPast, ReceivedBlocks, blocks_in
 from dstreams.errors import InvalidStreamError
 from dstreams.events import ReceiverInfo
-from dstreams.kernel.source import PlannedInput, SourceEnvironment
+from dstreams.kernel.source import PlannedInput, SourceEnvironment, SourceReader
 from dstreams.receiving.block_queue import BlockQueue
 from dstreams.receiving.pickled_block import ReceivedBlock, decode_records
 from dstreams.receiving.receiver import Receiver, ReceiverSupervisor
@@ -53,7 +53,7 @@ class ReceiverSource:
         return ReceiverReader(self, environment)
 
 
-class ReceiverReader:
+class ReceiverReader(SourceReader):
     """Runs the receiver, and gives each batch the blocks that are there; an offset counts takes.
 
     Raises:

@@ -13,7 +13,7 @@ from pyspark import RDD
 
 from checkpoint import INPUT_FILES
 from dstreams.errors import MissingInputError, SourceError
-from dstreams.kernel.source import PlannedInput, SourceEnvironment
+from dstreams.kernel.source import PlannedInput, SourceEnvironment, SourceReader
 from dstreams.rdd.failures import summarize
 from dstreams.rdd.jvm import passing_over_missing_files
 from dstreams.settings import IGNORE_MISSING_FILES
@@ -26,7 +26,7 @@ _NAMES_IN_MESSAGE = 10
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:(//[^/]*)?")
 
 
-class FileReader:
+class FileReader(SourceReader):
     """Reads the files that plans name; which ones a batch has, subclasses say.
 
     An offset counts the batches that had files, and the facts of a plan name its files.
@@ -165,25 +165,12 @@ class FileReader:
         listed = self._listed() if files else ()
         return tuple(file for file in files if file.path not in listed)
 
-    def commit(self, end: Any) -> None:
-        """A file is there for others, too: nothing is done to it."""
-
     def release(self, end: Any) -> None:
         """Forget which files batches have read; they stay where they are."""
         # A copy: another thread may read for a batch meanwhile.
         for number in tuple(self._read):
             if number <= int(end or 0):
                 del self._read[number]
-
-    def stop_receiving(self) -> None:
-        """Nothing is received."""
-
-    def has_pending(self) -> bool:
-        """False: files wait where they are."""
-        return False
-
-    def close(self) -> None:
-        """Nothing is open between two batches."""
 
 
 def vanished_file(failure: str, paths: Iterable[str]) -> str | None:

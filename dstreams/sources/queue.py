@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 from pyspark import RDD, SparkContext
 
 from dstreams.errors import InvalidStreamError
-from dstreams.kernel.source import PlannedInput, SourceEnvironment
+from dstreams.kernel.source import PlannedInput, SourceEnvironment, SourceReader
 
 Batch: TypeAlias = "RDD[Any] | Sequence[Any]"
 """An RDD, or records in memory."""
@@ -82,7 +82,7 @@ class QueueSource:
         return QueueSource, ([], self.one_at_a_time)
 
 
-class QueueReader:
+class QueueReader(SourceReader):
     """Reads a queue; an offset counts its items."""
 
     def __init__(self, source: QueueSource, environment: SourceEnvironment) -> None:
@@ -90,9 +90,6 @@ class QueueReader:
         self._one_at_a_time = source.one_at_a_time
         self._default = cast("Batch | None", source.default)
         self._spark = environment.spark
-
-    def start(self) -> None:
-        pass
 
     def plan(self, start: Any, time_ms: int) -> PlannedInput:
         first, count = int(start or 0), len(self._queue)
@@ -116,22 +113,6 @@ class QueueReader:
     def read(self, planned: PlannedInput) -> RDD[Any] | None:
         batches = self.batches(planned.start, planned.end)
         return None if batches is None else united(self._spark, batches)
-
-    def commit(self, end: Any) -> None:
-        pass
-
-    def release(self, end: Any) -> None:
-        pass
-
-    def stop_receiving(self) -> None:
-        pass
-
-    def has_pending(self) -> bool:
-        """False: a graceful stop waits for what was received, and queue items are not."""
-        return False
-
-    def close(self) -> None:
-        pass
 
 
 def united(

@@ -12,7 +12,7 @@ from pyspark import RDD
 
 from dstreams.configuration import COUNT
 from dstreams.durations import batch_datetime
-from dstreams.kernel.source import PlannedInput, SourceEnvironment
+from dstreams.kernel.source import PlannedInput, SourceEnvironment, SourceReader
 from dstreams.sources.rate_limit import RateLimit
 
 _BEGIN, _AFTER, _COUNT = "begin_ms", "after", "count"
@@ -75,7 +75,7 @@ class RateSource:
         return RateReader(self, environment, environment.batch_ms, _pair)
 
 
-class RateReader:
+class RateReader(SourceReader):
     """Computes which rows each batch has; tasks make them.
 
     An offset counts steps of *step_ms* since the input began, each with the rows that were due in
@@ -104,9 +104,6 @@ class RateReader:
         newest = environment.newest
         self._begin_ms: int = environment.begin_ms if newest is None else newest.facts[_BEGIN]
         self._pinned_ms: int | None = None
-
-    def start(self) -> None:
-        pass
 
     def update_rate(self, records_per_second: int) -> None:
         self._limit.update(records_per_second)
@@ -148,22 +145,6 @@ class RateReader:
 
     def _rows(self, offset: Any) -> int:
         return self._source.rows_until(int(offset or 0) * self._step_ms)
-
-    def commit(self, end: Any) -> None:
-        pass
-
-    def release(self, end: Any) -> None:
-        pass
-
-    def stop_receiving(self) -> None:
-        pass
-
-    def has_pending(self) -> bool:
-        """False: rows that are due later were not received."""
-        return False
-
-    def close(self) -> None:
-        pass
 
 
 def _pair(timestamp: datetime, value: int) -> tuple[datetime, int]:

@@ -10,13 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any
 
 from pyspark import RDD, SparkContext
 
 from dstreams.clock import Clock
 from dstreams.errors import InvalidStreamError, RestartError, SourceError
-from dstreams.kernel.source import PlannedInput, SourceEnvironment
+from dstreams.kernel.source import PlannedInput, SourceEnvironment, SourceReader
 from dstreams.settings import Settings
 from dstreams.sources.line_buffer import LineBuffer
 from dstreams.sources.rate_limit import RateLimit
@@ -312,10 +312,8 @@ class LineReceiver:
         return f"; dropped {dropped} bytes of an unfinished line" if dropped else ""
 
 
-class SocketTextReader:
+class SocketTextReader(SourceReader):
     """Gives each batch all whole lines that are there, up to its limit; an offset counts takes."""
-
-    forgets: ClassVar[str] = "a socket cannot replay"
 
     def __init__(self, source: SocketTextSource, environment: SourceEnvironment) -> None:
         self._source = source
@@ -326,6 +324,10 @@ class SocketTextReader:
         )
         self._taken: dict[int, TakenLines] = {}
         self._is_pinned = False
+
+    @property
+    def forgets(self) -> str:
+        return "a socket cannot replay"
 
     def start(self) -> None:
         self._receiver.start()

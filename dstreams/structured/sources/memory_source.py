@@ -9,7 +9,7 @@ from typing import Any
 from pyspark import RDD, SparkContext
 
 from dstreams.errors import InvalidStreamError, RestartError
-from dstreams.kernel.source import PlannedInput, SourceEnvironment
+from dstreams.kernel.source import PlannedInput, SourceEnvironment, SourceReader
 from dstreams.sources.queue import count_records, join_neighbours, united
 
 
@@ -89,7 +89,7 @@ class MemoryStream:
         return MemoryReader(self, environment.spark, self._partitions)
 
 
-class MemoryReader:
+class MemoryReader(SourceReader):
     """One query's reading of a memory stream."""
 
     def __init__(self, source: MemoryStream, spark: SparkContext, partitions: int | None) -> None:
@@ -97,9 +97,6 @@ class MemoryReader:
         self._spark = spark
         self._partitions = partitions
         self._pinned: int | None = None
-
-    def start(self) -> None:
-        pass
 
     def pin(self, now_ms: int, *, in_one_batch: bool) -> None:
         self._pinned = self._source.count
@@ -113,19 +110,3 @@ class MemoryReader:
     def read(self, planned: PlannedInput) -> RDD[Any]:
         additions = self._source.between(int(planned.start or 0), int(planned.end or 0))
         return united(self._spark, join_neighbours(additions), self._partitions)
-
-    def commit(self, end: Any) -> None:
-        pass
-
-    def release(self, end: Any) -> None:
-        pass
-
-    def stop_receiving(self) -> None:
-        pass
-
-    def has_pending(self) -> bool:
-        """False: a query runs what was added as long as it runs."""
-        return False
-
-    def close(self) -> None:
-        pass

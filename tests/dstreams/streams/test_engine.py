@@ -41,7 +41,7 @@ class ScriptedSource:
         return ScriptedReader(self, environment.spark)
 
 
-class ScriptedReader:
+class ScriptedReader(SourceReader):
     """Follows the script."""
 
     def __init__(self, source: ScriptedSource, spark: SparkContext) -> None:

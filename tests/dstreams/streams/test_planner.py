@@ -14,7 +14,7 @@ from dstreams.events import BatchSubmitted, Event, InputInfo, tell_nobody
 from dstreams.graph.input import InputDStream
 from dstreams.kernel.input_ends import InputEnds
 from dstreams.kernel.record_facts import AFTER
-from dstreams.kernel.source import PlannedInput
+from dstreams.kernel.source import PlannedInput, SourceReader
 from dstreams.recovery.replay import batches_in_flight
 from dstreams.streams.planner import BatchPlanner
 from dstreams.testing import ManualClock
@@ -59,7 +59,7 @@ def test_no_batch_is_left_out_where_none_was_missed(now_ms: int) -> None:
 
 
 @dataclass
-class Numbers:
+class Numbers(SourceReader):
     """A reader that has two more records for each batch, but for those in which it fails."""
 
     fails_at: tuple[int, ...] = ()
@@ -68,9 +68,6 @@ class Numbers:
         if time_ms in self.fails_at:
             raise OSError("gone")
         return PlannedInput(time_ms, start, (start or 0) + 2, records=2)
-
-    def release(self, end: int) -> None:
-        pass
 
 
 @dataclass

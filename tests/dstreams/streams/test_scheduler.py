@@ -16,7 +16,7 @@ from dstreams import (
     StreamingContext,
     StreamingContextState,
 )
-from dstreams.kernel.source import PlannedInput, SourceEnvironment
+from dstreams.kernel.source import PlannedInput, SourceEnvironment, SourceReader
 from dstreams.streams.engine import Engine
 from dstreams.testing import ManualClock
 from tests.support.waiting import wait_for
@@ -190,7 +190,7 @@ def test_batches_go_on_when_the_clock_is_set_back(
     assert caplog.text.count("the clock was set back") == 1
 
 
-class BrokenWithRest:
+class BrokenWithRest(SourceReader):
     """A source, and its reader, that has more to give and cannot."""
 
     name = "broken"
@@ -207,18 +207,6 @@ class BrokenWithRest:
 
     def has_pending(self) -> bool:
         return True
-
-    def start(self) -> None: ...
-
-    def read(self, planned: PlannedInput) -> None: ...
-
-    def commit(self, end: object) -> None: ...
-
-    def release(self, end: object) -> None: ...
-
-    def stop_receiving(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 def test_a_graceful_stop_gives_up_a_source_that_fails(sc: SparkContext, clock: ManualClock) -> None:
