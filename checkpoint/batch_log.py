@@ -96,23 +96,9 @@ class BatchLog(RecordLog[BeginRecord]):
             self.begun = {} if previous is None else {previous.time_ms: previous}
         self.begun[time_ms] = record.record_id
 
-    def ids(self) -> dict[int, RecordId]:
-        """Return the record of each batch that counts, by its time, oldest first."""
-        return read_lineage(self.files).begins(self.all_ids())
-
-    def times(self) -> list[int]:
-        """Times of all batches that were begun, sorted."""
-        return list(self.ids())
-
-    def read(self, batch_time_ms: int) -> BeginRecord:
-        """Read the record of a batch that counts.
-
-        Raises FileNotFoundError or CorruptCheckpointError.
-        """
-        record_id = self.ids().get(batch_time_ms)
-        if record_id is None:
-            raise FileNotFoundError(f"{self.files.url} has no begun batch at {batch_time_ms} ms")
-        return self.read_record(record_id)
+    def ids(self) -> list[RecordId]:
+        """Return which records count, oldest first, one a batch."""
+        return list(read_lineage(self.files).begins(self.all_ids()).values())
 
 
 def begin_file(record_id: RecordId) -> str:

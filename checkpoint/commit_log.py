@@ -184,26 +184,12 @@ class CommitLog(RecordLog[CommitRecord]):
             return list(self._counted)
         return read_lineage(self.files).commits(self.all_ids())
 
-    def read(self, batch_time_ms: int) -> CommitRecord:
-        """Read the record of a batch that counts.
-
-        Raises FileNotFoundError or CorruptCheckpointError.
-        """
-        for record_id in self.ids():
-            if record_id.time_ms == batch_time_ms:
-                return self.read_record(record_id)
-        raise FileNotFoundError(f"{self.files.url} has no committed batch at {batch_time_ms} ms")
-
     def records(self) -> list[CommitRecord]:
         """Read all records that count, oldest first."""
         records = [self.read_record(record_id) for record_id in self.ids()]
         if self._counted is not None:
             self._known.update((record.record_id, record) for record in records)
         return records
-
-    def times(self) -> list[int]:
-        """Times of all committed batches in milliseconds, sorted."""
-        return [record_id.time_ms for record_id in self.ids()]
 
     def latest(self) -> CommitRecord | None:
         """Read the newest record, None if there is none.

@@ -76,6 +76,25 @@ class RecordLog(Generic[Record]):
         """Return which records there are, also void ones, sorted."""
         return record_ids(self.files.list(self.prefix), self.prefix, self.suffix)
 
+    def ids(self) -> list[RecordId]:
+        """Return which records count, oldest first, one a batch."""
+        raise NotImplementedError
+
+    def times(self) -> list[int]:
+        """Return the times of all batches whose records count, in milliseconds, sorted."""
+        return [record_id.time_ms for record_id in self.ids()]
+
+    def read(self, batch_time_ms: int) -> Record:
+        """Read the record of a batch that counts.
+
+        Raises FileNotFoundError or CorruptCheckpointError.
+        """
+        for record_id in self.ids():
+            if record_id.time_ms == batch_time_ms:
+                return self.read_record(record_id)
+        where = f"{self.files.url} has no {self.done} batch at {batch_time_ms} ms"
+        raise FileNotFoundError(where)
+
     def read_record(self, record_id: RecordId) -> Record:
         """Read a record, whether it counts or not.
 

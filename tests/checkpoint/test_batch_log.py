@@ -54,7 +54,7 @@ def test_records_name_the_one_before_and_what_they_stand_on(log: BatchLog) -> No
     for _ in range(2):
         log.begin(replace(stands_on, batch_time_ms=3000))
     assert log.read(3000) == replace(stands_on, batch_time_ms=3000, previous=RecordId(2000, 1))
-    taken_over = BatchLog(log.files, begun=log.ids().values())
+    taken_over = BatchLog(log.files, begun=log.ids())
     taken_over.begin(replace(RECORD, batch_time_ms=3000, epoch=2))
     taken_over.begin(replace(RECORD, batch_time_ms=4000, epoch=2))
     assert taken_over.read(3000).previous == RecordId(2000, 1)

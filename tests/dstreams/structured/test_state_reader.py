@@ -177,6 +177,6 @@ def test_pinned_settings(session: StreamSession, tmp_path: Path) -> None:
     run.add("b")
     assert run.query.lastProgress is not None
     assert run.query.lastProgress["stateOperators"][0]["numShufflePartitions"] == 2
-    (first, *_) = BatchLog(open_files(tmp_path)).ids().values()
+    (first, *_) = BatchLog(open_files(tmp_path)).ids()
     conf = QueryBatch(BatchLog(open_files(tmp_path)).read_record(first)).conf
     assert conf["spark.sql.shuffle.partitions"] == "2"
