@@ -520,7 +520,7 @@ def test_a_clean_up_that_fails_fails_nothing(
             with_files(driver, lambda _: inner)
             driver.run(1)
         assert not files.fired
-    assert faults >= 5
+    assert faults >= 4  # the look for a newer driver, a state file, a commit and a begin record
     log = log_of(tmp_path)
     assert len(log.times()) == 3
     assert len(log.files.list("state/")) == 3
