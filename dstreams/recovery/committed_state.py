@@ -10,7 +10,7 @@ from checkpoint import CommitRecord, OperatorSnapshot, RecoveryPlan, StoreCommit
 from dstreams.graph.lookback import lookback
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
-from dstreams.kernel.record_facts import UNREAD, VERSIONS_MADE_AT
+from dstreams.kernel.transaction_log import UNREAD, VERSIONS_MADE_AT
 from dstreams.recovery.restore_point import RestorePoint
 
 Snapshots = dict[str, dict[int, tuple[int, OperatorSnapshot | None]]]

@@ -18,7 +18,7 @@ from dstreams.graph.plan import Plan
 from dstreams.graph.reduced_window import ReducedWindowedDStream
 from dstreams.graph.state import StateDStream
 from dstreams.graph.state_store_dstream import StateStoreDStream
-from dstreams.kernel.record_facts import AFTER
+from dstreams.kernel.transaction_log import AFTER
 
 
 def gap_of(begun: BeginRecord) -> int | None:

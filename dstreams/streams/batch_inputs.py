@@ -6,6 +6,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
+
+from pyspark import RDD
 
 from dstreams.errors import MissingInputError
 from dstreams.events import InputInfo
@@ -13,8 +16,8 @@ from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.kernel.input_ends import InputEnds
 from dstreams.kernel.source import PlannedInput, SourceReader, noticed, remedy_of
+from dstreams.rdd.counting import RecordCount, counted
 from dstreams.streams.batch import Batch, InputFailure
-from dstreams.streams.input_counts import InputCounts
 
 logger = logging.getLogger(__name__)
 
@@ -109,3 +112,33 @@ class BatchInputs:
     def explain(self, error: BaseException) -> str | None:
         """Say what to do about an error, None where no input has to do with it."""
         return remedy_of(error, self._readers.values())
+
+
+class InputCounts:
+    """Record counts that sources could not say, one batch at a time: its own jobs find them out."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, RecordCount] = {}
+
+    def clear(self) -> None:
+        """Forget the batch before: what its tasks may still say is dropped."""
+        self._counts.clear()
+
+    def watch(
+        self, stream: InputDStream, planned: PlannedInput, rdd: RDD[Any] | None
+    ) -> RDD[Any] | None:
+        """Return the RDD to run instead of *rdd*, which counts where the count is not known."""
+        if rdd is None or planned.records is not None:
+            return rdd
+        watched, self._counts[stream.stream_id] = counted(rdd)
+        return watched
+
+    def complete(self, infos: Iterable[InputInfo]) -> tuple[InputInfo, ...]:
+        """Return *infos* with the counts that are known now."""
+        counts = self._counts
+        return tuple(
+            replace(info, records=counts[info.stream_id].records())
+            if info.stream_id in counts
+            else info
+            for info in infos
+        )

@@ -10,9 +10,13 @@ from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
-from dstreams.kernel.record_facts import BETWEEN_BATCHES, UNREAD, VERSIONS_MADE_AT
 from dstreams.kernel.source import ReaderOfFiles, SourceReader, loss_with_driver
-from dstreams.kernel.transaction_log import TransactionLog
+from dstreams.kernel.transaction_log import (
+    BETWEEN_BATCHES,
+    UNREAD,
+    VERSIONS_MADE_AT,
+    TransactionLog,
+)
 from dstreams.rdd.state_version import NO_EVENT_TIME, StateVersion
 from dstreams.streams.batch import Batch
 from dstreams.streams.rdd_snapshots import RddSnapshot, RddSnapshots

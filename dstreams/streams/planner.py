@@ -13,9 +13,8 @@ from dstreams.faults import fault
 from dstreams.graph.input import InputDStream
 from dstreams.graph.plan import Plan
 from dstreams.kernel.input_ends import InputEnds, planned_before
-from dstreams.kernel.record_facts import AFTER
 from dstreams.kernel.source import PlannedInput, SourceReader
-from dstreams.kernel.transaction_log import TransactionLog
+from dstreams.kernel.transaction_log import AFTER, TransactionLog
 from dstreams.recovery.skipped_batches import gap_of
 from dstreams.sinks.output_batch import OutputBatch
 from dstreams.streams.batch import Batch, InputFailure

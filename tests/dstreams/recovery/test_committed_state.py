@@ -16,7 +16,7 @@ from dstreams.graph.plan import Plan, StreamGraph
 from dstreams.graph.state import StateDStream
 from dstreams.graph.window_times import WindowTimes
 from dstreams.graph.windowed import WindowedDStream
-from dstreams.kernel.record_facts import UNREAD
+from dstreams.kernel.transaction_log import UNREAD
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.recovery.committed_state import (
     CommittedState,

@@ -13,8 +13,8 @@ from checkpoint import BeginRecord, StorageRefusedError
 from dstreams.events import BatchSubmitted, Event, InputInfo, tell_nobody
 from dstreams.graph.input import InputDStream
 from dstreams.kernel.input_ends import InputEnds
-from dstreams.kernel.record_facts import AFTER
 from dstreams.kernel.source import PlannedInput, SourceReader
+from dstreams.kernel.transaction_log import AFTER
 from dstreams.recovery.replay import batches_in_flight
 from dstreams.streams.planner import BatchPlanner
 from dstreams.testing import ManualClock
