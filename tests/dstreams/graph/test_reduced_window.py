@@ -162,7 +162,7 @@ def test_what_it_remembers(sc: SparkContext) -> None:
 class Blocks(BlockPairsRDD):
     """Stands for an RDD: what it is made of is all there is of it."""
 
-    def __init__(self, blocks: Any) -> None:
+    def __init__(self, blocks: Any, side: Any = None) -> None:
         self.blocks = blocks
 
 
@@ -205,7 +205,7 @@ def test_a_gap_loses_nothing_that_came_before_it(
 ) -> None:
     """Also what came after the last window before the gap, which has one more then."""
     monkeypatch.setattr(reduced_window, "slide_window", in_window)
-    monkeypatch.setattr(reduced_window, "BlockPairsRDD", lambda blocks, _: Blocks(blocks))
+    monkeypatch.setattr(reduced_window, "BlockPairsRDD", Blocks)
     node = window_of(1000 * window_s, 1000 * slide_s)
     for after in (4, 5, 6):
         given = Batches(set(range(1, after + 1)), node)
