@@ -6,7 +6,7 @@ import logging
 from bisect import bisect_right
 from collections.abc import Mapping
 from threading import Lock
-from typing import Any
+from typing import Any, TypeGuard
 
 from checkpoint import INPUT_END, BeginRecord
 from dstreams.kernel.source import (
@@ -70,17 +70,13 @@ class InputEnds:
         end = self.at(uid, upto_ms)
         if end is not None:
             self._readers[uid].release(end)
-        if uid not in self.knowing:
+        if not _is_knowing(self._readers[uid]):
             self._forget(uid, upto_ms)
 
     @property
     def knowing(self) -> dict[str, SnapshotReader]:
         """The readers that have to know what earlier batches have read, by uid."""
-        return {
-            uid: reader
-            for uid, reader in self._readers.items()
-            if isinstance(reader, SnapshotReader) and reader.snapshot_size() is not None
-        }
+        return {uid: reader for uid, reader in self._readers.items() if _is_knowing(reader)}
 
     def snapshot_size(self) -> int:
         """About how many things a snapshot would name."""
@@ -100,6 +96,10 @@ class InputEnds:
         with self._lock:
             old = max(0, bisect_right(self._times[uid], upto_ms) - 1)
             del self._times[uid][:old], self._ends[uid][:old]
+
+
+def _is_knowing(reader: SourceReader) -> TypeGuard[SnapshotReader]:
+    return isinstance(reader, SnapshotReader) and reader.snapshot_size() is not None
 
 
 def planned_before(
