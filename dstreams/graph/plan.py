@@ -64,6 +64,10 @@ class Plan:
         since = time_ms - self.zero_ms
         return since > 0 and since % node.slide_ms == 0
 
+    def batch_upto(self, time_ms: int) -> int:
+        """Return the time of the last batch up to *time_ms*; zero time is one."""
+        return time_ms - (time_ms - self.zero_ms) % self.batch_ms
+
     def turn_upto(self, node: Node, time_ms: int) -> int:
         """Return the last time up to *time_ms* at which *node* has a turn."""
         return time_ms - (time_ms - self.zero_ms) % node.slide_ms

@@ -102,5 +102,4 @@ def last_batch_ms(recovery: RecoveryPlan, plan: Plan) -> int:
 
     A record between two batches is that of the first of them.
     """
-    since_ms = 0 if recovery.last_ms is None else recovery.last_ms - plan.zero_ms
-    return plan.zero_ms + since_ms // plan.batch_ms * plan.batch_ms
+    return plan.zero_ms if recovery.last_ms is None else plan.batch_upto(recovery.last_ms)

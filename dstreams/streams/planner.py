@@ -74,8 +74,7 @@ class BatchPlanner:
 
         The first batch after those in flight is the one that is due now: it has the input of all.
         """
-        since_ms = self._clock.now_ms() - self._plan.zero_ms
-        due_ms = self._plan.zero_ms + since_ms // self._plan.batch_ms * self._plan.batch_ms
+        due_ms = self._plan.batch_upto(self._clock.now_ms())
         last_ms = max([self._last_ms, *self._in_flight])
         if due_ms > last_ms + self._plan.batch_ms:
             self._gap = last_ms, due_ms

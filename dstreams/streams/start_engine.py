@@ -217,13 +217,12 @@ def _environment(
     plan: Plan, point: RestorePoint, config: EngineConfig, log: TransactionLog | None
 ) -> SourceEnvironment:
     begun = () if log is None else log.plan.begins
-    since_zero_ms = max([plan.zero_ms, *begun]) - plan.zero_ms
     return SourceEnvironment(
         config.spark,
         config.clock,
         config.settings,
         # A batch that was begun before an input was added has nothing of it.
-        plan.zero_ms + since_zero_ms // plan.batch_ms * plan.batch_ms,
+        plan.batch_upto(max([plan.zero_ms, *begun])),
         config.report,
         plan.batch_ms,
         config.tell,

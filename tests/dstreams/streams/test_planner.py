@@ -12,6 +12,7 @@ import pytest
 from checkpoint import BeginRecord, StorageRefusedError
 from dstreams.events import BatchSubmitted, Event, InputInfo, tell_nobody
 from dstreams.graph.input import InputDStream
+from dstreams.graph.plan import Plan
 from dstreams.kernel.input_ends import InputEnds
 from dstreams.kernel.source import PlannedInput, SourceReader
 from dstreams.kernel.transaction_log import AFTER
@@ -19,7 +20,14 @@ from dstreams.recovery.replay import batches_in_flight
 from dstreams.streams.planner import BatchPlanner
 from dstreams.testing import ManualClock
 
-PLAN: Any = SimpleNamespace(zero_ms=0, batch_ms=1000, input_uids={}, outputs=())
+
+class FrozenPlan(SimpleNamespace):
+    """What a planner asks of a plan."""
+
+    batch_upto = Plan.batch_upto
+
+
+PLAN: Any = FrozenPlan(zero_ms=0, batch_ms=1000, input_uids={}, outputs=())
 
 
 def planner_at(now_ms: int) -> BatchPlanner:
@@ -96,7 +104,7 @@ class Planned:
             uid: InputDStream(number, Source(), 1000, f"{uid} at a.py:{number}")
             for number, uid in enumerate(readers)
         }
-        plan: Any = SimpleNamespace(
+        plan: Any = FrozenPlan(
             zero_ms=0,
             batch_ms=1000,
             input_uids={stream: uid for uid, stream in streams.items()},
