@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import py4j.java_gateway
 import pyspark
@@ -20,6 +21,10 @@ from tests.support.jvms import ENVIRONMENT, SHORT_LIVED, record_classes
 from tests.support.shared_spark import forget_all
 from tests.support.temporary import use_own_directory
 from tests.support.waiting import wait_for
+
+if TYPE_CHECKING:
+    from tests.support.kafka_broker import KafkaBroker
+    from tests.support.kafka_cluster import KafkaCluster
 
 PYSPARK = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 
@@ -79,6 +84,24 @@ def sc() -> Iterator[SparkContext]:
     spark.setLogLevel("ERROR")
     yield spark
     spark.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaCluster]:
+    """The real Kafka broker of this run, shared by its processes: none to stop or to kill."""
+    from tests.support.kafka_broker import shared_broker  # noqa: PLC0415 - skips without parts
+
+    with shared_broker() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kafka_broker(tmp_path: Path) -> Iterator[KafkaBroker]:
+    """A real Kafka broker of this test alone, to be killed, paused and started again."""
+    from tests.support.kafka_broker import KafkaBroker  # noqa: PLC0415 - skips without parts
+
+    with KafkaBroker(tmp_path / "kafka") as broker:
+        yield broker
 
 
 @pytest.fixture(scope="module", autouse=True)
