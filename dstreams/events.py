@@ -9,8 +9,8 @@ batch may be submitted in between, and is never started before this one is compl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 Outcome = Literal["succeeded", "failed", "empty", "cancelled"]
 
@@ -25,13 +25,16 @@ class InputInfo:
         records: how many records that is; None where counting beforehand would cost a job. The
             jobs of the batch count those: it is known when the batch has run, unless the input was
             not read, or not to its end, as by ``take``.
-        description: the same for people, one line.
+        description: the same for people.
+        metadata: what else the source says, by name. Of Kafka ``offsets``, the ranges that the
+            batch reads, and ``lag``, how many offsets of each partition are left after it.
     """
 
     stream_id: int
     name: str
     records: int | None
     description: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -168,9 +168,14 @@ class StreamInputInfo(_Info):
         """How many records; 0 where counting would cost a job, as Spark says of files."""
         return self._info.records or 0
 
-    def metadata(self) -> InfoMap[str, str]:
-        """What else the source says: ``Name``, and ``Description`` for people."""
-        return InfoMap({"Name": self._info.name, "Description": self._info.description})
+    def metadata(self) -> InfoMap[str, Any]:
+        """What else the source says: ``Name``, and ``Description`` for people.
+
+        Of Kafka also ``offsets``, a list of :class:`dstreams.kafka.OffsetRange`, and ``lag``: how
+        many offsets of each :class:`dstreams.kafka.TopicPartition` are left after the batch.
+        """
+        own = {"Name": self._info.name, "Description": self._info.description}
+        return InfoMap({**self._info.metadata, **own})
 
     def metadataDescription(self) -> str | None:
         """What the batch reads, one line."""

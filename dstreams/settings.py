@@ -31,6 +31,7 @@ StateValues = Literal["data", "pickle"]
 MapWithStateTimeouts = Literal["exact", "checkpoint"]
 MissedBatches = Literal["all", "merge", "skip"]
 LongLines = Literal["skip", "fail"]
+ExpiredOffsets = Literal["fail", "reset"]
 WindowInverse = Literal["pyspark", "scala"]
 
 IGNORE_MISSING_FILES = "spark.sql.files.ignoreMissingFiles"
@@ -152,6 +153,16 @@ class Settings(StateSettings):
             (``spark.dstreams.maxQueuedEvents``).
         extra_listeners: listeners that each context has, as ``module.name`` of what makes one
             (``spark.dstreams.extraListeners``, separated by commas).
+        kafka_max_rate: records a second that a batch reads of each partition of Kafka at most; None
+            for no limit (``spark.streaming.kafka.maxRatePerPartition``).
+        kafka_min_rate: records of each partition that a batch may read whatever the limits say
+            (``spark.streaming.kafka.minRatePerPartition``).
+        kafka_poll_ms: how long a task waits for the next record of Kafka before it fails
+            (``spark.streaming.kafka.consumer.poll.ms``).
+        kafka_expired_offsets: what becomes of offsets of Kafka whose records were deleted before
+            they were read (``spark.dstreams.kafka.expiredOffsets``). ``fail``: the batch fails and
+            names them; ``reset``: they are passed over, as ``auto.offset.reset`` says, and the log
+            names them.
         socket_max_line_bytes: longest line a socket source takes
             (``spark.dstreams.socket.maxLineBytes``).
         socket_long_lines: what becomes of a longer one (``spark.dstreams.socket.longLines``).
@@ -210,6 +221,12 @@ class Settings(StateSettings):
     pid_minimum: float = setting("spark.streaming.backpressure.pid.minRate", _ABOVE_0, "100")
     max_queued_events: int = setting("spark.dstreams.maxQueuedEvents", COUNT, "10000")
     extra_listeners: tuple[str, ...] = setting("spark.dstreams.extraListeners", NAMES, "")
+    kafka_max_rate: int | None = setting("spark.streaming.kafka.maxRatePerPartition", RATE)
+    kafka_min_rate: int = setting("spark.streaming.kafka.minRatePerPartition", COUNT, "1")
+    kafka_poll_ms: int = setting("spark.streaming.kafka.consumer.poll.ms", _MS, "120000")
+    kafka_expired_offsets: ExpiredOffsets = setting(
+        "spark.dstreams.kafka.expiredOffsets", choice("fail", "reset"), "fail"
+    )
     socket_max_line_bytes: int = setting("spark.dstreams.socket.maxLineBytes", COUNT, "1048576")
     socket_long_lines: LongLines = setting(
         "spark.dstreams.socket.longLines", choice("skip", "fail"), "skip"

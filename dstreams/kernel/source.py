@@ -87,6 +87,19 @@ class PlannedInput:
 
 
 @dataclass(frozen=True)
+class InputDescription:
+    """What listeners are told of the input of a batch.
+
+    Args:
+        text: for people.
+        metadata: for programs, by name: ``offsets``, ``lag``.
+    """
+
+    text: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class SourceEnvironment:
     """What a reader may use of the stream or query that it belongs to.
 
@@ -147,6 +160,10 @@ class SourceReader:
             SourceError: what the batch has read is not there any more.
         """
         raise NotImplementedError
+
+    def describe(self, planned: PlannedInput) -> InputDescription:
+        """Return what listeners are told of a plan."""
+        return InputDescription(planned.description)
 
     def commit(self, end: Any) -> None:
         """Take note that batches up to *end* count: who has sent these records may forget them."""

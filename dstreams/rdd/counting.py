@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from py4j.protocol import Py4JError
 from pyspark import RDD
@@ -49,6 +49,13 @@ class RecordCount:
         return sum(counts) if is_complete else None
 
 
+@runtime_checkable
+class CountsItself(Protocol):
+    """An RDD whose tasks report how many records they have."""
+
+    record_count: RecordCount
+
+
 def counted(rdd: RDD[T]) -> tuple[RDD[T], RecordCount]:
     """Return *rdd* as one that is counted when it is read, and its count.
 
@@ -58,6 +65,8 @@ def counted(rdd: RDD[T]) -> tuple[RDD[T], RecordCount]:
     Args:
         rdd: any RDD; its partitioner is kept.
     """
+    if isinstance(rdd, CountsItself):
+        return rdd, rdd.record_count
     if isinstance(rdd, BlockPairsRDD):
         return rdd, RecordCount(rdd, None)
     reports: TaskReports[int] = TaskReports(rdd.context)

@@ -16,7 +16,7 @@ from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.kernel.input_ends import InputEnds
 from dstreams.kernel.source import PlannedInput, SourceReader, noticed, remedy_of
-from dstreams.rdd.counting import RecordCount, counted
+from dstreams.rdd.counting import CountsItself, RecordCount, counted
 from dstreams.streams.batch import Batch, InputFailure
 
 logger = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class BatchInputs:
 
 
 class InputCounts:
-    """Record counts that sources could not say, one batch at a time: its own jobs find them out."""
+    """Record counts that sources could not say, or not exactly: a batch's own jobs find out."""
 
     def __init__(self) -> None:
         self._counts: dict[int, RecordCount] = {}
@@ -128,7 +128,7 @@ class InputCounts:
         self, stream: InputDStream, planned: PlannedInput, rdd: RDD[Any] | None
     ) -> RDD[Any] | None:
         """Return the RDD to run instead of *rdd*, which counts where the count is not known."""
-        if rdd is None or planned.records is not None:
+        if rdd is None or not (planned.records is None or isinstance(rdd, CountsItself)):
             return rdd
         watched, self._counts[stream.stream_id] = counted(rdd)
         return watched
@@ -136,9 +136,10 @@ class InputCounts:
     def complete(self, infos: Iterable[InputInfo]) -> tuple[InputInfo, ...]:
         """Return *infos* with the counts that are known now."""
         counts = self._counts
+        found = {stream_id: count.records() for stream_id, count in counts.items()}
         return tuple(
-            replace(info, records=counts[info.stream_id].records())
-            if info.stream_id in counts
-            else info
+            info
+            if found.get(info.stream_id) is None
+            else replace(info, records=found[info.stream_id])
             for info in infos
         )

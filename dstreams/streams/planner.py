@@ -168,10 +168,15 @@ class BatchPlanner:
         return batch
 
     def _described(self, inputs: Mapping[InputDStream, PlannedInput]) -> tuple[InputInfo, ...]:
-        return tuple(
-            InputInfo(stream.stream_id, self.names[stream], planned.records, planned.description)
-            for stream, planned in inputs.items()
-        )
+        infos = []
+        for stream, planned in inputs.items():
+            said = self._readers[stream].describe(planned)
+            infos.append(
+                InputInfo(
+                    stream.stream_id, self.names[stream], planned.records, said.text, said.metadata
+                )
+            )
+        return tuple(infos)
 
     def _outputs(self, time_ms: int) -> tuple[PlannedOutput, ...]:
         return tuple(

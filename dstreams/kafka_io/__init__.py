@@ -1,0 +1,1 @@
+"""Kafka as source and sink of batches: what knows brokers and RDDs, and no streams."""

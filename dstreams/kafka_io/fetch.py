@@ -1,0 +1,189 @@
+"""Reading ranges of offsets in tasks.
+
+A worker keeps a consumer for each set of parameters, made when its first task needs it. A task
+assigns the partition from the first offset of its range, reads up to the last, and unassigns it, so
+that no record is fetched between tasks. What stays is the connection, and what is known of the
+topics: going on costs a millisecond, beginning somewhere else a few.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from dstreams.errors import SourceError
+from dstreams.kafka_io import client
+from dstreams.kafka_io.offsets import OffsetRange
+from dstreams.rdd.task_reports import TaskReport
+from dstreams.rdd.worker_gc import settle_worker
+
+logger = logging.getLogger(__name__)
+
+BLOCK_RECORDS = 10_000
+"""Messages that are taken from the client at once, at most."""
+
+Messages = list[Any]
+MakeRecords = Callable[[OffsetRange, Messages], Iterable[Any]]
+"""Makes the records of some messages of a range, in their order."""
+
+_idle: dict[tuple[tuple[str, Any], ...], list[Any]] = {}
+"""Consumers of this process that no range is read with, by their settings."""
+
+
+@dataclass(frozen=True)
+class FetchTask:
+    """Task: the records of the range of its partition.
+
+    Args:
+        config: of the consumers, in the names of librdkafka, secrets included: a task is in no
+            checkpoint.
+        ranges: one for each partition of the RDD.
+        make_records: what is made of the messages.
+        report: told how many messages a range had.
+        wait_s: how long a task waits for the next record before it fails, seconds.
+        reset: whether expired offsets are passed over, from the first that is there; else they
+            fail the task.
+    """
+
+    config: Mapping[str, Any]
+    ranges: tuple[OffsetRange, ...]
+    make_records: MakeRecords
+    report: TaskReport[int]
+    wait_s: float
+    reset: bool = False
+
+    def __repr__(self) -> str:
+        return f"FetchTask({len(self.ranges)} ranges)"
+
+    def __call__(self, split: int, _: Iterable[Any]) -> Iterator[Any]:
+        settle_worker()
+        wanted = self.ranges[split]
+        count = 0
+        with _consumer(self.config) as consumer:
+            for messages in read_range(consumer, wanted, self.wait_s, self.reset):
+                count += len(messages)
+                yield from self.make_records(wanted, messages)
+        self.report(split, count, count)
+
+
+@contextmanager
+def _consumer(config: Mapping[str, Any]) -> Iterator[Any]:
+    """Lend a consumer: one that reads a range is no other's, also when its task breaks off."""
+    idle = _idle.setdefault(tuple(sorted(config.items())), [])
+    consumer = (
+        idle.pop() if idle else client.make("Consumer", {"log_level": 0, **config}, "reading Kafka")
+    )
+    try:
+        yield consumer
+    finally:
+        consumer.unassign()
+        idle.append(consumer)
+
+
+def read_range(
+    consumer: Any, wanted: OffsetRange, wait_s: float, reset: bool = False
+) -> Iterator[Messages]:
+    """Yield the messages of a range, in blocks, in order.
+
+    The last offset of a range may be a hole, of a transaction's end or a compacted record: the
+    range is at its end with the first record after it, or where the partition ends.
+
+    Raises:
+        SourceError: a record did not come in time, is there no more, or the brokers refuse to give
+            it.
+    """
+    partition = client.confluent_kafka().TopicPartition(wanted.topic, wanted.partition)
+    until = wanted.untilOffset
+    position = wanted.fromOffset
+    while position < until:
+        partition.offset = position
+        consumer.assign([partition])
+        try:
+            for messages in _from_here(consumer, wanted, position, wait_s):
+                last = messages[-1].offset()
+                if last >= until:
+                    kept = [message for message in messages if message.offset() < until]
+                    if kept:
+                        yield kept
+                    return
+                yield messages
+                position = last + 1
+                if position >= until:
+                    return
+            return
+        except _OutOfRangeError as error:
+            position = _first_there(consumer, wanted, position, reset, error)
+
+
+class _OutOfRangeError(Exception):
+    """The broker has no record of an offset, neither now nor later."""
+
+
+def _from_here(
+    consumer: Any, wanted: OffsetRange, position: int, wait_s: float
+) -> Iterator[Messages]:
+    """Yield what comes of a partition, to its end at most."""
+    until = wanted.untilOffset
+    while True:
+        messages = consumer.consume(min(BLOCK_RECORDS, until - position), 0)
+        if not messages:
+            message = consumer.poll(wait_s)
+            if message is None:
+                raise SourceError(
+                    f"{_named(wanted)}: no record came for {wait_s:g} s after offset {position}; "
+                    "the brokers cannot be reached, or answer slowly: look at them, or wait longer "
+                    "by spark.streaming.kafka.consumer.poll.ms"
+                )
+            messages = [message, *consumer.consume(BLOCK_RECORDS, 0)]
+        failed = next((i for i, message in enumerate(messages) if message.error()), None)
+        if failed is None:
+            yield messages
+            position = messages[-1].offset() + 1
+            continue
+        if failed:
+            yield messages[:failed]
+            position = messages[failed - 1].offset() + 1
+        if _is_end(wanted, messages[failed]):
+            return
+
+
+def _is_end(wanted: OffsetRange, message: Any) -> bool:
+    """Whether the partition ends after the range; an error of the partition is raised."""
+    error = message.error()
+    name = error.name()
+    if name == "_PARTITION_EOF":
+        return bool(message.offset() >= wanted.untilOffset)
+    if name in ("OFFSET_OUT_OF_RANGE", "_AUTO_OFFSET_RESET"):
+        raise _OutOfRangeError(error.str())
+    if error.retriable() or name in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"):
+        return False
+    raise SourceError(f"{_named(wanted)} cannot be read: {error.str()} ({name})")
+
+
+def _first_there(
+    consumer: Any, wanted: OffsetRange, position: int, reset: bool, error: Exception
+) -> int:
+    """Return from where a range can be read whose beginning has expired."""
+    low, high = consumer.get_watermark_offsets(
+        client.confluent_kafka().TopicPartition(wanted.topic, wanted.partition)
+    )
+    there = f"the partition has {low} to {high} now"
+    if not reset:
+        raise SourceError(
+            f"{_named(wanted)}: offset {position} is not there any more: {there} ({error}). Its "
+            "records were deleted before they were read: let the topic keep them longer, or go on "
+            "without them with spark.dstreams.kafka.expiredOffsets=reset"
+        )
+    if low <= position:
+        raise SourceError(f"{_named(wanted)}: offset {position} cannot be read: {there} ({error})")
+    logger.warning(
+        "%s: offsets %d to %d have expired and are passed over", _named(wanted), position, low
+    )
+    return int(low)
+
+
+def _named(wanted: OffsetRange) -> str:
+    return f"{wanted.topic}-{wanted.partition}, offsets {wanted.fromOffset} to {wanted.untilOffset}"

@@ -1,0 +1,237 @@
+"""Parameters of Kafka: by the names of its Java clients, and none of the secrets in a checkpoint.
+
+Programs name what Java's consumers know (``bootstrap.servers``, ``auto.offset.reset``); librdkafka,
+which reads and writes here, has most of these names too. What only Java has is refused by name,
+with what to use. A value may be ``${env:NAME}``, as in Kafka's configuration providers: the process
+that reads looks it up, so a secret that is given so is found again after a restart.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dstreams.configuration import similar
+from dstreams.errors import InvalidStreamError, RestartError
+from dstreams.redaction import secret_settings
+
+_REDACTED = "*********(redacted)"
+_REFERENCE = re.compile(r"\$\{env:([^}]+)\}")
+
+BROKERS = "bootstrap.servers"
+GROUP = "group.id"
+RESET = "auto.offset.reset"
+ISOLATION = "isolation.level"
+COMMIT = "enable.auto.commit"
+
+_OF_0_8 = {"metadata.broker.list": BROKERS, "fetch.message.max.bytes": "max.partition.fetch.bytes"}
+"""Names of Kafka 0.8 that newer clients do not know."""
+
+_RESETS = {
+    "earliest": "earliest",
+    "smallest": "earliest",
+    "beginning": "earliest",
+    "latest": "latest",
+    "largest": "latest",
+    "end": "latest",
+    "none": "none",
+    "error": "none",
+}
+
+_DECIDED_HERE = {
+    "enable.partition.eof": "the end of a range is found by it",
+    "enable.auto.offset.store": "offsets are kept in the checkpoint",
+    "auto.commit.interval.ms": "offsets are committed as batches are",
+}
+"""What the reader has to set itself, and why."""
+
+_JAVA_ONLY = {
+    "ssl.truststore.location": "give ssl.ca.location, a file of PEM certificates",
+    "ssl.truststore.password": "give ssl.ca.location, a file of PEM certificates",
+    "ssl.truststore.type": "give ssl.ca.location, a file of PEM certificates",
+    "ssl.keystore.type": "ssl.keystore.location is a file of PKCS#12; for PEM give "
+    "ssl.certificate.location and ssl.key.location",
+    "sasl.jaas.config": "give sasl.username and sasl.password",
+    "sasl.client.callback.handler.class": "give sasl.username and sasl.password",
+    "sasl.login.callback.handler.class": "give sasl.oauthbearer.method=oidc and its settings",
+    "sasl.login.class": "give sasl.oauthbearer.method=oidc and its settings",
+    "interceptor.classes": "map the records of the stream instead",
+    "metric.reporters": "listeners and statistics of the stream tell the same",
+    "security.providers": "librdkafka uses OpenSSL; ssl.providers names its providers",
+}
+"""Settings that are classes or files of Java, and what to give instead."""
+
+_IGNORED = frozenset(
+    ["partition.assignment.strategy", "max.poll.records", "key.deserializer", "value.deserializer"]
+)
+"""What has no meaning for who assigns its partitions, and what is read elsewhere."""
+
+_CONSUMERS_ONLY = re.compile(
+    r"(fetch|auto\.offset|queued|isolation|session|heartbeat|group|max\.poll|max\.partition"
+    r"|partition\.assignment|check\.crcs|enable\.auto|coordinator)[.\w]*"
+)
+
+
+@dataclass(frozen=True, repr=False)
+class KafkaParameters:
+    """What a program has given, checked; pickled without its secrets.
+
+    Args:
+        given: by the names of this module; values as the program gave them.
+        where: the operation that they were given to, for messages.
+    """
+
+    given: Mapping[str, Any]
+    where: str
+
+    @classmethod
+    def of(cls, given: Any, where: str) -> KafkaParameters:
+        """Check what a program has given, and translate older names.
+
+        Raises:
+            InvalidStreamError: something is missing, or cannot be.
+        """
+        if not isinstance(given, Mapping):
+            raise InvalidStreamError(
+                f"{where} takes the parameters of Kafka as a dict, got {type(given).__name__}"
+            )
+        found: dict[str, Any] = {}
+        for key, value in given.items():
+            if not isinstance(key, str):
+                raise InvalidStreamError(f"{where}: a parameter of Kafka is named {key!r}")
+            name = _OF_0_8.get(key, key)
+            if name in _DECIDED_HERE:
+                raise InvalidStreamError(
+                    f"{where}: {key} cannot be set: {_DECIDED_HERE[name]}; leave it out"
+                )
+            if name in _JAVA_ONLY:
+                raise InvalidStreamError(
+                    f"{where}: {key} is for the clients of Java; {_JAVA_ONLY[name]}"
+                )
+            if value is not None and name not in _IGNORED:
+                found[name] = value
+        if not str(found.get(BROKERS, "")).strip():
+            raise InvalidStreamError(
+                f"{where} does not say where the brokers are; give bootstrap.servers, for example "
+                "'localhost:9092'"
+            )
+        parameters = cls(found, where)
+        _ = parameters.reset
+        return parameters
+
+    @property
+    def reset(self) -> str:
+        """Where a partition begins that nothing is known of: ``earliest``, ``latest``, ``none``."""
+        said = self.given.get(RESET, "latest")
+        if said not in _RESETS:
+            hint = similar(said, _RESETS)
+            raise InvalidStreamError(
+                f"{self.where}: {RESET} is {said!r}; {hint}use one of earliest, latest, none"
+            )
+        return _RESETS[said]
+
+    @property
+    def group(self) -> str | None:
+        """The consumer group, None for none."""
+        return self.given.get(GROUP)
+
+    @property
+    def reads_committed(self) -> bool:
+        """Whether records of transactions that were not committed are left out."""
+        return self.given.get(ISOLATION) == "read_committed"
+
+    @property
+    def commits_batches(self) -> bool:
+        """Whether offsets go to the group as batches are committed."""
+        return str(self.given.get(COMMIT, "false")).strip().lower() == "true"
+
+    def for_admin(self) -> dict[str, Any]:
+        """Return the settings of a client that asks for topics and offsets."""
+        return {
+            key: value
+            for key, value in self._resolved().items()
+            if not _CONSUMERS_ONLY.fullmatch(key)
+        }
+
+    def for_group(self) -> dict[str, Any]:
+        """Return the settings of the driver's consumer, which asks for and commits offsets."""
+        config = self._resolved()
+        config.pop(RESET, None)
+        return {**config, GROUP: self.group or "dstreams", COMMIT: False}
+
+    def for_tasks(self) -> dict[str, Any]:
+        """Return the settings of the consumers in workers.
+
+        They belong to a group of their own name, as Spark's do, and begin nowhere by themselves.
+        """
+        fetching = {
+            # A range that is to be read is there: nothing is gained by waiting at the broker. With
+            # more, a consumer that goes on elsewhere waits for the answer to its last request.
+            "fetch.wait.max.ms": 10,
+            "fetch.queue.backoff.ms": 5,
+            "queued.min.messages": 20_000,
+        }
+        return {
+            ISOLATION: "read_uncommitted",  # as Java; librdkafka has the other default
+            **fetching,
+            **self._resolved(),
+            GROUP: f"spark-executor-{self.group or 'dstreams'}",
+            RESET: "error",
+            COMMIT: False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+        }
+
+    def _resolved(self) -> dict[str, Any]:
+        """The parameters with what ``${env:NAME}`` stands for here."""
+        return {key: self._value(key, value) for key, value in self.given.items()}
+
+    def _value(self, key: str, value: Any) -> Any:
+        if value == _REDACTED:
+            raise RestartError(
+                f"{self.where}: {key} is secret, so the checkpoint does not have it; give it as "
+                f"'${{env:NAME}}', which a restart looks up in its own process, or restart with "
+                "StreamingContext.restore, which asks the program again"
+            )
+        if not isinstance(value, str):
+            return value
+
+        def looked_up(reference: re.Match[str]) -> str:
+            found = os.environ.get(reference[1])
+            if found is None:
+                raise InvalidStreamError(
+                    f"{self.where}: {key} is {reference[0]}, and this process has no environment "
+                    f"variable {reference[1]}; set it where the driver is started"
+                )
+            return found
+
+        return _REFERENCE.sub(looked_up, value)
+
+    def redacted(self) -> dict[str, Any]:
+        """Return the parameters with no secret among them, for people and for checkpoints."""
+        is_secret = secret_settings({})
+        return {
+            key: _REDACTED if not _is_reference(value) and is_secret(key, str(value)) else value
+            for key, value in self.given.items()
+        }
+
+    @property
+    def unkept(self) -> tuple[str, ...]:
+        """Names of the secrets that a checkpoint will not have."""
+        return tuple(key for key, value in self.redacted().items() if value == _REDACTED)
+
+    def __repr__(self) -> str:
+        return f"KafkaParameters({self.redacted()!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"given": self.redacted(), "where": self.where}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+
+def _is_reference(value: object) -> bool:
+    return isinstance(value, str) and _REFERENCE.fullmatch(value) is not None
