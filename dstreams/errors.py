@@ -56,6 +56,36 @@ class MissingInputError(SourceError):
     """Files that a batch reads are not there; what is made of them waits until they are."""
 
 
+class DecodeError(SourceError):
+    """A record of a topic could not be decoded.
+
+    Args:
+        topic: its topic.
+        partition: partition of the topic.
+        offset: its place in the partition.
+        part: ``key`` or ``value``.
+        decoder: what was to decode it.
+        reason: why it did not.
+    """
+
+    def __init__(
+        self, topic: str, partition: int, offset: int, part: str, decoder: str, reason: str
+    ) -> None:
+        super().__init__(
+            f"topic {topic!r}, partition {partition}, offset {offset}: {decoder} cannot decode the "
+            f"{part} ({reason}); mend the decoder or who writes the topic, or have such records "
+            "left out or kept as dead letters: badRecords DROPMALFORMED, DEADLETTER"
+        )
+        self.topic, self.partition, self.offset, self.part = topic, partition, offset, part
+        self.decoder, self.reason = decoder, reason
+
+    def __reduce__(self) -> tuple[type[DecodeError], tuple[Any, ...]]:
+        return (
+            type(self),
+            (self.topic, self.partition, self.offset, self.part, self.decoder, self.reason),
+        )
+
+
 class BatchFailedError(StreamError, RuntimeError):
     """A batch failed; ``__cause__`` is what was raised.
 

@@ -35,6 +35,8 @@ RUN = (
     "checkpoint",
     "dstreams.callables",
     "dstreams.lazy_names",
+    "dstreams.kafka_io.decoders",
+    "dstreams.kafka_io.decoding",
 )
 
 SHOWN = {

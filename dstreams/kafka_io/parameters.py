@@ -19,7 +19,7 @@ from dstreams.errors import InvalidStreamError, RestartError
 from dstreams.redaction import secret_settings
 
 _REDACTED = "*********(redacted)"
-_REFERENCE = re.compile(r"\$\{env:([^}]+)\}")
+REFERENCE = re.compile(r"\$\{env:([^}]+)\}")
 
 BROKERS = "bootstrap.servers"
 GROUP = "group.id"
@@ -196,19 +196,7 @@ class KafkaParameters:
                 f"'${{env:NAME}}', which a restart looks up in its own process, or restart with "
                 "StreamingContext.restore, which asks the program again"
             )
-        if not isinstance(value, str):
-            return value
-
-        def looked_up(reference: re.Match[str]) -> str:
-            found = os.environ.get(reference[1])
-            if found is None:
-                raise InvalidStreamError(
-                    f"{self.where}: {key} is {reference[0]}, and this process has no environment "
-                    f"variable {reference[1]}; set it where the driver is started"
-                )
-            return found
-
-        return _REFERENCE.sub(looked_up, value)
+        return look_up(value, key, self.where) if isinstance(value, str) else value
 
     def redacted(self) -> dict[str, Any]:
         """Return the parameters with no secret among them, for people and for checkpoints."""
@@ -233,5 +221,25 @@ class KafkaParameters:
         vars(self).update(state)
 
 
+def look_up(text: str, key: str, where: str) -> str:
+    """Return *text* with what each ``${env:NAME}`` in it stands for in this process.
+
+    Raises:
+        InvalidStreamError: there is no such variable; *key* and *where* say of what.
+    """
+
+    def found(reference: re.Match[str]) -> str:
+        value = os.environ.get(reference[1])
+        if value is None:
+            raise InvalidStreamError(
+                f"{where}: {key} is {reference[0]}, and this process has no environment variable "
+                f"{reference[1]}; set it where the driver is started, and for workers by "
+                f"spark.executorEnv.{reference[1]}"
+            )
+        return value
+
+    return REFERENCE.sub(found, text)
+
+
 def _is_reference(value: object) -> bool:
-    return isinstance(value, str) and _REFERENCE.fullmatch(value) is not None
+    return isinstance(value, str) and REFERENCE.fullmatch(value) is not None

@@ -1,0 +1,75 @@
+"""JSON, by msgspec."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from dstreams.errors import InvalidStreamError
+from dstreams.kafka_io.decoders.decoder import Decoder
+from dstreams.kafka_io.decoders.schema_framing import HEADER_BYTES, schema_id
+
+T = TypeVar("T")
+
+
+class JsonDecoder(Decoder[T]):
+    """What a JSON text says: of any shape, or of one type, which is checked.
+
+    >>> JsonDecoder().decode(b'{"user": "ann", "pages": 3}', "clicks")
+    {'user': 'ann', 'pages': 3}
+    >>> class Click(msgspec.Struct):
+    ...     user: str
+    ...     pages: int = 0
+    >>> JsonDecoder(Click).decode(b'{"user": "ann"}', "clicks")
+    Click(user='ann', pages=0)
+    >>> JsonDecoder(Click).decode(b'{"user": 7}', "clicks")
+    Traceback (most recent call last):
+    msgspec.ValidationError: Expected `str`, got `int` - at `$.user`
+
+    Args:
+        of: type of the values, as msgspec takes it: a Struct, a dataclass, a TypedDict, a
+            ``dict[str, int]``; fields that it does not have are passed over.
+        framed: the text stands behind the five bytes that serializers of a Schema Registry write.
+            The schema is not asked for: it says how the text was checked, not how it is read.
+
+    Raises:
+        InvalidStreamError: msgspec cannot decode to this type.
+    """
+
+    def __init__(self, of: type[T] | Any = Any, *, framed: bool = False) -> None:
+        self._of = of
+        self._framed = framed
+        self._text = self._decoder()
+
+    def decode(self, data: bytes, topic: str) -> T:
+        if self._framed:
+            schema_id(data)
+            return self._text.decode(memoryview(data)[HEADER_BYTES:])
+        return self._text.decode(data)
+
+    def decode_block(self, values: Sequence[bytes | None], topic: str) -> list[T | None]:
+        if self._framed or None in values:
+            return super().decode_block(values, topic)
+        return list(map(self._text.decode, values))  # type: ignore[arg-type]  # none is None
+
+    def _decoder(self) -> msgspec.json.Decoder[T]:
+        try:
+            return msgspec.json.Decoder(self._of)
+        except TypeError as error:
+            raise InvalidStreamError(
+                f"JsonDecoder cannot decode to {self._of!r} ({error}); give it a type that msgspec "
+                "knows, such as a dataclass"
+            ) from None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_of": self._of, "_framed": self._framed}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._text = self._decoder()
+
+    def __repr__(self) -> str:
+        name = getattr(self._of, "__name__", None) or str(self._of)
+        return "JsonDecoder()" if self._of is Any else f"JsonDecoder({name})"
