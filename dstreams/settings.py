@@ -31,7 +31,6 @@ StateValues = Literal["data", "pickle"]
 MapWithStateTimeouts = Literal["exact", "checkpoint"]
 MissedBatches = Literal["all", "merge", "skip"]
 LongLines = Literal["skip", "fail"]
-ExpiredOffsets = Literal["fail", "reset"]
 WindowInverse = Literal["pyspark", "scala"]
 
 IGNORE_MISSING_FILES = "spark.sql.files.ignoreMissingFiles"
@@ -159,10 +158,10 @@ class Settings(StateSettings):
             (``spark.streaming.kafka.minRatePerPartition``).
         kafka_poll_ms: how long a task waits for the next record of Kafka before it fails
             (``spark.streaming.kafka.consumer.poll.ms``).
-        kafka_expired_offsets: what becomes of offsets of Kafka whose records were deleted before
-            they were read (``spark.dstreams.kafka.expiredOffsets``). ``fail``: the batch fails and
-            names them; ``reset``: they are passed over, as ``auto.offset.reset`` says, and the log
-            names them.
+        kafka_fail_on_data_loss: whether records of Kafka that were deleted before they were read,
+            by age or with their topic, fail the batch, which names them
+            (``spark.dstreams.kafka.failOnDataLoss``). Else the log names them, and the partition
+            goes on where ``auto.offset.reset`` says, at its first record where that is not given.
         socket_max_line_bytes: longest line a socket source takes
             (``spark.dstreams.socket.maxLineBytes``).
         socket_long_lines: what becomes of a longer one (``spark.dstreams.socket.longLines``).
@@ -224,9 +223,7 @@ class Settings(StateSettings):
     kafka_max_rate: int | None = setting("spark.streaming.kafka.maxRatePerPartition", RATE)
     kafka_min_rate: int = setting("spark.streaming.kafka.minRatePerPartition", COUNT, "1")
     kafka_poll_ms: int = setting("spark.streaming.kafka.consumer.poll.ms", _MS, "120000")
-    kafka_expired_offsets: ExpiredOffsets = setting(
-        "spark.dstreams.kafka.expiredOffsets", choice("fail", "reset"), "fail"
-    )
+    kafka_fail_on_data_loss: bool = setting("spark.dstreams.kafka.failOnDataLoss", FLAG, "true")
     socket_max_line_bytes: int = setting("spark.dstreams.socket.maxLineBytes", COUNT, "1048576")
     socket_long_lines: LongLines = setting(
         "spark.dstreams.socket.longLines", choice("skip", "fail"), "skip"

@@ -13,12 +13,13 @@ from dstreams.errors import InvalidStreamError
 from dstreams.graph.input import InputDStream
 from dstreams.kafka.strategies import ConsumerStrategy, LocationStrategy
 from dstreams.kafka_io.fetch import MakeRecords
+from dstreams.kafka_io.group import Committed
 from dstreams.kafka_io.kafka_rdd import KafkaRDD
 from dstreams.kafka_io.messages import AsRecords
 from dstreams.kafka_io.offsets import OffsetRange
 from dstreams.kafka_io.parameters import KafkaParameters
 from dstreams.kafka_io.records import ConsumerRecord
-from dstreams.kafka_io.source import Committed, KafkaSource
+from dstreams.kafka_io.source import KafkaSource
 from dstreams.settings import Settings
 from dstreams.streaming_context import StreamingContext
 
@@ -122,7 +123,7 @@ class KafkaUtils:
             parameters.for_tasks(),
             _records(kafkaParams),
             settings.kafka_poll_ms / 1000,
-            resets=settings.kafka_expired_offsets == "reset",
+            passes_over_lost=not settings.kafka_fail_on_data_loss,
         )
 
 

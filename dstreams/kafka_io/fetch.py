@@ -44,8 +44,8 @@ class FetchTask:
         make_records: what is made of the messages.
         report: told how many messages a range had.
         wait_s: how long a task waits for the next record before it fails, seconds.
-        reset: whether expired offsets are passed over, from the first that is there; else they
-            fail the task.
+        passes_over_lost: whether offsets whose records were deleted are passed over, up to the
+            first that is there; else they fail the task.
     """
 
     config: Mapping[str, Any]
@@ -53,7 +53,7 @@ class FetchTask:
     make_records: MakeRecords
     report: TaskReport[int]
     wait_s: float
-    reset: bool = False
+    passes_over_lost: bool = False
 
     def __repr__(self) -> str:
         return f"FetchTask({len(self.ranges)} ranges)"
@@ -63,7 +63,7 @@ class FetchTask:
         wanted = self.ranges[split]
         count = 0
         with _consumer(self.config) as consumer:
-            for messages in read_range(consumer, wanted, self.wait_s, self.reset):
+            for messages in read_range(consumer, wanted, self.wait_s, self.passes_over_lost):
                 count += len(messages)
                 yield from self.make_records(wanted, messages)
         self.report(split, count, count)
@@ -84,7 +84,7 @@ def _consumer(config: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def read_range(
-    consumer: Any, wanted: OffsetRange, wait_s: float, reset: bool = False
+    consumer: Any, wanted: OffsetRange, wait_s: float, passes_over_lost: bool = False
 ) -> Iterator[Messages]:
     """Yield the messages of a range, in blocks, in order.
 
@@ -115,7 +115,7 @@ def read_range(
                     return
             return
         except _OutOfRangeError as error:
-            position = _first_there(consumer, wanted, position, reset, error)
+            position = _first_there(consumer, wanted, position, passes_over_lost, error)
 
 
 class _OutOfRangeError(Exception):
@@ -164,18 +164,18 @@ def _is_end(wanted: OffsetRange, message: Any) -> bool:
 
 
 def _first_there(
-    consumer: Any, wanted: OffsetRange, position: int, reset: bool, error: Exception
+    consumer: Any, wanted: OffsetRange, position: int, passes_over_lost: bool, error: Exception
 ) -> int:
     """Return from where a range can be read whose beginning has expired."""
     low, high = consumer.get_watermark_offsets(
         client.confluent_kafka().TopicPartition(wanted.topic, wanted.partition)
     )
     there = f"the partition has {low} to {high} now"
-    if not reset:
+    if not passes_over_lost:
         raise SourceError(
             f"{_named(wanted)}: offset {position} is not there any more: {there} ({error}). Its "
             "records were deleted before they were read: let the topic keep them longer, or go on "
-            "without them with spark.dstreams.kafka.expiredOffsets=reset"
+            "without them with spark.dstreams.kafka.failOnDataLoss=false"
         )
     if low <= position:
         raise SourceError(f"{_named(wanted)}: offset {position} cannot be read: {there} ({error})")

@@ -34,11 +34,11 @@ class KafkaRDD(PipelinedRDD):  # type: ignore[misc]
         make_records: MakeRecords,
         wait_s: float,
         *,
-        resets: bool = False,
+        passes_over_lost: bool = False,
     ) -> None:
         read = tuple(one for one in ranges if one.count())
         reports: TaskReports[int] = TaskReports(spark)
-        task = FetchTask(config, read, make_records, reports.task, wait_s, resets)
+        task = FetchTask(config, read, make_records, reports.task, wait_s, passes_over_lost)
         numbers = spark.parallelize(range(len(read)), len(read)) if read else spark.emptyRDD()
         super().__init__(numbers, task)
         self.offsetRanges = list(ranges)

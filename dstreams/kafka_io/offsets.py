@@ -22,6 +22,8 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+_OFFSETS, _TOPIC_IDS = "offsets", "topicIds"
+
 Offsets = Mapping[TopicPartition, int]
 """An offset for each partition: the first record that is still to be read."""
 
@@ -87,6 +89,31 @@ def ranges_between(start: Offsets, end: Offsets) -> tuple[OffsetRange, ...]:
         for (topic, partition), until in sorted(end.items())
     )
     return tuple(sorted(ranges, key=lambda one: one.count() == 0))
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far topics are read: what an offset of the kernel is here.
+
+    Args:
+        offsets: of each partition, the first one that is still to be read.
+        topic_ids: of the topics that they are of, by name, as far as the brokers have ids: a topic
+            that was deleted and made again under its name is another one.
+    """
+
+    offsets: Offsets
+    topic_ids: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as begin records have it; offsets are in it as Spark writes them."""
+        return {_OFFSETS: offsets_to_json(self.offsets), _TOPIC_IDS: dict(self.topic_ids)}
+
+    @classmethod
+    def of_json(cls, said: Any) -> Position:
+        """Read what :meth:`to_json` returned; None is before the first batch."""
+        if said is None:
+            return cls({}, {})
+        return cls(offsets_of_json(said[_OFFSETS]), dict(said[_TOPIC_IDS]))
 
 
 def offsets_to_json(offsets: Offsets) -> dict[str, dict[str, int]]:

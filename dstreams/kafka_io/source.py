@@ -3,66 +3,41 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from dstreams.errors import SourceError
 from dstreams.kafka_io import client
 from dstreams.kafka_io.fetch import MakeRecords
+from dstreams.kafka_io.group import Group, GroupCommits
 from dstreams.kafka_io.kafka_rdd import KafkaRDD, split
 from dstreams.kafka_io.offsets import (
     OffsetRange,
+    Offsets,
+    Position,
     TopicPartition,
     described,
     offsets_of_json,
     offsets_to_json,
     ranges_between,
 )
-from dstreams.kafka_io.parameters import KafkaParameters
+from dstreams.kafka_io.parameters import RESET, KafkaParameters
 from dstreams.kafka_io.rates import PartitionRates
-from dstreams.kafka_io.topics import BrokersAwayError, Selection, Topics
+from dstreams.kafka_io.topics import EARLIEST, LATEST, BrokersAwayError, Seen, Selection, Topics
 from dstreams.kernel.source import (
     InputDescription,
     PlannedInput,
     SourceEnvironment,
     SourceReader,
 )
+from dstreams.sources.file_reader import some_names
 from dstreams.sources.repeated_warning import RepeatedWarning
 
 logger = logging.getLogger(__name__)
 
-Committed = Callable[[Mapping[TopicPartition, int], Exception | None], Any]
-"""Told what became of a commit: the offsets, and why it failed."""
-
-_TOPIC_IDS, _LAG = "topicIds", "lag"
+_LAG = "lag"
 _EARLIEST_AGE_MS = 60_000
-
-
-class GroupCommits:
-    """Offsets that wait to be committed to the consumer group; empty where it is unpickled."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[tuple[dict[TopicPartition, int], Committed | None]] = deque()
-
-    def add(self, ranges: Iterable[OffsetRange], callback: Committed | None = None) -> None:
-        """Let the ends of ranges be committed, from any thread."""
-        offsets: dict[TopicPartition, int] = {}
-        for one in ranges:
-            key = one.topicPartition()
-            offsets[key] = max(offsets.get(key, 0), one.untilOffset)
-        self._waiting.append((offsets, callback))
-
-    def take(self) -> list[tuple[dict[TopicPartition, int], Committed | None]]:
-        """Return what waits, and forget it."""
-        found = []
-        while self._waiting:
-            found.append(self._waiting.popleft())
-        return found
-
-    def __reduce__(self) -> Any:
-        return GroupCommits, ()
 
 
 @dataclass(frozen=True)
@@ -76,7 +51,8 @@ class KafkaSource:
             the group has committed, else as ``auto.offset.reset`` says.
         make_records: what tasks make of messages.
         least_partitions: of the RDD of a batch; partitions of a topic are cut where it has less.
-        max_rate: by partition, records a second; None for the setting.
+        fails_on_data_loss: whether records that were deleted before they were read are an error;
+            None for the setting.
         commits: what programs want to be committed.
     """
 
@@ -85,6 +61,7 @@ class KafkaSource:
     begin: Mapping[TopicPartition, int]
     make_records: MakeRecords
     least_partitions: int | None = None
+    fails_on_data_loss: bool | None = None
     commits: GroupCommits = field(default_factory=GroupCommits, compare=False)
 
     @property
@@ -99,32 +76,33 @@ class KafkaReader(SourceReader):
     """Plans by what the brokers say; an offset is, for each partition, the first one to be read.
 
     A topic is known by its id: one that was deleted and made again under its name is another, and
-    its offsets mean nothing for what was read before.
+    offsets of the first mean nothing in it.
     """
 
     def __init__(self, source: KafkaSource, environment: SourceEnvironment) -> None:
         settings = environment.settings
+        parameters = source.parameters
         self._source = source
+        self._where = source.name
         self._spark = environment.spark
-        self._topics = Topics(source.parameters, source.selection, environment.clock)
-        self._group = _Group(source.parameters, source.name)
+        self._topics = Topics(
+            parameters, source.selection, environment.clock, source.name, self._answered
+        )
+        self._group = Group(parameters.group, self._topics.consumer, source.name)
         self._rates = PartitionRates(
             environment.batch_ms, settings.kafka_max_rate or 0, settings.kafka_min_rate
         )
-        self._resets: bool = settings.kafka_expired_offsets == "reset"
-        self._wait_s: float = settings.kafka_poll_ms / 1000
         self._rate: int | None = None
-        self._begin: dict[TopicPartition, int] | None = None
-        self._ids: dict[str, str] = dict(
-            {} if environment.newest is None else environment.newest.facts.get(_TOPIC_IDS, {})
-        )
-        self._is_known = environment.newest is not None
+        fails = source.fails_on_data_loss
+        self._fails: bool = settings.kafka_fail_on_data_loss if fails is None else fails
+        self._wait_s: float = settings.kafka_poll_ms / 1000
+        self._config: Mapping[str, Any] | None = None
+        self._begin: Position | None = None if environment.newest is None else Position({}, {})
         self._expiry_seen_ms: int | None = None
-        self._config: Mapping[str, Any] = {}
         self._away = RepeatedWarning(
             logger,
             environment.clock,
-            "%s: batches wait for its brokers and have none of its records; %d batches so far",
+            "%s: its brokers do not answer: batches go on without its records; so far %d",
             source.name,
         )
 
@@ -134,74 +112,36 @@ class KafkaReader(SourceReader):
     def start(self) -> None:
         client.confluent_kafka()
         self._config = self._source.parameters.for_tasks()
-        if not self._is_known:
+        if self._begin is None:
             self._begin = self._beginning()
 
     def plan(self, start: Any, time_ms: int) -> PlannedInput:
         self._commit_what_waits()
-        known = offsets_of_json(start) if start is not None else dict(self._begin or {})
+        known = (self._begin if start is None else None) or Position.of_json(start)
         try:
-            latest = self._look(known, time_ms)
+            seen = self._topics.look(known.offsets)
+            begin = self._begin_of(known, seen, time_ms)
         except BrokersAwayError as error:
             self._away.add(1)
-            end = offsets_to_json(known)
-            return PlannedInput(time_ms, end, end, self._facts({}), description=str(error))
-        until = self._rates.until(known, latest, self._rate)
-        return self._planned(time_ms, known, until, latest)
-
-    def _planned(
-        self,
-        time_ms: int,
-        start: Mapping[TopicPartition, int],
-        until: Mapping[TopicPartition, int],
-        latest: Mapping[TopicPartition, int],
-    ) -> PlannedInput:
-        lag = {one: latest[one] - end for one, end in until.items() if latest[one] > end}
-        ranges = ranges_between(start, until)
+            end = known.to_json()
+            return PlannedInput(time_ms, end, end, description=str(error))
+        until = self._rates.until(begin, seen.ends, self._rate)
+        lags = {one: seen.ends[one] - end for one, end in until.items() if seen.ends[one] > end}
         return PlannedInput(
             time_ms,
-            offsets_to_json(start),
-            offsets_to_json(until),
-            self._facts(lag),
-            sum(one.count() for one in ranges),
+            Position(begin, seen.ids).to_json(),
+            Position(until, seen.ids).to_json(),
+            {_LAG: offsets_to_json(lags)} if lags else {},
+            sum(until.values()) - sum(begin.values()),
         )
 
-    def _facts(self, lag: Mapping[TopicPartition, int]) -> dict[str, Any]:
-        facts: dict[str, Any] = {}
-        if self._ids:
-            facts[_TOPIC_IDS] = dict(self._ids)
-        if lag:
-            facts[_LAG] = offsets_to_json(lag)
-        return facts
-
-    def _look(self, known: dict[TopicPartition, int], time_ms: int) -> dict[TopicPartition, int]:
-        """Return where the partitions end; those that are new are added to what is known."""
-        there, ids = self._topics.partitions()
-        self._require_same_topics(known, there, ids)
-        added = [one for one in there if one not in known]
-        first = self._expiry_seen_ms is None
-        if first or not 0 <= time_ms - (self._expiry_seen_ms or 0) < _EARLIEST_AGE_MS:
-            earliest = self._topics.offsets(there, "earliest")
-            self._require_there(known, earliest)
-            self._expiry_seen_ms = time_ms
-        else:
-            earliest = self._topics.offsets(added, "earliest")
-        for one in added:
-            # It was made after the input began: whatever it has is new.
-            known[one] = earliest[one]
-            logger.info("%s: partition %s is new, read from %d", self._where, one, known[one])
-        latest = self._topics.offsets(there, "latest")
-        self._require_behind(known, latest)
-        self._ids.update(ids)
-        return latest
-
-    def _beginning(self) -> dict[TopicPartition, int]:
+    def _beginning(self) -> Position:
         """Decide where an input begins of which no batch has read anything."""
-        there, self._ids = self._topics.partitions()
-        begin = {one: offset for one, offset in self._source.begin.items() if one in there}
-        unknown = [one for one in there if one not in begin]
-        begin.update(self._group.committed(unknown))
-        unknown = [one for one in there if one not in begin]
+        seen = self._topics.look()
+        given = self._source.begin
+        begin = {one: given[one] for one in seen.ends if one in given}
+        begin.update(self._group.committed(one for one in seen.ends if one not in begin))
+        unknown = [one for one in seen.ends if one not in begin]
         reset = self._source.parameters.reset
         if unknown and reset == "none":
             raise SourceError(
@@ -209,79 +149,81 @@ class KafkaReader(SourceReader):
                 f"{self._source.parameters.group!r} has no offset of it, and auto.offset.reset is "
                 "none; give offsets, or auto.offset.reset=earliest or latest"
             )
-        of: Literal["earliest", "latest"] = "earliest" if reset == "earliest" else "latest"
-        begin.update(self._topics.offsets(unknown, of))
+        spec = EARLIEST if reset == "earliest" else LATEST
+        begin.update(self._topics.offsets(dict.fromkeys(unknown, spec)))
+        logger.info("%s begins at %s", self._where, _told(begin))
+        return Position(begin, seen.ids)
+
+    def _begin_of(self, known: Position, seen: Seen, time_ms: int) -> dict[TopicPartition, int]:
+        """Return where the next batch begins: after the one before, if that is still there.
+
+        A partition that was not known was made after the input began: all that it has is new.
+        """
+        earliest = self._earliest(known.offsets, seen, time_ms)
+        losses: list[str] = []
+        begin: dict[TopicPartition, int] = {}
+        for one, at in known.offsets.items():
+            end, known_id = seen.ends.get(one), known.topic_ids.get(one.topic)
+            if end is None:
+                losses.append(f"{one} was deleted, read up to {at}")
+            elif known_id is not None and seen.ids.get(one.topic, known_id) != known_id:
+                losses.append(f"the topic of {one} was deleted and made again, read up to {at}")
+            elif at > end:
+                losses.append(f"{one} ends at {end} and was read up to {at}")
+            elif at < earliest.get(one, 0):
+                losses.append(f"{one} begins at {earliest[one]} and was read up to {at}")
+            else:
+                begin[one] = at
+        if losses:
+            self._lost(losses)
+        self._expiry_seen_ms = time_ms if earliest else self._expiry_seen_ms
+        added = [one for one in seen.ends if one not in begin]
+        if added:
+            first = self._topics.offsets({one: self._reset(one, known) for one in added})
+            begin.update(first)
+            logger.info("%s: partitions are added, and begin at %s", self._where, _told(first))
         return begin
 
-    def _require_same_topics(
-        self,
-        known: Mapping[TopicPartition, int],
-        there: Mapping[TopicPartition, None],
-        ids: Mapping[str, str],
-    ) -> None:
-        gone = [one for one in known if one not in there]
-        if gone:
-            raise SourceError(
-                f"{self._where}: {_some(gone)} was deleted; what was not read of it is lost. Make "
-                "the stream anew without it, from a new checkpoint directory, or with "
-                "StreamingContext.restore and another uid for this input"
-            )
-        for name, known_id in self._ids.items():
-            if ids.get(name, known_id) != known_id:
-                raise SourceError(
-                    f"{self._where}: the topic {name} was deleted and made again (its id was "
-                    f"{known_id} and is {ids[name]}): the offsets that batches have read are of "
-                    "the old one, so nothing of the new one is read. To read it from its "
-                    "beginning, give this input another uid with StreamingContext.restore, or "
-                    "begin with a new checkpoint directory"
-                )
+    def _earliest(
+        self, known: Mapping[TopicPartition, int], seen: Seen, time_ms: int
+    ) -> Mapping[TopicPartition, int]:
+        """Return where partitions begin, now and then: records expire slowly, if at all."""
+        last_ms = self._expiry_seen_ms
+        if last_ms is not None and 0 <= time_ms - last_ms < _EARLIEST_AGE_MS:
+            return {}
+        return self._topics.offsets({one: EARLIEST for one in known if one in seen.ends})
 
-    def _require_there(
-        self, known: dict[TopicPartition, int], earliest: Mapping[TopicPartition, int]
-    ) -> None:
-        """Refuse or pass over offsets whose records were deleted before they were read."""
-        expired = {one: at for one, at in known.items() if at < earliest.get(one, 0)}
-        if not expired:
-            return
-        told = ", ".join(f"{one}: {at} to {earliest[one]}" for one, at in expired.items())
-        if not self._resets:
-            raise SourceError(
-                f"{self._where}: offsets have expired before they were read ({told}): their "
-                "records are lost. Let the topic keep them longer, or go on without them with "
-                "spark.dstreams.kafka.expiredOffsets=reset"
-            )
-        logger.warning("%s: offsets have expired and are passed over: %s", self._where, told)
-        if self._source.parameters.reset == "latest":
-            known.update(self._topics.offsets(expired, "latest"))
-        else:
-            known.update({one: earliest[one] for one in expired})
+    def _reset(self, one: TopicPartition, known: Position) -> int:
+        """Return where a partition begins that cannot go on where it was."""
+        given = RESET in self._source.parameters.given
+        is_latest = one in known.offsets and given and self._source.parameters.reset == "latest"
+        return LATEST if is_latest else EARLIEST
 
-    def _require_behind(
-        self, known: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
-    ) -> None:
-        ahead = {one: at for one, at in known.items() if at > latest.get(one, at)}
-        if ahead:
-            told = ", ".join(f"{one}: {at}, ends at {latest[one]}" for one, at in ahead.items())
+    def _lost(self, losses: list[str]) -> None:
+        told = some_names(losses)
+        if self._fails:
             raise SourceError(
-                f"{self._where}: batches have read further than the partition goes ({told}): "
-                "records were lost by the brokers, or the topic was made again. Look at the topic; "
-                "to read what it has now, give this input another uid with "
-                "StreamingContext.restore, or begin with a new checkpoint directory"
+                f"{self._where}: records were deleted before they were read, so they are lost: "
+                f"{told}. Let the topic keep records longer; to go on with what is there set "
+                "spark.dstreams.kafka.failOnDataLoss=false (in queries the option failOnDataLoss)"
             )
-
-    def describe(self, planned: PlannedInput) -> InputDescription:
-        """Say what Spark says of a batch, and how far behind the partitions' ends it stays."""
-        ranges = _ranges(planned)
-        lags = offsets_of_json(planned.facts.get(_LAG))
-        return InputDescription(
-            planned.description or described(ranges),
-            {
-                "offsets": list(ranges),
-                "lag": {one: lags.get(one, 0) for one in sorted(offsets_of_json(planned.end))},
-            },
+        logger.warning(
+            "%s: records were deleted before they were read, and are lost: %s", self._where, told
         )
 
+    def describe(self, planned: PlannedInput) -> InputDescription:
+        """Say what Spark says of a batch, and how far behind the ends of partitions it stays."""
+        ranges = _ranges(planned)
+        lags = offsets_of_json(planned.facts.get(_LAG))
+        metadata = {
+            "offsets": list(ranges),
+            "lag": {one.topicPartition(): lags.get(one.topicPartition(), 0) for one in ranges},
+        }
+        return InputDescription(planned.description or described(ranges), metadata)
+
     def read(self, planned: PlannedInput) -> KafkaRDD:
+        if self._config is None:
+            self._config = self._source.parameters.for_tasks()
         ranges = _ranges(planned)
         if self._source.least_partitions is not None:
             ranges = split(ranges, self._source.least_partitions)
@@ -291,21 +233,20 @@ class KafkaReader(SourceReader):
             self._config,
             self._source.make_records,
             self._wait_s,
-            resets=self._resets,
+            passes_over_lost=not self._fails,
         )
 
     def commit(self, end: Any) -> None:
         if self._source.parameters.commits_batches:
-            self._group.commit(offsets_of_json(end), None)
+            self._group.commit(Position.of_json(end).offsets, None)
 
     def _commit_what_waits(self) -> None:
         self._group.answers()
         for offsets, callback in self._source.commits.take():
             self._group.commit(offsets, callback)
 
-    @property
-    def _where(self) -> str:
-        return self._source.name
+    def _answered(self, error: Any, partitions: Any) -> None:
+        self._group.answered(error, partitions)
 
     def close(self) -> None:
         self._commit_what_waits()
@@ -314,103 +255,14 @@ class KafkaReader(SourceReader):
         self._topics.close()
 
 
-class _Group:
-    """The consumer group of an input: offsets only, it is no member.
-
-    Args:
-        parameters: of the client.
-        where: the input, for messages.
-    """
-
-    def __init__(self, parameters: KafkaParameters, where: str) -> None:
-        self._parameters = parameters
-        self._where = where
-        self._consumer: Any = None
-        self._sent: deque[Committed | None] = deque()
-
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return what the group has committed."""
-        wanted = list(partitions)
-        if self._parameters.group is None or not wanted:
-            return {}
-        library = client.confluent_kafka()
-        try:
-            found = self._client().committed(
-                [library.TopicPartition(*one) for one in wanted], timeout=30
-            )
-        except library.KafkaException as error:
-            raise SourceError(
-                f"{self._where}: the offsets of the group {self._parameters.group!r} cannot be "
-                f"read: {client.reason(error)}"
-            ) from error
-        return {
-            TopicPartition(one.topic, one.partition): one.offset
-            for one in found
-            if one.error is None and one.offset >= 0
-        }
-
-    def commit(self, offsets: Mapping[TopicPartition, int], callback: Committed | None) -> None:
-        """Send offsets to be committed; never raises: the checkpoint is what counts."""
-        library = client.confluent_kafka()
-        if self._parameters.group is None:
-            error = SourceError(f"{self._where}: offsets are committed to a group; give group.id")
-            self._tell(callback, offsets, error)
-            return
-        try:
-            consumer = self._client()
-            sent = [library.TopicPartition(*one, at) for one, at in offsets.items()]
-            consumer.commit(offsets=sent)
-        except (library.KafkaException, SourceError) as error:
-            self._tell(callback, offsets, error)
-        else:
-            self._sent.append(callback)
-
-    def answers(self) -> None:
-        """Tell what has become of commits."""
-        if self._sent:
-            self._consumer.poll(0)  # calls back
-
-    def _answered(self, error: Any, partitions: Any) -> None:
-        """Take the answer to the oldest commit that was sent; the client calls this."""
-        offsets = {TopicPartition(one.topic, one.partition): one.offset for one in partitions}
-        failure = None if error is None else SourceError(f"{error.str()} ({error.name()})")
-        self._tell(self._sent.popleft() if self._sent else None, offsets, failure)
-
-    def _tell(
-        self,
-        callback: Committed | None,
-        offsets: Mapping[TopicPartition, int],
-        error: Exception | None,
-    ) -> None:
-        if error is not None:
-            logger.warning("%s: offsets were not committed: %s", self._where, error)
-        if callback is not None:
-            try:
-                callback(offsets, error)
-            except Exception:
-                logger.warning("%s: the callback of a commit failed", self._where, exc_info=True)
-
-    def _client(self) -> Any:
-        if self._consumer is None:
-            config = {
-                "log_level": 0,
-                **self._parameters.for_group(),
-                "on_commit": self._answered,
-            }
-            self._consumer = client.make("Consumer", config, self._where)
-        return self._consumer
-
-    def close(self) -> None:
-        """Let go of the client; what was sent is answered before."""
-        if self._consumer is not None:
-            consumer, self._consumer = self._consumer, None
-            consumer.close()
-
-
 def _ranges(planned: PlannedInput) -> tuple[OffsetRange, ...]:
-    return ranges_between(offsets_of_json(planned.start), offsets_of_json(planned.end))
+    start, end = Position.of_json(planned.start), Position.of_json(planned.end)
+    return ranges_between(start.offsets, end.offsets)
 
 
 def _some(partitions: Iterable[TopicPartition]) -> str:
-    named = [str(one) for one in partitions]
-    return ", ".join(named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
+    return some_names([str(one) for one in partitions])
+
+
+def _told(offsets: Offsets) -> str:
+    return some_names([f"{one}: {offset}" for one, offset in offsets.items()])

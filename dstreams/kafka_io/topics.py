@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from dstreams.clock import Clock
 from dstreams.errors import SourceError
@@ -15,6 +15,9 @@ from dstreams.kafka_io.offsets import TopicPartition
 from dstreams.kafka_io.parameters import BROKERS, KafkaParameters
 
 logger = logging.getLogger(__name__)
+
+LATEST, EARLIEST = -1, -2
+"""Where a partition ends and begins, as the protocol of Kafka says it in the place of a time."""
 
 _PATTERN_AGE_MS = 5_000
 _TIMEOUT_S, _TIMEOUT_WHILE_AWAY_S, _TIMEOUT_AT_START_S = 10.0, 1.0, 30.0
@@ -45,6 +48,23 @@ class BrokersAwayError(SourceError):
     """No broker has answered, and one may yet."""
 
 
+class UnknownTopicError(SourceError):
+    """The brokers know no topic of a name."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the brokers say of the topics of an input.
+
+    Args:
+        ids: of the topics, by name; those of brokers that have none are not there.
+        ends: where each partition ends for who reads as the parameters say.
+    """
+
+    ids: Mapping[str, str]
+    ends: Mapping[TopicPartition, int]
+
+
 class Topics:
     """Asks the brokers about the topics of an input, from one thread.
 
@@ -52,105 +72,103 @@ class Topics:
         parameters: how to reach them.
         selection: which topics.
         clock: the driver's clock.
+        where: the input, for messages.
+        on_commit: called with the answer to offsets that the consumer has committed.
     """
 
-    def __init__(self, parameters: KafkaParameters, selection: Selection, clock: Clock) -> None:
+    def __init__(
+        self,
+        parameters: KafkaParameters,
+        selection: Selection,
+        clock: Clock,
+        where: str,
+        on_commit: Callable[[Any, Any], None],
+    ) -> None:
         self._parameters = parameters
         self._selection = selection
         self._clock = clock
+        self._where = where
+        self._on_commit = on_commit
+        self._brokers = parameters.given[BROKERS]
         self._errors = client.ClientErrors()
         self._admin: Any = None
+        self._consumer: Any = None
         self._names: tuple[str, ...] | None = None
         self._named_ms = 0
         self._timeout_s = _TIMEOUT_AT_START_S
 
-    @property
-    def brokers(self) -> str:
-        """Where they are, for messages."""
-        return str(self._parameters.given[BROKERS])
-
-    def partitions(self) -> tuple[dict[TopicPartition, None], dict[str, str]]:
-        """Return the partitions that there are, and the id of each topic.
+    def look(self, known: Collection[TopicPartition] = ()) -> Seen:
+        """Return what there is now; it is quicker for partitions that are known.
 
         Raises:
             BrokersAwayError: no broker answers.
-            SourceError: there is no such topic, or the brokers refuse to say.
+            UnknownTopicError: there is no such topic or partition.
+            SourceError: the brokers refuse to say.
         """
-        library = client.confluent_kafka()
         names = self._selected()
-        if not names:
-            return {}, {}
-        futures = self._ask("describe_topics", library.TopicCollection(list(names)))
-        found: dict[TopicPartition, None] = {}
+        described = self._describe(names)
+        try:
+            ends = self.offsets(dict.fromkeys(known, LATEST))
+        except UnknownTopicError:
+            ends = {}  # which ones are there is said below
         ids: dict[str, str] = {}
+        there: dict[TopicPartition, None] = {}
         for name in names:
             try:
-                topic = self._answer(futures[name])
-            except SourceError as error:
-                if self._selection.pattern is not None and isinstance(error, UnknownTopicError):
-                    self._names = None  # it was deleted: who had read it says so
-                    continue
-                raise
+                topic = self._answer(described[name].result)
+            except UnknownTopicError:
+                if self._selection.pattern is None:
+                    raise
+                self._names = None  # it was deleted since they were looked for
+                continue
             if topic.topic_id is not None:
                 ids[name] = str(topic.topic_id)
-            for partition in topic.partitions:
-                found[TopicPartition(name, partition.id)] = None
-        assigned = self._selection.assigned
-        if not assigned:
-            return found, ids
-        missing = [str(one) for one in assigned if one not in found]
-        if missing:
-            raise SourceError(
-                f"{self._where}: there are no partitions {', '.join(missing)}; assign those that "
-                "there are"
-            )
-        return dict.fromkeys(assigned), ids
+            there.update(dict.fromkeys(TopicPartition(name, one.id) for one in topic.partitions))
+        if self._selection.assigned:
+            self._require(there)
+            there = dict.fromkeys(self._selection.assigned)
+        ends = {one: end for one, end in ends.items() if one in there}
+        ends.update(self.offsets({one: LATEST for one in there if one not in ends}))
+        return Seen(ids, ends)
 
-    def offsets(
-        self, partitions: Iterable[TopicPartition], of: Literal["earliest", "latest"]
-    ) -> dict[TopicPartition, int]:
-        """Return where partitions begin, or end for who reads them as the parameters say.
+    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return an offset of each partition.
+
+        Args:
+            wanted: by partition :data:`EARLIEST`, :data:`LATEST`, or a time in milliseconds since
+                the epoch: of the first record of that time or later, -1 where there is none.
 
         Raises:
             BrokersAwayError: no broker answers.
-            SourceError: they refuse to say.
+            UnknownTopicError: there is no such partition.
+            SourceError: the brokers refuse to say.
         """
-        return self._offsets(dict.fromkeys(partitions, of))
-
-    def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the first offset of a time or later, -1 where there is none so late."""
-        return self._offsets(times_ms)
-
-    def _offsets(self, specs: Mapping[TopicPartition, str | int]) -> dict[TopicPartition, int]:
-        if not specs:
+        if not wanted:
             return {}
-        library = client.confluent_kafka()
-        spec_of = library.admin.OffsetSpec
-        by_name = {"earliest": spec_of.earliest(), "latest": spec_of.latest()}
-        levels = library.IsolationLevel
-        committed = self._parameters.reads_committed
-        futures = self._ask(
-            "list_offsets",
-            {
-                library.TopicPartition(*one): by_name[spec]
-                if isinstance(spec, str)
-                else spec_of.for_timestamp(spec)
-                for one, spec in specs.items()
-            },
-            isolation_level=levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED,
-        )
-        return {
-            TopicPartition(one.topic, one.partition): self._answer(future).offset
-            for one, future in futures.items()
-        }
+        partition = client.confluent_kafka().TopicPartition
+        asked = [partition(*one, spec) for one, spec in wanted.items()]
+        consumer = self.consumer()
+        found = self._answer(lambda: consumer.offsets_for_times(asked, timeout=self._timeout_s))
+        return {TopicPartition(one.topic, one.partition): one.offset for one in found}
+
+    def consumer(self) -> Any:
+        """Return the driver's consumer, which is in no group and reads nothing."""
+        if self._consumer is None:
+            config = {
+                "log_level": 0,  # what it would print is told with its errors
+                **self._parameters.for_group(),
+                "error_cb": self._errors,
+                "on_commit": self._on_commit,
+            }
+            self._consumer = client.make("Consumer", config, self._where)
+        return self._consumer
 
     def close(self) -> None:
-        """Let go of the client."""
+        """Let go of the clients; may be called twice."""
         self._admin = None
-
-    @property
-    def _where(self) -> str:
-        return f"{self._parameters.where}({self._selection})"
+        if self._consumer is not None:
+            consumer, self._consumer = self._consumer, None
+            consumer.close()
 
     def _selected(self) -> tuple[str, ...]:
         """The names of the topics; those of a pattern are looked for now and then."""
@@ -158,31 +176,27 @@ class Topics:
             return self._selection.names(())
         now_ms = self._clock.now_ms()
         if self._names is None or not 0 <= now_ms - self._named_ms < _PATTERN_AGE_MS:
-            admin = self._client()
-            try:
-                there = admin.list_topics(timeout=self._timeout_s).topics
-            except client.confluent_kafka().KafkaException as error:
-                raise self._failed(error) from error
+            consumer = self.consumer()
+            there = self._answer(lambda: consumer.list_topics(timeout=self._timeout_s)).topics
             self._names, self._named_ms = self._selection.names(there), now_ms
         return self._names
 
-    def _client(self) -> Any:
+    def _describe(self, names: tuple[str, ...]) -> Mapping[str, Any]:
+        """Ask for topics, without waiting for the answer."""
+        if not names:
+            return {}
         if self._admin is None:
-            config = {
-                "log_level": 0,  # what it would print is told with its errors
-                **self._parameters.for_admin(),
-                "error_cb": self._errors,
-            }
+            config = {"log_level": 0, **self._parameters.for_admin()}
             self._admin = client.make("AdminClient", config, self._where)
-        return self._admin
+        collection = client.confluent_kafka().TopicCollection(list(names))
+        futures: Mapping[str, Any] = self._admin.describe_topics(
+            collection, request_timeout=self._timeout_s
+        )
+        return futures
 
-    def _ask(self, question: str, *arguments: Any, **named: Any) -> Any:
-        admin = self._client()
-        return getattr(admin, question)(*arguments, **named, request_timeout=self._timeout_s)
-
-    def _answer(self, future: Any) -> Any:
+    def _answer(self, ask: Callable[[], Any]) -> Any:
         try:
-            answer = future.result()
+            answer = ask()
         except client.confluent_kafka().KafkaException as error:
             raise self._failed(error) from error
         self._errors.clear()
@@ -191,26 +205,30 @@ class Topics:
 
     def _failed(self, error: Exception) -> SourceError:
         """Say what a failure means."""
-        self._admin.poll(0)  # calls back with the errors of its connections
+        self.consumer().poll(0)  # calls back with the errors of its connections
         lasting = self._errors.lasting
         if lasting is not None:
             self._errors.clear()
             return SourceError(
-                f"{self._where}: the brokers {self.brokers} refuse this client: {lasting.str()} "
+                f"{self._where}: the brokers {self._brokers} refuse this client: {lasting.str()} "
                 f"({lasting.name()}); look at security.protocol, sasl.* and ssl.* of its parameters"
             )
         if client.is_unknown_topic(error):
             return UnknownTopicError(
-                f"{self._where}: the brokers {self.brokers} have no such topic: "
+                f"{self._where}: the brokers {self._brokers} have no such topic: "
                 f"{client.reason(error)}; create it, or give the names that there are"
             )
         if not client.may_heal(error):
-            return SourceError(f"{self._where}: asking {self.brokers}: {client.reason(error)}")
+            return SourceError(f"{self._where}: asking {self._brokers}: {client.reason(error)}")
         self._timeout_s = _TIMEOUT_WHILE_AWAY_S
         last = self._errors.last
         why = client.reason(error) if last is None else f"{last.str()} ({last.name()})"
-        return BrokersAwayError(f"{self._where}: no broker of {self.brokers} answers: {why}")
+        return BrokersAwayError(f"{self._where}: no broker of {self._brokers} answers: {why}")
 
-
-class UnknownTopicError(SourceError):
-    """The brokers know no topic of a name."""
+    def _require(self, there: Mapping[TopicPartition, None]) -> None:
+        missing = [str(one) for one in self._selection.assigned if one not in there]
+        if missing:
+            raise UnknownTopicError(
+                f"{self._where}: there are no partitions {', '.join(missing)}; assign those that "
+                "there are"
+            )
