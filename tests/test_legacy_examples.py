@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.kinesis_server import KEY, KEY_ID, REGION, KinesisServer, running_kinesis
 from tests.support.programs import LIMIT_S, ROOT, Program, running
 from tests.support.waiting import wait_for
 
@@ -146,6 +147,29 @@ def test_windowed_hashtags(tmp_path: Path, how: tuple[str, ...]) -> None:
         wait_for(lambda: latest(program)[:1] in (["('#a', 3)"], ["('#a', 2)"]), LIMIT_S)
         wait_for(lambda: latest(program) == [], LIMIT_S)
         ended_by_sigterm(program, how)
+
+
+@pytest.fixture(scope="module")
+def kinesis() -> Iterator[KinesisServer]:
+    with running_kinesis() as server:
+        yield server
+
+
+def test_kinesis_wordcount(kinesis: KinesisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words of records, from the oldest one on; the keys are those of the environment."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEY)
+    stream = kinesis.create(shards=2)
+    kinesis.put(stream, ["to be or not to be"])
+    with example(RUN, "kinesis_wordcount.py", "app", stream, kinesis.url, REGION) as program:
+        wait_for(
+            lambda: program.has_printed("('to', 2)", "('be', 2)", "('or', 1)", "('not', 1)"),
+            LIMIT_S,
+        )
+        kinesis.split(stream, kinesis.shards(stream)[0])
+        kinesis.put(stream, ["or so"])
+        wait_for(lambda: program.has_printed("('or', 1)", "('so', 1)"), LIMIT_S)
+        ended_by_sigterm(program, RUN)
 
 
 def move_in(directory: Path, name: str, *lines: str) -> None:

@@ -1,9 +1,9 @@
 """``pyspark.streaming`` as programs import it, made of the classes of dstreams.
 
-After :func:`install` every import of ``pyspark.streaming`` in this process, and of its modules
-``context``, ``dstream``, ``listener`` and ``util``, gives the names of dstreams; of Spark's own
-streaming nothing is loaded. Workers are other processes, and are left alone: what a function there
-imports under this name is Spark's own, if the installed PySpark has it.
+After :func:`install` every import of ``pyspark.streaming`` in this process, and of its modules in
+:data:`NAMES`, gives the names of dstreams; of Spark's own streaming nothing is loaded. Workers are
+other processes, and are left alone: what a function there imports under this name is Spark's own,
+if the installed PySpark has it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from typing import Any
 
 from dstreams import DStream, StreamingContext, StreamingListener
 from dstreams.durations import batch_time_ms
+from dstreams.legacy.decoders import utf8_decoder
+from dstreams.legacy.kinesis import InitialPositionInStream, KinesisUtils
 from dstreams.sinks.text_files import TextFilesWriter
 
 
@@ -47,6 +49,11 @@ NAMES: Mapping[str, Mapping[str, Any]] = {
     },
     f"{PACKAGE}.context": {"StreamingContext": StreamingContext},
     f"{PACKAGE}.dstream": {"DStream": DStream},
+    f"{PACKAGE}.kinesis": {
+        "KinesisUtils": KinesisUtils,
+        "InitialPositionInStream": InitialPositionInStream,
+        "utf8_decoder": utf8_decoder,
+    },
     f"{PACKAGE}.listener": {"StreamingListener": StreamingListener},
     f"{PACKAGE}.util": {"rddToFileName": rdd_to_file_name},
 }
@@ -59,7 +66,6 @@ _INSTEAD = (
 _ELSEWHERE = {
     "kafka": f"Spark removed it from Python in 3.0; {_INSTEAD}",
     "flume": f"Spark removed it in 3.0; {_INSTEAD}",
-    "kinesis": f"it is a receiver inside of the JVM; {_INSTEAD}",
 }
 
 logger = logging.getLogger(__name__)

@@ -45,7 +45,8 @@ def test_every_way_of_importing_it() -> None:
         assert again is streaming
         from pyspark.streaming import *
         from pyspark.streaming import DStream, StreamingContext, StreamingListener
-        import pyspark.streaming.context, pyspark.streaming.util
+        import pyspark.streaming.context, pyspark.streaming.kinesis, pyspark.streaming.util
+        assert not any(name.startswith("boto") for name in sys.modules)
         from pyspark.streaming import dstream, listener
         assert StreamingContext is pyspark.streaming.context.StreamingContext
         assert StreamingContext is dstreams.StreamingContext
@@ -92,11 +93,7 @@ def test_it_was_imported_before() -> None:
             "Spark removed it from Python in 3.0; read it by a dstreams.Receiver",
         ),
         ("flume", "Spark removed it in 3.0; read it by a dstreams.Receiver"),
-        (
-            "kinesis",
-            "it is a receiver inside of the JVM; read it by a dstreams.Receiver",
-        ),
-        ("mqtt", "of pyspark.streaming it has context, dstream, listener, util"),
+        ("mqtt", "of pyspark.streaming it has context, dstream, kinesis, listener, util"),
     ],
 )
 def test_modules_that_are_not_there(module: str, reason: str) -> None:
