@@ -16,19 +16,25 @@ from typing import Any
 
 from dstreams.configuration import similar
 from dstreams.errors import InvalidStreamError, RestartError
+from dstreams.kafka_io.java_names import HOW_TOKENS, instead_of, translated
 from dstreams.redaction import secret_settings
 
 _REDACTED = "*********(redacted)"
 REFERENCE = re.compile(r"\$\{env:([^}]+)\}")
+
+_BY_NAME = secret_settings({})
+_USER_IN_URL = re.compile(r"://[^/\s]*:\S*@")
+_SECRETS = frozenset(["ssl.key.pem", "sasl.oauthbearer.config"])
+_NO_SECRETS = frozenset(
+    ["sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.client.credentials.client.id"]
+)
+"""Names that only look like those of secrets."""
 
 BROKERS = "bootstrap.servers"
 GROUP = "group.id"
 RESET = "auto.offset.reset"
 ISOLATION = "isolation.level"
 COMMIT = "enable.auto.commit"
-
-_OF_0_8 = {"metadata.broker.list": BROKERS, "fetch.message.max.bytes": "max.partition.fetch.bytes"}
-"""Names of Kafka 0.8 that newer clients do not know."""
 
 _RESETS = {
     "earliest": "earliest",
@@ -45,29 +51,21 @@ _DECIDED_HERE = {
     "enable.partition.eof": "the end of a range is found by it",
     "enable.auto.offset.store": "offsets are kept in the checkpoint",
     "auto.commit.interval.ms": "offsets are committed as batches are",
+    "error_cb": "what clients report is logged and raised",
+    "on_commit": "commitAsync takes a callback",
 }
 """What the reader has to set itself, and why."""
 
-_JAVA_ONLY = {
-    "ssl.truststore.location": "give ssl.ca.location, a file of PEM certificates",
-    "ssl.truststore.password": "give ssl.ca.location, a file of PEM certificates",
-    "ssl.truststore.type": "give ssl.ca.location, a file of PEM certificates",
-    "ssl.keystore.type": "ssl.keystore.location is a file of PKCS#12; for PEM give "
-    "ssl.certificate.location and ssl.key.location",
-    "sasl.jaas.config": "give sasl.username and sasl.password",
-    "sasl.client.callback.handler.class": "give sasl.username and sasl.password",
-    "sasl.login.callback.handler.class": "give sasl.oauthbearer.method=oidc and its settings",
-    "sasl.login.class": "give sasl.oauthbearer.method=oidc and its settings",
-    "interceptor.classes": "map the records of the stream instead",
-    "metric.reporters": "listeners and statistics of the stream tell the same",
-    "security.providers": "librdkafka uses OpenSSL; ssl.providers names its providers",
-}
-"""Settings that are classes or files of Java, and what to give instead."""
-
 _IGNORED = frozenset(
-    ["partition.assignment.strategy", "max.poll.records", "key.deserializer", "value.deserializer"]
+    [
+        *("partition.assignment.strategy", "max.poll.records"),
+        *("key.deserializer", "value.deserializer", "key.serializer", "value.serializer"),
+    ]
 )
 """What has no meaning for who assigns its partitions, and what is read elsewhere."""
+
+_MECHANISM = "sasl.mechanism"
+_TOKEN_SETTINGS = ("oauth_cb", "sasl.oauthbearer.method", "enable.sasl.oauthbearer.unsecure.jwt")
 
 _CONSUMERS_ONLY = re.compile(
     r"(fetch|auto\.offset|queued|isolation|session|heartbeat|group|max\.poll|max\.partition"
@@ -99,20 +97,25 @@ class KafkaParameters:
                 f"{where} takes the parameters of Kafka as a dict, got {type(given).__name__}"
             )
         found: dict[str, Any] = {}
-        for key, value in given.items():
+        for key, name, value in translated(given):
             if not isinstance(key, str):
                 raise InvalidStreamError(f"{where}: a parameter of Kafka is named {key!r}")
-            name = _OF_0_8.get(key, key)
             if name in _DECIDED_HERE:
                 raise InvalidStreamError(
                     f"{where}: {key} cannot be set: {_DECIDED_HERE[name]}; leave it out"
                 )
-            if name in _JAVA_ONLY:
+            instead = instead_of(name)
+            if instead is not None:
+                raise InvalidStreamError(f"{where}: {key} is for the clients of Java; {instead}")
+            if value is None or name in _IGNORED:
+                continue
+            _require_kind(where, key, value)
+            if found.setdefault(name, value) != value:
                 raise InvalidStreamError(
-                    f"{where}: {key} is for the clients of Java; {_JAVA_ONLY[name]}"
+                    f"{where}: {key} and {name} are one parameter, and are given two values; "
+                    "leave one of them out"
                 )
-            if value is not None and name not in _IGNORED:
-                found[name] = value
+        _require_login(where, found)
         if not str(found.get(BROKERS, "")).strip():
             raise InvalidStreamError(
                 f"{where} does not say where the brokers are; give bootstrap.servers, for example "
@@ -200,10 +203,8 @@ class KafkaParameters:
 
     def redacted(self) -> dict[str, Any]:
         """Return the parameters with no secret among them, for people and for checkpoints."""
-        is_secret = secret_settings({})
         return {
-            key: _REDACTED if not _is_reference(value) and is_secret(key, str(value)) else value
-            for key, value in self.given.items()
+            key: _REDACTED if _is_secret(key, value) else value for key, value in self.given.items()
         }
 
     @property
@@ -239,6 +240,51 @@ def look_up(text: str, key: str, where: str) -> str:
         return value
 
     return REFERENCE.sub(found, text)
+
+
+def _require_kind(where: str, key: str, value: Any) -> None:
+    if key == "oauth_cb":
+        if not callable(value):
+            raise InvalidStreamError(
+                f"{where}: oauth_cb is a function that returns a token and the second when it "
+                f"expires, got {type(value).__name__}"
+            )
+    elif isinstance(value, (list, tuple)):
+        raise InvalidStreamError(
+            f"{where}: {key} is one text, with commas between several; got {type(value).__name__}"
+        )
+    elif not isinstance(value, (str, int, float)):
+        raise InvalidStreamError(
+            f"{where}: {key} is a text, a number or a bool, got {type(value).__name__}"
+        )
+
+
+def _require_login(where: str, found: Mapping[str, Any]) -> None:
+    """Refuse what clients would wait with for ever, or say no more of than that it fails."""
+    if not str(found.get("security.protocol", "")).upper().startswith("SASL"):
+        return
+    mechanism = found.get(_MECHANISM)
+    if mechanism is None:
+        raise InvalidStreamError(
+            f"{where}: security.protocol is {found['security.protocol']} and nothing says how to "
+            "log in; give sasl.mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
+        )
+    if mechanism == "OAUTHBEARER" and not any(name in found for name in _TOKEN_SETTINGS):
+        raise InvalidStreamError(
+            f"{where}: sasl.mechanism is OAUTHBEARER and nothing says where tokens come from; "
+            + HOW_TOKENS
+        )
+
+
+def _is_secret(key: str, value: Any) -> bool:
+    """Whether a parameter is secret, by its name.
+
+    Values tell little: brokers, groups and files may well be named after a secret.
+    """
+    if callable(value) or _is_reference(value):
+        return False
+    named = key in _SECRETS or (_BY_NAME(key, "") and key not in _NO_SECRETS)
+    return named or _USER_IN_URL.search(str(value)) is not None
 
 
 def _is_reference(value: object) -> bool:
