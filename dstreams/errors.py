@@ -74,7 +74,7 @@ class DecodeError(SourceError):
         super().__init__(
             f"topic {topic!r}, partition {partition}, offset {offset}: {decoder} cannot decode the "
             f"{part} ({reason}); mend the decoder or who writes the topic, or have such records "
-            "left out or kept as dead letters: badRecords DROPMALFORMED, DEADLETTER"
+            "left out, by badRecords='DROPMALFORMED'; then deadLetters() has them"
         )
         self.topic, self.partition, self.offset, self.part = topic, partition, offset, part
         self.decoder, self.reason = decoder, reason

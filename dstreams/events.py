@@ -27,7 +27,9 @@ class InputInfo:
             not read, or not to its end, as by ``take``.
         description: the same for people.
         metadata: what else the source says, by name. Of Kafka ``offsets``, the ranges that the
-            batch reads, and ``lag``, how many offsets of each partition are left after it.
+            batch reads, and ``lag``, how many offsets of each partition are left after it;
+            once the batch has run also ``rejected``, how many records could not be decoded and
+            were left out, where there are any.
     """
 
     stream_id: int

@@ -10,6 +10,7 @@
 Needs the package confluent-kafka: ``pip install 'dstreams[kafka]'``.
 """
 
+from dstreams.errors import DecodeError
 from dstreams.kafka.strategies import (
     ConsumerStrategies,
     ConsumerStrategy,
@@ -17,19 +18,36 @@ from dstreams.kafka.strategies import (
     LocationStrategy,
 )
 from dstreams.kafka.stream import KafkaDStream, KafkaUtils
+from dstreams.kafka_io.decoders import (
+    AvroDecoder,
+    Decoder,
+    JsonDecoder,
+    ProtobufDecoder,
+    Utf8Decoder,
+    utf8_decoder,
+)
+from dstreams.kafka_io.decoding import DeadLetter
 from dstreams.kafka_io.kafka_rdd import KafkaRDD
 from dstreams.kafka_io.offsets import OffsetRange, TopicPartition
 from dstreams.kafka_io.records import ConsumerRecord
 
 __all__ = [
+    "AvroDecoder",
     "ConsumerRecord",
     "ConsumerStrategies",
     "ConsumerStrategy",
+    "DeadLetter",
+    "DecodeError",
+    "Decoder",
+    "JsonDecoder",
     "KafkaDStream",
     "KafkaRDD",
     "KafkaUtils",
     "LocationStrategies",
     "LocationStrategy",
     "OffsetRange",
+    "ProtobufDecoder",
     "TopicPartition",
+    "Utf8Decoder",
+    "utf8_decoder",
 ]

@@ -71,6 +71,9 @@ class ConsumerStrategies:
         Args:
             topics: their names.
             kafkaParams: parameters of Kafka's consumers; ``bootstrap.servers`` is needed.
+                ``key.deserializer`` and ``value.deserializer`` are a
+                :class:`~dstreams.kafka.Decoder` or a function of bytes; without, keys and values
+                are bytes.
             offsets: where partitions begin, by :class:`TopicPartition`.
 
         Raises:

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
-from pyspark import SparkContext
+from pyspark import RDD, SparkContext
 
 from dstreams.configuration import COUNT
 from dstreams.dstream import DStream
 from dstreams.errors import InvalidStreamError
 from dstreams.graph.input import InputDStream
 from dstreams.kafka.strategies import ConsumerStrategy, LocationStrategy
+from dstreams.kafka_io.decoders import Utf8Decoder
+from dstreams.kafka_io.decoders.decoder import as_decoder
+from dstreams.kafka_io.decoding import BAD_RECORDS, DeadLetter, Decoding
 from dstreams.kafka_io.fetch import MakeRecords
 from dstreams.kafka_io.group import Committed
 from dstreams.kafka_io.kafka_rdd import KafkaRDD
-from dstreams.kafka_io.messages import AsRecords
+from dstreams.kafka_io.messages import AsRecords, dead_letters_of
 from dstreams.kafka_io.offsets import OffsetRange
 from dstreams.kafka_io.parameters import KafkaParameters
 from dstreams.kafka_io.records import ConsumerRecord
@@ -51,9 +54,29 @@ class KafkaDStream(DStream[T]):
             callback: ``f(offsets, error)``, called on the driver when the brokers have answered:
                 offsets by TopicPartition, and why they were not committed, None where they were.
         """
+        self._source.commits.add(offsetRanges, callback)
+
+    def deadLetters(self) -> DStream[DeadLetter]:
+        """Return the records that could not be decoded and were left out of this stream.
+
+        Each is a :class:`DeadLetter`: the record as it was read, which part could not be decoded,
+        and why. They are found by reading the batch once more.
+
+        >>> clicks = KafkaUtils.createDirectStream(
+        ...     ssc, LocationStrategies.PreferConsistent, strategy, badRecords="DROPMALFORMED")
+        >>> clicks.deadLetters().map(lambda letter: (letter.offset, letter.reason)).pprint()
+
+        Raises:
+            InvalidStreamError: such records are not left out, but fail the batch.
+        """
+        dead_letters_of(self._source.make_records)
+        return self.transform(_dead_letters)
+
+    @property
+    def _source(self) -> KafkaSource:
         source = self._node.source
         assert isinstance(source, KafkaSource)  # noqa: S101 - KafkaUtils makes no other
-        source.commits.add(offsetRanges, callback)
+        return source
 
 
 class KafkaUtils:
@@ -69,6 +92,7 @@ class KafkaUtils:
         consumerStrategy: ConsumerStrategy,
         *,
         minPartitions: int | None = None,
+        badRecords: str = "FAILFAST",
         uid: str | None = None,
     ) -> KafkaDStream[ConsumerRecord]:
         """Create a stream of the records of topics.
@@ -84,13 +108,16 @@ class KafkaUtils:
             consumerStrategy: one of :class:`~dstreams.kafka.ConsumerStrategies`.
             minPartitions: partitions of a batch's RDD at least: those of a topic are read in pieces
                 where there are fewer. None: as many as partitions with records.
+            badRecords: ``FAILFAST``: a record that its deserializer cannot decode fails the batch.
+                ``DROPMALFORMED``: it is left out; how many were is in the input of the batch, and
+                ``deadLetters()`` of the stream has them.
             uid: name under which its progress is kept, so that a changed program finds it
                 (:meth:`StreamingContext.restore`). None: one from its place.
 
         Raises:
             InvalidStreamError: a parameter cannot be.
         """
-        source = _source(consumerStrategy, "createDirectStream", minPartitions)
+        source = _source(consumerStrategy, "createDirectStream", minPartitions, badRecords)
         return _stream(ssc, source, "createDirectStream", uid)
 
     @staticmethod
@@ -99,6 +126,8 @@ class KafkaUtils:
         kafkaParams: Mapping[str, Any],
         offsetRanges: Iterable[OffsetRange],
         locationStrategy: LocationStrategy | None = None,
+        *,
+        badRecords: str = "FAILFAST",
     ) -> KafkaRDD:
         """Return the records of some ranges, each as one partition.
 
@@ -107,6 +136,7 @@ class KafkaUtils:
             kafkaParams: parameters of Kafka's consumers; ``bootstrap.servers`` is needed.
             offsetRanges: what to read.
             locationStrategy: as in :meth:`createDirectStream`.
+            badRecords: as in :meth:`createDirectStream`.
 
         Raises:
             InvalidStreamError: a parameter cannot be.
@@ -121,14 +151,18 @@ class KafkaUtils:
             sc,
             ranges,
             parameters.for_tasks(),
-            _records(kafkaParams),
+            _records(kafkaParams, badRecords, "createRDD"),
             settings.kafka_poll_ms / 1000,
             passes_over_lost=not settings.kafka_fail_on_data_loss,
         )
 
 
 def _source(
-    strategy: Any, operation: str, least_partitions: int | None, make: MakeRecords | None = None
+    strategy: Any,
+    operation: str,
+    least_partitions: int | None,
+    bad_records: str = "FAILFAST",
+    make: MakeRecords | None = None,
 ) -> KafkaSource:
     if not isinstance(strategy, ConsumerStrategy):
         raise InvalidStreamError(
@@ -140,7 +174,7 @@ def _source(
         KafkaParameters.of(strategy.parameters, operation),
         strategy.selection,
         strategy.offsets,
-        make or _records(strategy.parameters),
+        make or _records(strategy.parameters, bad_records, operation),
         least_partitions,
     )
 
@@ -152,6 +186,22 @@ def _stream(
     return KafkaDStream(stream._node, ssc)
 
 
-def _records(parameters: Mapping[str, Any]) -> AsRecords:
+_OF_JAVA = {"ByteArrayDeserializer": None, "StringDeserializer": Utf8Decoder()}
+
+
+def _records(parameters: Mapping[str, Any], bad_records: str, operation: str) -> AsRecords:
     """Return what makes records, by the deserializers among the parameters."""
-    return AsRecords(parameters.get("key.deserializer"), parameters.get("value.deserializer"))
+    decoders = {}
+    for name in ("key.deserializer", "value.deserializer"):
+        given = parameters.get(name)
+        java = given.rpartition(".")[2] if isinstance(given, str) else None
+        decoder = _OF_JAVA[java] if java in _OF_JAVA else as_decoder(given, f"{operation}: {name}")
+        decoders[name.partition(".")[0]] = decoder
+    rule = BAD_RECORDS.of(bad_records, f"badRecords of {operation}")
+    return AsRecords(Decoding(**decoders, bad_records=rule))
+
+
+def _dead_letters(rdd: RDD[Any]) -> KafkaRDD:
+    """Ask the RDD of a batch, which is one of the stream itself."""
+    assert isinstance(rdd, KafkaRDD)  # noqa: S101 - as source and history hand it over
+    return rdd.deadLetters()

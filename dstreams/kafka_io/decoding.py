@@ -12,14 +12,14 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from dstreams.configuration import choice
 from dstreams.errors import DecodeError, InvalidStreamError, StreamError
-from dstreams.kafka_io.decoders.decoder import Decode, Decoder, as_decoder
-from dstreams.kafka_io.records import ConsumerRecord, Headers, records_of
+from dstreams.kafka_io.decoders.decoder import Decoder
+from dstreams.kafka_io.records import Headers, records_of
 
-BadRecords = Literal["FAILFAST", "DROPMALFORMED", "DEADLETTER"]
-"""What becomes of a record that cannot be decoded: it fails the batch, it is left out and counted,
-or it is a dead letter."""
+BadRecords = Literal["FAILFAST", "DROPMALFORMED"]
+"""What becomes of a record that cannot be decoded: it fails the batch, or is left out and counted;
+who asks for dead letters gets those that were left out."""
 
-_BAD_RECORDS = choice(*get_args(BadRecords))
+BAD_RECORDS = choice(*get_args(BadRecords))
 _NOT_OF_A_RECORD = (StreamError, MemoryError)
 """What a decoder raises where no record is to blame: it fails the task, whatever the rule."""
 
@@ -95,7 +95,7 @@ class DeadLetter(NamedTuple):
 class DecodedBlock(NamedTuple):
     """What a block became: its records in their order, and those that could not be decoded."""
 
-    records: list[ConsumerRecord]
+    records: Sequence[Any]
     rejected: list[DeadLetter]
 
 
@@ -106,22 +106,6 @@ class Decoding:
     key: Decoder[Any] | None = None
     value: Decoder[Any] | None = None
     bad_records: BadRecords = "FAILFAST"
-
-    @classmethod
-    def of(
-        cls, key: Decode | None, value: Decode | None, bad_records: str, operation: str
-    ) -> Decoding:
-        """Check what a program gives.
-
-        Raises:
-            InvalidStreamError: a decoder or the rule is of the wrong kind.
-        """
-        rule = _BAD_RECORDS.read(bad_records, f"badRecords of {operation}")
-        return cls(
-            as_decoder(key, f"key decoder of {operation}"),
-            as_decoder(value, f"value decoder of {operation}"),
-            rule,
-        )
 
     def __call__(self, block: RecordBlock) -> DecodedBlock:
         """Decode a block.

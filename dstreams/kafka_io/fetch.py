@@ -16,6 +16,7 @@ from typing import Any
 
 from dstreams.errors import SourceError
 from dstreams.kafka_io import client
+from dstreams.kafka_io.decoding import DecodedBlock
 from dstreams.kafka_io.offsets import OffsetRange
 from dstreams.rdd.task_reports import TaskReport
 from dstreams.rdd.worker_gc import settle_worker
@@ -26,7 +27,7 @@ BLOCK_RECORDS = 10_000
 """Messages that are taken from the client at once, at most."""
 
 Messages = list[Any]
-MakeRecords = Callable[[OffsetRange, Messages], Iterable[Any]]
+MakeRecords = Callable[[OffsetRange, Messages], "Iterable[Any] | DecodedBlock"]
 """Makes the records of some messages of a range, in their order."""
 
 _idle: dict[tuple[tuple[str, Any], ...], list[Any]] = {}
@@ -43,6 +44,7 @@ class FetchTask:
         ranges: one for each partition of the RDD.
         make_records: what is made of the messages.
         report: told how many messages a range had.
+        report_rejected: told how many of them could not be decoded and were left out, if any.
         wait_s: how long a task waits for the next record before it fails, seconds.
         passes_over_lost: whether offsets whose records were deleted are passed over, up to the
             first that is there; else they fail the task.
@@ -52,6 +54,7 @@ class FetchTask:
     ranges: tuple[OffsetRange, ...]
     make_records: MakeRecords
     report: TaskReport[int]
+    report_rejected: TaskReport[int]
     wait_s: float
     passes_over_lost: bool = False
 
@@ -61,12 +64,18 @@ class FetchTask:
     def __call__(self, split: int, _: Iterable[Any]) -> Iterator[Any]:
         settle_worker()
         wanted = self.ranges[split]
-        count = 0
+        count = rejected = 0
         with _consumer(self.config) as consumer:
             for messages in read_range(consumer, wanted, self.wait_s, self.passes_over_lost):
                 count += len(messages)
-                yield from self.make_records(wanted, messages)
+                made = self.make_records(wanted, messages)
+                if isinstance(made, DecodedBlock):
+                    rejected += len(made.rejected)
+                    made = made.records
+                yield from made
         self.report(split, count, count)
+        if rejected:
+            self.report_rejected(split, count, rejected)
 
 
 @contextmanager

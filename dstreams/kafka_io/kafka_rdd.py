@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pyspark import SparkContext
 from pyspark.rdd import PipelinedRDD
 
 from dstreams.kafka_io.fetch import FetchTask, MakeRecords
+from dstreams.kafka_io.messages import dead_letters_of
 from dstreams.kafka_io.offsets import OffsetRange
 from dstreams.rdd.counting import RecordCount
 from dstreams.rdd.task_reports import TaskReports
@@ -21,7 +23,7 @@ class KafkaRDD(PipelinedRDD):  # type: ignore[misc]
         offsetRanges: what it reads, a list of :class:`OffsetRange`. Those with records come first,
             and the partitions of the RDD are theirs, in this order: the range of a task is
             ``offsetRanges[TaskContext.get().partitionId()]``.
-        record_count: how many records it has, known once they were read.
+        record_count: how many records were read, known once they were.
 
     Semantics: org.apache.spark.streaming.kafka010.KafkaRDD and HasOffsetRanges.
     """
@@ -38,11 +40,33 @@ class KafkaRDD(PipelinedRDD):  # type: ignore[misc]
     ) -> None:
         read = tuple(one for one in ranges if one.count())
         reports: TaskReports[int] = TaskReports(spark)
-        task = FetchTask(config, read, make_records, reports.task, wait_s, passes_over_lost)
+        rejected: TaskReports[int] = TaskReports(spark)
+        task = FetchTask(
+            config, read, make_records, reports.task, rejected.task, wait_s, passes_over_lost
+        )
         numbers = spark.parallelize(range(len(read)), len(read)) if read else spark.emptyRDD()
         super().__init__(numbers, task)
         self.offsetRanges = list(ranges)
         self.record_count = RecordCount(self, reports)
+        self._make_records = make_records
+        self._rejected = rejected
+        self._likewise = partial(
+            KafkaRDD, spark, ranges, config, wait_s=wait_s, passes_over_lost=passes_over_lost
+        )
+
+    def rejectedRecords(self) -> int:
+        """Return how many records could not be decoded and were left out, as far as it was read."""
+        return sum(self._rejected.facts())
+
+    def deadLetters(self) -> KafkaRDD:
+        """Return the records that cannot be decoded, each as a :class:`DeadLetter`.
+
+        They are found by reading the ranges again.
+
+        Raises:
+            InvalidStreamError: such records are not left out, but fail the batch.
+        """
+        return self._likewise(make_records=dead_letters_of(self._make_records))
 
 
 def split(ranges: Iterable[OffsetRange], least: int) -> tuple[OffsetRange, ...]:

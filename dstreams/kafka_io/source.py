@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 from dstreams.errors import SourceError
 from dstreams.kafka_io import client
@@ -99,6 +100,7 @@ class KafkaReader(SourceReader):
         self._config: Mapping[str, Any] | None = None
         self._begin: Position | None = None if environment.newest is None else Position({}, {})
         self._expiry_seen_ms: int | None = None
+        self._rdds: WeakValueDictionary[int, KafkaRDD] = WeakValueDictionary()
         self._away = RepeatedWarning(
             logger,
             environment.clock,
@@ -227,7 +229,7 @@ class KafkaReader(SourceReader):
         ranges = _ranges(planned)
         if self._source.least_partitions is not None:
             ranges = split(ranges, self._source.least_partitions)
-        return KafkaRDD(
+        rdd = self._rdds[planned.time_ms] = KafkaRDD(
             self._spark,
             ranges,
             self._config,
@@ -235,6 +237,11 @@ class KafkaReader(SourceReader):
             self._wait_s,
             passes_over_lost=not self._fails,
         )
+        return rdd
+
+    def rejected(self, planned: PlannedInput) -> int:
+        rdd = self._rdds.get(planned.time_ms)
+        return 0 if rdd is None else rdd.rejectedRecords()
 
     def commit(self, end: Any) -> None:
         if self._source.parameters.commits_batches:

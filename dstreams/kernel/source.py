@@ -267,6 +267,20 @@ class ReaderOfFiles(Explaining, Protocol):
         ...
 
 
+@runtime_checkable
+class Rejecting(Protocol):
+    """A reader that leaves out records which cannot be decoded, where a program says so."""
+
+    def rejected(self, planned: PlannedInput) -> int:
+        """Return, once its batch has run, how many records of a plan were left out."""
+        ...
+
+
+def rejected(reader: object, planned: PlannedInput) -> int:
+    """Return how many records a batch that has run has left out."""
+    return reader.rejected(planned) if isinstance(reader, Rejecting) else 0
+
+
 def noticed(reader: object, planned: PlannedInput) -> str:
     """Say what a reader of files has skipped of a batch that has run; empty for nothing."""
     return reader.noticed(planned) if isinstance(reader, ReaderOfFiles) else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 import msgspec
 
@@ -71,5 +71,7 @@ class JsonDecoder(Decoder[T]):
         self._text = self._decoder()
 
     def __repr__(self) -> str:
-        name = getattr(self._of, "__name__", None) or str(self._of)
-        return "JsonDecoder()" if self._of is Any else f"JsonDecoder({name})"
+        if self._of is Any:
+            return "JsonDecoder()"
+        is_class = isinstance(self._of, type) and get_origin(self._of) is None
+        return f"JsonDecoder({self._of.__name__ if is_class else self._of})"

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dstreams.errors import DecodeError, EnvironmentNotReadyError, InvalidStreamError
-from dstreams.kafka_io.decoders import Decoder, JsonDecoder, utf8_decoder
-from dstreams.kafka_io.decoding import DeadLetter, DecodedBlock, Decoding, RecordBlock
+from dstreams.kafka_io.decoders import Decoder, JsonDecoder, Utf8Decoder, utf8_decoder
+from dstreams.kafka_io.decoders.decoder import as_decoder
+from dstreams.kafka_io.decoding import BadRecords, DeadLetter, DecodedBlock, Decoding, RecordBlock
 from dstreams.kafka_io.records import ConsumerRecord
 
 Pair = tuple[bytes | None, bytes | None]
@@ -34,8 +35,10 @@ def block(*pairs: Pair, first: int = 100) -> RecordBlock:
     )
 
 
-def decoded(rule: str, *pairs: Pair, key: Any = utf8_decoder, value: Any = int) -> DecodedBlock:
-    return Decoding.of(key, value, rule, "test")(block(*pairs))
+def decoded(
+    rule: BadRecords, *pairs: Pair, key: Any = utf8_decoder, value: Any = int
+) -> DecodedBlock:
+    return Decoding(as_decoder(key, "key"), as_decoder(value, "value"), rule)(block(*pairs))
 
 
 def test_a_block_of_good_records() -> None:
@@ -68,8 +71,8 @@ def test_failfast_names_the_first_bad_record() -> None:
     assert str(error.value) == (
         "topic 'clicks', partition 3, offset 102: builtins.int cannot decode the value "
         "(ValueError: invalid literal for int() with base 10: b'x7'); mend the decoder or who "
-        "writes the topic, or have such records left out or kept as dead letters: badRecords "
-        "DROPMALFORMED, DEADLETTER"
+        "writes the topic, or have such records left out, by badRecords='DROPMALFORMED'; then "
+        "deadLetters() has them"
     )
     again = pickle.loads(pickle.dumps(error.value))
     assert (str(again), again.offset, again.part) == (str(error.value), 102, "value")
@@ -87,11 +90,15 @@ def test_an_error_has_no_more_of_the_data_than_a_bit() -> None:
     assert len(error.value.reason) <= 140
 
 
-@pytest.mark.parametrize("rule", ["DROPMALFORMED", "DEADLETTER", "deadletter"])
-def test_bad_records_are_set_aside(rule: str) -> None:
+def test_bad_records_are_set_aside() -> None:
     """The others keep their order; of a bad one all is there as it was read, and the reason."""
     records, rejected = decoded(
-        rule, (b"ann", b"7"), (b"bob", b"x"), (b"\xff", b"y"), (None, None), (b"\xfe", b"9")
+        "DROPMALFORMED",
+        (b"ann", b"7"),
+        (b"bob", b"x"),
+        (b"\xff", b"y"),
+        (None, None),
+        (b"\xfe", b"9"),
     )
     assert [record.offset for record in records] == [100, 106]
     assert rejected[0] == DeadLetter(
@@ -103,7 +110,7 @@ def test_bad_records_are_set_aside(rule: str) -> None:
 
 def test_headers_of_a_dead_letter() -> None:
     """Those of the record, then where it is from and why, as text."""
-    (letter,) = decoded("DEADLETTER", (b"bob", b"x")).rejected
+    (letter,) = decoded("DROPMALFORMED", (b"bob", b"x")).rejected
     assert dict(letter.error_headers) == {
         "n": b"0",
         "__dstreams.errors.message": letter.reason.encode(),
@@ -179,16 +186,6 @@ def test_an_exception_that_cannot_be_printed() -> None:
     assert letter.reason == "MuteError"
 
 
-def test_a_rule_that_there_is_not() -> None:
-    """It is refused with those that there are."""
-    with pytest.raises(InvalidStreamError) as error:
-        Decoding.of(None, None, "PERMISSIVE", "createDirectStream")
-    assert str(error.value) == (
-        "badRecords of createDirectStream is 'PERMISSIVE'; use one of FAILFAST, DROPMALFORMED, "
-        "DEADLETTER"
-    )
-
-
 BYTES = st.one_of(
     st.none(), st.binary(max_size=4), st.integers().map(lambda number: b"%d" % number)
 )
@@ -199,7 +196,7 @@ def test_every_record_is_in_one_place(pairs: list[Pair]) -> None:
     """Records and dead letters together are the block; each is where its bytes belong."""
     whole = block(*pairs)
     decoder = JsonDecoder(int)
-    records, rejected = Decoding.of(utf8_decoder, decoder, "DEADLETTER", "test")(whole)
+    records, rejected = Decoding(Utf8Decoder(), decoder, "DROPMALFORMED")(whole)
     assert sorted([each.offset for each in [*records, *rejected]]) == whole.offsets
     for record in records:
         key, value = pairs[whole.offsets.index(record.offset)]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from dstreams.errors import InvalidStreamError, SourceError
 from dstreams.kafka_io.decoders import AvroDecoder
-from dstreams.kafka_io.decoding import Decoding, RecordBlock
+from dstreams.kafka_io.decoding import BadRecords, Decoding, RecordBlock
 from tests.support.schema_registry import LocalRegistry, running
 
 CLICK = {
@@ -175,7 +175,7 @@ def test_bytes_that_are_no_value(registry: LocalRegistry, data: bytes, reason: s
     number = registry.register("clicks-value", CLICK)
     registry.register("other-value", "{}", "JSON")
     good = written(CLICK, {"user": "ann", "pages": 1}, number)
-    decoding = Decoding.of(None, AvroDecoder(registry.settings), "DROPMALFORMED", "test")
+    decoding = Decoding(None, AvroDecoder(registry.settings), "DROPMALFORMED")
     decoded = decoding(block(good, data, good))
     assert [record.offset for record in decoded.records] == [10, 12]
     assert [(letter.offset, letter.value) for letter in decoded.rejected] == [(11, data)]
@@ -184,20 +184,20 @@ def test_bytes_that_are_no_value(registry: LocalRegistry, data: bytes, reason: s
 
 def test_an_unknown_schema_is_asked_for_once_in_a_task(registry: LocalRegistry) -> None:
     """A topic whose schemas are elsewhere is not a request for each record."""
-    decoding = Decoding.of(None, AvroDecoder(registry.settings), "DROPMALFORMED", "test")
+    decoding = Decoding(None, AvroDecoder(registry.settings), "DROPMALFORMED")
     for _ in range(2):
         decoded = decoding(block(*[b"\0\0\0\0\x09a"] * 50))
         assert len(decoded.rejected) == 50
     assert registry.asked == ["/schemas/ids/9"]
 
 
-@pytest.mark.parametrize("bad_records", ["FAILFAST", "DROPMALFORMED", "DEADLETTER"])
+@pytest.mark.parametrize("bad_records", ["FAILFAST", "DROPMALFORMED"])
 def test_a_registry_in_trouble_is_not_the_fault_of_a_record(
-    registry: LocalRegistry, bad_records: str
+    registry: LocalRegistry, bad_records: BadRecords
 ) -> None:
     """The task fails whatever becomes of bad records, and goes on when the registry does."""
     number = registry.register("clicks-value", CLICK)
-    decoding = Decoding.of(None, AvroDecoder(registry.settings), bad_records, "test")
+    decoding = Decoding(None, AvroDecoder(registry.settings), bad_records)
     records = block(written(CLICK, {"user": "ann", "pages": 1}, number))
     registry.is_failing = True
     with pytest.raises(SourceError) as error:
