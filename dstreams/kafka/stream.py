@@ -12,13 +12,12 @@ from dstreams.dstream import DStream
 from dstreams.errors import InvalidStreamError
 from dstreams.graph.input import InputDStream
 from dstreams.kafka.strategies import ConsumerStrategy, LocationStrategy
-from dstreams.kafka_io.decoders import Utf8Decoder
-from dstreams.kafka_io.decoders.decoder import as_decoder
-from dstreams.kafka_io.decoding import BAD_RECORDS, DeadLetter, Decoding
-from dstreams.kafka_io.fetch import MakeRecords
+from dstreams.kafka_io.decoding import BadRecords, DeadLetter
+from dstreams.kafka_io.deserializers import decoding_of
+from dstreams.kafka_io.fetch import Reading
 from dstreams.kafka_io.group import Committed
 from dstreams.kafka_io.kafka_rdd import KafkaRDD
-from dstreams.kafka_io.messages import AsRecords, dead_letters_of
+from dstreams.kafka_io.messages import AsRecords, require_dead_letters
 from dstreams.kafka_io.offsets import OffsetRange
 from dstreams.kafka_io.parameters import KafkaParameters
 from dstreams.kafka_io.records import ConsumerRecord
@@ -57,19 +56,19 @@ class KafkaDStream(DStream[T]):
         self._source.commits.add(offsetRanges, callback)
 
     def deadLetters(self) -> DStream[DeadLetter]:
-        """Return the records that could not be decoded and were left out of this stream.
+        """Return the stream of the records that could not be decoded, as they were read.
 
-        Each is a :class:`DeadLetter`: the record as it was read, which part could not be decoded,
-        and why. They are found by reading the batch once more.
+        They are left out of this stream by ``badRecords="DROPMALFORMED"``. Batches that are asked
+        for their dead letters read their ranges once more. To keep them in a topic::
 
-        >>> clicks = KafkaUtils.createDirectStream(
-        ...     ssc, LocationStrategies.PreferConsistent, strategy, badRecords="DROPMALFORMED")
-        >>> clicks.deadLetters().map(lambda letter: (letter.offset, letter.reason)).pprint()
+            stream.deadLetters().saveToKafka(
+                "clicks.bad", parameters, key=lambda letter: letter.key,
+                value=lambda letter: letter.value, headers=lambda letter: letter.error_headers)
 
         Raises:
             InvalidStreamError: such records are not left out, but fail the batch.
         """
-        dead_letters_of(self._source.make_records)
+        require_dead_letters(self._source.make_records)
         return self.transform(_dead_letters)
 
     @property
@@ -91,8 +90,8 @@ class KafkaUtils:
         locationStrategy: LocationStrategy,
         consumerStrategy: ConsumerStrategy,
         *,
+        badRecords: BadRecords = "FAILFAST",
         minPartitions: int | None = None,
-        badRecords: str = "FAILFAST",
         uid: str | None = None,
     ) -> KafkaDStream[ConsumerRecord]:
         """Create a stream of the records of topics.
@@ -105,20 +104,39 @@ class KafkaUtils:
         Args:
             ssc: the context.
             locationStrategy: one of :class:`~dstreams.kafka.LocationStrategies`.
-            consumerStrategy: one of :class:`~dstreams.kafka.ConsumerStrategies`.
+            consumerStrategy: one of :class:`~dstreams.kafka.ConsumerStrategies`. Among its
+                parameters ``key.deserializer`` and ``value.deserializer`` say how keys and values
+                are decoded: a function of bytes, a :class:`~dstreams.kafka.Decoder`, or the name of
+                one of Kafka's own, such as ``StringDeserializer``. None: they stay bytes.
+            badRecords: what becomes of records that cannot be decoded: ``FAILFAST``: they fail the
+                batch, which names topic, partition and offset; ``DROPMALFORMED``: they are left
+                out, and counted in the log and in the batch's ``inputs``; see
+                :meth:`KafkaDStream.deadLetters`.
             minPartitions: partitions of a batch's RDD at least: those of a topic are read in pieces
                 where there are fewer. None: as many as partitions with records.
-            badRecords: ``FAILFAST``: a record that its deserializer cannot decode fails the batch.
-                ``DROPMALFORMED``: it is left out; how many were is in the input of the batch, and
-                ``deadLetters()`` of the stream has them.
             uid: name under which its progress is kept, so that a changed program finds it
                 (:meth:`StreamingContext.restore`). None: one from its place.
 
         Raises:
             InvalidStreamError: a parameter cannot be.
         """
-        source = _source(consumerStrategy, "createDirectStream", minPartitions, badRecords)
-        return _stream(ssc, source, "createDirectStream", uid)
+        where = "createDirectStream"
+        if not isinstance(consumerStrategy, ConsumerStrategy):
+            raise InvalidStreamError(
+                f"{where} takes one of ConsumerStrategies, such as Subscribe, got "
+                f"{consumerStrategy!r}"
+            )
+        if minPartitions is not None:
+            COUNT.require(minPartitions, f"minPartitions of {where}")
+        given = consumerStrategy.parameters
+        source = KafkaSource(
+            KafkaParameters.of(given, where),
+            consumerStrategy.selection,
+            consumerStrategy.offsets,
+            AsRecords(decoding_of(given, badRecords, where)),
+            minPartitions,
+        )
+        return direct_stream(ssc, source, where, uid)
 
     @staticmethod
     def createRDD(
@@ -127,7 +145,7 @@ class KafkaUtils:
         offsetRanges: Iterable[OffsetRange],
         locationStrategy: LocationStrategy | None = None,
         *,
-        badRecords: str = "FAILFAST",
+        badRecords: BadRecords = "FAILFAST",
     ) -> KafkaRDD:
         """Return the records of some ranges, each as one partition.
 
@@ -145,63 +163,23 @@ class KafkaUtils:
         ranges = list(offsetRanges)
         if not all(isinstance(one, OffsetRange) for one in ranges):
             raise InvalidStreamError(f"createRDD takes OffsetRange values, got {ranges!r}")
-        parameters = KafkaParameters.of(kafkaParams, "createRDD")
         settings = Settings.from_conf(dict(sc.getConf().getAll()))
-        return KafkaRDD(
-            sc,
-            ranges,
-            parameters.for_tasks(),
-            _records(kafkaParams, badRecords, "createRDD"),
+        reading = Reading(
+            KafkaParameters.of(kafkaParams, "createRDD").for_tasks(),
+            AsRecords(decoding_of(kafkaParams, badRecords, "createRDD")),
             settings.kafka_poll_ms / 1000,
-            passes_over_lost=not settings.kafka_fail_on_data_loss,
+            not settings.kafka_fail_on_data_loss,
         )
+        return KafkaRDD(sc, ranges, reading)
 
 
-def _source(
-    strategy: Any,
-    operation: str,
-    least_partitions: int | None,
-    bad_records: str = "FAILFAST",
-    make: MakeRecords | None = None,
-) -> KafkaSource:
-    if not isinstance(strategy, ConsumerStrategy):
-        raise InvalidStreamError(
-            f"{operation} takes one of ConsumerStrategies, such as Subscribe, got {strategy!r}"
-        )
-    if least_partitions is not None:
-        COUNT.require(least_partitions, f"minPartitions of {operation}")
-    return KafkaSource(
-        KafkaParameters.of(strategy.parameters, operation),
-        strategy.selection,
-        strategy.offsets,
-        make or _records(strategy.parameters, bad_records, operation),
-        least_partitions,
-    )
-
-
-def _stream(
-    ssc: StreamingContext, source: KafkaSource, operation: str, uid: str | None
-) -> KafkaDStream[Any]:
-    stream = ssc._input(source, operation, uid)
-    return KafkaDStream(stream._node, ssc)
-
-
-_OF_JAVA = {"ByteArrayDeserializer": None, "StringDeserializer": Utf8Decoder()}
-
-
-def _records(parameters: Mapping[str, Any], bad_records: str, operation: str) -> AsRecords:
-    """Return what makes records, by the deserializers among the parameters."""
-    decoders = {}
-    for name in ("key.deserializer", "value.deserializer"):
-        given = parameters.get(name)
-        java = given.rpartition(".")[2] if isinstance(given, str) else None
-        decoder = _OF_JAVA[java] if java in _OF_JAVA else as_decoder(given, f"{operation}: {name}")
-        decoders[name.partition(".")[0]] = decoder
-    rule = BAD_RECORDS.of(bad_records, f"badRecords of {operation}")
-    return AsRecords(Decoding(**decoders, bad_records=rule))
-
-
-def _dead_letters(rdd: RDD[Any]) -> KafkaRDD:
-    """Ask the RDD of a batch, which is one of the stream itself."""
-    assert isinstance(rdd, KafkaRDD)  # noqa: S101 - as source and history hand it over
+def _dead_letters(rdd: RDD[Any]) -> RDD[DeadLetter]:
+    assert isinstance(rdd, KafkaRDD)  # noqa: S101 - of the stream itself
     return rdd.deadLetters()
+
+
+def direct_stream(
+    ssc: StreamingContext, source: KafkaSource, operation: str, uid: str | None = None
+) -> KafkaDStream[Any]:
+    """Add a source of Kafka to the streams of a context."""
+    return KafkaDStream(ssc._input(source, operation, uid)._node, ssc)

@@ -12,11 +12,12 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dstreams.errors import SourceError
 from dstreams.kafka_io import client
-from dstreams.kafka_io.decoding import DecodedBlock
+from dstreams.kafka_io.decoding import DeadLetter, DecodedBlock
+from dstreams.kafka_io.messages import Messages
 from dstreams.kafka_io.offsets import OffsetRange
 from dstreams.rdd.task_reports import TaskReport
 from dstreams.rdd.worker_gc import settle_worker
@@ -26,56 +27,72 @@ logger = logging.getLogger(__name__)
 BLOCK_RECORDS = 10_000
 """Messages that are taken from the client at once, at most."""
 
-Messages = list[Any]
-MakeRecords = Callable[[OffsetRange, Messages], "Iterable[Any] | DecodedBlock"]
+MakeRecords = Callable[[OffsetRange, Messages], DecodedBlock]
 """Makes the records of some messages of a range, in their order."""
 
 _idle: dict[tuple[tuple[str, Any], ...], list[Any]] = {}
 """Consumers of this process that no range is read with, by their settings."""
 
 
-@dataclass(frozen=True)
-class FetchTask:
-    """Task: the records of the range of its partition.
+class Rejected(NamedTuple):
+    """How many records of a partition could not be decoded and were left out, and the first."""
+
+    records: int
+    first: DeadLetter
+
+
+@dataclass(frozen=True, repr=False)
+class Reading:
+    """How the ranges of an input are read.
 
     Args:
-        config: of the consumers, in the names of librdkafka, secrets included: a task is in no
-            checkpoint.
-        ranges: one for each partition of the RDD.
-        make_records: what is made of the messages.
-        report: told how many messages a range had.
-        report_rejected: told how many of them could not be decoded and were left out, if any.
+        config: of the consumers, in the names of librdkafka, secrets included: it goes to tasks,
+            and is in no checkpoint.
+        make_records: what is made of messages.
         wait_s: how long a task waits for the next record before it fails, seconds.
         passes_over_lost: whether offsets whose records were deleted are passed over, up to the
             first that is there; else they fail the task.
     """
 
     config: Mapping[str, Any]
-    ranges: tuple[OffsetRange, ...]
     make_records: MakeRecords
-    report: TaskReport[int]
-    report_rejected: TaskReport[int]
     wait_s: float
     passes_over_lost: bool = False
 
-    def __repr__(self) -> str:
-        return f"FetchTask({len(self.ranges)} ranges)"
+
+@dataclass(frozen=True, repr=False)
+class FetchTask:
+    """Task: the records of the range of its partition, or its dead letters.
+
+    Args:
+        reading: how to read.
+        ranges: one for each partition of the RDD.
+        report: told how many messages a partition had.
+        report_rejected: told of those that could not be decoded and were left out; None where they
+            are what is wanted.
+    """
+
+    reading: Reading
+    ranges: tuple[OffsetRange, ...]
+    report: TaskReport[int]
+    report_rejected: TaskReport[Rejected] | None
 
     def __call__(self, split: int, _: Iterable[Any]) -> Iterator[Any]:
         settle_worker()
-        wanted = self.ranges[split]
-        count = rejected = 0
-        with _consumer(self.config) as consumer:
-            for messages in read_range(consumer, wanted, self.wait_s, self.passes_over_lost):
+        reading, wanted, report_rejected = self.reading, self.ranges[split], self.report_rejected
+        count = left_out = 0
+        first: DeadLetter | None = None
+        with _consumer(reading.config) as consumer:
+            for messages in read_range(consumer, wanted, reading.wait_s, reading.passes_over_lost):
                 count += len(messages)
-                made = self.make_records(wanted, messages)
-                if isinstance(made, DecodedBlock):
-                    rejected += len(made.rejected)
-                    made = made.records
-                yield from made
+                records, rejected = reading.make_records(wanted, messages)
+                if rejected:
+                    left_out += len(rejected)
+                    first = first or rejected[0]
+                yield from records if report_rejected is not None else rejected
         self.report(split, count, count)
-        if rejected:
-            self.report_rejected(split, count, rejected)
+        if first is not None and report_rejected is not None:
+            report_rejected(split, count, Rejected(left_out, first))
 
 
 @contextmanager

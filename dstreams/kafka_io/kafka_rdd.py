@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from pyspark import SparkContext
 from pyspark.rdd import PipelinedRDD
 
-from dstreams.kafka_io.fetch import FetchTask, MakeRecords
-from dstreams.kafka_io.messages import dead_letters_of
+from dstreams.kafka_io.fetch import FetchTask, Reading, Rejected
+from dstreams.kafka_io.messages import require_dead_letters
 from dstreams.kafka_io.offsets import OffsetRange
 from dstreams.rdd.counting import RecordCount
 from dstreams.rdd.task_reports import TaskReports
@@ -24,6 +22,7 @@ class KafkaRDD(PipelinedRDD):  # type: ignore[misc]
             and the partitions of the RDD are theirs, in this order: the range of a task is
             ``offsetRanges[TaskContext.get().partitionId()]``.
         record_count: how many records were read, known once they were.
+        rejected: which of them could not be decoded and were left out, likewise.
 
     Semantics: org.apache.spark.streaming.kafka010.KafkaRDD and HasOffsetRanges.
     """
@@ -32,41 +31,35 @@ class KafkaRDD(PipelinedRDD):  # type: ignore[misc]
         self,
         spark: SparkContext,
         ranges: Sequence[OffsetRange],
-        config: Mapping[str, Any],
-        make_records: MakeRecords,
-        wait_s: float,
+        reading: Reading,
         *,
-        passes_over_lost: bool = False,
+        is_of_dead_letters: bool = False,
     ) -> None:
         read = tuple(one for one in ranges if one.count())
-        reports: TaskReports[int] = TaskReports(spark)
-        rejected: TaskReports[int] = TaskReports(spark)
-        task = FetchTask(
-            config, read, make_records, reports.task, rejected.task, wait_s, passes_over_lost
-        )
+        counts: TaskReports[int] = TaskReports(spark)
+        self.rejected: TaskReports[Rejected] = TaskReports(spark)
+        report_rejected = None if is_of_dead_letters else self.rejected.task
+        task = FetchTask(reading, read, counts.task, report_rejected)
         numbers = spark.parallelize(range(len(read)), len(read)) if read else spark.emptyRDD()
         super().__init__(numbers, task)
         self.offsetRanges = list(ranges)
-        self.record_count = RecordCount(self, reports)
-        self._make_records = make_records
-        self._rejected = rejected
-        self._likewise = partial(
-            KafkaRDD, spark, ranges, config, wait_s=wait_s, passes_over_lost=passes_over_lost
-        )
+        self.record_count = RecordCount(self, counts)
+        self._reading = reading
 
     def rejectedRecords(self) -> int:
         """Return how many records could not be decoded and were left out, as far as it was read."""
-        return sum(self._rejected.facts())
+        return sum(one.records for one in self.rejected.facts())
 
     def deadLetters(self) -> KafkaRDD:
-        """Return the records that cannot be decoded, each as a :class:`DeadLetter`.
+        """Return the records of the same ranges that could not be decoded.
 
-        They are found by reading the ranges again.
+        Each is a :class:`~dstreams.kafka.DeadLetter`. The ranges are read once more for it.
 
         Raises:
             InvalidStreamError: such records are not left out, but fail the batch.
         """
-        return self._likewise(make_records=dead_letters_of(self._make_records))
+        require_dead_letters(self._reading.make_records)
+        return KafkaRDD(self.context, self.offsetRanges, self._reading, is_of_dead_letters=True)
 
 
 def split(ranges: Iterable[OffsetRange], least: int) -> tuple[OffsetRange, ...]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from dstreams.errors import InvalidStreamError
 from dstreams.kafka_io.decoding import DecodedBlock, Decoding, RecordBlock
-from dstreams.kafka_io.fetch import Messages
 from dstreams.kafka_io.offsets import OffsetRange
 from dstreams.kafka_io.records import NO_TIMESTAMP
+
+Messages = list[Any]
 
 # What librdkafka says of timestamps: 0 there is none, 1 of the producer, 2 of the broker.
 _TIMESTAMP_TYPES = (NO_TIMESTAMP, 0, 1)
@@ -21,43 +23,30 @@ class AsRecords:
     decoding: Decoding = field(default_factory=Decoding)
 
     def __call__(self, wanted: OffsetRange, messages: Messages) -> DecodedBlock:
-        return self.decoding(_block(wanted, messages))
+        times = [message.timestamp() for message in messages]
+        headers = [message.headers() for message in messages]
+        return self.decoding(
+            RecordBlock(
+                wanted.topic,
+                wanted.partition,
+                [message.offset() for message in messages],
+                [time[1] for time in times],
+                [_TIMESTAMP_TYPES[time[0]] for time in times],
+                [() if one is None else tuple(one) for one in headers],
+                [message.key() for message in messages],
+                [message.value() for message in messages],
+            )
+        )
 
 
-@dataclass(frozen=True)
-class AsDeadLetters:
-    """Makes :class:`DeadLetter` of those messages that cannot be decoded."""
-
-    decoding: Decoding
-
-    def __call__(self, wanted: OffsetRange, messages: Messages) -> DecodedBlock:
-        return DecodedBlock(self.decoding(_block(wanted, messages)).rejected, [])
-
-
-def dead_letters_of(made: object) -> AsDeadLetters:
-    """Return what makes the dead letters beside some records.
+def require_dead_letters(made: object) -> None:
+    """Refuse what makes records of which none is left out.
 
     Raises:
-        InvalidStreamError: there are none.
+        InvalidStreamError: it does.
     """
     if not isinstance(made, AsRecords) or made.decoding.bad_records == "FAILFAST":
         raise InvalidStreamError(
             "deadLetters has the records that are left out, and none are: one that cannot be "
             "decoded fails the batch; read the topic with badRecords='DROPMALFORMED'"
         )
-    return AsDeadLetters(made.decoding)
-
-
-def _block(wanted: OffsetRange, messages: Messages) -> RecordBlock:
-    times = [message.timestamp() for message in messages]
-    headers = [message.headers() for message in messages]
-    return RecordBlock(
-        wanted.topic,
-        wanted.partition,
-        [message.offset() for message in messages],
-        [time[1] for time in times],
-        [_TIMESTAMP_TYPES[time[0]] for time in times],
-        [() if one is None else tuple(one) for one in headers],
-        [message.key() for message in messages],
-        [message.value() for message in messages],
-    )

@@ -6,11 +6,10 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakValueDictionary
 
 from dstreams.errors import SourceError
 from dstreams.kafka_io import client
-from dstreams.kafka_io.fetch import MakeRecords
+from dstreams.kafka_io.fetch import MakeRecords, Reading, Rejected
 from dstreams.kafka_io.group import Group, GroupCommits
 from dstreams.kafka_io.kafka_rdd import KafkaRDD, split
 from dstreams.kafka_io.offsets import (
@@ -32,6 +31,7 @@ from dstreams.kernel.source import (
     SourceEnvironment,
     SourceReader,
 )
+from dstreams.rdd.task_reports import TaskReports
 from dstreams.sources.file_reader import some_names
 from dstreams.sources.repeated_warning import RepeatedWarning
 
@@ -97,10 +97,10 @@ class KafkaReader(SourceReader):
         fails = source.fails_on_data_loss
         self._fails: bool = settings.kafka_fail_on_data_loss if fails is None else fails
         self._wait_s: float = settings.kafka_poll_ms / 1000
-        self._config: Mapping[str, Any] | None = None
+        self._reading: Reading | None = None
+        self._rejected: dict[int, TaskReports[Rejected]] = {}
         self._begin: Position | None = None if environment.newest is None else Position({}, {})
         self._expiry_seen_ms: int | None = None
-        self._rdds: WeakValueDictionary[int, KafkaRDD] = WeakValueDictionary()
         self._away = RepeatedWarning(
             logger,
             environment.clock,
@@ -113,7 +113,7 @@ class KafkaReader(SourceReader):
 
     def start(self) -> None:
         client.confluent_kafka()
-        self._config = self._source.parameters.for_tasks()
+        self._reading = self._how_to_read()
         if self._begin is None:
             self._begin = self._beginning()
 
@@ -224,24 +224,38 @@ class KafkaReader(SourceReader):
         return InputDescription(planned.description or described(ranges), metadata)
 
     def read(self, planned: PlannedInput) -> KafkaRDD:
-        if self._config is None:
-            self._config = self._source.parameters.for_tasks()
+        self._reading = self._reading or self._how_to_read()
         ranges = _ranges(planned)
         if self._source.least_partitions is not None:
             ranges = split(ranges, self._source.least_partitions)
-        rdd = self._rdds[planned.time_ms] = KafkaRDD(
-            self._spark,
-            ranges,
-            self._config,
-            self._source.make_records,
-            self._wait_s,
-            passes_over_lost=not self._fails,
-        )
+        rdd = KafkaRDD(self._spark, ranges, self._reading)
+        self._rejected[planned.time_ms] = rdd.rejected
         return rdd
 
-    def rejected(self, planned: PlannedInput) -> int:
-        rdd = self._rdds.get(planned.time_ms)
-        return 0 if rdd is None else rdd.rejectedRecords()
+    def _how_to_read(self) -> Reading:
+        config = self._source.parameters.for_tasks()
+        return Reading(config, self._source.make_records, self._wait_s, not self._fails)
+
+    def noticed(self, planned: PlannedInput) -> InputDescription:
+        """Say how many records were left out because they could not be decoded."""
+        reports = self._rejected.get(planned.time_ms)
+        for time_ms in [one for one in self._rejected if one <= planned.time_ms]:
+            del self._rejected[time_ms]
+        rejected = [] if reports is None else reports.facts()
+        if not rejected:
+            return InputDescription()
+        count, first = sum(one.records for one in rejected), rejected[0].first
+        text = f"{count} could not be decoded and were left out"
+        logger.warning(
+            "%s: of the records of the batch at %d ms %s, such as %s-%d, offset %d, its %s: %s",
+            self._where,
+            planned.time_ms,
+            text,
+            *first[:3],
+            first.part,
+            first.reason,
+        )
+        return InputDescription(f"; {text}", {"rejected": count})
 
     def commit(self, end: Any) -> None:
         if self._source.parameters.commits_batches:

@@ -95,7 +95,7 @@ class InputDescription:
         metadata: for programs, by name: ``offsets``, ``lag``.
     """
 
-    text: str
+    text: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -164,6 +164,10 @@ class SourceReader:
     def describe(self, planned: PlannedInput) -> InputDescription:
         """Return what listeners are told of a plan."""
         return InputDescription(planned.description)
+
+    def noticed(self, planned: PlannedInput) -> InputDescription:
+        """Return what is told besides, once the batch has run: records that were left out."""
+        return InputDescription()
 
     def commit(self, end: Any) -> None:
         """Take note that batches up to *end* count: who has sent these records may forget them."""
@@ -256,34 +260,6 @@ class Explaining(Protocol):
     def explain(self, failure: str) -> str | None:
         """Say what to do where a job has failed because an input file is not there."""
         ...
-
-
-@runtime_checkable
-class ReaderOfFiles(Explaining, Protocol):
-    """A reader that passes over files that have vanished, where a setting says so."""
-
-    def noticed(self, planned: PlannedInput) -> str:
-        """Say, once its batch has run, what of a plan was skipped; empty for nothing."""
-        ...
-
-
-@runtime_checkable
-class Rejecting(Protocol):
-    """A reader that leaves out records which cannot be decoded, where a program says so."""
-
-    def rejected(self, planned: PlannedInput) -> int:
-        """Return, once its batch has run, how many records of a plan were left out."""
-        ...
-
-
-def rejected(reader: object, planned: PlannedInput) -> int:
-    """Return how many records a batch that has run has left out."""
-    return reader.rejected(planned) if isinstance(reader, Rejecting) else 0
-
-
-def noticed(reader: object, planned: PlannedInput) -> str:
-    """Say what a reader of files has skipped of a batch that has run; empty for nothing."""
-    return reader.noticed(planned) if isinstance(reader, ReaderOfFiles) else ""
 
 
 def restart_refusal(source: Source) -> str | None:

@@ -13,7 +13,7 @@ from pyspark import RDD
 
 from checkpoint import INPUT_FILES
 from dstreams.errors import MissingInputError, SourceError
-from dstreams.kernel.source import PlannedInput, SourceEnvironment, SourceReader
+from dstreams.kernel.source import InputDescription, PlannedInput, SourceEnvironment, SourceReader
 from dstreams.rdd.failures import summarize
 from dstreams.rdd.jvm import passing_over_missing_files
 from dstreams.settings import IGNORE_MISSING_FILES
@@ -111,13 +111,13 @@ class FileReader(SourceReader):
         self._read[planned.end] = planned.time_ms, files
         return rdd
 
-    def noticed(self, planned: PlannedInput) -> str:
+    def noticed(self, planned: PlannedInput) -> InputDescription:
         """Say which files of a batch were skipped, or vanished while it ran; so does the log.
 
         Only where a setting lets files vanish; else the batch has failed.
         """
         if not self._is_ignoring or planned.start == planned.end:
-            return ""
+            return InputDescription()
         try:
             vanished = self._missing(self._read.get(planned.end, (0, ()))[1])
         except SourceError:
@@ -136,7 +136,7 @@ class FileReader(SourceReader):
             noticed = f"; {len(vanished)} vanished while the batch ran: {described(vanished)}"
         if skipped:
             noticed += f"; skipped {len(skipped)} that are missing: {described(skipped)}"
-        return noticed
+        return InputDescription(noticed)
 
     def explain(self, failure: str) -> str | None:
         """Say of which batch a file is that a job could not find, and what to do."""

@@ -15,7 +15,7 @@ from dstreams.events import InputInfo
 from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.kernel.input_ends import InputEnds
-from dstreams.kernel.source import PlannedInput, SourceReader, noticed, rejected, remedy_of
+from dstreams.kernel.source import PlannedInput, SourceReader, remedy_of
 from dstreams.rdd.counting import CountsItself, RecordCount, counted
 from dstreams.streams.batch import Batch, InputFailure
 
@@ -105,12 +105,14 @@ class BatchInputs:
         """Return what is told of the inputs of a batch, with what is known once it has run."""
         told = []
         for info, (stream, one) in zip(infos, planned.items(), strict=True):
-            reader = self._readers[stream]
-            text, metadata = f"{info.description}{noticed(reader, one)}", dict(info.metadata)
-            if count := rejected(reader, one):
-                text += f"; {count} could not be decoded and were left out"
-                metadata["rejected"] = count
-            told.append(replace(info, description=text, metadata=metadata))
+            more = self._readers[stream].noticed(one)
+            told.append(
+                replace(
+                    info,
+                    description=f"{info.description}{more.text}",
+                    metadata={**info.metadata, **more.metadata},
+                )
+            )
         return self._counts.complete(told)
 
     def explain(self, error: BaseException) -> str | None:

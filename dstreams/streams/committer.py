@@ -10,7 +10,7 @@ from dstreams.graph.history import History
 from dstreams.graph.input import InputDStream
 from dstreams.graph.node import Node
 from dstreams.graph.plan import Plan
-from dstreams.kernel.source import ReaderOfFiles, SourceReader, loss_with_driver
+from dstreams.kernel.source import Explaining, SourceReader, loss_with_driver
 from dstreams.kernel.transaction_log import (
     BETWEEN_BATCHES,
     UNREAD,
@@ -54,7 +54,7 @@ class BatchCommitter:
         needed_after = {
             self.plan.input_uids[stream]: lookback.get(stream, time_ms)
             for stream, reader in self.readers.items()
-            if isinstance(reader, ReaderOfFiles)
+            if isinstance(reader, Explaining)
         }
         self._write(
             batch.batch_id,

@@ -28,7 +28,6 @@ from dstreams.kernel.source import (
     SourceEnvironment,
     SourceReader,
     close_all,
-    noticed,
     remedy_of,
 )
 from dstreams.kernel.state_versions import StateVersions
@@ -329,7 +328,7 @@ class MicroBatchExecution:
             with steps("out", batch.batch_id):
                 output_rows = self._write(batch, rows)
             for reader, planned in zip(self._readers, inputs, strict=True):
-                noticed(reader, planned)
+                reader.noticed(planned)
         observed = context.event_times()
         with timer.part("commitOffsets"):
             known = self._known_rows(inputs, output_rows)
