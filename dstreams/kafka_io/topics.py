@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dstreams.clock import Clock
@@ -18,6 +19,9 @@ logger = logging.getLogger(__name__)
 
 LATEST, EARLIEST = -1, -2
 """Where a partition ends and begins, as the protocol of Kafka says it in the place of a time."""
+
+_Described = tuple[Any, list[int]]
+"""The id of a topic, None where the brokers tell none, and the numbers of its partitions."""
 
 _PATTERN_AGE_MS = 5_000
 _TIMEOUT_S, _TIMEOUT_WHILE_AWAY_S, _TIMEOUT_AT_START_S = 10.0, 1.0, 30.0
@@ -96,6 +100,7 @@ class Topics:
         self._names: tuple[str, ...] | None = None
         self._named_ms = 0
         self._timeout_s = _TIMEOUT_AT_START_S
+        self._has_ids: bool | None = None
 
     def look(self, known: Collection[TopicPartition] = ()) -> Seen:
         """Return what there is now; it is quicker for partitions that are known.
@@ -115,15 +120,15 @@ class Topics:
         there: dict[TopicPartition, None] = {}
         for name in names:
             try:
-                topic = self._answer(described[name].result)
+                topic_id, partitions = self._answer(described[name])
             except UnknownTopicError:
                 if self._selection.pattern is None:
                     raise
                 self._names = None  # it was deleted since they were looked for
                 continue
-            if topic.topic_id is not None:
-                ids[name] = str(topic.topic_id)
-            there.update(dict.fromkeys(TopicPartition(name, one.id) for one in topic.partitions))
+            if topic_id is not None:
+                ids[name] = str(topic_id)
+            there.update(dict.fromkeys(TopicPartition(name, one) for one in partitions))
         if self._selection.assigned:
             self._require(there)
             there = dict.fromkeys(self._selection.assigned)
@@ -181,10 +186,16 @@ class Topics:
             self._names, self._named_ms = self._selection.names(there), now_ms
         return self._names
 
-    def _describe(self, names: tuple[str, ...]) -> Mapping[str, Any]:
-        """Ask for topics, without waiting for the answer."""
+    def _describe(self, names: tuple[str, ...]) -> Mapping[str, Callable[[], _Described]]:
+        """Ask for topics; what is returned waits for the answer of each."""
         if not names:
             return {}
+        if self._has_ids is None:
+            consumer = self.consumer()
+            cluster = self._answer(lambda: consumer.list_topics(names[0], self._timeout_s))
+            self._has_ids = cluster.controller_id in {-1, *cluster.brokers}
+        if not self._has_ids:
+            return {name: partial(self._without_id, name) for name in names}
         if self._admin is None:
             config = {"log_level": 0, **self._parameters.for_admin()}
             self._admin = client.make("AdminClient", config, self._where)
@@ -192,7 +203,14 @@ class Topics:
         futures: Mapping[str, Any] = self._admin.describe_topics(
             collection, request_timeout=self._timeout_s
         )
-        return futures
+        return {name: partial(_with_id, future) for name, future in futures.items()}
+
+    def _without_id(self, name: str) -> _Described:
+        """Ask for a topic as consumers do: librdkafka's mock cluster describes none."""
+        topic = self.consumer().list_topics(name, self._timeout_s).topics[name]
+        if topic.error is not None:
+            raise client.confluent_kafka().KafkaException(topic.error)
+        return None, list(topic.partitions)
 
     def _answer(self, ask: Callable[[], Any]) -> Any:
         try:
@@ -232,3 +250,8 @@ class Topics:
                 f"{self._where}: there are no partitions {', '.join(missing)}; assign those that "
                 "there are"
             )
+
+
+def _with_id(future: Any) -> _Described:
+    topic = future.result()
+    return topic.topic_id, [one.id for one in topic.partitions]
