@@ -29,6 +29,7 @@ from dstreams.kafka_io.decoders import (
 from dstreams.kafka_io.decoding import DeadLetter
 from dstreams.kafka_io.kafka_rdd import KafkaRDD
 from dstreams.kafka_io.offsets import OffsetRange, TopicPartition
+from dstreams.kafka_io.rates import PerPartitionConfig
 from dstreams.kafka_io.records import ConsumerRecord
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "LocationStrategies",
     "LocationStrategy",
     "OffsetRange",
+    "PerPartitionConfig",
     "ProtobufDecoder",
     "TopicPartition",
     "Utf8Decoder",

@@ -20,6 +20,7 @@ from dstreams.kafka_io.kafka_rdd import KafkaRDD
 from dstreams.kafka_io.messages import AsRecords, require_dead_letters
 from dstreams.kafka_io.offsets import OffsetRange
 from dstreams.kafka_io.parameters import KafkaParameters
+from dstreams.kafka_io.rates import PerPartitionConfig
 from dstreams.kafka_io.records import ConsumerRecord
 from dstreams.kafka_io.source import KafkaSource
 from dstreams.settings import Settings
@@ -89,6 +90,7 @@ class KafkaUtils:
         ssc: StreamingContext,
         locationStrategy: LocationStrategy,
         consumerStrategy: ConsumerStrategy,
+        perPartitionConfig: PerPartitionConfig | None = None,
         *,
         badRecords: BadRecords = "FAILFAST",
         minPartitions: int | None = None,
@@ -108,6 +110,8 @@ class KafkaUtils:
                 parameters ``key.deserializer`` and ``value.deserializer`` say how keys and values
                 are decoded: a function of bytes, a :class:`~dstreams.kafka.Decoder`, or the name of
                 one of Kafka's own, such as ``StringDeserializer``. None: they stay bytes.
+            perPartitionConfig: limits that differ between partitions; None for those of
+                ``spark.streaming.kafka.maxRatePerPartition`` and ``minRatePerPartition``.
             badRecords: what becomes of records that cannot be decoded: ``FAILFAST``: they fail the
                 batch, which names topic, partition and offset; ``DROPMALFORMED``: they are left
                 out, and counted in the log and in the batch's ``inputs``; see
@@ -128,6 +132,11 @@ class KafkaUtils:
             )
         if minPartitions is not None:
             COUNT.require(minPartitions, f"minPartitions of {where}")
+        if not isinstance(perPartitionConfig, PerPartitionConfig | None):
+            raise InvalidStreamError(
+                f"{where} takes a dstreams.kafka.PerPartitionConfig as its limits of partitions, "
+                f"got {perPartitionConfig!r}"
+            )
         given = consumerStrategy.parameters
         source = KafkaSource(
             KafkaParameters.of(given, where),
@@ -135,6 +144,7 @@ class KafkaUtils:
             consumerStrategy.offsets,
             AsRecords(decoding_of(given, badRecords, where)),
             minPartitions,
+            limits=perPartitionConfig,
         )
         return direct_stream(ssc, source, where, uid)
 

@@ -74,10 +74,14 @@ class Group:
                 f"{self._where}: the offsets of the group {self._name!r} cannot be "
                 f"read: {client.reason(error)}"
             ) from error
+        for one in found:
+            if one.error is not None:
+                raise SourceError(
+                    f"{self._where}: the offset of the group {self._name!r} for {one.topic}-"
+                    f"{one.partition} cannot be read: {one.error.str()} ({one.error.name()})"
+                )
         return {
-            TopicPartition(one.topic, one.partition): one.offset
-            for one in found
-            if one.error is None and one.offset >= 0
+            TopicPartition(one.topic, one.partition): one.offset for one in found if one.offset >= 0
         }
 
     def commit(self, offsets: Mapping[TopicPartition, int], callback: Committed | None) -> None:

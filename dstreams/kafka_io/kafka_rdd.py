@@ -18,9 +18,9 @@ class KafkaRDD(PipelinedRDD):  # type: ignore[misc]
     """The records of a batch, or of ranges that a program gives.
 
     Attributes:
-        offsetRanges: what it reads, a list of :class:`OffsetRange`. Those with records come first,
-            and the partitions of the RDD are theirs, in this order: the range of a task is
-            ``offsetRanges[TaskContext.get().partitionId()]``.
+        offsetRanges: what it reads, a list of :class:`OffsetRange`. The range of a task is
+            ``offsetRanges[TaskContext.get().partitionId()]``: in batches those with records come
+            first, and ranges at the end that have none have no task.
         record_count: how many records were read, known once they were.
         rejected: which of them could not be decoded and were left out, likewise.
 
@@ -35,12 +35,12 @@ class KafkaRDD(PipelinedRDD):  # type: ignore[misc]
         *,
         is_of_dead_letters: bool = False,
     ) -> None:
-        read = tuple(one for one in ranges if one.count())
+        tasks = max((number for number, one in enumerate(ranges, 1) if one.count()), default=0)
         counts: TaskReports[int] = TaskReports(spark)
         self.rejected: TaskReports[Rejected] = TaskReports(spark)
         report_rejected = None if is_of_dead_letters else self.rejected.task
-        task = FetchTask(reading, read, counts.task, report_rejected)
-        numbers = spark.parallelize(range(len(read)), len(read)) if read else spark.emptyRDD()
+        task = FetchTask(reading, tuple(ranges[:tasks]), counts.task, report_rejected)
+        numbers = spark.parallelize(range(tasks), tasks) if tasks else spark.emptyRDD()
         super().__init__(numbers, task)
         self.offsetRanges = list(ranges)
         self.record_count = RecordCount(self, counts)
@@ -68,16 +68,30 @@ def split(ranges: Iterable[OffsetRange], least: int) -> tuple[OffsetRange, ...]:
     Semantics: org.apache.spark.sql.kafka010.KafkaOffsetRangeCalculator.
     """
     whole = tuple(ranges)
-    total = sum(one.count() for one in whole)
-    if not total or sum(one.count() > 0 for one in whole) >= least:
+    full = [one for one in whole if one.count()]
+    if not full or len(full) >= least:
         return whole
-    pieces: list[OffsetRange] = []
-    for one in whole:
-        parts = max(1, round(one.count() / total * least)) if one.count() else 1
-        begin = one.fromOffset
-        for part in range(parts):
-            end = one.fromOffset + one.count() * (part + 1) // parts
-            if end > begin or not one.count():
-                pieces.append(OffsetRange(one.topic, one.partition, begin, end))
-            begin = end
-    return tuple(sorted(pieces, key=lambda piece: piece.count() == 0))
+    total = sum(one.count() for one in full)
+    small = {one for one in full if _parts(one, total, least) == 1}
+    cut_total = total - sum(one.count() for one in small)
+    cut_least = max(least - len(small), 1)
+    pieces = [
+        piece
+        for one in full
+        for piece in _cut(one, 1 if one in small else _parts(one, cut_total, cut_least))
+    ]
+    return (*pieces, *(one for one in whole if not one.count()))
+
+
+def _parts(one: OffsetRange, total: int, least: int) -> int:
+    """The share of a range in *least* pieces of *total* offsets, rounded half up."""
+    return max((2 * one.count() * least + total) // (2 * total), 1)
+
+
+def _cut(one: OffsetRange, parts: int) -> Iterable[OffsetRange]:
+    """Yield pieces of a range that differ by one offset at most; none is empty."""
+    begin = one.fromOffset
+    for left in range(min(parts, one.count()), 0, -1):
+        end = begin + (one.untilOffset - begin) // left
+        yield OffsetRange(one.topic, one.partition, begin, end)
+        begin = end

@@ -23,7 +23,7 @@ from dstreams.kafka_io.offsets import (
     ranges_between,
 )
 from dstreams.kafka_io.parameters import RESET, KafkaParameters
-from dstreams.kafka_io.rates import PartitionRates
+from dstreams.kafka_io.rates import OfAllPartitions, PartitionRates, PerPartitionConfig
 from dstreams.kafka_io.topics import EARLIEST, LATEST, BrokersAwayError, Seen, Selection, Topics
 from dstreams.kernel.source import (
     InputDescription,
@@ -54,6 +54,7 @@ class KafkaSource:
         least_partitions: of the RDD of a batch; partitions of a topic are cut where it has less.
         fails_on_data_loss: whether records that were deleted before they were read are an error;
             None for the setting.
+        limits: of partitions, None for those of the settings.
         commits: what programs want to be committed.
     """
 
@@ -63,6 +64,7 @@ class KafkaSource:
     make_records: MakeRecords
     least_partitions: int | None = None
     fails_on_data_loss: bool | None = None
+    limits: PerPartitionConfig | None = None
     commits: GroupCommits = field(default_factory=GroupCommits, compare=False)
 
     @property
@@ -80,6 +82,8 @@ class KafkaReader(SourceReader):
     offsets of the first mean nothing in it.
     """
 
+    limited_as_receiver = False
+
     def __init__(self, source: KafkaSource, environment: SourceEnvironment) -> None:
         settings = environment.settings
         parameters = source.parameters
@@ -90,9 +94,8 @@ class KafkaReader(SourceReader):
             parameters, source.selection, environment.clock, source.name, self._answered
         )
         self._group = Group(parameters.group, self._topics.consumer, source.name)
-        self._rates = PartitionRates(
-            environment.batch_ms, settings.kafka_max_rate or 0, settings.kafka_min_rate
-        )
+        limits = OfAllPartitions(settings.kafka_max_rate, settings.kafka_min_rate)
+        self._rates = PartitionRates(environment.batch_ms, source.limits or limits)
         self._rate: int | None = None
         fails = source.fails_on_data_loss
         self._fails: bool = settings.kafka_fail_on_data_loss if fails is None else fails

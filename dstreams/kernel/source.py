@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from pyspark import RDD, SparkContext
 
@@ -139,7 +139,13 @@ class SourceReader:
     """A source at work; see the order of calls in the module.
 
     A source that holds nothing has ``plan`` and ``read`` alone: the other methods do nothing here.
+
+    Attributes:
+        limited_as_receiver: whether ``spark.streaming.receiver.maxRate`` limits it, where it can be
+            limited at all.
     """
+
+    limited_as_receiver: ClassVar[bool] = True
 
     @property
     def forgets(self) -> str | None:
@@ -209,7 +215,8 @@ class RateLimited(Protocol):
         """Give batches that are planned from now on at most this many records a second.
 
         Called before ``start`` when there is a limit from the beginning, then between batches, on
-        any thread; the rate is at least 1 and never above ``spark.streaming.receiver.maxRate``.
+        any thread; the rate is at least 1, and never above ``spark.streaming.receiver.maxRate``
+        where that limits the reader.
         """
         ...
 

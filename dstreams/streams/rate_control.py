@@ -7,7 +7,7 @@ second the source may give to the batches after it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from dstreams.errors import InvalidStreamError
 from dstreams.events import BatchCompleted, BatchInfo, Event
@@ -101,19 +101,28 @@ class PidEstimator:
 class RateControl:
     """Sets the rate of each source that can be limited, at first and after each batch.
 
-    The limit is never above ``spark.streaming.receiver.maxRate``, the first batch included.
+    The limit of a receiver is never above ``spark.streaming.receiver.maxRate``, the first batch
+    included.
 
     Args:
         sources: the readers that can be limited, by input stream id.
         settings: settings of the streaming context.
         batch_ms: batch duration in milliseconds.
+        unlike_receivers: those of them that ``spark.streaming.receiver.maxRate`` does not limit.
     """
 
     def __init__(
-        self, sources: Mapping[int, RateLimited], settings: Settings, batch_ms: int
+        self,
+        sources: Mapping[int, RateLimited],
+        settings: Settings,
+        batch_ms: int,
+        unlike_receivers: Collection[int] = (),
     ) -> None:
         self._sources = sources
-        self._max_rate = settings.receiver_max_rate
+        self._max_rates = {
+            stream_id: None if stream_id in unlike_receivers else settings.receiver_max_rate
+            for stream_id in sources
+        }
         self._is_adaptive = settings.backpressure
         self._initial_rate = settings.backpressure_initial_rate if settings.backpressure else None
         self._estimators = {
@@ -129,9 +138,10 @@ class RateControl:
 
     def begin(self) -> None:
         """Set the limits of the first batch, before the readers start."""
-        limits = [rate for rate in (self._initial_rate, self._max_rate) if rate is not None]
-        if limits:
-            for source in self._sources.values():
+        for stream_id, source in self._sources.items():
+            both = (self._initial_rate, self._max_rates[stream_id])
+            limits = [rate for rate in both if rate is not None]
+            if limits:
                 source.update_rate(min(limits))
 
     def observe(self, event: Event) -> None:
@@ -156,7 +166,8 @@ class RateControl:
             batch.processing_delay_ms,
             batch.scheduling_delay_ms,
         )
-        rate = 0 if estimate is None else int(min(estimate, self._max_rate or estimate))
+        limit = self._max_rates[stream_id]
+        rate = 0 if estimate is None else int(min(estimate, limit or estimate))
         if rate > 0:
             try:
                 self._sources[stream_id].update_rate(rate)
@@ -179,14 +190,16 @@ def limit_rates(
         settings: settings of the streaming context.
         batch_ms: batch duration in milliseconds.
     """
-    control = RateControl(
-        {
-            stream.stream_id: reader
-            for stream, reader in readers.items()
-            if isinstance(reader, RateLimited)
-        },
-        settings,
-        batch_ms,
-    )
+    sources = {
+        stream.stream_id: reader
+        for stream, reader in readers.items()
+        if isinstance(reader, RateLimited)
+    }
+    unlike = [
+        stream.stream_id
+        for stream, reader in readers.items()
+        if stream.stream_id in sources and not reader.limited_as_receiver
+    ]
+    control = RateControl(sources, settings, batch_ms, unlike)
     control.begin()
     return control

@@ -132,6 +132,8 @@ def test_bad_weights(wrong: dict[str, Any]) -> None:
 class Limited:
     """A source that keeps the rates it was given."""
 
+    limited_as_receiver = True
+
     def __init__(self) -> None:
         self.rates: list[int] = []
 
@@ -267,3 +269,27 @@ def test_readers_of_a_context() -> None:
     for event in (completed(1, 700), completed(2, 600)):
         control.observe(event)
     assert limited.rates == [650, 600]
+
+
+class LimitedByItself(Limited):
+    """Has limits of its own, as Kafka has."""
+
+    limited_as_receiver = False
+
+
+@pytest.mark.parametrize(
+    ("settings", "rates"),
+    [
+        (ON.replace(receiver_max_rate=650), [700, 600]),
+        (ON.replace(receiver_max_rate=650, backpressure_initial_rate=900), [900, 700, 600]),
+        (Settings(receiver_max_rate=650), []),
+    ],
+)
+def test_the_limit_of_receivers_is_theirs(settings: Settings, rates: list[int]) -> None:
+    """It holds back no source that has limits of its own."""
+    limited = LimitedByItself()
+    readers: Any = {InputDStream(1, NamedSource("any"), 1000, "any"): limited}
+    control = limit_rates(readers, settings, 1000)
+    for event in (completed(1, 700), completed(2, 700), completed(3, 600)):
+        control.observe(event)
+    assert limited.rates == rates
