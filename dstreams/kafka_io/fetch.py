@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 BLOCK_RECORDS = 10_000
 """Messages that are taken from the client at once, at most."""
 
+_ASK_TIMEOUT_S = 30
+
 MakeRecords = Callable[[OffsetRange, Messages], DecodedBlock]
 """Makes the records of some messages of a range, in their order."""
 
@@ -194,7 +196,7 @@ def _first_there(
 ) -> int:
     """Return from where a range can be read whose beginning has expired."""
     low, high = consumer.get_watermark_offsets(
-        client.confluent_kafka().TopicPartition(wanted.topic, wanted.partition)
+        client.confluent_kafka().TopicPartition(wanted.topic, wanted.partition), _ASK_TIMEOUT_S
     )
     there = f"the partition has {low} to {high} now"
     if not passes_over_lost:
