@@ -7,6 +7,7 @@ process that is forked, as Spark's Python workers are.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
@@ -15,9 +16,13 @@ from dstreams.errors import EnvironmentNotReadyError, SourceError
 
 logger = logging.getLogger(__name__)
 
-_NEVER_HEALS = ("_AUTHENTICATION", "_SSL", "_RESOLVE", "TOPIC_AUTHORIZATION_FAILED",
-    "GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "SASL_AUTHENTICATION_FAILED",
-    "UNSUPPORTED_SASL_MECHANISM", "ILLEGAL_SASL_STATE")  # fmt: skip
+_REFUSALS = ("_AUTHENTICATION", "TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED",
+    "CLUSTER_AUTHORIZATION_FAILED", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM",
+    "ILLEGAL_SASL_STATE")  # fmt: skip
+_REFUSED_CERTIFICATE = re.compile("certificate verify failed|SSL routines::.* alert")
+_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - what librdkafka says then
+_NEVER_YET = ("_SSL", "_RESOLVE")
+"""What is wrong with settings where nothing has answered yet, and with the network afterwards."""
 _UNKNOWN = ("UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION",
     "_NOENT")  # fmt: skip
 _MAY_HEAL = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_WAIT_COORD",
@@ -51,11 +56,24 @@ class ClientErrors:
     def __init__(self) -> None:
         self._last: Any = None
         self._lasting: Any = None
+        self._all_down = False
+        self._has_answered = False
 
     def __call__(self, error: Any) -> None:
+        if error.name() == "_ALL_BROKERS_DOWN":
+            self._all_down = True
+            self._last = self._last or error  # what went before says why
+            return
         self._last = error
-        if error.name() in _NEVER_HEALS or error.fatal():
+        if self._lasts(error):
             self._lasting = error
+
+    def _lasts(self, error: Any) -> bool:
+        if error.name() in _REFUSALS:
+            return _NO_TOKEN not in error.str()  # who gives tokens may be away
+        if error.name() in _NEVER_YET and not self._has_answered:
+            return True
+        return error.fatal() or _REFUSED_CERTIFICATE.search(error.str()) is not None
 
     @property
     def lasting(self) -> Any:
@@ -63,13 +81,29 @@ class ClientErrors:
         return self._lasting
 
     @property
+    def refusal(self) -> Any:
+        """A lasting error while no other broker is there to answer; None for none."""
+        return self._lasting if self._all_down else None
+
+    @property
     def last(self) -> Any:
         """The newest error, None for none."""
         return self._last
 
-    def clear(self) -> None:
+    @property
+    def has_answered(self) -> bool:
+        """Whether brokers have answered at any time."""
+        return self._has_answered
+
+    def answered(self) -> None:
         """Forget them: the brokers have answered."""
+        self.forget()
+        self._has_answered = True
+
+    def forget(self) -> None:
+        """Forget them: they have been told."""
         self._last = self._lasting = None
+        self._all_down = False
 
 
 def may_heal(error: BaseException) -> bool:
@@ -110,7 +144,34 @@ def make(kind: str, config: Mapping[str, Any], what: str) -> Any:
     maker: Callable[..., Any] = (
         library.admin.AdminClient if kind == "AdminClient" else getattr(library, kind)
     )
+    settings = dict(config)
+    tokens = None
+    if "oauth_cb" in settings:
+        tokens = settings["oauth_cb"] = _Tokens(settings["oauth_cb"], what)
     try:
-        return maker(dict(config))
-    except library.KafkaException as error:
+        return maker(settings)
+    except (library.KafkaException, SystemError) as error:  # the latter for what a callback raised
+        failure = None if tokens is None else tokens.failure
+        if failure is not None:
+            raise SourceError(f"{what}: oauth_cb has given no token: {failure!r}") from failure
         raise SourceError(f"{what}: the settings of Kafka cannot be: {reason(error)}") from None
+
+
+class _Tokens:
+    """Asks a program for tokens; while it fails, the last token serves as long as it is valid."""
+
+    def __init__(self, ask: Callable[[str], Any], what: str) -> None:
+        self._ask = ask
+        self._what = what
+        self._last: Any = None
+        self.failure: Exception | None = None
+
+    def __call__(self, config: str) -> Any:
+        try:
+            self._last = self._ask(config)
+        except Exception as error:
+            self.failure = error
+            if self._last is None:
+                raise
+            logger.warning("%s: oauth_cb failed; the last token is used", self._what, exc_info=True)
+        return self._last

@@ -19,11 +19,13 @@ from dstreams.kafka_io import client
 from dstreams.kafka_io.decoding import DeadLetter, DecodedBlock
 from dstreams.kafka_io.messages import Messages
 from dstreams.kafka_io.offsets import OffsetRange
+from dstreams.rdd.function_fingerprint import identity_of
 from dstreams.rdd.task_reports import TaskReport
 from dstreams.rdd.worker_gc import settle_worker
 
 logger = logging.getLogger(__name__)
 
+_LOOK_S = 1.0
 BLOCK_RECORDS = 10_000
 """Messages that are taken from the client at once, at most."""
 
@@ -32,7 +34,7 @@ _ASK_TIMEOUT_S = 30
 MakeRecords = Callable[[OffsetRange, Messages], DecodedBlock]
 """Makes the records of some messages of a range, in their order."""
 
-_idle: dict[tuple[tuple[str, Any], ...], list[Any]] = {}
+_idle: dict[tuple[tuple[str, Any], ...], list[tuple[Any, client.ClientErrors]]] = {}
 """Consumers of this process that no range is read with, by their settings."""
 
 
@@ -84,8 +86,9 @@ class FetchTask:
         reading, wanted, report_rejected = self.reading, self.ranges[split], self.report_rejected
         count = left_out = 0
         first: DeadLetter | None = None
-        with _consumer(reading.config) as consumer:
-            for messages in read_range(consumer, wanted, reading.wait_s, reading.passes_over_lost):
+        with _consumer(reading.config) as (consumer, errors):
+            passes_over = reading.passes_over_lost
+            for messages in read_range(consumer, errors, wanted, reading.wait_s, passes_over):
                 count += len(messages)
                 records, rejected = reading.make_records(wanted, messages)
                 if rejected:
@@ -98,21 +101,37 @@ class FetchTask:
 
 
 @contextmanager
-def _consumer(config: Mapping[str, Any]) -> Iterator[Any]:
+def _consumer(config: Mapping[str, Any]) -> Iterator[tuple[Any, client.ClientErrors]]:
     """Lend a consumer: one that reads a range is no other's, also when its task breaks off."""
-    idle = _idle.setdefault(tuple(sorted(config.items())), [])
-    consumer = (
-        idle.pop() if idle else client.make("Consumer", {"log_level": 0, **config}, "reading Kafka")
-    )
+    idle = _idle.setdefault(_key(config), [])
+    consumer, errors = idle.pop() if idle else _made(config)
     try:
-        yield consumer
+        yield consumer, errors
     finally:
         consumer.unassign()
-        idle.append(consumer)
+        idle.append((consumer, errors))
+
+
+def _key(config: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Return equal keys for equal settings: each task unpickles functions of its own."""
+    return tuple(
+        (name, identity_of(value) if callable(value) else value)
+        for name, value in sorted(config.items())
+    )
+
+
+def _made(config: Mapping[str, Any]) -> tuple[Any, client.ClientErrors]:
+    errors = client.ClientErrors()
+    settings = {"log_level": 0, **config, "error_cb": errors}
+    return client.make("Consumer", settings, "reading Kafka"), errors
 
 
 def read_range(
-    consumer: Any, wanted: OffsetRange, wait_s: float, passes_over_lost: bool = False
+    consumer: Any,
+    errors: client.ClientErrors,
+    wanted: OffsetRange,
+    wait_s: float,
+    passes_over_lost: bool = False,
 ) -> Iterator[Messages]:
     """Yield the messages of a range, in blocks, in order.
 
@@ -130,7 +149,7 @@ def read_range(
         partition.offset = position
         consumer.assign([partition])
         try:
-            for messages in _from_here(consumer, wanted, position, wait_s):
+            for messages in _from_here(consumer, errors, wanted, position, wait_s):
                 last = messages[-1].offset()
                 if last >= until:
                     kept = [message for message in messages if message.offset() < until]
@@ -151,20 +170,22 @@ class _OutOfRangeError(Exception):
 
 
 def _from_here(
-    consumer: Any, wanted: OffsetRange, position: int, wait_s: float
+    consumer: Any, errors: client.ClientErrors, wanted: OffsetRange, position: int, wait_s: float
 ) -> Iterator[Messages]:
     """Yield what comes of a partition, to its end at most."""
     until = wanted.untilOffset
     while True:
         messages = consumer.consume(min(BLOCK_RECORDS, until - position), 0)
         if not messages:
-            message = consumer.poll(wait_s)
+            message = _waited(consumer, errors, wait_s)
             if message is None:
+                why = "" if errors.last is None else f" ({errors.last.str()})"
                 raise SourceError(
                     f"{_named(wanted)}: no record came for {wait_s:g} s after offset {position}; "
-                    "the brokers cannot be reached, or answer slowly: look at them, or wait longer "
-                    "by spark.streaming.kafka.consumer.poll.ms"
+                    f"the brokers cannot be reached, or answer slowly{why}: look at them, or wait "
+                    "longer by spark.streaming.kafka.consumer.poll.ms"
                 )
+            errors.answered()
             messages = [message, *consumer.consume(BLOCK_RECORDS, 0)]
         failed = next((i for i, message in enumerate(messages) if message.error()), None)
         if failed is None:
@@ -176,6 +197,23 @@ def _from_here(
             position = messages[failed - 1].offset() + 1
         if _is_end(wanted, messages[failed]):
             return
+
+
+def _waited(consumer: Any, errors: client.ClientErrors, wait_s: float) -> Any:
+    """Wait for a message, and no longer once the brokers refuse to give any; None for none."""
+    left_s = wait_s
+    while left_s > 0:
+        message = consumer.poll(min(left_s, _LOOK_S))  # calls back with the errors of connections
+        if message is not None:
+            return message
+        if errors.refusal is not None:
+            raise SourceError(
+                f"the brokers refuse this worker: {errors.refusal.str()} "
+                f"({errors.refusal.name()}); look at security.protocol, sasl.* and ssl.* of the "
+                "parameters, and at the files that they name, which each worker needs"
+            )
+        left_s -= _LOOK_S
+    return None
 
 
 def _is_end(wanted: OffsetRange, message: Any) -> bool:

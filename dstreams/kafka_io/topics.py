@@ -24,6 +24,7 @@ _Described = tuple[Any, list[int]]
 """The id of a topic, None where the brokers tell none, and the numbers of its partitions."""
 
 _PATTERN_AGE_MS = 5_000
+_LOOK_S = 0.5
 _TIMEOUT_S, _TIMEOUT_WHILE_AWAY_S, _TIMEOUT_AT_START_S = 10.0, 1.0, 30.0
 
 
@@ -181,8 +182,7 @@ class Topics:
             return self._selection.names(())
         now_ms = self._clock.now_ms()
         if self._names is None or not 0 <= now_ms - self._named_ms < _PATTERN_AGE_MS:
-            consumer = self.consumer()
-            there = self._answer(lambda: consumer.list_topics(timeout=self._timeout_s)).topics
+            there = self._answer(self._metadata).topics
             self._names, self._named_ms = self._selection.names(there), now_ms
         return self._names
 
@@ -191,8 +191,7 @@ class Topics:
         if not names:
             return {}
         if self._has_ids is None:
-            consumer = self.consumer()
-            cluster = self._answer(lambda: consumer.list_topics(names[0], self._timeout_s))
+            cluster = self._answer(lambda: self._metadata(names[0]))
             self._has_ids = cluster.controller_id in {-1, *cluster.brokers}
         if not self._has_ids:
             return {name: partial(self._without_id, name) for name in names}
@@ -207,30 +206,39 @@ class Topics:
 
     def _without_id(self, name: str) -> _Described:
         """Ask for a topic as consumers do: librdkafka's mock cluster describes none."""
-        topic = self.consumer().list_topics(name, self._timeout_s).topics[name]
+        topic = self._metadata(name).topics[name]
         if topic.error is not None:
             raise client.confluent_kafka().KafkaException(topic.error)
         return None, list(topic.partitions)
+
+    def _metadata(self, *topic: str) -> Any:
+        """Ask for topics as consumers do, and no longer once the brokers refuse this client."""
+        consumer = self.consumer()
+        wait_s, left_s = _LOOK_S, self._timeout_s
+        while True:
+            try:
+                return consumer.list_topics(*topic, timeout=min(wait_s, left_s))
+            except client.confluent_kafka().KafkaException as error:
+                consumer.poll(0)  # calls back with the errors of its connections
+                left_s -= wait_s
+                if left_s <= 0 or self._errors.refusal is not None or not client.may_heal(error):
+                    raise
+                wait_s *= 2  # an answer about many topics may take a while
 
     def _answer(self, ask: Callable[[], Any]) -> Any:
         try:
             answer = ask()
         except client.confluent_kafka().KafkaException as error:
             raise self._failed(error) from error
-        self._errors.clear()
+        self._errors.answered()
         self._timeout_s = _TIMEOUT_S
         return answer
 
     def _failed(self, error: Exception) -> SourceError:
         """Say what a failure means."""
         self.consumer().poll(0)  # calls back with the errors of its connections
-        lasting = self._errors.lasting
-        if lasting is not None:
-            self._errors.clear()
-            return SourceError(
-                f"{self._where}: the brokers {self._brokers} refuse this client: {lasting.str()} "
-                f"({lasting.name()}); look at security.protocol, sasl.* and ssl.* of its parameters"
-            )
+        if self._errors.lasting is not None:
+            return self._refused(self._errors.lasting)
         if client.is_unknown_topic(error):
             return UnknownTopicError(
                 f"{self._where}: the brokers {self._brokers} have no such topic: "
@@ -241,7 +249,19 @@ class Topics:
         self._timeout_s = _TIMEOUT_WHILE_AWAY_S
         last = self._errors.last
         why = client.reason(error) if last is None else f"{last.str()} ({last.name()})"
+        if not self._errors.has_answered:
+            why += (
+                "; look at bootstrap.servers, and give security.protocol where the brokers ask for "
+                "TLS or for who it is"
+            )
         return BrokersAwayError(f"{self._where}: no broker of {self._brokers} answers: {why}")
+
+    def _refused(self, error: Any) -> SourceError:
+        self._errors.forget()
+        return SourceError(
+            f"{self._where}: the brokers {self._brokers} refuse this client: {error.str()} "
+            f"({error.name()}); look at security.protocol, sasl.* and ssl.* of its parameters"
+        )
 
     def _require(self, there: Mapping[TopicPartition, None]) -> None:
         missing = [str(one) for one in self._selection.assigned if one not in there]

@@ -1,0 +1,343 @@
+"""Streams of brokers that ask who reads: all ways to say it, and that no secret is left behind."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from pyspark import SparkContext
+
+from dstreams import StreamingContext
+from dstreams.errors import RestartError, SourceError
+from dstreams.kafka import ConsumerStrategies, KafkaDStream, KafkaUtils, LocationStrategies
+from dstreams.testing import ManualClock
+from tests.support.kafka_broker import KafkaBroker
+from tests.support.kafka_security import (
+    PASSWORD,
+    USER,
+    Certificates,
+    add_scram_user,
+    secure_broker,
+)
+
+MakeContext = Callable[..., StreamingContext]
+
+WRONG = "battery staple"
+LOGIN = {"sasl.username": USER, "sasl.password": PASSWORD}
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def broker(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[KafkaBroker]:
+    """A broker that asks its clients who they are."""
+    with secure_broker(tmp_path_factory.mktemp("kafka"), certificates) as started:
+        add_scram_user(started)
+        yield started
+
+
+@pytest.fixture(scope="module")
+def topic(broker: KafkaBroker) -> str:
+    """A topic with two records."""
+    name = broker.create_topic()
+    broker.produce(name, ["a", "b"])
+    return name
+
+
+def parameters(broker: KafkaBroker, listener: str, **more: Any) -> dict[str, Any]:
+    """Parameters of a client of a listener; names have ``_`` for ``.``."""
+    named = {key if key == "oauth_cb" else key.replace("_", "."): v for key, v in more.items()}
+    return {
+        "bootstrap.servers": broker.address(listener),
+        "security.protocol": listener,
+        "auto.offset.reset": "earliest",
+        **named,
+    }
+
+
+def stream_of(ssc: StreamingContext, topic: str, given: Mapping[str, Any]) -> KafkaDStream[Any]:
+    strategy = ConsumerStrategies.Subscribe([topic], given)
+    return KafkaUtils.createDirectStream(ssc, LocationStrategies.PreferConsistent, strategy)
+
+
+def values_of(ssc: StreamingContext, topic: str, given: Mapping[str, Any]) -> list[bytes]:
+    """Read a topic in one batch."""
+    found: list[bytes] = []
+    records = stream_of(ssc, topic, given).map(lambda record: record.value)
+    records.foreachRDD(lambda rdd: found.extend(rdd.collect()))
+    ssc.step()
+    return found
+
+
+def token(lifetime_s: float = 600) -> tuple[str, float]:
+    """Return a token without a signature, as this broker takes them, and when it expires."""
+    now = time.time()
+    claims = {"sub": USER, "iat": now - 1, "exp": now + lifetime_s}
+    parts = (json.dumps(part).encode() for part in ({"alg": "none"}, claims))
+    text = ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
+    return text + ".", now + lifetime_s
+
+
+# Who is let in ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_passwords(ssc: StreamingContext, broker: KafkaBroker, topic: str, mechanism: str) -> None:
+    """Driver and workers log in."""
+    given = parameters(broker, "SASL_PLAINTEXT", sasl_mechanism=mechanism)
+    assert values_of(ssc, topic, {**given, **LOGIN}) == [b"a", b"b"]
+
+
+def test_tokens_of_a_function(ssc: StreamingContext, broker: KafkaBroker, topic: str) -> None:
+    """Driver and workers call the function of the program."""
+    given = parameters(broker, "SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER")
+    given["oauth_cb"] = lambda _: token()
+    assert values_of(ssc, topic, given) == [b"a", b"b"]
+
+
+def test_tokens_of_the_client(ssc: StreamingContext, broker: KafkaBroker, topic: str) -> None:
+    """librdkafka makes unsecured ones itself."""
+    given = parameters(
+        broker,
+        "SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        enable_sasl_oauthbearer_unsecure_jwt=True,
+        sasl_oauthbearer_config=f"principal={USER}",
+    )
+    assert values_of(ssc, topic, given) == [b"a", b"b"]
+
+
+def test_a_password_over_tls(
+    ssc: StreamingContext, broker: KafkaBroker, certificates: Certificates, topic: str
+) -> None:
+    """The broker is known by a certificate of the authority that is given, by Java's names too."""
+    given = parameters(
+        broker,
+        "SASL_SSL",
+        sasl_mechanism="PLAIN",
+        ssl_truststore_type="PEM",
+        ssl_truststore_location=str(certificates.authority),
+    )
+    assert values_of(ssc, topic, {**given, **LOGIN}) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("kind", ["PEM", "PKCS12"])
+def test_certificates_of_clients(
+    ssc: StreamingContext, broker: KafkaBroker, certificates: Certificates, topic: str, kind: str
+) -> None:
+    """They are taken from stores of PEM and of PKCS#12, by Java's names."""
+    store = {"PEM": certificates.client, "PKCS12": certificates.client_p12}[kind]
+    given = parameters(
+        broker,
+        "SSL",
+        ssl_ca_location=str(certificates.authority),
+        ssl_keystore_type=kind,
+        ssl_keystore_location=str(store),
+    )
+    given |= {"ssl.keystore.password": PASSWORD} if kind == "PKCS12" else {}
+    assert values_of(ssc, topic, given) == [b"a", b"b"]
+
+
+# Who is not ---------------------------------------------------------------------------------
+
+
+def refusal(ssc: StreamingContext, topic: str, given: Mapping[str, Any]) -> str:
+    stream_of(ssc, topic, given).pprint()
+    with pytest.raises(SourceError) as raised:
+        ssc.step()
+    said = str(raised.value)
+    assert topic in said
+    assert WRONG not in said
+    assert PASSWORD not in said
+    return said
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_a_wrong_password(
+    ssc: StreamingContext, broker: KafkaBroker, topic: str, mechanism: str
+) -> None:
+    """The error says who refuses, and why, without the password."""
+    given = parameters(broker, "SASL_PLAINTEXT", sasl_mechanism=mechanism, sasl_username=USER)
+    said = refusal(ssc, topic, {**given, "sasl.password": WRONG})
+    assert f"the brokers {broker.address('SASL_PLAINTEXT')} refuse this client: " in said
+    assert "Authentication failed" in said
+    assert said.endswith("look at security.protocol, sasl.* and ssl.* of its parameters")
+
+
+def test_a_mechanism_that_is_not_offered(
+    ssc: StreamingContext, broker: KafkaBroker, certificates: Certificates, topic: str
+) -> None:
+    """The error says which are."""
+    given = parameters(
+        broker,
+        "SASL_SSL",
+        sasl_mechanism="SCRAM-SHA-512",
+        ssl_ca_location=str(certificates.authority),
+    )
+    said = refusal(ssc, topic, {**given, **LOGIN})
+    assert "broker's supported mechanisms: PLAIN" in said
+
+
+def test_a_token_that_is_refused(ssc: StreamingContext, broker: KafkaBroker, topic: str) -> None:
+    """The error has the broker's answer."""
+    given = parameters(broker, "SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER")
+    given["oauth_cb"] = lambda _: ("no token", time.time() + 600)
+    said = refusal(ssc, topic, given)
+    assert f"the brokers {broker.address('SASL_PLAINTEXT')} refuse this client: " in said
+    assert "OAUTHBEARER" in said or "invalid_token" in said  # the broker says one, then the other
+
+
+def test_a_function_without_tokens(ssc: StreamingContext, broker: KafkaBroker, topic: str) -> None:
+    """The error has what the function raised."""
+
+    def fail(_: str) -> tuple[str, float]:
+        raise ConnectionError("the identity provider is away")
+
+    given = parameters(broker, "SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", oauth_cb=fail)
+    said = refusal(ssc, topic, given)
+    assert "oauth_cb has given no token: ConnectionError('the identity provider is away')" in said
+
+
+def test_a_broker_that_is_not_trusted(
+    ssc: StreamingContext, broker: KafkaBroker, certificates: Certificates, topic: str
+) -> None:
+    """The error names the setting with the authority."""
+    given = parameters(
+        broker,
+        "SASL_SSL",
+        sasl_mechanism="PLAIN",
+        ssl_ca_location=str(certificates.other_authority),
+    )
+    said = refusal(ssc, topic, {**given, **LOGIN})
+    assert "certificate verify failed" in said
+    assert "ssl.ca.location" in said
+
+
+def test_a_client_without_a_certificate(
+    ssc: StreamingContext, broker: KafkaBroker, certificates: Certificates, topic: str
+) -> None:
+    """The error has the broker's alert."""
+    given = parameters(broker, "SSL", ssl_ca_location=str(certificates.authority))
+    assert "alert bad certificate" in refusal(ssc, topic, given)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ssl.ca.location": "/nowhere/ca.pem"}, "ssl.ca.location failed"),
+        ({"ssl.keystore.password": WRONG}, "Failed to parse ssl.keystore.location PKCS#12 file"),
+        ({"ssl.keystroke.location": "/x"}, 'No such configuration property: "ssl.keystroke.loc'),
+    ],
+)
+def test_files_that_cannot_be_read(
+    ssc: StreamingContext,
+    broker: KafkaBroker,
+    certificates: Certificates,
+    topic: str,
+    changes: dict[str, str],
+    message: str,
+) -> None:
+    """The error names the setting; a password is not repeated."""
+    given = parameters(
+        broker,
+        "SSL",
+        ssl_ca_location=str(certificates.authority),
+        ssl_keystore_location=str(certificates.client_p12),
+    )
+    said = refusal(ssc, topic, {**given, "ssl.keystore.password": PASSWORD, **changes})
+    assert "the settings of Kafka cannot be" in said
+    assert message in said
+
+
+# Nothing is left behind ---------------------------------------------------------------------
+
+
+def contents(directory: Path) -> Iterator[tuple[Path, bytes]]:
+    """Yield the bytes of all files, and those of what is compressed in them."""
+    magic = zstandard.FRAME_HEADER
+    for path in directory.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            yield path, data
+            at = data.find(magic)
+            while at >= 0:
+                yield path, zstandard.ZstdDecompressor().decompressobj().decompress(data[at:])
+                at = data.find(magic, at + 1)
+
+
+def counted(values: list[int], state: int | None) -> int:
+    return sum(values) + (state or 0)
+
+
+def test_no_secret_is_left_behind(
+    sc: SparkContext,
+    make_ssc: MakeContext,
+    broker: KafkaBroker,
+    topic: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """No file of the checkpoint and no line of a log has the password; a restart asks for it."""
+    caplog.set_level(logging.DEBUG)
+    given = parameters(broker, "SASL_PLAINTEXT", sasl_mechanism="PLAIN", **LOGIN)
+    ssc = make_ssc()
+    ssc.checkpoint(str(tmp_path))
+    stream = stream_of(ssc, topic, given)
+    stream.map(lambda record: (record.value, 1)).updateStateByKey(counted).pprint()
+    ssc.step(11)  # state becomes durable with the tenth
+    assert PASSWORD not in repr(stream)
+    ssc.stop(stopSparkContext=False)
+    files = list(contents(tmp_path))
+    assert any(topic.encode() in data for _, data in files)
+    assert [path for path, data in files if PASSWORD.encode() in data] == []
+    assert PASSWORD not in caplog.text
+    assert PASSWORD not in "".join(capfd.readouterr())  # also of the JVM and the workers
+    restarted = StreamingContext.getOrCreate(str(tmp_path), lambda: pytest.fail("was found"))
+    with pytest.raises(RestartError, match=r"sasl.password is secret.*\$\{env:NAME\}"):
+        restarted.start()
+    restarted.stop(stopSparkContext=False)
+
+
+def test_a_restart_looks_up_the_password(
+    sc: SparkContext,
+    clock: ManualClock,
+    make_ssc: MakeContext,
+    broker: KafkaBroker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a reference to a variable the stream goes on where it was, also with a new password."""
+    monkeypatch.setenv("DSTREAMS_TESTS_PASSWORD", PASSWORD)
+    topic = broker.create_topic()
+    broker.produce(topic, ["a"])
+    given = parameters(broker, "SASL_PLAINTEXT", sasl_mechanism="PLAIN", sasl_username=USER)
+    given["sasl.password"] = "${env:DSTREAMS_TESTS_PASSWORD}"
+    written = tmp_path / "written"
+
+    def write(rdd: Any) -> None:
+        with written.open("ab") as file:
+            file.write(b"".join(rdd.map(lambda record: record.value).collect()))
+
+    ssc = make_ssc()
+    ssc.checkpoint(str(tmp_path / "checkpoint"))
+    stream_of(ssc, topic, given).foreachRDD(write)
+    ssc.step()
+    ssc.stop(stopSparkContext=False)
+    broker.produce(topic, ["b"])
+    restarted = StreamingContext.getOrCreate(str(tmp_path / "checkpoint"), make_ssc)
+    restarted.step()
+    restarted.stop(stopSparkContext=False)
+    assert written.read_bytes() == b"ab"
