@@ -1,9 +1,10 @@
-"""``pyspark.streaming.kinesis`` of Spark 2.4, on the Kinesis source of dstreams."""
+"""``pyspark.streaming.kinesis`` of Spark 2.4 to 4.3, on the Kinesis source of dstreams."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from functools import wraps
+from typing import Any, ClassVar, TypeVar
 
 from pyspark import StorageLevel
 
@@ -24,13 +25,40 @@ class InitialPositionInStream:
     TRIM_HORIZON: ClassVar[int] = 1
 
 
+class MetricsLevel:
+    """What Amazon's library sends to CloudWatch; nothing is sent there here."""
+
+    DETAILED: ClassVar[int] = 0
+    SUMMARY: ClassVar[int] = 1
+    NONE: ClassVar[int] = 2
+
+
 _INITIAL = {InitialPositionInStream.LATEST: LATEST, 1: TRIM_HORIZON}
+
+
+_CreateStream = TypeVar("_CreateStream", bound=Callable[..., Any])
+
+_PLACE_OF_METRICS_LEVEL = 7
+
+
+def _as_in_2_4(create: _CreateStream) -> _CreateStream:
+    """Take calls by position as Spark 2.4 has them, where the storage level comes first."""
+
+    @wraps(create)
+    def called(*arguments: Any, **named: Any) -> Any:
+        before, rest = arguments[:_PLACE_OF_METRICS_LEVEL], arguments[_PLACE_OF_METRICS_LEVEL:]
+        if rest and isinstance(rest[0], StorageLevel):
+            rest = (MetricsLevel.DETAILED, *rest)
+        return create(*before, *rest, **named)
+
+    return called  # type: ignore[return-value]
 
 
 class KinesisUtils:
     """Makes streams of Kinesis."""
 
     @staticmethod
+    @_as_in_2_4
     def createStream(
         ssc: StreamingContext,
         kinesisAppName: str,
@@ -39,6 +67,7 @@ class KinesisUtils:
         regionName: str,
         initialPositionInStream: int,
         checkpointInterval: float,
+        metricsLevel: int = MetricsLevel.DETAILED,
         storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
         awsAccessKeyId: str | None = None,
         awsSecretKey: str | None = None,
@@ -65,6 +94,8 @@ class KinesisUtils:
                 record (``InitialPositionInStream.TRIM_HORIZON``), or with what comes from now on
                 (``InitialPositionInStream.LATEST``).
             checkpointInterval: seconds. Has no effect: progress is durable with every batch.
+            metricsLevel: has no effect: nothing is sent to CloudWatch. Spark 2.4 has no such
+                parameter; a call by position may leave it out, as there.
             storageLevel: has no effect, as with every receiver here.
             awsAccessKeyId: id of an access key. None: boto3 finds one, in the environment, a
                 profile or the role of the machine.
@@ -81,7 +112,7 @@ class KinesisUtils:
             EnvironmentNotReadyError: boto3 is not installed. Workers need it too, after a restart.
 
         Rate limits: ``spark.streaming.receiver.maxRate`` and backpressure.
-        Semantics: pyspark.streaming.kinesis.KinesisUtils (2.4).
+        Semantics: pyspark.streaming.kinesis.KinesisUtils (4.3, and calls as in 2.4).
         """
         if not isinstance(ssc, StreamingContext):
             raise InvalidStreamError(

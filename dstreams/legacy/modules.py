@@ -22,7 +22,7 @@ from typing import Any
 from dstreams import DStream, StreamingContext, StreamingListener
 from dstreams.durations import batch_time_ms
 from dstreams.legacy.decoders import utf8_decoder
-from dstreams.legacy.kinesis import InitialPositionInStream, KinesisUtils
+from dstreams.legacy.kinesis import InitialPositionInStream, KinesisUtils, MetricsLevel
 from dstreams.sinks.text_files import TextFilesWriter
 
 
@@ -52,6 +52,7 @@ NAMES: Mapping[str, Mapping[str, Any]] = {
     f"{PACKAGE}.kinesis": {
         "KinesisUtils": KinesisUtils,
         "InitialPositionInStream": InitialPositionInStream,
+        "MetricsLevel": MetricsLevel,
         "utf8_decoder": utf8_decoder,
     },
     f"{PACKAGE}.listener": {"StreamingListener": StreamingListener},

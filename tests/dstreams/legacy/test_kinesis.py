@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark import SparkContext, StorageLevel
 
-from dstreams import StreamingContext
+from dstreams import DStream, StreamingContext
 from dstreams.errors import EnvironmentNotReadyError, InvalidStreamError, SourceError
 from dstreams.graph.pickling import pickle_graph
 from dstreams.legacy.decoders import utf8_decoder
@@ -52,9 +52,14 @@ def create(ssc: Any, url: str = "https://kinesis.example.com", **changed: Any) -
 
 
 def test_names_of_the_module() -> None:
-    """Those of 2.4, and what they are."""
+    """Those of 2.4 and those that came since, and what they are."""
     names = NAMES["pyspark.streaming.kinesis"]
-    assert list(names) == ["KinesisUtils", "InitialPositionInStream", "utf8_decoder"]
+    assert list(names) == [
+        "KinesisUtils",
+        "InitialPositionInStream",
+        "MetricsLevel",
+        "utf8_decoder",
+    ]
     assert (InitialPositionInStream.LATEST, InitialPositionInStream.TRIM_HORIZON) == (0, 1)
     assert names["utf8_decoder"] is utf8_decoder
     assert utf8_decoder(None) is None
@@ -62,7 +67,7 @@ def test_names_of_the_module() -> None:
 
 
 def test_signature() -> None:
-    """Parameters stand in the order of 2.4, with its defaults."""
+    """Parameters stand in the order of 4.3, with its defaults."""
     parameters = inspect.signature(KinesisUtils.createStream).parameters
     assert list(parameters)[:7] == [
         "ssc",
@@ -74,6 +79,7 @@ def test_signature() -> None:
         "checkpointInterval",
     ]
     assert {name: one.default for name, one in list(parameters.items())[7:]} == {
+        "metricsLevel": 0,
         "storageLevel": StorageLevel.MEMORY_AND_DISK_2,
         "awsAccessKeyId": None,
         "awsSecretKey": None,
@@ -83,6 +89,7 @@ def test_signature() -> None:
         "stsExternalId": None,
     }
     assert list(parameters)[7:] == [
+        "metricsLevel",
         "storageLevel",
         "awsAccessKeyId",
         "awsSecretKey",
@@ -91,6 +98,17 @@ def test_signature() -> None:
         "stsSessionName",
         "stsExternalId",
     ]
+
+
+@pytest.mark.parametrize("more", [(), (StorageLevel.MEMORY_ONLY,), (2, StorageLevel.MEMORY_ONLY)])
+def test_calls_by_position(ssc: StreamingContext, more: tuple[Any, ...]) -> None:
+    """The storage level may stand where 2.4 has it, or behind the level of metrics, as in 4.3."""
+    place = ("app", "some-stream", "https://kinesis.example.com", REGION, 1, 2)
+    keys = (KEY_ID, KEY) if more else ()
+    made = KinesisUtils.createStream(ssc, *place, *more, *keys, decoder=len)
+    source: Any = ssc._graph.inputs[-1].source
+    assert (source.connection.key_id, source.connection.key) == (keys or (None, None))
+    assert isinstance(made, DStream)
 
 
 @pytest.mark.parametrize(
