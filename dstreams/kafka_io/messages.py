@@ -23,20 +23,7 @@ class AsRecords:
     decoding: Decoding = field(default_factory=Decoding)
 
     def __call__(self, wanted: OffsetRange, messages: Messages) -> DecodedBlock:
-        times = [message.timestamp() for message in messages]
-        headers = [message.headers() for message in messages]
-        return self.decoding(
-            RecordBlock(
-                wanted.topic,
-                wanted.partition,
-                [message.offset() for message in messages],
-                [time[1] for time in times],
-                [_TIMESTAMP_TYPES[time[0]] for time in times],
-                [() if one is None else tuple(one) for one in headers],
-                [message.key() for message in messages],
-                [message.value() for message in messages],
-            )
-        )
+        return self.decoding(block_of(wanted, messages))
 
 
 def require_dead_letters(made: object) -> None:
@@ -50,3 +37,19 @@ def require_dead_letters(made: object) -> None:
             "deadLetters has the records that are left out, and none are: one that cannot be "
             "decoded fails the batch; read the topic with badRecords='DROPMALFORMED'"
         )
+
+
+def block_of(wanted: OffsetRange, messages: Messages) -> RecordBlock:
+    """Return messages of a range, column by column."""
+    times = [message.timestamp() for message in messages]
+    headers = [message.headers() for message in messages]
+    return RecordBlock(
+        wanted.topic,
+        wanted.partition,
+        [message.offset() for message in messages],
+        [time[1] for time in times],
+        [_TIMESTAMP_TYPES[time[0]] for time in times],
+        [() if one is None else tuple(one) for one in headers],
+        [message.key() for message in messages],
+        [message.value() for message in messages],
+    )

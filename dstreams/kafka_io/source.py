@@ -127,10 +127,10 @@ class KafkaReader(SourceReader):
             seen = self._topics.look(known.offsets)
             begin = self._begin_of(known, seen, time_ms)
         except BrokersAwayError as error:
-            self._away.add(1)
+            self._wait_for_brokers(error)
             end = known.to_json()
             return PlannedInput(time_ms, end, end, description=str(error))
-        until = self._rates.until(begin, seen.ends, self._rate)
+        until = self._until(begin, seen.ends, time_ms)
         lags = {one: seen.ends[one] - end for one, end in until.items() if seen.ends[one] > end}
         return PlannedInput(
             time_ms,
@@ -139,6 +139,14 @@ class KafkaReader(SourceReader):
             {_LAG: offsets_to_json(lags)} if lags else {},
             sum(until.values()) - sum(begin.values()),
         )
+
+    def _until(self, begin: Offsets, ends: Offsets, time_ms: int) -> dict[TopicPartition, int]:
+        """Return up to where the next batch reads."""
+        return self._rates.until(begin, ends, self._rate)
+
+    def _wait_for_brokers(self, error: SourceError) -> None:
+        """Take note that a batch goes without records, as no broker answers."""
+        self._away.add(1)
 
     def _beginning(self) -> Position:
         """Decide where an input begins of which no batch has read anything."""
@@ -219,7 +227,7 @@ class KafkaReader(SourceReader):
     def describe(self, planned: PlannedInput) -> InputDescription:
         """Say what Spark says of a batch, and how far behind the ends of partitions it stays."""
         ranges = _ranges(planned)
-        lags = offsets_of_json(planned.facts.get(_LAG))
+        lags = lags_of(planned)
         metadata = {
             "offsets": list(ranges),
             "lag": {one.topicPartition(): lags.get(one.topicPartition(), 0) for one in ranges},
@@ -277,6 +285,11 @@ class KafkaReader(SourceReader):
         self._away.flush()
         self._group.close()
         self._topics.close()
+
+
+def lags_of(planned: PlannedInput) -> dict[TopicPartition, int]:
+    """Return how many offsets a batch leaves unread, of partitions where it leaves any."""
+    return offsets_of_json(planned.facts.get(_LAG))
 
 
 def _ranges(planned: PlannedInput) -> tuple[OffsetRange, ...]:

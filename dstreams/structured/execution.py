@@ -33,7 +33,7 @@ from dstreams.kernel.source import (
 from dstreams.kernel.state_versions import StateVersions
 from dstreams.kernel.store_upkeep import open_store, require_trusted_values
 from dstreams.kernel.transaction_log import TransactionLog
-from dstreams.rdd.counting import RecordCount, counted
+from dstreams.rdd.counting import CountsItself, RecordCount, counted
 from dstreams.rdd.partitioner import StablePartitioner
 from dstreams.rdd.state_version import StateVersion
 from dstreams.settings import Settings
@@ -62,6 +62,7 @@ from dstreams.structured.progress import (
     TriggerTimer,
     make_progress,
     operator_progress,
+    told_offsets,
 )
 from dstreams.structured.query_checkpoint import QueryCheckpoint, Recovered
 from dstreams.structured.restart_checks import describe_operators, require_same_query
@@ -359,7 +360,7 @@ class MicroBatchExecution:
             rdd, count = reader.read(planned), None
             if rdd is None:
                 rdd = self._spark.emptyRDD()
-            if planned.records is None:
+            if planned.records is None or isinstance(rdd, CountsItself):
                 rdd, count = counted(rdd)
             rdds.append(rdd)
             self._counts.append(count)
@@ -453,9 +454,14 @@ class MicroBatchExecution:
     ) -> StreamingQueryProgress:
         inputs = batch.inputs
         sources = [
-            SourceFacts(source.name, planned.start, planned.end, latest, rows)
-            for source, rows, planned, latest in zip(
-                self.planned.sources, self._row_counts(inputs), inputs, self._latest, strict=True
+            SourceFacts(source.name, told_offsets(reader, planned, latest), rows)
+            for source, reader, rows, planned, latest in zip(
+                self.planned.sources,
+                self._readers,
+                self._row_counts(inputs),
+                inputs,
+                self._latest,
+                strict=True,
             )
         ]
         return make_progress(

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from operator import itemgetter
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from dstreams.kernel.source import PlannedInput
 from dstreams.rdd.state_metrics import StateMetrics
 from dstreams.structured.operators.event_time_stats import EventTimeStats
 from dstreams.structured.operators.physical_operator import StatefulOperator
@@ -113,14 +114,35 @@ class SinkProgress(ProgressFields):
     metrics = _field("metrics")
 
 
+class ToldOffsets(NamedTuple):
+    """Offsets of a batch as people know them, where those of the checkpoint say more or less."""
+
+    start: Any
+    end: Any
+    latest: Any
+    metrics: Mapping[str, str]
+
+
+@runtime_checkable
+class TellsOffsets(Protocol):
+    """A reader whose offsets are told in other words than they are written."""
+
+    def told(self, planned: PlannedInput) -> ToldOffsets: ...
+
+
+def told_offsets(reader: object, planned: PlannedInput, latest: Any) -> ToldOffsets:
+    """Return what progress says of the offsets of a batch."""
+    if isinstance(reader, TellsOffsets):
+        return reader.told(planned)
+    return ToldOffsets(planned.start, planned.end, latest, {})
+
+
 @dataclass(frozen=True)
 class SourceFacts:
     """What a batch read from a source; *rows* is None where nobody counted."""
 
     description: str
-    start: Any
-    end: Any
-    latest: Any
+    offsets: ToldOffsets
     rows: int | None
 
 
@@ -200,13 +222,13 @@ def _source(facts: SourceFacts, total_ms: int, since_trigger_ms: int | None) -> 
     rows = facts.rows or 0
     return SourceProgress(
         description=facts.description,
-        startOffset=facts.start,
-        endOffset=facts.end,
-        latestOffset=facts.latest,
+        startOffset=facts.offsets.start,
+        endOffset=facts.offsets.end,
+        latestOffset=facts.offsets.latest,
         numInputRows=rows,
         inputRowsPerSecond=_rate(rows, since_trigger_ms),
         processedRowsPerSecond=_rate(rows, total_ms),
-        metrics={},
+        metrics=dict(facts.offsets.metrics),
     )
 
 

@@ -11,6 +11,7 @@ from pyspark import RDD, SparkContext
 
 from dstreams.configuration import COUNT, PATH, TEXT, Kind, choice, duration, read_options
 from dstreams.errors import InvalidStreamError, SourceError
+from dstreams.settings import Settings
 from dstreams.sources.rate import RateSource
 from dstreams.sources.socket import SocketTextSource
 from dstreams.structured.api_hints import OF_READERS, Instead
@@ -18,6 +19,8 @@ from dstreams.structured.committed_files import LineFormat, VisibleFiles
 from dstreams.structured.logical import LogicalPlan, StreamingRelation, StreamSource
 from dstreams.structured.sources.file_source import FileStreamSource, format_of
 from dstreams.structured.sources.json_lines import BadLines
+from dstreams.structured.sources.kafka_options import KafkaOptions
+from dstreams.structured.sources.kafka_source import KafkaStreamSource, kafka_rows
 from dstreams.structured.sources.rate_source import RateStreamSource
 from dstreams.structured.sources.socket_source import SocketStreamSource
 
@@ -40,6 +43,7 @@ _OPTIONS = {
     "text": _FILE_OPTIONS,
     "json": {**_FILE_OPTIONS, "mode": _BAD_LINES},
 }
+_FORMATS = (*_OPTIONS, "kafka")
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,6 +57,7 @@ class DataStreamReader(Instead):
     socket lines, as ``str``                      host, port
     text   lines, as ``str``                      path, maxFilesPerTrigger, pathGlobFilter
     json   what each line is                      the same, mode
+    kafka  :class:`KafkaRow`, key and value bytes those of Spark, see :meth:`format`
     ====== ====================================== ==============================================
 
     Options are found whatever the case of their letters; one that a source does not have is
@@ -63,7 +68,7 @@ class DataStreamReader(Instead):
 
     Args:
         make: returns the dataset of a plan.
-        source_format: ``rate``, ``socket``, ``text`` or ``json``.
+        source_format: ``rate``, ``socket``, ``text``, ``json`` or ``kafka``.
         given: the options.
     """
 
@@ -74,14 +79,22 @@ class DataStreamReader(Instead):
     _instead = OF_READERS
 
     def format(self, source: str) -> DataStreamReader:
-        """Read from ``rate``, ``socket``, ``text`` or ``json``.
+        """Read from ``rate``, ``socket``, ``text``, ``json`` or ``kafka``.
+
+        Options of ``kafka`` are those of Spark: one of ``subscribe``, ``subscribePattern``,
+        ``assign``; ``startingOffsets``, ``startingTimestamp``, ``startingOffsetsByTimestamp`` with
+        ``startingOffsetsByTimestampStrategy``, for a query without a checkpoint; for a batch
+        ``maxOffsetsPerTrigger``, ``minOffsetsPerTrigger`` with ``maxTriggerDelay``, and
+        ``minPartitions``; ``failOnDataLoss``, ``includeHeaders``, ``groupIdPrefix``,
+        ``kafkaConsumer.pollTimeoutMs``; and ``kafka.*`` for its clients, of which
+        ``kafka.bootstrap.servers`` is needed.
 
         Raises:
             InvalidStreamError: there is no such source.
         """
-        if not isinstance(source, str) or source not in _OPTIONS:
+        if not isinstance(source, str) or source not in _FORMATS:
             raise InvalidStreamError(
-                f"there is no source {source!r}; use one of {', '.join(_OPTIONS)}, or memoryStream "
+                f"there is no source {source!r}; use one of {', '.join(_FORMATS)}, or memoryStream "
                 "of the session"
             )
         return replace(self, source_format=source)
@@ -129,8 +142,11 @@ class DataStreamReader(Instead):
 
     def _loaded(self, path: str | os.PathLike[str] | None) -> StreamingDataset[Any]:
         if self.source_format is None:
-            raise InvalidStreamError(f"call format with one of {', '.join(_OPTIONS)} before load")
+            raise InvalidStreamError(f"call format with one of {', '.join(_FORMATS)} before load")
         given = self.given if path is None else {**self.given, "path": path}
+        if self.source_format == "kafka":
+            source = KafkaStreamSource(KafkaOptions.of(given, is_stream=True))
+            return self.make(StreamingRelation(source))
         what = f"source {self.source_format}"
         options = read_options(given, _OPTIONS[self.source_format], what)
         return self.make(StreamingRelation(self._source(options)))
@@ -156,9 +172,47 @@ class DataStreamReader(Instead):
         return options[key]
 
 
+@dataclass(frozen=True, repr=False)
+class KafkaBatchReader:
+    """Reads a part of topics of Kafka as an RDD; each method returns a reader that knows more.
+
+    Options are those of the stream (:meth:`DataStreamReader.format`) without the ones for triggers,
+    and ``endingOffsets``, ``endingTimestamp`` or ``endingOffsetsByTimestamp``. Without any, all is
+    read that there is.
+
+    Semantics: the source ``kafka`` of Spark 4.3 in ``spark.read``.
+
+    Args:
+        spark: where the RDD is.
+        given: the options.
+    """
+
+    spark: SparkContext
+    given: dict[str, Any] = field(default_factory=dict)
+
+    def option(self, key: str, value: Any) -> KafkaBatchReader:
+        """Set one option."""
+        return replace(self, given={**self.given, key: value})
+
+    def options(self, **options: Any) -> KafkaBatchReader:
+        """Set several options."""
+        return replace(self, given={**self.given, **options})
+
+    def load(self, **options: Any) -> RDD[Any]:
+        """Return the records, each as a ``KafkaRow``; where they end is decided now.
+
+        Raises:
+            InvalidStreamError: an option is unknown, missing or wrong.
+            SourceError: the brokers do not answer, or have not what the options ask for.
+        """
+        settings = Settings.from_conf(dict(self.spark.getConf().getAll()))
+        asked = KafkaOptions.of({**self.given, **options}, is_stream=False)
+        return kafka_rows(self.spark, settings, asked)
+
+
 @dataclass(frozen=True)
 class BatchReader:
-    """Reads what a directory holds now, as an RDD.
+    """Reads what a directory or a topic holds now, as an RDD.
 
     Where a file sink writes, that is what it has committed.
 
@@ -167,6 +221,18 @@ class BatchReader:
     """
 
     spark: SparkContext
+
+    def format(self, source: str) -> KafkaBatchReader:
+        """Read from ``kafka``; files are read by :meth:`text` and :meth:`json`.
+
+        Raises:
+            InvalidStreamError: it is another source.
+        """
+        if source != "kafka":
+            raise InvalidStreamError(
+                f"read has no source {source!r}; use kafka, or text(path) and json(path)"
+            )
+        return KafkaBatchReader(self.spark)
 
     def text(self, path: str | os.PathLike[str]) -> RDD[str]:
         """Return the lines of text files.
